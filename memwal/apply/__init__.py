@@ -1,0 +1,1 @@
+"""Does: view, plan, check, act, report. Speaks to ports only."""

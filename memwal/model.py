@@ -1,0 +1,182 @@
+"""Frozen values that every layer shares. No I/O, no Arrow, no protobuf."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import IntEnum
+from typing import NewType
+
+ShardId = NewType("ShardId", str)
+"""A shard's UUID in canonical lower-case text, as it names the folder under `_mem_wal/`."""
+
+
+class ShardStatus(IntEnum):
+    """ShardManifest field 15 as pylance 14 writes it."""
+
+    ACTIVE = 0
+    SEALED = 1
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class FlushedGeneration:
+    """One entry of ShardManifest.flushed_generations.
+
+    `path` is the bare folder name, already checked against its form. Sizes are None where the
+    writer did not record them: absent is not zero.
+    """
+
+    generation: int
+    path: str
+    in_memory_bytes: int | None = None
+    physical_rows: int | None = None
+    primary_key_bytes: int | None = None
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ShardManifest:
+    """One version of a shard's manifest. `raw` keeps fields that this build does not know."""
+
+    shard_id: ShardId
+    version: int
+    writer_epoch: int
+    current_generation: int
+    replay_after_wal_entry_position: int = 0
+    wal_entry_position_last_seen: int = 0
+    shard_spec_id: int = 0
+    flushed_generations: tuple[FlushedGeneration, ...] = ()
+    shard_field_entries: tuple[tuple[str, bytes], ...] = ()
+    status: ShardStatus = ShardStatus.ACTIVE
+    raw: bytes = b""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ShardField:
+    """One derived field of a shard spec (spec: Shard Spec)."""
+
+    field_id: str
+    source_ids: tuple[int, ...] = ()
+    transform: str | None = None
+    expression: str | None = None
+    result_type: str = ""
+    parameters: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ShardSpec:
+    """How rows map to shards. `spec_id` 0 never occurs here: it marks manual shards."""
+
+    spec_id: int
+    fields: tuple[ShardField, ...] = ()
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class MemWalState:
+    """MemWalIndexDetails of one table version, with the entry's own uuid and creation time.
+
+    `merged` maps a shard to its highest merged generation; a shard that is absent was never
+    merged. `index_catchup` maps an index name to such a map; an index that is absent is NOT known
+    to be caught up (field notes section 6).
+    """
+
+    index_uuid: str
+    created_at_millis: int | None
+    merged: Mapping[ShardId, int]
+    index_catchup: Mapping[str, Mapping[ShardId, int]]
+    maintained_indexes: tuple[str, ...] = ()
+    maintain_all_indexes: bool | None = None
+    shard_specs: tuple[ShardSpec, ...] = ()
+    snapshot_ts_millis: int = 0
+    num_shards: int = 0
+    inline_snapshots: bytes | None = None
+    writer_config_defaults: Mapping[str, str] = field(default_factory=dict)
+    raw: bytes = b""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class IndexEntry:
+    """One segment in a version's index section. A logical index may have several."""
+
+    uuid: str
+    name: str
+    field_ids: tuple[int, ...]
+    type_url: str
+    dataset_version: int
+    created_at_millis: int | None
+    fragment_bitmap: bytes | None = None
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class VersionManifest:
+    """What is read out of one `_versions/*.manifest` file."""
+
+    version: int
+    timestamp_nanos: int
+    mem_wal: MemWalState | None
+    indexes: tuple[IndexEntry, ...] = ()
+    branch: str | None = None
+    file_bytes: int = 0
+    requests: int = 0
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ColumnInfo:
+    """One field of a table schema. `type_text` is Arrow's own rendering of the type."""
+
+    field_id: int
+    name: str
+    type_text: str
+    nullable: bool
+    children: tuple[ColumnInfo, ...] = ()
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ShardView:
+    """A shard as one view saw it."""
+
+    manifest: ShardManifest
+    merged_generation: int
+    oldest_pending_flushed_at_nanos: int | None = None
+
+    @property
+    def shard_id(self) -> ShardId:
+        """The shard's id."""
+        return self.manifest.shard_id
+
+    @property
+    def pending(self) -> tuple[FlushedGeneration, ...]:
+        """Listed generations above the merge watermark, oldest first."""
+        return tuple(
+            sorted(
+                (
+                    g
+                    for g in self.manifest.flushed_generations
+                    if g.generation > self.merged_generation
+                ),
+                key=lambda g: g.generation,
+            )
+        )
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class BrokenShard:
+    """A shard whose manifest could not be used, and why. Other shards go on without it."""
+
+    shard_id: str
+    error: Exception
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class TableView:
+    """A table, its progress and its shards, read in the safe order (design section 5)."""
+
+    uri: str
+    version: int
+    primary_key: tuple[str, ...]
+    columns: tuple[ColumnInfo, ...]
+    rows: int
+    manifest: VersionManifest
+    mem_wal: MemWalState
+    shards: tuple[ShardView, ...]
+    broken: tuple[BrokenShard, ...] = ()
+    strangers: tuple[str, ...] = ()

@@ -1,0 +1,1 @@
+"""Decides. Pure: view + limits + now -> a frozen plan."""

@@ -1,0 +1,153 @@
+"""The doors to the outside world. `apply` sees nothing else of storage, tables or time."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Protocol, TypeVar
+
+Unit = TypeVar("Unit", contravariant=True)
+Result = TypeVar("Result", covariant=True)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ObjectInfo:
+    """One listed object: its path below the store's root, its size and its age."""
+
+    path: str
+    size_bytes: int
+    modified_at_nanos: int
+
+
+@dataclass(kw_only=True, slots=True)
+class RequestCounts:
+    """Object-store requests and bytes. One instance a store; added up in reports."""
+
+    list: int = 0
+    get: int = 0
+    put: int = 0
+    delete: int = 0
+    retries: int = 0
+    bytes_read: int = 0
+    bytes_written: int = 0
+
+    def as_dict(self) -> dict[str, int]:
+        """A plain copy, for a report."""
+        return {name: getattr(self, name) for name in self.__slots__}
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class DeleteResult:
+    """What a batch delete did. An object that was already gone counts as deleted."""
+
+    deleted: int = 0
+    failed: tuple[tuple[str, str], ...] = field(default=())
+
+
+class Objects(Protocol):
+    """Objects below one root (a table's folder). Paths are relative, `/`-separated, no `..`.
+
+    Every method may raise StoreUnavailable (after retries, within a total deadline) and
+    BadCredentials. Throttling and transient faults are retried inside; a lost put-if-absent
+    (S3: 412 or 409) never is.
+    """
+
+    @property
+    def uri(self) -> str:
+        """The root's address, without credentials."""
+        ...
+
+    @property
+    def counts(self) -> RequestCounts:
+        """Requests so far."""
+        ...
+
+    def list(self, prefix: str) -> Iterator[ObjectInfo]:
+        """Every object below the folder `prefix` (recursive), in no promised order."""
+        ...
+
+    def list_folders(self, prefix: str) -> Sequence[str]:
+        """Names of the folders directly below `prefix`, sorted; empty when there is none."""
+        ...
+
+    def get(self, path: str) -> bytes:
+        """The whole object. Raises Missing."""
+        ...
+
+    def get_range(self, path: str, start: int, end: int) -> bytes:
+        """Bytes [start, end). Raises Missing; Corruption when the object is shorter."""
+        ...
+
+    def get_tail(self, path: str, size_bytes_max: int) -> tuple[bytes, int]:
+        """At most the last `size_bytes_max` bytes, and the object's size. Raises Missing."""
+        ...
+
+    def exists(self, path: str) -> bool:
+        """Whether the object exists."""
+        ...
+
+    def put_if_absent(self, path: str, data: bytes) -> None:
+        """Create the object whole, or raise AlreadyExists; a reader never sees half of it.
+
+        A create that reports "exists" but holds exactly `data` is NOT told apart here: the caller
+        reads back and compares (design section 5).
+        """
+        ...
+
+    def put(self, path: str, data: bytes) -> None:
+        """Write the object, replacing any; a reader sees the old or the new whole."""
+        ...
+
+    def delete(self, paths: Iterable[str]) -> DeleteResult:
+        """Delete in batches. What failed is returned, not raised."""
+        ...
+
+
+class Clock(Protocol):
+    """Time, sleep, chance and ids come through here, so that runs can be replayed."""
+
+    def now_nanos(self) -> int:
+        """Wall clock, nanoseconds since the epoch (UTC)."""
+        ...
+
+    def monotonic_seconds(self) -> float:
+        """A clock that never goes back, for deadlines and durations."""
+        ...
+
+    def sleep(self, seconds: float) -> None:
+        """Wait."""
+        ...
+
+    def random(self) -> float:
+        """Uniform in [0, 1)."""
+        ...
+
+    def new_id(self) -> str:
+        """A fresh UUID v4 as text."""
+        ...
+
+
+class Steps(Protocol):
+    """Told the name of each step of a protocol just before it is taken; fault runs stop there."""
+
+    def __call__(self, step: str) -> None:
+        """`step` is about to happen."""
+        ...
+
+
+class Engine(Protocol[Unit, Result]):
+    """Runs independent units of work side by side. Results come back in any order."""
+
+    @property
+    def name(self) -> str:
+        """`local` or `spark`."""
+        ...
+
+    def run(
+        self,
+        work: Callable[[Unit], Result],
+        units: Sequence[Unit],
+        on_done: Callable[[int], None],
+    ) -> Sequence[Result]:
+        """Run `work` on each unit; `on_done(n)` tells how many are done so far."""
+        ...

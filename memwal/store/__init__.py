@@ -1,0 +1,1 @@
+"""The only storage I/O of the package."""
