@@ -44,6 +44,22 @@ class DeleteResult:
     failed: tuple[tuple[str, str], ...] = field(default=())
 
 
+def check_object_path(path: str) -> str:
+    """`path` itself when it may name an object below a store's root, else ValueError.
+
+    Every store calls this first. Paths out of storage are validated where they are read; one that
+    arrives here malformed is a bug of ours, not a fault of the user's.
+    """
+    if "\0" in path or any(part in ("", ".", "..") for part in path.split("/")):
+        raise ValueError(f"not a relative object path: {path!r}")
+    return path
+
+
+def check_folder(prefix: str) -> str:
+    """The same for a folder: empty is the root, one closing slash is dropped."""
+    return check_object_path(prefix.removesuffix("/")) if prefix else ""
+
+
 class Objects(Protocol):
     """Objects below one root (a table's folder). Paths are relative, `/`-separated, no `..`.
 
