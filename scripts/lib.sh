@@ -1,0 +1,53 @@
+# Shared by the set-up scripts. Source it, don't run it.
+
+log=${SETUP_LOG:-}
+log_says_why=
+
+# Progress goes to stderr, so that stdout stays free for results.
+say() {
+  printf '%s\n' "$*" >&2
+}
+
+# die WHAT ADVICE...: the log's tail, what failed, what to do.
+die() {
+  if [ -n "$log_says_why" ]; then
+    say "--- the end of $log ---"
+    grep -v 'is ignored: it is neither' "$log" | tail -n 25 >&2 || true
+    say "---"
+  fi
+  say "set-up failed: $1"
+  shift
+  for line in "$@"; do
+    say "  $line"
+  done
+  exit 1
+}
+
+# logged COMMAND...: run it with its output in the log, if there is one.
+logged() {
+  if [ -z "$log" ]; then
+    "$@" >&2
+  elif ! "$@" >>"$log" 2>&1; then
+    log_says_why=yes
+    return 1
+  fi
+}
+
+# can_apt: whether this user may install Debian packages.
+can_apt() {
+  [ "$(id -u)" = 0 ] && command -v apt-get >/dev/null
+}
+
+# apt_install PACKAGE...: the first of them that this release has.
+apt_install() {
+  # dpkg refuses to work without sbin; a failed update may still leave usable lists.
+  local -x PATH="$PATH:/usr/local/sbin:/usr/sbin:/sbin" DEBIAN_FRONTEND=noninteractive LC_ALL=C
+  local options=(-q -y -o DPkg::Lock::Timeout=120) package
+  logged apt-get "${options[@]}" update || true
+  for package in "$@"; do
+    if logged apt-get "${options[@]}" install --no-install-recommends "$package"; then
+      return 0
+    fi
+  done
+  return 1
+}
