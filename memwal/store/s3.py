@@ -1,0 +1,487 @@
+"""Objects on S3 and what speaks its protocol. The only importer of boto3.
+
+botocore's own retries are off: they know nothing of the total deadline, and each would be
+multiplied by ours. `_request` is the one place that retries.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from datetime import datetime
+from typing import Any, TypeVar
+
+import boto3
+from botocore import UNSIGNED
+from botocore import exceptions as boto
+from botocore.config import Config
+from botocore.parsers import ResponseParserError
+from tenacity import RetryCallState, Retrying, retry_if_exception
+
+from memwal import errors
+from memwal.ports import (
+    Clock,
+    DeleteResult,
+    ObjectInfo,
+    RequestCounts,
+    check_folder,
+    check_object_path,
+)
+from memwal.store.objects import StoreLimits
+
+T = TypeVar("T")
+
+# Other spellings that object_store (and so pylance) takes for the options read here.
+_ALIASES = {"endpoint_url": "endpoint", "token": "session_token"}
+_TRUE = {"1", "true", "on", "yes", "y"}
+_NO_CREDENTIALS = (
+    boto.NoCredentialsError,
+    boto.PartialCredentialsError,
+    boto.CredentialRetrievalError,
+    boto.SSOError,
+    boto.ProfileNotFound,
+)
+_REFUSED_CODES = {"ExpiredToken", "ExpiredTokenException", "InvalidToken", "TokenRefreshRequired"}
+_WRONG_REGION_CODES = {"AuthorizationHeaderMalformed", "IllegalLocationConstraintException"}
+_TRANSIENT_CODES = {"RequestTimeout", "InternalError", "SlowDown", "ServiceUnavailable"}
+_TRANSIENT_CODES |= {"Throttling", "ThrottlingException", "TooManyRequests", "RequestLimitExceeded"}
+_TRANSIENT_ERRORS = (
+    boto.HTTPClientError,  # connecting, resets, timeouts, also while the body is read
+    boto.IncompleteReadError,
+    ResponseParserError,
+)
+_FIRST_WAIT_SECONDS = 0.1
+_POOL_CONNECTIONS = 32  # callers read from several threads, too
+
+
+class S3Objects:
+    """The Objects port on a bucket and prefix. Safe to share between threads.
+
+    `counts` holds every request that was sent, retries included.
+    """
+
+    def __init__(
+        self, uri: str, storage_options: Mapping[str, str], clock: Clock, limits: StoreLimits
+    ) -> None:
+        self._uri = uri
+        self._bucket, _, prefix = uri.removeprefix("s3://").partition("/")
+        self._below_root = f"{prefix}/" if prefix else ""
+        self._clock = clock
+        self._limits = limits
+        self._counts = RequestCounts()
+        self._lock = threading.Lock()
+        options = _canonical(storage_options)
+        self._put_options = _encryption(options)
+        try:
+            self._client = _connect(self._bucket, options, limits)
+        except _NO_CREDENTIALS as error:
+            raise errors.BadCredentials(f"{uri}: {_cause(error)}") from error
+
+    def __repr__(self) -> str:
+        return f"S3Objects({self._uri!r})"
+
+    @property
+    def uri(self) -> str:
+        """`s3://bucket/prefix`."""
+        return self._uri
+
+    @property
+    def counts(self) -> RequestCounts:
+        """Requests so far."""
+        return self._counts
+
+    def list(self, prefix: str) -> Iterator[ObjectInfo]:
+        """Every object below the folder `prefix`, page by page as it is read.
+
+        Keys that are no valid relative path are left out: nothing could be done with them.
+        """
+        return self._walk(self._key_prefix(prefix))
+
+    def list_folders(self, prefix: str) -> Sequence[str]:
+        """Names of the folders directly below `prefix`, sorted."""
+        below = self._key_prefix(prefix)
+        names = (
+            folder["Prefix"][len(below) : -1]
+            for page in self._pages(below, Delimiter="/")
+            for folder in page.get("CommonPrefixes", ())
+        )
+        return sorted(name for name in names if _is_path(name))
+
+    def get(self, path: str) -> bytes:
+        """The whole object. Raises Missing."""
+        data, _ = self._fetch("get", path, None)
+        return data
+
+    def get_range(self, path: str, start: int, end: int) -> bytes:
+        """Bytes [start, end). Raises Missing; Corruption when the object is shorter."""
+        if not 0 <= start <= end:
+            raise ValueError(f"not a range: [{start}, {end})")
+        # HTTP has no empty range; then one byte is asked for, for the object's size.
+        asked = f"bytes={start}-{end - 1}" if start < end else "bytes=0-0"
+        data, size_bytes = self._fetch("get_range", path, asked)
+        if start == end and end <= size_bytes:
+            return b""
+        if len(data) != end - start:
+            raise errors.Corruption(
+                f"{self._address(path)} is too short: bytes [{start}, {end}) were expected"
+            )
+        return data
+
+    def get_tail(self, path: str, size_bytes_max: int) -> tuple[bytes, int]:
+        """At most the last `size_bytes_max` bytes, and the object's size. Raises Missing."""
+        if size_bytes_max < 1:
+            raise ValueError(f"not a tail length: {size_bytes_max}")
+        return self._fetch("get_tail", path, f"bytes=-{size_bytes_max}")
+
+    def exists(self, path: str) -> bool:
+        """Whether the object exists.
+
+        Asked with a one-byte GET: the reply to a HEAD has no body, so a missing bucket or an
+        expired token could not be told from a missing object.
+        """
+        try:
+            self._fetch("exists", path, "bytes=0-0")
+        except errors.Missing:
+            return False
+        return True
+
+    def put_if_absent(self, path: str, data: bytes) -> None:
+        """Create the object whole, or raise AlreadyExists.
+
+        After a lost reply the retry meets our own object and reports it as existing; the port
+        leaves telling the two apart to the caller.
+        """
+        key = self._key(path)
+
+        def send() -> None:
+            try:
+                self._put(key, data, IfNoneMatch="*")
+            except boto.ClientError as error:
+                # 409: another conditional write of this key is under way. Its outcome is open,
+                # but this one has lost (a retry would hide that).
+                if _status(error) == 412 or _code(error) == "ConditionalRequestConflict":
+                    raise errors.AlreadyExists(f"{self._address(path)} exists") from None
+                raise
+
+        self._request("put", "put_if_absent", path, send)
+
+    def put(self, path: str, data: bytes) -> None:
+        """Write the object, replacing any."""
+        key = self._key(path)
+        self._request("put", "put", path, lambda: self._put(key, data))
+
+    def delete(self, paths: Iterable[str]) -> DeleteResult:
+        """Delete in batches, some at a time. What failed is returned, not raised.
+
+        When a batch meets the deadline its objects are among the failed, and batches that were
+        not begun are not tried: the store does not answer. Refused credentials are raised.
+        """
+        wanted = [check_object_path(path) for path in dict.fromkeys(paths)]
+        size = self._limits.delete_batch_objects_max
+        batches = [wanted[at : at + size] for at in range(0, len(wanted), size)]
+        gave_up = threading.Event()
+
+        def delete_batch(batch: Sequence[str]) -> Mapping[str, str]:
+            return self._delete_batch(batch, gave_up)
+
+        with ThreadPoolExecutor(max_workers=self._limits.deletes_in_flight_max) as threads:
+            failures = [*threads.map(delete_batch, batches)]
+        failed = tuple(item for failure in failures for item in failure.items())
+        return DeleteResult(deleted=len(wanted) - len(failed), failed=failed)
+
+    def _delete_batch(self, batch: Sequence[str], gave_up: threading.Event) -> Mapping[str, str]:
+        """Delete one batch; path -> reason of each that failed."""
+        if gave_up.is_set():
+            return dict.fromkeys(batch, "not tried: an earlier batch failed")
+        pending = {self._key(path): path for path in batch}
+        failed: dict[str, str] = {}
+
+        def send() -> None:
+            nonlocal pending
+            reply = self._client.delete_objects(
+                Bucket=self._bucket,
+                Delete={"Objects": [{"Key": key} for key in pending], "Quiet": True},
+            )
+            faults = {
+                fault.get("Key", ""): str(fault.get("Code"))
+                for fault in reply.get("Errors", ())
+                if fault.get("Code") != "NoSuchKey"
+            }
+            again = {key: path for key, path in pending.items() if _passes(faults.get(key))}
+            failed.update({pending[key]: faults[key] for key in faults if key not in again})
+            pending = again
+            if again:
+                raise _KeysThrottled
+
+        try:
+            self._request("delete", "delete", batch[0], send)
+        except errors.StoreUnavailable as error:
+            gave_up.set()
+            failed.update(dict.fromkeys(pending.values(), str(error)))
+        except errors.MemWalError:
+            gave_up.set()
+            raise
+        return failed
+
+    def _walk(self, below: str) -> Iterator[ObjectInfo]:
+        for page in self._pages(below):
+            for item in page.get("Contents", ()):
+                path = item["Key"][len(self._below_root) :]
+                if _is_path(path):
+                    yield ObjectInfo(
+                        path=path,
+                        size_bytes=item["Size"],
+                        modified_at_nanos=_nanos(item["LastModified"]),
+                    )
+
+    def _pages(self, below: str, **arguments: str) -> Iterator[Mapping[str, Any]]:
+        def send() -> Mapping[str, Any]:
+            reply: Mapping[str, Any] = self._client.list_objects_v2(
+                Bucket=self._bucket, Prefix=below, **arguments
+            )
+            return reply
+
+        while True:
+            page = self._request("list", "list", below[len(self._below_root) :], send)
+            yield page
+            if not page.get("IsTruncated"):
+                return
+            arguments["ContinuationToken"] = page["NextContinuationToken"]
+
+    def _fetch(self, operation: str, path: str, asked: str | None) -> tuple[bytes, int]:
+        """What `asked` (a Range header) gives, and the whole object's size.
+
+        Nothing and size 0 when the object ends before the range; that is also how an empty object
+        answers any range.
+        """
+        key = self._key(path)
+        extra = {} if asked is None else {"Range": asked}
+
+        def send() -> tuple[bytes, int]:
+            try:
+                reply = self._client.get_object(Bucket=self._bucket, Key=key, **extra)
+            except boto.ClientError as error:
+                if _status(error) == 416:
+                    return b"", 0
+                raise
+            with reply["Body"] as body:
+                data: bytes = body.read()
+            size = reply.get("ContentRange", "").rpartition("/")[2]
+            return data, int(size) if size.isdecimal() else len(data)
+
+        data, size_bytes = self._request("get", operation, path, send)
+        with self._lock:
+            self._counts.bytes_read += len(data)
+        return data, size_bytes
+
+    def _put(self, key: str, data: bytes, **arguments: str) -> None:
+        self._client.put_object(
+            Bucket=self._bucket, Key=key, Body=data, **self._put_options, **arguments
+        )
+        with self._lock:
+            self._counts.bytes_written += len(data)
+
+    def _request(self, counter: str, operation: str, path: str, send: Callable[[], T]) -> T:
+        """Send, again while the fault may pass and the deadline allows it."""
+        started = self._clock.monotonic_seconds()
+        attempts = 0
+
+        def attempt() -> T:
+            nonlocal attempts
+            attempts += 1
+            with self._lock:
+                setattr(self._counts, counter, getattr(self._counts, counter) + 1)
+                self._counts.retries += attempts > 1
+            return send()
+
+        def is_last(state: RetryCallState) -> bool:
+            passed = self._clock.monotonic_seconds() - started
+            return (
+                attempts >= self._limits.retry_attempts_max
+                or passed + state.upcoming_sleep > self._limits.retry_seconds_max
+            )
+
+        retrying = Retrying(
+            retry=retry_if_exception(_passes),
+            wait=self._wait_seconds,
+            stop=is_last,
+            sleep=self._clock.sleep,
+            reraise=True,
+        )
+        try:
+            return retrying(attempt)
+        except (boto.BotoCoreError, boto.ClientError, ResponseParserError, _KeysThrottled) as error:
+            raise self._explained(error, f"{operation} {self._address(path)}", attempts) from error
+
+    def _wait_seconds(self, state: RetryCallState) -> float:
+        """Random up to a bound that doubles: crowds spread out instead of returning together."""
+        doubled = _FIRST_WAIT_SECONDS * 2.0 ** min(state.attempt_number, 30)
+        return self._clock.random() * min(self._limits.retry_wait_seconds_max, doubled)
+
+    def _explained(self, error: Exception, request: str, attempts: int) -> errors.MemWalError:
+        status, code, cause = _status(error), _code(error), _cause(error)
+        if isinstance(error, _NO_CREDENTIALS) or status in (401, 403) or code in _REFUSED_CODES:
+            return errors.BadCredentials(f"{self._uri} refuses the credentials: {cause}")
+        if code == "NoSuchBucket":
+            return errors.Usage(f"{self._uri}: there is no bucket {self._bucket!r}")
+        if status == 301 or code in _WRONG_REGION_CODES:
+            return errors.Usage(f"{self._uri}: is the storage option aws_region right? {cause}")
+        if status == 404:
+            return errors.Missing(f"{request}: does not exist")
+        if status == 501:
+            return errors.Unsupported(f"{request}: the store cannot do this: {cause}")
+        tries = "1 attempt" if attempts == 1 else f"{attempts} attempts"
+        return errors.StoreUnavailable(f"{request}: gave up after {tries}: {cause}")
+
+    def _key(self, path: str) -> str:
+        return self._below_root + check_object_path(path)
+
+    def _key_prefix(self, folder: str) -> str:
+        folder = check_folder(folder)
+        return f"{self._below_root}{folder}/" if folder else self._below_root
+
+    def _address(self, path: str) -> str:
+        return f"{self._uri}/{path}"
+
+
+class _KeysThrottled(Exception):
+    """A batch delete answered, but some of its keys ask for another try."""
+
+    def __str__(self) -> str:
+        return "the store kept refusing some of the objects for now"
+
+
+def _passes(fault: BaseException | str | None) -> bool:
+    """Whether a fault (an exception, or a key's error code) may be gone at the next try."""
+    if isinstance(fault, str):
+        return fault in _TRANSIENT_CODES
+    if isinstance(fault, boto.ClientError):
+        status = _status(fault)
+        return (
+            status in (408, 429)
+            or (status >= 500 and status != 501)
+            or _code(fault) in _TRANSIENT_CODES
+        )
+    return isinstance(fault, (*_TRANSIENT_ERRORS, _KeysThrottled))
+
+
+def _status(error: Exception) -> int:
+    if not isinstance(error, boto.ClientError):
+        return 0
+    return int(error.response.get("ResponseMetadata", {}).get("HTTPStatusCode", 0))
+
+
+def _code(error: Exception) -> str:
+    if not isinstance(error, boto.ClientError):
+        return ""
+    return str(error.response.get("Error", {}).get("Code", ""))
+
+
+def _cause(error: Exception) -> str:
+    if not isinstance(error, boto.ClientError):
+        return str(error)
+    message = error.response.get("Error", {}).get("Message", "")
+    return f"HTTP {_status(error)} {_code(error)}: {message}"
+
+
+def _is_path(key: str) -> bool:
+    try:
+        check_object_path(key)
+    except ValueError:
+        return False
+    return True
+
+
+def _nanos(moment: datetime) -> int:
+    # A float holds milliseconds since 1970 exactly, nanoseconds not.
+    return round(moment.timestamp() * 1_000) * 1_000_000
+
+
+def _canonical(storage_options: Mapping[str, str]) -> Mapping[str, str]:
+    """Options under one spelling each: lower case, without `aws_`. Values never show in errors."""
+    options: dict[str, str] = {}
+    for name, value in storage_options.items():
+        short = name.lower().removeprefix("aws_")
+        short = _ALIASES.get(short, short)
+        if options.setdefault(short, value) != value:
+            raise errors.Usage(f"the storage option {name} is given twice, with different values")
+    return options
+
+
+def _connect(bucket: str, options: Mapping[str, str], limits: StoreLimits) -> Any:
+    if ("access_key_id" in options) != ("secret_access_key" in options):
+        raise errors.Usage(
+            "the storage options aws_access_key_id and aws_secret_access_key go together"
+        )
+    session = boto3.session.Session(
+        aws_access_key_id=options.get("access_key_id"),
+        aws_secret_access_key=options.get("secret_access_key"),
+        aws_session_token=options.get("session_token") if "access_key_id" in options else None,
+    )
+    virtual_hosted = _flag(options, "virtual_hosted_style_request")
+    endpoint = _endpoint(options)
+    if endpoint is not None and virtual_hosted:
+        # object_store wants the bucket in the endpoint then; boto3 puts it there by itself.
+        endpoint = endpoint.replace(f"://{bucket}.", "://", 1)
+    config = Config(
+        connect_timeout=min(limits.connect_timeout_seconds, limits.retry_seconds_max),
+        read_timeout=min(limits.read_timeout_seconds, limits.retry_seconds_max),
+        max_pool_connections=max(_POOL_CONNECTIONS, limits.deletes_in_flight_max),
+        tcp_keepalive=True,
+        retries={"total_max_attempts": 1, "mode": "standard"},
+        # Checksums by default break older S3-compatible stores, which pylance works with.
+        request_checksum_calculation="when_required",
+        response_checksum_validation="when_required",
+        signature_version=UNSIGNED if _flag(options, "skip_signature") else None,
+        s3={
+            "addressing_style": "virtual" if virtual_hosted else "path" if endpoint else "auto",
+        },
+    )
+    region = (
+        options.get("region")
+        or options.get("default_region")
+        or os.environ.get("AWS_REGION")
+        or session.region_name
+        or "us-east-1"
+    )
+    try:
+        client = session.client("s3", region_name=region, endpoint_url=endpoint, config=config)
+    except ValueError:
+        raise errors.Usage("the storage option aws_endpoint is not a URL") from None
+    if not client.meta.endpoint_url.startswith("https://") and not _flag(options, "allow_http"):
+        raise errors.Usage(
+            "the endpoint is not https://; set the storage option allow_http=true "
+            "if requests may go over the network in the clear"
+        )
+    return client
+
+
+def _endpoint(options: Mapping[str, str]) -> str | None:
+    """The endpoint by option, or AWS_ENDPOINT as object_store reads it.
+
+    None leaves it to boto3, which reads AWS_ENDPOINT_URL and AWS_ENDPOINT_URL_S3 itself.
+    """
+    endpoint = options.get("endpoint")
+    if endpoint is None and not {"AWS_ENDPOINT_URL", "AWS_ENDPOINT_URL_S3"} & os.environ.keys():
+        endpoint = os.environ.get("AWS_ENDPOINT")
+    if endpoint is not None and "@" in endpoint:
+        raise errors.Usage("the endpoint holds a user name; give credentials as storage options")
+    return endpoint or None
+
+
+def _flag(options: Mapping[str, str], name: str) -> bool:
+    value = options.get(name, os.environ.get(f"AWS_{name.upper()}", ""))
+    return value.lower() in _TRUE
+
+
+def _encryption(options: Mapping[str, str]) -> Mapping[str, str]:
+    """Arguments of each put, so that it is encrypted as pylance's own are."""
+    kind = options.get("server_side_encryption")
+    if kind is None:
+        return {}
+    if kind not in ("AES256", "aws:kms", "aws:kms:dsse"):
+        raise errors.Unsupported(f"aws_server_side_encryption={kind} is not supported")
+    key = options.get("sse_kms_key_id")
+    return {"ServerSideEncryption": kind} | ({"SSEKMSKeyId": key} if key else {})
