@@ -17,6 +17,7 @@ help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  %-10s %s\n", $$1, $$2 }' Makefile
 
 setup: $(READY) ## Make .venv with everything in it, and Java; the other targets do this by themselves
+	@:
 
 demo: $(READY) ## Make a real table, run every job on it, show before and after
 	@$(BIN)/memwal demo
