@@ -183,12 +183,14 @@ class LocalObjects:
                 )
 
     def _file(self, path: str) -> Path:
+        check_object_path(path)
         self._count("get")
-        return self._root / check_object_path(path)
+        return self._root / path
 
     def _target(self, path: str) -> Path:
+        check_object_path(path)
         self._count("put")
-        return self._root / check_object_path(path)
+        return self._root / path
 
     @contextmanager
     def _staged(self, data: bytes) -> Iterator[Path]:

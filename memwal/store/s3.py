@@ -7,9 +7,11 @@ multiplied by ours. `_request` is the one place that retries.
 from __future__ import annotations
 
 import os
+import re
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
 from datetime import datetime
 from typing import Any, TypeVar
 
@@ -48,10 +50,12 @@ _WRONG_REGION_CODES = {"AuthorizationHeaderMalformed", "IllegalLocationConstrain
 _TRANSIENT_CODES = {"RequestTimeout", "InternalError", "SlowDown", "ServiceUnavailable"}
 _TRANSIENT_CODES |= {"Throttling", "ThrottlingException", "TooManyRequests", "RequestLimitExceeded"}
 _TRANSIENT_ERRORS = (
-    boto.HTTPClientError,  # connecting, resets, timeouts, also while the body is read
+    boto.ConnectionError,  # no connection came about
+    boto.HTTPClientError,  # resets, timeouts, also while the body is read
     boto.IncompleteReadError,
     ResponseParserError,
 )
+_CONTENT_RANGE = re.compile(r"bytes ([0-9]+)-[0-9]+/([0-9]+)")
 _FIRST_WAIT_SECONDS = 0.1
 _POOL_CONNECTIONS = 32  # callers read from several threads, too
 
@@ -111,7 +115,7 @@ class S3Objects:
 
     def get(self, path: str) -> bytes:
         """The whole object. Raises Missing."""
-        data, _ = self._fetch("get", path, None)
+        data, _, _ = self._fetch("get", path, None)
         return data
 
     def get_range(self, path: str, start: int, end: int) -> bytes:
@@ -120,20 +124,20 @@ class S3Objects:
             raise ValueError(f"not a range: [{start}, {end})")
         # HTTP has no empty range; then one byte is asked for, for the object's size.
         asked = f"bytes={start}-{end - 1}" if start < end else "bytes=0-0"
-        data, size_bytes = self._fetch("get_range", path, asked)
-        if start == end and end <= size_bytes:
-            return b""
-        if len(data) != end - start:
+        data, first, size_bytes = self._fetch("get_range", path, asked)
+        if size_bytes < end:
             raise errors.Corruption(
-                f"{self._address(path)} is too short: bytes [{start}, {end}) were expected"
+                f"{self._address(path)} ends before byte {end}; "
+                f"bytes [{start}, {end}) were expected"
             )
-        return data
+        return data[start - first : end - first] if start < end else b""
 
     def get_tail(self, path: str, size_bytes_max: int) -> tuple[bytes, int]:
         """At most the last `size_bytes_max` bytes, and the object's size. Raises Missing."""
         if size_bytes_max < 1:
             raise ValueError(f"not a tail length: {size_bytes_max}")
-        return self._fetch("get_tail", path, f"bytes=-{size_bytes_max}")
+        data, _, size_bytes = self._fetch("get_tail", path, f"bytes=-{size_bytes_max}")
+        return data[-size_bytes_max:], size_bytes
 
     def exists(self, path: str) -> bool:
         """Whether the object exists.
@@ -250,31 +254,31 @@ class S3Objects:
                 return
             arguments["ContinuationToken"] = page["NextContinuationToken"]
 
-    def _fetch(self, operation: str, path: str, asked: str | None) -> tuple[bytes, int]:
-        """What `asked` (a Range header) gives, and the whole object's size.
+    def _fetch(self, operation: str, path: str, asked: str | None) -> tuple[bytes, int, int]:
+        """What `asked` (a Range header) gives: data, where it begins, and the object's size.
 
-        Nothing and size 0 when the object ends before the range; that is also how an empty object
-        answers any range.
+        A server may ignore the header and send everything. A range that begins behind the end
+        gives nothing; so does any range of an empty object.
         """
         key = self._key(path)
         extra = {} if asked is None else {"Range": asked}
 
-        def send() -> tuple[bytes, int]:
+        def send() -> tuple[bytes, int, int]:
             try:
                 reply = self._client.get_object(Bucket=self._bucket, Key=key, **extra)
             except boto.ClientError as error:
                 if _status(error) == 416:
-                    return b"", 0
+                    return b"", 0, 0
                 raise
-            with reply["Body"] as body:
+            with closing(reply["Body"]) as body:
                 data: bytes = body.read()
-            size = reply.get("ContentRange", "").rpartition("/")[2]
-            return data, int(size) if size.isdecimal() else len(data)
+            part = _CONTENT_RANGE.fullmatch(reply.get("ContentRange", ""))
+            return (data, 0, len(data)) if part is None else (data, int(part[1]), int(part[2]))
 
-        data, size_bytes = self._request("get", operation, path, send)
+        received = self._request("get", operation, path, send)
         with self._lock:
-            self._counts.bytes_read += len(data)
-        return data, size_bytes
+            self._counts.bytes_read += len(received[0])
+        return received
 
     def _put(self, key: str, data: bytes, **arguments: str) -> None:
         self._client.put_object(
@@ -323,7 +327,7 @@ class S3Objects:
     def _explained(self, error: Exception, request: str, attempts: int) -> errors.MemWalError:
         status, code, cause = _status(error), _code(error), _cause(error)
         if isinstance(error, _NO_CREDENTIALS) or status in (401, 403) or code in _REFUSED_CODES:
-            return errors.BadCredentials(f"{self._uri} refuses the credentials: {cause}")
+            return errors.BadCredentials(f"{self._uri}: access refused: {cause}")
         if code == "NoSuchBucket":
             return errors.Usage(f"{self._uri}: there is no bucket {self._bucket!r}")
         if status == 301 or code in _WRONG_REGION_CODES:

@@ -1,0 +1,520 @@
+"""What S3Objects makes of faults, against a server that answers by script."""
+
+from __future__ import annotations
+
+import socket
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from threading import Event, Lock, Thread
+from typing import ClassVar
+from urllib.parse import urlsplit
+from xml.etree import ElementTree
+
+import pytest
+
+from memwal import errors
+from memwal.clock import SystemClock
+from memwal.ports import Clock, Objects
+from memwal.store.objects import StoreLimits, open_objects
+from memwal.testing import ManualClock
+
+URI = "s3://bucket/some/table"
+SECRETS = {
+    "aws_access_key_id": "AKIA-NOT-SHOWN",
+    "aws_secret_access_key": "secret-not-shown",
+    "aws_session_token": "token-not-shown",
+}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Reply:
+    status: int = 200
+    body: bytes = b""
+    headers: dict[str, str] = field(default_factory=dict)
+    cut_after_bytes: int | None = None
+    hang_up: bool = False
+    wait_for: Event | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Request:
+    method: str
+    path: str
+    headers: dict[str, str]
+    body: bytes
+
+
+class ScriptedServer:
+    """Answers with the script's replies in order, its last one from then on."""
+
+    def __init__(self) -> None:
+        self.script: list[Reply] = []
+        self.requests: list[Request] = []
+        self._lock = Lock()
+        server = self
+
+        class Handler(BaseHTTPRequestHandler):
+            protocol_version: ClassVar[str] = "HTTP/1.1"
+
+            def answer(self) -> None:
+                length = int(self.headers.get("Content-Length") or 0)
+                reply = server._next(
+                    Request(
+                        method=self.command,
+                        path=self.path,
+                        headers={name.lower(): value for name, value in self.headers.items()},
+                        body=self.rfile.read(length),
+                    )
+                )
+                if reply.wait_for is not None:
+                    reply.wait_for.wait(60)
+                self.close_connection = reply.hang_up or reply.cut_after_bytes is not None
+                if reply.hang_up:
+                    return
+                self.send_response(reply.status)
+                for name, value in reply.headers.items():
+                    self.send_header(name, value)
+                self.send_header("Content-Length", str(len(reply.body)))
+                self.end_headers()
+                self.wfile.write(reply.body[: reply.cut_after_bytes])
+
+            do_GET = do_PUT = do_POST = do_HEAD = answer  # noqa: N815
+
+            def log_message(self, format: str, *args: object) -> None:
+                pass
+
+        self._http = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+        self._http.daemon_threads = True
+        self.endpoint = f"http://127.0.0.1:{self._http.server_port}"
+        self._thread = Thread(target=self._http.serve_forever, args=(0.01,), daemon=True)
+        self._thread.start()
+
+    def _next(self, request: Request) -> Reply:
+        with self._lock:
+            self.requests.append(request)
+            return self.script[min(len(self.requests), len(self.script)) - 1]
+
+    def close(self) -> None:
+        self._http.shutdown()
+        self._http.server_close()
+        self._thread.join()
+
+    def open(
+        self,
+        *replies: Reply,
+        clock: Clock | None = None,
+        limits: StoreLimits | None = None,
+        **options: str,
+    ) -> Objects:
+        self.script += replies
+        return open_objects(
+            URI,
+            {"aws_endpoint": self.endpoint, "allow_http": "true", **SECRETS, **options},
+            ManualClock() if clock is None else clock,
+            StoreLimits() if limits is None else limits,
+        )
+
+
+@pytest.fixture
+def server() -> Iterator[ScriptedServer]:
+    scripted = ScriptedServer()
+    yield scripted
+    scripted.close()
+
+
+def fault(status: int, code: str, **more: str) -> Reply:
+    parts = {"Code": code, "Message": f"text of {code}", **more}
+    inner = "".join(f"<{name}>{value}</{name}>" for name, value in parts.items())
+    return Reply(status=status, body=f"<Error>{inner}</Error>".encode())
+
+
+SLOW_DOWN = fault(503, "SlowDown")
+
+
+@pytest.mark.parametrize(
+    "passing",
+    [
+        SLOW_DOWN,
+        Reply(status=500),
+        Reply(status=502, body=b"<html>bad gateway</html>"),
+        fault(500, "InternalError"),
+        fault(429, "TooManyRequests"),
+        fault(400, "RequestTimeout"),
+        Reply(hang_up=True),
+        Reply(body=b"half of it", cut_after_bytes=5),
+    ],
+)
+def test_passing_faults_are_retried_on_the_clock_port(
+    server: ScriptedServer, passing: Reply
+) -> None:
+    clock = ManualClock()
+    objects = server.open(passing, passing, Reply(body=b"data"), clock=clock)
+
+    assert objects.get("a/b") == b"data"
+    assert [request.path for request in server.requests] == ["/bucket/some/table/a/b"] * 3
+    assert len(clock.slept_seconds) == 2
+    assert objects.counts.retries == 2
+    assert objects.counts.get == 3
+    assert objects.counts.bytes_read == 4
+
+
+def test_every_operation_is_retried(server: ScriptedServer) -> None:
+    listing = Reply(body=b"<ListBucketResult><IsTruncated>false</IsTruncated></ListBucketResult>")
+    last = {
+        "put": Reply(),
+        "put_if_absent": Reply(),
+        "list": listing,
+        "list_folders": listing,
+        "get_tail": Reply(body=b"", status=206, headers={"Content-Range": "bytes 0-0/9"}),
+        "exists": Reply(body=b"x", status=206, headers={"Content-Range": "bytes 0-0/9"}),
+        "delete": Reply(body=b"<DeleteResult></DeleteResult>"),
+    }
+    objects = server.open()
+    for reply in last.values():
+        server.script += [SLOW_DOWN, reply]
+
+    objects.put("a", b"x")
+    objects.put_if_absent("a", b"x")
+    assert [*objects.list("")] == []
+    assert [*objects.list_folders("")] == []
+    assert objects.get_tail("a", 3)[1] == 9
+    assert objects.exists("a")
+    assert objects.delete(["a"]).deleted == 1
+    assert objects.counts.retries == len(last)
+    assert len(server.requests) == 2 * len(last)
+
+
+def test_a_read_that_hangs_is_retried(server: ScriptedServer) -> None:
+    release = Event()
+    objects = server.open(
+        Reply(wait_for=release, hang_up=True),
+        Reply(body=b"data"),
+        limits=StoreLimits(read_timeout_seconds=0.3),
+    )
+
+    assert objects.get("a") == b"data"
+    assert objects.counts.retries == 1
+    release.set()
+
+
+@pytest.mark.parametrize(
+    "lost", [fault(412, "PreconditionFailed"), fault(409, "ConditionalRequestConflict")]
+)
+def test_a_lost_create_is_not_retried(server: ScriptedServer, lost: Reply) -> None:
+    objects = server.open(lost, Reply())
+
+    with pytest.raises(errors.AlreadyExists, match="s3://bucket/some/table/a exists"):
+        objects.put_if_absent("a", b"data")
+    assert [request.headers["if-none-match"] for request in server.requests] == ["*"]
+    assert objects.counts.retries == 0
+
+
+def test_a_create_whose_reply_was_lost_reports_existing(server: ScriptedServer) -> None:
+    objects = server.open(Reply(hang_up=True), fault(412, "PreconditionFailed"))
+
+    with pytest.raises(errors.AlreadyExists):
+        objects.put_if_absent("a", b"data")
+    assert [request.body for request in server.requests] == [b"data", b"data"]
+
+
+def test_a_plain_put_has_no_condition(server: ScriptedServer) -> None:
+    server.open(Reply()).put("a", b"data")
+
+    assert "if-none-match" not in server.requests[0].headers
+    assert server.requests[0].body == b"data"
+
+
+def test_the_total_deadline_ends_the_retries(server: ScriptedServer) -> None:
+    clock = ManualClock()
+    limits = StoreLimits(retry_seconds_max=5, retry_attempts_max=1000, retry_wait_seconds_max=2)
+    objects = server.open(SLOW_DOWN, clock=clock, limits=limits)
+
+    with pytest.raises(errors.StoreUnavailable) as gave_up:
+        objects.put_if_absent("a/b", b"data")
+
+    attempts = len(server.requests)
+    assert attempts > 2
+    assert 3 <= sum(clock.slept_seconds) <= 5
+    assert max(clock.slept_seconds) <= 2
+    assert len(set(clock.slept_seconds)) == attempts - 1  # jitter
+    for part in (f"{URI}/a/b", "put_if_absent", f"{attempts} attempts", "SlowDown"):
+        assert part in str(gave_up.value)
+
+
+def test_the_number_of_attempts_is_limited(server: ScriptedServer) -> None:
+    objects = server.open(SLOW_DOWN, limits=StoreLimits(retry_attempts_max=3))
+
+    with pytest.raises(errors.StoreUnavailable, match="3 attempts"):
+        objects.get("a")
+    assert len(server.requests) == 3
+
+
+def test_a_port_where_nobody_listens_is_unavailable_soon() -> None:
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))  # bound but not listening: connections are refused
+        options = {"aws_endpoint": f"http://127.0.0.1:{taken.getsockname()[1]}"}
+        limits = StoreLimits(retry_seconds_max=0.5)
+        objects = open_objects(
+            URI, {**options, "allow_http": "true", **SECRETS}, SystemClock(), limits
+        )
+        started = time.monotonic()
+
+        with pytest.raises(errors.StoreUnavailable, match="gave up after"):
+            objects.get("a")
+    assert time.monotonic() - started < 10
+    assert objects.counts.retries >= 1
+
+
+@pytest.mark.parametrize(
+    "refusal",
+    [
+        fault(403, "AccessDenied"),
+        fault(403, "InvalidAccessKeyId", AWSAccessKeyId=SECRETS["aws_access_key_id"]),
+        fault(403, "SignatureDoesNotMatch"),
+        fault(400, "ExpiredToken", **{"Token-0": SECRETS["aws_session_token"]}),
+        fault(401, "Unauthorized"),
+    ],
+)
+def test_refused_credentials_are_named_without_showing_them(
+    server: ScriptedServer, refusal: Reply
+) -> None:
+    objects = server.open(refusal)
+
+    for call in (
+        lambda: objects.get("a"),
+        lambda: objects.exists("a"),
+        lambda: objects.put_if_absent("a", b"x"),
+        lambda: [*objects.list("")],
+        lambda: objects.delete(["a"]),
+    ):
+        with pytest.raises(errors.BadCredentials, match=URI) as refused:
+            call()
+        for secret in SECRETS.values():
+            assert secret not in f"{refused.value!r} {refused.value.__cause__!r} {objects!r}"
+    assert objects.counts.retries == 0
+
+
+def test_no_credentials_at_all(
+    server: ScriptedServer, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_PROFILE"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("AWS_SHARED_CREDENTIALS_FILE", str(tmp_path / "none"))
+    monkeypatch.setenv("AWS_CONFIG_FILE", str(tmp_path / "none"))
+    monkeypatch.setenv("AWS_EC2_METADATA_DISABLED", "true")
+    options = {"endpoint": server.endpoint, "allow_http": "true"}
+    server.script = [Reply(body=b"data")]
+
+    with pytest.raises(errors.BadCredentials, match="Unable to locate credentials"):
+        open_objects(URI, options, ManualClock(), StoreLimits()).get("a")
+    assert server.requests == []
+
+    anonymous = open_objects(
+        URI, {**options, "skip_signature": "true"}, ManualClock(), StoreLimits()
+    )
+    assert anonymous.get("a") == b"data"
+    assert "authorization" not in server.requests[0].headers
+
+    monkeypatch.setenv("AWS_ACCESS_KEY_ID", "from-env")
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "from-env")
+    open_objects(URI, options, ManualClock(), StoreLimits()).get("a")
+    assert "from-env" in server.requests[1].headers["authorization"]
+
+
+def test_a_missing_bucket_is_not_a_missing_object(server: ScriptedServer) -> None:
+    objects = server.open(fault(404, "NoSuchBucket"))
+
+    for call in (
+        lambda: objects.get("a"),
+        lambda: objects.exists("a"),
+        lambda: [*objects.list("")],
+    ):
+        with pytest.raises(errors.Usage, match="'bucket'"):
+            call()
+
+
+def test_a_missing_object_is_asked_for_once(server: ScriptedServer) -> None:
+    objects = server.open(fault(404, "NoSuchKey"))
+
+    with pytest.raises(errors.Missing, match=f"{URI}/a"):
+        objects.get("a")
+    assert not objects.exists("a")
+    assert len(server.requests) == 2
+
+
+def test_a_store_without_conditional_puts_is_unsupported(server: ScriptedServer) -> None:
+    objects = server.open(fault(501, "NotImplemented"))
+
+    with pytest.raises(errors.Unsupported, match="NotImplemented"):
+        objects.put_if_absent("a", b"x")
+    assert len(server.requests) == 1
+
+
+def test_a_store_that_ignores_ranges(server: ScriptedServer) -> None:
+    """`Range` is optional in HTTP: a plain 200 with everything is a correct reply."""
+    objects = server.open(Reply(body=b"0123456789"))
+
+    assert objects.get_range("a", 2, 5) == b"234"
+    assert objects.get_range("a", 10, 10) == b""
+    assert objects.get_tail("a", 3) == (b"789", 10)
+    with pytest.raises(errors.Corruption):
+        objects.get_range("a", 5, 11)
+
+
+def test_an_empty_object_answers_a_tail_with_416(server: ScriptedServer) -> None:
+    assert server.open(fault(416, "InvalidRange")).get_tail("a", 3) == (b"", 0)
+
+
+def test_keys_that_name_nothing_addressable_are_left_out(server: ScriptedServer) -> None:
+    keys = ["t/", "t//x", "t/../x", "t/ok"]
+    items = "".join(
+        f"<Contents><Key>some/table/{key}</Key><Size>1</Size>"
+        "<LastModified>2026-01-02T03:04:05.678Z</LastModified></Contents>"
+        for key in keys
+    )
+    folders = "".join(
+        f"<CommonPrefixes><Prefix>some/table/{name}/</Prefix></CommonPrefixes>"
+        for name in ("..", "", "t")
+    )
+    objects = server.open(
+        Reply(body=f"<ListBucketResult>{items}{folders}</ListBucketResult>".encode())
+    )
+
+    assert [(info.path, info.modified_at_nanos) for info in objects.list("")] == [
+        ("t/ok", 1_767_323_045_678_000_000)
+    ]
+    assert objects.list_folders("") == ["t"]
+
+
+def _deleted_keys(request: Request) -> list[str | None]:
+    return [
+        item.text
+        for item in ElementTree.fromstring(request.body).iter()
+        if item.tag.endswith("Key")
+    ]
+
+
+def _delete_reply(**codes: str) -> Reply:
+    faults = "".join(
+        f"<Error><Key>some/table/{name}</Key><Code>{code}</Code></Error>"
+        for name, code in codes.items()
+    )
+    return Reply(body=f"<DeleteResult>{faults}</DeleteResult>".encode())
+
+
+def test_a_delete_retries_only_the_objects_whose_fault_may_pass(server: ScriptedServer) -> None:
+    objects = server.open(
+        _delete_reply(a="AccessDenied", b="SlowDown", c="NoSuchKey", d="InternalError"),
+        _delete_reply(d="InternalError"),
+        _delete_reply(),
+    )
+
+    result = objects.delete(["a", "b", "c", "d", "e"])
+
+    assert (result.deleted, result.failed) == (4, (("a", "AccessDenied"),))
+    assert [_deleted_keys(request) for request in server.requests] == [
+        [f"some/table/{name}" for name in names] for names in ("abcde", "bd", "d")
+    ]
+
+
+def test_a_delete_without_answer_returns_what_failed_and_stops(server: ScriptedServer) -> None:
+    limits = StoreLimits(retry_attempts_max=2, delete_batch_objects_max=2, deletes_in_flight_max=1)
+    objects = server.open(_delete_reply(), SLOW_DOWN, limits=limits)
+
+    result = objects.delete("abcdef")
+
+    assert result.deleted == 2
+    assert [path for path, _ in result.failed] == ["c", "d", "e", "f"]
+    assert "SlowDown" in dict(result.failed)["c"]
+    assert "not tried" in dict(result.failed)["e"]
+    assert len(server.requests) == 3
+
+
+# --- options ------------------------------------------------------------------------------------
+
+
+def test_http_needs_allow_http(server: ScriptedServer, monkeypatch: pytest.MonkeyPatch) -> None:
+    def opens(**options: str) -> Objects:
+        return open_objects(URI, {**SECRETS, **options}, ManualClock(), StoreLimits())
+
+    for refused in ({}, {"allow_http": "false"}):
+        with pytest.raises(errors.Usage, match="allow_http"):
+            opens(aws_endpoint=server.endpoint, **refused)
+    monkeypatch.setenv("AWS_ENDPOINT", server.endpoint)
+    with pytest.raises(errors.Usage, match="allow_http"):
+        opens()
+
+    monkeypatch.setenv("AWS_ALLOW_HTTP", "true")
+    server.script = [Reply(body=b"data")]
+    assert opens().get("a") == b"data"
+    assert len(server.requests) == 1
+
+
+@pytest.mark.parametrize(
+    "spelling", ["ENDPOINT", "Aws_Endpoint", "endpoint_url", "AWS_ENDPOINT_URL"]
+)
+def test_options_have_the_spellings_of_object_store(server: ScriptedServer, spelling: str) -> None:
+    server.script = [Reply(body=b"data")]
+    options = {
+        spelling: server.endpoint,
+        "AWS_ALLOW_HTTP": "1",
+        "access_key_id": "key-id",
+        "SECRET_ACCESS_KEY": "secret",
+        "token": "session",
+        "Region": "eu-west-7",
+        "unheard_of": "x",
+    }
+
+    assert open_objects(URI, options, ManualClock(), StoreLimits()).get("a") == b"data"
+    headers = server.requests[0].headers
+    assert "key-id/" in headers["authorization"]
+    assert "/eu-west-7/s3/" in headers["authorization"]
+    assert headers["x-amz-security-token"] == "session"
+
+
+def test_a_virtual_hosted_endpoint_may_hold_the_bucket(
+    server: ScriptedServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    port = urlsplit(server.endpoint).port
+    resolve = socket.getaddrinfo
+    monkeypatch.setattr(
+        socket, "getaddrinfo", lambda _, *rest, **more: resolve("127.0.0.1", *rest, **more)
+    )
+    objects = server.open(
+        Reply(body=b"data"),
+        aws_endpoint=f"http://bucket.localhost:{port}",
+        virtual_hosted_style_request="true",
+    )
+
+    assert objects.get("a") == b"data"
+    assert server.requests[0].headers["host"] == f"bucket.localhost:{port}"
+    assert server.requests[0].path == "/some/table/a"
+
+
+def test_encryption_options_go_with_each_put(server: ScriptedServer) -> None:
+    objects = server.open(Reply(), aws_server_side_encryption="aws:kms", aws_sse_kms_key_id="key-7")
+    objects.put_if_absent("a", b"x")
+
+    assert server.requests[0].headers["x-amz-server-side-encryption"] == "aws:kms"
+    assert server.requests[0].headers["x-amz-server-side-encryption-aws-kms-key-id"] == "key-7"
+    with pytest.raises(errors.Unsupported, match="sse-c"):
+        server.open(aws_server_side_encryption="sse-c")
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"aws_access_key_id": "not-shown"},
+        {"aws_secret_access_key": "not-shown"},
+        {"region": "not-shown", "aws_region": "other"},
+        {"endpoint": "not-shown"},
+        {"endpoint": "https://user:not-shown@host"},
+    ],
+)
+def test_contradictory_options_are_refused_without_showing_them(options: dict[str, str]) -> None:
+    with pytest.raises(errors.Usage) as refused:
+        open_objects(URI, options, ManualClock(), StoreLimits())
+    assert "not-shown" not in str(refused.value)

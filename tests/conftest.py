@@ -1,0 +1,25 @@
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+# Helpers next to this file are imported by their bare names, from every folder of tests.
+sys.path.insert(0, str(Path(__file__).parent))
+
+from s3server import S3Server
+
+
+@pytest.fixture(scope="session")
+def s3_server() -> Iterator[S3Server]:
+    """moto's server; `.storage_options` is what both our store and pylance take."""
+    with S3Server() as server:
+        yield server
+
+
+@pytest.fixture
+def make_s3_uri(s3_server: S3Server) -> Callable[[], str]:
+    """Makes the address of a table-to-be in a new bucket."""
+    return lambda: f"s3://{s3_server.make_bucket()}/some/table"

@@ -1,0 +1,88 @@
+"""moto's S3 server as a subprocess, for tests. State lives as long as the process."""
+
+from __future__ import annotations
+
+import socket
+import subprocess
+import sys
+import time
+import urllib.error
+import urllib.request
+from itertools import count
+from types import TracebackType
+
+# The server ends when its stdin does, so it does not outlive a test run that was killed.
+_SERVE = """
+import os, sys, threading
+threading.Thread(target=lambda: (sys.stdin.read(), os._exit(0)), daemon=True).start()
+from moto.server import main
+main(sys.argv[1:])
+"""
+_START_SECONDS_MAX = 60
+
+
+class S3Server:
+    """`with S3Server() as server:`. Storage options fit memwal's store and pylance alike."""
+
+    def __enter__(self) -> S3Server:
+        with socket.socket() as probe:
+            probe.bind(("127.0.0.1", 0))
+            port = probe.getsockname()[1]
+        self.endpoint = f"http://127.0.0.1:{port}"
+        self.storage_options = {
+            "aws_endpoint": self.endpoint,
+            "allow_http": "true",
+            "aws_access_key_id": "test-key-id",
+            "aws_secret_access_key": "test-secret",
+            "aws_region": "us-east-1",
+        }
+        self._numbers = count(1)
+        self._process = subprocess.Popen(
+            [sys.executable, "-c", _SERVE, "-H", "127.0.0.1", "-p", str(port)],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+        )
+        try:
+            self._wait_until_it_answers()
+        except BaseException:
+            self._stop()
+            raise
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self._stop()
+
+    def make_bucket(self) -> str:
+        """A new bucket's name."""
+        name = f"bucket-{next(self._numbers):04d}"
+        urllib.request.urlopen(
+            urllib.request.Request(f"{self.endpoint}/{name}", method="PUT"), timeout=30
+        ).close()
+        return name
+
+    def _wait_until_it_answers(self) -> None:
+        deadline = time.monotonic() + _START_SECONDS_MAX
+        while True:
+            if self._process.poll() is not None:
+                raise RuntimeError(f"moto_server ended with {self._process.returncode}")
+            try:
+                urllib.request.urlopen(f"{self.endpoint}/moto-api/", timeout=5).close()
+                return
+            except urllib.error.HTTPError:
+                return
+            except OSError:
+                if time.monotonic() > deadline:
+                    raise
+                time.sleep(0.05)
+
+    def _stop(self) -> None:
+        self._process.kill()
+        self._process.wait()
+        if self._process.stdin is not None:
+            self._process.stdin.close()
