@@ -6,6 +6,9 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol, TypeVar
 
+from memwal.model import FlushedGeneration, MemWalState, ShardId, TableView
+from memwal.plan.merge import CommitShape, FoldFacts
+
 Unit = TypeVar("Unit", contravariant=True)
 Result = TypeVar("Result", covariant=True)
 
@@ -148,6 +151,98 @@ class Steps(Protocol):
 
     def __call__(self, step: str) -> None:
         """`step` is about to happen."""
+        ...
+
+
+class Views(Protocol):
+    """Reads the state of one table, always fresh.
+
+    Raises NotATable, Unsupported, Corruption, StoreUnavailable, BadCredentials.
+    """
+
+    def table(self, *, ages: bool = False) -> TableView:
+        """The table at its latest version with every shard.
+
+        `ages` also reads when each shard's oldest pending generation was flushed: one request a
+        shard with pending generations. A broken shard is in `broken`, and does not raise.
+        """
+        ...
+
+    def shard(self, shard_id: ShardId) -> TableView:
+        """The table with this shard only. Raises what is wrong with the shard."""
+        ...
+
+    def mem_wal(self, version: int) -> MemWalState:
+        """MemWAL details of one version. Raises NotATable when that version has none."""
+        ...
+
+    def flushed_at_nanos(self, shard_id: ShardId, generation: FlushedGeneration) -> int:
+        """When a generation was flushed, by its writer's clock. Raises Missing."""
+        ...
+
+    def mem_wal_since_nanos(self, view: TableView, not_after_nanos: int) -> int | None:
+        """From when on the view's MemWAL index provably existed without a break.
+
+        Looks no further back than a version that was committed at or before `not_after_nanos`.
+        None when retained versions end before that is settled.
+        """
+        ...
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class CommitStats:
+    """What one marked commit did, in rows, and the version that it made."""
+
+    version: int
+    rows_inserted: int
+    rows_updated: int
+    rows_deleted: int
+
+
+class Fold(Protocol):
+    """Some generations of one shard, folded newest-wins, bound to one version of the base table.
+
+    Both writing methods raise LostRace on a conflict, and StoreUnavailable for an error after which
+    the commit may have landed all the same.
+    """
+
+    @property
+    def facts(self) -> FoldFacts:
+        """What the plan needs to shape the commit."""
+        ...
+
+    @property
+    def bytes_read(self) -> int:
+        """Bytes read from storage for this fold so far."""
+        ...
+
+    def rebased(self, view: TableView) -> Fold:
+        """The same fold on a newer version. Reads no key again; columns are aligned anew."""
+        ...
+
+    def delete_pass(self, shape: CommitShape) -> tuple[int, int]:
+        """Delete the tombstoned keys, unmarked, without a retry on conflict.
+
+        Returns the version that the handle is at afterwards, and the rows deleted.
+        """
+        ...
+
+    def commit(self, shape: CommitShape, mark: int) -> CommitStats:
+        """Write the winners and record `mark` as merged, in one commit, without a retry."""
+        ...
+
+
+class MergeTable(Protocol):
+    """The base table, as the merger needs it."""
+
+    def fold(
+        self, view: TableView, shard_id: ShardId, generations: Sequence[FlushedGeneration]
+    ) -> Fold:
+        """Fold generations, oldest first, against the view's version.
+
+        Raises Missing when a generation's folder is gone, Refused for schema drift that would drop
+        data or for NULL keys, Corruption for a generation that can't be read.
+        """
         ...
 
 

@@ -1,0 +1,58 @@
+"""Units of work, as they travel to a thread or to a Spark executor, and the code that runs them.
+
+A unit is one shard's run of commits. It is plain data: whoever runs it opens its own stores. Running
+one twice, or beside itself, is safe: progress travels with the rows (invariants 1 and 8).
+"""
+
+from __future__ import annotations
+
+import traceback
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from jobs._wiring import open_stores
+from memwal.apply.merge import ShardMerge, ShardMerger
+from memwal.model import ShardId
+from memwal.plan.merge import MergeLimits, MergeRequest
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class MergeUnit:
+    """Merge one shard of one table."""
+
+    uri: str
+    storage_options: Mapping[str, str] = field(repr=False)
+    shard_id: ShardId
+    request: MergeRequest
+    limits: MergeLimits
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class MergeUnitResult:
+    """What came of a unit. `trace` is the traceback of an error nobody expected."""
+
+    uri: str
+    merge: ShardMerge
+    requests: Mapping[str, int] = field(default_factory=dict)
+    trace: str | None = None
+
+
+def run_merge_unit(unit: MergeUnit) -> MergeUnitResult:
+    """Run one unit in this process. Never raises: a bad shard must not stop the others."""
+    try:
+        stores = open_stores(unit.uri, unit.storage_options)
+        merger = ShardMerger(
+            views=stores.views, table=stores.merge_table, clock=stores.clock, limits=unit.limits
+        )
+        merge = merger.run(unit.shard_id, unit.request)
+        return MergeUnitResult(uri=unit.uri, merge=merge, requests=stores.objects.counts.as_dict())
+    except Exception as error:
+        failed = ShardMerge(
+            shard_id=unit.shard_id,
+            outcome="failed",
+            from_generation=0,
+            to_generation=0,
+            error=f"unexpected {type(error).__name__}: {error}",
+            exit_code=1,
+        )
+        return MergeUnitResult(uri=unit.uri, merge=failed, trace=traceback.format_exc())

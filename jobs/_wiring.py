@@ -1,0 +1,79 @@
+"""Puts real stores behind the ports, in the driver and again inside each task."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property
+
+from memwal.clock import SystemClock
+from memwal.ports import Clock, Objects
+from memwal.store.objects import StoreLimits, normalise_uri, open_objects
+from memwal.store.shard_manifests import ShardManifests
+from memwal.store.table import LanceMergeTable, LanceTables
+from memwal.store.table_manifests import TableManifests
+from memwal.store.view import StoredViews
+from memwal.store.wal import WalEntries
+
+
+@dataclass(frozen=True, kw_only=True)
+class Stores:
+    """Everything that one table's jobs talk to; each part is made when it is first used."""
+
+    uri: str
+    storage_options: Mapping[str, str]
+    clock: Clock
+    limits: StoreLimits
+
+    @cached_property
+    def objects(self) -> Objects:
+        """The table's folder."""
+        return open_objects(self.uri, self.storage_options, self.clock, self.limits)
+
+    @cached_property
+    def tables(self) -> LanceTables:
+        """Lance, on this table."""
+        return LanceTables(self.uri, self.storage_options)
+
+    @cached_property
+    def views(self) -> StoredViews:
+        """Fresh views."""
+        return StoredViews(self.objects, self.tables)
+
+    @cached_property
+    def merge_table(self) -> LanceMergeTable:
+        """The merger's side of the base table."""
+        return LanceMergeTable(self.tables, self.views.renamed)
+
+    @cached_property
+    def shard_manifests(self) -> ShardManifests:
+        """The shards' manifests."""
+        return ShardManifests(self.objects)
+
+    @cached_property
+    def table_manifests(self) -> TableManifests:
+        """The base table's versions."""
+        return TableManifests(self.objects)
+
+    @cached_property
+    def wal(self) -> WalEntries:
+        """The shards' WALs."""
+        return WalEntries(self.objects)
+
+
+def open_stores(
+    uri: str,
+    storage_options: Mapping[str, str],
+    *,
+    clock: Clock | None = None,
+    limits: StoreLimits | None = None,
+) -> Stores:
+    """The stores of one table. Raises Usage or Unsupported for an address that can't be one."""
+    return Stores(
+        uri=normalise_uri(uri),
+        storage_options=dict(storage_options),
+        clock=clock or SystemClock(),
+        limits=limits or StoreLimits(),
+    )
+
+

@@ -1,0 +1,149 @@
+"""Builds the status of one table out of a view. Changes nothing and opens no generation."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from datetime import UTC, datetime
+
+from memwal.model import BrokenShard, ShardId, ShardView, TableView
+from memwal.report import (
+    DONE,
+    FAILED,
+    IndexStatusReport,
+    ReclaimableReport,
+    ShardStatusReport,
+    SnapshotStatusReport,
+    StatusTableReport,
+    sum_up,
+)
+
+
+def iso_time(nanos: int | None) -> str | None:
+    """UTC, to the second, or None."""
+    if nanos is None:
+        return None
+    return datetime.fromtimestamp(nanos / 10**9, UTC).isoformat(timespec="seconds")
+
+
+def table_status(
+    name: str,
+    view: TableView,
+    *,
+    wal_entries: Callable[[ShardId], int | None],
+    unindexed_rows: Callable[[str], int | None],
+) -> StatusTableReport:
+    """The status report of one table. The two callables look up what a view does not hold."""
+    shards = tuple(_shard(s, wal_entries(s.shard_id)) for s in view.shards)
+    broken = tuple(_broken(b) for b in view.broken)
+    outcome, code = sum_up((*shards, *broken), otherwise=DONE)
+    return StatusTableReport(
+        table=name,
+        outcome=outcome,
+        exit_code=code,
+        error="; ".join(str(b.error) for b in view.broken) or None,
+        version_before=view.version,
+        version_after=view.version,
+        version=view.version,
+        rows=view.rows,
+        primary_key=view.primary_key,
+        shards=(*shards, *broken),
+        indexes=_indexes(view, unindexed_rows),
+        snapshot=SnapshotStatusReport(
+            taken_at=iso_time(view.mem_wal.snapshot_ts_millis * 10**6 or None),
+            num_shards=view.mem_wal.num_shards,
+        ),
+        reclaimable=_reclaimable(view),
+        warnings=view_warnings(view),
+    )
+
+
+def view_warnings(view: TableView) -> tuple[str, ...]:
+    """What an operator should hear about a view, whatever the job."""
+    strangers = tuple(f"_mem_wal/{name} is not a shard; left alone" for name in view.strangers)
+    no_key = () if view.primary_key else ("the table has no primary key: it can't be merged",)
+    return strangers + no_key
+
+
+def _shard(shard: ShardView, wal_entries: int | None) -> ShardStatusReport:
+    manifest, pending = shard.manifest, shard.pending
+    return ShardStatusReport(
+        outcome=DONE,
+        shard_id=shard.shard_id,
+        status=manifest.status.name,
+        writer_epoch=manifest.writer_epoch,
+        manifest_version=manifest.version,
+        current_generation=manifest.current_generation,
+        merged_generation=shard.merged_generation,
+        pending_generations=tuple(g.generation for g in pending),
+        pending_rows=_total([g.physical_rows for g in pending]),
+        pending_bytes=_total([g.in_memory_bytes for g in pending]),
+        oldest_pending_flushed_at=iso_time(shard.oldest_pending_flushed_at_nanos),
+        replay_after_wal_entry_position=manifest.replay_after_wal_entry_position,
+        wal_entries=wal_entries,
+    )
+
+
+def _broken(shard: BrokenShard) -> ShardStatusReport:
+    return ShardStatusReport(
+        outcome=FAILED,
+        error=str(shard.error),
+        exit_code=getattr(shard.error, "exit_code", 1),
+        shard_id=shard.shard_id,
+        pending_rows=None,
+        pending_bytes=None,
+    )
+
+
+def _total(values: list[int | None]) -> int | None:
+    """The sum, or None when any value is unknown: absent is not zero."""
+    known = [v for v in values if v is not None]
+    return sum(known) if len(known) == len(values) else None
+
+
+def _indexes(
+    view: TableView, unindexed_rows: Callable[[str], int | None]
+) -> tuple[IndexStatusReport, ...]:
+    names = sorted({entry.name for entry in view.manifest.indexes})
+    reports = []
+    for name in names:
+        rows = unindexed_rows(name)
+        recorded = view.mem_wal.index_catchup.get(name)
+        reports.append(
+            IndexStatusReport(
+                name=name,
+                caught_up=dict(recorded or {}),
+                lag_generations=_lag(view.mem_wal.merged, recorded),
+                unindexed_rows=rows,
+            )
+        )
+    return tuple(reports)
+
+
+def _lag(merged: Mapping[ShardId, int], recorded: Mapping[ShardId, int] | None) -> int | None:
+    """How far the index is behind, in generations, at its worst shard.
+
+    None when merges were recorded and nothing is known of the index: absent is not caught up.
+    """
+    if not merged:
+        return 0
+    if recorded is None:
+        return None
+    return max(generation - recorded.get(shard, 0) for shard, generation in merged.items())
+
+
+def _reclaimable(view: TableView) -> ReclaimableReport:
+    state = view.mem_wal
+    names = {entry.name for entry in view.manifest.indexes}
+    if state.maintained_indexes and not state.maintain_all_indexes:
+        names &= set(state.maintained_indexes)
+    found = []
+    for shard in view.shards:
+        floor = min(
+            (state.index_catchup.get(name, {}).get(shard.shard_id, 0) for name in names),
+            default=shard.merged_generation,
+        )
+        floor = min(floor, shard.merged_generation)
+        found += [g for g in shard.manifest.flushed_generations if g.generation <= floor]
+    return ReclaimableReport(
+        generations=len(found), bytes=_total([g.in_memory_bytes for g in found])
+    )

@@ -1,0 +1,146 @@
+"""The configuration file `memwal.toml`, checked at the edge. Values only; nothing is opened here.
+
+A command-line flag beats the environment (`MEMWAL_*`), which beats a table's own section, which
+beats `[defaults]`.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import tomllib
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from memwal.errors import Usage
+
+DEFAULT_FILE = "memwal.toml"
+_VARIABLE = re.compile(r"\$\{([A-Za-z_][A-Za-z0-9_]*)\}")
+
+EngineName = Literal["auto", "spark", "local"]
+
+
+class Settings(BaseModel):
+    """Settings that `[defaults]` and each `[tables.NAME]` may hold. None: not set here."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    engine: EngineName | None = None
+    master: str | None = None
+    generations_per_commit_max: int | None = Field(default=None, ge=1)
+    bytes_per_commit_max: int | None = Field(default=None, ge=1)
+    conflict_attempts_max: int | None = Field(default=None, ge=1)
+    conflict_seconds_max: float | None = Field(default=None, gt=0)
+    tombstones_in_commit_max: int | None = Field(default=None, ge=0, le=10_000)
+    storage_options: dict[str, str] = Field(default_factory=dict)
+
+
+class TableSettings(Settings):
+    """One `[tables.NAME]` section."""
+
+    uri: str = Field(min_length=1)
+
+
+class Config(BaseModel):
+    """The whole file."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    defaults: Settings = Settings()
+    tables: dict[str, TableSettings] = Field(default_factory=dict)
+
+
+class ResolvedTable(BaseModel):
+    """A TABLE argument after the configuration was looked up."""
+
+    model_config = ConfigDict(frozen=True)
+
+    name: str
+    uri: str
+    settings: Settings
+    storage_options: dict[str, str]
+
+
+def load_config(path: str | None, environment: Mapping[str, str] = os.environ) -> Config:
+    """Read the file at `path`, or `MEMWAL_CONFIG`, or `./memwal.toml` if there is one.
+
+    Raises Usage for a missing file that was asked for, bad TOML, or an unknown key (named).
+    """
+    asked = path or environment.get("MEMWAL_CONFIG")
+    file = Path(asked or DEFAULT_FILE)
+    if not file.exists():
+        if asked:
+            raise Usage(f"{file}: no such configuration file")
+        return Config()
+    try:
+        return Config.model_validate(tomllib.loads(file.read_text()))
+    except tomllib.TOMLDecodeError as error:
+        raise Usage(f"{file}: not valid TOML: {error}") from None
+    except (OSError, UnicodeDecodeError) as error:
+        raise Usage(f"{file}: can't be read: {error}") from None
+    except ValidationError as error:
+        raise Usage(f"{file}: {_explain(error)}") from None
+
+
+def _explain(error: ValidationError) -> str:
+    texts = []
+    for problem in error.errors():
+        place = ".".join(str(part) for part in problem["loc"])
+        if problem["type"] == "extra_forbidden":
+            texts.append(f"unknown key {place!r}")
+        else:
+            texts.append(f"{place}: {problem['msg']}")
+    return "; ".join(texts)
+
+
+def resolve_table(
+    table: str,
+    config: Config,
+    storage_options: Mapping[str, str],
+    environment: Mapping[str, str] = os.environ,
+) -> ResolvedTable:
+    """Look TABLE up in the configuration, or take it as an address.
+
+    `${VARIABLE}` in a storage option is replaced from the environment; a variable that is not set
+    is a Usage error that names it (secrets belong into the environment, not into the file).
+    """
+    section = config.tables.get(table)
+    merged: dict[str, Any] = config.defaults.model_dump(exclude_none=True)
+    options = dict(merged.pop("storage_options", {}))
+    if section is not None:
+        own = section.model_dump(exclude_none=True)
+        options.update(own.pop("storage_options", {}))
+        own.pop("uri")
+        merged.update(own)
+    options = {k: _expand(k, v, environment) for k, v in options.items()}
+    options.update(storage_options)
+    return ResolvedTable(
+        name=table,
+        uri=table if section is None else section.uri,
+        settings=Settings.model_validate(merged),
+        storage_options=options,
+    )
+
+
+def _expand(option: str, value: str, environment: Mapping[str, str]) -> str:
+    def look_up(match: re.Match[str]) -> str:
+        found = environment.get(match[1])
+        if found is None:
+            raise Usage(f"storage option {option!r}: environment variable {match[1]} is not set")
+        return found
+
+    return _VARIABLE.sub(look_up, value)
+
+
+def parse_storage_options(pairs: list[str]) -> dict[str, str]:
+    """`K=V` texts from the command line. Raises Usage naming the bad one (not its value)."""
+    options = {}
+    for pair in pairs:
+        key, equals, value = pair.partition("=")
+        if not equals or not key:
+            raise Usage(f"--storage-option {key!r}: expected KEY=VALUE")
+        options[key] = value
+    return options

@@ -1,0 +1,274 @@
+"""What people see: tables on stdout, progress and notes on stderr."""
+
+from __future__ import annotations
+
+import sys
+from types import TracebackType
+from typing import Any
+
+import structlog
+from rich.console import Console, Group, RenderableType
+from rich.markup import escape
+from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeElapsedColumn
+from rich.progress import Progress as RichProgress
+from rich.table import Table
+from rich.text import Text
+
+from memwal.report import (
+    DONE,
+    NOTHING_TO_DO,
+    JobReport,
+    MergeTableReport,
+    PlannedMergeReport,
+    StatusTableReport,
+    TableReport,
+)
+
+_STYLE = {DONE: "green", NOTHING_TO_DO: "dim", "partial": "yellow"}
+
+
+def _plain_width() -> int | None:
+    """Off a terminal nothing is cut to 80 columns: a path that is folded can't be copied."""
+    return None if sys.stdout.isatty() else 200
+
+
+def stdout() -> Console:
+    """The console for results."""
+    return Console(width=_plain_width(), highlight=False, soft_wrap=True)
+
+
+def stderr() -> Console:
+    """The console for everything else."""
+    return Console(stderr=True, highlight=False, soft_wrap=True)
+
+
+class RunProgress:
+    """A progress bar on a terminal, plain log lines elsewhere. Everything goes to stderr."""
+
+    def __init__(self, *, debug: bool = False, quiet: bool = False) -> None:
+        self._console = stderr()
+        self._debug = debug
+        self._quiet = quiet
+        self._bar: RichProgress | None = None
+        self._task: Any = None
+        self._total = 0
+        structlog.configure(
+            processors=[
+                structlog.processors.add_log_level,
+                structlog.processors.TimeStamper(fmt="iso", utc=True),
+                structlog.processors.KeyValueRenderer(key_order=["timestamp", "level", "event"]),
+            ],
+            logger_factory=structlog.PrintLoggerFactory(file=sys.stderr),
+        )
+        self._log = structlog.get_logger()
+
+    def start(self, what: str, total: int) -> None:
+        """A step with `total` units begins."""
+        self._total = total
+        if self._console.is_terminal and not self._quiet:
+            self._bar = RichProgress(
+                TextColumn("{task.description}"),
+                BarColumn(),
+                MofNCompleteColumn(),
+                TimeElapsedColumn(),
+                console=self._console,
+                transient=True,
+            )
+            self._task = self._bar.add_task(what, total=total)
+            self._bar.start()
+        else:
+            self._log.info("started", step=what, total=total)
+
+    def done(self, count: int) -> None:
+        """So many units are done."""
+        if self._bar is not None:
+            self._bar.update(self._task, completed=count)
+        elif count == self._total:
+            self._log.info("finished", total=count)
+
+    def say(self, text: str) -> None:
+        """A line for people."""
+        if self._quiet:
+            return
+        if self._console.is_terminal:
+            self._console.print(escape(text), style="dim")
+        else:
+            self._log.info(text)
+
+    def trace(self, text: str) -> None:
+        """A traceback, with `--debug` only."""
+        if self._debug:
+            self._console.print(escape(text))
+
+    def __enter__(self) -> RunProgress:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        if self._bar is not None:
+            self._bar.stop()
+
+
+def size_text(value: int | None) -> str:
+    """Bytes for people; `?` when unknown."""
+    if value is None:
+        return "?"
+    amount = float(value)
+    for unit in ("B", "KiB", "MiB", "GiB"):
+        if amount < 1024:
+            return f"{amount:.0f} {unit}" if unit == "B" else f"{amount:.1f} {unit}"
+        amount /= 1024
+    return f"{amount:.1f} TiB"
+
+
+def count_text(value: int | None) -> str:
+    """A count for people; `?` when unknown."""
+    return "?" if value is None else f"{value:,}"
+
+
+def generations_text(numbers: tuple[int, ...]) -> str:
+    """`3-7, 9` for (3, 4, 5, 6, 7, 9); `-` for none."""
+    if not numbers:
+        return "-"
+    runs: list[list[int]] = []
+    for number in sorted(numbers):
+        if runs and number == runs[-1][1] + 1:
+            runs[-1][1] = number
+        else:
+            runs.append([number, number])
+    return ", ".join(str(a) if a == b else f"{a}-{b}" for a, b in runs)
+
+
+def show_report(report: JobReport, console: Console) -> None:
+    """Print a job's report."""
+    for table in report.tables:
+        console.print(_table(table))
+    style = _STYLE.get(report.outcome, "red")
+    engine = f" on {report.engine.name}" if report.engine and report.engine.name != "none" else ""
+    dry = " (dry run: nothing was changed)" if report.dry_run else ""
+    console.print(
+        Text(f"{report.job}: {report.outcome}{engine} in {report.seconds:.2f} s{dry}", style=style)
+    )
+
+
+def _table(report: TableReport) -> RenderableType:
+    parts: list[RenderableType] = [_head(report)]
+    match report:
+        case StatusTableReport() if report.version is not None:
+            parts += _status(report)
+        case PlannedMergeReport():
+            parts.append(_planned(report))
+        case MergeTableReport() if report.shards:
+            parts.append(_merged(report))
+        case _:
+            pass
+    # A shard's own error stands in its row's place in the list below; the table's is their sum.
+    own = [s.error for s in getattr(report, "shards", ()) if s.error]
+    for text in own or ([report.error] if report.error else []):
+        parts.append(Text(f"  error: {text}", style="red"))
+    for text in getattr(report, "warnings", ()):
+        parts.append(Text(f"  warning: {text}", style="yellow"))
+    return Group(*parts)
+
+
+def _head(report: TableReport) -> Text:
+    head = Text(report.table, style="bold")
+    version = report.version_before
+    if version is not None:
+        after = report.version_after
+        changed = f" -> {after}" if after not in (None, version) else ""
+        head.append(f"  version {version}{changed}", style="dim")
+    head.append(f"  {report.outcome}", style=_STYLE.get(report.outcome, "red"))
+    return head
+
+
+def _grid(*columns: str) -> Table:
+    grid = Table(box=None, pad_edge=False, padding=(0, 2), header_style="bold dim")
+    for column in columns:
+        grid.add_column(column, justify="left" if column in _LEFT else "right", no_wrap=True)
+    return grid
+
+
+_LEFT = {"shard", "status", "pending", "index", "outcome", "join", "oldest pending"}
+
+
+def _status(report: StatusTableReport) -> list[RenderableType]:
+    shards = _grid(
+        "shard", "status", "epoch", "manifest", "merged", "pending", "rows", "bytes", "WAL entries",
+        "oldest pending",
+    )  # fmt: skip
+    for shard in report.shards:
+        if shard.error:
+            shards.add_row(shard.shard_id, Text("broken", style="red"))
+            continue
+        shards.add_row(
+            shard.shard_id,
+            shard.status,
+            count_text(shard.writer_epoch),
+            count_text(shard.manifest_version),
+            str(shard.merged_generation),
+            generations_text(shard.pending_generations),
+            count_text(shard.pending_rows),
+            size_text(shard.pending_bytes),
+            count_text(shard.wal_entries),
+            shard.oldest_pending_flushed_at or "-",
+        )
+    key = ", ".join(report.primary_key) or "none"
+    parts: list[RenderableType] = [
+        Text(f"  {count_text(report.rows)} base rows, primary key: {key}"),
+        shards if report.shards else Text("  no shards yet", style="dim"),
+    ]
+    if report.indexes:
+        indexes = _grid("index", "unindexed rows", "lag (generations)")
+        for index in report.indexes:
+            lag = "not recorded" if index.lag_generations is None else str(index.lag_generations)
+            indexes.add_row(index.name, count_text(index.unindexed_rows), lag)
+        parts.append(indexes)
+    if report.snapshot is not None:
+        taken = report.snapshot.taken_at or "never taken"
+        parts.append(Text(f"  snapshot: {taken}, {report.snapshot.num_shards} shards"))
+    if report.reclaimable is not None and report.reclaimable.generations:
+        size = size_text(report.reclaimable.bytes)
+        parts.append(Text(f"  reclaimable: {report.reclaimable.generations} generations, {size}"))
+    return parts
+
+
+def _planned(report: PlannedMergeReport) -> Table:
+    grid = _grid("shard", "outcome", "merged", "would merge to", "generations", "commits", "rows",
+                 "bytes")  # fmt: skip
+    for shard in report.shards:
+        grid.add_row(
+            shard.shard_id,
+            shard.outcome,
+            str(shard.from_generation),
+            str(shard.to_generation),
+            str(shard.generations),
+            str(len(shard.commits)),
+            count_text(shard.physical_rows),
+            size_text(shard.in_memory_bytes),
+        )
+    return grid
+
+
+def _merged(report: MergeTableReport) -> Table:
+    grid = _grid("shard", "outcome", "merged", "generations", "commits", "inserted", "updated",
+                 "deleted", "read", "seconds", "join")  # fmt: skip
+    for shard in report.shards:
+        grid.add_row(
+            shard.shard_id,
+            Text(shard.outcome, style=_STYLE.get(shard.outcome, "red")),
+            f"{shard.from_generation} -> {shard.to_generation}",
+            str(shard.generations),
+            str(shard.commits),
+            count_text(shard.rows_inserted),
+            count_text(shard.rows_updated),
+            count_text(shard.rows_deleted),
+            size_text(shard.bytes_read),
+            f"{shard.seconds:.2f}",
+            ", ".join(shard.joins),
+        )
+    return grid

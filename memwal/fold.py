@@ -1,0 +1,115 @@
+"""Newest-wins folding of several generations, decided from key columns alone. Pure (Arrow in, out).
+
+Who wins is the row with the highest (generation, row address) (spec: LSM Tree Merging Read); a
+winner that is a tombstone means that the key is deleted. Payload columns are read later, for the
+winners only.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from memwal import layout
+from memwal.errors import Refused
+
+ROW_ADDRESS = "_rowaddr"
+ANCHORS_MAX = 64
+
+
+@dataclass(frozen=True, kw_only=True, slots=True, eq=False)
+class Folded:
+    """The outcome of folding generations, oldest first.
+
+    `winners[i]` are the ascending row addresses (uint64) of generation i's live winners;
+    `tombstones` the key columns of deleted keys; `anchors` the keys (a sample) of the first
+    generation that no generation of the fold deletes: any other merger's fold of a part of these
+    generations has to write them too (see `plan.merge.guard`).
+    """
+
+    winners: tuple[np.ndarray[tuple[int], np.dtype[np.uint64]], ...]
+    rows_read: tuple[int, ...]
+    tombstones: pa.Table
+    anchors: pa.Table
+    key_bytes: int
+
+    @property
+    def live_rows(self) -> int:
+        """Rows that the base will hold after the fold."""
+        return sum(len(w) for w in self.winners)
+
+
+def fold(tables: Sequence[pa.Table], keys: Sequence[str]) -> Folded:
+    """Fold generations' key tables, oldest generation first.
+
+    Each table has the key columns, `_rowaddr` (uint64) and, if the writer knows deletes,
+    `_tombstone` (bool). A writer that did not dedupe within a generation is fine. Raises Refused
+    when a key is NULL: such a row can't be matched, and merging it again would double it.
+    """
+    stacked = pa.concat_tables(
+        [_numbered(table, keys, number) for number, table in enumerate(tables)]
+    )
+    for key in keys:
+        if stacked[key].null_count:
+            raise Refused(f"{stacked[key].null_count} rows have NULL in the key column {key!r}")
+    stacked = stacked.append_column("_seq", pa.array(np.arange(len(stacked), dtype=np.int64)))
+    best = stacked.group_by(list(keys)).aggregate(
+        [("_seq", "max"), ("_generation", "min"), (layout.TOMBSTONE, "max")]
+    )
+    newest = stacked.take(best["_seq_max"].combine_chunks())
+    dead = newest[layout.TOMBSTONE]
+    anchored = pc.and_(
+        pc.equal(best["_generation_min"], 0), pc.invert(best[f"{layout.TOMBSTONE}_max"])
+    )
+    live = newest.filter(pc.invert(dead))
+    return Folded(
+        winners=tuple(_addresses(live, number) for number in range(len(tables))),
+        rows_read=tuple(len(table) for table in tables),
+        tombstones=newest.filter(dead).select(list(keys)).combine_chunks(),
+        anchors=best.filter(anchored).select(list(keys)).slice(0, ANCHORS_MAX).combine_chunks(),
+        key_bytes=stacked.nbytes,
+    )
+
+
+def _numbered(table: pa.Table, keys: Sequence[str], number: int) -> pa.Table:
+    """The table's keys, addresses and tombstones in address order, tagged with its generation."""
+    addresses = table[ROW_ADDRESS].cast(pa.uint64())
+    tombstones = (
+        pc.fill_null(table[layout.TOMBSTONE], False)
+        if layout.TOMBSTONE in table.column_names
+        else pa.array(np.zeros(len(table), dtype=bool))
+    )
+    numbered = pa.table(
+        [
+            *(table[key] for key in keys),
+            addresses,
+            tombstones,
+            pa.array(np.full(len(table), number, dtype=np.int32)),
+        ],
+        names=[*keys, ROW_ADDRESS, layout.TOMBSTONE, "_generation"],
+    )
+    flat = addresses.to_numpy()
+    if len(flat) > 1 and not bool(np.all(flat[1:] > flat[:-1])):
+        return numbered.take(pa.array(np.argsort(flat, kind="stable")))
+    return numbered
+
+
+def _addresses(live: pa.Table, number: int) -> np.ndarray[tuple[int], np.dtype[np.uint64]]:
+    mine = live.filter(pc.equal(live["_generation"], number))
+    return np.sort(mine[ROW_ADDRESS].to_numpy())
+
+
+def keep_winners(
+    batch: pa.RecordBatch, winners: np.ndarray[tuple[int], np.dtype[np.uint64]]
+) -> pa.RecordBatch:
+    """The batch's rows whose `_rowaddr` is a winner; the batch itself, uncopied, if all are."""
+    addresses = batch.column(ROW_ADDRESS).to_numpy()
+    places = np.searchsorted(winners, addresses)
+    wins = np.zeros(len(addresses), dtype=bool)
+    inside = places < len(winners)
+    wins[inside] = winners[places[inside]] == addresses[inside]
+    return batch if wins.all() else batch.filter(pa.array(wins))

@@ -1,0 +1,177 @@
+"""Names in storage <-> values. Pure; everything that comes from storage is parsed strictly.
+
+Where the spec and pylance 14's bytes differ, the bytes win (design section 2):
+
+- WAL entries end in `.arrow`; the spec's text says `.lance` in one place, `.arrow` in its example.
+- WAL positions are 1-based, 0 = nothing covered; the spec says 0-based.
+- An index that is absent from `index_catchup` is not known to be caught up; the spec says it is.
+- A reader must skip a generation at or below the merge watermark; the spec allows both.
+- Deletes are rows with `_tombstone = true`; a shard can be SEALED; a manifest carries
+  `shard_field_entries`; a table may have no primary key. The spec has none of these.
+"""
+
+from __future__ import annotations
+
+import re
+from uuid import UUID
+
+from memwal.errors import Corruption, Usage
+from memwal.model import ShardId
+
+MEM_WAL = "_mem_wal"
+MAINTENANCE = "_maintenance"
+VERSIONS = "_versions"
+BRANCHES = "tree"
+MEM_WAL_INDEX_NAME = "__lance_mem_wal"
+TOMBSTONE = "_tombstone"
+LATEST_VERSION_HINT = "latest_version_hint.json"
+
+U64_MAX = 2**64 - 1
+# Lance marks versions of detached commits by the top bit; such names start with a `d`.
+DETACHED_BIT = 1 << 63
+
+_GENERATION_FOLDER = re.compile(r"[0-9a-f]{8}_gen_(0|[1-9][0-9]*)")
+_BITS = re.compile(r"[01]{64}")
+_DECIMAL = re.compile(r"(0|[1-9][0-9]*)")
+_V2 = re.compile(r"[0-9]{20}")
+
+
+def bit_reversed(value: int) -> str:
+    """The 64-character name of a WAL position or manifest version: 5 -> `1010…0`.
+
+    Raises ValueError outside 0 … 2**64-1. Source: spec, WAL Storage Layout.
+    """
+    if not 0 <= value <= U64_MAX:
+        raise ValueError(f"{value} does not fit into 64 bits")
+    return format(value, "064b")[::-1]
+
+
+def from_bit_reversed(name: str) -> int:
+    """The value that `bit_reversed` wrote. Raises ValueError for any other text."""
+    if not _BITS.fullmatch(name):
+        raise ValueError(f"{name!r} is not a bit-reversed 64-bit name")
+    return int(name[::-1], 2)
+
+
+def parse_shard_id(text: str) -> ShardId:
+    """A shard id as a person types it, canonical. Raises Usage when it isn't a UUID."""
+    try:
+        return ShardId(str(UUID(text)))
+    except ValueError:
+        raise Usage(f"{text!r} is not a shard id: expected a UUID such as {UUID(int=0)}") from None
+
+
+def is_shard_folder(name: str) -> bool:
+    """Whether a folder under `_mem_wal/` is a shard: a UUID in canonical lower-case text."""
+    try:
+        return str(UUID(name)) == name
+    except ValueError:
+        return False
+
+
+def shard_folder(shard_id: ShardId) -> str:
+    """`_mem_wal/{shard}`, below the table's root."""
+    return f"{MEM_WAL}/{shard_id}"
+
+
+def manifest_folder(shard_id: ShardId) -> str:
+    """The folder of a shard's manifests."""
+    return f"{shard_folder(shard_id)}/manifest"
+
+
+def wal_folder(shard_id: ShardId) -> str:
+    """The folder of a shard's WAL entries."""
+    return f"{shard_folder(shard_id)}/wal"
+
+
+def shard_manifest_path(shard_id: ShardId, version: int) -> str:
+    """Path of one shard manifest version."""
+    return f"{manifest_folder(shard_id)}/{bit_reversed(version)}.binpb"
+
+
+def version_hint_path(shard_id: ShardId) -> str:
+    """Path of the best-effort hint at the latest manifest version."""
+    return f"{manifest_folder(shard_id)}/version_hint.json"
+
+
+def wal_entry_path(shard_id: ShardId, position: int) -> str:
+    """Path of one WAL entry."""
+    return f"{wal_folder(shard_id)}/{bit_reversed(position)}.arrow"
+
+
+def generation_folder(shard_id: ShardId, path: str, generation: int) -> str:
+    """The folder of a flushed generation. Raises Corruption for a forged path (invariant 10)."""
+    return f"{shard_folder(shard_id)}/{check_generation_path(path, generation)}"
+
+
+def check_generation_path(path: str, generation: int) -> str:
+    """`path` itself, if it has the form `{8 hex}_gen_{generation}`; Corruption otherwise."""
+    match = _GENERATION_FOLDER.fullmatch(path)
+    if match is None:
+        raise Corruption(
+            f"generation path {path!r} does not have the form '<8 hex digits>_gen_<number>'"
+        )
+    if int(match[1]) != generation:
+        raise Corruption(f"generation path {path!r} does not belong to generation {generation}")
+    return path
+
+
+def parse_generation_folder(name: str) -> int | None:
+    """The generation number of a folder name, or None when it is not such a folder."""
+    match = _GENERATION_FOLDER.fullmatch(name)
+    return int(match[1]) if match else None
+
+
+def parse_shard_manifest_name(name: str) -> int | None:
+    """The version in `{bits}.binpb`, or None for any other file name."""
+    stem, dot, extension = name.partition(".")
+    if not dot or extension != "binpb" or not _BITS.fullmatch(stem):
+        return None
+    return from_bit_reversed(stem)
+
+
+def parse_wal_entry_name(name: str) -> int | None:
+    """The position in `{bits}.arrow`, or None for any other file name."""
+    stem, dot, extension = name.partition(".")
+    if not dot or extension != "arrow" or not _BITS.fullmatch(stem):
+        return None
+    return from_bit_reversed(stem)
+
+
+def versions_folder(branch: str | None = None) -> str:
+    """`_versions`, or `tree/{branch}/_versions` (a branch name may hold slashes)."""
+    return VERSIONS if branch is None else f"{BRANCHES}/{branch}/{VERSIONS}"
+
+
+def table_manifest_names(version: int) -> tuple[str, str]:
+    """A version's file name in both naming schemes: V2 (the default) first, then V1."""
+    if not 0 < version <= U64_MAX:
+        raise ValueError(f"{version} is not a table version")
+    if version & DETACHED_BIT:
+        return (f"d{version}.manifest", f"d{version}.manifest")
+    return (f"{U64_MAX - version:020d}.manifest", f"{version}.manifest")
+
+
+def parse_table_manifest_name(name: str) -> int | None:
+    """The version that a file of a `_versions` folder holds, or None for another file.
+
+    Both naming schemes and detached commits (`d{version}`) are understood. A V1 name has at most
+    19 digits (versions stay below 2**63), so 20 digits are always V2.
+    """
+    stem, dot, extension = name.partition(".")
+    if not dot or extension != "manifest":
+        return None
+    if stem.startswith("d") and _DECIMAL.fullmatch(stem[1:]):
+        return int(stem[1:])
+    if _V2.fullmatch(stem):
+        version = U64_MAX - int(stem)
+        return version if 0 < version < DETACHED_BIT else None
+    if _DECIMAL.fullmatch(stem):
+        version = int(stem)
+        return version if 0 < version < DETACHED_BIT else None
+    return None
+
+
+def is_detached(version: int) -> bool:
+    """Whether the version was committed detached: no `ds.versions()` shows it."""
+    return bool(version & DETACHED_BIT)

@@ -1,0 +1,194 @@
+"""What a job reports: one JSON document, and the exit code that sums it up (design section 6)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+from pydantic import BaseModel, ConfigDict, Field, SerializeAsAny
+
+DONE = "done"
+NOTHING_TO_DO = "nothing_to_do"
+PARTIAL = "partial"
+FAILED = "failed"
+REFUSED = "refused"
+HELD = "held"
+
+EXIT_DONE = 0
+EXIT_UNEXPECTED = 1
+EXIT_PARTIAL = 6
+
+
+class Part(BaseModel):
+    """Something with an outcome: a job, a table, a shard."""
+
+    model_config = ConfigDict(frozen=True)
+
+    outcome: str
+    error: str | None = None
+    exit_code: int = Field(default=0, exclude=True)
+
+
+class ShardReport(Part):
+    """One shard of a merge."""
+
+    shard_id: str
+    from_generation: int
+    to_generation: int
+    generations: int = 0
+    commits: int = 0
+    rows_inserted: int = 0
+    rows_updated: int = 0
+    rows_deleted: int = 0
+    bytes_read: int = 0
+    seconds: float = 0.0
+    conflicts: int = 0
+    commits_found_landed: int = 0
+    joins: tuple[str, ...] = ()
+
+
+class TableReport(Part):
+    """One table of any job."""
+
+    table: str
+    version_before: int | None = None
+    version_after: int | None = None
+
+
+class MergeTableReport(TableReport):
+    """One table of a merge."""
+
+    shards: tuple[ShardReport, ...] = ()
+    warnings: tuple[str, ...] = ()
+
+
+class PlannedCommit(BaseModel):
+    """One commit that a dry run foresees."""
+
+    model_config = ConfigDict(frozen=True)
+
+    from_generation: int
+    to_generation: int
+    generations: int
+    in_memory_bytes: int | None
+
+
+class PlannedShard(Part):
+    """One shard of a dry run."""
+
+    shard_id: str
+    from_generation: int
+    to_generation: int
+    generations: int
+    in_memory_bytes: int | None
+    physical_rows: int | None
+    commits: tuple[PlannedCommit, ...] = ()
+
+
+class PlannedMergeReport(TableReport):
+    """One table of a merge's dry run."""
+
+    shards: tuple[PlannedShard, ...] = ()
+    warnings: tuple[str, ...] = ()
+
+
+class ShardStatusReport(Part):
+    """One shard in `status`."""
+
+    shard_id: str
+    status: str | None = None
+    writer_epoch: int | None = None
+    manifest_version: int | None = None
+    current_generation: int | None = None
+    merged_generation: int = 0
+    pending_generations: tuple[int, ...] = ()
+    pending_rows: int | None = 0
+    pending_bytes: int | None = 0
+    oldest_pending_flushed_at: str | None = None
+    replay_after_wal_entry_position: int | None = None
+    wal_entries: int | None = None
+
+
+class IndexStatusReport(BaseModel):
+    """One base-table index in `status`. `lag_generations` is None where nothing is recorded."""
+
+    model_config = ConfigDict(frozen=True)
+
+    name: str
+    caught_up: dict[str, int]
+    lag_generations: int | None
+    unindexed_rows: int | None
+
+
+class SnapshotStatusReport(BaseModel):
+    """The shard snapshot in the MemWAL index."""
+
+    model_config = ConfigDict(frozen=True)
+
+    taken_at: str | None
+    num_shards: int
+
+
+class ReclaimableReport(BaseModel):
+    """Listed generations that are merged and covered by every index that must cover them."""
+
+    model_config = ConfigDict(frozen=True)
+
+    generations: int
+    bytes: int | None
+
+
+class StatusTableReport(TableReport):
+    """One table in `status`."""
+
+    version: int | None = None
+    rows: int | None = None
+    primary_key: tuple[str, ...] = ()
+    shards: tuple[ShardStatusReport, ...] = ()
+    indexes: tuple[IndexStatusReport, ...] = ()
+    snapshot: SnapshotStatusReport | None = None
+    reclaimable: ReclaimableReport | None = None
+    warnings: tuple[str, ...] = ()
+
+
+class EngineReport(BaseModel):
+    """Which engine ran, and why."""
+
+    model_config = ConfigDict(frozen=True)
+
+    name: str
+    reason: str
+
+
+class JobReport(Part):
+    """The one document that `--json` prints."""
+
+    job: str
+    seconds: float = 0.0
+    dry_run: bool = False
+    engine: EngineReport | None = None
+    tables: tuple[SerializeAsAny[TableReport], ...] = ()
+    requests: dict[str, int] = Field(default_factory=dict)
+
+    def to_json(self) -> dict[str, Any]:
+        """The document, JSON-ready."""
+        return self.model_dump(mode="json")
+
+
+def sum_up(parts: Iterable[Part], otherwise: str = NOTHING_TO_DO) -> tuple[str, int]:
+    """The outcome and exit code of a whole from those of its parts.
+
+    Some work done and some not: partial. Nothing done: the worst part speaks, if all that went
+    wrong went wrong in the same way; else failed with exit code 6.
+    """
+    found: Sequence[Part] = list(parts)
+    wrong = [p for p in found if p.outcome not in (DONE, NOTHING_TO_DO)]
+    done = any(p.outcome in (DONE, PARTIAL) for p in found)
+    if not wrong:
+        return (DONE, EXIT_DONE) if done else (otherwise, EXIT_DONE)
+    if done:
+        return PARTIAL, EXIT_PARTIAL
+    outcomes = {p.outcome for p in wrong}
+    codes = {p.exit_code for p in wrong}
+    code = codes.pop() if len(codes) == 1 else EXIT_PARTIAL
+    return (outcomes.pop() if len(outcomes) == 1 else FAILED), code

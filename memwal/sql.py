@@ -1,0 +1,50 @@
+"""Key predicates as SQL text for Lance. Pure.
+
+Forms that work on pylance 14.0.2 (field notes section 1): identifiers in backticks (double quotes
+would make a string literal that matches nothing), strings with doubled quotes, binary as X'…',
+`struct(…) IN (struct(…), …)` for several key columns, and the lowest int64 by a cast.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from memwal.errors import Unsupported
+
+_INT64_MIN = -(2**63)
+
+
+def identifier(name: str) -> str:
+    """A column name, quoted. Raises Unsupported for a name that holds a backtick."""
+    if "`" in name:
+        raise Unsupported(f"column {name!r} can't be quoted: its name holds a backtick")
+    return f"`{name}`"
+
+
+def literal(value: object) -> str:
+    """A key value of any type that a MemWAL primary key may have."""
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, int):
+        return f"cast('{value}' as bigint)" if value == _INT64_MIN else str(value)
+    if isinstance(value, str):
+        return "'" + value.replace("'", "''") + "'"
+    if isinstance(value, bytes):
+        return f"X'{value.hex()}'"
+    raise Unsupported(f"a key of type {type(value).__name__} has no literal")
+
+
+def keys_in(columns: Sequence[str], rows: Iterable[Sequence[object]]) -> str:
+    """`key IN (…)` over rows of key values. Raises ValueError when there is none.
+
+    An empty list is a parse error in Lance, and leaving the predicate out of a delete-by-source
+    would delete every row.
+    """
+    texts = [[literal(value) for value in row] for row in rows]
+    if not texts:
+        raise ValueError("a key list must not be empty")
+    if len(columns) == 1:
+        return f"{identifier(columns[0])} IN ({', '.join(t[0] for t in texts)})"
+    names = ", ".join(identifier(c) for c in columns)
+    tuples = (f"struct({', '.join(t)})" for t in texts)
+    return f"struct({names}) IN ({', '.join(tuples)})"

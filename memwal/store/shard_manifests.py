@@ -1,0 +1,169 @@
+"""The shard manifest store: read the latest, commit the next, fence.
+
+Interchangeable with pylance's writer in both directions: same names, same bytes, same
+put-if-absent (spec: Shard Manifest Versioning, Writer Fencing).
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from memwal import codec, invariants, layout
+from memwal.errors import AlreadyExists, Corruption, LostRace, MemWalError, Missing, StandDown
+from memwal.model import ShardId, ShardManifest
+from memwal.ports import Objects
+
+
+class Fenced(StandDown):
+    """A newer writer epoch is stored: this writer must abort all operations."""
+
+
+class ShardManifests:
+    """The manifests of a table's shards."""
+
+    def __init__(
+        self, objects: Objects, *, probes_max: int = 16, claim_attempts_max: int = 16
+    ) -> None:
+        self._objects = objects
+        self._probes_max = probes_max
+        self._claim_attempts_max = claim_attempts_max
+
+    def shard_folders(self) -> tuple[list[ShardId], list[str]]:
+        """Shards by their folders, and names under `_mem_wal/` that are no shard's."""
+        names = self._objects.list_folders(layout.MEM_WAL)
+        shards = [ShardId(name) for name in names if layout.is_shard_folder(name)]
+        return shards, [name for name in names if not layout.is_shard_folder(name)]
+
+    def latest(self, shard_id: ShardId) -> ShardManifest | None:
+        """The newest manifest, or None for a shard that no writer has claimed yet.
+
+        The hint, then upwards until a version is missing; a listing when the hint is absent,
+        points at nothing, or is more than `probes_max` behind. Raises Corruption for a torn or
+        forged manifest: an older version is never served in place of a broken newer one.
+        """
+        hinted = self._hint(shard_id)
+        found = self._bytes(shard_id, hinted) if hinted is not None else None
+        if hinted is None or found is None:
+            return self._latest_by_listing(shard_id)
+        version = hinted
+        for _ in range(self._probes_max):
+            following = self._bytes(shard_id, version + 1)
+            if following is None:
+                return self._decode(found, shard_id, version)
+            found, version = following, version + 1
+        return self._latest_by_listing(shard_id)
+
+    def read(self, shard_id: ShardId, version: int) -> ShardManifest:
+        """One version. Raises Missing or Corruption."""
+        data = self._bytes(shard_id, version)
+        if data is None:
+            path = layout.shard_manifest_path(shard_id, version)
+            raise Missing(f"{self._objects.uri}: shard {shard_id}: {path} does not exist")
+        return self._decode(data, shard_id, version)
+
+    def versions(self, shard_id: ShardId) -> list[int]:
+        """Every stored version, ascending, from a listing."""
+        return sorted(
+            version
+            for info in self._objects.list(layout.manifest_folder(shard_id))
+            if (version := layout.parse_shard_manifest_name(info.path.rsplit("/", 1)[-1]))
+            is not None
+        )
+
+    def commit(self, current: ShardManifest | None, proposed: ShardManifest) -> ShardManifest:
+        """Write `proposed` as the version after `current` (None: as the first one).
+
+        Put-if-absent is the compare-and-swap; a name that is taken by exactly our bytes is our
+        own create whose reply was lost. Raises LostRace when another writer got there first,
+        Fenced when `proposed` carries an older epoch than `current`.
+        """
+        version = 1 if current is None else current.version + 1
+        proposed = replace(proposed, version=version)
+        if current is not None and proposed.writer_epoch < current.writer_epoch:
+            raise Fenced(
+                f"{self._objects.uri}: shard {current.shard_id}: writer epoch "
+                f"{proposed.writer_epoch} was superseded by {current.writer_epoch}"
+            )
+        invariants.check_shard_manifest(current, proposed)
+        data = codec.encode_shard_manifest(proposed)
+        path = layout.shard_manifest_path(proposed.shard_id, version)
+        try:
+            self._objects.put_if_absent(path, data)
+        except AlreadyExists:
+            if self._bytes(proposed.shard_id, version) != data:
+                raise LostRace(
+                    f"{self._objects.uri}: shard {proposed.shard_id}: manifest version {version} "
+                    "was written by someone else"
+                ) from None
+        self._write_hint(proposed.shard_id, version)
+        return self._decode(data, proposed.shard_id, version)
+
+    def claim(self, shard_id: ShardId) -> ShardManifest:
+        """Claim the shard as a writer: the next epoch, losers retry (spec: Writer Fencing).
+
+        Fences every live writer of the shard. Maintenance never calls this (invariant 4).
+        """
+        for _ in range(self._claim_attempts_max):
+            current = self.latest(shard_id)
+            proposed = (
+                ShardManifest(shard_id=shard_id, version=1, writer_epoch=1, current_generation=1)
+                if current is None
+                else replace(current, writer_epoch=current.writer_epoch + 1)
+            )
+            try:
+                return self.commit(current, proposed)
+            except LostRace:
+                continue
+        raise LostRace(
+            f"{self._objects.uri}: shard {shard_id}: lost the race for its epoch "
+            f"{self._claim_attempts_max} times"
+        )
+
+    def verify_epoch(self, shard_id: ShardId, writer_epoch: int) -> ShardManifest:
+        """The latest manifest, if `writer_epoch` is still the stored one; raises Fenced if not.
+
+        A writer asks this before every manifest update (spec: Writer Fencing).
+        """
+        current = self.latest(shard_id)
+        if current is None or writer_epoch > current.writer_epoch:
+            raise Corruption(
+                f"{self._objects.uri}: shard {shard_id}: epoch {writer_epoch} was never stored"
+            )
+        if writer_epoch < current.writer_epoch:
+            raise Fenced(
+                f"{self._objects.uri}: shard {shard_id}: writer epoch {writer_epoch} was "
+                f"superseded by {current.writer_epoch}"
+            )
+        return current
+
+    def _hint(self, shard_id: ShardId) -> int | None:
+        try:
+            return codec.decode_version_hint(self._objects.get(layout.version_hint_path(shard_id)))
+        except Missing:
+            return None
+
+    def _latest_by_listing(self, shard_id: ShardId) -> ShardManifest | None:
+        versions = self.versions(shard_id)
+        return self.read(shard_id, versions[-1]) if versions else None
+
+    def _bytes(self, shard_id: ShardId, version: int) -> bytes | None:
+        try:
+            return self._objects.get(layout.shard_manifest_path(shard_id, version))
+        except Missing:
+            return None
+
+    def _decode(self, data: bytes, shard_id: ShardId, version: int) -> ShardManifest:
+        try:
+            return codec.decode_shard_manifest(data, shard_id=shard_id, version=version)
+        except MemWalError as error:
+            path = layout.shard_manifest_path(shard_id, version)
+            raise type(error)(f"{self._objects.uri}: shard {shard_id}: {path}: {error}") from None
+
+    def _write_hint(self, shard_id: ShardId, version: int) -> None:
+        # Best effort by the spec: a reader probes upwards from whatever the hint says.
+        try:
+            self._objects.put(
+                layout.version_hint_path(shard_id), codec.encode_version_hint(version)
+            )
+        except MemWalError:
+            return

@@ -1,0 +1,100 @@
+"""Reads table versions out of their own manifest files, with few ranged reads.
+
+A manifest file ends in a 16-byte footer that points at the Manifest message, which points at the
+index section in front of it (field notes section 13). One read of the tail serves most tables; a
+large manifest costs one more read, a large index section a third.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+
+from memwal import codec, layout
+from memwal.errors import Corruption, MemWalError, Missing
+from memwal.model import VersionManifest
+from memwal.ports import Objects
+
+TAIL_BYTES = 64 * 1024
+
+
+class _Window:
+    """The bytes of one file that were read so far: always one run that ends at its end."""
+
+    def __init__(self, objects: Objects, path: str, tail: bytes, size: int) -> None:
+        self._objects = objects
+        self._path = path
+        self._data = tail
+        self._start = size - len(tail)
+        self.requests = 1
+
+    def from_offset(self, offset: int) -> bytes:
+        """The file from `offset` to its end."""
+        if offset < self._start:
+            head = self._objects.get_range(self._path, offset, self._start)
+            self._data = head + self._data
+            self._start = offset
+            self.requests += 1
+        return self._data[offset - self._start :]
+
+
+class TableManifests:
+    """The versions of one table, on the main branch or on another.
+
+    `root` is the table's folder below the store's root: empty for the base table, a generation's
+    folder for that generation, which is a Lance table too.
+    """
+
+    def __init__(self, objects: Objects, *, root: str = "", tail_bytes: int = TAIL_BYTES) -> None:
+        self._objects = objects
+        self._root = f"{root}/" if root else ""
+        self._tail_bytes = tail_bytes
+        self._scheme = 0
+
+    def read(self, version: int, *, branch: str | None = None) -> VersionManifest:
+        """One version. Raises Missing when it was expired, Corruption when its file is torn."""
+        path, tail, size = self._find(version, branch)
+        window = _Window(self._objects, path, tail, size)
+        try:
+            block = window.from_offset(self._inside(codec.decode_footer(tail), size))
+            offset = codec.index_section_offset(block)
+            index = None
+            if offset is not None:
+                index = window.from_offset(self._inside(offset, size))
+            found = codec.decode_version_manifest(block, index, version=version, file_bytes=size)
+        except MemWalError as error:
+            raise type(error)(f"{self._objects.uri}: {path}: {error}") from None
+        return replace(found, requests=window.requests)
+
+    def versions(self, branch: str | None = None) -> list[int]:
+        """Every retained version of the branch, detached ones included, ascending.
+
+        Names that are no manifest's are passed over (hints, temporary files).
+        """
+        return sorted(set(self._listed(branch)))
+
+    def _listed(self, branch: str | None) -> Iterator[int]:
+        for info in self._objects.list(self._root + layout.versions_folder(branch)):
+            version = layout.parse_table_manifest_name(info.path.rsplit("/", 1)[-1])
+            if version is not None:
+                yield version
+
+    def _find(self, version: int, branch: str | None) -> tuple[str, bytes, int]:
+        folder = self._root + layout.versions_folder(branch)
+        names = layout.table_manifest_names(version)
+        # A table keeps one naming scheme, so the one that answered last is tried first.
+        for scheme in dict.fromkeys((self._scheme, 0, 1)):
+            path = f"{folder}/{names[scheme]}"
+            try:
+                tail, size = self._objects.get_tail(path, self._tail_bytes)
+            except Missing:
+                continue
+            self._scheme = scheme
+            return path, tail, size
+        raise Missing(f"{self._objects.uri}: version {version} has no manifest in {folder}")
+
+    @staticmethod
+    def _inside(offset: int, size: int) -> int:
+        if offset >= size:
+            raise Corruption(f"points at offset {offset} of {size} bytes")
+        return offset

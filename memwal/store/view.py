@@ -1,0 +1,177 @@
+"""Reads a table's state in the safe order (design section 5).
+
+The base table at its latest version V, then MemWAL details out of V's own manifest, then each
+shard's latest manifest. Later reads can only see more: a shard manifest that is newer than V lists
+generations that V has not merged, or has dropped generations that were merged at or before V. So
+what is pending or deletable can only be under-stated.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+
+from memwal import align, layout
+from memwal.errors import MemWalError, Missing, NotATable
+from memwal.model import (
+    BrokenShard,
+    FlushedGeneration,
+    MemWalState,
+    ShardId,
+    ShardManifest,
+    ShardView,
+    TableView,
+    VersionManifest,
+)
+from memwal.ports import Objects
+from memwal.store.shard_manifests import ShardManifests
+from memwal.store.table import LanceTables, columns_of, primary_key_of
+from memwal.store.table_manifests import TableManifests
+
+_READERS_MAX = 16
+_HISTORY_VERSIONS_MAX = 10_000
+
+
+class StoredViews:
+    """The Views port over an object store and Lance."""
+
+    def __init__(
+        self,
+        objects: Objects,
+        tables: LanceTables,
+        *,
+        readers_max: int = _READERS_MAX,
+    ) -> None:
+        self._objects = objects
+        self._tables = tables
+        self._manifests = TableManifests(objects)
+        self._shards = ShardManifests(objects)
+        self._readers_max = readers_max
+
+    def table(self, *, ages: bool = False) -> TableView:
+        """The table with all its shards (see the port)."""
+        # One cheap request that tells "no such table" from "unreachable", with our own bounded
+        # retries, before Lance starts its own long ones.
+        folders = self._objects.list_folders("")
+        if layout.VERSIONS not in folders:
+            raise NotATable(
+                f"{self._objects.uri}: "
+                + ("not a Lance table: it has no _versions folder" if folders else "no such table")
+            )
+        view = self._base_view()
+        shards, strangers = self._shards.shard_folders()
+        with ThreadPoolExecutor(self._readers_max) as pool:
+            found = list(pool.map(lambda s: self._try_shard(view.mem_wal, s, ages), shards))
+        return replace(
+            view,
+            shards=tuple(s for s in found if isinstance(s, ShardView)),
+            broken=tuple(s for s in found if isinstance(s, BrokenShard)),
+            strangers=tuple(strangers),
+        )
+
+    def shard(self, shard_id: ShardId) -> TableView:
+        """The table with one shard (see the port)."""
+        view = self._base_view()
+        manifest = self._shards.latest(shard_id)
+        if manifest is None:
+            raise NotATable(f"{self._objects.uri}: shard {shard_id} has no manifest")
+        return replace(view, shards=(_shard_view(view.mem_wal, manifest),))
+
+    def mem_wal(self, version: int) -> MemWalState:
+        """MemWAL details of one version (see the port)."""
+        return self._mem_wal_of(self._manifests.read(version))
+
+    def flushed_at_nanos(self, shard_id: ShardId, generation: FlushedGeneration) -> int:
+        """The commit time of the generation's first version (see the port)."""
+        folder = layout.generation_folder(shard_id, generation.path, generation.generation)
+        return TableManifests(self._objects, root=folder).read(1).timestamp_nanos
+
+    def mem_wal_since_nanos(self, view: TableView, not_after_nanos: int) -> int | None:
+        """Walk the retained versions down until the answer is settled (see the port)."""
+        created = view.mem_wal.created_at_millis
+        # Every merge gives the entry a new creation time, so an early one proves the point and a
+        # late one proves nothing.
+        if created is not None and created * 10**6 < not_after_nanos:
+            return created * 10**6
+        since: int | None = None
+        try:
+            for manifest in self._history(view.version):
+                if manifest.mem_wal is None:
+                    return since
+                since = manifest.timestamp_nanos
+                if since <= not_after_nanos:
+                    return since
+        except Missing:
+            return None  # expired while we walked: the evidence is gone
+        return None
+
+    def renamed(self, view: TableView, rename: align.Rename, generation: int) -> bool:
+        """Whether the field went from one name to the other without ever being absent.
+
+        Walks back through retained versions to one in which it had the generation's name.
+        """
+        for version in reversed(self._versions_up_to(view.version)):
+            names = {c.field_id: c.name for c in columns_of(self._tables.base(version))}
+            if rename.field_id not in names:
+                return False
+            if names[rename.field_id] == rename.before:
+                return True
+        return False
+
+    def _history(self, version: int) -> Iterator[VersionManifest]:
+        """Version manifests, newest first, each read when it is asked for."""
+        return (self._manifests.read(v) for v in reversed(self._versions_up_to(version)))
+
+    def _versions_up_to(self, version: int) -> list[int]:
+        versions = [
+            v for v in self._manifests.versions() if v <= version and not layout.is_detached(v)
+        ]
+        return versions[-_HISTORY_VERSIONS_MAX:]
+
+    def _base_view(self) -> TableView:
+        dataset = self._tables.base()
+        version = int(dataset.version)
+        manifest = self._manifests.read(version)
+        return TableView(
+            uri=self._objects.uri,
+            version=version,
+            primary_key=primary_key_of(dataset),
+            columns=columns_of(dataset),
+            rows=dataset.count_rows(),
+            manifest=manifest,
+            mem_wal=self._mem_wal_of(manifest),
+            shards=(),
+        )
+
+    def _mem_wal_of(self, manifest: VersionManifest) -> MemWalState:
+        if manifest.mem_wal is None:
+            raise NotATable(
+                f"{self._objects.uri}: version {manifest.version} has no MemWAL index; call "
+                "initialize_mem_wal() on the table first"
+            )
+        return manifest.mem_wal
+
+    def _try_shard(
+        self, state: MemWalState, shard_id: ShardId, ages: bool
+    ) -> ShardView | BrokenShard | None:
+        try:
+            manifest = self._shards.latest(shard_id)
+            if manifest is None:
+                return None
+            view = _shard_view(state, manifest)
+            if not ages or not view.pending:
+                return view
+            return replace(view, oldest_pending_flushed_at_nanos=self._age(view))
+        except MemWalError as error:
+            return BrokenShard(shard_id=shard_id, error=error)
+
+    def _age(self, view: ShardView) -> int | None:
+        try:
+            return self.flushed_at_nanos(view.shard_id, view.pending[0])
+        except Missing:
+            return None
+
+
+def _shard_view(state: MemWalState, manifest: ShardManifest) -> ShardView:
+    return ShardView(manifest=manifest, merged_generation=state.merged.get(manifest.shard_id, 0))
