@@ -302,24 +302,30 @@ def files(tmp_path: Path) -> Objects:
 @pytest.mark.parametrize("method", ["put", "put_if_absent"])
 def test_a_reader_sees_a_file_whole_or_not_at_all(files: Objects, method: str) -> None:
     size, reading, done = 1_000_000, Event(), Event()
-    files.put("big/0", b"\0" * size)
+    paths = ["big"] * 60 if method == "put" else [f"big/{number}" for number in range(60)]
+    written: list[str] = []
 
-    def read() -> Iterator[tuple[int, int]]:
+    def read() -> Iterator[tuple[int, bytes, bytes]]:
+        """Hunts the file that is about to appear."""
         while not done.is_set():
-            for info in files.list("big"):
-                data = files.get(info.path)
-                yield len(data), len({*data})
-                reading.set()
+            reading.set()
+            try:
+                data = files.get(paths[len(written) % len(paths)])
+            except errors.Missing:
+                continue
+            yield len(data), data[:1], data[-1:]
 
     with ThreadPoolExecutor(1) as reader:
-        seen = reader.submit(lambda: {*read()})
+        hunt = reader.submit(lambda: {*read()})
         assert reading.wait(60)
-        for number in range(1, 60):
-            path = "big/0" if method == "put" else f"big/{number}"
+        for number, path in enumerate(paths):
             getattr(files, method)(path, bytes([number]) * size)
+            written.append(path)
         done.set()
+        seen = hunt.result()
 
-        assert seen.result() == {(size, 1)}
+    assert seen <= {(size, bytes([number]), bytes([number])) for number in range(len(paths))}
+    assert {len(files.get(path)) for path in paths} == {size}
 
 
 def test_a_crash_before_the_link_leaves_nothing_visible(
