@@ -30,9 +30,10 @@ U64_MAX = 2**64 - 1
 # Lance marks versions of detached commits by the top bit; such names start with a `d`.
 DETACHED_BIT = 1 << 63
 
-_GENERATION_FOLDER = re.compile(r"[0-9a-f]{8}_gen_(0|[1-9][0-9]*)")
+# 64 bits have at most 20 digits; int() refuses thousands of them with an error of its own.
+_GENERATION_FOLDER = re.compile(r"[0-9a-f]{8}_gen_(0|[1-9][0-9]{0,19})")
 _BITS = re.compile(r"[01]{64}")
-_DECIMAL = re.compile(r"(0|[1-9][0-9]*)")
+_DECIMAL = re.compile(r"(0|[1-9][0-9]{0,19})")
 _V2 = re.compile(r"[0-9]{20}")
 
 
@@ -162,7 +163,8 @@ def parse_table_manifest_name(name: str) -> int | None:
     if not dot or extension != "manifest":
         return None
     if stem.startswith("d") and _DECIMAL.fullmatch(stem[1:]):
-        return int(stem[1:])
+        version = int(stem[1:])
+        return version if DETACHED_BIT <= version <= U64_MAX else None
     if _V2.fullmatch(stem):
         version = U64_MAX - int(stem)
         return version if 0 < version < DETACHED_BIT else None
