@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import struct
 from collections.abc import Iterable
-from typing import TypeVar
+from typing import TypeVar, cast
 from uuid import UUID
 
 from google.protobuf.message import DecodeError, Message
@@ -119,7 +119,7 @@ def encode_shard_manifest(manifest: ShardManifest) -> bytes:
     message.replay_after_wal_entry_position = manifest.replay_after_wal_entry_position
     message.wal_entry_position_last_seen = manifest.wal_entry_position_last_seen
     message.shard_spec_id = manifest.shard_spec_id
-    message.status = int(manifest.status)
+    message.status = cast("pb.ShardManifest.Status", int(manifest.status))
     before = {(g.generation, g.path): g for g in message.flushed_generations}
     kept = []
     for generation in manifest.flushed_generations:
@@ -146,9 +146,10 @@ def decode_version_hint(data: bytes) -> int | None:
     """The version in `version_hint.json`, or None: a hint that can't be read is no error."""
     try:
         version = json.loads(data)["version"]
-    except (ValueError, KeyError, TypeError):
+    except (ValueError, KeyError, TypeError, RecursionError):
         return None
-    return version if isinstance(version, int) and 0 < version <= layout.U64_MAX else None
+    # Not isinstance: true is an int, too.
+    return version if type(version) is int and 0 < version <= layout.U64_MAX else None
 
 
 def encode_version_hint(version: int) -> bytes:
@@ -221,9 +222,17 @@ def _framed(block: bytes) -> bytes:
     return body
 
 
+def _index_uuid(message: pb.IndexMetadata) -> str:
+    if len(message.uuid.uuid) != 16:
+        raise Corruption(
+            f"index {message.name!r} has a uuid of {len(message.uuid.uuid)} bytes instead of 16"
+        )
+    return str(UUID(bytes=message.uuid.uuid))
+
+
 def _index(message: pb.IndexMetadata) -> IndexEntry:
     return IndexEntry(
-        uuid=str(UUID(bytes=message.uuid.uuid)),
+        uuid=_index_uuid(message),
         name=message.name,
         field_ids=tuple(message.fields),
         type_url=message.index_details.type_url,
@@ -236,13 +245,10 @@ def _index(message: pb.IndexMetadata) -> IndexEntry:
 def _state(message: pb.IndexMetadata) -> MemWalState:
     details = _parse(pb.MemWalIndexDetails, message.index_details.value)
     return MemWalState(
-        index_uuid=str(UUID(bytes=message.uuid.uuid)),
+        index_uuid=_index_uuid(message),
         created_at_millis=message.created_at if message.HasField("created_at") else None,
         merged=_progress(details.merged_generations),
-        index_catchup={
-            entry.index_name: _progress(entry.caught_up_generations)
-            for entry in details.index_catchup
-        },
+        index_catchup=_catchup(details.index_catchup),
         maintained_indexes=tuple(details.maintained_indexes),
         maintain_all_indexes=(
             details.maintain_all_indexes if details.HasField("maintain_all_indexes") else None
@@ -266,6 +272,17 @@ def _progress(entries: Iterable[pb.MergedGeneration]) -> dict[ShardId, int]:
             raise Corruption(f"records progress of shard {shard} twice")
         progress[shard] = entry.generation
     return progress
+
+
+def _catchup(
+    entries: Iterable[pb.IndexCatchupProgress],
+) -> dict[str, dict[ShardId, int]]:
+    catchup: dict[str, dict[ShardId, int]] = {}
+    for entry in entries:
+        if entry.index_name in catchup:
+            raise Corruption(f"records catch-up of index {entry.index_name!r} twice")
+        catchup[entry.index_name] = _progress(entry.caught_up_generations)
+    return catchup
 
 
 def _spec(message: pb.ShardSpec) -> ShardSpec:
