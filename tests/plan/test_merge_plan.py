@@ -1,0 +1,319 @@
+"""What a merger folds next, how it commits it, and what it refuses."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from memwal.errors import Refused
+from memwal.model import FlushedGeneration, ShardId, ShardManifest, ShardStatus, ShardView
+from memwal.plan.merge import (
+    Deletes,
+    FoldFacts,
+    Join,
+    JoinCosts,
+    MergeLimits,
+    MergeRequest,
+    NextCommit,
+    check_lineage,
+    check_shard,
+    foresee,
+    is_guarded,
+    new_keys_are_compared,
+    next_commit,
+    shape_commit,
+    wanted,
+)
+
+SHARD = ShardId("6f2c5a8e-1d0b-4d55-9a53-0f6f6a1f0c11")
+ALL = MergeRequest()
+
+
+def generation(number: int, size_bytes: int | None = 10) -> FlushedGeneration:
+    return FlushedGeneration(
+        generation=number, path=f"0a1b2c3d_gen_{number}", in_memory_bytes=size_bytes
+    )
+
+
+def shard(
+    *generations: FlushedGeneration | int, merged: int = 0, status: ShardStatus = ShardStatus.ACTIVE
+) -> ShardView:
+    listed = [generation(g) if isinstance(g, int) else g for g in generations]
+    return ShardView(
+        manifest=ShardManifest(
+            shard_id=SHARD,
+            version=9,
+            writer_epoch=1,
+            current_generation=max((g.generation for g in listed), default=0) + 1,
+            flushed_generations=tuple(listed),
+            status=status,
+        ),
+        merged_generation=merged,
+    )
+
+
+def numbers(commit: NextCommit | None) -> list[int]:
+    assert commit is not None
+    return [g.generation for g in commit.generations]
+
+
+# ---- which generations
+
+
+def test_pending_is_what_is_listed_above_the_watermark_oldest_first() -> None:
+    view = shard(4, 2, 3, 1, merged=2)
+
+    assert [g.generation for g in wanted(view, ALL)] == [3, 4]
+    assert [g.generation for g in wanted(view, MergeRequest(until_generation=3))] == [3]
+
+
+def test_nothing_pending_is_no_commit() -> None:
+    assert next_commit(shard(), ALL, MergeLimits()) is None
+    assert next_commit(shard(1, 2, merged=2), ALL, MergeLimits()) is None
+    assert next_commit(shard(1, 2), MergeRequest(until_generation=0), MergeLimits()) is None
+
+
+def test_a_commit_takes_generations_up_to_the_count() -> None:
+    limits = MergeLimits(generations_per_commit_max=2)
+
+    plan = next_commit(shard(1, 2, 3), ALL, limits)
+
+    assert numbers(plan) == [1, 2]
+    assert plan is not None and plan.mark == 2 and plan.in_memory_bytes == 20
+
+
+def test_a_commit_takes_generations_up_to_the_bytes() -> None:
+    limits = MergeLimits(bytes_per_commit_max=20)
+    assert numbers(next_commit(shard(1, 2, 3), ALL, limits)) == [1, 2]
+    assert numbers(next_commit(shard(generation(1, 11), 2), ALL, limits)) == [1]
+
+
+def test_a_commit_takes_at_least_one_generation_whatever_its_size() -> None:
+    limits = MergeLimits(bytes_per_commit_max=20)
+    assert numbers(next_commit(shard(generation(1, 10**12), 2), ALL, limits)) == [1]
+
+
+def test_an_unknown_size_counts_as_full() -> None:
+    limits = MergeLimits(bytes_per_commit_max=20)
+    assert numbers(next_commit(shard(generation(1, None), generation(2, 0)), ALL, limits)) == [1, 2]
+    assert numbers(next_commit(shard(generation(1, None), 2), ALL, limits)) == [1]
+    assert numbers(next_commit(shard(1, generation(2, None)), ALL, limits)) == [1]
+
+
+def test_the_bytes_of_a_commit_are_unknown_when_any_is() -> None:
+    assert NextCommit(generations=(generation(1, 5), generation(2, 0))).in_memory_bytes == 5
+    assert NextCommit(generations=(generation(1, 5), generation(2, None))).in_memory_bytes is None
+
+
+@pytest.mark.parametrize("listed", [(2, 3), (5,)])
+def test_a_hole_above_the_watermark_is_refused(listed: tuple[int, ...]) -> None:
+    with pytest.raises(Refused, match="--allow-holes") as refused:
+        next_commit(shard(*listed), ALL, MergeLimits())
+    assert SHARD in str(refused.value)
+    assert "manifest version 9" in str(refused.value)
+
+
+def test_a_hole_is_told_by_its_numbers() -> None:
+    with pytest.raises(Refused, match="generation 3 is neither merged nor listed"):
+        check_shard(shard(4, merged=2), ALL)
+    with pytest.raises(Refused, match="generations 3 to 5 are neither merged nor listed"):
+        check_shard(shard(6, merged=2), ALL)
+
+
+def test_a_commit_ends_before_a_hole() -> None:
+    view = shard(1, 2, 4)
+
+    assert numbers(next_commit(view, ALL, MergeLimits())) == [1, 2]
+    with pytest.raises(Refused, match="generation 3 is neither"):
+        next_commit(replace(view, merged_generation=2), ALL, MergeLimits())
+
+
+def test_a_hole_is_passed_with_the_override() -> None:
+    request = MergeRequest(holes_allowed=True)
+    assert numbers(next_commit(shard(2, 5), request, MergeLimits())) == [2, 5]
+
+
+def test_a_hole_beyond_the_request_does_not_matter() -> None:
+    request = MergeRequest(until_generation=1)
+    assert numbers(next_commit(shard(1, 4), request, MergeLimits())) == [1]
+    check_shard(shard(4, merged=1), request)
+
+
+def test_a_sealed_shard_is_refused_when_it_has_work() -> None:
+    with pytest.raises(Refused, match=f"{SHARD} is SEALED"):
+        next_commit(shard(1, status=ShardStatus.SEALED), ALL, MergeLimits())
+    assert next_commit(shard(1, merged=1, status=ShardStatus.SEALED), ALL, MergeLimits()) is None
+
+
+views = st.builds(
+    lambda listed, merged: shard(*(generation(n, size) for n, size in listed), merged=merged),
+    st.lists(
+        st.tuples(st.integers(1, 12), st.none() | st.integers(0, 30)),
+        unique_by=lambda pair: pair[0],
+        max_size=12,
+    ),
+    st.integers(0, 12),
+)
+requests = st.builds(
+    MergeRequest, until_generation=st.none() | st.integers(0, 12), holes_allowed=st.booleans()
+)
+limits = st.builds(
+    MergeLimits,
+    generations_per_commit_max=st.integers(1, 5),
+    bytes_per_commit_max=st.integers(1, 60),
+)
+
+
+@given(views, requests, limits)
+def test_a_run_covers_what_is_wanted_once_in_order_and_within_its_limits(
+    view: ShardView, request: MergeRequest, limits: MergeLimits
+) -> None:
+    try:
+        commits = foresee(view, request, limits)
+    except Refused:
+        listed = [g.generation for g in wanted(view, request)]
+        holes = listed != list(range(view.merged_generation + 1, listed[-1] + 1))
+        assert holes and not request.holes_allowed
+        return
+
+    folded = [g for commit in commits for g in commit.generations]
+    assert folded == list(wanted(view, request))
+    for commit in commits:
+        assert 1 <= len(commit.generations) <= limits.generations_per_commit_max
+        if len(commit.generations) > 1:
+            full = limits.bytes_per_commit_max
+            sizes = [
+                full if g.in_memory_bytes is None else g.in_memory_bytes for g in commit.generations
+            ]
+            assert sum(sizes) <= full
+        assert commit.mark == max(g.generation for g in commit.generations)
+
+
+# ---- how it is committed
+
+
+def facts(**changes: object) -> FoldFacts:
+    base = FoldFacts(
+        generations=3,
+        live_rows=100,
+        tombstones=0,
+        anchored=True,
+        anchored_in_base=False,
+        base_rows=1_000,
+        key_types=("int64",),
+        key_indexed=False,
+    )
+    return replace(base, **changes)  # type: ignore[arg-type]
+
+
+LIMITS, COSTS = MergeLimits(tombstones_in_commit_max=10), JoinCosts()
+BIG = 100_000_000  # base rows at which probing the index wins
+
+
+@pytest.mark.parametrize(
+    ("tombstones", "deletes"),
+    [
+        (0, Deletes.NONE),
+        (1, Deletes.SAME_COMMIT),
+        (10, Deletes.SAME_COMMIT),
+        (11, Deletes.PASS_BEFORE),
+    ],
+)
+def test_tombstones_leave_in_the_commit_while_they_are_few(
+    tombstones: int, deletes: Deletes
+) -> None:
+    shape = shape_commit(facts(tombstones=tombstones), LIMITS, COSTS)
+    assert shape is not None and shape.deletes is deletes
+
+
+def test_the_join_is_chosen_by_cost() -> None:
+    large = facts(base_rows=BIG, key_indexed=True, generations=1)
+
+    def join(some: FoldFacts) -> Join:
+        shape = shape_commit(some, LIMITS, COSTS)
+        assert shape is not None and shape.reason
+        return shape.join
+
+    assert join(large) is Join.INDEX
+    assert join(replace(large, base_rows=1_000)) is Join.SCAN
+    assert join(replace(large, live_rows=10_000_000)) is Join.SCAN
+    assert join(replace(large, key_indexed=False)) is Join.SCAN
+    # Deleting by source in the same commit scans the key column anyway.
+    assert join(replace(large, tombstones=1)) is Join.SCAN
+    assert join(replace(large, tombstones=11)) is Join.INDEX
+
+
+def test_one_generation_needs_no_anchor() -> None:
+    alone = facts(generations=1, anchored=False, key_types=("bool",))
+    assert is_guarded(alone, Join.SCAN) and is_guarded(alone, Join.INDEX)
+
+
+@pytest.mark.parametrize("join", Join)
+def test_an_anchor_in_the_base_guards_every_join(join: Join) -> None:
+    assert is_guarded(facts(anchored_in_base=True, key_types=("int8",)), join)
+
+
+def test_a_new_anchor_guards_the_scan_join_on_compared_types_only() -> None:
+    assert is_guarded(facts(), Join.SCAN)
+    assert not is_guarded(facts(), Join.INDEX)
+    assert not is_guarded(facts(anchored=False), Join.SCAN)
+    for uncompared in ("int8", "uint8", "int16", "uint16", "bool"):
+        assert not is_guarded(facts(key_types=("int64", uncompared)), Join.SCAN)
+
+
+@pytest.mark.parametrize("kind", ["int32", "int64", "uint64", "string", "large_string", "binary"])
+def test_compared_types(kind: str) -> None:
+    assert new_keys_are_compared([kind])
+
+
+def test_a_fold_without_a_guard_has_no_shape() -> None:
+    assert shape_commit(facts(anchored=False), LIMITS, COSTS) is None
+    assert shape_commit(facts(key_types=("bool",)), LIMITS, COSTS) is None
+
+
+def test_the_cheaper_index_gives_way_when_only_the_scan_is_guarded() -> None:
+    shape = shape_commit(facts(base_rows=BIG, key_indexed=True), LIMITS, COSTS)
+    assert shape is not None and shape.join is Join.SCAN
+    assert "guard" in shape.reason
+
+
+@given(
+    st.builds(
+        FoldFacts,
+        generations=st.integers(1, 4),
+        live_rows=st.integers(0, 10**6),
+        tombstones=st.integers(0, 30),
+        anchored=st.booleans(),
+        anchored_in_base=st.booleans(),
+        base_rows=st.integers(0, 10**9),
+        key_types=st.lists(st.sampled_from(["int64", "bool", "string"]), min_size=1).map(tuple),
+        key_indexed=st.booleans(),
+    )
+)
+def test_no_shape_is_without_a_guard(some: FoldFacts) -> None:
+    shape = shape_commit(some, LIMITS, COSTS)
+    if shape is None:
+        assert not is_guarded(some, Join.SCAN)
+        assert some.generations > 1
+    else:
+        assert is_guarded(some, shape.join)
+        assert (shape.deletes is Deletes.NONE) == (some.tombstones == 0)
+
+
+# ---- lineage
+
+
+def test_generations_older_than_the_mem_wal_index_are_refused() -> None:
+    with pytest.raises(Refused, match="initialised after generation 3 was flushed") as refused:
+        check_lineage(shard(3, 4, merged=2), 100, 101)
+    assert "--allow-reinitialised" in str(refused.value)
+    with pytest.raises(Refused, match="no retained version"):
+        check_lineage(shard(3, merged=2), 100, None)
+
+
+def test_generations_as_old_as_the_mem_wal_index_or_younger_pass() -> None:
+    check_lineage(shard(3, merged=2), 100, 100)
+    check_lineage(shard(3, merged=2), 100, 99)
