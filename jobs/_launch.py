@@ -104,9 +104,7 @@ def check_lance_version(allowed: bool) -> None:
         )
 
 
-def _open(
-    tables: Sequence[ResolvedTable], read: Callable[[Stores], TableView]
-) -> list[_Table]:
+def _open(tables: Sequence[ResolvedTable], read: Callable[[Stores], TableView]) -> list[_Table]:
     found = []
     for resolved in tables:
         table = _Table(resolved=resolved)
@@ -248,9 +246,7 @@ def _plan_merge(table: _Table, options: MergeOptions) -> None:
         if options.shards and shard.shard_id not in options.shards:
             continue
         if not wanted(shard, options.request):
-            table.parts.append(
-                _shard_part(shard.shard_id, shard.merged_generation, NOTHING_TO_DO)
-            )
+            table.parts.append(_shard_part(shard.shard_id, shard.merged_generation, NOTHING_TO_DO))
             continue
         try:
             check_shard(shard, options.request)

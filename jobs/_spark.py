@@ -5,7 +5,9 @@ from __future__ import annotations
 import os
 import sys
 import threading
+import warnings
 from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import TypeVar
 
 from pyspark.sql import SparkSession
@@ -16,15 +18,20 @@ Unit = TypeVar("Unit")
 Result = TypeVar("Result")
 
 _POLL_SECONDS = 0.5
-# A task that dies with its worker is tried again; the unit looks at progress first, so that is safe.
+# A task that dies with its worker is tried again: safe, since a unit looks at progress first.
 _LOCAL_TASK_FAILURES_MAX = 3
+# Spark's launcher logs before it has read any setting; this file keeps its start quiet.
+_LOG4J = Path(__file__).with_name("log4j2.properties")
 _LOCAL_CONF = {
     "spark.ui.enabled": "false",
     "spark.sql.shuffle.partitions": "4",
     "spark.driver.host": "127.0.0.1",
     "spark.driver.bindAddress": "127.0.0.1",
     "spark.ui.showConsoleProgress": "false",
-    "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
+    "spark.log.level": "ERROR",
+    "spark.driver.extraJavaOptions": (
+        f"-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -Dlog4j2.configurationFile={_LOG4J}"
+    ),
 }
 
 
@@ -39,6 +46,8 @@ class SparkEngine:
         Raises Refused when `spark.speculation` is on: it would run a shard's commits twice at once,
         which stays right but turns every commit into a race.
         """
+        # Starting the JVM is a fork and an exec; lance's warning is about forks that go on.
+        warnings.filterwarnings("ignore", message="lance is not fork-safe")
         # Without it, workers take `python3` from PATH instead of this environment.
         os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
         builder = SparkSession.builder.appName(app_name)
@@ -46,6 +55,7 @@ class SparkEngine:
             master = master or f"local[*,{_LOCAL_TASK_FAILURES_MAX}]"
             builder = builder.master(master)
             if master.startswith("local"):
+                os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
                 for key, value in _LOCAL_CONF.items():
                     builder = builder.config(key, value)
         elif master:
@@ -70,12 +80,10 @@ class SparkEngine:
         group = f"memwal-{id(self):x}"
         self._context.setJobGroup(group, "memwal", interruptOnCancel=True)
         finished = threading.Event()
-        watcher = threading.Thread(
-            target=self._watch, args=(group, on_done, finished), daemon=True
-        )
+        watcher = threading.Thread(target=self._watch, args=(group, on_done, finished), daemon=True)
         watcher.start()
         try:
-            return list(self._context.parallelize(units, len(units)).map(work).collect())
+            results = list(self._context.parallelize(units, len(units)).map(work).collect())
         except BaseException:
             # Python tasks go on for some seconds after this returns (field notes A2). Whatever they
             # still commit is whole and marked, so the table stays right.
@@ -84,14 +92,14 @@ class SparkEngine:
         finally:
             finished.set()
             watcher.join()
+        on_done(len(units))
+        return results
 
     def stop(self) -> None:
         """End the application."""
         self._session.stop()
 
-    def _watch(
-        self, group: str, on_done: Callable[[int], None], finished: threading.Event
-    ) -> None:
+    def _watch(self, group: str, on_done: Callable[[int], None], finished: threading.Event) -> None:
         tracker = self._context.statusTracker()
         while not finished.wait(_POLL_SECONDS):
             done = 0

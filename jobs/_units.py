@@ -1,7 +1,7 @@
 """Units of work, as they travel to a thread or to a Spark executor, and the code that runs them.
 
-A unit is one shard's run of commits. It is plain data: whoever runs it opens its own stores. Running
-one twice, or beside itself, is safe: progress travels with the rows (invariants 1 and 8).
+A unit is one shard's run of commits. It is plain data: whoever runs it opens its own stores.
+Running one twice, or beside itself, is safe: progress travels with the rows (invariants 1 and 8).
 """
 
 from __future__ import annotations

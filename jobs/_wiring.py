@@ -75,5 +75,3 @@ def open_stores(
         clock=clock or SystemClock(),
         limits=limits or StoreLimits(),
     )
-
-

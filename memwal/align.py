@@ -63,9 +63,7 @@ def align(base: Sequence[ColumnInfo], generation: Sequence[ColumnInfo]) -> Align
             columns.append(_gained(column))
             continue
         if old.name != column.name:
-            renames.append(
-                Rename(field_id=column.field_id, before=old.name, after=column.name)
-            )
+            renames.append(Rename(field_id=column.field_id, before=old.name, after=column.name))
         if _shape(old) != _shape(column):
             raise Refused(
                 f"column {column.name!r} changed its type from {old.type_text} to "
@@ -86,7 +84,7 @@ def _gained(column: ColumnInfo) -> ColumnSource:
 
 
 def _shape(column: ColumnInfo) -> tuple[object, ...]:
-    """A type, with the ids and names of its nested fields: those can be dropped and re-added too."""
+    """A type with its nested fields' ids and names: those can be dropped and re-added too."""
     return (
         column.type_text,
         tuple((c.field_id, c.name, _shape(c)) for c in column.children),

@@ -10,13 +10,13 @@ import traceback
 from collections.abc import Callable
 from pathlib import Path
 from types import FrameType
-from typing import Annotated, NoReturn
+from typing import Annotated, NoReturn, TypeVar
 
 import typer
 from rich.markup import escape
 
 from memwal.config import Config, Settings, load_config, parse_storage_options, resolve_table
-from memwal.console import RunProgress, show_report, stderr, stdout
+from memwal.console import RunProgress, show_document, show_report, stderr, stdout
 from memwal.errors import MemWalError, Usage
 from memwal.layout import parse_shard_id
 from memwal.plan.merge import MergeRequest
@@ -27,6 +27,8 @@ from memwal.report import JobReport
 os.environ.setdefault("LANCE_LOG", "error,lance::index=off")
 
 EXIT_CANCELLED = 130
+
+T = TypeVar("T")
 
 app = typer.Typer(
     name="memwal",
@@ -74,33 +76,63 @@ Report = Annotated[
 ]
 
 
+Version = Annotated[
+    int | None, typer.Option("--version", metavar="N", min=1, help="Default: the latest.")
+]
+Shard = Annotated[str | None, typer.Option("--shard", metavar="ID", help="Only this one.")]
+
+
 class Output:
     """Where a command's report goes, and how its errors end."""
 
     def __init__(
-        self, job: str, *, as_json: bool, debug: bool = False, report: Path | None = None
+        self,
+        job: str,
+        *,
+        as_json: bool,
+        debug: bool = False,
+        report: Path | None = None,
+        shows: bool = True,
     ) -> None:
         self._job = job
+        # spark-submit sends a Python driver's stderr to stdout, where it would break the document.
+        self._quiet = as_json and "PYSPARK_GATEWAY_PORT" in os.environ
         self._json = as_json
         self._debug = debug
         self._file = report
+        self._shows = shows
 
     def run(self, work: Callable[[RunProgress], JobReport]) -> NoReturn:
         """Run the job, print its report, exit with its code. No traceback without `--debug`."""
+        report = self._guarded(work)
+        self._show(report)
+        raise SystemExit(report.exit_code)
+
+    def run_document(self, work: Callable[[RunProgress], dict[str, object]]) -> NoReturn:
+        """Run a command that reads one thing, print it, exit. Errors end as in `run`."""
+        found = self._guarded(work)
+        if isinstance(found, JobReport):
+            self._show(found)
+            raise SystemExit(found.exit_code)
+        if self._json:
+            sys.stdout.write(json.dumps(found, indent=2) + "\n")
+        else:
+            show_document(found, stdout())
+        raise SystemExit(0)
+
+    def _guarded(self, work: Callable[[RunProgress], T]) -> T | JobReport:
         signal.signal(signal.SIGTERM, _interrupt)
         try:
-            with RunProgress(debug=self._debug) as progress:
-                report = work(progress)
+            with RunProgress(debug=self._debug, quiet=self._quiet) as progress:
+                return work(progress)
         except KeyboardInterrupt:
             stderr().print("cancelled; what was committed stays, run again to go on")
             raise SystemExit(EXIT_CANCELLED) from None
         except MemWalError as error:
-            report = self._from_error(error, error.outcome, error.exit_code)
+            return self._from_error(error, error.outcome, error.exit_code)
         except Exception as error:
             text = f"unexpected {type(error).__name__}: {error}"
-            report = self._from_error(error, "failed", 1, text)
-        self._show(report)
-        raise SystemExit(report.exit_code)
+            return self._from_error(error, "failed", 1, text)
 
     def _from_error(
         self, error: Exception, outcome: str, code: int, text: str | None = None
@@ -115,9 +147,9 @@ class Output:
             self._file.write_text(document + "\n")
         if self._json:
             sys.stdout.write(document + "\n")
-        else:
+        elif self._shows:
             show_report(report, stdout())
-        if report.error:
+        if report.error and not self._quiet:
             stderr().print(f"error: {escape(report.error)}", style="red")
 
 
@@ -232,6 +264,115 @@ def merge(
         )
 
     Output("merge", as_json=as_json, debug=debug, report=report).run(work)
+
+
+@app.command()
+def demo(
+    folder: Annotated[
+        Path | None, typer.Argument(metavar="[DIR]", help="Default: a new temporary folder.")
+    ] = None,
+    engine: EngineOption = "spark",
+    master: Master = None,
+    debug: Debug = False,
+    as_json: Json = False,
+) -> None:
+    """Make a real table with a live MemWAL, merge it, show before and after."""
+
+    def work(progress: RunProgress) -> JobReport:
+        from jobs._demo import run_demo
+
+        # With --json the story goes to stderr: stdout holds one document.
+        shown = stderr() if as_json else stdout()
+        return run_demo(folder, shown, progress, engine=_engine(engine) or "auto", master=master)
+
+    Output("demo", as_json=as_json, debug=debug, shows=False).run(work)
+
+
+def _inspect(
+    what: str,
+    table: str,
+    options: tuple[str | None, list[str] | None, bool, bool],
+    *,
+    as_json: bool,
+    shard: str | None = None,
+    version: int | None = None,
+) -> NoReturn:
+    config, storage_option, debug, untested = options
+
+    def work(progress: RunProgress) -> dict[str, object]:
+        from jobs._inspect import run_inspect
+
+        loaded, given = _load(config, storage_option)
+        return run_inspect(
+            what,
+            resolve_table(table, loaded, given),
+            shard=None if shard is None else parse_shard_id(shard),
+            version=version,
+            untested_lance_allowed=untested,
+        )
+
+    Output(f"inspect {what}", as_json=as_json, debug=debug).run_document(work)
+
+
+@inspect_app.command("index")
+def inspect_index(
+    table: OneTable,
+    version: Version = None,
+    as_json: Json = False,
+    config: ConfigFile = None,
+    storage_option: StorageOption = None,
+    debug: Debug = False,
+    allow_untested_lance: Untested = False,
+) -> None:
+    """The MemWAL index details of a table version."""
+    options = (config, storage_option, debug, allow_untested_lance)
+    _inspect("index", table, options, as_json=as_json, version=version)
+
+
+@inspect_app.command("manifest")
+def inspect_manifest(
+    table: OneTable,
+    version: Version = None,
+    as_json: Json = False,
+    config: ConfigFile = None,
+    storage_option: StorageOption = None,
+    debug: Debug = False,
+    allow_untested_lance: Untested = False,
+) -> None:
+    """A table version's manifest file, as far as memwal reads it."""
+    options = (config, storage_option, debug, allow_untested_lance)
+    _inspect("manifest", table, options, as_json=as_json, version=version)
+
+
+@inspect_app.command("shard")
+def inspect_shard(
+    table: OneTable,
+    shard: Shard = None,
+    version: Version = None,
+    as_json: Json = False,
+    config: ConfigFile = None,
+    storage_option: StorageOption = None,
+    debug: Debug = False,
+    allow_untested_lance: Untested = False,
+) -> None:
+    """Shard manifests, next to the table's merge progress."""
+    options = (config, storage_option, debug, allow_untested_lance)
+    _inspect("shard", table, options, as_json=as_json, shard=shard, version=version)
+
+
+@inspect_app.command("wal")
+def inspect_wal(
+    table: OneTable,
+    shard: Shard = None,
+    as_json: Json = False,
+    config: ConfigFile = None,
+    storage_option: StorageOption = None,
+    debug: Debug = False,
+    allow_untested_lance: Untested = False,
+) -> None:
+    """WAL entries: position, epoch, generation, rows, sentinels."""
+    options = (config, storage_option, debug, allow_untested_lance)
+    _inspect("wal", table, options, as_json=as_json, shard=shard)
 
 
 def main(arguments: list[str] | None = None) -> None:

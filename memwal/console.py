@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Mapping, Sequence
 from types import TracebackType
 from typing import Any
 
@@ -55,8 +56,8 @@ class RunProgress:
         structlog.configure(
             processors=[
                 structlog.processors.add_log_level,
-                structlog.processors.TimeStamper(fmt="iso", utc=True),
-                structlog.processors.KeyValueRenderer(key_order=["timestamp", "level", "event"]),
+                structlog.processors.TimeStamper(fmt="%Y-%m-%dT%H:%M:%SZ", utc=True),
+                structlog.dev.ConsoleRenderer(colors=False, pad_event_to=0, pad_level=False),
             ],
             logger_factory=structlog.PrintLoggerFactory(file=sys.stderr),
         )
@@ -76,14 +77,14 @@ class RunProgress:
             )
             self._task = self._bar.add_task(what, total=total)
             self._bar.start()
-        else:
+        elif not self._quiet:
             self._log.info("started", step=what, total=total)
 
     def done(self, count: int) -> None:
         """So many units are done."""
         if self._bar is not None:
             self._bar.update(self._task, completed=count)
-        elif count == self._total:
+        elif count == self._total and not self._quiet:
             self._log.info("finished", total=count)
 
     def say(self, text: str) -> None:
@@ -153,6 +154,33 @@ def show_report(report: JobReport, console: Console) -> None:
     console.print(
         Text(f"{report.job}: {report.outcome}{engine} in {report.seconds:.2f} s{dry}", style=style)
     )
+
+
+def show_document(document: Mapping[str, Any], console: Console, indent: int = 0) -> None:
+    """Print a decoded document: a list of like things as a table, the rest line by line."""
+    pad = "  " * indent
+    for key, value in document.items():
+        if isinstance(value, Mapping) and value:
+            console.print(Text(f"{pad}{key}:", style="bold"))
+            show_document(value, console, indent + 1)
+        elif isinstance(value, list) and value and isinstance(value[0], Mapping):
+            console.print(Text(f"{pad}{key}:", style="bold"))
+            if any(isinstance(cell, Mapping | list) for cell in value[0].values()):
+                for item in value:
+                    show_document(item, console, indent + 1)
+                    console.print()
+            else:
+                console.print(_rows(value))
+        else:
+            shown = "-" if value in (None, [], {}) else value
+            console.print(Text(f"{pad}{key}: {shown}"))
+
+
+def _rows(items: Sequence[Mapping[str, Any]]) -> Table:
+    grid = _grid(*items[0])
+    for item in items:
+        grid.add_row(*("-" if v is None else str(v) for v in item.values()))
+    return grid
 
 
 def _table(report: TableReport) -> RenderableType:

@@ -1,20 +1,20 @@
 """The error tree. Each branch says what to do next; leaves say what happened.
 
-    MemWalError
-    ├── Usage                exit 2  mend the request or the configuration
-    │   ├── NotATable                the name does not lead to a Lance table with a MemWAL
-    │   └── BadCredentials           the store refuses these credentials
-    ├── StandDown            exit 4  somebody else got there; run again later
-    │   ├── LostRace                 a commit lost its compare-and-swap too often
-    │   └── LeaseHeld                another run holds the table's lease
-    ├── Refused              exit 5  a guard says no; look before you override
-    ├── Unsupported          exit 7  a version or feature that this build cannot serve
-    ├── Corruption           exit 8  storage holds something that must not be acted on
-    ├── StoreUnavailable     exit 1  the store did not answer in time; run again
-    └── OutcomeUnknown       exit 1  a commit may have landed and could not be looked up
+MemWalError
+├── Usage                exit 2  mend the request or the configuration
+│   ├── NotATable                the name does not lead to a Lance table with a MemWAL
+│   └── BadCredentials           the store refuses these credentials
+├── StandDown            exit 4  somebody else got there; run again later
+│   ├── LostRace                 a commit lost its compare-and-swap too often
+│   └── LeaseHeld                another run holds the table's lease
+├── Refused              exit 5  a guard says no; look before you override
+├── Unsupported          exit 7  a version or feature that this build cannot serve
+├── Corruption           exit 8  storage holds something that must not be acted on
+├── StoreUnavailable     exit 1  the store did not answer in time; run again
+└── OutcomeUnknown       exit 1  a commit may have landed and could not be looked up
 
-    AlreadyExists and Missing are answers of the object stores, not failures of a run; they never
-    leave `apply`.
+AlreadyExists and Missing are answers of the object stores, not failures of a run; they never
+leave `apply`.
 """
 
 from __future__ import annotations

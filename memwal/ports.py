@@ -9,8 +9,8 @@ from typing import Protocol, TypeVar
 from memwal.model import FlushedGeneration, MemWalState, ShardId, TableView
 from memwal.plan.merge import CommitShape, FoldFacts
 
-Unit = TypeVar("Unit", contravariant=True)
-Result = TypeVar("Result", covariant=True)
+Unit = TypeVar("Unit")
+Result = TypeVar("Result")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -210,9 +210,7 @@ class ShardMerger:
         self.steps("committed")
         _count(run, plan, fold, shape, stats, deleted)
 
-    def _delete_pass(
-        self, run: _Run, view: TableView, fold: Fold, shape: CommitShape
-    ) -> int:
+    def _delete_pass(self, run: _Run, view: TableView, fold: Fold, shape: CommitShape) -> int:
         """Take tombstoned keys out of the base, ahead of the mark.
 
         Reads do not change (invariant 5): until the mark, the generation still hides the keys. The

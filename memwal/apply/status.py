@@ -111,7 +111,7 @@ def _indexes(
         reports.append(
             IndexStatusReport(
                 name=name,
-                caught_up=dict(recorded or {}),
+                caught_up={str(shard): to for shard, to in (recorded or {}).items()},
                 lag_generations=_lag(view.mem_wal.merged, recorded),
                 unindexed_rows=rows,
             )

@@ -51,14 +51,7 @@ class StoredViews:
 
     def table(self, *, ages: bool = False) -> TableView:
         """The table with all its shards (see the port)."""
-        # One cheap request that tells "no such table" from "unreachable", with our own bounded
-        # retries, before Lance starts its own long ones.
-        folders = self._objects.list_folders("")
-        if layout.VERSIONS not in folders:
-            raise NotATable(
-                f"{self._objects.uri}: "
-                + ("not a Lance table: it has no _versions folder" if folders else "no such table")
-            )
+        self._check_there()
         view = self._base_view()
         shards, strangers = self._shards.shard_folders()
         with ThreadPoolExecutor(self._readers_max) as pool:
@@ -69,6 +62,21 @@ class StoredViews:
             broken=tuple(s for s in found if isinstance(s, BrokenShard)),
             strangers=tuple(strangers),
         )
+
+    def table_version(self) -> int:
+        """The latest version's number. Raises NotATable."""
+        self._check_there()
+        return int(self._tables.base().version)
+
+    def _check_there(self) -> None:
+        # One cheap request that tells "no such table" from "unreachable", with our own bounded
+        # retries, before Lance starts its own long ones.
+        folders = self._objects.list_folders("")
+        if layout.VERSIONS not in folders:
+            raise NotATable(
+                f"{self._objects.uri}: "
+                + ("not a Lance table: it has no _versions folder" if folders else "no such table")
+            )
 
     def shard(self, shard_id: ShardId) -> TableView:
         """The table with one shard (see the port)."""

@@ -1,0 +1,87 @@
+"""`memwal inspect`: reads one thing and returns it as a document."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from jobs._launch import check_lance_version
+from jobs._wiring import Stores, open_stores
+from memwal.apply import inspect
+from memwal.apply.status import iso_time
+from memwal.config import ResolvedTable
+from memwal.errors import MemWalError, Missing, Usage
+from memwal.model import ShardId, ShardManifest
+
+WHAT = ("index", "shard", "wal", "manifest")
+
+
+def run_inspect(
+    what: str,
+    table: ResolvedTable,
+    *,
+    shard: ShardId | None,
+    version: int | None,
+    untested_lance_allowed: bool,
+) -> dict[str, Any]:
+    """The document for `inspect WHAT TABLE`. Raises Usage, NotATable, Corruption, Unsupported."""
+    check_lance_version(untested_lance_allowed)
+    stores = open_stores(table.uri, table.storage_options)
+    if what in ("index", "manifest"):
+        if version is None:
+            version = int(stores.views.table_version())
+        try:
+            manifest = stores.table_manifests.read(version)
+        except Missing as missing:
+            raise Usage(str(missing)) from None
+        if what == "index":
+            return inspect.index_document(manifest)
+        return inspect.manifest_document(manifest)
+    latest = int(stores.views.table_version())
+    merged = stores.views.mem_wal(latest).merged
+    documents = []
+    for manifest_ in _shards(stores, shard, version):
+        if what == "shard":
+            shown = inspect.shard_document(manifest_, merged.get(manifest_.shard_id, 0))
+        else:
+            shown = _wal(stores, manifest_)
+        documents.append(shown)
+    return {"table": table.name, "version": latest, "shards": documents}
+
+
+def _shards(stores: Stores, shard: ShardId | None, version: int | None) -> list[ShardManifest]:
+    found, _ = stores.shard_manifests.shard_folders()
+    if shard is not None:
+        if shard not in found:
+            raise Usage(f"{stores.uri}: the table has no shard {shard}")
+        found = [shard]
+    if version is not None:
+        if shard is None:
+            raise Usage("--version of a shard manifest needs --shard")
+        try:
+            return [stores.shard_manifests.read(shard, version)]
+        except Missing as missing:
+            raise Usage(str(missing)) from None
+    manifests = (stores.shard_manifests.latest(s) for s in found)
+    return [m for m in manifests if m is not None]
+
+
+def _wal(stores: Stores, manifest: ShardManifest) -> dict[str, Any]:
+    entries, broken = [], []
+    for position, info in stores.wal.listed(manifest.shard_id):
+        try:
+            entry = stores.wal.read(manifest.shard_id, position, info)
+        except MemWalError as error:
+            broken.append(str(error))
+            continue
+        entries.append(
+            {
+                "position": entry.position,
+                "writer_epoch": entry.writer_epoch,
+                "generation": entry.generation,
+                "fence_sentinel": entry.fence_sentinel,
+                "rows": entry.rows,
+                "bytes": entry.size_bytes,
+                "written_at": iso_time(entry.written_at_nanos),
+            }
+        )
+    return inspect.wal_document(manifest, entries, broken)

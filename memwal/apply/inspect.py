@@ -1,0 +1,116 @@
+"""Decodes what is stored, as plain JSON-ready documents. Changes nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from memwal import layout
+from memwal.apply.status import iso_time
+from memwal.model import MemWalState, ShardManifest, VersionManifest
+
+
+def index_document(manifest: VersionManifest) -> dict[str, Any]:
+    """MemWalIndexDetails of one table version."""
+    state = manifest.mem_wal
+    return {
+        "version": manifest.version,
+        "committed_at": iso_time(manifest.timestamp_nanos),
+        "mem_wal": None if state is None else _state(state),
+    }
+
+
+def _state(state: MemWalState) -> dict[str, Any]:
+    created = state.created_at_millis
+    return {
+        "index_uuid": state.index_uuid,
+        "entry_created_at": iso_time(None if created is None else created * 10**6),
+        "merged_generations": dict(state.merged),
+        "index_catchup": {name: dict(by) for name, by in state.index_catchup.items()},
+        "maintained_indexes": list(state.maintained_indexes),
+        "maintain_all_indexes": state.maintain_all_indexes,
+        "shard_specs": [
+            {
+                "spec_id": spec.spec_id,
+                "fields": [
+                    {
+                        "field_id": f.field_id,
+                        "source_ids": list(f.source_ids),
+                        "transform": f.transform,
+                        "expression": f.expression,
+                        "result_type": f.result_type,
+                        "parameters": dict(f.parameters),
+                    }
+                    for f in spec.fields
+                ],
+            }
+            for spec in state.shard_specs
+        ],
+        "snapshot": {
+            "taken_at": iso_time(state.snapshot_ts_millis * 10**6 or None),
+            "num_shards": state.num_shards,
+            "inline_bytes": None if state.inline_snapshots is None else len(state.inline_snapshots),
+        },
+        "writer_config_defaults": dict(state.writer_config_defaults),
+    }
+
+
+def manifest_document(manifest: VersionManifest) -> dict[str, Any]:
+    """One `_versions/*.manifest` file, as far as memwal reads it."""
+    return {
+        **index_document(manifest),
+        "branch": manifest.branch,
+        "file_bytes": manifest.file_bytes,
+        "requests": manifest.requests,
+        "indexes": [
+            {
+                "name": entry.name,
+                "uuid": entry.uuid,
+                "field_ids": list(entry.field_ids),
+                "type": entry.type_url.rsplit(".", 1)[-1],
+                "dataset_version": entry.dataset_version,
+            }
+            for entry in manifest.indexes
+        ],
+    }
+
+
+def shard_document(manifest: ShardManifest, merged: int) -> dict[str, Any]:
+    """One shard manifest, next to the table's progress for that shard."""
+    return {
+        "shard_id": manifest.shard_id,
+        "version": manifest.version,
+        "path": layout.shard_manifest_path(manifest.shard_id, manifest.version),
+        "status": manifest.status.name,
+        "writer_epoch": manifest.writer_epoch,
+        "shard_spec_id": manifest.shard_spec_id,
+        "shard_fields": {name: value.hex() for name, value in manifest.shard_field_entries},
+        "current_generation": manifest.current_generation,
+        "merged_generation": merged,
+        "replay_after_wal_entry_position": manifest.replay_after_wal_entry_position,
+        "wal_entry_position_last_seen": manifest.wal_entry_position_last_seen,
+        "flushed_generations": [
+            {
+                "generation": g.generation,
+                "path": g.path,
+                "state": "merged" if g.generation <= merged else "pending",
+                "in_memory_bytes": g.in_memory_bytes,
+                "physical_rows": g.physical_rows,
+                "primary_key_bytes": g.primary_key_bytes,
+            }
+            for g in manifest.flushed_generations
+        ],
+    }
+
+
+def wal_document(
+    manifest: ShardManifest, entries: Sequence[Mapping[str, Any]], broken: Sequence[str]
+) -> dict[str, Any]:
+    """A shard's WAL: each entry and whether a flushed generation covers it."""
+    covered = manifest.replay_after_wal_entry_position
+    return {
+        "shard_id": manifest.shard_id,
+        "replay_after_wal_entry_position": covered,
+        "entries": [{**e, "covered": e["position"] <= covered} for e in entries],
+        "broken": list(broken),
+    }
