@@ -115,7 +115,10 @@ def resolve_table(
         options.update(own.pop("storage_options", {}))
         own.pop("uri")
         merged.update(own)
-    options = {k: _expand(k, v, environment) for k, v in options.items()}
+    # An option of the command line also stands in for a variable that is not set.
+    options = {
+        k: _expand(k, v, environment) for k, v in options.items() if k not in storage_options
+    }
     options.update(storage_options)
     return ResolvedTable(
         name=table,

@@ -1,0 +1,211 @@
+"""The configuration file: what wins over what, and how mistakes are named."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from jobs import _launch
+from memwal.cli import main
+from memwal.config import Config, load_config, parse_storage_options, resolve_table
+from memwal.errors import Usage
+from memwal.report import JobReport
+
+FILE = """
+[defaults]
+engine = "local"
+generations_per_commit_max = 3
+storage_options = { region = "eu-1", key = "${MEMWAL_TEST_KEY}" }
+
+[tables.users]
+uri = "s3://bucket/users"
+generations_per_commit_max = 5
+storage_options = { region = "us-2" }
+
+[tables.plain]
+uri = "/data/plain"
+"""
+SECRET = {"MEMWAL_TEST_KEY": "from the environment"}
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> Path:
+    path = tmp_path / "memwal.toml"
+    path.write_text(FILE)
+    return path
+
+
+def written(tmp_path: Path, text: str) -> str:
+    (tmp_path / "bad.toml").write_text(text)
+    return str(tmp_path / "bad.toml")
+
+
+# ---- finding the file
+
+
+def test_the_option_beats_the_environment_which_beats_the_folder(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("option", "environment", "memwal"):
+        (tmp_path / f"{name}.toml").write_text(f'[tables.{name}]\nuri = "/{name}"\n')
+    monkeypatch.chdir(tmp_path)
+    option, environment = "option.toml", {"MEMWAL_CONFIG": str(tmp_path / "environment.toml")}
+
+    assert list(load_config(option, environment).tables) == ["option"]
+    assert list(load_config(None, environment).tables) == ["environment"]
+    assert list(load_config(None, {}).tables) == ["memwal"]
+
+
+def test_no_file_at_all_is_an_empty_configuration(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert load_config(None, {}) == Config()
+
+
+def test_a_file_that_was_asked_for_must_exist(tmp_path: Path) -> None:
+    missing = str(tmp_path / "nothing.toml")
+    for path, environment in ((missing, {}), (None, {"MEMWAL_CONFIG": missing})):
+        with pytest.raises(Usage, match=r"nothing\.toml: no such configuration file"):
+            load_config(path, environment)
+
+
+# ---- mistakes
+
+
+@pytest.mark.parametrize(
+    ("text", "named"),
+    [
+        ("generations = 1", "unknown key 'generations'"),
+        ("[defaults]\nengin = 'local'", "unknown key 'defaults.engin'"),
+        ("[tables.t]\nuri = '/t'\ngrace = '1h'", "unknown key 'tables.t.grace'"),
+        ("[defaults]\nuri = '/t'", "unknown key 'defaults.uri'"),
+        ("[tables.t]\nengine = 'local'", "tables.t.uri: Field required"),
+        ("[tables.t]\nuri = ''", "tables.t.uri"),
+        ("[defaults]\nengine = 'flink'", "defaults.engine"),
+        ("[defaults]\ngenerations_per_commit_max = 0", "defaults.generations_per_commit_max"),
+        ("[defaults]\nbytes_per_commit_max = 'much'", "defaults.bytes_per_commit_max"),
+        ("[defaults]\nstorage_options = { a = 1 }", "defaults.storage_options.a"),
+        ("tables = 3", "tables"),
+        ("[defaults", "not valid TOML"),
+    ],
+)
+def test_mistakes_are_named_with_their_file(tmp_path: Path, text: str, named: str) -> None:
+    with pytest.raises(Usage) as refused:
+        load_config(written(tmp_path, text), {})
+    assert named in str(refused.value)
+    assert "bad.toml" in str(refused.value)
+
+
+def test_every_mistake_is_named_at_once(tmp_path: Path) -> None:
+    with pytest.raises(Usage) as refused:
+        load_config(written(tmp_path, "one = 1\n[defaults]\ntwo = 2"), {})
+    assert "'one'" in str(refused.value)
+    assert "'defaults.two'" in str(refused.value)
+
+
+def test_a_file_that_is_no_text_or_a_folder_cannot_be_read(tmp_path: Path) -> None:
+    (tmp_path / "bad.toml").write_bytes(b"\xff\xfe")
+    for path in (tmp_path / "bad.toml", tmp_path):
+        with pytest.raises(Usage, match="can't be read"):
+            load_config(str(path), {})
+
+
+# ---- looking tables up
+
+
+def test_a_table_s_own_section_beats_the_defaults(file: Path) -> None:
+    config = load_config(str(file), {})
+
+    users = resolve_table("users", config, {}, SECRET)
+    assert (users.name, users.uri) == ("users", "s3://bucket/users")
+    assert users.settings.generations_per_commit_max == 5
+    assert users.settings.engine == "local"
+    assert users.storage_options == {"region": "us-2", "key": "from the environment"}
+
+    plain = resolve_table("plain", config, {}, SECRET)
+    assert plain.settings.generations_per_commit_max == 3
+    assert plain.storage_options["region"] == "eu-1"
+
+
+def test_what_is_no_name_is_an_address_under_the_defaults(file: Path) -> None:
+    found = resolve_table("/some/where", load_config(str(file), {}), {}, SECRET)
+    assert (found.name, found.uri) == ("/some/where", "/some/where")
+    assert found.settings.generations_per_commit_max == 3
+
+
+def test_an_option_beats_the_file(file: Path) -> None:
+    found = resolve_table("users", load_config(str(file), {}), {"region": "option"}, SECRET)
+    assert found.storage_options == {"region": "option", "key": "from the environment"}
+
+
+def test_variables_are_replaced_anywhere_in_a_value(tmp_path: Path) -> None:
+    text = "[tables.t]\nuri = '/t'\nstorage_options = { a = 'x-${ONE}-${TWO}', b = '$ONE' }"
+    config = load_config(written(tmp_path, text), {})
+    found = resolve_table("t", config, {}, {"ONE": "1", "TWO": "${ONE}"})
+    # What a variable holds is a value, not another template.
+    assert found.storage_options == {"a": "x-1-${ONE}", "b": "$ONE"}
+
+
+def test_a_variable_that_is_not_set_is_named(file: Path) -> None:
+    with pytest.raises(Usage, match=r"'key'.*MEMWAL_TEST_KEY is not set"):
+        resolve_table("users", load_config(str(file), {}), {}, {})
+
+
+def test_a_variable_is_not_needed_where_an_option_beats_it(file: Path) -> None:
+    found = resolve_table("users", load_config(str(file), {}), {"key": "option"}, {})
+    assert found.storage_options["key"] == "option"
+
+
+def test_options_are_key_value_pairs() -> None:
+    assert parse_storage_options(["a=1", "b=x=y", "c="]) == {"a": "1", "b": "x=y", "c": ""}
+
+
+@pytest.mark.parametrize("pair", ["secret", "=secret", ""])
+def test_other_options_are_refused_without_their_values(pair: str) -> None:
+    with pytest.raises(Usage, match="expected KEY=VALUE") as refused:
+        parse_storage_options([pair])
+    if "=" in pair:
+        assert "secret" not in str(refused.value)
+
+
+# ---- flag over environment over file
+
+
+@pytest.mark.parametrize(
+    ("flags", "environment", "expected"),
+    [
+        ([], {}, 5),
+        ([], {"MEMWAL_GENERATIONS_PER_COMMIT_MAX": "6"}, 6),
+        (
+            ["--generations-per-commit-max", "7"],
+            {"MEMWAL_GENERATIONS_PER_COMMIT_MAX": "6"},
+            7,
+        ),
+        (["--generations-per-commit-max", "7"], {}, 7),
+    ],
+)
+def test_a_flag_beats_the_environment_which_beats_the_file(
+    file: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    flags: list[str],
+    environment: dict[str, str],
+    expected: int,
+) -> None:
+    seen: list[_launch.MergeOptions] = []
+
+    def record(options: _launch.MergeOptions, progress: object) -> JobReport:
+        seen.append(options)
+        return JobReport(job="merge", outcome="nothing_to_do")
+
+    monkeypatch.setattr(_launch, "run_merge", record)
+    for name, value in (environment | SECRET).items():
+        monkeypatch.setenv(name, value)
+    with pytest.raises(SystemExit) as ended:
+        main(["merge", "users", "--config", str(file), *flags])
+
+    assert ended.value.code == 0
+    (options,) = seen
+    setting = options.tables[0].settings.generations_per_commit_max
+    assert (options.limits.generations_per_commit_max or setting) == expected
