@@ -14,6 +14,8 @@ from memwal import layout
 from memwal.errors import Refused
 from memwal.model import ColumnInfo
 
+_BLOB_TYPE = "extension<lance.blob.v2<BlobType>>"
+
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ColumnSource:
@@ -84,7 +86,12 @@ def _gained(column: ColumnInfo) -> ColumnSource:
 
 
 def _shape(column: ColumnInfo) -> tuple[object, ...]:
-    """A type with its nested fields' ids and names: those can be dropped and re-added too."""
+    """A type with its nested fields' ids and names: those can be dropped and re-added too.
+
+    A blob's nested fields are Lance's own, and a generation has fewer of them than the base.
+    """
+    if column.type_text == _BLOB_TYPE:
+        return (column.type_text,)
     return (
         column.type_text,
         tuple((c.field_id, c.name, _shape(c)) for c in column.children),
