@@ -8,7 +8,9 @@ from pathlib import Path
 from rich.console import Console
 from rich.text import Text
 
-from jobs._launch import MergeOptions, Progress, RunOptions, run_merge, run_status
+from jobs._launch import Progress, RunOptions
+from jobs._merge import MergeOptions, run_merge
+from jobs._status import run_status
 from memwal import demo
 from memwal.config import ResolvedTable, Settings
 from memwal.console import show_report

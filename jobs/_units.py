@@ -25,6 +25,7 @@ class MergeUnit:
     shard_id: ShardId
     request: MergeRequest
     limits: MergeLimits
+    lease_token: int | None = None
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -41,8 +42,13 @@ def run_merge_unit(unit: MergeUnit) -> MergeUnitResult:
     """Run one unit in this process. Never raises: a bad shard must not stop the others."""
     try:
         stores = open_stores(unit.uri, unit.storage_options)
+        token = unit.lease_token
         merger = ShardMerger(
-            views=stores.views, table=stores.merge_table, clock=stores.clock, limits=unit.limits
+            views=stores.views,
+            table=stores.merge_table,
+            clock=stores.clock,
+            limits=unit.limits,
+            before_commit=(lambda: None) if token is None else lambda: stores.leases.check(token),
         )
         merge = merger.run(unit.shard_id, unit.request)
         return MergeUnitResult(uri=unit.uri, merge=merge, requests=stores.objects.counts.as_dict())

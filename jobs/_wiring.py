@@ -8,6 +8,7 @@ from functools import cached_property
 
 from memwal.clock import SystemClock
 from memwal.ports import Clock, Objects
+from memwal.store.lease import StoredLeases
 from memwal.store.objects import StoreLimits, normalise_uri, open_objects
 from memwal.store.shard_manifests import ShardManifests
 from memwal.store.table import LanceMergeTable, LanceTables
@@ -54,6 +55,11 @@ class Stores:
     def table_manifests(self) -> TableManifests:
         """The base table's versions."""
         return TableManifests(self.objects)
+
+    @cached_property
+    def leases(self) -> StoredLeases:
+        """The table's lease."""
+        return StoredLeases(self.objects, self.clock)
 
     @cached_property
     def wal(self) -> WalEntries:

@@ -120,6 +120,24 @@ class VersionManifest:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
+class LeaseClaim:
+    """One numbered claim on a table's lease. `token` is the number: the fencing token.
+
+    A claim whose `released` is set, or whose `expires_at_nanos` has passed, holds nothing. A claim
+    made by `lease break` is born released and carries the operator's `reason`.
+    """
+
+    token: int
+    claim_id: str
+    holder: str
+    job: str
+    acquired_at_nanos: int
+    expires_at_nanos: int
+    released: bool = False
+    reason: str | None = None
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
 class ColumnInfo:
     """One field of a table schema. `type_text` is Arrow's own rendering of the type."""
 

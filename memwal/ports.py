@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol, TypeVar
 
-from memwal.model import FlushedGeneration, MemWalState, ShardId, TableView
+from memwal.model import FlushedGeneration, LeaseClaim, MemWalState, ShardId, TableView
 from memwal.plan.merge import CommitShape, FoldFacts
 
 Unit = TypeVar("Unit")
@@ -246,8 +246,36 @@ class MergeTable(Protocol):
         ...
 
 
-class Engine(Protocol[Unit, Result]):
-    """Runs independent units of work side by side. Results come back in any order."""
+class Leases(Protocol):
+    """The lease of one table (design section 5). It saves work; commits keep the data right."""
+
+    def current(self) -> LeaseClaim | None:
+        """The newest claim, whatever its state; None when there never was one."""
+        ...
+
+    def acquire(self, job: str) -> LeaseClaim:
+        """Claim the table for a job. Raises LeaseHeld (by whom, since when, until when)."""
+        ...
+
+    def renew(self, claim: LeaseClaim) -> LeaseClaim:
+        """Push the expiry out. Raises LeaseHeld when the claim was superseded."""
+        ...
+
+    def release(self, claim: LeaseClaim) -> None:
+        """Mark the claim as over. Best effort: if it fails, the claim expires by itself."""
+        ...
+
+    def check(self, token: int) -> None:
+        """Raise LeaseHeld when a newer claim exists; asked before every commit."""
+        ...
+
+    def break_(self, reason: str) -> LeaseClaim:
+        """Supersede whatever claim there is, leaving a record of who did it and why."""
+        ...
+
+
+class Engine(Protocol):
+    """Runs independent units of work side by side. Results come back in the units' order."""
 
     @property
     def name(self) -> str:

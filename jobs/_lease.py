@@ -1,0 +1,63 @@
+"""Holds a table's lease while a job runs: heartbeat in a thread, best-effort release."""
+
+from __future__ import annotations
+
+import threading
+from types import TracebackType
+
+from memwal.errors import LeaseHeld, MemWalError
+from memwal.model import LeaseClaim
+from memwal.store.lease import StoredLeases
+
+
+class HeldLease:
+    """A claim with its heartbeat. Use as a context manager, or call `release`."""
+
+    def __init__(self, leases: StoredLeases, job: str) -> None:
+        """Claim the table. Raises LeaseHeld."""
+        self._leases = leases
+        self._claim: LeaseClaim = leases.acquire(job)
+        self._lost: LeaseHeld | None = None
+        self._over = threading.Event()
+        self._heart = threading.Thread(target=self._beat, daemon=True, name="memwal-lease")
+        self._heart.start()
+
+    @property
+    def token(self) -> int:
+        """The fencing token."""
+        return self._claim.token
+
+    def check(self) -> None:
+        """Raise LeaseHeld when the claim was superseded."""
+        if self._lost is not None:
+            raise self._lost
+        self._leases.check(self.token)
+
+    def release(self) -> None:
+        """Stop the heartbeat and give the lease up."""
+        self._over.set()
+        self._heart.join()
+        if self._lost is None:
+            self._leases.release(self._claim)
+
+    def _beat(self) -> None:
+        # A third of the time to live: two beats may fail before anyone may take over.
+        while not self._over.wait(self._leases.ttl_seconds / 3):
+            try:
+                self._claim = self._leases.renew(self._claim)
+            except LeaseHeld as lost:
+                self._lost = lost
+                return
+            except MemWalError:
+                continue  # the store may answer again before the claim expires
+
+    def __enter__(self) -> HeldLease:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.release()

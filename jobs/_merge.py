@@ -1,0 +1,323 @@
+"""`memwal merge` over tables: plan here, a unit a shard on the engine, one report."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from jobs._launch import (
+    OpenTable,
+    Progress,
+    RunOptions,
+    check_lance_version,
+    error_of,
+    failed_report,
+    job_report,
+    open_tables,
+    run_units,
+)
+from jobs._units import MergeUnit, MergeUnitResult, run_merge_unit
+from jobs._wiring import Stores
+from memwal.apply.merge import ShardMerge, check_shard_lineage
+from memwal.apply.status import view_warnings
+from memwal.clock import SystemClock
+from memwal.config import Settings
+from memwal.errors import MemWalError, Unsupported, Usage
+from memwal.model import ShardId, ShardView, TableView
+from memwal.plan.engine import EngineChoice
+from memwal.plan.merge import MergeLimits, MergeRequest, check_shard, foresee, wanted
+from memwal.ports import Clock
+from memwal.report import (
+    DONE,
+    FAILED,
+    NOTHING_TO_DO,
+    JobReport,
+    MergeTableReport,
+    Part,
+    PlannedCommit,
+    PlannedMergeReport,
+    PlannedShard,
+    ShardReport,
+    TableReport,
+    sum_up,
+)
+
+
+@dataclass(frozen=True, kw_only=True)
+class MergeOptions(RunOptions):
+    """What `merge` takes besides."""
+
+    shards: Sequence[ShardId] = ()
+    request: MergeRequest = MergeRequest()
+    limits: Settings = Settings()
+
+
+def run_merge(options: MergeOptions, progress: Progress) -> JobReport:
+    """Merge pending generations of each table, or with `dry_run` tell what that would do."""
+    check_lance_version(options.untested_lance_allowed)
+    clock = SystemClock()
+    started = clock.monotonic_seconds()
+    with open_tables(options, lambda stores: stores.views.table()) as tables:
+        return _run(tables, options, progress, clock, started)
+
+
+def _run(
+    tables: Sequence[OpenTable],
+    options: MergeOptions,
+    progress: Progress,
+    clock: Clock,
+    started: float,
+) -> JobReport:
+    for table in tables:
+        _plan_merge(table, options)
+    if options.dry_run:
+        reports: list[TableReport] = [_foreseen(table, options) for table in tables]
+        return job_report(
+            "merge",
+            reports,
+            clock.monotonic_seconds() - started,
+            stores=[t.stores for t in tables],
+            dry_run=True,
+        )
+    choice, results = _merge_units(tables, options, progress)
+    reports = [_merged(table) for table in tables]
+    return job_report(
+        "merge",
+        reports,
+        clock.monotonic_seconds() - started,
+        stores=[t.stores for t in tables],
+        more_requests=[dict(r.requests) for r in results],
+        engine=choice,
+    )
+
+
+def _plan_merge(table: OpenTable, options: MergeOptions) -> None:
+    """Sort a table's shards into work, nothing to do, refused and broken."""
+    view = table.view
+    if view is None:
+        return
+    try:
+        if not view.primary_key:
+            raise Unsupported(
+                f"{view.uri}: the table has no primary key; merging it would need an atomic way "
+                "to add rows exactly once, which there is not yet"
+            )
+        _check_asked_shards(view, options.shards)
+    except MemWalError as error:
+        table.error = error
+        return
+    for broken in view.broken:
+        if not options.shards or broken.shard_id in options.shards:
+            code = getattr(broken.error, "exit_code", 1)
+            table.parts.append(_shard_part(broken.shard_id, 0, FAILED, str(broken.error), code))
+    for shard in view.shards:
+        if options.shards and shard.shard_id not in options.shards:
+            continue
+        if not wanted(shard, options.request):
+            table.parts.append(_shard_part(shard.shard_id, shard.merged_generation, NOTHING_TO_DO))
+            continue
+        try:
+            check_shard(shard, options.request)
+            table.work.append(shard)
+        except MemWalError as error:
+            table.parts.append(
+                _shard_part(
+                    shard.shard_id,
+                    shard.merged_generation,
+                    error.outcome,
+                    str(error),
+                    error.exit_code,
+                )
+            )
+
+
+def _check_asked_shards(view: TableView, asked: Sequence[ShardId]) -> None:
+    known = {s.shard_id for s in view.shards} | {b.shard_id for b in view.broken}
+    for shard in asked:
+        if shard not in known:
+            raise Usage(f"{view.uri}: the table has no shard {shard}")
+
+
+def _shard_part(
+    shard_id: str, merged: int, outcome: str, error: str | None = None, code: int = 0
+) -> ShardReport:
+    return ShardReport(
+        shard_id=shard_id,
+        from_generation=merged,
+        to_generation=merged,
+        outcome=outcome,
+        error=error,
+        exit_code=code,
+    )
+
+
+def _limits(table: OpenTable, options: MergeOptions) -> MergeLimits:
+    """Flags over the configuration over the defaults."""
+    names = MergeLimits.__slots__
+    chosen = {
+        name: value
+        for settings in (table.resolved.settings, options.limits)
+        for name in names
+        if (value := getattr(settings, name, None)) is not None
+    }
+    return MergeLimits(**chosen)
+
+
+def _foreseen(table: OpenTable, options: MergeOptions) -> TableReport:
+    view, stores = table.view, table.stores
+    if table.error is not None or view is None or stores is None:
+        return failed_report(table.resolved.name, error_of(table))
+    parts: list[Part] = list(table.parts)
+    for shard in table.work:
+        parts.append(_foreseen_shard(stores, view, shard, options, _limits(table, options)))
+    outcome, code = sum_up(parts)
+    return PlannedMergeReport(
+        table=table.resolved.name,
+        outcome=outcome,
+        exit_code=code,
+        version_before=view.version,
+        version_after=view.version,
+        shards=tuple(_as_planned(part) for part in parts),
+        warnings=view_warnings(view),
+    )
+
+
+def _as_planned(part: Part) -> PlannedShard:
+    if isinstance(part, PlannedShard):
+        return part
+    return PlannedShard(
+        **part.model_dump(include={"outcome", "error", "shard_id"}),
+        exit_code=part.exit_code,
+        from_generation=getattr(part, "from_generation", 0),
+        to_generation=getattr(part, "to_generation", 0),
+        generations=0,
+        in_memory_bytes=0,
+        physical_rows=0,
+    )
+
+
+def _foreseen_shard(
+    stores: Stores,
+    view: TableView,
+    shard: ShardView,
+    options: MergeOptions,
+    limits: MergeLimits,
+) -> Part:
+    try:
+        check_shard_lineage(stores.views, view, shard, options.request)
+        commits = foresee(shard, options.request, limits)
+    except MemWalError as error:
+        return _shard_part(
+            shard.shard_id, shard.merged_generation, error.outcome, str(error), error.exit_code
+        )
+    generations = [g for commit in commits for g in commit.generations]
+    rows = [g.physical_rows for g in generations]
+    sizes = [g.in_memory_bytes for g in generations]
+    planned, before = [], shard.merged_generation
+    for commit in commits:
+        planned.append(
+            PlannedCommit(
+                from_generation=before,
+                to_generation=commit.mark,
+                generations=len(commit.generations),
+                in_memory_bytes=commit.in_memory_bytes,
+            )
+        )
+        before = commit.mark
+    return PlannedShard(
+        shard_id=shard.shard_id,
+        outcome=DONE,
+        from_generation=shard.merged_generation,
+        to_generation=before,
+        generations=len(generations),
+        in_memory_bytes=None if None in sizes else sum(s or 0 for s in sizes),
+        physical_rows=None if None in rows else sum(r or 0 for r in rows),
+        commits=tuple(planned),
+    )
+
+
+def _merge_units(
+    tables: Sequence[OpenTable], options: MergeOptions, progress: Progress
+) -> tuple[EngineChoice, Sequence[MergeUnitResult]]:
+    owners: list[OpenTable] = []
+    units: list[MergeUnit] = []
+    size = 0
+    for table in tables:
+        try:
+            if table.work:
+                # Units read their own fresh views, so the plan may be older than the lease.
+                table.take_lease("merge", options)
+        except MemWalError as error:
+            table.error = error
+            continue
+        for shard in table.work:
+            limits = _limits(table, options)
+            owners.append(table)
+            units.append(
+                MergeUnit(
+                    uri=table.view.uri if table.view else table.resolved.uri,
+                    storage_options=table.resolved.storage_options,
+                    shard_id=shard.shard_id,
+                    request=options.request,
+                    limits=limits,
+                    lease_token=table.lease_token,
+                )
+            )
+            size += sum(
+                limits.bytes_per_commit_max if g.in_memory_bytes is None else g.in_memory_bytes
+                for g in wanted(shard, options.request)
+            )
+    choice, results = run_units(
+        options, progress, run_merge_unit, units, what="shards", in_memory_bytes=size
+    )
+    for owner, result in zip(owners, results, strict=True):
+        owner.parts.append(_as_report(result.merge))
+        if result.trace:
+            progress.trace(result.trace)
+    return choice, results
+
+
+def _as_report(merge: ShardMerge) -> ShardReport:
+    return ShardReport(
+        shard_id=merge.shard_id,
+        outcome=merge.outcome,
+        error=merge.error,
+        exit_code=merge.exit_code,
+        from_generation=merge.from_generation,
+        to_generation=merge.to_generation,
+        generations=merge.generations,
+        commits=merge.commits,
+        rows_inserted=merge.rows_inserted,
+        rows_updated=merge.rows_updated,
+        rows_deleted=merge.rows_deleted,
+        bytes_read=merge.bytes_read,
+        seconds=round(merge.seconds, 3),
+        conflicts=merge.conflicts,
+        commits_found_landed=merge.resolved,
+        joins=merge.joins,
+    )
+
+
+def _merged(table: OpenTable) -> TableReport:
+    view, stores = table.view, table.stores
+    if table.error is not None or view is None or stores is None:
+        return failed_report(table.resolved.name, error_of(table))
+    outcome, code = sum_up(table.parts)
+    errors = [f"{getattr(p, 'shard_id', '')}: {p.error}" for p in table.parts if p.error]
+    try:
+        after = stores.tables.base().version if table.work else view.version
+    except MemWalError:
+        after = None
+    shards = sorted(
+        (p for p in table.parts if isinstance(p, ShardReport)), key=lambda p: p.shard_id
+    )
+    return MergeTableReport(
+        table=table.resolved.name,
+        outcome=outcome,
+        exit_code=code,
+        error="; ".join(errors) or None,
+        version_before=view.version,
+        version_after=after,
+        shards=tuple(shards),
+        warnings=view_warnings(view),
+    )

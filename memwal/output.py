@@ -1,0 +1,116 @@
+"""Where a command's result goes, and how its errors end: the one map to exit codes."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import sys
+import traceback
+from collections.abc import Callable
+from pathlib import Path
+from types import FrameType
+from typing import NoReturn, TypeVar
+
+from rich.markup import escape
+
+from memwal.config import Config, Settings, load_config, parse_storage_options
+from memwal.console import RunProgress, show_document, show_report, stderr, stdout
+from memwal.errors import MemWalError, Usage
+from memwal.report import JobReport
+
+EXIT_CANCELLED = 130
+
+T = TypeVar("T")
+
+
+class Output:
+    """Where a command's report goes, and how its errors end."""
+
+    def __init__(
+        self,
+        job: str,
+        *,
+        as_json: bool,
+        debug: bool = False,
+        report: Path | None = None,
+        shows: bool = True,
+    ) -> None:
+        self._job = job
+        # spark-submit sends a Python driver's stderr to stdout, where it would break the document.
+        self._quiet = as_json and "PYSPARK_GATEWAY_PORT" in os.environ
+        self._json = as_json
+        self._debug = debug
+        self._file = report
+        self._shows = shows
+
+    def run(self, work: Callable[[RunProgress], JobReport]) -> NoReturn:
+        """Run the job, print its report, exit with its code. No traceback without `--debug`."""
+        report = self._guarded(work)
+        self._show(report)
+        raise SystemExit(report.exit_code)
+
+    def run_document(self, work: Callable[[RunProgress], dict[str, object]]) -> NoReturn:
+        """Run a command that reads one thing, print it, exit. Errors end as in `run`."""
+        found = self._guarded(work)
+        if isinstance(found, JobReport):
+            self._show(found)
+            raise SystemExit(found.exit_code)
+        if self._json:
+            sys.stdout.write(json.dumps(found, indent=2) + "\n")
+        else:
+            show_document(found, stdout())
+        raise SystemExit(0)
+
+    def _guarded(self, work: Callable[[RunProgress], T]) -> T | JobReport:
+        signal.signal(signal.SIGTERM, _interrupt)
+        try:
+            with RunProgress(debug=self._debug, quiet=self._quiet) as progress:
+                return work(progress)
+        except KeyboardInterrupt:
+            stderr().print("cancelled; what was committed stays, run again to go on")
+            raise SystemExit(EXIT_CANCELLED) from None
+        except MemWalError as error:
+            return self._from_error(error, error.outcome, error.exit_code)
+        except Exception as error:
+            text = f"unexpected {type(error).__name__}: {error}"
+            return self._from_error(error, "failed", 1, text)
+
+    def _from_error(
+        self, error: Exception, outcome: str, code: int, text: str | None = None
+    ) -> JobReport:
+        if self._debug:
+            stderr().print(escape("".join(traceback.format_exception(error))))
+        return JobReport(job=self._job, outcome=outcome, error=text or str(error), exit_code=code)
+
+    def _show(self, report: JobReport) -> None:
+        document = json.dumps(report.to_json(), indent=2)
+        if self._file is not None:
+            self._file.write_text(document + "\n")
+        if self._json:
+            sys.stdout.write(document + "\n")
+        elif self._shows:
+            show_report(report, stdout())
+        if report.error and not self._quiet:
+            stderr().print(f"error: {escape(report.error)}", style="red")
+
+
+def _interrupt(number: int, frame: FrameType | None) -> None:
+    raise KeyboardInterrupt
+
+
+def given_settings(**values: object) -> Settings:
+    """The limits that the command line names; what it leaves out is None."""
+    return Settings.model_validate({k: v for k, v in values.items() if v is not None})
+
+
+def checked_engine(name: str | None) -> str | None:
+    """The engine's name, if it is one. Raises Usage."""
+    if name not in (None, "auto", "spark", "local"):
+        raise Usage(f"--engine {name!r}: expected auto, spark or local")
+    return name
+
+
+def load(config: str | None, options: list[str] | None) -> tuple[Config, dict[str, str]]:
+    """The configuration file and the storage options of the command line. Raises Usage."""
+    return load_config(config), parse_storage_options(options or [])

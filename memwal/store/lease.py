@@ -1,0 +1,195 @@
+"""The table's lease: numbered claims under `_maintenance/lease/`, made put-if-absent.
+
+The highest number is the lease; the number is the fencing token. A heartbeat rewrites the
+holder's own claim with a later expiry, a release rewrites it as released; nothing is deleted. Two
+layers keep a paused holder from doing harm (Zeppelin, Two-Layer Defense): it looks for a newer
+claim before each commit, and the commit itself is a compare-and-swap. Expiry is judged by this
+host's clock against the holder's, so skew costs a wait or an early take-over, never data.
+"""
+
+from __future__ import annotations
+
+import getpass
+import json
+import os
+import socket
+from contextlib import suppress
+from dataclasses import asdict, replace
+from datetime import UTC, datetime
+
+from memwal import layout
+from memwal.errors import AlreadyExists, Corruption, LeaseHeld, MemWalError, Missing
+from memwal.model import LeaseClaim
+from memwal.ports import Clock, Objects
+
+TTL_SECONDS = 300.0
+FOLDER = f"{layout.MAINTENANCE}/lease"
+_HINT = f"{FOLDER}/hint.json"
+_PROBES_MAX = 64
+
+
+def claim_path(token: int) -> str:
+    """Where a claim is stored."""
+    return f"{FOLDER}/{token:020d}.json"
+
+
+def this_holder() -> str:
+    """Who we are, for the one who finds the lease held."""
+    try:
+        user = getpass.getuser()
+    except (KeyError, OSError):
+        user = str(os.getuid())
+    return f"{user}@{socket.gethostname()}:{os.getpid()}"
+
+
+class StoredLeases:
+    """The Leases port over an object store."""
+
+    def __init__(
+        self,
+        objects: Objects,
+        clock: Clock,
+        *,
+        ttl_seconds: float = TTL_SECONDS,
+        holder: str | None = None,
+    ) -> None:
+        self._objects = objects
+        self._clock = clock
+        self._ttl_nanos = int(ttl_seconds * 10**9)
+        self._holder = holder or this_holder()
+
+    @property
+    def ttl_seconds(self) -> float:
+        """How long a claim lasts without a heartbeat."""
+        return self._ttl_nanos / 10**9
+
+    def current(self) -> LeaseClaim | None:
+        """The newest claim (see the port). Raises Corruption for one that can't be read."""
+        token = self._hinted()
+        found = self._read(token) if token else None
+        if found is None:
+            return self._by_listing()
+        for _ in range(_PROBES_MAX):
+            following = self._read(found.token + 1)
+            if following is None:
+                return found
+            found = following
+        return self._by_listing()
+
+    def acquire(self, job: str) -> LeaseClaim:
+        """Claim the table (see the port)."""
+        current = self.current()
+        if current is not None and self.is_live(current):
+            raise LeaseHeld(self._held_text(current))
+        return self._claim(current, job)
+
+    def renew(self, claim: LeaseClaim) -> LeaseClaim:
+        """Push the expiry out (see the port)."""
+        self.check(claim.token)
+        renewed = replace(claim, expires_at_nanos=self._clock.now_nanos() + self._ttl_nanos)
+        self._objects.put(claim_path(claim.token), _encode(renewed))
+        return renewed
+
+    def release(self, claim: LeaseClaim) -> None:
+        """Mark the claim as over (see the port)."""
+        over = replace(claim, released=True, expires_at_nanos=self._clock.now_nanos())
+        try:
+            self._objects.put(claim_path(claim.token), _encode(over))
+        except MemWalError:
+            return
+
+    def check(self, token: int) -> None:
+        """Raise LeaseHeld when a newer claim exists (see the port)."""
+        newer = self._read(token + 1)
+        if newer is not None:
+            raise LeaseHeld(
+                f"{self._objects.uri}: lease token {token} was superseded; "
+                + self._held_text(newer)
+            )
+
+    def break_(self, reason: str) -> LeaseClaim:
+        """Supersede whatever claim there is (see the port)."""
+        return self._claim(self.current(), "lease break", reason=reason)
+
+    def is_live(self, claim: LeaseClaim) -> bool:
+        """Whether the claim holds the lease now."""
+        return not claim.released and claim.expires_at_nanos > self._clock.now_nanos()
+
+    def _claim(
+        self, current: LeaseClaim | None, job: str, *, reason: str | None = None
+    ) -> LeaseClaim:
+        now = self._clock.now_nanos()
+        claim = LeaseClaim(
+            token=1 if current is None else current.token + 1,
+            claim_id=self._clock.new_id(),
+            holder=self._holder,
+            job=job,
+            acquired_at_nanos=now,
+            expires_at_nanos=now if reason else now + self._ttl_nanos,
+            released=reason is not None,
+            reason=reason,
+        )
+        try:
+            self._objects.put_if_absent(claim_path(claim.token), _encode(claim))
+        except AlreadyExists:
+            # A create whose reply was lost is ours all the same: the id tells.
+            winner = self._read(claim.token)
+            if winner is None or winner.claim_id != claim.claim_id:
+                raise LeaseHeld(
+                    self._held_text(winner) if winner else f"{self._objects.uri}: lost the lease"
+                ) from None
+        with suppress(MemWalError):  # readers probe upwards from an old hint
+            self._objects.put(_HINT, json.dumps({"token": claim.token}).encode())
+        return claim
+
+    def _hinted(self) -> int | None:
+        try:
+            token = json.loads(self._objects.get(_HINT))["token"]
+        except (Missing, ValueError, KeyError, TypeError):
+            return None
+        return token if isinstance(token, int) and token > 0 else None
+
+    def _by_listing(self) -> LeaseClaim | None:
+        tokens = []
+        for info in self._objects.list(FOLDER):
+            stem, _, extension = info.path.rsplit("/", 1)[-1].partition(".")
+            if extension == "json" and len(stem) == 20 and stem.isdecimal():
+                tokens.append(int(stem))
+        return self._read(max(tokens)) if tokens else None
+
+    def _read(self, token: int) -> LeaseClaim | None:
+        path = claim_path(token)
+        try:
+            data = self._objects.get(path)
+        except Missing:
+            return None
+        try:
+            claim = LeaseClaim(**json.loads(data))
+        except (ValueError, TypeError):
+            claim = None
+        if claim is None or claim.token != token:
+            raise Corruption(
+                f"{self._objects.uri}: {path} is not a lease claim; `memwal lease break` can't "
+                "help here: look at the file, and move it away once no job runs"
+            )
+        return claim
+
+    def _held_text(self, claim: LeaseClaim) -> str:
+        if claim.reason is not None:
+            return (
+                f"{self._objects.uri}: the lease was broken by {claim.holder} at "
+                f"{_iso(claim.acquired_at_nanos)}: {claim.reason}"
+            )
+        return (
+            f"{self._objects.uri}: the lease is held by {claim.holder} for {claim.job} since "
+            f"{_iso(claim.acquired_at_nanos)} until {_iso(claim.expires_at_nanos)} (token "
+            f"{claim.token}); wait, or `memwal lease break TABLE --reason ...` if it is dead"
+        )
+
+
+def _encode(claim: LeaseClaim) -> bytes:
+    return json.dumps(asdict(claim), indent=1).encode()
+
+
+def _iso(nanos: int) -> str:
+    return datetime.fromtimestamp(nanos / 10**9, UTC).isoformat(timespec="seconds")
