@@ -417,6 +417,7 @@ def hand_written(
     schema: pa.Schema | None = None,
     tombstones: Sequence[bool] | None = None,
     tombstone_column: bool = True,
+    rows_per_file: int = 1_000_000,
     **facts: Any,
 ) -> FlushedGeneration:
     """A generation's Lance table as another writer might leave it; not listed yet.
@@ -435,6 +436,7 @@ def hand_written(
         f"{table.uri}/{layout.generation_folder(shard, generation.path, number)}",
         storage_options=table.options or None,
         data_storage_version="2.2",
+        max_rows_per_file=rows_per_file,
     )
     return generation
 
