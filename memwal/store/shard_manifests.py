@@ -9,7 +9,16 @@ from __future__ import annotations
 from dataclasses import replace
 
 from memwal import codec, invariants, layout
-from memwal.errors import AlreadyExists, Corruption, LostRace, MemWalError, Missing, StandDown
+from memwal.errors import (
+    AlreadyExists,
+    Corruption,
+    LostRace,
+    MemWalError,
+    Missing,
+    OutcomeUnknown,
+    StandDown,
+    StoreUnavailable,
+)
 from memwal.model import ShardId, ShardManifest
 from memwal.ports import Objects
 
@@ -75,33 +84,61 @@ class ShardManifests:
 
         Put-if-absent is the compare-and-swap; a name that is taken by exactly our bytes is our
         own create whose reply was lost. Raises LostRace when another writer got there first,
-        Fenced when `proposed` carries an older epoch than `current`.
+        Fenced when `proposed` carries an older epoch than `current`, StoreUnavailable when nothing
+        was written, OutcomeUnknown when that can't be looked up.
         """
-        version = 1 if current is None else current.version + 1
-        proposed = replace(proposed, version=version)
+        proposed = self._following(current, proposed)
+        data = codec.encode_shard_manifest(proposed)
+        try:
+            self._create(proposed, data)
+        except (AlreadyExists, StoreUnavailable) as error:
+            self._check_ours(proposed, data, error)
+        return self._created(proposed, data)
+
+    def _following(self, current: ShardManifest | None, proposed: ShardManifest) -> ShardManifest:
         if current is not None and proposed.writer_epoch < current.writer_epoch:
             raise Fenced(
                 f"{self._objects.uri}: shard {current.shard_id}: writer epoch "
                 f"{proposed.writer_epoch} was superseded by {current.writer_epoch}"
             )
+        proposed = replace(proposed, version=1 if current is None else current.version + 1)
         invariants.check_shard_manifest(current, proposed)
-        data = codec.encode_shard_manifest(proposed)
-        path = layout.shard_manifest_path(proposed.shard_id, version)
+        return proposed
+
+    def _create(self, proposed: ShardManifest, data: bytes) -> None:
+        path = layout.shard_manifest_path(proposed.shard_id, proposed.version)
+        self._objects.put_if_absent(path, data)
+
+    def _check_ours(self, proposed: ShardManifest, data: bytes, error: MemWalError) -> None:
+        """Return when our bytes are stored after all (design section 5)."""
+        where = f"{self._objects.uri}: shard {proposed.shard_id}"
         try:
-            self._objects.put_if_absent(path, data)
-        except AlreadyExists:
-            if self._bytes(proposed.shard_id, version) != data:
-                raise LostRace(
-                    f"{self._objects.uri}: shard {proposed.shard_id}: manifest version {version} "
-                    "was written by someone else"
-                ) from None
-        self._write_hint(proposed.shard_id, version)
-        return self._decode(data, proposed.shard_id, version)
+            stored = self._bytes(proposed.shard_id, proposed.version)
+        except StoreUnavailable as second:
+            raise OutcomeUnknown(
+                f"{where}: manifest version {proposed.version} may or may not have been written: "
+                f"{error}; then {second}"
+            ) from None
+        if stored == data:
+            return
+        if stored is None and isinstance(error, StoreUnavailable):
+            raise error
+        raise LostRace(
+            f"{where}: manifest version {proposed.version} was written by someone else"
+        ) from None
+
+    def _created(self, proposed: ShardManifest, data: bytes) -> ShardManifest:
+        self._write_hint(proposed.shard_id, proposed.version)
+        return self._decode(data, proposed.shard_id, proposed.version)
 
     def claim(self, shard_id: ShardId) -> ShardManifest:
         """Claim the shard as a writer: the next epoch, losers retry (spec: Writer Fencing).
 
         Fences every live writer of the shard. Maintenance never calls this (invariant 4).
+
+        Racing claims propose the same bytes, so here a name that is taken is always lost, even
+        when it may have been taken by our own create: an epoch that nobody holds does no harm,
+        one that two writers hold would.
         """
         for _ in range(self._claim_attempts_max):
             current = self.latest(shard_id)
@@ -110,10 +147,13 @@ class ShardManifests:
                 if current is None
                 else replace(current, writer_epoch=current.writer_epoch + 1)
             )
+            proposed = self._following(current, proposed)
+            data = codec.encode_shard_manifest(proposed)
             try:
-                return self.commit(current, proposed)
-            except LostRace:
+                self._create(proposed, data)
+            except AlreadyExists:
                 continue
+            return self._created(proposed, data)
         raise LostRace(
             f"{self._objects.uri}: shard {shard_id}: lost the race for its epoch "
             f"{self._claim_attempts_max} times"
