@@ -11,7 +11,7 @@ from jobs._launch import (
     job_report,
     open_tables,
 )
-from memwal.apply.status import table_status
+from memwal.apply.status import lease_report, table_status
 from memwal.clock import SystemClock
 from memwal.errors import MemWalError
 from memwal.report import DONE, JobReport, TableReport
@@ -43,6 +43,7 @@ def _status(table: OpenTable) -> TableReport:
             view,
             wal_entries=lambda shard: len(stores.wal.listed(shard)),
             unindexed_rows=lambda name: stores.tables.unindexed_rows(view.version, name),
+            lease=lease_report(stores.leases.current(), stores.clock.now_nanos()),
         )
     except MemWalError as error:
         return failed_report(table.resolved.name, error)

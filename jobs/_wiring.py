@@ -11,6 +11,7 @@ from memwal.ports import Clock, Objects
 from memwal.store.lease import StoredLeases
 from memwal.store.objects import StoreLimits, normalise_uri, open_objects
 from memwal.store.shard_manifests import ShardManifests
+from memwal.store.snapshots import StoredSnapshots
 from memwal.store.table import LanceMergeTable, LanceTables
 from memwal.store.table_manifests import TableManifests
 from memwal.store.view import StoredViews
@@ -55,6 +56,11 @@ class Stores:
     def table_manifests(self) -> TableManifests:
         """The base table's versions."""
         return TableManifests(self.objects)
+
+    @cached_property
+    def snapshots(self) -> StoredSnapshots:
+        """The shard snapshot in the MemWAL index."""
+        return StoredSnapshots(self.objects, self.tables)
 
     @cached_property
     def leases(self) -> StoredLeases:

@@ -10,6 +10,7 @@ import typer
 
 from memwal.config import resolve_table
 from memwal.console import RunProgress, stderr, stdout
+from memwal.errors import Usage
 from memwal.layout import parse_shard_id
 from memwal.options import (
     ConfigFile,
@@ -45,6 +46,8 @@ app = typer.Typer(
 )
 inspect_app = typer.Typer(help="Shows what is stored, decoded.", no_args_is_help=True)
 app.add_typer(inspect_app, name="inspect")
+lease_app = typer.Typer(help="The table's lease.", no_args_is_help=True)
+app.add_typer(lease_app, name="lease")
 
 
 @app.command()
@@ -177,6 +180,64 @@ def demo(
         )
 
     Output("demo", as_json=as_json, debug=debug, shows=False).run(work)
+
+
+@app.command()
+def snapshot(
+    tables: Tables,
+    dry_run: DryRun = False,
+    as_json: Json = False,
+    config: ConfigFile = None,
+    storage_option: StorageOption = None,
+    engine: EngineOption = None,
+    master: Master = None,
+    no_lease: NoLease = False,
+    debug: Debug = False,
+    allow_untested_lance: Untested = False,
+    report: Report = None,
+) -> None:
+    """Refresh the shard snapshot in the MemWAL index."""
+
+    def work(progress: RunProgress) -> JobReport:
+        from jobs._launch import RunOptions
+        from jobs._snapshot import run_snapshot
+
+        loaded, options = load(config, storage_option)
+        return run_snapshot(
+            RunOptions(
+                tables=[resolve_table(t, loaded, options) for t in tables],
+                engine=checked_engine(engine),
+                master=master,
+                dry_run=dry_run,
+                lease=not no_lease,
+                untested_lance_allowed=allow_untested_lance,
+            ),
+            progress,
+        )
+
+    Output("snapshot", as_json=as_json, debug=debug, report=report).run(work)
+
+
+@lease_app.command("break")
+def lease_break(
+    table: OneTable,
+    reason: Annotated[str, typer.Option("--reason", metavar="TEXT", help="Kept as a record.")],
+    as_json: Json = False,
+    config: ConfigFile = None,
+    storage_option: StorageOption = None,
+    debug: Debug = False,
+) -> None:
+    """Take a dead run's lease away; a run that is alive after all stops before its next commit."""
+
+    def work(progress: RunProgress) -> JobReport:
+        from jobs._lease_break import run_lease_break
+
+        if not reason.strip():
+            raise Usage("--reason must say something: it is the record of why the lease was broken")
+        loaded, options = load(config, storage_option)
+        return run_lease_break(resolve_table(table, loaded, options), reason)
+
+    Output("lease break", as_json=as_json, debug=debug).run(work)
 
 
 def _inspect(

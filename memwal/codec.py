@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import struct
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import TypeVar, cast
 from uuid import UUID
 
@@ -300,3 +300,33 @@ def _spec(message: pb.ShardSpec) -> ShardSpec:
             for f in message.fields
         ),
     )
+
+
+def encode_snapshot(
+    state: MemWalState,
+    *,
+    taken_at_millis: int,
+    num_shards: int,
+    inline: bytes | None,
+    merged: Mapping[ShardId, int],
+) -> bytes:
+    """MemWalIndexDetails with a new shard snapshot, on top of `state.raw`, unknown fields included.
+
+    `merged` raises progress where it is higher than the state's (the repair of a lowered entry);
+    it never lowers any (invariant 3).
+    """
+    details = _parse(pb.MemWalIndexDetails, state.raw)
+    details.snapshot_ts_millis = taken_at_millis
+    details.num_shards = num_shards
+    if inline is None:
+        details.ClearField("inline_snapshots")
+    else:
+        details.inline_snapshots = inline
+    known = {_shard_id(entry.shard_id): entry for entry in details.merged_generations}
+    for shard, generation in merged.items():
+        entry = known.get(shard)
+        if entry is None:
+            entry = details.merged_generations.add()
+            entry.shard_id.uuid = UUID(shard).bytes
+        entry.generation = max(entry.generation, generation)
+    return details.SerializeToString()

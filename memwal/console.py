@@ -18,11 +18,14 @@ from rich.text import Text
 from memwal.report import (
     DONE,
     NOTHING_TO_DO,
+    CheckReport,
     JobReport,
     MergeTableReport,
     PlannedMergeReport,
+    SnapshotTableReport,
     StatusTableReport,
     TableReport,
+    VerifyTableReport,
 )
 
 _STYLE = {DONE: "green", NOTHING_TO_DO: "dim", "partial": "yellow"}
@@ -192,6 +195,15 @@ def _table(report: TableReport) -> RenderableType:
             parts.append(_planned(report))
         case MergeTableReport() if report.shards:
             parts.append(_merged(report))
+        case SnapshotTableReport() if report.storage is not None:
+            parts.append(
+                Text(
+                    f"  {report.num_shards} shards, {report.storage}, {report.repairs} repairs "
+                    f"({report.reason})"
+                )
+            )
+        case VerifyTableReport():
+            parts += [_check(check) for check in report.checks]
         case _:
             pass
     # A shard's own error stands in its row's place in the list below; the table's is their sum.
@@ -259,10 +271,30 @@ def _status(report: StatusTableReport) -> list[RenderableType]:
     if report.snapshot is not None:
         taken = report.snapshot.taken_at or "never taken"
         parts.append(Text(f"  snapshot: {taken}, {report.snapshot.num_shards} shards"))
+    if report.lease is not None and report.lease.state in ("held", "broken"):
+        lease = report.lease
+        why = f": {lease.reason}" if lease.reason else f" for {lease.job}"
+        parts.append(
+            Text(
+                f"  lease: {lease.state} by {lease.holder}{why}, since {lease.acquired_at} until "
+                f"{lease.expires_at}"
+            )
+        )
     if report.reclaimable is not None and report.reclaimable.generations:
         size = size_text(report.reclaimable.bytes)
         parts.append(Text(f"  reclaimable: {report.reclaimable.generations} generations, {size}"))
     return parts
+
+
+def _check(check: CheckReport) -> Text:
+    mark, style = "not checked", "yellow"
+    if check.ok is not None:
+        mark, style = ("ok", "green") if check.ok else ("BROKEN", "red")
+    number = f"invariant {check.invariant}" if check.invariant is not None else "also"
+    line = Text("  ")
+    line.append(f"{mark:>11}", style=style)
+    line.append(f"  {number}: {check.name}: {check.detail}")
+    return line
 
 
 def _planned(report: PlannedMergeReport) -> Table:

@@ -2,12 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol, TypeVar
 
-from memwal.model import FlushedGeneration, LeaseClaim, MemWalState, ShardId, TableView
+from memwal.model import (
+    FlushedGeneration,
+    LeaseClaim,
+    MemWalState,
+    ShardId,
+    ShardSpec,
+    TableView,
+)
 from memwal.plan.merge import CommitShape, FoldFacts
+from memwal.plan.snapshot import SnapshotRow, Storage
 
 Unit = TypeVar("Unit")
 Result = TypeVar("Result")
@@ -168,6 +176,10 @@ class Views(Protocol):
         """
         ...
 
+    def table_version(self) -> int:
+        """The latest version's number."""
+        ...
+
     def shard(self, shard_id: ShardId) -> TableView:
         """The table with this shard only. Raises what is wrong with the shard."""
         ...
@@ -243,6 +255,40 @@ class MergeTable(Protocol):
         Raises Missing when a generation's folder is gone, Refused for schema drift that would drop
         data or for NULL keys, Corruption for a generation that can't be read.
         """
+        ...
+
+
+class Snapshots(Protocol):
+    """Shard snapshots: their bytes, and the commit that stores them."""
+
+    def read(self, state: MemWalState) -> Sequence[SnapshotRow] | None:
+        """The stored rows, sorted by shard; None for none, or none that can be read."""
+        ...
+
+    def encode(self, rows: Sequence[SnapshotRow], specs: Sequence[ShardSpec]) -> bytes:
+        """The rows as Lance file bytes."""
+        ...
+
+    def commit(
+        self,
+        *,
+        version: int,
+        state: MemWalState,
+        index_uuid: str,
+        data: bytes,
+        storage: Storage,
+        num_shards: int,
+        taken_at_millis: int,
+        merged: Mapping[ShardId, int],
+    ) -> int:
+        """Replace the entry of `version`, raising progress to `merged`; the version that landed.
+
+        Raises LostRace, or StoreUnavailable for an error with an open outcome.
+        """
+        ...
+
+    def fragments_and_rows(self, version: int) -> tuple[int, int]:
+        """How many fragments and rows a version has."""
         ...
 
 

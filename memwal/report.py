@@ -138,6 +138,56 @@ class ReclaimableReport(BaseModel):
     bytes: int | None
 
 
+class LeaseReport(BaseModel):
+    """The newest claim on a table's lease."""
+
+    model_config = ConfigDict(frozen=True)
+
+    state: str
+    token: int
+    holder: str
+    job: str
+    acquired_at: str | None
+    expires_at: str | None
+    reason: str | None = None
+
+
+class LeaseTableReport(TableReport):
+    """One table of `lease break`."""
+
+    lease: LeaseReport | None = None
+
+
+class SnapshotTableReport(TableReport):
+    """One table of a snapshot refresh. `storage` is None when nothing was written."""
+
+    num_shards: int | None = None
+    storage: str | None = None
+    repairs: int = 0
+    reason: str | None = None
+    warnings: tuple[str, ...] = ()
+
+
+class CheckReport(BaseModel):
+    """One line of `verify`. `invariant` is the number in design section 4, None for other checks.
+
+    `ok` is None for a check that could not be made here.
+    """
+
+    model_config = ConfigDict(frozen=True)
+
+    invariant: int | None
+    name: str
+    ok: bool | None
+    detail: str
+
+
+class VerifyTableReport(TableReport):
+    """One table of `verify`."""
+
+    checks: tuple[CheckReport, ...] = ()
+
+
 class StatusTableReport(TableReport):
     """One table in `status`."""
 
@@ -148,6 +198,7 @@ class StatusTableReport(TableReport):
     indexes: tuple[IndexStatusReport, ...] = ()
     snapshot: SnapshotStatusReport | None = None
     reclaimable: ReclaimableReport | None = None
+    lease: LeaseReport | None = None
     warnings: tuple[str, ...] = ()
 
 

@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
 
-from memwal.model import BrokenShard, ShardId, ShardView, TableView
+from memwal.model import BrokenShard, LeaseClaim, ShardId, ShardView, TableView
 from memwal.report import (
     DONE,
     FAILED,
     IndexStatusReport,
+    LeaseReport,
     ReclaimableReport,
     ShardStatusReport,
     SnapshotStatusReport,
@@ -31,6 +32,7 @@ def table_status(
     *,
     wal_entries: Callable[[ShardId], int | None],
     unindexed_rows: Callable[[str], int | None],
+    lease: LeaseReport | None = None,
 ) -> StatusTableReport:
     """The status report of one table. The two callables look up what a view does not hold."""
     shards = tuple(_shard(s, wal_entries(s.shard_id)) for s in view.shards)
@@ -53,7 +55,29 @@ def table_status(
             num_shards=view.mem_wal.num_shards,
         ),
         reclaimable=_reclaimable(view),
+        lease=lease,
         warnings=view_warnings(view),
+    )
+
+
+def lease_report(claim: LeaseClaim | None, now_nanos: int) -> LeaseReport | None:
+    """A claim for people; `state` is held, released, expired or broken."""
+    if claim is None:
+        return None
+    if claim.reason is not None:
+        state = "broken"
+    elif claim.released:
+        state = "released"
+    else:
+        state = "held" if claim.expires_at_nanos > now_nanos else "expired"
+    return LeaseReport(
+        state=state,
+        token=claim.token,
+        holder=claim.holder,
+        job=claim.job,
+        acquired_at=iso_time(claim.acquired_at_nanos),
+        expires_at=iso_time(claim.expires_at_nanos),
+        reason=claim.reason,
     )
 
 

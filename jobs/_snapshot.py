@@ -1,0 +1,83 @@
+"""`memwal snapshot` over tables."""
+
+from __future__ import annotations
+
+from jobs._launch import (
+    OpenTable,
+    Progress,
+    RunOptions,
+    check_lance_version,
+    error_of,
+    failed_report,
+    job_report,
+    open_tables,
+)
+from memwal.apply.snapshot import SnapshotRefresher, SnapshotResult
+from memwal.apply.status import view_warnings
+from memwal.clock import SystemClock
+from memwal.errors import MemWalError, Refused
+from memwal.report import DONE, NOTHING_TO_DO, JobReport, SnapshotTableReport, TableReport
+
+
+def run_snapshot(options: RunOptions, progress: Progress) -> JobReport:
+    """Refresh the shard snapshot of each table."""
+    check_lance_version(options.untested_lance_allowed)
+    if not options.lease and not options.dry_run:
+        raise Refused(
+            "the snapshot job needs the table's lease: its commit can overwrite merge progress "
+            "that lands meanwhile; run it without --no-lease"
+        )
+    clock = SystemClock()
+    started = clock.monotonic_seconds()
+    with open_tables(options, lambda stores: stores.views.table()) as tables:
+        reports = []
+        progress.start("tables", len(tables))
+        for done, table in enumerate(tables, start=1):
+            reports.append(_snapshot(table, options))
+            progress.done(done)
+        return job_report(
+            "snapshot",
+            reports,
+            clock.monotonic_seconds() - started,
+            stores=[t.stores for t in tables],
+            dry_run=options.dry_run,
+        )
+
+
+def _snapshot(table: OpenTable, options: RunOptions) -> TableReport:
+    view, stores = table.view, table.stores
+    if table.error is not None or view is None or stores is None:
+        return failed_report(table.resolved.name, error_of(table))
+    refresher = SnapshotRefresher(
+        views=stores.views,
+        snapshots=stores.snapshots,
+        clock=stores.clock,
+        before_commit=table.before_commit,
+    )
+    try:
+        plan = refresher.plan(view)
+        if plan is None or options.dry_run:
+            result = SnapshotResult(
+                outcome=NOTHING_TO_DO if plan is None else DONE,
+                num_shards=len(view.shards),
+                storage=None if plan is None else plan.storage.value,
+                repairs=0,
+                version_after=view.version,
+                reason="the snapshot is fresh" if plan is None else f"would write: {plan.reason}",
+            )
+        else:
+            table.take_lease("snapshot", options)
+            result = refresher.run(stores.views.table)
+    except MemWalError as error:
+        return failed_report(table.resolved.name, error)
+    return SnapshotTableReport(
+        table=table.resolved.name,
+        outcome=result.outcome,
+        version_before=view.version,
+        version_after=result.version_after,
+        num_shards=result.num_shards,
+        storage=result.storage,
+        repairs=result.repairs,
+        reason=result.reason,
+        warnings=view_warnings(view),
+    )

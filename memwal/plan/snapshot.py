@@ -1,0 +1,117 @@
+"""Decides whether the shard snapshot in the MemWAL index is stale, and what replaces it. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from enum import Enum
+
+from memwal.errors import Refused
+from memwal.model import MemWalState, ShardId, ShardManifest, TableView
+
+
+class Storage(Enum):
+    """Where the rows go (spec: Shard Snapshot Storage)."""
+
+    INLINE = "inline"
+    EXTERNAL = "external"
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class SnapshotLimits:
+    """Bounds of a refresh. The inline threshold is the spec's example."""
+
+    inline_shards_max: int = 100
+    attempts_max: int = 10
+    repairs_max: int = 10
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class SnapshotRow:
+    """One shard as the snapshot holds it: the spec's columns."""
+
+    shard_id: ShardId
+    version: int
+    shard_spec_id: int
+    writer_epoch: int
+    replay_after_wal_entry_position: int
+    wal_entry_position_last_seen: int
+    current_generation: int
+    flushed_generations: tuple[tuple[int, str], ...]
+    shard_fields: Mapping[str, bytes]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class SnapshotPlan:
+    """The rows to write, sorted by shard, and where they go."""
+
+    rows: tuple[SnapshotRow, ...]
+    storage: Storage
+    reason: str
+
+
+def row_of(manifest: ShardManifest) -> SnapshotRow:
+    """A shard manifest as a snapshot row."""
+    return SnapshotRow(
+        shard_id=manifest.shard_id,
+        version=manifest.version,
+        shard_spec_id=manifest.shard_spec_id,
+        writer_epoch=manifest.writer_epoch,
+        replay_after_wal_entry_position=manifest.replay_after_wal_entry_position,
+        wal_entry_position_last_seen=manifest.wal_entry_position_last_seen,
+        current_generation=manifest.current_generation,
+        flushed_generations=tuple((g.generation, g.path) for g in manifest.flushed_generations),
+        shard_fields=dict(manifest.shard_field_entries),
+    )
+
+
+def plan_snapshot(
+    view: TableView, stored: Sequence[SnapshotRow] | None, limits: SnapshotLimits
+) -> SnapshotPlan | None:
+    """What to write; None when the stored snapshot already says what the manifests say.
+
+    `stored` is None for a snapshot that is absent, or external and lost its entry. Raises Refused
+    when a shard's manifest is broken: a snapshot without it would hide the shard.
+    """
+    if view.broken:
+        names = ", ".join(b.shard_id for b in view.broken)
+        raise Refused(
+            f"{view.uri}: shards {names} have broken manifests; a snapshot without them would "
+            "hide them from readers"
+        )
+    rows = tuple(row_of(shard.manifest) for shard in sorted(view.shards, key=lambda s: s.shard_id))
+    state = view.mem_wal
+    # Shard field values are fixed when a shard is made, and are not read back.
+    bare = tuple(replace(row, shard_fields={}) for row in rows)
+    if stored is not None and tuple(stored) == bare and state.num_shards == len(rows):
+        return None
+    if not rows and stored is None and state.num_shards == 0:
+        return None
+    inline = len(rows) <= limits.inline_shards_max
+    if stored is None:
+        reason = "there is no snapshot that can be read"
+    else:
+        before = {row.shard_id: row for row in stored}
+        changed = sum(before.get(row.shard_id) != row for row in bare)
+        gone = len(before.keys() - {row.shard_id for row in rows})
+        reason = f"{changed} shards changed, {gone} are gone"
+    return SnapshotPlan(
+        rows=rows, storage=Storage.INLINE if inline else Storage.EXTERNAL, reason=reason
+    )
+
+
+def lowered(before: Sequence[MemWalState], landed: MemWalState) -> dict[ShardId, int]:
+    """Progress that a refresh overwrote: for each shard whose entry fell, what it has to be.
+
+    `before` are the states of the version that the refresh was read from and of those between it
+    and the one that landed (invariant 3).
+    """
+    highest: dict[ShardId, int] = {}
+    for state in before:
+        for shard, generation in state.merged.items():
+            highest[shard] = max(highest.get(shard, 0), generation)
+    return {
+        shard: generation
+        for shard, generation in highest.items()
+        if landed.merged.get(shard, -1) < generation
+    }
