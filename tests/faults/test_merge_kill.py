@@ -1,0 +1,217 @@
+"""Mergers killed with SIGKILL at every step, and writers that go on beside merges."""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import builders
+import pytest
+from builders import KINDS, ONE_COMMIT, TWO_PASSES, Delete, Put, Table
+
+from memwal.model import ShardId
+from memwal.plan.merge import MergeLimits, MergeRequest
+
+pytestmark = pytest.mark.integration
+
+TESTS = Path(__file__).parent.parent
+ROOT = TESTS.parent
+
+# ---- killed mergers
+
+REPORT = "report"
+STEPS = {
+    ONE_COMMIT: ["commit", "committed", REPORT],
+    TWO_PASSES: ["delete_pass", "between_passes", "commit", "committed", REPORT],
+}
+
+
+def merge_and_die(uri: str, shard: str, tombstones_max: int, step: str, nth: int) -> None:
+    """Runs in a process of its own: merge, and be killed the nth time that `step` is about to be.
+
+    With nth = 0 it only says that it is there, and whoever listens does the killing.
+    """
+    seen = 0
+
+    def steps(name: str) -> None:
+        nonlocal seen
+        if name == step:
+            seen += 1
+            if nth == 0:
+                print(name, flush=True)
+            if seen == nth:
+                os.kill(os.getpid(), signal.SIGKILL)
+
+    table = Table(uri=uri, kind=KINDS["int64"])
+    limits = MergeLimits(tombstones_in_commit_max=tombstones_max, generations_per_commit_max=2)
+    merger = table.merger(limits=limits, steps=steps)
+    merger.run(ShardId(shard), MergeRequest())
+    steps(REPORT)
+
+
+def start_merger(table: Table, tombstones_max: int, step: str, nth: int) -> subprocess.Popen[str]:
+    arguments = (table.uri, table.shards[0], tombstones_max, step, nth)
+    code = f"import test_merge_kill as t; t.merge_and_die(*{arguments!r})"
+    paths = [str(Path(__file__).parent), str(TESTS), str(ROOT)]
+    return subprocess.Popen(
+        [sys.executable, "-c", code],
+        cwd=ROOT,
+        env={**os.environ, "PYTHONPATH": os.pathsep.join(paths)},
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+
+
+def laid_out(path: Path) -> Table:
+    """Five generations, each with tombstones; merged two at a time."""
+    table = builders.make_table(path / "t", rows=range(6))
+    for number in range(5):
+        key = 10 + 2 * number
+        table.flush(
+            table.shards[0],
+            Put([key, key + 1, 0], 100 * number + 1),
+            Delete([key - 1, 5 - number]),
+        )
+    return table
+
+
+def check_after_kill(table: Table, version: int) -> None:
+    """What a killed merger left is right, the next run finishes, and no reader saw a thing."""
+    seen = builders.check_versions(table, version, exact=False)
+    for done in table.merge_all():
+        assert done.error is None, done
+    builders.check_versions(table, seen, exact=False)
+    builders.check_merged(table)
+    assert [done.outcome for done in table.merge_all()] == ["nothing_to_do"]
+
+
+@pytest.mark.parametrize(
+    ("tombstones_max", "step"),
+    [(most, step) for most, steps in STEPS.items() for step in steps],
+    ids=lambda value: {ONE_COMMIT: "one commit", TWO_PASSES: "two passes"}.get(value, value),
+)
+def test_a_merger_killed_at_a_step(tmp_path: Path, tombstones_max: int, step: str) -> None:
+    table = laid_out(tmp_path)
+    version = int(table.dataset.version)
+    epochs = builders.epochs(table)
+    nth = 1 if step == REPORT else 2
+    with start_merger(table, tombstones_max, step, nth) as process:
+        process.communicate(timeout=120)
+    assert process.returncode == -signal.SIGKILL
+    merged = table.progress().get(table.shards[0], 0)
+    assert merged == {REPORT: 5, "committed": 4}.get(step, 2)
+    assert builders.epochs(table) == epochs
+    check_after_kill(table, version)
+
+
+@pytest.mark.parametrize("after", range(1, 4))
+def test_a_merger_killed_while_it_commits(tmp_path: Path, after: int) -> None:
+    """No step is exact here: the kill comes as soon as the commit is announced."""
+    table = laid_out(tmp_path)
+    version = int(table.dataset.version)
+    with start_merger(table, TWO_PASSES, "commit", 0) as process:
+        assert process.stdout is not None
+        for _ in range(after):
+            assert process.stdout.readline() == "commit\n"
+        process.kill()
+    check_after_kill(table, version)
+
+
+# ---- live writers
+
+BATCHES = 150
+BATCH_ROWS = 5
+
+
+def write_live(
+    table: Table, shard: ShardId, on_batch: Callable[[], None] = lambda: None
+) -> builders.Effects:
+    """One writer session that flushes all the time; returns what it did."""
+    done: builders.Effects = {}
+    schema = table.dataset.schema
+    with table.writer(shard, max_memtable_rows=2 * BATCH_ROWS) as writer:
+        for number in range(BATCHES):
+            first = 3 * number
+            op = Put(range(first, first + BATCH_ROWS), 1000 * number)
+            builders.apply(table, writer, schema, op, done)
+            if number % 4 == 3:
+                builders.apply(table, writer, schema, Delete([first, first - 3]), done)
+            on_batch()
+    return done
+
+
+def write_live_elsewhere(uri: str, shard: str, started: Any) -> builders.Effects:
+    table = Table(uri=uri, kind=KINDS["int64"])
+    return write_live(table, ShardId(shard), started.set)
+
+
+def merge_until(table: Table, stop: threading.Event | Any) -> int:
+    """Merge over and over until the writer has stopped; returns the commits made."""
+    commits = 0
+    while not stop.is_set():
+        for done in table.merge_all():
+            assert done.error is None, done
+            commits += done.commits
+    return commits
+
+
+def check_written(table: Table, shard: ShardId, effects: builders.Effects, commits: int) -> None:
+    """Nothing that the writer was told is written is lost, and its claim is untouched."""
+    assert commits > 1, "no merge ran beside the writer"
+    assert builders.epochs(table) == {shard: 1}
+    for done in table.merge_all():
+        assert done.error is None, done
+    manifest = table.stores.shard_manifests.latest(shard)
+    assert manifest is not None
+    assert table.progress()[shard] == manifest.current_generation - 1
+    # The last state of every key is all that can be told: the writer chose where to cut.
+    table.effects[shard] = [effects]
+    builders.same_rows(table.base_rows(), table.truth(), "base after a live writer")
+    builders.same_rows(table.lsm_rows(), table.truth(), "LSM read after a live writer")
+
+
+def test_a_live_writer_in_this_process_is_left_alone(tmp_path: Path) -> None:
+    table = builders.make_table(tmp_path / "t", rows=range(10))
+    (shard,) = table.shards
+    found: list[builders.Effects] = []
+    started, stopped = threading.Event(), threading.Event()
+
+    def write() -> None:
+        try:
+            found.append(write_live(table, shard, started.set))
+        finally:
+            started.set()
+            stopped.set()
+
+    thread = threading.Thread(target=write)
+    thread.start()
+    started.wait()
+    commits = merge_until(table, stopped)
+    thread.join()
+    assert found, "the writer failed"
+    check_written(table, shard, found[0], commits)
+
+
+def test_a_live_writer_in_another_process_is_left_alone(tmp_path: Path) -> None:
+    table = builders.make_table(tmp_path / "t", rows=range(10))
+    (shard,) = table.shards
+    context = multiprocessing.get_context("spawn")
+    with context.Manager() as manager, context.Pool(1) as pool:
+        started, stopped = manager.Event(), threading.Event()
+        running = pool.apply_async(
+            write_live_elsewhere,
+            (table.uri, shard, started),
+            callback=lambda _: stopped.set(),
+            error_callback=lambda _: stopped.set(),
+        )
+        assert started.wait(60)
+        commits = merge_until(table, stopped)
+        effects = running.get(60)
+    check_written(table, shard, effects, commits)
