@@ -218,6 +218,34 @@ def snapshot(
     Output("snapshot", as_json=as_json, debug=debug, report=report).run(work)
 
 
+@app.command()
+def verify(
+    tables: Tables,
+    as_json: Json = False,
+    config: ConfigFile = None,
+    storage_option: StorageOption = None,
+    debug: Debug = False,
+    allow_untested_lance: Untested = False,
+    report: Report = None,
+) -> None:
+    """Check the invariants on a table at rest. Changes nothing; exit code 8 when one is broken."""
+
+    def work(progress: RunProgress) -> JobReport:
+        from jobs._launch import RunOptions
+        from jobs._verify import run_verify
+
+        loaded, options = load(config, storage_option)
+        return run_verify(
+            RunOptions(
+                tables=[resolve_table(t, loaded, options) for t in tables],
+                untested_lance_allowed=allow_untested_lance,
+            ),
+            progress,
+        )
+
+    Output("verify", as_json=as_json, debug=debug, report=report).run(work)
+
+
 @lease_app.command("break")
 def lease_break(
     table: OneTable,

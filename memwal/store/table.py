@@ -14,9 +14,18 @@ from lance.blob import BlobType, blob_array
 from lance.mem_wal import CompactedSsTable
 
 from memwal import align, fold, layout, sql
-from memwal.errors import Corruption, LostRace, Missing, NotATable, Refused, StoreUnavailable
+from memwal.errors import (
+    Corruption,
+    LostRace,
+    MemWalError,
+    Missing,
+    NotATable,
+    Refused,
+    StoreUnavailable,
+)
 from memwal.model import ColumnInfo, FlushedGeneration, ShardId, TableView
 from memwal.plan.merge import CommitShape, Deletes, FoldFacts, Join, new_keys_are_compared
+from memwal.plan.verify import GenerationFacts
 from memwal.ports import CommitStats
 
 # One small cache for all datasets of a run: each open would otherwise bring a 6 GiB one of its own
@@ -77,6 +86,49 @@ class LanceTables:
             return None
         rows = stats.get("num_unindexed_rows")
         return None if rows is None else int(rows)
+
+    def generation_facts(self, shard_id: ShardId, generation: FlushedGeneration) -> GenerationFacts:
+        """Whether a listed generation opens, and how many rows it physically has."""
+        rows, error = None, None
+        try:
+            fragments = self.generation(shard_id, generation).get_fragments()
+            rows = sum(int(fragment.physical_rows) for fragment in fragments)
+        except MemWalError as caught:
+            error = str(caught)
+        except (OSError, ValueError) as caught:
+            error = tidy_text(caught)
+        return GenerationFacts(
+            shard_id=shard_id,
+            generation=generation.generation,
+            claimed_rows=generation.physical_rows,
+            physical_rows=rows,
+            error=error,
+        )
+
+    def operation(self, version: int) -> str | None:
+        """What kind of commit made a version (`Restore`, `Update`, …); None when unknown."""
+        try:
+            transaction = self.base(version).read_transaction(version)
+        except (OSError, ValueError, MemWalError):
+            return None
+        return None if transaction is None else type(transaction.operation).__name__
+
+    def highest_fragment(self, version: int) -> int | None:
+        """The highest fragment id of a version; None when it has no fragment, or is gone."""
+        try:
+            ids = [fragment.fragment_id for fragment in self.base(version).get_fragments()]
+        except MemWalError:
+            return None
+        return max(ids, default=None)
+
+    def uncovered_fragments(self, version: int) -> dict[str, tuple[int, ...]]:
+        """For each index, the fragments of the version that none of its segments covers."""
+        base = self.base(version)
+        live = {fragment.fragment_id for fragment in base.get_fragments()}
+        covered: dict[str, set[int]] = {}
+        for segment in base.list_indices():
+            covered.setdefault(segment["name"], set()).update(segment["fragment_ids"])
+        return {name: tuple(sorted(live - ids)) for name, ids in covered.items()}
 
     def generation(self, shard_id: ShardId, generation: FlushedGeneration) -> Any:
         """A flushed generation. Raises Missing, Corruption, StoreUnavailable."""

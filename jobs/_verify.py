@@ -1,0 +1,227 @@
+"""`memwal verify`: gathers facts about a table at rest and prints a verdict an invariant."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from itertools import pairwise
+
+from jobs._launch import (
+    OpenTable,
+    Progress,
+    RunOptions,
+    check_lance_version,
+    error_of,
+    failed_report,
+    job_report,
+    open_tables,
+)
+from jobs._wiring import Stores
+from memwal import layout
+from memwal.apply.merge import check_shard_lineage
+from memwal.clock import SystemClock
+from memwal.errors import Corruption, MemWalError, Missing, Refused
+from memwal.model import ShardId, ShardView, TableView, VersionManifest
+from memwal.plan import verify
+from memwal.plan.merge import MergeRequest
+from memwal.report import DONE, FAILED, CheckReport, JobReport, TableReport, VerifyTableReport
+
+_READERS_MAX = 16
+# Versions that a user made by turning time back.
+_REWINDING = ("Restore", "Overwrite")
+
+
+def run_verify(options: RunOptions, progress: Progress) -> JobReport:
+    """Check each table; changes nothing. Exit code 8 when an invariant is broken."""
+    check_lance_version(options.untested_lance_allowed)
+    clock = SystemClock()
+    started = clock.monotonic_seconds()
+    with open_tables(options, lambda stores: stores.views.table()) as tables:
+        reports = [_verify(table, progress) for table in tables]
+        return job_report(
+            "verify",
+            reports,
+            clock.monotonic_seconds() - started,
+            stores=[t.stores for t in tables],
+            otherwise=DONE,
+        )
+
+
+def _verify(table: OpenTable, progress: Progress) -> TableReport:
+    view, stores = table.view, table.stores
+    if table.error is not None or view is None or stores is None:
+        return failed_report(table.resolved.name, error_of(table))
+    checks: list[verify.Check] = []
+    steps = _checks(stores, view)
+    progress.start("checks", len(steps))
+    for done, (name, make) in enumerate(steps, start=1):
+        try:
+            checks += make()
+        except MemWalError as error:
+            checks.append(
+                verify.Check(
+                    invariant=None,
+                    name=name,
+                    ok=False if isinstance(error, Corruption) else None,
+                    detail=str(error),
+                )
+            )
+        progress.done(done)
+    broken = [check for check in checks if check.ok is False]
+    return VerifyTableReport(
+        table=table.resolved.name,
+        outcome=FAILED if broken else DONE,
+        exit_code=Corruption.exit_code if broken else 0,
+        error="; ".join(f"{c.name}: {c.detail}" for c in broken) or None,
+        version_before=view.version,
+        version_after=view.version,
+        checks=tuple(
+            CheckReport(invariant=c.invariant, name=c.name, ok=c.ok, detail=c.detail)
+            for c in checks
+        ),
+    )
+
+
+def _checks(
+    stores: Stores, view: TableView
+) -> Sequence[tuple[str, Callable[[], Sequence[verify.Check]]]]:
+    return (
+        ("shard manifests", lambda: [verify.check_manifests(view)]),
+        ("generations contiguous", lambda: [verify.check_contiguous(view.shards)]),
+        ("listed generations", lambda: [_generations(stores, view)]),
+        ("merge progress and catch-up", lambda: _history_checks(stores, view)),
+        ("WAL", lambda: _wal_checks(stores, view)),
+        ("folders", lambda: _folder_checks(stores, view)),
+        ("lineage", lambda: [_lineage(stores, view)]),
+    )
+
+
+def _generations(stores: Stores, view: TableView) -> verify.Check:
+    pairs = [(s.shard_id, g) for s in view.shards for g in s.manifest.flushed_generations]
+    with ThreadPoolExecutor(_READERS_MAX) as pool:
+        facts = list(pool.map(lambda pair: stores.tables.generation_facts(*pair), pairs))
+    return verify.check_generations(facts)
+
+
+def _history_checks(stores: Stores, view: TableView) -> Sequence[verify.Check]:
+    versions = [
+        v
+        for v in stores.table_manifests.versions()
+        if v <= view.version and not layout.is_detached(v)
+    ]
+    with ThreadPoolExecutor(_READERS_MAX) as pool:
+        found = list(pool.map(lambda v: _manifest(stores, v), versions))
+    history = [manifest for manifest in found if manifest is not None]
+    rewound = {
+        after.version
+        for before, after in pairwise(history)
+        if _fell(before, after) and stores.tables.operation(after.version) in _REWINDING
+    }
+    return (
+        verify.check_progress_history(history, rewound),
+        verify.check_catch_up(view, _catch_up(stores, view, history)),
+    )
+
+
+def _manifest(stores: Stores, version: int) -> VersionManifest | None:
+    try:
+        return stores.table_manifests.read(version)
+    except Missing:
+        return None  # expired since it was listed
+
+
+def _fell(before: VersionManifest, after: VersionManifest) -> bool:
+    if before.mem_wal is None:
+        return False
+    if after.mem_wal is None:
+        return True
+    merged = after.mem_wal.merged
+    return any(merged.get(shard, -1) < g for shard, g in before.mem_wal.merged.items())
+
+
+def _catch_up(
+    stores: Stores, view: TableView, history: Sequence[VersionManifest]
+) -> list[verify.CatchUpFacts]:
+    facts = []
+    coverage = stores.tables.uncovered_fragments(view.version)
+    for name, claim in view.mem_wal.index_catchup.items():
+        recorded: int | None = None
+        cut = True
+        for manifest in reversed(history):
+            state = manifest.mem_wal
+            if state is None or dict(state.index_catchup.get(name, {})) != dict(claim):
+                cut = False
+                break
+            recorded = manifest.version
+        level = None
+        if recorded is not None and not cut:
+            level = stores.tables.highest_fragment(recorded)
+        facts.append(
+            verify.CatchUpFacts(
+                index=name,
+                claim=claim,
+                uncovered_fragments=coverage.get(name, ()),
+                claimed_at_fragment=level,
+            )
+        )
+    return facts
+
+
+def _wal_checks(stores: Stores, view: TableView) -> Sequence[verify.Check]:
+    wals = {shard.shard_id: _wal(stores, shard) for shard in view.shards}
+    return (
+        verify.check_wal(view.shards, wals),
+        verify.check_sentinels(view.shards, wals),
+    )
+
+
+def _wal(stores: Stores, shard: ShardView) -> verify.WalFacts:
+    positions, epochs, broken = [], set(), []
+    for position, info in stores.wal.listed(shard.shard_id):
+        positions.append(position)
+        try:
+            entry = stores.wal.read(shard.shard_id, position, info)
+        except Missing:
+            continue
+        except MemWalError as error:
+            broken.append(str(error))
+            continue
+        if entry.fence_sentinel:
+            epochs.add(entry.writer_epoch)
+    return verify.WalFacts(
+        shard_id=shard.shard_id,
+        positions=tuple(positions),
+        sentinel_epochs=frozenset(epochs),
+        broken=tuple(broken),
+    )
+
+
+def _folder_checks(stores: Stores, view: TableView) -> Sequence[verify.Check]:
+    inside: dict[ShardId, set[str]] = {shard.shard_id: set() for shard in view.shards}
+    outside: set[str] = set()
+    for info in stores.objects.list(layout.MEM_WAL):
+        name, _, rest = info.path.removeprefix(f"{layout.MEM_WAL}/").partition("/")
+        if layout.is_shard_folder(name):
+            inside.setdefault(ShardId(name), set()).add(rest.partition("/")[0])
+        else:
+            outside.add(name)
+    return (
+        verify.check_strangers(outside, inside),
+        verify.count_orphans(view.shards, inside),
+    )
+
+
+def _lineage(stores: Stores, view: TableView) -> verify.Check:
+    problems = []
+    for shard in view.shards:
+        try:
+            if shard.pending:
+                check_shard_lineage(stores.views, view, shard, MergeRequest())
+        except Refused as error:
+            problems.append(str(error))
+    return verify.Check(
+        invariant=1,
+        name="pending generations belong to this MemWAL index",
+        ok=not problems,
+        detail="; ".join(problems) or "none is older than the index",
+    )

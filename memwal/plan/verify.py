@@ -1,0 +1,200 @@
+"""Checks of a table at rest, one function an invariant. Pure: facts in, a verdict out."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+
+from memwal import invariants, layout
+from memwal.model import ShardId, ShardView, TableView, VersionManifest
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Check:
+    """One verdict. `ok` is None when there was nothing to judge by."""
+
+    invariant: int | None
+    name: str
+    ok: bool | None
+    detail: str
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class GenerationFacts:
+    """What opening a listed generation showed. `error` is None when it opened."""
+
+    shard_id: ShardId
+    generation: int
+    claimed_rows: int | None
+    physical_rows: int | None
+    error: str | None = None
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class WalFacts:
+    """A shard's WAL: its positions, and the epochs of its fence sentinels."""
+
+    shard_id: ShardId
+    positions: tuple[int, ...]
+    sentinel_epochs: frozenset[int]
+    broken: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class CatchUpFacts:
+    """Coverage behind one index's catch-up claim.
+
+    `claimed_at_fragment` is the highest fragment id of the version in which the claim was recorded,
+    None when no retained version shows that.
+    """
+
+    index: str
+    claim: Mapping[ShardId, int]
+    uncovered_fragments: tuple[int, ...]
+    claimed_at_fragment: int | None
+
+
+def _verdict(number: int | None, name: str, problems: Sequence[str], fine: str) -> Check:
+    return Check(invariant=number, name=name, ok=not problems, detail="; ".join(problems) or fine)
+
+
+def check_manifests(view: TableView) -> Check:
+    """Invariant 10: every shard's latest manifest can be read and trusted."""
+    problems = [str(broken.error) for broken in view.broken]
+    return _verdict(10, "shard manifests", problems, f"{len(view.shards)} readable")
+
+
+def check_progress_history(history: Sequence[VersionManifest], rewound: Collection[int]) -> Check:
+    """Invariant 3: progress never fell along the retained versions, ascending.
+
+    `rewound` are versions that a restore or an overwrite made: there a user turned time back.
+    """
+    problems = []
+    for before, after in pairwise(history):
+        if after.version in rewound or before.mem_wal is None:
+            continue
+        if after.mem_wal is None:
+            problems.append(f"version {after.version} lost the MemWAL index")
+            continue
+        try:
+            invariants.check_progress(before.mem_wal.merged, after.mem_wal.merged)
+        except invariants.InvariantBroken as broken:
+            problems.append(f"version {after.version}: {broken}")
+    fine = f"never fell in {len(history)} retained versions"
+    if rewound:
+        fine += f" (turned back on purpose at {', '.join(map(str, sorted(rewound)))})"
+    return _verdict(3, "merge progress", problems, fine)
+
+
+def check_contiguous(shards: Sequence[ShardView]) -> Check:
+    """Invariant 2: pending generations follow the watermark without a hole."""
+    problems = []
+    for shard in shards:
+        expected = shard.merged_generation + 1
+        for generation in shard.pending:
+            if generation.generation != expected:
+                problems.append(
+                    f"shard {shard.shard_id}: generation {expected} is missing before "
+                    f"{generation.generation}"
+                )
+            expected = generation.generation + 1
+    return _verdict(2, "generations contiguous", problems, "no hole above any watermark")
+
+
+def check_generations(facts: Sequence[GenerationFacts]) -> Check:
+    """Invariant 1 needs every listed generation to open and to have the rows it claims."""
+    problems = []
+    for found in facts:
+        where = f"shard {found.shard_id} generation {found.generation}"
+        if found.error is not None:
+            problems.append(f"{where}: {found.error}")
+        elif found.claimed_rows not in (None, found.physical_rows):
+            problems.append(
+                f"{where}: has {found.physical_rows} rows, its manifest claims {found.claimed_rows}"
+            )
+    return _verdict(1, "listed generations", problems, f"{len(facts)} open, rows as claimed")
+
+
+def check_catch_up(view: TableView, facts: Sequence[CatchUpFacts]) -> Check:
+    """Invariant 6 rests on catch-up claims: none above the merges, none without coverage."""
+    problems = []
+    for found in facts:
+        for shard, generation in found.claim.items():
+            merged = view.mem_wal.merged.get(shard, 0)
+            if generation > merged:
+                problems.append(
+                    f"index {found.index} claims generation {generation} of shard {shard}, "
+                    f"merged is {merged}"
+                )
+        level = found.claimed_at_fragment
+        caught_up = all(
+            found.claim.get(shard, 0) >= merged for shard, merged in view.mem_wal.merged.items()
+        )
+        if level is not None and found.claim and caught_up:
+            missing = [f for f in found.uncovered_fragments if f <= level]
+            if missing:
+                problems.append(
+                    f"index {found.index} claims to be caught up but does not cover fragments "
+                    f"{missing}"
+                )
+    return _verdict(6, "index catch-up claims", problems, f"{len(facts)} indexes agree")
+
+
+def check_wal(shards: Sequence[ShardView], wals: Mapping[ShardId, WalFacts]) -> Check:
+    """Replay needs every WAL position above the covered one (spec: WAL Replay)."""
+    problems: list[str] = []
+    for shard in shards:
+        wal = wals[shard.shard_id]
+        problems += wal.broken
+        expected = shard.manifest.replay_after_wal_entry_position + 1
+        for position in (p for p in wal.positions if p >= expected):
+            if position != expected:
+                problems.append(
+                    f"shard {shard.shard_id}: WAL position {expected} is missing before {position}"
+                )
+            expected = position + 1
+    return _verdict(None, "WAL continuous above the replay position", problems, "no gap")
+
+
+def check_sentinels(shards: Sequence[ShardView], wals: Mapping[ShardId, WalFacts]) -> Check:
+    """Invariant 7: the sentinel of each shard's current epoch is in place.
+
+    A claim of the first epoch writes none (field notes section 13).
+    """
+    problems = [
+        f"shard {s.shard_id}: no fence sentinel of writer epoch {s.manifest.writer_epoch}"
+        for s in shards
+        if s.manifest.writer_epoch >= 2
+        and s.manifest.writer_epoch not in wals[s.shard_id].sentinel_epochs
+    ]
+    return _verdict(7, "newest fence sentinel", problems, "in place on every shard")
+
+
+def check_strangers(outside: Collection[str], inside: Mapping[ShardId, Collection[str]]) -> Check:
+    """Invariant 9: under `_mem_wal/` there is nothing but shards and what belongs to them."""
+    problems = [f"{layout.MEM_WAL}/{name}" for name in sorted(outside)]
+    for shard, names in inside.items():
+        for name in sorted(names):
+            if name in ("manifest", "wal") or layout.parse_generation_folder(name) is not None:
+                continue
+            problems.append(f"{layout.shard_folder(shard)}/{name}")
+    return _verdict(9, "nothing foreign under _mem_wal", problems, "only shards")
+
+
+def count_orphans(shards: Sequence[ShardView], inside: Mapping[ShardId, Collection[str]]) -> Check:
+    """How many generation folders no manifest names: garbage, not damage."""
+    orphans = 0
+    for shard in shards:
+        listed = {g.path for g in shard.manifest.flushed_generations}
+        orphans += sum(
+            1
+            for name in inside[shard.shard_id]
+            if layout.parse_generation_folder(name) is not None and name not in listed
+        )
+    return Check(
+        invariant=None,
+        name="unreferenced generation folders",
+        ok=True,
+        detail=f"{orphans}" + ("; `memwal garbage` collects them" if orphans else ""),
+    )
