@@ -44,8 +44,8 @@ proto: $(READY) ## Regenerate memwal/_generated from proto/memwal.proto
 pin: ## Renew constraints.txt from what pyproject.toml resolves to today
 	@PYTHON="$(PYTHON)" bash scripts/pin.sh
 
-bench: $(READY) ## Run the benchmarks
-	@$(PYTEST) tests/bench -o python_files='bench_*.py test_*.py' -s $(PYTEST_ARGS)
+bench: $(READY) ## Scan join against index join, side by side (fits the merge planner's costs)
+	@$(BIN)/python tests/bench/merge_join.py
 
 clean: ## Remove caches and build leftovers; keeps .venv
 	@rm -rf build dist spark-warehouse metastore_db derby.log .pytest_cache .mypy_cache .ruff_cache \
