@@ -11,9 +11,13 @@ from memwal.model import (
     LeaseClaim,
     MemWalState,
     ShardId,
+    ShardManifest,
     ShardSpec,
     TableView,
 )
+from memwal.plan.compaction import CompactionLimits, CompactionTask, TableFragments
+from memwal.plan.garbage import Evidence, GarbageLimits
+from memwal.plan.index_catchup import FragmentFacts, TableIndexes
 from memwal.plan.merge import CommitShape, FoldFacts
 from memwal.plan.snapshot import SnapshotRow, Storage
 
@@ -289,6 +293,140 @@ class Snapshots(Protocol):
 
     def fragments_and_rows(self, version: int) -> tuple[int, int]:
         """How many fragments and rows a version has."""
+        ...
+
+
+class ShardCommits(Protocol):
+    """The shards' manifests, as the garbage job changes them."""
+
+    def latest(self, shard_id: ShardId) -> ShardManifest | None:
+        """The newest manifest. Raises Corruption for a torn or forged one."""
+        ...
+
+    def commit(self, current: ShardManifest | None, proposed: ShardManifest) -> ShardManifest:
+        """Write `proposed` as the version after `current`.
+
+        Raises LostRace when somebody else wrote that version, StoreUnavailable, OutcomeUnknown.
+        """
+        ...
+
+
+class GarbageEvidence(Protocol):
+    """Reads what the garbage job decides by; to be called after the view was read."""
+
+    def read(
+        self,
+        manifests: Mapping[ShardId, ShardManifest],
+        *,
+        limits: GarbageLimits,
+        now_nanos: int,
+        verified: bool,
+        whole_shards: bool = False,
+    ) -> Evidence:
+        """Retained versions, shard folders and leftovers.
+
+        `manifests` are the view's. `verified` takes nothing from a cache that another process
+        wrote; a plan that is carried out needs that. `whole_shards` lists every file of a shard.
+        What can't be read is a problem in the evidence; raises StoreUnavailable, BadCredentials.
+        """
+        ...
+
+    def remember(self) -> None:
+        """Store what is known of the versions, so that the next idle run reads less."""
+        ...
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Expired:
+    """What Lance's own cleanup removed."""
+
+    versions: int
+    size_bytes: int
+
+
+class VersionExpiry(Protocol):
+    """Lance's own cleanup of old versions."""
+
+    def expire_versions(self, older_than_seconds: float) -> Expired:
+        """Remove versions that are older; the latest, tagged and branched-off ones stay."""
+        ...
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class SegmentTask:
+    """Build one segment of an index over some fragments of a version."""
+
+    version: int
+    index: str
+    fragments: tuple[FragmentFacts, ...]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class BuiltSegment:
+    """A segment that was written and is in no version yet. `data` is Lance's own description."""
+
+    index: str
+    data: bytes = field(repr=False)
+
+
+class IndexTable(Protocol):
+    """The base table, as index catch-up needs it.
+
+    The methods that commit raise LostRace on a conflict, Unsupported for what Lance can't do, and
+    StoreUnavailable for an error after which the commit may have landed all the same. None of them
+    promises coverage: the caller reads the table again (design section 5).
+    """
+
+    def facts(self, version: int) -> TableIndexes:
+        """Fragments and indexes of a version."""
+        ...
+
+    def record(self, name: str) -> None:
+        """Commit without indexing, which records progress for every index with full coverage."""
+        ...
+
+    def append(self, name: str, segments_to_merge: int) -> None:
+        """Index what the latest version has and the index has not."""
+        ...
+
+    def retrain(self, name: str, segments_to_merge: int) -> None:
+        """Train a vector index anew on all rows; merge all segments of another."""
+        ...
+
+    def build(self, task: SegmentTask) -> BuiltSegment:
+        """Write one segment, uncommitted. What is never committed is left to Lance's cleanup."""
+        ...
+
+    def commit_segments(self, version: int, name: str, segments: Sequence[BuiltSegment]) -> None:
+        """Commit segments that were built on `version`; the progress recorded is that version's."""
+        ...
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class RewrittenFragments:
+    """What one compaction task wrote; in no version yet. `data` is Lance's own description."""
+
+    fragment_ids: tuple[int, ...]
+    data: str = field(repr=False)
+
+
+class CompactionTable(Protocol):
+    """The base table, as compaction needs it."""
+
+    def fragments(self, version: int) -> TableFragments:
+        """Fragments, files and rows of a version."""
+        ...
+
+    def plan(self, version: int, limits: CompactionLimits) -> Sequence[CompactionTask]:
+        """What Lance would rewrite in that version, as independent tasks."""
+        ...
+
+    def rewrite(self, task: CompactionTask) -> RewrittenFragments:
+        """Run one task: write its fragments anew, uncommitted."""
+        ...
+
+    def commit(self, rewritten: Sequence[RewrittenFragments], limits: CompactionLimits) -> None:
+        """Commit rewritten fragments. Raises as the methods of IndexTable that commit."""
         ...
 
 

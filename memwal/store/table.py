@@ -6,6 +6,7 @@ import re
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from datetime import timedelta
 from typing import Any
 
 import lance
@@ -26,7 +27,7 @@ from memwal.errors import (
 from memwal.model import ColumnInfo, FlushedGeneration, ShardId, TableView
 from memwal.plan.merge import CommitShape, Deletes, FoldFacts, Join, new_keys_are_compared
 from memwal.plan.verify import GenerationFacts
-from memwal.ports import CommitStats
+from memwal.ports import CommitStats, Expired
 
 # One small cache for all datasets of a run: each open would otherwise bring a 6 GiB one of its own
 # (peers.md, LC #217).
@@ -129,6 +130,24 @@ class LanceTables:
         for segment in base.list_indices():
             covered.setdefault(segment["name"], set()).update(segment["fragment_ids"])
         return {name: tuple(sorted(live - ids)) for name, ids in covered.items()}
+
+    def expire_versions(self, older_than_seconds: float) -> Expired:
+        """Remove old versions by Lance's own cleanup (see the VersionExpiry port).
+
+        Files that no version names are left to it too, once they are a week old.
+        """
+        dataset = self.base()
+        try:
+            stats = dataset.cleanup_old_versions(
+                older_than=timedelta(seconds=older_than_seconds),
+                error_if_tagged_old_versions=False,
+                delete_unverified=False,
+            )
+        except (OSError, ValueError, RuntimeError) as error:
+            raise StoreUnavailable(
+                f"{self._uri}: old versions can't be expired: {tidy_text(error)}"
+            ) from None
+        return Expired(versions=int(stats.old_versions), size_bytes=int(stats.bytes_removed))
 
     def generation(self, shard_id: ShardId, generation: FlushedGeneration) -> Any:
         """A flushed generation. Raises Missing, Corruption, StoreUnavailable."""

@@ -53,7 +53,14 @@ class TableManifests:
 
     def read(self, version: int, *, branch: str | None = None) -> VersionManifest:
         """One version. Raises Missing when it was expired, Corruption when its file is torn."""
-        path, tail, size = self._find(version, branch)
+        return self._decoded(*self._find(version, branch), version)
+
+    def read_file(self, path: str, version: int) -> VersionManifest:
+        """One stored manifest by its own path. Raises Missing, or Corruption as `read` does."""
+        tail, size = self._objects.get_tail(path, self._tail_bytes)
+        return self._decoded(path, tail, size, version)
+
+    def _decoded(self, path: str, tail: bytes, size: int, version: int) -> VersionManifest:
         window = _Window(self._objects, path, tail, size)
         try:
             block = window.from_offset(self._inside(codec.decode_footer(tail), size))
