@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from jobs._launch import (
     OpenTable,
     Progress,
@@ -11,12 +13,20 @@ from jobs._launch import (
     failed_report,
     job_report,
     open_tables,
+    run_units,
 )
+from jobs._units import ManifestsUnit, run_manifests_unit
+from jobs._wiring import Stores
 from memwal.apply.snapshot import SnapshotRefresher, SnapshotResult
 from memwal.apply.status import view_warnings
 from memwal.clock import SystemClock
 from memwal.errors import MemWalError, Refused
+from memwal.model import BrokenShard, ShardId, ShardManifest, TableView
 from memwal.report import DONE, NOTHING_TO_DO, JobReport, SnapshotTableReport, TableReport
+
+# From so many shards on, their manifests are read on the executors.
+FANNED_OUT_SHARDS_MIN = 2000
+_SHARDS_PER_UNIT = 250
 
 
 def run_snapshot(options: RunOptions, progress: Progress) -> JobReport:
@@ -29,11 +39,11 @@ def run_snapshot(options: RunOptions, progress: Progress) -> JobReport:
         )
     clock = SystemClock()
     started = clock.monotonic_seconds()
-    with open_tables(options, lambda stores: stores.views.table()) as tables:
+    with open_tables(options, lambda stores: _read(stores, options, progress)) as tables:
         reports = []
         progress.start("tables", len(tables))
         for done, table in enumerate(tables, start=1):
-            reports.append(_snapshot(table, options))
+            reports.append(_snapshot(table, options, progress))
             progress.done(done)
         return job_report(
             "snapshot",
@@ -44,7 +54,33 @@ def run_snapshot(options: RunOptions, progress: Progress) -> JobReport:
         )
 
 
-def _snapshot(table: OpenTable, options: RunOptions) -> TableReport:
+def _read(stores: Stores, options: RunOptions, progress: Progress) -> TableView:
+    """A fresh view; with very many shards, their manifests are read on the engine."""
+
+    def read_shards(
+        shards: Sequence[ShardId],
+    ) -> Sequence[ShardManifest | BrokenShard | None]:
+        if len(shards) < FANNED_OUT_SHARDS_MIN:
+            return stores.views.read_shards(shards)
+        units = [
+            ManifestsUnit(
+                uri=stores.uri,
+                storage_options=stores.storage_options,
+                shard_ids=tuple(shards[start : start + _SHARDS_PER_UNIT]),
+            )
+            for start in range(0, len(shards), _SHARDS_PER_UNIT)
+        ]
+        # About as much work as 4 MB of merging, at two or three requests a shard.
+        size = 16_000 * len(shards)
+        _, found = run_units(
+            options, progress, run_manifests_unit, units, what="manifests", in_memory_bytes=size
+        )
+        return [manifest for part in found for manifest in part]
+
+    return stores.views.table(read_shards=read_shards)
+
+
+def _snapshot(table: OpenTable, options: RunOptions, progress: Progress) -> TableReport:
     view, stores = table.view, table.stores
     if table.error is not None or view is None or stores is None:
         return failed_report(table.resolved.name, error_of(table))
@@ -67,7 +103,7 @@ def _snapshot(table: OpenTable, options: RunOptions) -> TableReport:
             )
         else:
             table.take_lease("snapshot", options)
-            result = refresher.run(stores.views.table)
+            result = refresher.run(lambda: _read(stores, options, progress))
     except MemWalError as error:
         return failed_report(table.resolved.name, error)
     return SnapshotTableReport(

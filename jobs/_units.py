@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 
 from jobs._wiring import open_stores
 from memwal.apply.merge import ShardMerge, ShardMerger
-from memwal.model import ShardId
+from memwal.model import BrokenShard, ShardId, ShardManifest
 from memwal.plan.merge import MergeLimits, MergeRequest
 
 
@@ -36,6 +36,21 @@ class MergeUnitResult:
     merge: ShardMerge
     requests: Mapping[str, int] = field(default_factory=dict)
     trace: str | None = None
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ManifestsUnit:
+    """Read the latest manifests of some shards of one table."""
+
+    uri: str
+    storage_options: Mapping[str, str] = field(repr=False)
+    shard_ids: tuple[ShardId, ...]
+
+
+def run_manifests_unit(unit: ManifestsUnit) -> tuple[ShardManifest | BrokenShard | None, ...]:
+    """Read them, in threads of this process. A store that can't be reached fails the unit."""
+    stores = open_stores(unit.uri, unit.storage_options)
+    return tuple(stores.views.read_shards(unit.shard_ids))
 
 
 def run_merge_unit(unit: MergeUnit) -> MergeUnitResult:

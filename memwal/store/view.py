@@ -8,7 +8,7 @@ what is pending or deletable can only be under-stated.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 
@@ -28,6 +28,8 @@ from memwal.ports import Objects
 from memwal.store.shard_manifests import ShardManifests
 from memwal.store.table import LanceTables, columns_of, primary_key_of
 from memwal.store.table_manifests import TableManifests
+
+ReadShards = Callable[[Sequence[ShardId]], Sequence[ShardManifest | BrokenShard | None]]
 
 _READERS_MAX = 16
 _HISTORY_VERSIONS_MAX = 10_000
@@ -49,19 +51,33 @@ class StoredViews:
         self._shards = ShardManifests(objects)
         self._readers_max = readers_max
 
-    def table(self, *, ages: bool = False) -> TableView:
-        """The table with all its shards (see the port)."""
+    def table(self, *, ages: bool = False, read_shards: ReadShards | None = None) -> TableView:
+        """The table with all its shards (see the port).
+
+        `read_shards` reads the manifests of many shards elsewhere (on executors); by default
+        `readers_max` threads of this process do.
+        """
         self._check_there()
         view = self._base_view()
         shards, strangers = self._shards.shard_folders()
-        with ThreadPoolExecutor(self._readers_max) as pool:
-            found = list(pool.map(lambda s: self._try_shard(view.mem_wal, s, ages), shards))
+        found = (read_shards or self.read_shards)(shards)
+        views = [_shard_view(view.mem_wal, m) for m in found if isinstance(m, ShardManifest)]
+        if ages:
+            with ThreadPoolExecutor(self._readers_max) as pool:
+                views = list(pool.map(self._with_age, views))
         return replace(
             view,
-            shards=tuple(s for s in found if isinstance(s, ShardView)),
+            shards=tuple(views),
             broken=tuple(s for s in found if isinstance(s, BrokenShard)),
             strangers=tuple(strangers),
         )
+
+    def read_shards(
+        self, shard_ids: Sequence[ShardId]
+    ) -> Sequence[ShardManifest | BrokenShard | None]:
+        """The latest manifest of each shard, read in threads; None for one without any."""
+        with ThreadPoolExecutor(self._readers_max) as pool:
+            return list(pool.map(self._try_shard, shard_ids))
 
     def table_version(self) -> int:
         """The latest version's number. Raises NotATable."""
@@ -160,25 +176,22 @@ class StoredViews:
             )
         return manifest.mem_wal
 
-    def _try_shard(
-        self, state: MemWalState, shard_id: ShardId, ages: bool
-    ) -> ShardView | BrokenShard | None:
+    def _try_shard(self, shard_id: ShardId) -> ShardManifest | BrokenShard | None:
         try:
-            manifest = self._shards.latest(shard_id)
-            if manifest is None:
-                return None
-            view = _shard_view(state, manifest)
-            if not ages or not view.pending:
-                return view
-            return replace(view, oldest_pending_flushed_at_nanos=self._age(view))
+            return self._shards.latest(shard_id)
         except MemWalError as error:
             return BrokenShard(shard_id=shard_id, error=error)
+
+    def _with_age(self, view: ShardView) -> ShardView:
+        if not view.pending:
+            return view
+        return replace(view, oldest_pending_flushed_at_nanos=self._age(view))
 
     def _age(self, view: ShardView) -> int | None:
         try:
             return self.flushed_at_nanos(view.shard_id, view.pending[0])
-        except Missing:
-            return None
+        except MemWalError:
+            return None  # an age is for people and triggers; what is wrong shows when it is merged
 
 
 def _shard_view(state: MemWalState, manifest: ShardManifest) -> ShardView:

@@ -15,6 +15,7 @@ import pytest
 from builders import Put, Table, check_versions, make_table
 from s3server import S3Server
 
+from jobs._snapshot import FANNED_OUT_SHARDS_MIN
 from jobs._wiring import open_stores
 from memwal.apply.snapshot import SnapshotRefresher, SnapshotResult
 from memwal.errors import LeaseHeld, Refused
@@ -178,6 +179,30 @@ def test_garbage_where_a_snapshot_should_be_is_replaced(tmp_path: Path) -> None:
     assert stored_rows(table) == manifest_rows(table)
 
 
+def test_very_many_shards_are_read_by_units(tmp_path: Path) -> None:
+    table = make_table(tmp_path / "t", rows=range(3), shards=0)
+    manifests = table.stores.shard_manifests
+    ids = [ShardId(str(uuid.UUID(int=n, version=4))) for n in range(FANNED_OUT_SHARDS_MIN)]
+    for shard in ids:
+        manifests.commit(
+            None, ShardManifest(shard_id=shard, version=1, writer_epoch=1, current_generation=1)
+        )
+    code, report = run_command("snapshot", table.uri, "--engine", "local")
+    (found,) = report["tables"]
+    assert (code, found["storage"], found["num_shards"]) == (0, "external", len(ids))
+    assert stored_rows(table) == manifest_rows(table)
+
+
+def run_command(*arguments: str) -> tuple[int, dict]:
+    done = subprocess.run(
+        [str(Path(sys.executable).with_name("memwal")), *arguments, "--json"],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    return done.returncode, json.loads(done.stdout)
+
+
 def test_the_schema_is_the_spec_s(tmp_path: Path) -> None:
     table = make_table(tmp_path / "t", rows=range(3), shards=0)
     specs = table.stores.views.mem_wal(int(table.dataset.version)).shard_specs
@@ -213,34 +238,26 @@ def test_a_column_for_each_field_of_the_shard_spec(tmp_path: Path) -> None:
 
 def test_the_command(tmp_path: Path) -> None:
     table = small_table(tmp_path / "t")
-    memwal = str(Path(sys.executable).with_name("memwal"))
-
-    def run(*arguments: str) -> tuple[int, dict]:
-        done = subprocess.run(
-            [memwal, *arguments, "--json"], capture_output=True, text=True, check=False
-        )
-        return done.returncode, json.loads(done.stdout)
-
-    code, dry = run("snapshot", table.uri, "--dry-run")
+    code, dry = run_command("snapshot", table.uri, "--dry-run")
     assert (code, dry["outcome"], dry["dry_run"]) == (0, "done", True)
-    code, report = run("snapshot", table.uri)
+    code, report = run_command("snapshot", table.uri)
     (found,) = report["tables"]
     assert (code, found["storage"], found["num_shards"], found["repairs"]) == (0, "inline", 2, 0)
     assert found["version_after"] == found["version_before"] + 1
-    code, status = run("status", table.uri)
+    code, status = run_command("status", table.uri)
     assert status["tables"][0]["snapshot"]["num_shards"] == 2
     assert status["tables"][0]["lease"]["state"] == "released"
-    code, refused = run("snapshot", table.uri, "--no-lease")
+    code, refused = run_command("snapshot", table.uri, "--no-lease")
     assert (code, refused["outcome"]) == (5, "refused")
     table.flush(table.shards[0], Put([3], 3))
     StoredLeases(table.stores.objects, table.stores.clock, holder="ann@host:1").acquire("merge")
-    code, held = run("snapshot", table.uri)
+    code, held = run_command("snapshot", table.uri)
     assert (code, held["outcome"]) == (4, "held")
     assert "ann@host:1" in held["tables"][0]["error"]
-    code, merged = run("merge", table.uri)
+    code, merged = run_command("merge", table.uri)
     assert (code, merged["outcome"]) == (4, "held")
     assert table.progress() == {}
-    code, broken = run("lease", "break", table.uri, "--reason", "ann is gone")
+    code, broken = run_command("lease", "break", table.uri, "--reason", "ann is gone")
     assert (code, broken["tables"][0]["lease"]["state"]) == (0, "broken")
-    code, merged = run("merge", table.uri)
+    code, merged = run_command("merge", table.uri)
     assert (code, merged["outcome"]) == (0, "done")
