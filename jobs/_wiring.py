@@ -8,6 +8,7 @@ from functools import cached_property
 
 from memwal.clock import SystemClock
 from memwal.ports import Clock, Objects
+from memwal.store.garbage_evidence import StoredGarbageEvidence
 from memwal.store.lease import StoredLeases
 from memwal.store.objects import StoreLimits, normalise_uri, open_objects
 from memwal.store.shard_manifests import ShardManifests
@@ -61,6 +62,11 @@ class Stores:
     def snapshots(self) -> StoredSnapshots:
         """The shard snapshot in the MemWAL index."""
         return StoredSnapshots(self.objects, self.tables)
+
+    @cached_property
+    def garbage_evidence(self) -> StoredGarbageEvidence:
+        """What the garbage job decides by."""
+        return StoredGarbageEvidence(self.objects)
 
     @cached_property
     def leases(self) -> StoredLeases:

@@ -15,10 +15,13 @@ from rich.progress import Progress as RichProgress
 from rich.table import Table
 from rich.text import Text
 
+from memwal.layout import parse_wal_entry_name
 from memwal.report import (
     DONE,
     NOTHING_TO_DO,
     CheckReport,
+    GarbageItemReport,
+    GarbageTableReport,
     JobReport,
     MergeTableReport,
     PlannedMergeReport,
@@ -69,6 +72,9 @@ class RunProgress:
     def start(self, what: str, total: int) -> None:
         """A step with `total` units begins."""
         self._total = total
+        if self._bar is not None:
+            self._bar.stop()
+            self._bar = None
         if self._console.is_terminal and not self._quiet:
             self._bar = RichProgress(
                 TextColumn("{task.description}"),
@@ -193,6 +199,8 @@ def _table(report: TableReport) -> RenderableType:
             parts += _status(report)
         case PlannedMergeReport():
             parts.append(_planned(report))
+        case GarbageTableReport():
+            parts += _garbage(report)
         case MergeTableReport() if report.shards:
             parts.append(_merged(report))
         case SnapshotTableReport() if report.storage is not None:
@@ -233,7 +241,19 @@ def _grid(*columns: str) -> Table:
     return grid
 
 
-_LEFT = {"shard", "status", "pending", "index", "outcome", "join", "oldest pending"}
+_LEFT = {
+    "action",
+    "kind",
+    "path",
+    "reason",
+    "shard",
+    "status",
+    "pending",
+    "index",
+    "outcome",
+    "join",
+    "oldest pending",
+}
 
 
 def _status(report: StatusTableReport) -> list[RenderableType]:
@@ -332,3 +352,38 @@ def _merged(report: MergeTableReport) -> Table:
             ", ".join(shard.joins),
         )
     return grid
+
+
+_GARBAGE_ROWS_MAX = 200
+
+
+def _garbage(report: GarbageTableReport) -> list[RenderableType]:
+    """What goes first; then what stays, as far as a person may want to read it."""
+    items = sorted(report.items, key=lambda i: i.action == "keep")
+    grid = _grid("action", "kind", "bytes", "path", "reason")
+    for item in items[:_GARBAGE_ROWS_MAX]:
+        grid.add_row(_garbage_action(item), item.kind, size_text(item.bytes),
+                     _garbage_path(item), item.reason)  # fmt: skip
+    parts: list[RenderableType] = [grid if items else Text("  no candidates", style="dim")]
+    if len(items) > _GARBAGE_ROWS_MAX:
+        more = len(items) - _GARBAGE_ROWS_MAX
+        parts.append(Text(f"  and {more:,} more: --json has all of them", style="dim"))
+    done = f"  dropped {report.dropped}, deleted {report.deleted}, "
+    done += f"{size_text(report.bytes_freed)} freed"
+    if report.versions_expired:
+        done += f"; {report.versions_expired} versions expired, "
+        done += f"{size_text(report.version_bytes_freed)} freed"
+    parts.append(Text(done))
+    return parts
+
+
+def _garbage_path(item: GarbageItemReport) -> str:
+    """The path; of a WAL entry its position instead of 64 digits."""
+    folder, _, name = item.path.rpartition("/")
+    position = parse_wal_entry_name(name) if item.kind == "wal_entry" else None
+    return item.path if position is None else f"{folder}/ position {position}"
+
+
+def _garbage_action(item: GarbageItemReport) -> Text:
+    style = {"keep": "dim", "drop": "yellow"}.get(item.action, "red")
+    return Text(f"{item.action}{' (done)' if item.done else ''}", style=style)

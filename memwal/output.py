@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
 import sys
 import traceback
@@ -109,6 +110,20 @@ def checked_engine(name: str | None) -> str | None:
     if name not in (None, "auto", "spark", "local"):
         raise Usage(f"--engine {name!r}: expected auto, spark or local")
     return name
+
+
+_DURATION = re.compile(r"([0-9]{1,9}(?:\.[0-9]{1,9})?)([smhd])")
+_SECONDS = {"s": 1.0, "m": 60.0, "h": 3600.0, "d": 86_400.0}
+_DURATION_SECONDS_MAX = 36_500 * 86_400.0
+
+
+def parse_duration(text: str, option: str) -> float:
+    """Seconds in `90s`, `10m`, `1h` or `7d`. Raises Usage for anything else."""
+    match = _DURATION.fullmatch(text)
+    seconds = float(match[1]) * _SECONDS[match[2]] if match else None
+    if seconds is None or seconds > _DURATION_SECONDS_MAX:
+        raise Usage(f"{option} {text!r}: expected a number and a unit, such as 90s, 10m, 1h or 7d")
+    return seconds
 
 
 def load(config: str | None, options: list[str] | None) -> tuple[Config, dict[str, str]]:

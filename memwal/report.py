@@ -92,6 +92,43 @@ class PlannedMergeReport(TableReport):
     warnings: tuple[str, ...] = ()
 
 
+class GarbageItemReport(BaseModel):
+    """One candidate of garbage collection. `done` tells whether this run did what `action` says."""
+
+    model_config = ConfigDict(frozen=True)
+
+    kind: str
+    shard_id: str | None
+    path: str
+    bytes: int
+    action: str
+    reason: str
+    done: bool = False
+
+
+class FailedDelete(BaseModel):
+    """An item that could not be deleted whole; the next run finds it again."""
+
+    model_config = ConfigDict(frozen=True)
+
+    path: str
+    error: str
+
+
+class GarbageTableReport(TableReport):
+    """One table of a garbage run. `dropped` and `deleted` count items, and only what was done."""
+
+    items: tuple[GarbageItemReport, ...] = ()
+    dropped: int = 0
+    deleted: int = 0
+    bytes_freed: int = 0
+    objects_deleted: int = 0
+    failed: tuple[FailedDelete, ...] = ()
+    versions_expired: int = 0
+    version_bytes_freed: int = 0
+    warnings: tuple[str, ...] = ()
+
+
 class ShardStatusReport(Part):
     """One shard in `status`."""
 

@@ -194,9 +194,13 @@ class Item:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class GarbagePlan:
-    """Every candidate with its fate, and what kept evidence from being read."""
+    """Every candidate with its fate, and what kept evidence from being read.
+
+    `refusal` is set when a guard keeps the table's shards as a whole.
+    """
 
     items: tuple[Item, ...]
+    refusal: str | None = None
     broken: tuple[BrokenShard, ...] = ()
     problems: tuple[Exception, ...] = ()
     warnings: tuple[str, ...] = ()
@@ -238,6 +242,19 @@ def check_limits(
 def cutoff_nanos(limits: GarbageLimits, now_nanos: int) -> int:
     """When the grace began: what is younger stays."""
     return now_nanos - round(limits.grace_seconds * 1e9)
+
+
+def expirable(evidence: Evidence, latest: int, retention_seconds: float, now_nanos: int) -> int:
+    """Versions of main that are older than the retention; tags and branches may hold some."""
+    cutoff = now_nanos - round(retention_seconds * 1e9)
+    return sum(
+        v.on_main
+        and v.version != latest
+        and not layout.is_detached(v.version)
+        and v.problem is None
+        and v.timestamp_nanos < cutoff
+        for v in evidence.versions
+    )
 
 
 def past_version(manifests: Sequence[StoredManifest], cutoff_nanos: int) -> int | None:
@@ -641,7 +658,12 @@ def plan_adoption(
         for s in evidence.shards.values()
         if s.problem is not None
     )
-    return GarbagePlan(items=tuple(items), broken=broken, problems=evidence.problems)
+    return GarbagePlan(
+        items=tuple(items),
+        refusal=None if unreadable is not None and limits.adopt_orphans else shut,
+        broken=broken,
+        problems=evidence.problems,
+    )
 
 
 def _adoption_held(found: ShardEvidence, cutoff: int) -> str | None:
