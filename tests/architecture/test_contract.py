@@ -1,0 +1,67 @@
+"""The import contract (.importlinter): it holds, and it would notice if it did not."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+LINT_IMPORTS = Path(sys.executable).parent / "lint-imports"
+
+
+def lint(folder: Path) -> tuple[int, str]:
+    # `memwal` is installed from the checkout; a copy has to come before it.
+    done = subprocess.run(
+        [LINT_IMPORTS, "--no-cache"],
+        cwd=folder,
+        env={**os.environ, "PYTHONPATH": str(folder), "COLUMNS": "200"},
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+    return done.returncode, done.stdout + done.stderr
+
+
+def test_the_contract_is_kept() -> None:
+    code, text = lint(ROOT)
+    assert code == 0, text
+    assert " 0 broken" in text
+
+
+@pytest.mark.parametrize(
+    ("module", "line", "broken"),
+    [
+        ("memwal/apply/merge.py", "import memwal.store.view", "Layers"),
+        ("memwal/codec.py", "import memwal.plan.merge", "Layers"),
+        ("memwal/store/wal.py", "import jobs._wiring", "Layers"),
+        ("memwal/fold.py", "import memwal.codec", "Layers"),
+        ("memwal/plan/merge.py", "import lance", "Plans decide"),
+        ("memwal/plan/engine.py", "import time", "Plans decide"),
+        ("memwal/plan/merge.py", "import google.protobuf", "Plans decide"),
+        ("memwal/apply/merge.py", "import memwal.clock", "Work is done through ports"),
+        ("memwal/store/view.py", "import lance", "Lance only"),
+        ("memwal/store/objects.py", "import boto3", "boto3 only"),
+        ("jobs/_units.py", "import pyspark.sql", "pyspark only"),
+        ("memwal/store/view.py", "import memwal._generated.memwal_pb2", "Protobuf never leaves"),
+        ("jobs/_wiring.py", "import memwal.testing", "Fakes stay out"),
+    ],
+)
+def test_a_breach_is_noticed(tmp_path: Path, module: str, line: str, broken: str) -> None:
+    for package in ("memwal", "jobs"):
+        shutil.copytree(
+            ROOT / package, tmp_path / package, ignore=shutil.ignore_patterns("__pycache__")
+        )
+    shutil.copy(ROOT / ".importlinter", tmp_path)
+    with (tmp_path / module).open("a") as file:
+        file.write(f"\n{line}\n")
+
+    code, text = lint(tmp_path)
+
+    assert code == 1, text
+    assert any(broken in row and "BROKEN" in row for row in text.splitlines()), text
