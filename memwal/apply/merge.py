@@ -89,7 +89,7 @@ class _Run:
         if error is None:
             outcome = "done" if self.to_generation > self.from_generation else "nothing_to_do"
         else:
-            outcome = "partial" if self.commits else error.outcome
+            outcome = "partial" if self.to_generation > self.from_generation else error.outcome
         return ShardMerge(
             **{name: getattr(self, name) for name in self.__slots__ if name != "joins"},
             joins=tuple(dict.fromkeys(self.joins)),
@@ -163,7 +163,6 @@ class ShardMerger:
             try:
                 fold, plan = self._prepare(view, plan, fold)
                 self._commit(run, view, plan, fold)
-                return self._refreshed(run)
             except (LostRace, StoreUnavailable, Missing) as error:
                 view, shard = self._after_error(run, error)
                 if shard.merged_generation >= start:
@@ -180,6 +179,8 @@ class ShardMerger:
                 if fresh is None:
                     return view
                 fold, plan = self._reusable(fold, view, plan, fresh)
+            else:
+                return self._refreshed(run)
         raise LostRace(
             f"shard {run.shard_id}: lost the race for the commit of generation {start} "
             f"{self.limits.conflict_attempts_max} times; run again when the table is quieter"
@@ -201,16 +202,15 @@ class ShardMerger:
         shape = shape_commit(fold.facts, self.limits, self.costs)
         if shape is None:
             raise Refused(f"shard {run.shard_id}: generation {plan.mark} can't be committed")
-        deleted = 0
         if shape.deletes is Deletes.PASS_BEFORE:
-            deleted = self._delete_pass(run, view, fold, shape)
+            self._delete_pass(run, view, fold, shape)
         self.before_commit()
         self.steps("commit")
         stats = fold.commit(shape, plan.mark)
         self.steps("committed")
-        _count(run, plan, fold, shape, stats, deleted)
+        _count(run, plan, fold, shape, stats)
 
-    def _delete_pass(self, run: _Run, view: TableView, fold: Fold, shape: CommitShape) -> int:
+    def _delete_pass(self, run: _Run, view: TableView, fold: Fold, shape: CommitShape) -> None:
         """Take tombstoned keys out of the base, ahead of the mark.
 
         Reads do not change (invariant 5): until the mark, the generation still hides the keys. The
@@ -220,12 +220,12 @@ class ShardMerger:
         self.before_commit()
         self.steps("delete_pass")
         version, deleted = fold.delete_pass(shape)
+        run.rows_deleted += deleted
         self.steps("between_passes")
         if version > view.version + 1:
             merged = self.views.mem_wal(version).merged.get(run.shard_id, 0)
             if merged != view.shards[0].merged_generation:
                 raise LostRace(f"shard {run.shard_id}: merged to {merged} by someone else")
-        return deleted
 
     def _refreshed(self, run: _Run) -> TableView:
         view = self.views.shard(run.shard_id)
@@ -292,13 +292,12 @@ def _count(
     fold: Fold,
     shape: CommitShape,
     stats: CommitStats,
-    deleted: int,
 ) -> None:
     run.commits += 1
     run.generations += len(plan.generations)
     run.to_generation = plan.mark
     run.rows_inserted += stats.rows_inserted
     run.rows_updated += stats.rows_updated
-    run.rows_deleted += stats.rows_deleted + deleted
+    run.rows_deleted += stats.rows_deleted
     run.bytes_read += fold.bytes_read
     run.joins.append(shape.join.value)

@@ -265,13 +265,17 @@ def check_lineage(shard: ShardView, flushed_at_nanos: int, mem_wal_since_nanos: 
     if mem_wal_since_nanos is not None and mem_wal_since_nanos <= flushed_at_nanos:
         return
     oldest = shard.pending[0].generation
-    why = (
-        "no retained version of the table shows that its MemWAL index existed when"
-        if mem_wal_since_nanos is None
-        else "the table's MemWAL index was initialised after"
-    )
+    if mem_wal_since_nanos is None:
+        raise Refused(
+            f"shard {shard.shard_id}: no retained version of the table shows whether its MemWAL "
+            f"index existed when generation {oldest} was flushed: either versions were expired "
+            "while the shard had never been merged, or the table was overwritten or restored and "
+            "initialised again. If it was not, its rows are live: pass --allow-reinitialised. If "
+            "it was, they are dead; keep them until you know"
+        )
     raise Refused(
-        f"shard {shard.shard_id}: {why} generation {oldest} was flushed, so the table was "
-        "probably overwritten or restored and initialised again; merging would bring dead rows "
-        "back. Remove the shard's folder, or pass --allow-reinitialised if its rows are wanted"
+        f"shard {shard.shard_id}: the table's MemWAL index was initialised after generation "
+        f"{oldest} was flushed: the table was overwritten or restored and initialised again, and "
+        "merging would bring dead rows back. Pass --allow-reinitialised only if those rows are "
+        "wanted"
     )
