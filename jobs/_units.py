@@ -12,8 +12,11 @@ from dataclasses import dataclass, field
 
 from jobs._wiring import open_stores
 from memwal.apply.merge import ShardMerge, ShardMerger
+from memwal.errors import MemWalError
 from memwal.model import BrokenShard, ShardId, ShardManifest
+from memwal.plan.compaction import CompactionTask
 from memwal.plan.merge import MergeLimits, MergeRequest
+from memwal.ports import BuiltSegment, RewrittenFragments, SegmentTask
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -26,6 +29,42 @@ class MergeUnit:
     request: MergeRequest
     limits: MergeLimits
     lease_token: int | None = None
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class SegmentUnit:
+    """Build one segment of an index. Commits nothing, so it needs no lease."""
+
+    uri: str
+    storage_options: Mapping[str, str] = field(repr=False)
+    task: SegmentTask
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class SegmentUnitResult:
+    """The segment, or why there is none."""
+
+    built: BuiltSegment | MemWalError
+    requests: Mapping[str, int] = field(default_factory=dict)
+    trace: str | None = None
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class CompactionUnit:
+    """Rewrite the fragments of one task. Commits nothing, so it needs no lease."""
+
+    uri: str
+    storage_options: Mapping[str, str] = field(repr=False)
+    task: CompactionTask
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class CompactionUnitResult:
+    """The rewritten fragments, or why there are none."""
+
+    rewritten: RewrittenFragments | MemWalError
+    requests: Mapping[str, int] = field(default_factory=dict)
+    trace: str | None = None
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -51,6 +90,34 @@ def run_manifests_unit(unit: ManifestsUnit) -> tuple[ShardManifest | BrokenShard
     """Read them, in threads of this process. A store that can't be reached fails the unit."""
     stores = open_stores(unit.uri, unit.storage_options)
     return tuple(stores.views.read_shards(unit.shard_ids))
+
+
+def run_segment_unit(unit: SegmentUnit) -> SegmentUnitResult:
+    """Build one segment in this process. Never raises: other indexes must go on."""
+    try:
+        stores = open_stores(unit.uri, unit.storage_options)
+        built = stores.indexes.build(unit.task)
+        return SegmentUnitResult(built=built, requests=stores.objects.counts.as_dict())
+    except MemWalError as error:
+        return SegmentUnitResult(built=error)
+    except Exception as error:
+        return SegmentUnitResult(built=_unexpected(error), trace=traceback.format_exc())
+
+
+def run_compaction_unit(unit: CompactionUnit) -> CompactionUnitResult:
+    """Rewrite some fragments in this process. Never raises: other tasks must go on."""
+    try:
+        stores = open_stores(unit.uri, unit.storage_options)
+        rewritten = stores.compaction.rewrite(unit.task)
+        return CompactionUnitResult(rewritten=rewritten, requests=stores.objects.counts.as_dict())
+    except MemWalError as error:
+        return CompactionUnitResult(rewritten=error)
+    except Exception as error:
+        return CompactionUnitResult(rewritten=_unexpected(error), trace=traceback.format_exc())
+
+
+def _unexpected(error: Exception) -> MemWalError:
+    return MemWalError(f"unexpected {type(error).__name__}: {error}")
 
 
 def run_merge_unit(unit: MergeUnit) -> MergeUnitResult:

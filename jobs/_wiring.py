@@ -8,7 +8,9 @@ from functools import cached_property
 
 from memwal.clock import SystemClock
 from memwal.ports import Clock, Objects
+from memwal.store.compaction import LanceCompactionTable
 from memwal.store.garbage_evidence import StoredGarbageEvidence
+from memwal.store.indexes import LanceIndexTable
 from memwal.store.lease import StoredLeases
 from memwal.store.objects import StoreLimits, normalise_uri, open_objects
 from memwal.store.shard_manifests import ShardManifests
@@ -47,6 +49,16 @@ class Stores:
     def merge_table(self) -> LanceMergeTable:
         """The merger's side of the base table."""
         return LanceMergeTable(self.tables, self.views.renamed)
+
+    @cached_property
+    def indexes(self) -> LanceIndexTable:
+        """The base table's indexes."""
+        return LanceIndexTable(self.tables)
+
+    @cached_property
+    def compaction(self) -> LanceCompactionTable:
+        """The base table's fragments, to be rewritten."""
+        return LanceCompactionTable(self.tables)
 
     @cached_property
     def shard_manifests(self) -> ShardManifests:

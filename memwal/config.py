@@ -35,6 +35,17 @@ class Settings(BaseModel):
     conflict_attempts_max: int | None = Field(default=None, ge=1)
     conflict_seconds_max: float | None = Field(default=None, gt=0)
     tombstones_in_commit_max: int | None = Field(default=None, ge=0, le=10_000)
+    append_rows_max: int | None = Field(default=None, ge=0)
+    segment_rows_min: int | None = Field(default=None, ge=1)
+    segment_tasks_max: int | None = Field(default=None, ge=1)
+    retrain_unindexed_percent_max: float | None = Field(default=None, ge=0)
+    retrain_segments_max: int | None = Field(default=None, ge=1)
+    retrain_imbalance_ratio_max: float | None = Field(default=None, ge=1)
+    retrain_imbalance_rows_min: int | None = Field(default=None, ge=1)
+    retrain_growth_percent_min: float | None = Field(default=None, gt=0)
+    target_rows_per_fragment: int | None = Field(default=None, ge=1)
+    compaction_tasks_max: int | None = Field(default=None, ge=1)
+    materialize_deletions_threshold: float | None = Field(default=None, ge=0, le=1)
     storage_options: dict[str, str] = Field(default_factory=dict)
 
 

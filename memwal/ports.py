@@ -358,6 +358,7 @@ class SegmentTask:
 
     version: int
     index: str
+    kind: str
     fragments: tuple[FragmentFacts, ...]
 
 

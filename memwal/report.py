@@ -129,6 +129,54 @@ class GarbageTableReport(TableReport):
     warnings: tuple[str, ...] = ()
 
 
+class IndexCatchupReport(Part):
+    """One index. `method` none with outcome done: only its progress had to be recorded.
+
+    `unindexed_rows_after` is None when the index was dropped meanwhile. `caught_up` is what the
+    table's own manifest records after the run, in a dry run what it would record.
+    """
+
+    name: str
+    method: str
+    unindexed_rows_before: int
+    unindexed_rows_after: int | None
+    caught_up_before: dict[str, int] = Field(default_factory=dict)
+    caught_up: dict[str, int] = Field(default_factory=dict)
+    seconds: float = 0.0
+    reason: str | None = None
+    conflicts: int = 0
+
+
+class IndexCatchupTableReport(TableReport):
+    """One table of an index catch-up."""
+
+    indexes: tuple[IndexCatchupReport, ...] = ()
+    warnings: tuple[str, ...] = ()
+
+
+class CompactionTableReport(TableReport):
+    """One table of a compaction, with the index catch-up that followed it."""
+
+    fragments_before: int | None = None
+    fragments_after: int | None = None
+    files_before: int | None = None
+    files_after: int | None = None
+    rows_before: int | None = None
+    rows_after: int | None = None
+    deleted_rows_before: int | None = None
+    deleted_rows_after: int | None = None
+    tasks: int = 0
+    tasks_failed: int = 0
+    tasks_left: int = 0
+    commits: int = 0
+    conflicts: int = 0
+    bytes_rewritten: int = 0
+    seconds: float = 0.0
+    reason: str | None = None
+    indexes: tuple[IndexCatchupReport, ...] = ()
+    warnings: tuple[str, ...] = ()
+
+
 class ShardStatusReport(Part):
     """One shard in `status`."""
 

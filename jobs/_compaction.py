@@ -1,0 +1,182 @@
+"""`memwal compaction` over tables: tasks as units on the engine, one commit, indexes caught up."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from jobs._fanout import Fanout
+from jobs._index_catchup import catchup_job, chosen_limits, index_errors, index_reports
+from jobs._launch import (
+    OpenTable,
+    Progress,
+    RunOptions,
+    check_lance_version,
+    error_of,
+    failed_report,
+    job_report,
+    open_tables,
+)
+from jobs._units import CompactionUnit, run_compaction_unit
+from jobs._wiring import Stores
+from memwal.apply.compaction import Compactor, Rewritten, TableCompaction
+from memwal.apply.index_catchup import TableCatchup, no_steps
+from memwal.apply.status import view_warnings
+from memwal.clock import SystemClock
+from memwal.config import Settings
+from memwal.errors import MemWalError
+from memwal.model import TableView
+from memwal.plan.compaction import CompactionLimits, CompactionTask
+from memwal.plan.index_catchup import CatchupLimits, CatchupRequest
+from memwal.ports import Steps
+from memwal.report import (
+    DONE,
+    NOTHING_TO_DO,
+    CompactionTableReport,
+    JobReport,
+    Part,
+    TableReport,
+    sum_up,
+)
+
+
+@dataclass(frozen=True, kw_only=True)
+class CompactionOptions(RunOptions):
+    """What `compaction` takes besides. `steps` is told the steps of every table."""
+
+    limits: Settings = Settings()
+    steps: Steps = no_steps
+
+
+def run_compaction(options: CompactionOptions, progress: Progress) -> JobReport:
+    """Compact each table, or with `dry_run` tell what that would do."""
+    check_lance_version(options.untested_lance_allowed)
+    clock = SystemClock()
+    started = clock.monotonic_seconds()
+    requests: list[dict[str, int]] = []
+    with (
+        open_tables(options, lambda stores: stores.views.table()) as tables,
+        Fanout(options, progress) as fanout,
+    ):
+        reports = [_table(table, options, progress, fanout, requests) for table in tables]
+        return job_report(
+            "compaction",
+            reports,
+            clock.monotonic_seconds() - started,
+            stores=[t.stores for t in tables],
+            more_requests=requests,
+            engine=None if options.dry_run else fanout.choice,
+            dry_run=options.dry_run,
+        )
+
+
+def _table(
+    table: OpenTable,
+    options: CompactionOptions,
+    progress: Progress,
+    fanout: Fanout,
+    requests: list[dict[str, int]],
+) -> TableReport:
+    view, stores = table.view, table.stores
+    if table.error is not None or view is None or stores is None:
+        return failed_report(table.resolved.name, error_of(table))
+    catchup = catchup_job(
+        table,
+        stores,
+        fanout,
+        progress,
+        limits=chosen_limits(CatchupLimits, table, options.limits),
+        steps=options.steps,
+        requests=requests,
+    )
+    compactor = Compactor(
+        views=stores.views,
+        table=stores.compaction,
+        clock=stores.clock,
+        rewrite=_rewriter(table, stores, fanout, progress, requests),
+        catch_up=lambda: catchup.run(CatchupRequest()),
+        limits=chosen_limits(CompactionLimits, table, options.limits),
+        steps=options.steps,
+        before_commit=table.before_commit,
+    )
+    try:
+        fragments, plan = compactor.foresee(view)
+        # An index that is behind is work too: a run that died before it put that right left it so,
+        # and fragments that differ in coverage only are not planned together.
+        foreseen = catchup.foresee(view, CatchupRequest())
+        behind = any(i.outcome == DONE for i in foreseen.indexes)
+        if options.dry_run or not (plan.tasks or behind):
+            found = TableCompaction(
+                outcome=DONE if plan.tasks else NOTHING_TO_DO,
+                reason=plan.reason,
+                before=fragments,
+                after=fragments,
+                tasks=len(plan.tasks),
+                tasks_left=plan.left_out,
+                file_bytes=plan.file_bytes,
+                catchup=foreseen,
+            )
+            return _report(table, view, found)
+        table.take_lease("compaction", options)
+        return _report(table, view, compactor.run())
+    except MemWalError as error:
+        return failed_report(table.resolved.name, error)
+
+
+def _rewriter(
+    table: OpenTable,
+    stores: Stores,
+    fanout: Fanout,
+    progress: Progress,
+    requests: list[dict[str, int]],
+) -> Callable[[Sequence[CompactionTask]], Sequence[Rewritten]]:
+    def rewrite(tasks: Sequence[CompactionTask]) -> Sequence[Rewritten]:
+        units = [
+            CompactionUnit(
+                uri=stores.uri, storage_options=table.resolved.storage_options, task=task
+            )
+            for task in tasks
+        ]
+        size = sum(task.file_bytes for task in tasks)
+        results = fanout.run(run_compaction_unit, units, what="rewrites", in_memory_bytes=size)
+        for result in results:
+            requests.append(dict(result.requests))
+            if result.trace:
+                progress.trace(result.trace)
+        return [result.rewritten for result in results]
+
+    return rewrite
+
+
+def _report(table: OpenTable, view: TableView, found: TableCompaction) -> TableReport:
+    catchup: TableCatchup | None = found.catchup
+    indexes = () if catchup is None else index_reports(catchup)
+    own = Part(outcome=found.outcome, error=found.error, exit_code=found.exit_code)
+    outcome, code = sum_up((own, *indexes))
+    errors = [e for e in (found.error, index_errors(indexes)) if e]
+    return CompactionTableReport(
+        table=table.resolved.name,
+        outcome=outcome,
+        exit_code=code,
+        error="; ".join(errors) or None,
+        version_before=view.version,
+        version_after=found.after.version,
+        fragments_before=found.before.fragments,
+        fragments_after=found.after.fragments,
+        files_before=found.before.files,
+        files_after=found.after.files,
+        rows_before=found.before.rows,
+        rows_after=found.after.rows,
+        deleted_rows_before=found.before.deleted_rows,
+        deleted_rows_after=found.after.deleted_rows,
+        tasks=found.tasks,
+        tasks_failed=found.tasks_failed,
+        tasks_left=found.tasks_left,
+        commits=found.commits,
+        conflicts=found.conflicts,
+        bytes_rewritten=found.file_bytes,
+        seconds=round(found.seconds, 3),
+        reason=found.reason,
+        indexes=indexes,
+        warnings=view_warnings(view),
+    )

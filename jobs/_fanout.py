@@ -1,0 +1,70 @@
+"""Runs units for a job that fans out more than once: per table, and again after a lost race.
+
+An engine is started when it is first needed and stays up till the end of the job: a Spark
+application whose context was stopped can't count on getting another one.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+from collections.abc import Callable, Sequence
+from types import TracebackType
+from typing import TypeVar
+
+from jobs._launch import Progress, RunOptions, asked_engine, start_engine
+from memwal.plan.engine import EngineChoice, choose_engine
+from memwal.ports import Engine
+
+Unit = TypeVar("Unit")
+Result = TypeVar("Result")
+
+
+class Fanout:
+    """The engines of one job. Use as a context manager."""
+
+    def __init__(self, options: RunOptions, progress: Progress) -> None:
+        self._options = options
+        self._progress = progress
+        self._engines: dict[str, tuple[Engine, Callable[[], None]]] = {}
+        self.choice = self._choose(0, 0)
+
+    def run(
+        self,
+        work: Callable[[Unit], Result],
+        units: Sequence[Unit],
+        *,
+        what: str,
+        in_memory_bytes: int,
+    ) -> Sequence[Result]:
+        """Run units where their size says; `choice` then tells the largest engine that ran."""
+        if not units:
+            return ()
+        choice = self._choose(len(units), in_memory_bytes)
+        if choice.name not in self._engines:
+            self._progress.say(f"engine: {choice.name} ({choice.reason})")
+            self._engines[choice.name] = start_engine(choice, self._options)
+        if self.choice.name != "spark":
+            self.choice = choice
+        engine, _ = self._engines[choice.name]
+        self._progress.start(what, len(units))
+        return engine.run(work, units, self._progress.done)
+
+    def _choose(self, units: int, in_memory_bytes: int) -> EngineChoice:
+        return choose_engine(
+            asked_engine(self._options),
+            units=units,
+            in_memory_bytes=in_memory_bytes,
+            spark_installed=importlib.util.find_spec("pyspark") is not None,
+        )
+
+    def __enter__(self) -> Fanout:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        for _, stop in self._engines.values():
+            stop()
