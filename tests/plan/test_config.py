@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from jobs import _launch
+from jobs import _merge
 from memwal.cli import main
 from memwal.config import Config, load_config, parse_storage_options, resolve_table
 from memwal.errors import Usage
@@ -193,13 +193,13 @@ def test_a_flag_beats_the_environment_which_beats_the_file(
     environment: dict[str, str],
     expected: int,
 ) -> None:
-    seen: list[_launch.MergeOptions] = []
+    seen: list[_merge.MergeOptions] = []
 
-    def record(options: _launch.MergeOptions, progress: object) -> JobReport:
+    def record(options: _merge.MergeOptions, progress: object) -> JobReport:
         seen.append(options)
         return JobReport(job="merge", outcome="nothing_to_do")
 
-    monkeypatch.setattr(_launch, "run_merge", record)
+    monkeypatch.setattr(_merge, "run_merge", record)
     for name, value in (environment | SECRET).items():
         monkeypatch.setenv(name, value)
     with pytest.raises(SystemExit) as ended:
