@@ -28,8 +28,16 @@ from memwal.options import (
     Untested,
     Version,
 )
-from memwal.output import Output, checked_engine, given_settings, load, parse_duration
+from memwal.output import (
+    Output,
+    checked_engine,
+    given_settings,
+    load,
+    parse_duration,
+    parse_method,
+)
 from memwal.plan.garbage import GarbageLimits
+from memwal.plan.index_catchup import CatchupRequest
 from memwal.plan.merge import MergeRequest
 from memwal.report import JobReport
 
@@ -217,6 +225,133 @@ def snapshot(
         )
 
     Output("snapshot", as_json=as_json, debug=debug, report=report).run(work)
+
+
+@app.command("index-catchup")
+def index_catchup(
+    tables: Tables,
+    index: Annotated[
+        list[str] | None, typer.Option("--index", metavar="NAME", help="Only these; repeatable.")
+    ] = None,
+    method: Annotated[
+        str,
+        typer.Option(
+            "--method", metavar="auto|append|segments|retrain", help="Default: by cost and size."
+        ),
+    ] = "auto",
+    append_rows_max: Annotated[
+        int | None,
+        typer.Option(
+            "--append-rows-max",
+            metavar="N",
+            min=0,
+            envvar="MEMWAL_APPEND_ROWS_MAX",
+            help="Above so many unindexed rows, segments are built side by side.",
+        ),
+    ] = None,
+    dry_run: DryRun = False,
+    as_json: Json = False,
+    config: ConfigFile = None,
+    storage_option: StorageOption = None,
+    engine: EngineOption = None,
+    master: Master = None,
+    no_lease: NoLease = False,
+    debug: Debug = False,
+    allow_untested_lance: Untested = False,
+    report: Report = None,
+) -> None:
+    """Extend every index over what merging added, so that its progress is recorded."""
+
+    def work(progress: RunProgress) -> JobReport:
+        from jobs._index_catchup import IndexCatchupOptions, run_index_catchup
+
+        loaded, options = load(config, storage_option)
+        return run_index_catchup(
+            IndexCatchupOptions(
+                tables=[resolve_table(t, loaded, options) for t in tables],
+                engine=checked_engine(engine),
+                master=master,
+                dry_run=dry_run,
+                lease=not no_lease,
+                untested_lance_allowed=allow_untested_lance,
+                request=CatchupRequest(names=tuple(index or ()), method=parse_method(method)),
+                limits=given_settings(append_rows_max=append_rows_max),
+            ),
+            progress,
+        )
+
+    Output("index-catchup", as_json=as_json, debug=debug, report=report).run(work)
+
+
+@app.command()
+def compaction(
+    tables: Tables,
+    target_rows_per_fragment: Annotated[
+        int | None,
+        typer.Option(
+            "--target-rows-per-fragment",
+            metavar="N",
+            min=1,
+            envvar="MEMWAL_TARGET_ROWS_PER_FRAGMENT",
+            help="Smaller fragments are put together (default: 1048576).",
+        ),
+    ] = None,
+    tasks_max: Annotated[
+        int | None,
+        typer.Option(
+            "--tasks-max",
+            metavar="N",
+            min=1,
+            envvar="MEMWAL_COMPACTION_TASKS_MAX",
+            help="Rewrites in one run (default: 256).",
+        ),
+    ] = None,
+    materialize_deletions_threshold: Annotated[
+        float | None,
+        typer.Option(
+            "--materialize-deletions-threshold",
+            metavar="FRACTION",
+            min=0.0,
+            max=1.0,
+            envvar="MEMWAL_MATERIALIZE_DELETIONS_THRESHOLD",
+            help="Deleted part of a fragment from which on it is rewritten (default: 0.1).",
+        ),
+    ] = None,
+    dry_run: DryRun = False,
+    as_json: Json = False,
+    config: ConfigFile = None,
+    storage_option: StorageOption = None,
+    engine: EngineOption = None,
+    master: Master = None,
+    no_lease: NoLease = False,
+    debug: Debug = False,
+    allow_untested_lance: Untested = False,
+    report: Report = None,
+) -> None:
+    """Rewrite the small fragments that merging leaves, and catch the indexes up again."""
+
+    def work(progress: RunProgress) -> JobReport:
+        from jobs._compaction import CompactionOptions, run_compaction
+
+        loaded, options = load(config, storage_option)
+        return run_compaction(
+            CompactionOptions(
+                tables=[resolve_table(t, loaded, options) for t in tables],
+                engine=checked_engine(engine),
+                master=master,
+                dry_run=dry_run,
+                lease=not no_lease,
+                untested_lance_allowed=allow_untested_lance,
+                limits=given_settings(
+                    target_rows_per_fragment=target_rows_per_fragment,
+                    compaction_tasks_max=tasks_max,
+                    materialize_deletions_threshold=materialize_deletions_threshold,
+                ),
+            ),
+            progress,
+        )
+
+    Output("compaction", as_json=as_json, debug=debug, report=report).run(work)
 
 
 @app.command()

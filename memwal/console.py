@@ -20,8 +20,11 @@ from memwal.report import (
     DONE,
     NOTHING_TO_DO,
     CheckReport,
+    CompactionTableReport,
     GarbageItemReport,
     GarbageTableReport,
+    IndexCatchupReport,
+    IndexCatchupTableReport,
     JobReport,
     MergeTableReport,
     PlannedMergeReport,
@@ -210,6 +213,10 @@ def _table(report: TableReport) -> RenderableType:
                     f"({report.reason})"
                 )
             )
+        case IndexCatchupTableReport() if report.indexes:
+            parts.append(_caught_up(report.indexes))
+        case CompactionTableReport() if report.fragments_before is not None:
+            parts += _compacted(report)
         case VerifyTableReport():
             parts += [_check(check) for check in report.checks]
         case _:
@@ -242,6 +249,8 @@ def _grid(*columns: str) -> Table:
 
 
 _LEFT = {
+    "",
+    "method",
     "action",
     "kind",
     "path",
@@ -315,6 +324,35 @@ def _check(check: CheckReport) -> Text:
     line.append(f"{mark:>11}", style=style)
     line.append(f"  {number}: {check.name}: {check.detail}")
     return line
+
+
+def _caught_up(indexes: Sequence[IndexCatchupReport]) -> Table:
+    grid = _grid("index", "outcome", "method", "unindexed rows", "seconds")
+    grid.add_column("why", overflow="fold")
+    for index in indexes:
+        grid.add_row(
+            index.name,
+            Text(index.outcome, style=_STYLE.get(index.outcome, "red")),
+            index.method,
+            f"{count_text(index.unindexed_rows_before)} -> "
+            f"{count_text(index.unindexed_rows_after)}",
+            f"{index.seconds:.2f}",
+            index.reason or "",
+        )
+    return grid
+
+
+def _compacted(report: CompactionTableReport) -> list[RenderableType]:
+    grid = _grid("", "before", "after")
+    for name in ("fragments", "files", "rows", "deleted_rows"):
+        before, after = (getattr(report, f"{name}_{when}") for when in ("before", "after"))
+        grid.add_row(name.replace("_", " "), count_text(before), count_text(after))
+    size = size_text(report.bytes_rewritten)
+    parts: list[RenderableType] = [
+        Text(f"  {report.tasks} tasks, {size}, {report.commits} commits: {report.reason}"),
+        grid,
+    ]
+    return [*parts, _caught_up(report.indexes)] if report.indexes else parts
 
 
 def _planned(report: PlannedMergeReport) -> Table:

@@ -18,6 +18,7 @@ from rich.markup import escape
 from memwal.config import Config, Settings, load_config, parse_storage_options
 from memwal.console import RunProgress, show_document, show_report, stderr, stdout
 from memwal.errors import MemWalError, Usage
+from memwal.plan.index_catchup import Method
 from memwal.report import JobReport
 
 EXIT_CANCELLED = 130
@@ -110,6 +111,14 @@ def checked_engine(name: str | None) -> str | None:
     if name not in (None, "auto", "spark", "local"):
         raise Usage(f"--engine {name!r}: expected auto, spark or local")
     return name
+
+
+def parse_method(name: str) -> Method | None:
+    """An index catch-up method, None for auto. Raises Usage."""
+    known = {"auto": None, **{m.value: m for m in Method if m is not Method.NONE}}
+    if name not in known:
+        raise Usage(f"--method {name!r}: expected {', '.join(known)}")
+    return known[name]
 
 
 _DURATION = re.compile(r"([0-9]{1,9}(?:\.[0-9]{1,9})?)([smhd])")

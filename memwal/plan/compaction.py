@@ -10,7 +10,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 
-
 @dataclass(frozen=True, kw_only=True, slots=True)
 class CompactionLimits:
     """Bounds of a compaction run. The threshold is the deleted fraction of a fragment's rows."""

@@ -245,7 +245,7 @@ def plan_index(
     if refusal is not None:
         return IndexPlan(
             name=index.name,
-        kind=index.kind,
+            kind=index.kind,
             method=Method.NONE,
             reason=refusal,
             uncovered_rows=rows,
@@ -284,7 +284,7 @@ def _covered(index: IndexFacts, recorded: Progress | None, merged: Progress) -> 
     if not late:
         return IndexPlan(
             name=index.name,
-        kind=index.kind,
+            kind=index.kind,
             method=Method.NONE,
             reason="covers every fragment, and merge progress is recorded",
         )
