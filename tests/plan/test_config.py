@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
+import builders
 import pytest
 
-from jobs import _merge
 from memwal.cli import main
 from memwal.config import Config, load_config, parse_storage_options, resolve_table
 from memwal.errors import Usage
-from memwal.report import JobReport
 
 FILE = """
 [defaults]
@@ -173,39 +173,32 @@ def test_other_options_are_refused_without_their_values(pair: str) -> None:
 # ---- flag over environment over file
 
 
-@pytest.mark.parametrize(
-    ("flags", "environment", "expected"),
-    [
-        ([], {}, 5),
-        ([], {"MEMWAL_GENERATIONS_PER_COMMIT_MAX": "6"}, 6),
-        (
-            ["--generations-per-commit-max", "7"],
-            {"MEMWAL_GENERATIONS_PER_COMMIT_MAX": "6"},
-            7,
-        ),
-        (["--generations-per-commit-max", "7"], {}, 7),
-    ],
-)
+@pytest.mark.integration
 def test_a_flag_beats_the_environment_which_beats_the_file(
-    file: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    flags: list[str],
-    environment: dict[str, str],
-    expected: int,
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    seen: list[_merge.MergeOptions] = []
+    table = builders.make_table(tmp_path / "table")
+    (shard,) = table.shards
+    for n in range(6):
+        table.flush(shard, builders.Put([n], n))
+    name = "generations_per_commit_max"
+    file = written(
+        tmp_path, f"[defaults]\n{name} = 1\n[tables.t]\nuri = '{table.uri}'\n{name} = 2\n"
+    )
+    flag = ["--generations-per-commit-max", "6"]
 
-    def record(options: _merge.MergeOptions, progress: object) -> JobReport:
-        seen.append(options)
-        return JobReport(job="merge", outcome="nothing_to_do")
+    def commits(address: str, *arguments: str) -> int:
+        with pytest.raises(SystemExit) as ended:
+            main(["merge", address, "--dry-run", "--json", *arguments])
+        assert ended.value.code == 0
+        document = json.loads(capsys.readouterr().out)
+        return len(document["tables"][0]["shards"][0]["commits"])
 
-    monkeypatch.setattr(_merge, "run_merge", record)
-    for name, value in (environment | SECRET).items():
-        monkeypatch.setenv(name, value)
-    with pytest.raises(SystemExit) as ended:
-        main(["merge", "users", "--config", str(file), *flags])
-
-    assert ended.value.code == 0
-    (options,) = seen
-    setting = options.tables[0].settings.generations_per_commit_max
-    assert (options.limits.generations_per_commit_max or setting) == expected
+    assert commits(table.uri) == 1
+    assert commits(table.uri, "--config", file) == 6
+    assert commits("t", "--config", file) == 3
+    monkeypatch.setenv("MEMWAL_GENERATIONS_PER_COMMIT_MAX", "3")
+    assert commits("t", "--config", file) == 2
+    assert commits("t", "--config", file, *flag) == 1
+    monkeypatch.delenv("MEMWAL_GENERATIONS_PER_COMMIT_MAX")
+    assert commits("t", "--config", file, *flag) == 1
