@@ -12,10 +12,11 @@ from memwal.store.compaction import LanceCompactionTable
 from memwal.store.garbage_evidence import StoredGarbageEvidence
 from memwal.store.indexes import LanceIndexTable
 from memwal.store.lease import StoredLeases
+from memwal.store.merge_table import LanceMergeTable
 from memwal.store.objects import StoreLimits, normalise_uri, open_objects
 from memwal.store.shard_manifests import ShardManifests
 from memwal.store.snapshots import StoredSnapshots
-from memwal.store.table import LanceMergeTable, LanceTables
+from memwal.store.table import LanceTables
 from memwal.store.table_manifests import TableManifests
 from memwal.store.view import StoredViews
 from memwal.store.wal import WalEntries

@@ -50,14 +50,16 @@ def fold(tables: Sequence[pa.Table], keys: Sequence[str]) -> Folded:
     `_tombstone` (bool). A writer that did not dedupe within a generation is fine. Raises Refused
     when a key is NULL: such a row can't be matched, and merging it again would double it.
     """
+    # Keys go by aliases in here: a key column may be called anything, `_seq` too.
+    aliases = [f"key{place}" for place in range(len(keys))]
     stacked = pa.concat_tables(
-        [_numbered(table, keys, number) for number, table in enumerate(tables)]
+        [_numbered(table, keys, aliases, number) for number, table in enumerate(tables)]
     )
-    for key in keys:
-        if stacked[key].null_count:
-            raise Refused(f"{stacked[key].null_count} rows have NULL in the key column {key!r}")
+    for key, alias in zip(keys, aliases, strict=True):
+        if stacked[alias].null_count:
+            raise Refused(f"{stacked[alias].null_count} rows have NULL in the key column {key!r}")
     stacked = stacked.append_column("_seq", pa.array(np.arange(len(stacked), dtype=np.int64)))
-    best = stacked.group_by(list(keys)).aggregate(
+    best = stacked.group_by(aliases).aggregate(
         [("_seq", "max"), ("_generation", "min"), (layout.TOMBSTONE, "max")]
     )
     newest = stacked.take(best["_seq_max"].combine_chunks())
@@ -66,16 +68,20 @@ def fold(tables: Sequence[pa.Table], keys: Sequence[str]) -> Folded:
         pc.equal(best["_generation_min"], 0), pc.invert(best[f"{layout.TOMBSTONE}_max"])
     )
     live = newest.filter(pc.invert(dead))
+    tombstones = newest.filter(dead).select(aliases)
+    anchors = best.filter(anchored).select(aliases).slice(0, ANCHORS_MAX)
     return Folded(
         winners=tuple(_addresses(live, number) for number in range(len(tables))),
         rows_read=tuple(len(table) for table in tables),
-        tombstones=newest.filter(dead).select(list(keys)).combine_chunks(),
-        anchors=best.filter(anchored).select(list(keys)).slice(0, ANCHORS_MAX).combine_chunks(),
+        tombstones=tombstones.rename_columns(list(keys)).combine_chunks(),
+        anchors=anchors.rename_columns(list(keys)).combine_chunks(),
         key_bytes=stacked.nbytes,
     )
 
 
-def _numbered(table: pa.Table, keys: Sequence[str], number: int) -> pa.Table:
+def _numbered(
+    table: pa.Table, keys: Sequence[str], aliases: Sequence[str], number: int
+) -> pa.Table:
     """The table's keys, addresses and tombstones in address order, tagged with its generation."""
     addresses = table[ROW_ADDRESS].cast(pa.uint64())
     tombstones = (
@@ -90,7 +96,7 @@ def _numbered(table: pa.Table, keys: Sequence[str], number: int) -> pa.Table:
             tombstones,
             pa.array(np.full(len(table), number, dtype=np.int32)),
         ],
-        names=[*keys, ROW_ADDRESS, layout.TOMBSTONE, "_generation"],
+        names=[*aliases, ROW_ADDRESS, layout.TOMBSTONE, "_generation"],
     )
     flat = addresses.to_numpy()
     if len(flat) > 1 and not bool(np.all(flat[1:] > flat[:-1])):

@@ -196,12 +196,7 @@ def test_a_null_key_is_refused(dead: bool) -> None:
         fold([table_of(rows, ["int64", "string"])], ["k0", "k1"])
 
 
-@pytest.mark.xfail(
-    raises=(KeyError, ValueError),
-    strict=True,
-    reason="fold's own columns share a namespace with the keys",
-)
-@pytest.mark.parametrize("name", ["_seq", "_generation", "_seq_max", "_generation_min"])
+@pytest.mark.parametrize("name", ["_seq", "_generation", "_seq_max", "_generation_min", "key0"])
 def test_a_key_column_may_have_any_name_that_lance_takes(name: str) -> None:
     rows: Generation = [((1,), False), ((1,), False), ((2,), True)]
     table = table_of(rows, ["int64"]).rename_columns([name, "_rowaddr", "_tombstone"])
