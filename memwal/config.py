@@ -36,6 +36,7 @@ class Settings(BaseModel):
     conflict_seconds_max: float | None = Field(default=None, gt=0)
     tombstones_in_commit_max: int | None = Field(default=None, ge=0, le=10_000)
     append_rows_max: int | None = Field(default=None, ge=0)
+    append_seconds_max: float | None = Field(default=None, ge=0)
     segment_rows_min: int | None = Field(default=None, ge=1)
     segment_tasks_max: int | None = Field(default=None, ge=1)
     retrain_unindexed_percent_max: float | None = Field(default=None, ge=0)

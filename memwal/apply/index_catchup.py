@@ -109,6 +109,7 @@ class _Run:
     """The running totals of one index."""
 
     plan: IndexPlan
+    had_work: bool = False
     rounds: int = 0
     conflicts: int = 0
     faults: int = 0
@@ -163,7 +164,9 @@ class IndexCatchupJob:
             merged=dict(first.view.mem_wal.merged),
         )
         plans = self._plans(first, request)
-        runs = {plan.name: _Run(plan=plan, reason=plan.reason) for plan in plans}
+        runs = {
+            plan.name: _Run(plan=plan, had_work=plan.has_work, reason=plan.reason) for plan in plans
+        }
         for run in runs.values():
             if run.plan.refusal is not None:
                 run.error = Unsupported(run.plan.refusal)
@@ -377,7 +380,8 @@ def _result(run: _Run, first: _Look, last: _Look, goal: _Goal) -> IndexCatchup:
         error = LostRace(f"index {name!r}: other commits undid what was recorded; run again")
     changed = index != index_before or last.recorded(name) != first.recorded(name)
     if error is None:
-        outcome = "done" if run.rounds and (changed or run.committed) else "nothing_to_do"
+        # An index that had no round of its own may have been recorded by another's commit.
+        outcome = "done" if run.had_work and (changed or run.committed) else "nothing_to_do"
     elif run.rounds and _advanced(first, last, name):
         outcome = "partial"
     else:

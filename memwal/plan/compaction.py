@@ -1,7 +1,9 @@
 """Decides which of Lance's compaction tasks a run takes. Pure.
 
 Lance plans: neighbouring fragments below the target size, or with many deleted rows, that the same
-indexes cover (indexed and unindexed ones are never put together, so index catch-up comes first).
+index SEGMENTS cover. Indexed and unindexed ones are never put together, so index catch-up comes
+first; and each delta segment of an index keeps its fragments apart from the others', so it is index
+catch-up's merging of segments that lets fragments grow over time.
 """
 
 from __future__ import annotations
@@ -71,8 +73,8 @@ def choose_tasks(
         return CompactionPlan(
             tasks=(),
             left_out=0,
-            reason=f"{table.fragments} fragments, none of them small or full of deleted rows next "
-            "to another that the same indexes cover",
+            reason=f"{table.fragments} fragments: none is full of deleted rows, or small and next "
+            "to another that the same index segments cover",
         )
     # A stable sort: the oldest first among equals.
     best = sorted(tasks, key=lambda t: -len(t.fragment_ids))[: limits.compaction_tasks_max]
@@ -82,7 +84,7 @@ def choose_tasks(
     return CompactionPlan(
         tasks=tuple(best),
         left_out=left,
-        reason=f"{fragments} of {table.fragments} fragments are below "
-        f"{limits.target_rows_per_fragment:,} rows or hold over "
+        reason=f"{fragments} of {table.fragments} fragments have less than "
+        f"{limits.target_rows_per_fragment:,} rows, or over "
         f"{100 * limits.materialize_deletions_threshold:g} % deleted ones{later}",
     )

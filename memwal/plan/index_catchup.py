@@ -49,9 +49,10 @@ class Method(Enum):
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class CatchupLimits:
-    """Bounds of a catch-up run. Above `append_rows_max`, segments are built side by side."""
+    """Bounds of a catch-up run. Above either `append` limit, segments are built side by side."""
 
-    append_rows_max: int = 1_000_000
+    append_rows_max: int = 5_000_000
+    append_seconds_max: float = 10.0
     segment_rows_min: int = 250_000
     segment_tasks_max: int = 8
     retrain_unindexed_percent_max: float = 50.0
@@ -188,13 +189,15 @@ class IndexCosts:
 
 COSTS = IndexCosts(
     seconds_per_row={
-        "BTREE": 3.0e-7,
-        "BITMAP": 3.0e-7,
-        "LABEL_LIST": 1.0e-6,
-        "INVERTED": 2.0e-6,
-        "NGRAM": 2.0e-5,
-        "ZONEMAP": 1.0e-7,
-        "BLOOMFILTER": 3.0e-7,
+        "BTREE": 6.0e-7,
+        "BITMAP": 4.0e-7,
+        "LABEL_LIST": 1.1e-6,
+        "INVERTED": 7.5e-6,
+        "NGRAM": 3.3e-5,
+        "ZONEMAP": 1.2e-7,
+        "BLOOMFILTER": 2.0e-7,
+        "IVF_FLAT": 2.0e-6,
+        "IVF_PQ": 5.5e-6,
     }
 )
 
@@ -288,7 +291,7 @@ def _covered(index: IndexFacts, recorded: Progress | None, merged: Progress) -> 
             method=Method.NONE,
             reason="covers every fragment, and merge progress is recorded",
         )
-    what = "has no entry" if recorded is None else f"is old for {len(late)} shards"
+    what = "has no entry" if recorded is None else f"is old for {_counted(len(late), 'shard')}"
     return IndexPlan(
         name=index.name,
         kind=index.kind,
@@ -307,7 +310,9 @@ def _extend(
     costs: IndexCosts,
 ) -> IndexPlan:
     rows = sum(f.rows for f in uncovered)
-    size = f"{rows:,} of {table.rows:,} rows in {len(uncovered)} fragments"
+    seconds = costs.seconds(index.kind, rows)
+    large = rows > limits.append_rows_max or seconds > limits.append_seconds_max
+    size = f"{rows:,} of {table.rows:,} rows in {_counted(len(uncovered), 'fragment')}"
     note = ""
     if index.takes_segments:
         if index.is_nested:
@@ -315,15 +320,14 @@ def _extend(
             return _segments(index, uncovered, rows, f"{size}; {why}", limits)
         if asked is Method.SEGMENTS:
             return _segments(index, uncovered, rows, f"{size}; asked for", limits)
-        if asked is None and rows > limits.append_rows_max:
-            why = f"more than {limits.append_rows_max:,} rows are built side by side"
-            return _segments(index, uncovered, rows, f"{size}; {why}", limits)
-    elif asked is Method.SEGMENTS or rows > limits.append_rows_max:
+        if asked is None and large and len(uncovered) > 1:
+            why = f"about {seconds:.0f} s in one process, so they are built side by side"
+            return _segments(index, uncovered, rows, f"{size}, {why}", limits)
+    elif asked is Method.SEGMENTS or large:
         why = "their trained model" if index.is_vector else "settings that it doesn't tell"
         note = f"; segments of a {index.kind} index would not share {why}"
     merge = segments_to_merge(table, index, rows)
-    merging = f", merging the last {merge} segments" if merge else ""
-    seconds = costs.seconds(index.kind, rows)
+    merging = f", merged with the last {_counted(merge, 'segment')}" if merge else ""
     return IndexPlan(
         name=index.name,
         kind=index.kind,
@@ -332,6 +336,10 @@ def _extend(
         segments_to_merge=merge,
         reason=f"{size}, about {seconds:.1f} s in one process{merging}{note}",
     )
+
+
+def _counted(number: int, what: str) -> str:
+    return f"{number} {what}" if number == 1 else f"{number:,} {what}s"
 
 
 def segments_to_merge(table: TableIndexes, index: IndexFacts, rows: int) -> int:
@@ -367,7 +375,7 @@ def _segments(
         method=Method.SEGMENTS,
         uncovered_rows=rows,
         groups=groups,
-        reason=f"{reason}; {len(groups)} segments",
+        reason=f"{reason}; {_counted(len(groups), 'segment')}",
     )
 
 
@@ -396,7 +404,7 @@ def _retrain(
     table: TableIndexes, index: IndexFacts, rows: int, why: str, limits: CatchupLimits
 ) -> IndexPlan:
     groups = grouped(table.fragments, limits) if index.takes_segments else ()
-    how = f"; rebuilt as {len(groups)} segments over all fragments" if groups else ""
+    how = f"; rebuilt as {_counted(len(groups), 'segment')} over all fragments" if groups else ""
     return IndexPlan(
         name=index.name,
         kind=index.kind,
