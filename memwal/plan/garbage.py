@@ -274,12 +274,25 @@ def past_version(manifests: Sequence[StoredManifest], cutoff_nanos: int) -> int 
 def coverable_wal_positions(
     positions: Sequence[int], latest: ShardManifest, past: ShardManifest | None
 ) -> tuple[int, ...]:
-    """Positions whose entries are worth reading: covered then and now, and not the highest."""
+    """Positions whose entries are worth reading, newest first: covered and seen, then and now.
+
+    Not the highest, by which the next writer finds its place. Newest first, because what stays for
+    good are sentinels, which would fill a bounded run sooner or later.
+    """
     if past is None or not positions:
         return ()
-    covered = min(latest.replay_after_wal_entry_position, past.replay_after_wal_entry_position)
+    last = min(_wal_floor(latest), _wal_floor(past))
     highest = max(positions)
-    return tuple(sorted(p for p in positions if p <= covered and p != highest))
+    return tuple(sorted((p for p in positions if p <= last and p != highest), reverse=True))
+
+
+def _wal_floor(manifest: ShardManifest) -> int:
+    """The last position that is both covered by a generation and recorded as seen.
+
+    pylance 14.0.2 takes the first free position after the last one seen for the tip, so that a
+    hole above it would draw the next sentinel away from the tip, and fence nobody there.
+    """
+    return min(manifest.replay_after_wal_entry_position, manifest.wal_entry_position_last_seen)
 
 
 def plan_garbage(
@@ -509,11 +522,13 @@ class _Shard:
         replay = self._manifest.replay_after_wal_entry_position
         if entry.position > replay:
             return f"not covered: the replay position is {replay}"
+        if entry.position > self._manifest.wal_entry_position_last_seen:
+            return "above the last position seen: the next writer may look for the tip there"
         if entry.position == highest:
             return "the highest position: the next writer finds its place by it"
         if past is None:
             return "no manifest is older than the grace"
-        if entry.position > past.replay_after_wal_entry_position:
+        if entry.position > _wal_floor(past):
             return "was covered after the grace began"
         if entry.file.modified_at_nanos > self._cutoff:
             return "younger than the grace"
