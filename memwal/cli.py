@@ -9,6 +9,7 @@ from typing import Annotated
 import typer
 
 from memwal.cli_inspect import inspect_app
+from memwal.cli_upkeep import garbage, maintain
 from memwal.config import resolve_table
 from memwal.console import RunProgress, stderr, stdout
 from memwal.errors import Usage
@@ -32,10 +33,8 @@ from memwal.output import (
     checked_engine,
     given_settings,
     load,
-    parse_duration,
     parse_method,
 )
-from memwal.plan.garbage import GarbageLimits
 from memwal.plan.index_catchup import CatchupRequest
 from memwal.plan.merge import MergeRequest
 from memwal.report import JobReport
@@ -53,6 +52,8 @@ app = typer.Typer(
     rich_markup_mode=None,
 )
 app.add_typer(inspect_app, name="inspect")
+app.command()(garbage)
+app.command()(maintain)
 lease_app = typer.Typer(help="The table's lease.", no_args_is_help=True)
 app.add_typer(lease_app, name="lease")
 
@@ -350,82 +351,6 @@ def compaction(
         )
 
     Output("compaction", as_json=as_json, debug=debug, report=report).run(work)
-
-
-@app.command()
-def garbage(
-    tables: Tables,
-    retention: Annotated[
-        str | None,
-        typer.Option(
-            "--retention",
-            metavar="7d",
-            help="With --execute: first expire table versions that are older. Default: none.",
-        ),
-    ] = None,
-    grace: Annotated[
-        str,
-        typer.Option("--grace", metavar="1h", help="How long unused things are kept for readers."),
-    ] = "1h",
-    wal: Annotated[
-        bool, typer.Option("--wal/--no-wal", help="Also delete covered WAL entries.")
-    ] = False,
-    execute: Annotated[
-        bool, typer.Option("--execute", help="Drop and delete; without it, only list.")
-    ] = False,
-    allow_short_retention: Annotated[
-        bool,
-        typer.Option(
-            "--allow-short-retention",
-            help="Permit a retention under a day and a grace under ten minutes.",
-        ),
-    ] = False,
-    adopt_orphans: Annotated[
-        bool,
-        typer.Option(
-            "--adopt-orphans", help="Also delete the shards of a table whose MemWAL index is gone."
-        ),
-    ] = False,
-    dry_run: DryRun = False,
-    as_json: Json = False,
-    config: ConfigFile = None,
-    storage_option: StorageOption = None,
-    engine: EngineOption = None,
-    master: Master = None,
-    no_lease: NoLease = False,
-    debug: Debug = False,
-    allow_untested_lance: Untested = False,
-    report: Report = None,
-) -> None:
-    """List, or with --execute delete, what is provably unused: generations, WAL, orphans."""
-
-    def work(progress: RunProgress) -> JobReport:
-        from jobs._garbage import GarbageOptions, run_garbage
-
-        loaded, options = load(config, storage_option)
-        return run_garbage(
-            GarbageOptions(
-                tables=[resolve_table(t, loaded, options) for t in tables],
-                engine=checked_engine(engine),
-                master=master,
-                dry_run=dry_run,
-                lease=not no_lease,
-                untested_lance_allowed=allow_untested_lance,
-                execute=execute,
-                retention_seconds=(
-                    None if retention is None else parse_duration(retention, "--retention")
-                ),
-                short_allowed=allow_short_retention,
-                limits=GarbageLimits(
-                    grace_seconds=parse_duration(grace, "--grace"),
-                    wal=wal,
-                    adopt_orphans=adopt_orphans,
-                ),
-            ),
-            progress,
-        )
-
-    Output("garbage", as_json=as_json, debug=debug, report=report).run(work)
 
 
 @app.command()

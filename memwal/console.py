@@ -26,6 +26,7 @@ from memwal.report import (
     IndexCatchupReport,
     IndexCatchupTableReport,
     JobReport,
+    MaintainTableReport,
     MergeTableReport,
     PlannedMergeReport,
     SnapshotTableReport,
@@ -217,6 +218,13 @@ def _table(report: TableReport) -> RenderableType:
             parts.append(_caught_up(report.indexes))
         case CompactionTableReport() if report.fragments_before is not None:
             parts += _compacted(report)
+        case MaintainTableReport():
+            parts += [
+                Text(
+                    f"  {job['job']:<14} {job['outcome']}", style=_STYLE.get(job["outcome"], "red")
+                )
+                for job in report.jobs
+            ]
         case VerifyTableReport():
             parts += [_check(check) for check in report.checks]
         case _:

@@ -253,6 +253,12 @@ class SnapshotTableReport(TableReport):
     warnings: tuple[str, ...] = ()
 
 
+class MaintainTableReport(TableReport):
+    """One table of `maintain`: each job's own report of it, in the order they ran."""
+
+    jobs: tuple[dict[str, Any], ...] = ()
+
+
 class CheckReport(BaseModel):
     """One line of `verify`. `invariant` is the number in design section 4, None for other checks.
 

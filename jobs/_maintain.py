@@ -1,0 +1,140 @@
+"""`memwal maintain`: the jobs in the order in which each makes work for the next."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+from typing import TypeVar
+
+from jobs._compaction import CompactionOptions, run_compaction
+from jobs._garbage import GarbageOptions, run_garbage
+from jobs._index_catchup import IndexCatchupOptions, run_index_catchup
+from jobs._launch import Progress, RunOptions
+from jobs._merge import MergeOptions, run_merge
+from jobs._snapshot import run_snapshot
+from memwal.clock import SystemClock
+from memwal.config import ResolvedTable
+from memwal.plan.garbage import GarbageLimits
+from memwal.report import (
+    FAILED,
+    HELD,
+    REFUSED,
+    JobReport,
+    MaintainTableReport,
+    TableReport,
+    sum_up,
+)
+
+# After one of these a table's later jobs would work on a state that somebody has to look at first.
+# A partial outcome lets them go on: one sealed shard must not keep the others from being collected.
+_STOPPING = (FAILED, REFUSED, HELD)
+
+Options = TypeVar("Options", bound=RunOptions)
+
+
+@dataclass(frozen=True, kw_only=True)
+class MaintainOptions(RunOptions):
+    """What `maintain` takes besides: the garbage job's guards, and whether to compact."""
+
+    compaction: bool = False
+    execute: bool = False
+    retention_seconds: float | None = None
+    short_allowed: bool = False
+    garbage: GarbageLimits = GarbageLimits()
+
+
+@dataclass(kw_only=True)
+class _Table:
+    resolved: ResolvedTable
+    reports: list[tuple[str, TableReport]] = field(default_factory=list)
+
+    @property
+    def stopped(self) -> bool:
+        return bool(self.reports) and self.reports[-1][1].outcome in _STOPPING
+
+
+def run_maintain(options: MaintainOptions, progress: Progress) -> JobReport:
+    """Run the jobs over the tables, one job after the other; a table stops at its first refusal."""
+    clock = SystemClock()
+    started = clock.monotonic_seconds()
+    tables = [_Table(resolved=resolved) for resolved in options.tables]
+    requests: dict[str, int] = {}
+    for name, run in _jobs(options, progress):
+        going = [table for table in tables if not table.stopped]
+        if not going:
+            break
+        progress.say(f"{name}: {len(going)} tables")
+        done = run([table.resolved for table in going])
+        for table, report in zip(going, done.tables, strict=True):
+            table.reports.append((name, report))
+        for key, value in done.requests.items():
+            requests[key] = requests.get(key, 0) + value
+    reports = tuple(_summed(table) for table in tables)
+    outcome, code = sum_up(reports)
+    return JobReport(
+        job="maintain",
+        outcome=outcome,
+        exit_code=code,
+        seconds=round(clock.monotonic_seconds() - started, 3),
+        dry_run=options.dry_run,
+        tables=reports,
+        requests=requests,
+    )
+
+
+def _jobs(
+    options: MaintainOptions, progress: Progress
+) -> list[tuple[str, Callable[[Sequence[ResolvedTable]], JobReport]]]:
+    def common(kind: type[Options], tables: Sequence[ResolvedTable]) -> Options:
+        return kind(
+            tables=tables,
+            engine=options.engine,
+            master=options.master,
+            dry_run=options.dry_run,
+            lease=options.lease,
+            untested_lance_allowed=options.untested_lance_allowed,
+        )
+
+    def garbage(tables: Sequence[ResolvedTable]) -> JobReport:
+        chosen = replace(
+            common(GarbageOptions, tables),
+            execute=options.execute,
+            retention_seconds=options.retention_seconds,
+            short_allowed=options.short_allowed,
+            limits=options.garbage,
+        )
+        return run_garbage(chosen, progress)
+
+    jobs: list[tuple[str, Callable[[Sequence[ResolvedTable]], JobReport]]] = [
+        ("merge", lambda tables: run_merge(common(MergeOptions, tables), progress)),
+        (
+            "index-catchup",
+            lambda tables: run_index_catchup(common(IndexCatchupOptions, tables), progress),
+        ),
+    ]
+    if options.compaction:
+        jobs.append(
+            (
+                "compaction",
+                lambda tables: run_compaction(common(CompactionOptions, tables), progress),
+            )
+        )
+    jobs.append(("snapshot", lambda tables: run_snapshot(common(RunOptions, tables), progress)))
+    jobs.append(("garbage", garbage))
+    return jobs
+
+
+def _summed(table: _Table) -> MaintainTableReport:
+    reports = [report for _, report in table.reports]
+    outcome, code = sum_up(reports)
+    versions = [r for r in reports if r.version_before is not None]
+    after = [r.version_after for r in reports if r.version_after is not None]
+    return MaintainTableReport(
+        table=table.resolved.name,
+        outcome=outcome,
+        exit_code=code,
+        error="; ".join(f"{name}: {r.error}" for name, r in table.reports if r.error) or None,
+        version_before=versions[0].version_before if versions else None,
+        version_after=after[-1] if after else None,
+        jobs=tuple({"job": name, **r.model_dump(mode="json")} for name, r in table.reports),
+    )
