@@ -175,6 +175,7 @@ def _foreseen(table: OpenTable, options: MergeOptions) -> TableReport:
         table=table.resolved.name,
         outcome=outcome,
         exit_code=code,
+        error=_errors(parts),
         version_before=view.version,
         version_after=view.version,
         shards=tuple(_as_planned(part) for part in parts),
@@ -303,7 +304,6 @@ def _merged(table: OpenTable) -> TableReport:
     if table.error is not None or view is None or stores is None:
         return failed_report(table.resolved.name, error_of(table))
     outcome, code = sum_up(table.parts)
-    errors = [f"{getattr(p, 'shard_id', '')}: {p.error}" for p in table.parts if p.error]
     try:
         after = stores.tables.base().version if table.work else view.version
     except MemWalError:
@@ -315,9 +315,14 @@ def _merged(table: OpenTable) -> TableReport:
         table=table.resolved.name,
         outcome=outcome,
         exit_code=code,
-        error="; ".join(errors) or None,
+        error=_errors(table.parts),
         version_before=view.version,
         version_after=after,
         shards=tuple(shards),
         warnings=view_warnings(view),
     )
+
+
+def _errors(parts: Sequence[Part]) -> str | None:
+    """What went wrong with any shard, in one line."""
+    return "; ".join(f"{getattr(p, 'shard_id', '')}: {p.error}" for p in parts if p.error) or None

@@ -134,7 +134,9 @@ def run_merge_unit(unit: MergeUnit) -> MergeUnitResult:
         )
         merge = merger.run(unit.shard_id, unit.request)
         return MergeUnitResult(uri=unit.uri, merge=merge, requests=stores.objects.counts.as_dict())
-    except Exception as error:
+    except (KeyboardInterrupt, SystemExit):
+        raise
+    except BaseException as error:  # a panic in Lance's Rust code is no Exception
         failed = ShardMerge(
             shard_id=unit.shard_id,
             outcome="failed",

@@ -74,12 +74,14 @@ class Output:
             raise SystemExit(EXIT_CANCELLED) from None
         except MemWalError as error:
             return self._from_error(error, error.outcome, error.exit_code)
-        except Exception as error:
+        except SystemExit:
+            raise
+        except BaseException as error:  # a panic in Lance's Rust code is no Exception
             text = f"unexpected {type(error).__name__}: {error}"
             return self._from_error(error, "failed", 1, text)
 
     def _from_error(
-        self, error: Exception, outcome: str, code: int, text: str | None = None
+        self, error: BaseException, outcome: str, code: int, text: str | None = None
     ) -> JobReport:
         if self._debug:
             stderr().print(escape("".join(traceback.format_exception(error))))

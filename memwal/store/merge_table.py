@@ -17,7 +17,7 @@ from memwal.errors import Corruption, LostRace, Missing, Refused, StoreUnavailab
 from memwal.model import ColumnInfo, FlushedGeneration, ShardId, TableView
 from memwal.plan.merge import CommitShape, Deletes, FoldFacts, Join, new_keys_are_compared
 from memwal.ports import CommitStats
-from memwal.store.table import GONE, LanceTables, columns_of, tidy_text
+from memwal.store.table import GONE, LanceTables, columns_of, is_panic, tidy_text
 
 # Folds up to this size go to Lance as a table, whose known size lets it hash the smaller side of
 # the join (5 times faster on 40 million rows: tests/bench/merge_join.py); larger ones are streamed.
@@ -66,6 +66,10 @@ class LanceMergeTable:
                 tables.append(_key_table(source, view.primary_key))
             except (OSError, ValueError) as error:
                 raise _unreadable(self._tables.uri, shard_id, generation, error) from None
+            except BaseException as error:
+                if is_panic(error):
+                    raise _unreadable(self._tables.uri, shard_id, generation, error) from None
+                raise
         try:
             folded = fold.fold(tables, view.primary_key)
         except Refused as error:
@@ -121,13 +125,13 @@ def _key_table(source: _Source, keys: Sequence[str]) -> pa.Table:
 
 
 def _unreadable(
-    uri: str, shard_id: ShardId, generation: FlushedGeneration, error: Exception
+    uri: str, shard_id: ShardId, generation: FlushedGeneration, error: BaseException
 ) -> Exception:
     where = f"{uri}: shard {shard_id}: generation {generation.generation} ({generation.path})"
     return _unreadable_text(where, error)
 
 
-def _unreadable_text(where: str, error: Exception) -> Exception:
+def _unreadable_text(where: str, error: BaseException) -> Exception:
     """Missing when the files are gone (perhaps collected after a merge), else Corruption."""
     text = tidy_text(error)
     if GONE.search(text):
@@ -280,6 +284,10 @@ def _guarded(call: Callable[[], Any], payload: _Payload | None = None) -> Any:
         if _CONFLICT.search(str(error)):
             raise LostRace(text) from None
         raise StoreUnavailable(text) from None
+    except BaseException as error:
+        if is_panic(error):
+            raise StoreUnavailable(f"Lance panicked: {tidy_text(error)}") from None
+        raise
 
 
 class _Payload:

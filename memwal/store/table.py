@@ -40,6 +40,11 @@ def tidy_text(error: BaseException) -> str:
     return _RUST_SOURCE.sub("", str(error).split("\n", 1)[0]).strip() or type(error).__name__
 
 
+def is_panic(error: BaseException) -> bool:
+    """Whether Lance's Rust code panicked: seen on torn files. It is no Exception in Python."""
+    return type(error).__name__ == "PanicException"
+
+
 class LanceTables:
     """Opens the base table and its generations, with one session."""
 
@@ -149,6 +154,10 @@ class LanceTables:
             if isinstance(error, ValueError):
                 raise Corruption(f"{uri}: can't be opened: {text}") from None
             raise StoreUnavailable(f"{uri}: can't be opened: {text}") from None
+        except BaseException as error:
+            if is_panic(error):
+                raise Corruption(f"{uri}: can't be opened: {tidy_text(error)}") from None
+            raise
 
 
 def columns_of(dataset: Any) -> tuple[ColumnInfo, ...]:
