@@ -44,6 +44,7 @@ from memwal.plan.garbage import (
     StoredManifest,
     WalFile,
     check_limits,
+    coverable_wal_positions,
     expirable,
     generation_stages,
     past_version,
@@ -299,6 +300,10 @@ EVERYTHING: dict[str, tuple[Spoil, str]] = {
     "the latest version is not in the listing": (
         lambda w: versions_of(w, version(4, LISTED), version(5, LISTED, on_main=False)),
         "version 5 is missing",
+    ),
+    "the MemWAL index went away since the view": (
+        lambda w: versions_of(w, version(4, None), version(5, None)),
+        "no retained version shows that it was merged",
     ),
     "it is not merged at the latest version": (
         lambda w: edited(w, state__merged={}),
@@ -570,6 +575,23 @@ def test_a_shard_without_a_usable_manifest_is_kept_and_the_others_are_served() -
     check_kept(item(plan, name), "torn")
     assert drop(plan).action is Action.DROP
     assert plan.broken == (torn,)
+
+
+def test_a_shard_that_can_not_be_read_is_told_as_broken() -> None:
+    torn = Corruption("torn")
+    plan = edited(world(), shard__problem=torn).plan()
+    assert plan.broken == (BrokenShard(shard_id=SHARD, error=torn),)
+
+
+def test_only_entries_that_may_go_are_worth_reading_newest_first() -> None:
+    where = world()
+    assert coverable_wal_positions((1, 2, 6), where.manifest, where.manifest) == (2, 1)
+    assert coverable_wal_positions((1, 2), where.manifest, where.manifest) == (1,)
+    assert coverable_wal_positions((1, 2), where.manifest, None) == ()
+    assert coverable_wal_positions((), where.manifest, where.manifest) == ()
+    behind = replace(where.manifest, wal_entry_position_last_seen=1)
+    assert coverable_wal_positions((1, 2, 6), where.manifest, behind) == (1,)
+    assert coverable_wal_positions((1, 2, 6), behind, where.manifest) == (1,)
 
 
 @pytest.mark.parametrize(

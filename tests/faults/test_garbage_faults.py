@@ -1,0 +1,416 @@
+"""Garbage runs that are killed, raced, refused by the store, or robbed of their lease."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from typing import Any
+
+import builders
+import garbage_runs as runs
+import pyarrow as pa
+import pytest
+from builders import KINDS, Put, Table
+
+from jobs import _wiring
+from memwal import layout
+from memwal.apply.garbage import Deleter, GenerationDropper, as_deletions
+from memwal.errors import LostRace, StoreUnavailable
+from memwal.model import ShardId, ShardManifest, ShardStatus
+from memwal.plan.garbage import Action, GarbageLimits, GarbagePlan, Item, Kind
+from memwal.ports import DeleteResult, Objects
+from memwal.store.objects import open_objects
+from memwal.store.shard_manifests import ShardManifests
+from memwal.testing import Fault, FaultyObjects, ManualClock, MemoryObjects
+
+pytestmark = pytest.mark.integration
+
+TESTS = Path(__file__).parent.parent
+ROOT = TESTS.parent
+
+
+# ---- kill -9
+
+STEPS = ["before_expire", "before_drop", "dropped", "before_delete", "mid_delete"]
+
+
+def run_and_die(uri: str, step: str) -> None:
+    """Runs in a process of its own, until nothing is left to do or `step` is about to be taken."""
+
+    def steps(name: str) -> None:
+        if name == step:
+            os.kill(os.getpid(), signal.SIGKILL)
+
+    table = Table(uri=uri, kind=KINDS["int64"])
+    for _ in range(5):
+        runs.run(table, steps=steps, **OPTIONS)
+
+
+OPTIONS: dict[str, Any] = {
+    "retention": 0,
+    "wal": True,
+    "lease": False,
+    "delete_call_objects_max": 3,
+}
+
+
+@pytest.fixture(scope="module")
+def original(tmp_path_factory: pytest.TempPathFactory) -> Table:
+    """Two shards with everything still to do; each test takes a copy."""
+    table = runs.laid_out(tmp_path_factory.mktemp("garbage") / "t", shards=2, generations=2)
+    table.flush(table.shards[0], Put([900], 1))
+    return table
+
+
+@pytest.fixture(scope="module")
+def wanted(original: Table, tmp_path_factory: pytest.TempPathFactory) -> dict[str, int]:
+    """The end state without a kill."""
+    table = copied(original, tmp_path_factory.mktemp("unharmed"))
+    runs.collect(table, **OPTIONS)
+    return runs.files(table)
+
+
+def copied(table: Table, folder: Path) -> Table:
+    copy = Table(**{**vars(table), "uri": str(folder / "t")})
+    shutil.copytree(table.uri, copy.uri)
+    return copy
+
+
+@pytest.mark.parametrize("step", STEPS)
+def test_a_killed_run_is_finished_by_the_next(
+    original: Table, wanted: dict[str, int], tmp_path: Path, step: str
+) -> None:
+    table = copied(original, tmp_path)
+    truth, epochs = table.truth(), builders.epochs(table)
+    code = f"import test_garbage_faults as t; t.run_and_die({table.uri!r}, {step!r})"
+    paths = [str(Path(__file__).parent), str(TESTS), str(ROOT)]
+    done = subprocess.run(
+        [sys.executable, "-c", code],
+        cwd=ROOT,
+        env={**os.environ, "PYTHONPATH": os.pathsep.join(paths)},
+        timeout=120,
+        check=False,
+    )
+    assert done.returncode == -signal.SIGKILL
+    assert runs.files(table) != wanted
+    builders.same_rows(table.lsm_rows(), truth, "after the kill")
+    runs.collect(table, **OPTIONS)
+    builders.same_rows(table.lsm_rows(), truth, "at the end")
+    assert builders.epochs(table) == epochs
+    assert runs.files(table) == wanted
+
+
+def test_what_is_left_of_a_half_deleted_generation_is_no_table(tmp_path: Path) -> None:
+    table = runs.collectable(tmp_path / "t", generations=1)
+    (generation,) = runs.manifest(table).flushed_generations
+    runs.garbage(table)
+    seen: list[list[str]] = []
+
+    def steps(name: str) -> None:
+        if name == "mid_delete":
+            left = runs.files(table, f"{layout.shard_folder(table.shards[0])}/{generation.path}")
+            seen.append([p for p in left if "/_versions/" in p])
+            assert left
+            with pytest.raises(ValueError, match="not found"):
+                builders.lance.dataset(
+                    f"{table.uri}/{layout.shard_folder(table.shards[0])}/{generation.path}"
+                )
+
+    runs.garbage(table, steps=steps)
+    assert seen == [[]]
+
+
+# ---- beside a live writer
+
+
+def test_generations_are_dropped_beside_a_writer_that_flushes_in_a_loop(tmp_path: Path) -> None:
+    table = builders.make_table(tmp_path / "t", rows=range(5), indexed=True)
+    (shard,) = table.shards
+    schema = table.dataset.schema
+    stop = threading.Event()
+    written: dict[Any, Any] = {}
+    flushes = 0
+    wrong: list[BaseException] = []
+
+    def write() -> None:
+        nonlocal flushes
+        try:
+            with table.writer(shard) as writer:
+                while not stop.is_set():
+                    keys = [10 + flushes % 40, 100 + flushes]
+                    rows = [table.row(key, 1000 * flushes + key) for key in keys]
+                    writer.put(pa.Table.from_pylist(rows, schema=schema))
+                    written.update(zip(map(table.kind.key, keys), rows, strict=True))
+                    writer.flush() if hasattr(writer, "flush") else writer.force_flush()
+                    flushes += 1
+        except BaseException as error:
+            wrong.append(error)
+
+    thread = threading.Thread(target=write)
+    thread.start()
+    dropped = deleted = 0
+    epochs = None
+    try:
+        for _ in range(8):
+            assert all(done.error is None for done in table.merge_all())
+            runs.catch_up(table)
+            report = runs.garbage(table, retention=0, wal=True)
+            assert report.error is None
+            dropped, deleted = dropped + report.dropped, deleted + report.deleted
+            epochs = epochs or builders.epochs(table)
+    finally:
+        stop.set()
+        thread.join()
+    assert not wrong, wrong
+    assert dropped > 5
+    assert deleted > 5
+    assert flushes > 5
+    assert builders.epochs(table) == epochs == {shard: 1}
+    table.effects[shard] = [written]
+    builders.same_rows(table.lsm_rows(), table.truth(), "LSM read")
+    table.merge_all()
+    builders.same_rows(table.base_rows(), table.truth(), "base")
+
+
+def test_a_drop_that_loses_its_race_is_redone_on_what_the_winner_left(tmp_path: Path) -> None:
+    table = runs.collectable(tmp_path / "t")
+    flushed: list[int] = []
+
+    def steps(name: str) -> None:
+        if name == "before_drop" and not flushed:
+            flushed.append(table.flush(table.shards[0], Put([700], 1)))
+
+    report = runs.garbage(table, steps=steps)
+    assert (report.outcome, report.dropped) == ("done", 3)
+    assert runs.listed(table) == flushed == [4]
+    assert runs.manifest(table).current_generation == 5
+    builders.same_rows(table.lsm_rows(), table.truth(), "LSM read")
+
+
+# ---- drops, in memory
+
+SHARD = ShardId("6f2c5a8e-1d0b-4d55-9a53-0f6f6a1f0c11")
+
+
+def in_memory(*faults: Fault) -> tuple[FaultyObjects, ShardManifests]:
+    objects = FaultyObjects(MemoryObjects(), *faults)
+    manifests = ShardManifests(objects)
+    first = ShardManifest(
+        shard_id=SHARD,
+        version=1,
+        writer_epoch=3,
+        current_generation=3,
+        replay_after_wal_entry_position=7,
+        flushed_generations=tuple(
+            runs.builders.FlushedGeneration(generation=n, path=f"0a1b2c3d_gen_{n}") for n in (1, 2)
+        ),
+    )
+    manifests.commit(None, first)
+    return objects, manifests
+
+
+def drop_of(*numbers: int) -> GarbagePlan:
+    return GarbagePlan(
+        items=tuple(
+            Item(
+                kind=Kind.GENERATION,
+                shard_id=SHARD,
+                path=f"{layout.shard_folder(SHARD)}/0a1b2c3d_gen_{n}",
+                size_bytes=1,
+                action=Action.DROP,
+                reason="",
+                generation=n,
+            )
+            for n in numbers
+        )
+    )
+
+
+def dropper(manifests: ShardManifests, **settings: Any) -> GenerationDropper:
+    return GenerationDropper(manifests=manifests, clock=ManualClock(), **settings)
+
+
+def latest(manifests: ShardManifests) -> ShardManifest:
+    found = manifests.latest(SHARD)
+    assert found is not None
+    return found
+
+
+def ignore(done: int) -> None: ...
+
+
+def test_a_lost_reply_to_a_drop_is_found_landed() -> None:
+    lost = Fault(operation="put_if_absent", nth=2, when="after", error=StoreUnavailable("no reply"))
+    _, manifests = in_memory(lost)
+    (done,) = dropper(manifests).run(drop_of(1), ignore)
+    assert (done.error, done.manifest_version) == (None, 2)
+    assert [g.generation for g in latest(manifests).flushed_generations] == [2]
+
+
+def test_a_drop_gives_up_after_so_many_lost_races() -> None:
+    _, manifests = in_memory()
+
+    def overtake(step: str) -> None:
+        if step == "before_drop":
+            current = latest(manifests)
+            manifests.commit(current, current)
+
+    (done,) = dropper(manifests, steps=overtake, limits=GarbageLimits(drop_attempts_max=4)).run(
+        drop_of(1), ignore
+    )
+    assert isinstance(done.error, LostRace)
+    assert done.attempts == 4
+    assert len(latest(manifests).flushed_generations) == 2
+
+
+def test_a_drop_that_someone_else_made_writes_nothing() -> None:
+    _, manifests = in_memory()
+    dropper(manifests).run(drop_of(1, 2), ignore)
+    (done,) = dropper(manifests).run(drop_of(1, 2), ignore)
+    assert (done.error, latest(manifests).version) == (None, 2)
+
+
+def test_a_shard_that_is_sealed_meanwhile_is_left_alone() -> None:
+    _, manifests = in_memory()
+    current = latest(manifests)
+    manifests.commit(current, builders.replace(current, status=ShardStatus.SEALED))
+    (done,) = dropper(manifests).run(drop_of(1), ignore)
+    assert done.error is not None
+    assert done.error.exit_code == 5
+    assert latest(manifests).version == 2
+
+
+# ---- failing deletes
+
+
+class Stubborn:
+    """A store that will not delete some objects, by a part of their path."""
+
+    def __init__(self, inner: Objects, part: str) -> None:
+        self._inner = inner
+        self._part = part
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._inner, name)
+
+    def delete(self, paths: Iterable[str]) -> DeleteResult:
+        wanted = list(paths)
+        kept = [p for p in wanted if self._part in p]
+        done = self._inner.delete([p for p in wanted if self._part not in p])
+        return DeleteResult(deleted=done.deleted, failed=tuple((p, "AccessDenied") for p in kept))
+
+
+@pytest.mark.parametrize("part", ["bloom_filter.bin", "_versions/"])
+def test_a_failed_delete_is_told_and_found_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, part: str
+) -> None:
+    table = runs.collectable(tmp_path / "t")
+    truth = table.truth()
+    runs.garbage(table)
+    with monkeypatch.context() as patch:
+        patch.setattr(_wiring, "open_objects", lambda *a: Stubborn(open_objects(*a), part))
+        report = runs.garbage(table)
+    assert (report.outcome, report.exit_code, report.deleted) == ("partial", 6, 0)
+    assert len(report.failed) == 3
+    assert all("AccessDenied" in f.error for f in report.failed)
+    assert runs.folders(table) == [1, 2, 3]
+    if part == "_versions/":
+        assert report.objects_deleted == 3  # the hints at the latest version
+        assert all((f / "bloom_filter.bin").exists() for f in generation_folders(table))
+    again = runs.garbage(table)
+    assert (again.outcome, again.deleted) == ("done", 3)
+    assert runs.folders(table) == []
+    builders.same_rows(table.lsm_rows(), truth, "LSM read")
+
+
+def generation_folders(table: Table) -> list[Path]:
+    return sorted((Path(table.uri) / layout.shard_folder(table.shards[0])).glob("*_gen_*"))
+
+
+def test_a_store_that_goes_away_leaves_the_rest_to_the_next_run(tmp_path: Path) -> None:
+    table = runs.collectable(tmp_path / "t")
+    runs.garbage(table)
+    deletions = as_deletions(plan_of(table))
+    gone = Fault(operation="delete", nth=3, error=StoreUnavailable("gone"))
+    objects = FaultyObjects(table.stores.objects, gone)
+    done = Deleter(objects=objects, limits=GarbageLimits(delete_call_objects_max=2)).run(deletions)
+    assert sum(d.error is not None for d in done) >= 1
+    assert 0 < sum(d.objects for d in done) < sum(len(s) for d in deletions for s in d.stages)
+    runs.collect(table)
+    assert runs.folders(table) == []
+
+
+def plan_of(table: Table) -> GarbagePlan:
+    from memwal.plan.garbage import plan_garbage
+
+    stores, limits = table.stores, GarbageLimits(grace_seconds=0)
+    now = stores.clock.now_nanos()
+    view = stores.views.table()
+    evidence = stores.garbage_evidence.read(
+        {s.shard_id: s.manifest for s in view.shards}, limits=limits, now_nanos=now, verified=True
+    )
+    return plan_garbage(view, evidence, limits, now)
+
+
+# ---- the lease
+
+
+@pytest.mark.parametrize(
+    ("step", "retention"), [("before_drop", None), ("before_delete", None), ("before_expire", 0)]
+)
+def test_a_run_that_lost_its_lease_goes_no_further(
+    tmp_path: Path, step: str, retention: float | None
+) -> None:
+    table = runs.collectable(tmp_path / "t", shards=1)
+    if step == "before_delete":
+        runs.garbage(table)
+    if step == "before_expire":
+        table.flush(table.shards[0], Put([700], 1))
+        table.merge_all()
+    broken: list[int] = []
+
+    def steps(name: str) -> None:
+        if name == step and not broken:
+            broken.append(table.stores.leases.break_("test").token)
+
+    report = runs.run(table, retention=retention, steps=steps, delete_call_objects_max=2)
+    assert broken
+    assert report.exit_code in (4, 6), report
+    if step == "before_delete":
+        assert len(runs.folders(table)) == 3
+        assert runs.files(table, layout.shard_folder(table.shards[0])).keys()
+    else:
+        # The step under way is finished; a lease saves work, it is no lock.
+        assert runs.folders(table)[:3] == [1, 2, 3]
+
+
+def test_the_plan_is_made_again_under_the_lease(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What changed between the first look and the lease counts: here, a version came back."""
+    table = runs.laid_out(tmp_path / "t")
+    version = max(v for v in table.versions() if not table.progress(v))
+    (stored,) = (tmp_path / "t/_versions").glob(layout.table_manifest_names(version)[0])
+    aside = stored.rename(tmp_path / "aside")
+    runs.expire(table)
+    from jobs._launch import OpenTable
+
+    take = OpenTable.take_lease
+
+    def late(self: OpenTable, job: str, options: Any) -> None:
+        take(self, job, options)
+        aside.rename(stored)
+
+    monkeypatch.setattr(OpenTable, "take_lease", late)
+    report = runs.garbage(table)
+    assert report.outcome == "nothing_to_do"
+    assert runs.listed(table) == [1, 2, 3]
+
+
+Hook = Callable[[str], None]
