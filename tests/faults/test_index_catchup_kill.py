@@ -1,0 +1,164 @@
+"""Index catch-up and compaction killed with SIGKILL at every step: the next run ends the same."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from builders import KINDS, Table
+from indexed import (
+    BASE_ROWS,
+    Quiet,
+    check_caught_up,
+    facts,
+    make_indexed,
+    resolved,
+    state,
+    write_and_merge,
+)
+
+from jobs._compaction import CompactionOptions, run_compaction
+from jobs._index_catchup import IndexCatchupOptions, run_index_catchup
+from memwal.config import Settings
+from memwal.plan.index_catchup import CatchupRequest, Method
+from memwal.report import JobReport
+
+pytestmark = pytest.mark.integration
+
+TESTS = Path(__file__).parent.parent
+ROOT = TESTS.parent
+NAMES = ("key_idx", "flat_idx", "text_idx")
+LIMITS = Settings(segment_rows_min=20)
+
+# method -> the steps of its run. A vector index appends while the others build segments.
+STEPS = {
+    "append": ["append", "append_done"],
+    "segments": ["build", "built", "commit_segments", "committed_segments"],
+    "retrain": ["build", "commit_segments", "retrain", "retrain_done"],
+    "record": ["record", "recorded"],
+    "compaction": ["append", "rewrite", "commit", "committed", "restore", "record", "recorded"],
+}
+
+
+def run(table: Table, method: str, steps: Callable[[str], None] = lambda step: None) -> JobReport:
+    if method == "compaction":
+        return run_compaction(
+            CompactionOptions(tables=[resolved(table)], engine="local", steps=steps), Quiet()
+        )
+    asked = None if method == "record" else Method(method)
+    return run_index_catchup(
+        IndexCatchupOptions(
+            tables=[resolved(table)],
+            engine="local",
+            request=CatchupRequest(method=asked),
+            limits=LIMITS,
+            steps=steps,
+        ),
+        Quiet(),
+    )
+
+
+def run_and_die(uri: str, method: str, step: str) -> None:
+    """Runs in a process of its own, and is killed when `step` is about to be.
+
+    With a step that there is none of, it says when it is at work, and whoever listens kills it.
+    """
+
+    def steps(name: str) -> None:
+        if name == step:
+            os.kill(os.getpid(), signal.SIGKILL)
+        print(name, flush=True)
+
+    run(Table(uri=uri, kind=KINDS["int64"]), method, steps)
+
+
+def start(table: Table, method: str, step: str) -> subprocess.Popen[str]:
+    code = f"import test_index_catchup_kill as t; t.run_and_die{(table.uri, method, step)!r}"
+    paths = [str(Path(__file__).parent), str(TESTS), str(ROOT)]
+    return subprocess.Popen(
+        [sys.executable, "-c", code],
+        cwd=ROOT,
+        env={**os.environ, "PYTHONPATH": os.pathsep.join(paths)},
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+
+
+def laid_out(folder: Path, method: str) -> Table:
+    """Three merges that no index covers; for `record`, covered but with the entries gone."""
+    table = make_indexed(folder / "t", NAMES)
+    write_and_merge(table, 1, 2, 3)
+    if method == "record":
+        assert run(table, "append").exit_code == 0
+        table.dataset.optimize.compact_files(target_rows_per_fragment=10 * BASE_ROWS)
+        assert not state(table).index_catchup
+    return table
+
+
+def end_state(table: Table) -> object:
+    """What two runs must agree on: rows, coverage, progress. Not the way that led there."""
+    found = facts(table)
+    covered = {i.name: not found.uncovered(i) for i in found.indexes}
+    return (
+        sorted(table.base_rows().items()),
+        covered,
+        {name: dict(entry) for name, entry in state(table).index_catchup.items()},
+        len(found.fragments),
+    )
+
+
+def finish_like_an_unharmed_run(table: Table, method: str, unharmed: Table) -> None:
+    """The lease of the dead run is waited out (here: broken); nothing else helps the next one."""
+    claim = table.stores.leases.current()
+    assert claim is not None
+    held = run(table, method)
+    assert held.exit_code in (0, 4)
+    if held.exit_code == 4:
+        table.stores.leases.break_("the holder was killed")
+        assert run(table, method).exit_code == 0
+    check_caught_up(table, NAMES)
+    assert run(unharmed, method).exit_code == 0
+    assert end_state(table) == end_state(unharmed)
+    assert run(table, "record").outcome == "nothing_to_do"
+
+
+def copy_of(table: Table, folder: Path) -> Table:
+    shutil.copytree(table.uri, folder)
+    return replace(table, uri=str(folder))
+
+
+@pytest.mark.parametrize(
+    ("method", "step"), [(method, step) for method, steps in STEPS.items() for step in steps]
+)
+def test_a_run_killed_at_a_step(tmp_path: Path, method: str, step: str) -> None:
+    table = laid_out(tmp_path, method)
+    unharmed = copy_of(table, tmp_path / "unharmed")
+    rows = table.lsm_rows()
+    with start(table, method, step) as process:
+        process.communicate(timeout=120)
+    assert process.returncode == -signal.SIGKILL
+    assert table.lsm_rows() == rows
+    finish_like_an_unharmed_run(table, method, unharmed)
+    assert table.lsm_rows() == rows
+
+
+@pytest.mark.parametrize("method", ["append", "segments", "compaction"])
+@pytest.mark.parametrize("milliseconds", [3, 30])
+def test_a_run_killed_at_any_time(tmp_path: Path, method: str, milliseconds: int) -> None:
+    table = laid_out(tmp_path, method)
+    unharmed = copy_of(table, tmp_path / "unharmed")
+    with start(table, method, "never") as process:
+        assert process.stdout is not None
+        process.stdout.readline()
+        time.sleep(milliseconds / 1000)
+        process.kill()
+        process.communicate(timeout=120)
+    finish_like_an_unharmed_run(table, method, unharmed)
