@@ -215,7 +215,8 @@ def _plan(run: _Run, options: GarbageOptions, *, verified: bool) -> None:
     run.table.error = None
     run.expirable = 0
     if options.retention_seconds is not None and run.evidence is not None:
-        run.expirable = expirable(run.evidence, run.version, options.retention_seconds, now)
+        old = expirable(run.evidence, run.version, options.retention_seconds, now)
+        run.expirable = len(old and old - stores.garbage_evidence.referenced_versions())
 
 
 def _plan_without_index(run: _Run, limits: GarbageLimits, now: int, verified: bool) -> None:
@@ -395,7 +396,7 @@ def _warnings(run: _Run, plan: GarbagePlan, options: GarbageOptions) -> tuple[st
         found += [w for w in view_warnings(run.view) if layout.MEM_WAL in w]
     if run.expirable and not options.acts:
         found.append(
-            f"{run.expirable} versions are older than the retention and may be expired first; "
+            f"{run.expirable} versions are older than the retention and would be expired first; "
             "this list takes every version as retained"
         )
     return tuple(found)

@@ -331,6 +331,13 @@ class GarbageEvidence(Protocol):
         """
         ...
 
+    def referenced_versions(self) -> frozenset[int]:
+        """Versions of main that tags name or branches start from, which no expiry removes.
+
+        Only to tell whether expiring is worth a try: what can't be read is left out.
+        """
+        ...
+
     def remember(self) -> None:
         """Store what is known of the versions, so that the next idle run reads less."""
         ...

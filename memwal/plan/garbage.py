@@ -244,16 +244,19 @@ def cutoff_nanos(limits: GarbageLimits, now_nanos: int) -> int:
     return now_nanos - round(limits.grace_seconds * 1e9)
 
 
-def expirable(evidence: Evidence, latest: int, retention_seconds: float, now_nanos: int) -> int:
+def expirable(
+    evidence: Evidence, latest: int, retention_seconds: float, now_nanos: int
+) -> frozenset[int]:
     """Versions of main that are older than the retention; tags and branches may hold some."""
     cutoff = now_nanos - round(retention_seconds * 1e9)
-    return sum(
-        v.on_main
+    return frozenset(
+        v.version
+        for v in evidence.versions
+        if v.on_main
         and v.version != latest
         and not layout.is_detached(v.version)
         and v.problem is None
         and v.timestamp_nanos < cutoff
-        for v in evidence.versions
     )
 
 

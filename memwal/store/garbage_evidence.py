@@ -116,6 +116,18 @@ class StoredGarbageEvidence:
             problems=tuple(problems),
         )
 
+    def referenced_versions(self) -> frozenset[int]:
+        """Versions of main that tags name or branches start from (see the port)."""
+        found = set()
+        for kind, of, number in (("tags", "branch", "version"),
+                                 ("branches", "parentBranch", "parentVersion")):  # fmt: skip
+            for info in self._objects.list(f"_refs/{kind}"):
+                with suppress(Missing, ValueError, KeyError, TypeError):
+                    reference = json.loads(self._objects.get(info.path))
+                    if reference[of] is None:
+                        found.add(int(reference[number]))
+        return frozenset(found)
+
     def remember(self) -> None:
         """Store what is known of the versions, for the next run (see the port)."""
         known = self._keys

@@ -153,6 +153,9 @@ def test_a_tag_holds(place: dict[str, Any]) -> None:
     table.dataset.tags.create("kept", version)
     check_held(table, f"version {version} is retained")
     builders.same_rows(table.lsm_rows(version), table.truth(), "time travel")
+    before = len(list(table.stores.objects.list(f"{layout.MAINTENANCE}/lease")))
+    check_held(table, f"version {version} is retained")  # nothing to expire, so no lease either
+    assert len(list(table.stores.objects.list(f"{layout.MAINTENANCE}/lease"))) == before
     table.dataset.tags.delete("kept")
     check_released(table)
 

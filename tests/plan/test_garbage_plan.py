@@ -744,7 +744,7 @@ def test_a_version_is_expirable_by_its_age_unless_it_is_the_latest() -> None:
         ),
         shards={},
     )
-    assert expirable(evidence, 5, 86_400, NOW) == 1
+    assert expirable(evidence, 5, 86_400, NOW) == {1}
 
 
 def test_a_folder_stops_being_a_table_first() -> None:
