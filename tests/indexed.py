@@ -66,12 +66,13 @@ def make_indexed(
     shards: int = 1,
     rows: int = BASE_ROWS,
     options: Mapping[str, str] | None = None,
+    **write: Any,
 ) -> Table:
     """A table with those indexes, and nothing merged yet."""
     wanted = set(names)
     table = make_table(
         uri, "int64", rows=range(rows), shards=shards, indexed="key_idx" in wanted,
-        options=options, columns=COLUMNS,
+        options=options, columns=COLUMNS, **write,
     )  # fmt: skip
     for name, (column, kind, settings) in SCALARS.items():
         if name in wanted:
@@ -210,6 +211,8 @@ def _ngram(table: Table, truth: Mapping[Key, Row], covered: bool) -> None:
 
 def _n(table: Table, truth: Mapping[Key, Row], covered: bool) -> None:
     assert scan(table, "n > 9999") == keys(truth, lambda r: r["n"] > 9999)
+    # Values that base rows had before generations changed them.
+    assert scan(table, "n < 1030") == keys(truth, lambda r: r["n"] < 1030)
     assert scan(table, "n = 10003") == keys(truth, lambda r: r["n"] == 10003)
 
 
@@ -247,7 +250,8 @@ def vector(n: float) -> list[float]:
 
 def _probes(truth: Mapping[Key, Row]) -> Sequence[int]:
     with_vector = [row["n"] for row in truth.values() if row["vector"]]
-    return [with_vector[3], with_vector[len(with_vector) // 2], *with_vector[-3:]]
+    changed = [1006, 1012]  # what base rows had before generations changed them
+    return [*changed, with_vector[3], with_vector[len(with_vector) // 2], *with_vector[-3:]]
 
 
 def _nearest(truth: Mapping[Key, Row], n: float, count: int) -> set[Key]:

@@ -16,6 +16,9 @@ What Lance 14.0.2 does, and what follows from it
   covers NOTHING, without an error. Such an index is never retrained here.
 - It can't find a nested column ("No column with name"), while segments on one work.
 - Segments of a vector index would each train a model of their own; those stay with append.
+- With stable row ids, an updated row keeps its id, and an older segment goes on answering with the
+  row's old value once a newer one covers its new place: WRONG results. Merging drops old values, so
+  there every append merges all segments, and segments are only built over all fragments.
 - Segments lose the settings of types that don't describe them (zone maps, bloom filters).
 """
 
@@ -128,6 +131,7 @@ class TableIndexes:
     version: int
     fragments: tuple[FragmentFacts, ...]
     indexes: tuple[IndexFacts, ...]
+    stable_row_ids: bool = False
 
     @property
     def rows(self) -> int:
@@ -315,6 +319,9 @@ def _extend(
     size = f"{rows:,} of {table.rows:,} rows in {_counted(len(uncovered), 'fragment')}"
     note = ""
     if index.takes_segments:
+        if table.stable_row_ids and (index.is_nested or large or asked is Method.SEGMENTS):
+            why = f"{size}; older segments would answer with old values (stable row ids)"
+            return _retrain(table, index, rows, why, limits)
         if index.is_nested:
             why = "Lance's optimise can't find a nested column"
             return _segments(index, uncovered, rows, f"{size}; {why}", limits)
@@ -347,9 +354,12 @@ def segments_to_merge(table: TableIndexes, index: IndexFacts, rows: int) -> int:
 
     A segment joins while it is at most twice as large as all that is younger: sizes then grow like
     powers of two, every row is rewritten a few times only, and the big first segment is left alone.
-    A vector index's first segment always is: it is the one that the model was trained on.
+    A vector index's first segment always is: it is the one that the model was trained on. With
+    stable row ids all of them join (see the module's text).
     """
     sizes = {f.fragment_id: f.rows for f in table.fragments}
+    if table.stable_row_ids:
+        return len(index.segments)
     segments = index.segments[1:] if index.is_vector else index.segments
     merge, younger = 0, rows
     for segment in reversed(segments):

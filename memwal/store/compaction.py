@@ -27,7 +27,7 @@ class LanceCompactionTable:
             version=version,
             fragment_ids=frozenset(f.fragment_id for f in found),
             files=sum(len(f.metadata.files) for f in found),
-            rows=sum(f.count_rows() for f in found),
+            rows=sum(f.metadata.num_rows for f in found),
             deleted_rows=sum(f.num_deletions for f in found),
         )
 

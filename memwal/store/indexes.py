@@ -78,10 +78,11 @@ class LanceIndexTable:
             lambda: TableIndexes(
                 version=version,
                 fragments=tuple(
-                    FragmentFacts(fragment_id=f.fragment_id, rows=f.count_rows())
+                    FragmentFacts(fragment_id=f.fragment_id, rows=f.metadata.num_rows)
                     for f in dataset.get_fragments()
                 ),
                 indexes=tuple(_facts(dataset, described) for described in _described(dataset)),
+                stable_row_ids=bool(dataset.has_stable_row_ids),
             )
         )
 

@@ -345,6 +345,21 @@ def test_an_index_on_a_nested_column_is_caught_up_by_segments(tmp_path: Path) ->
     assert len(facts(table).indexes[0].segments) == 1
 
 
+@pytest.mark.parametrize("method", [None, Method.SEGMENTS, Method.RETRAIN])
+@pytest.mark.parametrize("names", [NO_PQ, ("pq_idx",)], ids=["most kinds", "pq"])
+def test_rows_that_keep_their_ids_are_not_found_by_old_values(
+    tmp_path: Path, names: tuple[str, ...], method: Method | None
+) -> None:
+    # With stable row ids, a delta beside the segment that knows a row's old value finds it by both.
+    table = make_indexed(tmp_path / "t", names, enable_stable_row_ids=True)
+    assert facts(table).stable_row_ids
+    for number in (1, 2, 3):
+        write_and_merge(table, number)
+        done(catch_up(table, method=method))
+        check_caught_up(table, names)
+    assert all(len(i.segments) == 1 for i in facts(table).indexes)
+
+
 # ---- races
 
 

@@ -178,6 +178,26 @@ def test_an_asked_method_beats_the_cost() -> None:
     assert plan(index([0, 1]), 10, 1, asked=Method.APPEND).method is Method.NONE
 
 
+def test_with_stable_row_ids_no_old_segment_is_left_beside_a_new_one() -> None:
+    facts = index([0], [1])
+    stable = replace(table(1000, 10, 10), stable_row_ids=True)
+    limits = replace(LIMITS, append_rows_max=100)
+
+    def found(facts: IndexFacts, asked: Method | None = None) -> IndexPlan:
+        return plan_index(stable, facts, None, MERGED, asked, limits, FREE)
+
+    assert (found(facts).method, found(facts).segments_to_merge) == (Method.APPEND, 2)
+    vector = found(index([0], [1], kind="IVF_FLAT"))
+    assert (vector.method, vector.segments_to_merge) == (Method.APPEND, 2)
+    for rebuilt in (
+        found(facts, Method.SEGMENTS),
+        found(index([0], [1], column="nested.a")),
+        found(index([1])),  # large
+    ):
+        assert rebuilt.method is Method.RETRAIN
+        assert [f.fragment_id for g in rebuilt.groups for f in g] == [0, 1, 2]
+
+
 # ---- merging segments while appending
 
 
