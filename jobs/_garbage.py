@@ -38,17 +38,15 @@ from memwal.clock import SystemClock
 from memwal.errors import MemWalError, NotATable
 from memwal.model import TableView
 from memwal.plan.engine import LOCAL_BYTES_PER_SECOND, EngineChoice
-from memwal.plan.garbage import (
+from memwal.plan.garbage import check_limits, expirable, plan_garbage
+from memwal.plan.garbage_model import (
     Action,
     Evidence,
     GarbageLimits,
     GarbagePlan,
     Item,
-    check_limits,
-    expirable,
-    plan_adoption,
-    plan_garbage,
 )
+from memwal.plan.garbage_orphans import plan_adoption
 from memwal.ports import Expired, Steps
 from memwal.report import (
     DONE,

@@ -14,7 +14,7 @@ from jobs._merge import MergeOptions, run_merge
 from jobs._snapshot import run_snapshot
 from memwal.clock import SystemClock
 from memwal.config import ResolvedTable
-from memwal.plan.garbage import GarbageLimits
+from memwal.plan.garbage_model import GarbageLimits
 from memwal.report import (
     FAILED,
     HELD,

@@ -22,7 +22,7 @@ from memwal.options import (
     Untested,
 )
 from memwal.output import Output, checked_engine, load, parse_duration
-from memwal.plan.garbage import GarbageLimits
+from memwal.plan.garbage_model import GarbageLimits
 from memwal.report import JobReport
 
 Retention = Annotated[

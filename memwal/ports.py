@@ -16,7 +16,7 @@ from memwal.model import (
     TableView,
 )
 from memwal.plan.compaction import CompactionLimits, CompactionTask, TableFragments
-from memwal.plan.garbage import Evidence, GarbageLimits
+from memwal.plan.garbage_model import Evidence, GarbageLimits
 from memwal.plan.index_catchup import FragmentFacts, TableIndexes
 from memwal.plan.merge import CommitShape, FoldFacts
 from memwal.plan.snapshot import SnapshotRow, Storage

@@ -15,7 +15,7 @@ from memwal import layout
 from memwal.apply.garbage import no_steps
 from memwal.config import ResolvedTable, Settings
 from memwal.model import ShardId, ShardManifest
-from memwal.plan.garbage import GarbageLimits
+from memwal.plan.garbage_model import GarbageLimits
 from memwal.ports import Steps
 from memwal.report import GarbageItemReport, GarbageTableReport, JobReport
 

@@ -14,7 +14,13 @@ from dataclasses import dataclass, replace
 from memwal import invariants, layout
 from memwal.errors import Corruption, LostRace, MemWalError, Refused
 from memwal.model import ShardId, ShardManifest, ShardStatus
-from memwal.plan.garbage import GarbageLimits, GarbagePlan, Item, Kind, StoredFile
+from memwal.plan.garbage_model import (
+    GarbageLimits,
+    GarbagePlan,
+    Item,
+    Kind,
+    StoredFile,
+)
 from memwal.ports import Clock, Objects, ShardCommits, Steps, check_object_path
 
 

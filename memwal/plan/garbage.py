@@ -25,199 +25,37 @@ A failed flush leaves a folder whose retry has the same number, so it goes by th
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from enum import Enum
+from collections.abc import Iterable, Iterator
 
 from memwal import layout
 from memwal.errors import Refused
 from memwal.model import BrokenShard, ShardId, ShardManifest, ShardStatus, ShardView, TableView
+from memwal.plan.garbage_model import (
+    Action,
+    Evidence,
+    GarbageLimits,
+    GarbagePlan,
+    GenerationFolder,
+    Item,
+    Kind,
+    RetainedVersion,
+    ShardEvidence,
+    StoredFile,
+    WalFile,
+    cutoff_nanos,
+    newest_of,
+    past_version,
+    size_of,
+    unreadable_text,
+    wal_floor,
+)
+from memwal.plan.garbage_orphans import kept_stranger, leftovers, snapshots
 
 RETENTION_SECONDS_MIN = 86_400.0
 GRACE_SECONDS_MIN = 600.0
 
 # Indexes that Lance keeps for itself: no generation is read through them.
 _SYSTEM_INDEXES = frozenset({layout.MEM_WAL_INDEX_NAME, "__lance_frag_reuse"})
-
-
-class Kind(Enum):
-    """What a candidate is."""
-
-    GENERATION = "generation"
-    WAL_ENTRY = "wal_entry"
-    ORPHAN = "orphan"
-
-
-class Action(Enum):
-    """What is to happen to it."""
-
-    DROP = "drop"
-    DELETE = "delete"
-    KEEP = "keep"
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class GarbageLimits:
-    """Bounds and switches of a run."""
-
-    grace_seconds: float = 3600.0
-    wal: bool = False
-    adopt_orphans: bool = False
-    leftover_age_seconds: float = 86_400.0
-    wal_entries_per_shard_max: int = 20_000
-    drop_attempts_max: int = 20
-    drop_wait_seconds_max: float = 2.0
-    drops_in_flight_max: int = 16
-    delete_call_objects_max: int = 4000
-    unit_objects_max: int = 5000
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class StoredFile:
-    """One object below the table's root."""
-
-    path: str
-    size_bytes: int
-    modified_at_nanos: int
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class RetainedVersion:
-    """What one stored version of the base table says.
-
-    `merged` is None for a version without a MemWAL index. `problem` is set when the version could
-    not be read: it then holds everything.
-    """
-
-    name: str
-    version: int
-    on_main: bool
-    timestamp_nanos: int = 0
-    merged: Mapping[ShardId, int] | None = None
-    index_uuids: frozenset[str] = frozenset()
-    problem: str | None = None
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class GenerationFolder:
-    """A folder of a generation's form that was found below a shard.
-
-    `was_listed` tells whether a stored manifest version is known to have named it.
-    """
-
-    name: str
-    generation: int
-    files: tuple[StoredFile, ...]
-    was_listed: bool = False
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class WalFile:
-    """A WAL entry. `read` is False where its head was not looked at.
-
-    `problem` tells why it could not be read; `generation` is None where its writer left it out.
-    """
-
-    position: int
-    file: StoredFile
-    read: bool = False
-    generation: int | None = None
-    fence_sentinel: bool = False
-    problem: str | None = None
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class StoredManifest:
-    """One stored shard manifest version, and when it was written."""
-
-    version: int
-    modified_at_nanos: int
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class ShardEvidence:
-    """What a listing of one shard's folder shows, and its manifest from before the grace.
-
-    `files` is everything recognised, for adoption; it is empty unless that was asked for.
-    """
-
-    shard_id: ShardId
-    folders: tuple[GenerationFolder, ...] = ()
-    wal: tuple[WalFile, ...] = ()
-    manifests: tuple[StoredManifest, ...] = ()
-    past: ShardManifest | None = None
-    others: tuple[StoredFile, ...] = ()
-    files: tuple[StoredFile, ...] = ()
-    problem: Exception | None = None
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class SnapshotFolder:
-    """A folder of `_indices/` that holds an external shard snapshot and nothing else."""
-
-    index_uuid: str
-    file: StoredFile
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Evidence:
-    """Everything that a plan is made of besides the view."""
-
-    versions: tuple[RetainedVersion, ...]
-    shards: Mapping[ShardId, ShardEvidence]
-    leftovers: tuple[StoredFile, ...] = ()
-    snapshots: tuple[SnapshotFolder, ...] = ()
-    problems: tuple[Exception, ...] = ()
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Item:
-    """One candidate, what happens to it, and the evidence for that.
-
-    `stages` are the objects to delete: a stage begins when the one before it is gone whole.
-    """
-
-    kind: Kind
-    shard_id: ShardId | None
-    path: str
-    size_bytes: int
-    action: Action
-    reason: str
-    generation: int | None = None
-    stages: tuple[tuple[StoredFile, ...], ...] = ()
-
-    @property
-    def objects(self) -> int:
-        """How many objects go."""
-        return sum(len(stage) for stage in self.stages)
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class GarbagePlan:
-    """Every candidate with its fate, and what kept evidence from being read.
-
-    `refusal` is set when a guard keeps the table's shards as a whole.
-    """
-
-    items: tuple[Item, ...]
-    refusal: str | None = None
-    broken: tuple[BrokenShard, ...] = ()
-    problems: tuple[Exception, ...] = ()
-    warnings: tuple[str, ...] = ()
-
-    @property
-    def drops(self) -> Mapping[ShardId, tuple[Item, ...]]:
-        """What to drop, by shard."""
-        found: dict[ShardId, tuple[Item, ...]] = {}
-        for item in self.items:
-            if item.action is Action.DROP and item.shard_id is not None:
-                found[item.shard_id] = (*found.get(item.shard_id, ()), item)
-        return found
-
-    @property
-    def deletes(self) -> tuple[Item, ...]:
-        """What to delete."""
-        return tuple(item for item in self.items if item.action is Action.DELETE)
 
 
 def check_limits(
@@ -239,11 +77,6 @@ def check_limits(
         )
 
 
-def cutoff_nanos(limits: GarbageLimits, now_nanos: int) -> int:
-    """When the grace began: what is younger stays."""
-    return now_nanos - round(limits.grace_seconds * 1e9)
-
-
 def expirable(
     evidence: Evidence, latest: int, retention_seconds: float, now_nanos: int
 ) -> frozenset[int]:
@@ -258,44 +91,6 @@ def expirable(
         and v.problem is None
         and v.timestamp_nanos < cutoff
     )
-
-
-def past_version(manifests: Sequence[StoredManifest], cutoff_nanos: int) -> int | None:
-    """The manifest version that was the latest at `cutoff_nanos`; None when there was none yet.
-
-    Versions are taken in order up to the first that is younger, so that a file's odd age can only
-    lead to an older version, which names more.
-    """
-    found = None
-    for stored in sorted(manifests, key=lambda m: m.version):
-        if stored.modified_at_nanos > cutoff_nanos:
-            break
-        found = stored.version
-    return found
-
-
-def coverable_wal_positions(
-    positions: Sequence[int], latest: ShardManifest, past: ShardManifest | None
-) -> tuple[int, ...]:
-    """Positions whose entries are worth reading, newest first: covered and seen, then and now.
-
-    Not the highest, by which the next writer finds its place. Newest first, because what stays for
-    good are sentinels, which would fill a bounded run sooner or later.
-    """
-    if past is None or not positions:
-        return ()
-    last = min(_wal_floor(latest), _wal_floor(past))
-    highest = max(positions)
-    return tuple(sorted((p for p in positions if p <= last and p != highest), reverse=True))
-
-
-def _wal_floor(manifest: ShardManifest) -> int:
-    """The last position that is both covered by a generation and recorded as seen.
-
-    pylance 14.0.2 takes the first free position after the last one seen for the tip, so that a
-    hole above it would draw the next sentinel away from the tip, and fence nobody there.
-    """
-    return min(manifest.replay_after_wal_entry_position, manifest.wal_entry_position_last_seen)
 
 
 def plan_garbage(
@@ -326,8 +121,8 @@ def plan_garbage(
                 if why is None
                 else (f"the shard's manifest can't be used: {why.error}"),
             )
-    items += _leftovers(evidence, limits, now_nanos)
-    items += _snapshots(evidence, gates.unreadable, cutoff)
+    items += leftovers(evidence, limits, now_nanos)
+    items += snapshots(evidence, gates.unreadable, cutoff)
     return GarbagePlan(
         items=tuple(items),
         broken=tuple(broken.values()),
@@ -394,18 +189,6 @@ class _Gates:
         return self._lowest[shard_id]
 
 
-def unreadable_text(evidence: Evidence, version: int) -> str | None:
-    """Why the retained versions prove nothing; None when all of them were read."""
-    for found in evidence.versions:
-        if found.problem is not None:
-            return f"{found.name} can't be read: {found.problem}"
-    for problem in evidence.problems:
-        return f"not every retained version is known: {problem}"
-    if not any(v.on_main and v.version == version for v in evidence.versions):
-        return f"version {version} is missing in the listing of versions"
-    return None
-
-
 class _Shard:
     """Plans one shard that has a manifest."""
 
@@ -436,7 +219,7 @@ class _Shard:
                 kind=Kind.GENERATION,
                 shard_id=self._shard.shard_id,
                 path=self._path(generation.path),
-                size_bytes=_size(folder.files) if folder else 0,
+                size_bytes=size_of(folder.files) if folder else 0,
                 action=Action.DROP if why is None else Action.KEEP,
                 reason=why or "merged at every retained version, and every index has caught up",
                 generation=generation.generation,
@@ -445,7 +228,7 @@ class _Shard:
             if folder.name not in self._listed:
                 yield self._folder(folder, shut)
         for other in self._found.others:
-            yield _kept_stranger(self._shard.shard_id, other)
+            yield kept_stranger(self._shard.shard_id, other)
         if self._limits.wal:
             yield from self._wal(shut)
 
@@ -472,7 +255,7 @@ class _Shard:
             kind=Kind.GENERATION if folder.was_listed else Kind.ORPHAN,
             shard_id=self._shard.shard_id,
             path=self._path(folder.name),
-            size_bytes=_size(folder.files),
+            size_bytes=size_of(folder.files),
             action=Action.DELETE if why is None else Action.KEEP,
             reason=why or "no manifest has named it since before the grace, and nothing needs it",
             generation=folder.generation,
@@ -496,7 +279,7 @@ class _Shard:
             return f"manifest version {past.version} named it when the grace began"
         if number >= past.current_generation:
             return "it was flushed after the grace began"
-        if _newest(folder.files) > self._cutoff:
+        if newest_of(folder.files) > self._cutoff:
             return "its newest file is younger than the grace"
         return None
 
@@ -531,7 +314,7 @@ class _Shard:
             return "the highest position: the next writer finds its place by it"
         if past is None:
             return "no manifest is older than the grace"
-        if entry.position > _wal_floor(past):
+        if entry.position > wal_floor(past):
             return "was covered after the grace began"
         if entry.file.modified_at_nanos > self._cutoff:
             return "younger than the grace"
@@ -568,159 +351,10 @@ def _untouchable(found: ShardEvidence, reason: str) -> Iterator[Item]:
             kind=Kind.ORPHAN,
             shard_id=found.shard_id,
             path=f"{layout.shard_folder(found.shard_id)}/{folder.name}",
-            size_bytes=_size(folder.files),
+            size_bytes=size_of(folder.files),
             action=Action.KEEP,
             reason=reason,
             generation=folder.generation,
         )
     for other in found.others:
-        yield _kept_stranger(found.shard_id, other)
-
-
-def _kept_stranger(shard_id: ShardId, other: StoredFile) -> Item:
-    return Item(
-        kind=Kind.ORPHAN,
-        shard_id=shard_id,
-        path=other.path,
-        size_bytes=other.size_bytes,
-        action=Action.KEEP,
-        reason="neither a generation, nor a manifest, nor a WAL entry: left alone",
-    )
-
-
-# ---- leftovers of ours
-
-
-def _leftovers(evidence: Evidence, limits: GarbageLimits, now_nanos: int) -> Iterator[Item]:
-    cutoff = now_nanos - round(limits.leftover_age_seconds * 1e9)
-    for file in evidence.leftovers:
-        old = file.modified_at_nanos <= cutoff
-        yield Item(
-            kind=Kind.ORPHAN,
-            shard_id=None,
-            path=file.path,
-            size_bytes=file.size_bytes,
-            action=Action.DELETE if old else Action.KEEP,
-            reason=(
-                "staged by a run that was killed" if old else "may be staged by a run that goes on"
-            ),
-            stages=((file,),) if old else (),
-        )
-
-
-def _snapshots(evidence: Evidence, unreadable: str | None, cutoff: int) -> Iterator[Item]:
-    for found in evidence.snapshots:
-        named = next((v for v in evidence.versions if found.index_uuid in v.index_uuids), None)
-        if unreadable is not None:
-            why: str | None = unreadable
-        elif named is not None:
-            why = f"{named.name} names it"
-        elif found.file.modified_at_nanos > cutoff:
-            why = "younger than the grace"
-        else:
-            why = None
-        yield Item(
-            kind=Kind.ORPHAN,
-            shard_id=None,
-            path=found.file.path,
-            size_bytes=found.file.size_bytes,
-            action=Action.DELETE if why is None else Action.KEEP,
-            reason=why or "a shard snapshot whose index entry no retained version has",
-            stages=() if why else ((found.file,),),
-        )
-
-
-# ---- a table whose MemWAL index is gone
-
-
-def plan_adoption(
-    version: int, evidence: Evidence, limits: GarbageLimits, now_nanos: int
-) -> GarbagePlan:
-    """What to delete of a table whose latest version has no MemWAL index: whole shards.
-
-    Not while any retained version has one. Restoring that version brings its progress back, and a
-    writer that starts a removed shard at generation 1 under old progress would lose its rows.
-    """
-    cutoff = cutoff_nanos(limits, now_nanos)
-    unreadable = unreadable_text(evidence, version)
-    holding = next((v for v in evidence.versions if v.merged is not None), None)
-    if not limits.adopt_orphans:
-        shut: str | None = (
-            "the table has no MemWAL index any more; --adopt-orphans deletes what it left"
-        )
-    elif unreadable is not None:
-        shut = unreadable
-    elif holding is not None:
-        shut = f"{holding.name} is retained and has the MemWAL index; expire it (--retention) first"
-    else:
-        shut = None
-    items: list[Item] = []
-    for found in evidence.shards.values():
-        why = shut or _adoption_held(found, cutoff)
-        items.append(
-            Item(
-                kind=Kind.ORPHAN,
-                shard_id=found.shard_id,
-                path=layout.shard_folder(found.shard_id),
-                size_bytes=_size(found.files),
-                action=Action.DELETE if why is None else Action.KEEP,
-                reason=why or "the table has no MemWAL index at any retained version",
-                stages=() if why else _shard_stages(found),
-            )
-        )
-        items += [_kept_stranger(found.shard_id, other) for other in found.others]
-    items += _leftovers(evidence, limits, now_nanos)
-    items += _snapshots(evidence, unreadable, cutoff)
-    broken = tuple(
-        BrokenShard(shard_id=s.shard_id, error=s.problem)
-        for s in evidence.shards.values()
-        if s.problem is not None
-    )
-    return GarbagePlan(
-        items=tuple(items),
-        refusal=None if unreadable is not None and limits.adopt_orphans else shut,
-        broken=broken,
-        problems=evidence.problems,
-    )
-
-
-def _adoption_held(found: ShardEvidence, cutoff: int) -> str | None:
-    if found.problem is not None:
-        return f"the shard can't be read: {found.problem}"
-    if not found.files:
-        return "nothing in it is known"
-    if _newest(found.files) > cutoff:
-        return "its newest file is younger than the grace: a writer may be at work"
-    return None
-
-
-def _shard_stages(found: ShardEvidence) -> tuple[tuple[StoredFile, ...], ...]:
-    """Manifests last: without them, a writer that comes back would replay what is left of the WAL.
-
-    With them, a killed deletion leaves a shard that lists what is gone: an error, not old rows.
-    """
-    first: list[StoredFile] = []
-    second: list[StoredFile] = []
-    wal: list[StoredFile] = []
-    last: list[StoredFile] = []
-    below = layout.shard_folder(found.shard_id) + "/"
-    for file in found.files:
-        top, _, rest = file.path.removeprefix(below).partition("/")
-        if top == "manifest":
-            last.append(file)
-        elif top == "wal":
-            wal.append(file)
-        elif rest.startswith(f"{layout.VERSIONS}/"):
-            first.append(file)
-        else:
-            second.append(file)
-    return tuple(tuple(stage) for stage in (first, second, wal, last) if stage)
-
-
-def _size(files: Iterable[StoredFile]) -> int:
-    return sum(f.size_bytes for f in files)
-
-
-def _newest(files: Iterable[StoredFile]) -> int:
-    """When the newest file was written; the end of time when there is none to judge by."""
-    return max((f.modified_at_nanos for f in files), default=layout.U64_MAX)
+        yield kept_stranger(found.shard_id, other)

@@ -7,25 +7,20 @@ version had.
 
 from __future__ import annotations
 
-import hashlib
-import json
 import threading
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
-from dataclasses import dataclass, replace
-from typing import Any, TypeVar
-from urllib.parse import unquote
+from dataclasses import replace
+from typing import TypeVar
 from uuid import UUID
 
 from memwal import layout
-from memwal.errors import Corruption, MemWalError, Missing
+from memwal.errors import MemWalError, Missing
 from memwal.model import ShardId, ShardManifest
-from memwal.plan.garbage import (
+from memwal.plan.garbage_model import (
     Evidence,
     GarbageLimits,
     GenerationFolder,
-    RetainedVersion,
     ShardEvidence,
     SnapshotFolder,
     StoredFile,
@@ -36,15 +31,10 @@ from memwal.plan.garbage import (
     past_version,
 )
 from memwal.ports import ObjectInfo, Objects
+from memwal.store.retained_versions import RetainedVersions
 from memwal.store.shard_manifests import ShardManifests
-from memwal.store.table_manifests import TableManifests
 from memwal.store.wal import WalEntries
 
-CACHE_PATH = f"{layout.MAINTENANCE}/cache/retained_versions.json"
-_CACHE_FORMAT = 1
-_CACHE_BYTES_MAX = 8 * 1024 * 1024
-# Below this many versions, reading them costs less than keeping a cache is worth.
-_CACHED_VERSIONS_MIN = 64
 _READERS_MAX = 16
 _INDICES = "_indices"
 _SNAPSHOT_FILE = "index.lance"
@@ -57,43 +47,17 @@ T = TypeVar("T")
 R = TypeVar("R")
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class _VersionFile:
-    """A stored manifest of the base table."""
-
-    info: ObjectInfo
-    version: int
-    branch: str | None
-
-    @property
-    def key(self) -> _Key:
-        return (self.info.path, self.info.size_bytes, self.info.modified_at_nanos)
-
-    @property
-    def name(self) -> str:
-        text = f"{'detached ' if layout.is_detached(self.version) else ''}version {self.version}"
-        return text if self.branch is None else f"{text} of branch {self.branch}"
-
-
 class StoredGarbageEvidence:
-    """The GarbageEvidence port over an object store.
-
-    Facts about versions are remembered by path, size and time of change: in this object, and in a
-    small file. What comes from the file saves an idle run its reads, and no more: nothing that it
-    says is taken for a plan that is carried out (`verified`).
-    """
+    """The GarbageEvidence port over an object store."""
 
     def __init__(self, objects: Objects, *, readers_max: int = _READERS_MAX) -> None:
         self._objects = objects
         self._shards = ShardManifests(objects)
-        self._manifests = TableManifests(objects)
+        self._versions = RetainedVersions(objects, readers_max=readers_max)
         self._wal = WalEntries(objects)
         self._readers_max = readers_max
-        self._read: dict[_Key, RetainedVersion] = {}
-        self._stored: dict[_Key, RetainedVersion] | None = None
         self._past: dict[tuple[str, int], ShardManifest] = {}
         self._heads: dict[_Key, WalFile] = {}
-        self._keys: dict[_Key, RetainedVersion] = {}
         self._lock = threading.Lock()
 
     def read(
@@ -106,7 +70,7 @@ class StoredGarbageEvidence:
         whole_shards: bool = False,
     ) -> Evidence:
         """Everything (see the port)."""
-        versions, problems = self._versions(verified)
+        versions, problems = self._versions.all(verified=verified)
         shards = self._shard_folders(manifests, limits, now_nanos, whole_shards)
         return Evidence(
             versions=versions,
@@ -118,115 +82,11 @@ class StoredGarbageEvidence:
 
     def referenced_versions(self) -> frozenset[int]:
         """Versions of main that tags name or branches start from (see the port)."""
-        found = set()
-        for kind, of, number in (("tags", "branch", "version"),
-                                 ("branches", "parentBranch", "parentVersion")):  # fmt: skip
-            for info in self._objects.list(f"_refs/{kind}"):
-                with suppress(Missing, ValueError, KeyError, TypeError):
-                    reference = json.loads(self._objects.get(info.path))
-                    if reference[of] is None:
-                        found.add(int(reference[number]))
-        return frozenset(found)
+        return self._versions.referenced()
 
     def remember(self) -> None:
         """Store what is known of the versions, for the next run (see the port)."""
-        known = self._keys
-        if len(known) < _CACHED_VERSIONS_MIN or known.keys() <= self._cached().keys():
-            return
-        data = _encode(known)
-        if len(data) <= _CACHE_BYTES_MAX:
-            with suppress(MemWalError):
-                self._objects.put(CACHE_PATH, data)
-
-    # -- retained versions
-
-    def _versions(self, verified: bool) -> tuple[tuple[RetainedVersion, ...], list[Exception]]:
-        problems: list[Exception] = []
-        files = list(self._version_files(problems))
-        problems += self._missing_branches(files)
-        newest = max(
-            (f.version for f in files if f.branch is None and not layout.is_detached(f.version)),
-            default=None,
-        )
-        stored = {} if verified else self._cached()
-
-        def look_up(file: _VersionFile) -> RetainedVersion | None:
-            latest = file.branch is None and file.version == newest
-            known = self._read.get(file.key) or stored.get(file.key)
-            if known is not None and not latest:
-                return known
-            return self._read_version(file)
-
-        found = self._side_by_side(look_up, files)
-        self._keys = {
-            file.key: version
-            for file, version in zip(files, found, strict=True)
-            if version is not None and version.problem is None
-        }
-        return tuple(v for v in found if v is not None), problems
-
-    def _read_version(self, file: _VersionFile) -> RetainedVersion | None:
-        """What the file says; None when it was expired since it was listed."""
-        about = {
-            "name": file.name,
-            "version": file.version,
-            "on_main": file.branch is None,
-        }
-        try:
-            manifest = self._manifests.read_file(file.info.path, file.version)
-        except Missing:
-            return None
-        except Corruption as error:
-            return RetainedVersion(**about, problem=str(error))  # type: ignore[arg-type]
-        state = manifest.mem_wal
-        uuids = {entry.uuid for entry in manifest.indexes}
-        version = RetainedVersion(
-            **about,  # type: ignore[arg-type]
-            timestamp_nanos=manifest.timestamp_nanos,
-            merged=None if state is None else dict(state.merged),
-            index_uuids=frozenset(uuids if state is None else uuids | {state.index_uuid}),
-        )
-        with self._lock:
-            self._read[file.key] = version
-        return version
-
-    def _version_files(self, problems: list[Exception]) -> Iterator[_VersionFile]:
-        for info in self._objects.list(layout.VERSIONS):
-            yield from self._version_file(info, None, problems)
-        for info in self._objects.list(layout.BRANCHES):
-            branch, found, name = info.path.rpartition(f"/{layout.VERSIONS}/")
-            if found and "/" not in name and not _is_generation(branch):
-                branch = branch.removeprefix(f"{layout.BRANCHES}/")
-                yield from self._version_file(info, branch, problems)
-
-    def _version_file(
-        self, info: ObjectInfo, branch: str | None, problems: list[Exception]
-    ) -> Iterator[_VersionFile]:
-        name = info.path.rsplit("/", 1)[-1]
-        version = layout.parse_table_manifest_name(name)
-        if version is not None:
-            yield _VersionFile(info=info, version=version, branch=branch)
-        elif name.endswith(".manifest"):
-            problems.append(Corruption(f"{self._objects.uri}: {info.path} has no manifest's name"))
-
-    def _missing_branches(self, files: Iterable[_VersionFile]) -> Iterator[Exception]:
-        """Branches that are referred to, and have no version to be found."""
-        there = {file.branch for file in files}
-        for info in self._objects.list("_refs/branches"):
-            stem, dot, extension = info.path.rsplit("/", 1)[-1].rpartition(".")
-            if dot and extension == "json" and unquote(stem) not in there:
-                yield Corruption(
-                    f"{self._objects.uri}: branch {unquote(stem)!r} has no version in "
-                    f"{layout.versions_folder(unquote(stem))}"
-                )
-
-    def _cached(self) -> dict[_Key, RetainedVersion]:
-        if self._stored is None:
-            try:
-                self._stored = _decode(self._objects.get(CACHE_PATH))
-            except Missing:
-                self._stored = {}
-        return self._stored
+        self._versions.remember()
 
     # -- shards
 
@@ -450,70 +310,8 @@ def _together(before: StoredFile | None, file: StoredFile, path: str) -> StoredF
     )
 
 
-def _is_generation(folder: str) -> bool:
-    """Whether it is a flushed generation in a branch's own MemWAL, which is a table too."""
-    parts = folder.split("/")
-    return (
-        len(parts) >= 3
-        and parts[-3] == layout.MEM_WAL
-        and layout.is_shard_folder(parts[-2])
-        and layout.parse_generation_folder(parts[-1]) is not None
-    )
-
-
 def _is_uuid(name: str) -> bool:
     try:
         return str(UUID(name)) == name
     except ValueError:
         return False
-
-
-# ---- the cache file
-
-
-def _encode(known: Mapping[_Key, RetainedVersion]) -> bytes:
-    entries = [
-        {
-            "path": path,
-            "size_bytes": size,
-            "modified_at_nanos": modified,
-            "name": version.name,
-            "version": version.version,
-            "on_main": version.on_main,
-            "timestamp_nanos": version.timestamp_nanos,
-            "merged": None if version.merged is None else dict(version.merged),
-            "index_uuids": sorted(version.index_uuids),
-        }
-        for (path, size, modified), version in sorted(known.items())
-    ]
-    return json.dumps(
-        {"format": _CACHE_FORMAT, "sha256": _digest(entries), "entries": entries}
-    ).encode()
-
-
-def _digest(entries: Any) -> str:
-    return hashlib.sha256(json.dumps(entries, sort_keys=True).encode()).hexdigest()
-
-
-def _decode(data: bytes) -> dict[_Key, RetainedVersion]:
-    """The facts in a cache file; none when anything about it is odd."""
-    try:
-        document = json.loads(data)
-        entries = document["entries"]
-        if document["format"] != _CACHE_FORMAT or document["sha256"] != _digest(entries):
-            return {}
-        return {
-            (str(e["path"]), int(e["size_bytes"]), int(e["modified_at_nanos"])): RetainedVersion(
-                name=str(e["name"]),
-                version=int(e["version"]),
-                on_main=bool(e["on_main"]),
-                timestamp_nanos=int(e["timestamp_nanos"]),
-                merged=None
-                if e["merged"] is None
-                else {ShardId(str(s)): int(g) for s, g in e["merged"].items()},
-                index_uuids=frozenset(str(u) for u in e["index_uuids"]),
-            )
-            for e in entries
-        }
-    except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
-        return {}

@@ -24,7 +24,13 @@ from memwal import layout
 from memwal.apply.garbage import Deleter, GenerationDropper, as_deletions
 from memwal.errors import LostRace, StoreUnavailable
 from memwal.model import ShardId, ShardManifest, ShardStatus
-from memwal.plan.garbage import Action, GarbageLimits, GarbagePlan, Item, Kind
+from memwal.plan.garbage_model import (
+    Action,
+    GarbageLimits,
+    GarbagePlan,
+    Item,
+    Kind,
+)
 from memwal.ports import DeleteResult, Objects
 from memwal.store.objects import open_objects
 from memwal.store.shard_manifests import ShardManifests

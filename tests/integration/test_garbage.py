@@ -26,7 +26,7 @@ from memwal.apply.snapshot import SnapshotRefresher
 from memwal.cli import app
 from memwal.model import ShardStatus
 from memwal.plan.snapshot import SnapshotLimits
-from memwal.store import garbage_evidence
+from memwal.store import retained_versions
 
 pytestmark = pytest.mark.integration
 
@@ -591,10 +591,10 @@ def test_an_external_snapshot_that_lost_its_entry_goes(place: dict[str, Any]) ->
 
 @pytest.fixture
 def cached(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(garbage_evidence, "_CACHED_VERSIONS_MIN", 1)
+    monkeypatch.setattr(retained_versions, "_CACHED_VERSIONS_MIN", 1)
 
 
-CACHE = garbage_evidence.CACHE_PATH
+CACHE = retained_versions.CACHE_PATH
 
 
 @pytest.mark.usefixtures("cached")
@@ -616,7 +616,7 @@ def rewritten_cache(table: Table, merged: int) -> None:
     for entry in document["entries"]:
         if entry["merged"] is not None:
             entry["merged"] = dict.fromkeys(table.shards, merged)
-    document["sha256"] = garbage_evidence._digest(document["entries"])
+    document["sha256"] = retained_versions._digest(document["entries"])
     path.write_text(json.dumps(document))
 
 

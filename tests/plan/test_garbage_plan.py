@@ -30,6 +30,12 @@ from memwal.model import (
 )
 from memwal.output import parse_duration
 from memwal.plan.garbage import (
+    check_limits,
+    expirable,
+    generation_stages,
+    plan_garbage,
+)
+from memwal.plan.garbage_model import (
     Action,
     Evidence,
     GarbageLimits,
@@ -43,14 +49,10 @@ from memwal.plan.garbage import (
     StoredFile,
     StoredManifest,
     WalFile,
-    check_limits,
     coverable_wal_positions,
-    expirable,
-    generation_stages,
     past_version,
-    plan_adoption,
-    plan_garbage,
 )
+from memwal.plan.garbage_orphans import plan_adoption
 
 SHARD = ShardId("6f2c5a8e-1d0b-4d55-9a53-0f6f6a1f0c11")
 OTHER = ShardId("11111111-2222-4333-8444-555555555555")
