@@ -149,9 +149,9 @@ class IndexCatchupJob:
         )
 
     def has_work(self, view: TableView, request: CatchupRequest) -> bool:
-        """Whether a run would do anything, be it to say that an index can't be caught up."""
+        """Whether a run would commit anything; if not, what it foresees is what there is."""
         plans = self._plans(_Look(view=view, table=self.table.facts(view.version)), request)
-        return any(plan.has_work or plan.refusal for plan in plans)
+        return any(plan.has_work for plan in plans)
 
     def run(self, request: CatchupRequest) -> TableCatchup:
         """Catch up, index by index; the trouble of one does not stop the others.
@@ -287,9 +287,9 @@ class IndexCatchupJob:
         for task, result in zip(tasks, self.build(tasks), strict=True):
             built.setdefault(task.index, []).append(result)
         self.steps("built")
+        seconds = self.clock.monotonic_seconds() - started
         for run in work:
-            if run.plan.groups:
-                run.seconds += self.clock.monotonic_seconds() - started
+            run.seconds += seconds * len(run.plan.groups) / len(tasks)
         return built
 
     def _attempt(self, run: _Run, act: Callable[[], None]) -> None:
@@ -364,7 +364,7 @@ def _foreseen(look: _Look, plan: IndexPlan) -> IndexCatchup:
         unindexed_rows_before=plan.uncovered_rows,
         unindexed_rows_after=plan.uncovered_rows if error else 0,
         recorded=recorded,
-        caught_up=recorded if error else dict(look.view.mem_wal.merged),
+        caught_up=dict(look.view.mem_wal.merged) if plan.has_work else recorded,
         error=None if error is None else str(error),
         exit_code=0 if error is None else error.exit_code,
     )

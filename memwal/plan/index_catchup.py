@@ -14,6 +14,7 @@ What Lance 14.0.2 does, and what follows from it
   nothing at all; it is rebuilt here by segments over all fragments, which replace the old ones.
 - Its `retrain` of a PQ index with fewer rows than a codebook has centroids leaves an index that
   covers NOTHING, without an error. Such an index is never retrained here.
+- Its `retrain` keeps metric and quantisation, but chooses the number of partitions anew.
 - It can't find a nested column ("No column with name"), while segments on one work.
 - Segments of a vector index would each train a model of their own; those stay with append.
 - With stable row ids, an updated row keeps its id, and an older segment goes on answering with the
@@ -185,10 +186,15 @@ class IndexCosts:
 
     seconds_per_row: Mapping[str, float]
     other_seconds_per_row: float = 5.0e-6
+    codebook_seconds_per_row: float = 1.5e-4
 
     def seconds(self, kind: str, rows: int) -> float:
         """About how long one process takes to index so many rows."""
         return rows * self.seconds_per_row.get(kind, self.other_seconds_per_row)
+
+    def retrain_seconds(self, kind: str, rows: int) -> float:
+        """About how long a retrain takes: for product quantisation, training is all of it."""
+        return rows * self.codebook_seconds_per_row if "PQ" in kind else self.seconds(kind, rows)
 
 
 COSTS = IndexCosts(
@@ -260,9 +266,9 @@ def plan_index(
         )
     why = _why_retrain(table, index, rows, limits)
     if asked is Method.RETRAIN and table.fragments and _is_trainable(table, index):
-        return _retrain(table, index, rows, "asked for", limits)
+        return _retrain(table, index, rows, "asked for", limits, costs)
     if asked is None and why is not None:
-        return _retrain(table, index, rows, why, limits)
+        return _retrain(table, index, rows, why, limits, costs)
     if not uncovered:
         return _covered(index, recorded, merged)
     return _extend(table, index, uncovered, asked, limits, costs)
@@ -321,7 +327,7 @@ def _extend(
     if index.takes_segments:
         if table.stable_row_ids and (index.is_nested or large or asked is Method.SEGMENTS):
             why = f"{size}; older segments would answer with old values (stable row ids)"
-            return _retrain(table, index, rows, why, limits)
+            return _retrain(table, index, rows, why, limits, costs)
         if index.is_nested:
             why = "Lance's optimise can't find a nested column"
             return _segments(index, uncovered, rows, f"{size}; {why}", limits)
@@ -334,7 +340,8 @@ def _extend(
         why = "their trained model" if index.is_vector else "settings that it doesn't tell"
         note = f"; segments of a {index.kind} index would not share {why}"
     merge = segments_to_merge(table, index, rows)
-    merging = f", merged with the last {_counted(merge, 'segment')}" if merge else ""
+    last = "the last segment" if merge == 1 else f"the last {merge} segments"
+    merging = f", merged with {last}" if merge else ""
     return IndexPlan(
         name=index.name,
         kind=index.kind,
@@ -411,9 +418,15 @@ def grouped(
 
 
 def _retrain(
-    table: TableIndexes, index: IndexFacts, rows: int, why: str, limits: CatchupLimits
+    table: TableIndexes,
+    index: IndexFacts,
+    rows: int,
+    why: str,
+    limits: CatchupLimits,
+    costs: IndexCosts,
 ) -> IndexPlan:
     groups = grouped(table.fragments, limits) if index.takes_segments else ()
+    seconds = costs.retrain_seconds(index.kind, table.rows)
     how = f"; rebuilt as {_counted(len(groups), 'segment')} over all fragments" if groups else ""
     return IndexPlan(
         name=index.name,
@@ -422,7 +435,7 @@ def _retrain(
         uncovered_rows=rows,
         segments_to_merge=0 if groups else len(index.segments),
         groups=groups,
-        reason=f"{why}{how}",
+        reason=f"{why}{how}, about {seconds:.1f} s in one process",
     )
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import pickle
 import re
 from collections.abc import Callable, Sequence
@@ -20,6 +21,9 @@ from memwal.ports import BuiltSegment, SegmentTask
 from memwal.store.table import LanceTables, tidy_text
 
 T = TypeVar("T")
+
+# Partition sizes are all that is wanted of a vector index's statistics; its centroids are large.
+os.environ.setdefault("LANCE_INCLUDE_VECTOR_CENTROIDS", "false")
 
 SYSTEM_INDEXES = frozenset({layout.MEM_WAL_INDEX_NAME, "__lance_frag_reuse"})
 

@@ -324,6 +324,10 @@ def test_an_index_that_was_never_trained_is_refused_until_there_are_rows(tmp_pat
     assert report.exit_code == 6
     assert (found["pq_idx"].outcome, found["key_idx"].outcome) == ("refused", "done")
     assert "256" in str(found["pq_idx"].error)
+    before = sorted(p for p in Path(table.uri).rglob("*"))
+    again = catch_up(table)
+    assert (again.outcome, again.exit_code) == ("refused", 7)
+    assert sorted(p for p in Path(table.uri).rglob("*")) == before
     table.flush(table.shards[0], Put(range(1000, 1400), 30_000))
     table.merge_all()
     assert done(catch_up(table))["pq_idx"].outcome == "done"
