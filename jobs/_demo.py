@@ -1,20 +1,43 @@
-"""`memwal demo`: a table is made, looked at, merged, and looked at again."""
+"""`memwal demo`: a table is made, every job runs on it, and before and after are compared."""
 
 from __future__ import annotations
 
 import tempfile
+from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
 
+from rich.bar import Bar
 from rich.console import Console
+from rich.table import Table
 from rich.text import Text
 
+from jobs._garbage import GarbageOptions, run_garbage
+from jobs._index_catchup import IndexCatchupOptions, run_index_catchup
 from jobs._launch import Progress, RunOptions
 from jobs._merge import MergeOptions, run_merge
+from jobs._snapshot import run_snapshot
 from jobs._status import run_status
-from memwal import demo
+from jobs._wiring import Stores, open_stores
+from memwal import demo, layout
 from memwal.config import ResolvedTable, Settings
-from memwal.console import show_report
-from memwal.report import FAILED, JobReport
+from memwal.console import count_text, show_report, size_text
+from memwal.plan.garbage_model import GarbageLimits
+from memwal.report import FAILED, JobReport, StatusTableReport, sum_up
+
+_BAR_CELLS = 30
+
+
+@dataclass(frozen=True, kw_only=True)
+class _State:
+    """What the demo compares: bytes by kind, and how far behind things are."""
+
+    base: int
+    generations: int
+    wal: int
+    pending: int
+    unindexed: int
+    differences: int
 
 
 def run_demo(
@@ -30,32 +53,126 @@ def run_demo(
     console.print(
         f"{demo.BASE_ROWS:,} base rows. {demo.SHARDS} writers put, updated and deleted rows in "
         f"{demo.GENERATIONS} sessions each;\neach session left a flushed generation under "
-        "_mem_wal/. None of that is in the base table yet:"
+        "_mem_wal/. None of that is in the base table yet."
     )
-    before = demo.count_differences(table)
-    console.print(f"{before:,} keys of the base table differ from what the writers wrote.\n")
+    before = _state(resolved, table)
     show_report(run_status(RunOptions(tables=[resolved])), console)
+    reports = _run_jobs(resolved, console, progress, engine, master)
+    after = _state(resolved, table)
+    _heading(console, "6. Before and after")
+    console.print(_comparison(before, after))
+    console.print(
+        f"\nLook around: memwal status {place} | memwal verify {place} | "
+        f"memwal inspect shard {place}"
+    )
+    outcome, code = sum_up(reports)
+    error = f"{after.differences} keys differ" if after.differences else None
+    return JobReport(
+        job="demo",
+        outcome=FAILED if error else outcome,
+        exit_code=1 if error else code,
+        error=error,
+        seconds=round(sum(r.seconds for r in reports), 3),
+        tables=tuple(t for r in reports for t in r.tables),
+    )
+
+
+def _run_jobs(
+    table: ResolvedTable, console: Console, progress: Progress, engine: str, master: str | None
+) -> list[JobReport]:
+    reports: list[JobReport] = []
+
+    def show(report: JobReport) -> None:
+        reports.append(report)
+        show_report(report, console)
+
     _heading(console, "2. memwal merge: generations are folded into the base, oldest first")
     console.print(
         "The newest row of a key wins and tombstones delete; the watermark of each shard moves in\n"
         "the same commit as its rows, so a crash can't lose or double any.\n"
     )
-    report = run_merge(MergeOptions(tables=[resolved], engine=engine, master=master), progress)
-    show_report(report, console)
-    _heading(console, "3. Afterwards")
-    show_report(run_status(RunOptions(tables=[resolved])), console)
-    after = demo.count_differences(table)
-    style = "green" if after == 0 else "red"
-    console.print(Text(f"\n{before:,} keys differed before, {after:,} differ now.", style=style))
+    show(run_merge(MergeOptions(tables=[table], engine=engine, master=master), progress))
+    _heading(console, "3. memwal index-catchup: the indexes cover what merging added")
+    show(run_index_catchup(IndexCatchupOptions(tables=[table], engine="local"), progress))
+    _heading(console, "4. memwal snapshot: readers find all shards in one place")
+    show(run_snapshot(RunOptions(tables=[table]), progress))
+    _heading(console, "5. memwal garbage: what is merged, indexed and out of time travel goes")
     console.print(
-        f"Look around: memwal status {place} | memwal inspect shard {place} | "
-        f"memwal inspect index {place}"
+        "First the generations are dropped from the shard manifests, and after a grace time their\n"
+        "files are deleted. Here old versions are expired and the grace is cut to nothing; a real\n"
+        "table keeps both guards (7 days and 1 hour are usual).\n"
     )
-    if after:
-        return report.model_copy(
-            update={"outcome": FAILED, "exit_code": 1, "error": f"{after} keys differ"}
+    options = GarbageOptions(
+        tables=[table],
+        engine="local",
+        execute=True,
+        retention_seconds=0.0,
+        short_allowed=True,
+        limits=GarbageLimits(grace_seconds=0.0, wal=True),
+    )
+    passes = ("drops from the manifests", "deletes what they dropped", "deletes their WAL entries")
+    for number, what in enumerate(passes, start=1):
+        report = run_garbage(options, progress)
+        reports.append(report)
+        for found in report.tables:
+            dropped, deleted = getattr(found, "dropped", 0), getattr(found, "deleted", 0)
+            freed = size_text(getattr(found, "bytes_freed", 0))
+            console.print(
+                f"pass {number} {what}: {dropped} dropped, {deleted} deleted, {freed} freed"
+            )
+    return reports
+
+
+def _state(table: ResolvedTable, made: demo.DemoTable) -> _State:
+    sizes = _sizes(open_stores(table.uri, {}))
+    (status,) = run_status(RunOptions(tables=[table])).tables
+    shards = status.shards if isinstance(status, StatusTableReport) else ()
+    indexes = status.indexes if isinstance(status, StatusTableReport) else ()
+    return _State(
+        base=sizes["base"],
+        generations=sizes["generations"],
+        wal=sizes["wal"],
+        pending=sum(len(s.pending_generations) for s in shards),
+        unindexed=sum(i.unindexed_rows or 0 for i in indexes),
+        differences=demo.count_differences(made),
+    )
+
+
+def _sizes(stores: Stores) -> Mapping[str, int]:
+    sizes = {"base": 0, "generations": 0, "wal": 0}
+    for info in stores.objects.list(""):
+        parts = info.path.split("/")
+        kind = "base"
+        if parts[0] == layout.MAINTENANCE:
+            continue
+        if parts[0] == layout.MEM_WAL:
+            kind = "wal" if "wal" in parts[2:3] else "generations"
+        sizes[kind] += info.size_bytes
+    return sizes
+
+
+def _comparison(before: _State, after: _State) -> Table:
+    grid = Table(box=None, pad_edge=False, padding=(0, 2), header_style="bold dim")
+    for column in ("", "before", "", "after", ""):
+        grid.add_column(column, justify="left" if not column else "right", no_wrap=True)
+    rows = (
+        ("keys that differ from what was written", "differences", count_text),
+        ("pending generations", "pending", count_text),
+        ("generations, bytes", "generations", size_text),
+        ("WAL, bytes", "wal", size_text),
+        ("base table, bytes", "base", size_text),
+    )
+    for label, name, text in rows:
+        was, now = getattr(before, name), getattr(after, name)
+        most = max(was, now, 1)
+        grid.add_row(
+            label,
+            text(was),
+            Bar(most, 0, was, width=_BAR_CELLS, color="yellow"),
+            text(now),
+            Bar(most, 0, now, width=_BAR_CELLS, color="green"),
         )
-    return report
+    return grid
 
 
 def _heading(console: Console, text: str) -> None:
