@@ -13,7 +13,7 @@ from jobs._lease import HeldLease
 from jobs._local import LocalEngine
 from jobs._wiring import Stores, open_stores
 from memwal.config import ResolvedTable
-from memwal.errors import MemWalError, Unsupported
+from memwal.errors import MemWalError, Unsupported, Usage
 from memwal.model import ShardView, TableView
 from memwal.plan.engine import EngineChoice, choose_engine
 from memwal.ports import Engine
@@ -114,11 +114,17 @@ def open_tables(
     A table that can't be opened carries its error; the others go on.
     """
     tables = [OpenTable(resolved=resolved) for resolved in options.tables]
+    seen: set[str] = set()
     try:
         for table in tables:
             try:
                 resolved = table.resolved
-                table.stores = open_stores(resolved.uri, resolved.storage_options)
+                stores = open_stores(resolved.uri, resolved.storage_options)
+                _ = stores.objects.counts  # bad store options show here, as this table's error
+                if stores.uri in seen:
+                    raise Usage(f"{resolved.name}: the same table was named before: {stores.uri}")
+                seen.add(stores.uri)
+                table.stores = stores
                 table.view = read(table.stores)
             except MemWalError as error:
                 table.error = error

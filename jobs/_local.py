@@ -7,6 +7,8 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from typing import TypeVar
 
+from jobs import _cancel
+
 Unit = TypeVar("Unit")
 Result = TypeVar("Result")
 
@@ -25,12 +27,16 @@ class LocalEngine:
         units: Sequence[Unit],
         on_done: Callable[[int], None],
     ) -> Sequence[Result]:
-        """Run `work` on each unit. An interrupt lets running units end and starts no others."""
+        """Run `work` on each unit. An interrupt stops running units before their next commit."""
+        _cancel.begin()
         pool = ThreadPoolExecutor(min(self._workers_max, len(units)) or 1)
         try:
             futures = [pool.submit(work, unit) for unit in units]
             for done, _ in enumerate(as_completed(futures), start=1):
                 on_done(done)
             return [future.result() for future in futures]
+        except BaseException:
+            _cancel.cancel()
+            raise
         finally:
             pool.shutdown(wait=True, cancel_futures=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import sys
 import threading
@@ -46,6 +47,9 @@ class SparkEngine:
         Raises Refused when `spark.speculation` is on: it would run a shard's commits twice at once,
         which stays right but turns every commit into a race.
         """
+        # py4j logs a traceback of its own when a run is cancelled.
+        logging.getLogger("py4j").setLevel(logging.CRITICAL)
+        logging.getLogger().addFilter(lambda record: "while sending command" not in record.msg)
         # Starting the JVM is a fork and an exec; lance's warning is about forks that go on.
         warnings.filterwarnings("ignore", message="lance is not fork-safe")
         # Without it, workers take `python3` from PATH instead of this environment.

@@ -10,12 +10,13 @@ import traceback
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from jobs import _cancel
 from jobs._wiring import open_stores
 from memwal.apply.merge import ShardMerge, ShardMerger
 from memwal.errors import MemWalError
 from memwal.model import BrokenShard, ShardId, ShardManifest
 from memwal.plan.compaction import CompactionTask
-from memwal.plan.merge import MergeLimits, MergeRequest
+from memwal.plan.merge import JoinCosts, MergeLimits, MergeRequest
 from memwal.ports import BuiltSegment, RewrittenFragments, SegmentTask
 
 
@@ -125,15 +126,27 @@ def run_merge_unit(unit: MergeUnit) -> MergeUnitResult:
     try:
         stores = open_stores(unit.uri, unit.storage_options)
         token = unit.lease_token
+
+        def before_commit() -> None:
+            _cancel.check()
+            if token is not None:
+                stores.leases.check(token)
+
         merger = ShardMerger(
             views=stores.views,
             table=stores.merge_table,
             clock=stores.clock,
             limits=unit.limits,
-            before_commit=(lambda: None) if token is None else lambda: stores.leases.check(token),
+            costs=JoinCosts(index_allowed=unit.limits.index_join_allowed),
+            before_commit=before_commit,
         )
         merge = merger.run(unit.shard_id, unit.request)
-        return MergeUnitResult(uri=unit.uri, merge=merge, requests=stores.objects.counts.as_dict())
+        return MergeUnitResult(
+            uri=unit.uri,
+            merge=merge,
+            requests=stores.objects.counts.as_dict(),
+            trace=merge.trace,
+        )
     except (KeyboardInterrupt, SystemExit):
         raise
     except BaseException as error:  # a panic in Lance's Rust code is no Exception

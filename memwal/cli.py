@@ -114,6 +114,14 @@ def merge(
             help="In-memory bytes; at least one generation is always taken.",
         ),
     ] = None,
+    allow_index_join: Annotated[
+        bool,
+        typer.Option(
+            "--allow-index-join",
+            help="Probe the key's index where that costs less than a scan. Only if nobody else "
+            "writes to the base table meanwhile.",
+        ),
+    ] = False,
     allow_holes: Annotated[
         bool, typer.Option("--allow-holes", help="Pass over missing generation numbers.")
     ] = False,
@@ -158,6 +166,7 @@ def merge(
                 limits=given_settings(
                     generations_per_commit_max=generations_per_commit_max,
                     bytes_per_commit_max=bytes_per_commit_max,
+                    index_join_allowed=allow_index_join or None,
                 ),
             ),
             progress,

@@ -34,6 +34,7 @@ class Settings(BaseModel):
     bytes_per_commit_max: int | None = Field(default=None, ge=1)
     conflict_attempts_max: int | None = Field(default=None, ge=1)
     conflict_seconds_max: float | None = Field(default=None, gt=0)
+    index_join_allowed: bool | None = None
     tombstones_in_commit_max: int | None = Field(default=None, ge=0, le=10_000)
     append_rows_max: int | None = Field(default=None, ge=0)
     append_seconds_max: float | None = Field(default=None, ge=0)
@@ -88,7 +89,7 @@ def load_config(path: str | None, environment: Mapping[str, str] = os.environ) -
             raise Usage(f"{file}: no such configuration file")
         return Config()
     try:
-        return Config.model_validate(tomllib.loads(file.read_text()))
+        return Config.model_validate(tomllib.loads(file.read_text("utf-8-sig")))
     except tomllib.TOMLDecodeError as error:
         raise Usage(f"{file}: not valid TOML: {error}") from None
     except (OSError, UnicodeDecodeError) as error:

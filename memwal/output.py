@@ -67,11 +67,12 @@ class Output:
     def _guarded(self, work: Callable[[RunProgress], T]) -> T | JobReport:
         signal.signal(signal.SIGTERM, _interrupt)
         try:
+            self._check_report_file()
             with RunProgress(debug=self._debug, quiet=self._quiet) as progress:
                 return work(progress)
-        except KeyboardInterrupt:
-            stderr().print("cancelled; what was committed stays, run again to go on")
-            raise SystemExit(EXIT_CANCELLED) from None
+        except KeyboardInterrupt as error:
+            text = "cancelled; what was committed stays, run again to go on"
+            return self._from_error(error, "failed", EXIT_CANCELLED, text)
         except MemWalError as error:
             return self._from_error(error, error.outcome, error.exit_code)
         except SystemExit:
@@ -89,14 +90,19 @@ class Output:
 
     def _show(self, report: JobReport) -> None:
         document = json.dumps(report.to_json(), indent=2)
-        if self._file is not None:
-            self._file.write_text(document + "\n")
         if self._json:
             sys.stdout.write(document + "\n")
         elif self._shows:
             show_report(report, stdout())
         if report.error and not self._quiet:
             stderr().print(f"error: {escape(report.error)}", style="red")
+        if self._file is not None and self._file.parent.is_dir():
+            self._file.write_text(document + "\n")
+
+    def _check_report_file(self) -> None:
+        """Before the work, not after it: a report that can't be written is a wrong request."""
+        if self._file is not None and not self._file.parent.is_dir():
+            raise Usage(f"--report {self._file}: there is no folder {self._file.parent}")
 
 
 def _interrupt(number: int, frame: FrameType | None) -> None:

@@ -31,7 +31,7 @@ Rows = dict[Key, Row]
 Effects = dict[Key, Row | None]
 """What a generation did: the row that a key got, None where it was deleted."""
 
-INDEX_FAVOURED = JoinCosts(scan_seconds=1e9)
+INDEX_FAVOURED = JoinCosts(scan_seconds=1e9, index_allowed=True)
 ONE_COMMIT = 200
 TWO_PASSES = 0
 """Values of `tombstones_in_commit_max` that force the one and the other way out."""

@@ -8,6 +8,7 @@ by the next one in the same fresh view (invariant 8); the mark travels in the co
 
 from __future__ import annotations
 
+import traceback
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 
@@ -66,6 +67,7 @@ class ShardMerge:
     joins: tuple[str, ...] = ()
     error: str | None = None
     exit_code: int = 0
+    trace: str | None = None
 
 
 @dataclass(kw_only=True, slots=True)
@@ -122,11 +124,17 @@ class ShardMerger:
         started = self.clock.monotonic_seconds()
         run = _Run(shard_id=shard_id)
         error: MemWalError | None = None
+        trace: str | None = None
         try:
             self._merge(run, request)
         except MemWalError as caught:
             error = caught
-        return run.result(self.clock.monotonic_seconds() - started, error)
+        except Exception as caught:
+            # Not expected, but what was committed before it is, and has to be reported.
+            error = MemWalError(f"unexpected {type(caught).__name__}: {caught}")
+            trace = traceback.format_exc()
+        result = run.result(self.clock.monotonic_seconds() - started, error)
+        return replace(result, trace=trace)
 
     def _merge(self, run: _Run, request: MergeRequest) -> None:
         view = self.views.shard(run.shard_id)
@@ -139,14 +147,31 @@ class ShardMerger:
             raise Unsupported(
                 f"{view.uri}: the table has no primary key; there is no atomic way to merge it yet"
             )
-        check_shard_lineage(self.views, view, shard, request)
+        self._check_same_table(run, view, request)
         bounded = replace(request, until_generation=work[-1].generation)
         while True:
             plan = next_commit(shard, bounded, self.limits)
             if plan is None:
                 return
             view = self._commit_prefix(run, view, plan, bounded)
+            self._check_same_table(run, view, request)
             shard = view.shards[0]
+
+    def _check_same_table(self, run: _Run, view: TableView, request: MergeRequest) -> None:
+        """Asked of every fresh view: the table may be overwritten or restored while we work.
+
+        Raises Refused when the generations are older than the MemWAL index that the view has, and
+        LostRace when progress fell below what this run has seen.
+        """
+        shard = view.shards[0]
+        if shard.merged_generation < run.to_generation:
+            raise LostRace(
+                f"shard {run.shard_id}: merge progress fell from {run.to_generation} to "
+                f"{shard.merged_generation} while it was merged: the table was overwritten or "
+                "restored, or a snapshot refresh raced without the lease; run again"
+            )
+        if shard.pending:
+            check_shard_lineage(self.views, view, shard, request)
 
     def _commit_prefix(
         self, run: _Run, view: TableView, plan: NextCommit, request: MergeRequest
@@ -174,6 +199,7 @@ class ShardMerger:
                 faults += isinstance(error, StoreUnavailable)
                 if faults >= self.limits.fault_attempts_max:
                     raise
+                self._check_same_table(run, view, request)
                 self._wait(error, attempt, deadline, run)
                 fresh = next_commit(shard, request, self.limits)
                 if fresh is None:
@@ -214,8 +240,9 @@ class ShardMerger:
         """Take tombstoned keys out of the base, ahead of the mark.
 
         Reads do not change (invariant 5): until the mark, the generation still hides the keys. The
-        pass may have been put on top of commits that it did not conflict with; when one of them
-        merged this shard, the fold is stale, and the mark alone would not show it.
+        pass may have been put on top of commits that it did not conflict with. One of them may
+        have merged this shard, or have taken the anchor out of the base: what was known of the
+        fold no longer holds, so it starts again from a fresh view.
         """
         self.before_commit()
         self.steps("delete_pass")
@@ -223,9 +250,10 @@ class ShardMerger:
         run.rows_deleted += deleted
         self.steps("between_passes")
         if version > view.version + 1:
-            merged = self.views.mem_wal(version).merged.get(run.shard_id, 0)
-            if merged != view.shards[0].merged_generation:
-                raise LostRace(f"shard {run.shard_id}: merged to {merged} by someone else")
+            raise LostRace(
+                f"shard {run.shard_id}: versions {view.version + 1} to {version - 1} were "
+                "committed during the delete pass"
+            )
 
     def _refreshed(self, run: _Run) -> TableView:
         view = self.views.shard(run.shard_id)

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 from memwal.apply.merge import no_steps
 from memwal.errors import Corruption, LostRace, MemWalError, Missing, StoreUnavailable
-from memwal.model import MemWalState, ShardId, TableView
+from memwal.model import ShardId, TableView
 from memwal.plan.snapshot import SnapshotLimits, SnapshotPlan, lowered, plan_snapshot
 from memwal.ports import Clock, Snapshots, Steps, Views
 
@@ -30,6 +30,15 @@ class SnapshotResult:
     repairs: int
     version_after: int
     reason: str
+
+
+@dataclass(kw_only=True, slots=True)
+class _Run:
+    """What one run has to remember over its attempts."""
+
+    floor: int | None = None
+    storage: str | None = None
+    repairs: int = 0
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -53,62 +62,71 @@ class SnapshotRefresher:
         Raises Refused for broken shards, LostRace when conflicts do not end, LeaseHeld when the
         lease is lost, Corruption when a commit changed the table's data (peers.md, L #8438).
         """
+        run = _Run()
         error: MemWalError | None = None
         for _ in range(self.limits.attempts_max):
-            view = read()
-            plan = self.plan(view)
-            if plan is None:
-                return SnapshotResult(
-                    # An earlier attempt may have landed although it reported an error.
-                    outcome="nothing_to_do" if error is None else "done",
-                    num_shards=len(view.shards),
-                    storage=None,
-                    repairs=0,
-                    version_after=view.version,
-                    reason="the snapshot says what the shard manifests say",
-                )
             try:
-                return self._refresh(view, plan)
+                return self._attempt(run, read())
             except (LostRace, StoreUnavailable) as caught:
                 error = caught
                 self.clock.sleep(self.clock.random() * _WAIT_SECONDS_MAX)
-        raise LostRace(f"the snapshot's commit failed {self.limits.attempts_max} times: {error}")
+        raise LostRace(
+            f"the snapshot's commit failed {self.limits.attempts_max} times: {error}"
+            + ("; merge progress may be too low: run it again" if run.floor is not None else "")
+        )
 
-    def _refresh(self, view: TableView, plan: SnapshotPlan) -> SnapshotResult:
-        data = self.snapshots.encode(plan.rows, view.mem_wal.shard_specs)
+    def _attempt(self, run: _Run, view: TableView) -> SnapshotResult:
+        plan = self.plan(view)
         # The entry to replace is read again here, after the slow part.
         version = self.views.table_version()
-        state = self.views.mem_wal(version)
-        landed = self._commit(version, state, plan, data, {})
-        repairs = 0
-        while fell := self._lowered(version, landed):
-            repairs += 1
-            if repairs > self.limits.repairs_max:
-                raise LostRace(
-                    f"{view.uri}: merge progress was overwritten {repairs} times: "
-                    f"{_progress_text(fell)} is still too low; run the snapshot again"
-                )
-            self.steps("repair")
-            version, state = landed, self.views.mem_wal(landed)
-            landed = self._commit(version, state, plan, data, fell)
+        fell = self._lowered(run, version)
+        if plan is None and not fell:
+            return SnapshotResult(
+                # An earlier attempt may have landed although it reported an error.
+                outcome="nothing_to_do" if run.floor is None else "done",
+                num_shards=len(view.shards),
+                storage=None if run.floor is None else run.storage,
+                repairs=run.repairs,
+                version_after=version,
+                reason="the snapshot says what the shard manifests say",
+            )
+        plan = plan or plan_snapshot(view, None, self.limits)
+        if plan is None:
+            raise Corruption(f"{view.uri}: a table without shards has progress to repair")
+        data = self.snapshots.encode(plan.rows, view.mem_wal.shard_specs)
+        # From here on progress of this version and later ones may have been overwritten by us,
+        # whatever a commit reports; later attempts look back as far as this.
+        run.floor = version if run.floor is None else run.floor
+        run.storage = plan.storage.value
+        landed = self._commit(run, version, plan, data, fell)
+        while fell := self._lowered(run, landed):
+            if run.repairs >= self.limits.repairs_max:
+                raise LostRace(f"progress is still too low: {_progress_text(fell)}")
+            landed = self._commit(run, landed, plan, data, fell)
         return SnapshotResult(
             outcome="done",
             num_shards=len(plan.rows),
             storage=plan.storage.value,
-            repairs=repairs,
+            repairs=run.repairs,
             version_after=landed,
             reason=plan.reason,
         )
 
     def _commit(
         self,
+        run: _Run,
         version: int,
-        state: MemWalState,
         plan: SnapshotPlan,
         data: bytes,
         merged: Mapping[ShardId, int],
     ) -> int:
-        self.before_commit()
+        state = self.views.mem_wal(version)
+        if merged:
+            # A repair only raises progress, and must not wait for a lease that we have lost.
+            run.repairs += 1
+            self.steps("repair")
+        else:
+            self.before_commit()
         self.steps("commit")
         landed = self.snapshots.commit(
             version=version,
@@ -130,10 +148,12 @@ class SnapshotRefresher:
             )
         return landed
 
-    def _lowered(self, version: int, landed: int) -> dict[ShardId, int]:
-        """Progress of the versions from `version` up to `landed` that `landed` does not keep."""
+    def _lowered(self, run: _Run, landed: int) -> dict[ShardId, int]:
+        """Progress of the versions since our first commit that `landed` does not keep."""
+        if run.floor is None:
+            return {}
         before = []
-        for between in range(version, landed):
+        for between in range(run.floor, landed):
             try:
                 before.append(self.views.mem_wal(between))
             except Missing:

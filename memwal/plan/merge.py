@@ -11,10 +11,16 @@ that it never saw, and doubles keys that both insert (always with the index join
 8-bit, 16-bit or boolean type, for which Lance compares no inserted keys), or leaves a key that the
 first inserted and the second's fold deletes. Two things stop that:
 
-- a fold of ONE generation: any other commit on the shard marks at least as high, and is refused;
+- a fold of ONE generation: any other commit on the shard marks at least as high, so that ours is
+  refused (marks only fall when a snapshot refresh without the lease is killed before its repair);
 - an anchor: a key of the first folded generation that none of the fold's generations deletes. Every
   shorter fold writes it too, so the two commits conflict, provided that Lance notices: always when
   the key is in the base (same row), and when it is new only with the scan join on comparable types.
+
+The index join is off unless it is allowed: its commits carry no filter of inserted keys, so a key
+that a user inserts into the base beside the merge would be doubled (seen). The scan join notices
+that, except for the types above; writing keys to the base that are also pending in the MemWAL is
+against the spec (one key, one shard) and can also bring a deleted key back.
 """
 
 from __future__ import annotations
@@ -57,6 +63,7 @@ class MergeLimits:
     conflict_wait_seconds_max: float = 5.0
     fault_attempts_max: int = 3
     tombstones_in_commit_max: int = 200
+    index_join_allowed: bool = False
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -201,6 +208,7 @@ class JoinCosts:
     million 0.08 and 0.08; 10,000 into 40 million 0.39 and 0.58; 100 into 40 million 0.48 and 0.07.
     """
 
+    index_allowed: bool = False
     scan_seconds: float = 0.005
     scan_seconds_per_base_row: float = 1.0e-8
     scan_seconds_per_source_row: float = 2.0e-6
@@ -216,14 +224,16 @@ def index_is_cheaper(facts: FoldFacts, costs: JoinCosts) -> bool:
         + costs.scan_seconds_per_source_row * facts.live_rows
     )
     probe = costs.index_seconds + costs.index_seconds_per_source_row * facts.live_rows
-    return facts.key_indexed and probe < scan
+    return costs.index_allowed and facts.key_indexed and probe < scan
 
 
 def is_guarded(facts: FoldFacts, join: Join) -> bool:
     """Whether a racing shorter fold is sure to conflict with this one (see the module's text)."""
-    if facts.generations == 1 or facts.anchored_in_base:
+    if facts.anchored_in_base:
         return True
-    return facts.anchored and join is Join.SCAN and new_keys_are_compared(facts.key_types)
+    if join is Join.INDEX:
+        return False
+    return facts.generations == 1 or (facts.anchored and new_keys_are_compared(facts.key_types))
 
 
 def shape_commit(facts: FoldFacts, limits: MergeLimits, costs: JoinCosts) -> CommitShape | None:

@@ -18,7 +18,14 @@ from dataclasses import asdict, replace
 from datetime import UTC, datetime
 
 from memwal import layout
-from memwal.errors import AlreadyExists, Corruption, LeaseHeld, MemWalError, Missing
+from memwal.errors import (
+    AlreadyExists,
+    Corruption,
+    LeaseHeld,
+    MemWalError,
+    Missing,
+    StoreUnavailable,
+)
 from memwal.model import LeaseClaim
 from memwal.ports import Clock, Objects
 
@@ -131,9 +138,11 @@ class StoredLeases:
         )
         try:
             self._objects.put_if_absent(claim_path(claim.token), _encode(claim))
-        except AlreadyExists:
+        except (AlreadyExists, StoreUnavailable) as error:
             # A create whose reply was lost is ours all the same: the id tells.
             winner = self._read(claim.token)
+            if winner is None and isinstance(error, StoreUnavailable):
+                raise
             if winner is None or winner.claim_id != claim.claim_id:
                 raise LeaseHeld(
                     self._held_text(winner) if winner else f"{self._objects.uri}: lost the lease"

@@ -188,7 +188,7 @@ class LanceFold:
         return self._facts
 
     def _anchored_in_base(self) -> bool:
-        if len(self._generations) == 1 or not len(self._folded.anchors):
+        if not len(self._folded.anchors):
             return False
         rows = zip(*(column.to_pylist() for column in self._folded.anchors.columns), strict=True)
         found = self._base.scanner(
@@ -276,7 +276,7 @@ def _guarded(call: Callable[[], Any], payload: _Payload | None = None) -> Any:
     """Run a commit; conflicts become LostRace, anything else an error with an open outcome."""
     try:
         return call()
-    except (OSError, ValueError, RuntimeError) as error:
+    except (OSError, ValueError, RuntimeError, pa.ArrowException) as error:
         # What went wrong while rows were read for the commit is not the commit's own fault.
         if payload is not None and payload.error is not None:
             raise payload.error from None

@@ -209,7 +209,7 @@ def facts(**changes: object) -> FoldFacts:
     return replace(base, **changes)  # type: ignore[arg-type]
 
 
-LIMITS, COSTS = MergeLimits(tombstones_in_commit_max=10), JoinCosts()
+LIMITS, COSTS = MergeLimits(tombstones_in_commit_max=10), JoinCosts(index_allowed=True)
 BIG = 100_000_000  # base rows at which probing the index wins
 
 
@@ -230,7 +230,7 @@ def test_tombstones_leave_in_the_commit_while_they_are_few(
 
 
 def test_the_join_is_chosen_by_cost() -> None:
-    large = facts(base_rows=BIG, key_indexed=True, generations=1)
+    large = facts(base_rows=BIG, key_indexed=True, generations=1, anchored_in_base=True)
 
     def join(some: FoldFacts) -> Join:
         shape = shape_commit(some, LIMITS, COSTS)
@@ -244,11 +244,20 @@ def test_the_join_is_chosen_by_cost() -> None:
     # Deleting by source in the same commit scans the key column anyway.
     assert join(replace(large, tombstones=1)) is Join.SCAN
     assert join(replace(large, tombstones=11)) is Join.INDEX
+    # Without an anchor in the base its commit would carry nothing that a race could be seen by.
+    assert join(replace(large, anchored_in_base=False)) is Join.SCAN
+
+
+def test_the_index_join_has_to_be_allowed() -> None:
+    large = facts(base_rows=BIG, key_indexed=True, anchored_in_base=True)
+    shape = shape_commit(large, LIMITS, JoinCosts())
+    assert shape is not None and shape.join is Join.SCAN
 
 
 def test_one_generation_needs_no_anchor() -> None:
     alone = facts(generations=1, anchored=False, key_types=("bool",))
-    assert is_guarded(alone, Join.SCAN) and is_guarded(alone, Join.INDEX)
+    assert is_guarded(alone, Join.SCAN)
+    assert not is_guarded(alone, Join.INDEX)
 
 
 @pytest.mark.parametrize("join", Join)
