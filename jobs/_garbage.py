@@ -38,7 +38,7 @@ from memwal.clock import SystemClock
 from memwal.errors import MemWalError, NotATable
 from memwal.model import TableView
 from memwal.plan.engine import LOCAL_BYTES_PER_SECOND, EngineChoice
-from memwal.plan.garbage import check_limits, expirable, plan_garbage
+from memwal.plan.garbage import check_limits, expirable, never_merged, plan_garbage
 from memwal.plan.garbage_model import (
     Action,
     Evidence,
@@ -133,6 +133,7 @@ class _Run:
     evidence: Evidence | None = None
     plan: GarbagePlan | None = None
     expirable: int = 0
+    never_merged: tuple[str, ...] = ()
     expired: Expired | None = None
     acted: bool = False
     dropped: tuple[Dropped, ...] = ()
@@ -214,7 +215,9 @@ def _plan(run: _Run, options: GarbageOptions, *, verified: bool) -> None:
     run.expirable = 0
     if options.retention_seconds is not None and run.evidence is not None:
         old = expirable(run.evidence, run.version, options.retention_seconds, now)
-        run.expirable = len(old and old - stores.garbage_evidence.referenced_versions())
+        run.never_merged = () if run.view is None else never_merged(run.view)
+        if not run.never_merged:
+            run.expirable = len(old and old - stores.garbage_evidence.referenced_versions())
 
 
 def _plan_without_index(run: _Run, limits: GarbageLimits, now: int, verified: bool) -> None:
@@ -392,6 +395,12 @@ def _warnings(run: _Run, plan: GarbagePlan, options: GarbageOptions) -> tuple[st
     found = list(plan.warnings)
     if run.view is not None:
         found += [w for w in view_warnings(run.view) if layout.MEM_WAL in w]
+    if run.never_merged:
+        found.append(
+            f"no version is expired: shards {', '.join(run.never_merged)} have generations and "
+            "were never merged, and only an old version proves that those belong to this MemWAL "
+            "index; merge them first"
+        )
     if run.expirable and not options.acts:
         found.append(
             f"{run.expirable} versions are older than the retention and would be expired first; "

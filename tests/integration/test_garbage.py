@@ -25,6 +25,7 @@ from memwal import codec, layout
 from memwal.apply.snapshot import SnapshotRefresher
 from memwal.cli import app
 from memwal.model import ShardStatus
+from memwal.plan.merge import MergeRequest
 from memwal.plan.snapshot import SnapshotLimits
 from memwal.store import retained_versions
 
@@ -743,3 +744,21 @@ def test_deletes_fan_out_over_spark(tmp_path: Path) -> None:
     assert report.engine.name == "spark"
     assert (report.outcome, report.tables[0].deleted) == ("done", 6)  # type: ignore[attr-defined]
     assert [runs.folders(table, s) for s in table.shards] == [[], []]
+
+
+def test_no_version_is_expired_while_a_shard_was_never_merged(tmp_path: Path) -> None:
+    """An expired version would be the only proof that the shard's rows are not dead ones."""
+    table = builders.make_table(tmp_path / "t", rows=range(5), shards=2)
+    late, early = table.shards
+    table.flush(late, Put([1], 1))
+    table.flush(early, Put([2], 2))
+    assert table.merger().run(early, MergeRequest()).outcome == "done"
+    versions = table.versions()
+    found = runs.garbage(table, retention=0.0)
+    assert table.versions() == versions
+    assert any(late in warning and "never merged" in warning for warning in found.warnings)
+    assert table.merger().run(late, MergeRequest()).outcome == "done"
+    runs.garbage(table, retention=0.0)
+    assert len(table.versions()) < len(versions)
+    table.flush(late, Put([3], 3))
+    assert table.merger().run(late, MergeRequest()).outcome == "done"
