@@ -14,6 +14,7 @@ from jobs._merge import MergeOptions, run_merge
 from jobs._snapshot import run_snapshot
 from memwal.clock import SystemClock
 from memwal.config import ResolvedTable
+from memwal.plan.garbage import check_limits
 from memwal.plan.garbage_model import GarbageLimits
 from memwal.report import (
     FAILED,
@@ -55,6 +56,12 @@ class _Table:
 
 def run_maintain(options: MaintainOptions, progress: Progress) -> JobReport:
     """Run the jobs over the tables, one job after the other; a table stops at its first refusal."""
+    # Said before the first job, not after the last but one.
+    check_limits(
+        grace_seconds=options.garbage.grace_seconds,
+        retention_seconds=options.retention_seconds,
+        short_allowed=options.short_allowed,
+    )
     clock = SystemClock()
     started = clock.monotonic_seconds()
     tables = [_Table(resolved=resolved) for resolved in options.tables]
