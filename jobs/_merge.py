@@ -22,10 +22,10 @@ from memwal.apply.merge import ShardMerge, check_shard_lineage
 from memwal.apply.status import view_warnings
 from memwal.clock import SystemClock
 from memwal.config import Settings
-from memwal.errors import MemWalError, Unsupported, Usage
+from memwal.errors import MemWalError, Usage
 from memwal.model import ShardId, ShardView, TableView
 from memwal.plan.engine import EngineChoice
-from memwal.plan.merge import MergeLimits, MergeRequest, check_shard, foresee, wanted
+from memwal.plan.merge import MergeLimits, MergeRequest, check_shard, check_table, foresee, wanted
 from memwal.ports import Clock
 from memwal.report import (
     DONE,
@@ -97,11 +97,7 @@ def _plan_merge(table: OpenTable, options: MergeOptions) -> None:
     if view is None:
         return
     try:
-        if not view.primary_key:
-            raise Unsupported(
-                f"{view.uri}: the table has no primary key; merging it would need an atomic way "
-                "to add rows exactly once, which there is not yet"
-            )
+        check_table(view)
         _check_asked_shards(view, options.shards)
     except MemWalError as error:
         table.error = error

@@ -20,7 +20,6 @@ from memwal.errors import (
     OutcomeUnknown,
     Refused,
     StoreUnavailable,
-    Unsupported,
 )
 from memwal.model import ShardId, ShardView, TableView
 from memwal.plan.merge import (
@@ -31,6 +30,7 @@ from memwal.plan.merge import (
     MergeRequest,
     NextCommit,
     check_lineage,
+    check_table,
     next_commit,
     shape_commit,
     wanted,
@@ -143,10 +143,7 @@ class ShardMerger:
         work = wanted(shard, request)
         if not work:
             return
-        if not view.primary_key:
-            raise Unsupported(
-                f"{view.uri}: the table has no primary key; there is no atomic way to merge it yet"
-            )
+        check_table(view)
         self._check_same_table(run, view, request)
         bounded = replace(request, until_generation=work[-1].generation)
         while True:

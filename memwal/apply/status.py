@@ -157,7 +157,8 @@ def _lag(merged: Mapping[ShardId, int], recorded: Mapping[ShardId, int] | None) 
 
 def _reclaimable(view: TableView) -> ReclaimableReport:
     state = view.mem_wal
-    names = {entry.name for entry in view.manifest.indexes}
+    # Lance's own system indexes answer no query, and are not caught up by anyone.
+    names = {e.name for e in view.manifest.indexes if not e.name.startswith("__lance")}
     if state.maintained_indexes and not state.maintain_all_indexes:
         names &= set(state.maintained_indexes)
     found = []

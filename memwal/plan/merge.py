@@ -30,8 +30,8 @@ from dataclasses import dataclass, replace
 from enum import Enum
 
 from memwal import invariants
-from memwal.errors import Refused
-from memwal.model import FlushedGeneration, ShardStatus, ShardView
+from memwal.errors import Refused, Unsupported
+from memwal.model import FlushedGeneration, ShardStatus, ShardView, TableView
 
 # Key types whose inserted keys pylance 14.0.2 does not compare between racing commits.
 _UNCOMPARED_TYPES = frozenset({"int8", "uint8", "int16", "uint16", "bool"})
@@ -97,6 +97,24 @@ def wanted(shard: ShardView, request: MergeRequest) -> tuple[FlushedGeneration, 
     """Pending generations that the request covers, oldest first."""
     until = request.until_generation
     return tuple(g for g in shard.pending if until is None or g.generation <= until)
+
+
+def check_table(view: TableView) -> None:
+    """Raise Unsupported for a table that no merge can work on.
+
+    One without a primary key, or with a key column that pylance 14.0.2's merge-insert can't name.
+    """
+    if not view.primary_key:
+        raise Unsupported(
+            f"{view.uri}: the table has no primary key; merging it would need an atomic way to add "
+            "rows exactly once, which there is not yet"
+        )
+    for name in view.primary_key:
+        if "`" in name or '"' in name:
+            raise Unsupported(
+                f"{view.uri}: the key column {name!r} has a quote in its name, which Lance's "
+                "merge-insert can't take"
+            )
 
 
 def check_shard(shard: ShardView, request: MergeRequest) -> None:
