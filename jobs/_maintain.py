@@ -41,7 +41,7 @@ class MaintainOptions(RunOptions):
     execute: bool = False
     retention_seconds: float | None = None
     short_allowed: bool = False
-    garbage: GarbageLimits = GarbageLimits()
+    limits: GarbageLimits = GarbageLimits()
 
 
 @dataclass(kw_only=True)
@@ -58,7 +58,7 @@ def run_maintain(options: MaintainOptions, progress: Progress) -> JobReport:
     """Run the jobs over the tables, one job after the other; a table stops at its first refusal."""
     # Said before the first job, not after the last but one.
     check_limits(
-        grace_seconds=options.garbage.grace_seconds,
+        grace_seconds=options.limits.grace_seconds,
         retention_seconds=options.retention_seconds,
         short_allowed=options.short_allowed,
     )
@@ -108,7 +108,7 @@ def _jobs(
             execute=options.execute,
             retention_seconds=options.retention_seconds,
             short_allowed=options.short_allowed,
-            limits=options.garbage,
+            limits=options.limits,
         )
         return run_garbage(chosen, progress)
 

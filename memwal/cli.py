@@ -10,31 +10,21 @@ import typer
 
 from memwal.cli_inspect import inspect_app
 from memwal.cli_upkeep import garbage, maintain
-from memwal.config import resolve_table
 from memwal.console import RunProgress, stderr, stdout
 from memwal.errors import Usage
 from memwal.layout import parse_shard_id
 from memwal.options import (
-    ConfigFile,
     Debug,
-    DryRun,
     EngineOption,
+    JobFlags,
     Json,
     Master,
-    NoLease,
     OneTable,
-    Report,
-    StorageOption,
+    ReadFlags,
     Tables,
-    Untested,
+    with_flags,
 )
-from memwal.output import (
-    Output,
-    checked_engine,
-    given_settings,
-    load,
-    parse_method,
-)
+from memwal.output import Output, checked_engine, given_settings, parse_method
 from memwal.plan.index_catchup import CatchupRequest
 from memwal.plan.merge import MergeRequest
 from memwal.report import JobReport
@@ -59,14 +49,11 @@ app.add_typer(lease_app, name="lease")
 
 
 @app.command()
+@with_flags(ReadFlags)
 def status(
     tables: Tables,
-    as_json: Json = False,
-    config: ConfigFile = None,
-    storage_option: StorageOption = None,
-    debug: Debug = False,
-    allow_untested_lance: Untested = False,
-    report: Report = None,
+    *,
+    flags: ReadFlags,
 ) -> None:
     """Show shards, pending generations, merge progress and index lag."""
 
@@ -75,18 +62,18 @@ def status(
         from jobs._launch import RunOptions
         from jobs._status import run_status
 
-        loaded, options = load(config, storage_option)
         return run_status(
-            RunOptions(
-                tables=[resolve_table(t, loaded, options) for t in tables],
-                untested_lance_allowed=allow_untested_lance,
+            flags.run_options(
+                RunOptions,
+                tables,
             )
         )
 
-    Output("status", as_json=as_json, debug=debug, report=report).run(work)
+    flags.output("status").run(work)
 
 
 @app.command()
+@with_flags(JobFlags)
 def merge(
     tables: Tables,
     shard: Annotated[
@@ -132,31 +119,18 @@ def merge(
             help="Merge generations that are older than the table's MemWAL index.",
         ),
     ] = False,
-    dry_run: DryRun = False,
-    as_json: Json = False,
-    config: ConfigFile = None,
-    storage_option: StorageOption = None,
-    engine: EngineOption = None,
-    master: Master = None,
-    no_lease: NoLease = False,
-    debug: Debug = False,
-    allow_untested_lance: Untested = False,
-    report: Report = None,
+    *,
+    flags: JobFlags,
 ) -> None:
     """Fold flushed generations into the base table, oldest first."""
 
     def work(progress: RunProgress) -> JobReport:
         from jobs._merge import MergeOptions, run_merge
 
-        loaded, options = load(config, storage_option)
         return run_merge(
-            MergeOptions(
-                tables=[resolve_table(t, loaded, options) for t in tables],
-                engine=checked_engine(engine),
-                master=master,
-                dry_run=dry_run,
-                lease=not no_lease,
-                untested_lance_allowed=allow_untested_lance,
+            flags.run_options(
+                MergeOptions,
+                tables,
                 shards=[parse_shard_id(s) for s in shard or []],
                 request=MergeRequest(
                     until_generation=until_generation,
@@ -172,7 +146,7 @@ def merge(
             progress,
         )
 
-    Output("merge", as_json=as_json, debug=debug, report=report).run(work)
+    flags.output("merge").run(work)
 
 
 @app.command()
@@ -200,18 +174,11 @@ def demo(
 
 
 @app.command()
+@with_flags(JobFlags)
 def snapshot(
     tables: Tables,
-    dry_run: DryRun = False,
-    as_json: Json = False,
-    config: ConfigFile = None,
-    storage_option: StorageOption = None,
-    engine: EngineOption = None,
-    master: Master = None,
-    no_lease: NoLease = False,
-    debug: Debug = False,
-    allow_untested_lance: Untested = False,
-    report: Report = None,
+    *,
+    flags: JobFlags,
 ) -> None:
     """Refresh the shard snapshot in the MemWAL index."""
 
@@ -219,23 +186,19 @@ def snapshot(
         from jobs._launch import RunOptions
         from jobs._snapshot import run_snapshot
 
-        loaded, options = load(config, storage_option)
         return run_snapshot(
-            RunOptions(
-                tables=[resolve_table(t, loaded, options) for t in tables],
-                engine=checked_engine(engine),
-                master=master,
-                dry_run=dry_run,
-                lease=not no_lease,
-                untested_lance_allowed=allow_untested_lance,
+            flags.run_options(
+                RunOptions,
+                tables,
             ),
             progress,
         )
 
-    Output("snapshot", as_json=as_json, debug=debug, report=report).run(work)
+    flags.output("snapshot").run(work)
 
 
 @app.command("index-catchup")
+@with_flags(JobFlags)
 def index_catchup(
     tables: Tables,
     index: Annotated[
@@ -257,41 +220,29 @@ def index_catchup(
             help="Above so many unindexed rows, segments are built side by side.",
         ),
     ] = None,
-    dry_run: DryRun = False,
-    as_json: Json = False,
-    config: ConfigFile = None,
-    storage_option: StorageOption = None,
-    engine: EngineOption = None,
-    master: Master = None,
-    no_lease: NoLease = False,
-    debug: Debug = False,
-    allow_untested_lance: Untested = False,
-    report: Report = None,
+    *,
+    flags: JobFlags,
 ) -> None:
     """Extend every index over what merging added, so that its progress is recorded."""
 
     def work(progress: RunProgress) -> JobReport:
         from jobs._index_catchup import IndexCatchupOptions, run_index_catchup
 
-        loaded, options = load(config, storage_option)
         return run_index_catchup(
-            IndexCatchupOptions(
-                tables=[resolve_table(t, loaded, options) for t in tables],
-                engine=checked_engine(engine),
-                master=master,
-                dry_run=dry_run,
-                lease=not no_lease,
-                untested_lance_allowed=allow_untested_lance,
+            flags.run_options(
+                IndexCatchupOptions,
+                tables,
                 request=CatchupRequest(names=tuple(index or ()), method=parse_method(method)),
                 limits=given_settings(append_rows_max=append_rows_max),
             ),
             progress,
         )
 
-    Output("index-catchup", as_json=as_json, debug=debug, report=report).run(work)
+    flags.output("index-catchup").run(work)
 
 
 @app.command()
+@with_flags(JobFlags)
 def compaction(
     tables: Tables,
     target_rows_per_fragment: Annotated[
@@ -325,31 +276,18 @@ def compaction(
             help="Deleted part of a fragment from which on it is rewritten (default: 0.1).",
         ),
     ] = None,
-    dry_run: DryRun = False,
-    as_json: Json = False,
-    config: ConfigFile = None,
-    storage_option: StorageOption = None,
-    engine: EngineOption = None,
-    master: Master = None,
-    no_lease: NoLease = False,
-    debug: Debug = False,
-    allow_untested_lance: Untested = False,
-    report: Report = None,
+    *,
+    flags: JobFlags,
 ) -> None:
     """Rewrite the small fragments that merging leaves, and catch the indexes up again."""
 
     def work(progress: RunProgress) -> JobReport:
         from jobs._compaction import CompactionOptions, run_compaction
 
-        loaded, options = load(config, storage_option)
         return run_compaction(
-            CompactionOptions(
-                tables=[resolve_table(t, loaded, options) for t in tables],
-                engine=checked_engine(engine),
-                master=master,
-                dry_run=dry_run,
-                lease=not no_lease,
-                untested_lance_allowed=allow_untested_lance,
+            flags.run_options(
+                CompactionOptions,
+                tables,
                 limits=given_settings(
                     target_rows_per_fragment=target_rows_per_fragment,
                     compaction_tasks_max=tasks_max,
@@ -359,18 +297,15 @@ def compaction(
             progress,
         )
 
-    Output("compaction", as_json=as_json, debug=debug, report=report).run(work)
+    flags.output("compaction").run(work)
 
 
 @app.command()
+@with_flags(ReadFlags)
 def verify(
     tables: Tables,
-    as_json: Json = False,
-    config: ConfigFile = None,
-    storage_option: StorageOption = None,
-    debug: Debug = False,
-    allow_untested_lance: Untested = False,
-    report: Report = None,
+    *,
+    flags: ReadFlags,
 ) -> None:
     """Check the invariants on a table at rest. Changes nothing; exit code 8 when one is broken."""
 
@@ -378,26 +313,24 @@ def verify(
         from jobs._launch import RunOptions
         from jobs._verify import run_verify
 
-        loaded, options = load(config, storage_option)
         return run_verify(
-            RunOptions(
-                tables=[resolve_table(t, loaded, options) for t in tables],
-                untested_lance_allowed=allow_untested_lance,
+            flags.run_options(
+                RunOptions,
+                tables,
             ),
             progress,
         )
 
-    Output("verify", as_json=as_json, debug=debug, report=report).run(work)
+    flags.output("verify").run(work)
 
 
 @lease_app.command("break")
+@with_flags(ReadFlags)
 def lease_break(
     table: OneTable,
     reason: Annotated[str, typer.Option("--reason", metavar="TEXT", help="Kept as a record.")],
-    as_json: Json = False,
-    config: ConfigFile = None,
-    storage_option: StorageOption = None,
-    debug: Debug = False,
+    *,
+    flags: ReadFlags,
 ) -> None:
     """Take a dead run's lease away; a run that is alive after all stops before its next commit."""
 
@@ -406,10 +339,9 @@ def lease_break(
 
         if not reason.strip():
             raise Usage("--reason must say something: it is the record of why the lease was broken")
-        loaded, options = load(config, storage_option)
-        return run_lease_break(resolve_table(table, loaded, options), reason)
+        return run_lease_break(flags.tables([table])[0], reason)
 
-    Output("lease break", as_json=as_json, debug=debug).run(work)
+    flags.output("lease break").run(work)
 
 
 def main(arguments: list[str] | None = None) -> None:

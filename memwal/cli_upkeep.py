@@ -2,26 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from dataclasses import dataclass
+from typing import Annotated, Any
 
 import typer
 
-from memwal.config import resolve_table
 from memwal.console import RunProgress
-from memwal.options import (
-    ConfigFile,
-    Debug,
-    DryRun,
-    EngineOption,
-    Json,
-    Master,
-    NoLease,
-    Report,
-    StorageOption,
-    Tables,
-    Untested,
-)
-from memwal.output import Output, checked_engine, load, parse_duration
+from memwal.options import JobFlags, Tables, with_flags
+from memwal.output import parse_duration
 from memwal.plan.garbage_model import GarbageLimits
 from memwal.report import JobReport
 
@@ -55,100 +43,61 @@ AdoptOrphans = Annotated[
 ]
 
 
-def garbage(
-    tables: Tables,
-    retention: Retention = None,
-    grace: Grace = "1h",
-    wal: Wal = False,
-    execute: Execute = False,
-    allow_short_retention: ShortRetention = False,
-    adopt_orphans: AdoptOrphans = False,
-    dry_run: DryRun = False,
-    as_json: Json = False,
-    config: ConfigFile = None,
-    storage_option: StorageOption = None,
-    engine: EngineOption = None,
-    master: Master = None,
-    no_lease: NoLease = False,
-    debug: Debug = False,
-    allow_untested_lance: Untested = False,
-    report: Report = None,
-) -> None:
+@dataclass(frozen=True, kw_only=True)
+class DeletingFlags(JobFlags):
+    """What a command takes besides that may delete."""
+
+    retention: Retention = None
+    grace: Grace = "1h"
+    wal: Wal = False
+    execute: Execute = False
+    allow_short_retention: ShortRetention = False
+
+    def deleting(self, **limits: Any) -> dict[str, Any]:
+        """The garbage job's own options. Raises Usage for a duration that is none."""
+        retention = self.retention
+        return {
+            "execute": self.execute,
+            "retention_seconds": (
+                None if retention is None else parse_duration(retention, "--retention")
+            ),
+            "short_allowed": self.allow_short_retention,
+            "limits": GarbageLimits(
+                grace_seconds=parse_duration(self.grace, "--grace"), wal=self.wal, **limits
+            ),
+        }
+
+
+@with_flags(DeletingFlags)
+def garbage(tables: Tables, *, adopt_orphans: AdoptOrphans = False, flags: DeletingFlags) -> None:
     """List, or with --execute delete, what is provably unused: generations, WAL, orphans."""
 
     def work(progress: RunProgress) -> JobReport:
         from jobs._garbage import GarbageOptions, run_garbage
 
-        loaded, options = load(config, storage_option)
-        return run_garbage(
-            GarbageOptions(
-                tables=[resolve_table(t, loaded, options) for t in tables],
-                engine=checked_engine(engine),
-                master=master,
-                dry_run=dry_run,
-                lease=not no_lease,
-                untested_lance_allowed=allow_untested_lance,
-                execute=execute,
-                retention_seconds=(
-                    None if retention is None else parse_duration(retention, "--retention")
-                ),
-                short_allowed=allow_short_retention,
-                limits=GarbageLimits(
-                    grace_seconds=parse_duration(grace, "--grace"),
-                    wal=wal,
-                    adopt_orphans=adopt_orphans,
-                ),
-            ),
-            progress,
-        )
+        options = flags.deleting(adopt_orphans=adopt_orphans)
+        return run_garbage(flags.run_options(GarbageOptions, tables, **options), progress)
 
-    Output("garbage", as_json=as_json, debug=debug, report=report).run(work)
+    flags.output("garbage").run(work)
 
 
+@with_flags(DeletingFlags)
 def maintain(
     tables: Tables,
+    *,
     compaction: Annotated[
         bool, typer.Option("--compaction", help="Also rewrite small fragments.")
     ] = False,
-    retention: Retention = None,
-    grace: Grace = "1h",
-    wal: Wal = False,
-    execute: Execute = False,
-    allow_short_retention: ShortRetention = False,
-    dry_run: DryRun = False,
-    as_json: Json = False,
-    config: ConfigFile = None,
-    storage_option: StorageOption = None,
-    engine: EngineOption = None,
-    master: Master = None,
-    no_lease: NoLease = False,
-    debug: Debug = False,
-    allow_untested_lance: Untested = False,
-    report: Report = None,
+    flags: DeletingFlags,
 ) -> None:
     """Merge, catch indexes up, refresh the snapshot, list garbage (delete it with --execute)."""
 
     def work(progress: RunProgress) -> JobReport:
         from jobs._maintain import MaintainOptions, run_maintain
 
-        loaded, options = load(config, storage_option)
-        return run_maintain(
-            MaintainOptions(
-                tables=[resolve_table(t, loaded, options) for t in tables],
-                engine=checked_engine(engine),
-                master=master,
-                dry_run=dry_run,
-                lease=not no_lease,
-                untested_lance_allowed=allow_untested_lance,
-                compaction=compaction,
-                execute=execute,
-                retention_seconds=(
-                    None if retention is None else parse_duration(retention, "--retention")
-                ),
-                short_allowed=allow_short_retention,
-                garbage=GarbageLimits(grace_seconds=parse_duration(grace, "--grace"), wal=wal),
-            ),
-            progress,
+        options = flags.run_options(
+            MaintainOptions, tables, compaction=compaction, **flags.deleting()
         )
+        return run_maintain(options, progress)
 
-    Output("maintain", as_json=as_json, debug=debug, report=report).run(work)
+    flags.output("maintain").run(work)

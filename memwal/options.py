@@ -1,11 +1,22 @@
-"""Arguments and options that several commands share, by the names of design section 6."""
+"""Arguments and options that several commands share, by the names of design section 6.
+
+A command asks for a whole set of them with one parameter, `flags`, and `@with_flags`.
+"""
 
 from __future__ import annotations
 
+import inspect
+from collections.abc import Callable, Sequence
+from dataclasses import MISSING, dataclass, fields
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any, TypeVar, get_type_hints
 
 import typer
+
+from memwal.config import ResolvedTable, resolve_table
+from memwal.output import Output, checked_engine, load
+
+Options = TypeVar("Options")
 
 Tables = Annotated[
     list[str],
@@ -44,8 +55,94 @@ Report = Annotated[
     Path | None, typer.Option("--report", metavar="FILE", help="Write the JSON document here too.")
 ]
 
-
 Version = Annotated[
     int | None, typer.Option("--version", metavar="N", min=1, help="Default: the latest.")
 ]
 Shard = Annotated[str | None, typer.Option("--shard", metavar="ID", help="Only this one.")]
+
+
+@dataclass(frozen=True, kw_only=True)
+class ReadFlags:
+    """What every command takes that looks at tables."""
+
+    as_json: Json = False
+    config: ConfigFile = None
+    storage_option: StorageOption = None
+    debug: Debug = False
+    allow_untested_lance: Untested = False
+    report: Report = None
+
+    def tables(self, names: Sequence[str]) -> list[ResolvedTable]:
+        """The TABLE arguments, looked up in the configuration. Raises Usage."""
+        config, options = load(self.config, self.storage_option)
+        return [resolve_table(name, config, options) for name in names]
+
+    def run_options(
+        self, kind: Callable[..., Options], names: Sequence[str], **more: Any
+    ) -> Options:
+        """A job's options (`jobs._launch.RunOptions` or a kind of it) out of these flags."""
+        return kind(
+            tables=self.tables(names), untested_lance_allowed=self.allow_untested_lance, **more
+        )
+
+    def output(self, job: str) -> Output:
+        """Where the command's result goes."""
+        return Output(job, as_json=self.as_json, debug=self.debug, report=self.report)
+
+
+@dataclass(frozen=True, kw_only=True)
+class JobFlags(ReadFlags):
+    """What every command takes besides that can change a table."""
+
+    dry_run: DryRun = False
+    engine: EngineOption = None
+    master: Master = None
+    no_lease: NoLease = False
+
+    def run_options(
+        self, kind: Callable[..., Options], names: Sequence[str], **more: Any
+    ) -> Options:
+        """A job's options out of these flags."""
+        return super().run_options(
+            kind,
+            names,
+            engine=checked_engine(self.engine),
+            master=self.master,
+            dry_run=self.dry_run,
+            lease=not self.no_lease,
+            **more,
+        )
+
+
+def with_flags(kind: type[ReadFlags]) -> Callable[[Callable[..., None]], Callable[..., None]]:
+    """Gives a command the options of `kind`, in place of its parameter `flags`."""
+    hints = get_type_hints(kind, include_extras=True)
+    shared = [
+        inspect.Parameter(
+            field.name,
+            inspect.Parameter.KEYWORD_ONLY,
+            default=inspect.Parameter.empty if field.default is MISSING else field.default,
+            annotation=hints[field.name],
+        )
+        for field in fields(kind)
+    ]
+
+    def decorate(command: Callable[..., None]) -> Callable[..., None]:
+        own_hints = get_type_hints(command, include_extras=True)
+        own = [
+            p.replace(annotation=own_hints[p.name], kind=inspect.Parameter.KEYWORD_ONLY)
+            for p in inspect.signature(command).parameters.values()
+            if p.name != "flags"
+        ]
+
+        def call(**values: Any) -> None:
+            flags = kind(**{p.name: values.pop(p.name) for p in shared})
+            command(flags=flags, **values)
+
+        call.__name__, call.__doc__ = command.__name__, command.__doc__
+        # What typer reads: the command's own parameters, then the shared ones.
+        call.__signature__ = inspect.Signature([*own, *shared])  # type: ignore[attr-defined]
+        call.__annotations__ = {p.name: p.annotation for p in (*own, *shared)}
+        return call
+
+    return decorate

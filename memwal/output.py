@@ -58,10 +58,13 @@ class Output:
         if isinstance(found, JobReport):
             self._show(found)
             raise SystemExit(found.exit_code)
+        document = json.dumps(found, indent=2) + "\n"
         if self._json:
-            sys.stdout.write(json.dumps(found, indent=2) + "\n")
+            sys.stdout.write(document)
         else:
             show_document(found, stdout())
+        if self._file is not None:
+            self._file.write_text(document)
         raise SystemExit(0)
 
     def _guarded(self, work: Callable[[RunProgress], T]) -> T | JobReport:

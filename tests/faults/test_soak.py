@@ -84,7 +84,7 @@ def maintain(table: Table) -> None:
             execute=True,
             retention_seconds=0.0,
             short_allowed=True,
-            garbage=GarbageLimits(grace_seconds=0.5, wal=True),
+            limits=GarbageLimits(grace_seconds=0.5, wal=True),
         ),
         Silent(),
     )
