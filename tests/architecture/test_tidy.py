@@ -19,11 +19,9 @@ MODULE_LINES_MAX = 450
 # A ratchet: what was longer when the limits came. Lower these numbers and take modules out; add
 # none, and raise none.
 LONGER_MODULES: dict[str, int] = {
-    "memwal/cli.py": 500,
-    "memwal/plan/index_catchup.py": 500,
-    "memwal/ports.py": 500,
-    "memwal/store/s3.py": 495,
-    "memwal/store/table.py": 510,
+    "memwal/plan/index_catchup.py": 484,
+    "memwal/ports.py": 484,
+    "memwal/store/s3.py": 491,
 }
 LONGER_FUNCTIONS: dict[str, int] = {}
 
