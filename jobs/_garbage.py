@@ -181,15 +181,21 @@ def _prepare(run: _Run, options: GarbageOptions, progress: Progress, steps: Step
             return
         if _has_work(run):
             run.table.take_lease("garbage", options)
+            _look_again(run, options, verified=False)
             _expire(run, options, steps)
-            run.table.view = None
-            _plan(run, options, verified=True)
+            _look_again(run, options, verified=True)
             run.acted = True
             _drop(run, options, progress, steps)
         run.stores.garbage_evidence.remember()
         run.table.error = None
     except MemWalError as error:
         run.table.error = error
+
+
+def _look_again(run: _Run, options: GarbageOptions, *, verified: bool) -> None:
+    """Plan from a fresh view: what was planned before the lease may have changed meanwhile."""
+    run.table.view = None
+    _plan(run, options, verified=verified)
 
 
 def _plan(run: _Run, options: GarbageOptions, *, verified: bool) -> None:
@@ -395,7 +401,7 @@ def _warnings(run: _Run, plan: GarbagePlan, options: GarbageOptions) -> tuple[st
     found = list(plan.warnings)
     if run.view is not None:
         found += [w for w in view_warnings(run.view) if layout.MEM_WAL in w]
-    if run.never_merged:
+    if run.never_merged and options.retention_seconds is not None and run.expired is None:
         found.append(
             f"no version is expired: shards {', '.join(run.never_merged)} have generations and "
             "were never merged, and only an old version proves that those belong to this MemWAL "

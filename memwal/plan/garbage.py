@@ -46,6 +46,7 @@ from memwal.plan.garbage_model import (
     newest_of,
     past_version,
     size_of,
+    unfinished_claim,
     unreadable_text,
     wal_floor,
 )
@@ -299,8 +300,13 @@ class _Shard:
         past = self._past()
         numbers = {g.generation for g in self._manifest.flushed_generations}
         numbers |= {f.generation for f in self._found.folders}
+        claimed = unfinished_claim(self._found.wal, self._manifest.writer_epoch)
         for entry in self._found.wal:
-            why = shut or self._wal_held(entry, highest, past, numbers)
+            why = (
+                shut
+                or self._wal_held(entry, highest, past, numbers)
+                or _claim_holds(entry, claimed)
+            )
             yield Item(
                 kind=Kind.WAL_ENTRY,
                 shard_id=self._shard.shard_id,
@@ -342,6 +348,14 @@ class _Shard:
         if entry.generation >= self._manifest.current_generation:
             return f"generation {entry.generation} is not flushed yet"
         return self._gates.version_holds(self._shard.shard_id, entry.generation)
+
+
+def _claim_holds(entry: WalFile, claimed: tuple[int | None, int | None]) -> str | None:
+    """Invariant 7 for a writer that may be stalled inside its claim."""
+    last, epoch = claimed
+    if epoch is None or (last is not None and entry.position > last):
+        return None
+    return f"leads the claim of epoch {epoch}, which left no entry, to a newer sentinel"
 
 
 def generation_stages(folder: GenerationFolder) -> tuple[tuple[StoredFile, ...], ...]:

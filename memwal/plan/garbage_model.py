@@ -92,6 +92,7 @@ class WalFile:
     file: StoredFile
     read: bool = False
     generation: int | None = None
+    writer_epoch: int | None = None
     fence_sentinel: bool = False
     problem: str | None = None
 
@@ -231,6 +232,30 @@ def wal_floor(manifest: ShardManifest) -> int:
     hole above it would draw the next sentinel away from the tip, and fence nobody there.
     """
     return min(manifest.replay_after_wal_entry_position, manifest.wal_entry_position_last_seen)
+
+
+def unfinished_claim(wal: Sequence[WalFile], current_epoch: int) -> tuple[int | None, int | None]:
+    """Up to which position the WAL has to stay for a claim that may still be under way.
+
+    A writer that has committed its epoch, but not yet written its sentinel, works from the manifest
+    that it claimed: it looks for the tip upwards from there, writes its sentinel, and replays until
+    a position is missing. If it stalls in between, only the entries below a newer sentinel lead it
+    to that sentinel; without them it takes a hole for the tip, and acknowledges writes that are
+    lost (seen on 14.0.2). An epoch of which any entry is stored is past that point.
+
+    Positions grow with epochs, so the newest such epoch decides. Returns the position of the first
+    newer sentinel, and that epoch; (None, epoch) when no newer sentinel is known, so that all has
+    to stay; (0, None) when every epoch below the current one has left an entry.
+    """
+    known = [w for w in wal if w.read and w.problem is None and w.writer_epoch is not None]
+    finished = {w.writer_epoch for w in known}
+    epoch = current_epoch - 1
+    while epoch in finished:
+        epoch -= 1
+    if epoch < 1:
+        return 0, None
+    newer = [w.position for w in known if w.fence_sentinel and (w.writer_epoch or 0) > epoch]
+    return min(newer, default=None), epoch
 
 
 def unreadable_text(evidence: Evidence, version: int) -> str | None:

@@ -252,7 +252,11 @@ class StoredGarbageEvidence:
         except MemWalError as error:
             return replace(entry, problem=str(error))
         found = replace(
-            entry, read=True, generation=head.generation, fence_sentinel=head.fence_sentinel
+            entry,
+            read=True,
+            generation=head.generation,
+            writer_epoch=head.writer_epoch,
+            fence_sentinel=head.fence_sentinel,
         )
         with self._lock:
             self._heads[key] = found

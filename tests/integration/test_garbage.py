@@ -435,10 +435,39 @@ def test_no_hole_is_left_above_the_last_position_seen(tmp_path: Path) -> None:
         layout.shard_manifest_path(shard, behind.version), codec.encode_shard_manifest(behind)
     )
     assert 4 in runs.sentinels(table)
+    before = runs.positions(table)
     runs.garbage(table, wal=True)
-    assert runs.positions(table) == [2, *range(4, highest + 1)]
+    # Nor below it: entries above are not looked at, so that claims up there may be unfinished.
+    assert runs.positions(table) == before
     with table.writer(shard):
         assert runs.sentinels(table)[-1] == highest + 1
+
+
+def test_entries_that_lead_an_unfinished_claim_to_a_newer_sentinel_stay(tmp_path: Path) -> None:
+    """A writer that stalls between its epoch and its sentinel looks for the tip in these entries.
+
+    Its claim is all that it has written: the manifest with its epoch, and nothing in the WAL.
+    """
+    table = runs.collectable(tmp_path / "t", generations=2)
+    shard = table.shards[0]
+    claimed = table.stores.shard_manifests.claim(shard)
+    covered = runs.positions(table)
+    table.flush(shard, Put([600], 1))
+    table.flush(shard, Put([601], 2))
+    assert runs.manifest(table).writer_epoch == claimed.writer_epoch + 2
+    table.merge_all()
+    runs.catch_up(table)
+    runs.expire(table)
+    runs.collect(table, wal=True)
+    newer = next(
+        p
+        for p, info in table.stores.wal.listed(shard)
+        if table.stores.wal.read(shard, p, info).writer_epoch > claimed.writer_epoch
+    )
+    assert set(runs.positions(table)) >= {*covered, newer}
+    assert newer in runs.sentinels(table)
+    report = runs.garbage(table, wal=True, execute=False)
+    assert any(f"claim of epoch {claimed.writer_epoch}" in why for why in runs.reasons(report))
 
 
 # ---- broken and sealed shards

@@ -51,6 +51,7 @@ from memwal.plan.garbage_model import (
     WalFile,
     coverable_wal_positions,
     past_version,
+    unfinished_claim,
 )
 from memwal.plan.garbage_orphans import plan_adoption
 
@@ -160,7 +161,7 @@ def world() -> World:
     manifest = ShardManifest(
         shard_id=SHARD,
         version=9,
-        writer_epoch=4,
+        writer_epoch=1,
         current_generation=LISTED + 1,
         replay_after_wal_entry_position=5,
         wal_entry_position_last_seen=5,
@@ -810,3 +811,39 @@ def test_durations(text: str, seconds: float) -> None:
 def test_bad_durations_are_a_usage_error(text: str) -> None:
     with pytest.raises(Usage, match="--grace"):
         parse_duration(text, "--grace")
+
+
+# ---- claims that may be under way
+
+
+def entry(position: int, epoch: int | None, *, sentinel: bool = False, **facts: Any) -> WalFile:
+    return wal(position, None, writer_epoch=epoch, fence_sentinel=sentinel, **facts)
+
+
+def test_a_claim_that_left_no_entry_holds_the_wal_up_to_the_next_sentinel() -> None:
+    stored = [entry(2, 2, sentinel=True), entry(3, 2), entry(6, 4, sentinel=True), entry(7, 4)]
+    assert unfinished_claim(stored, 4) == (6, 3)
+    # The newest unfinished claim decides; a finished one and the current one hold nothing.
+    assert unfinished_claim(stored, 6) == (None, 5)
+    assert unfinished_claim([*stored, entry(4, 3, sentinel=True)], 4) == (2, 1)
+    assert unfinished_claim([entry(1, 1), *stored, entry(4, 3, sentinel=True)], 4) == (0, None)
+    assert unfinished_claim([], 1) == (0, None)
+    assert unfinished_claim([], 2) == (None, 1)
+
+
+def test_an_entry_that_was_not_read_proves_nothing() -> None:
+    unread = entry(1, 1, read=False)
+    torn = entry(1, 1, problem="torn")
+    newer = entry(2, 2, sentinel=True)
+    for one in (unread, torn, entry(1, None)):
+        assert unfinished_claim([one, newer], 2) == (2, 1)
+    assert unfinished_claim([entry(1, 1), newer], 2) == (0, None)
+
+
+def test_an_unfinished_claim_keeps_entries_that_all_else_lets_go() -> None:
+    where = world()
+    path = wal_delete(where.plan()).path
+    claimed = edited(where, manifest__writer_epoch=2)
+    kept = next(i for i in claimed.plan().items if i.path == path)
+    assert kept.action is Action.KEEP
+    assert "claim of epoch 1" in kept.reason
