@@ -219,12 +219,7 @@ def _table(report: TableReport) -> RenderableType:
         case CompactionTableReport() if report.fragments_before is not None:
             parts += _compacted(report)
         case MaintainTableReport():
-            parts += [
-                Text(
-                    f"  {job['job']:<14} {job['outcome']}", style=_STYLE.get(job["outcome"], "red")
-                )
-                for job in report.jobs
-            ]
+            parts += [_step(job) for job in report.jobs]
         case VerifyTableReport():
             parts += [_check(check) for check in report.checks]
         case _:
@@ -321,6 +316,18 @@ def _status(report: StatusTableReport) -> list[RenderableType]:
         size = size_text(report.reclaimable.bytes)
         parts.append(Text(f"  reclaimable: {report.reclaimable.generations} generations, {size}"))
     return parts
+
+
+def _step(job: Mapping[str, Any]) -> Text:
+    """One job of `maintain`, and what it leaves to be asked for."""
+    line = Text(f"  {job['job']:<14} ")
+    line.append(job["outcome"], style=_STYLE.get(job["outcome"], "red"))
+    waiting = [
+        i for i in job.get("items", ()) if i["action"] in ("drop", "delete") and not i["done"]
+    ]
+    if waiting:
+        line.append(f"  {len(waiting)} items could go: --execute does it", style="yellow")
+    return line
 
 
 def _check(check: CheckReport) -> Text:
@@ -427,7 +434,7 @@ def _garbage_path(item: GarbageItemReport) -> str:
     """The path; of a WAL entry its position instead of 64 digits."""
     folder, _, name = item.path.rpartition("/")
     position = parse_wal_entry_name(name) if item.kind == "wal_entry" else None
-    return item.path if position is None else f"{folder}/ position {position}"
+    return item.path if position is None else f"{folder}: position {position}"
 
 
 def _garbage_action(item: GarbageItemReport) -> Text:

@@ -138,7 +138,17 @@ def check_catch_up(view: TableView, facts: Sequence[CatchUpFacts]) -> Check:
                     f"index {found.index} claims to be caught up but does not cover fragments "
                     f"{missing}"
                 )
-    return _verdict(6, "index catch-up claims", problems, f"{len(facts)} indexes agree")
+    judged = sum(found.claimed_at_fragment is not None for found in facts)
+    if facts and not judged and not problems:
+        return Check(
+            invariant=6,
+            name="index catch-up claims",
+            ok=None,
+            detail="none is above the merges; the versions that recorded them are gone, so their "
+            "coverage can't be judged",
+        )
+    fine = f"{judged} of {len(facts)} agree with the fragments they were recorded for"
+    return _verdict(6, "index catch-up claims", problems, fine)
 
 
 def check_wal(shards: Sequence[ShardView], wals: Mapping[ShardId, WalFacts]) -> Check:
@@ -163,7 +173,8 @@ def check_sentinels(shards: Sequence[ShardView], wals: Mapping[ShardId, WalFacts
     A claim of the first epoch writes none (field notes section 13).
     """
     problems = [
-        f"shard {s.shard_id}: no fence sentinel of writer epoch {s.manifest.writer_epoch}"
+        f"shard {s.shard_id}: no fence sentinel of writer epoch {s.manifest.writer_epoch}: it was "
+        "lost, or its writer died inside its claim"
         for s in shards
         if s.manifest.writer_epoch >= 2
         and s.manifest.writer_epoch not in wals[s.shard_id].sentinel_epochs
