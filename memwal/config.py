@@ -57,6 +57,32 @@ class TableSettings(Settings):
     uri: str = Field(min_length=1)
 
 
+class AirflowDags(BaseModel):
+    """`[airflow]`: what the DAGs in `dags/` need besides the tables and limits.
+
+    Schedules are cron texts (UTC) or None for a DAG that is only triggered. Durations are texts
+    such as `7d`, as on the command line.
+    """
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    merge_schedule: str | None = "*/5 * * * *"
+    compaction_schedule: str | None = "30 3 * * *"
+    garbage_schedule: str | None = "0 4 * * *"
+    garbage_execute: bool = False
+    garbage_wal: bool = False
+    retention: str | None = None
+    grace: str | None = None
+    conn_id: str = "memwal_default"
+    spark_conn_id: str | None = None
+    pool: str = "default_pool"
+    deferrable: bool = True
+    tasks_in_flight_max: int = Field(default=4, ge=1)
+    retries: int = Field(default=3, ge=0)
+    retry_delay_seconds: float = Field(default=60, gt=0)
+    execution_timeout_seconds: float = Field(default=6 * 3600, gt=0)
+
+
 class Config(BaseModel):
     """The whole file."""
 
@@ -64,6 +90,7 @@ class Config(BaseModel):
 
     defaults: Settings = Settings()
     tables: dict[str, TableSettings] = Field(default_factory=dict)
+    airflow: AirflowDags = AirflowDags()
 
 
 class ResolvedTable(BaseModel):
