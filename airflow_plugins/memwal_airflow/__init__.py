@@ -1,0 +1,6 @@
+"""Airflow's side of memwal: operators, a sensor, a connection type and a page.
+
+Nothing here imports Lance or pyspark. Jobs run in an environment of their own, as processes.
+"""
+
+__version__ = "0.1.0"

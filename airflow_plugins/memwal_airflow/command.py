@@ -1,0 +1,132 @@
+"""Command lines and environments for processes in the jobs' environment.
+
+Secrets travel in the environment only: a command line shows in process lists, logs and rendered
+templates.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+from memwal.errors import Usage
+from memwal_airflow.settings import AirflowSettings, airflow_settings
+
+STORAGE_OPTIONS_VARIABLE = "MEMWAL_STORAGE_OPTIONS"
+
+# What a job has no business to know (Airflow's database, keys and connections), and what would
+# bend its Python or Spark away from its own environment.
+_WITHHELD_PREFIXES = ("AIRFLOW", "_AIRFLOW")
+_WITHHELD = ("PYTHONPATH", "PYTHONHOME", "VIRTUAL_ENV", "SPARK_HOME", "PYSPARK_PYTHON")
+
+
+@dataclass(frozen=True, kw_only=True)
+class JobsEnvironment:
+    """The environment that the jobs run in, and what they are told about tables and stores.
+
+    `storage_options` may hold secrets; `repr` leaves them out.
+    """
+
+    command: str
+    config_file: str | None = None
+    jobs_directory: str | None = None
+    report_uri: str | None = None
+    storage_options: Mapping[str, str] = field(default_factory=dict, repr=False)
+
+    def memwal(self, arguments: Sequence[str]) -> list[str]:
+        """`memwal ARGUMENTS`, with the configuration file. The first argument is the command."""
+        return [self.command, *arguments, *self.config_arguments()]
+
+    def config_arguments(self) -> list[str]:
+        """What names the configuration file on a command line."""
+        return ["--config", self.config_file] if self.config_file else []
+
+    def variables(self, base: Mapping[str, str] | None = None) -> dict[str, str]:
+        """The processes' environment variables."""
+        found = os.environ if base is None else base
+        variables = {
+            name: value
+            for name, value in found.items()
+            if not name.startswith(_WITHHELD_PREFIXES) and name not in _WITHHELD
+        }
+        if self.storage_options:
+            variables[STORAGE_OPTIONS_VARIABLE] = json.dumps(dict(self.storage_options))
+        return variables
+
+    def sibling(self, name: str) -> str:
+        """Another executable of the same environment, or its bare name for PATH to find."""
+        beside = Path(self.command).parent / name
+        return str(beside) if beside.is_absolute() and beside.exists() else name
+
+    def job_script(self, name: str) -> str:
+        """Where spark-submit finds the job `name`. Raises Usage when nobody says where."""
+        folder = self.jobs_directory or _jobs_directory(self.sibling("python"))
+        return f"{folder.rstrip('/')}/{name.replace('-', '_')}.py"
+
+
+@lru_cache(maxsize=16)
+def _jobs_directory(python: str) -> str:
+    command = [python, "-c", "import jobs; print(next(iter(jobs.__path__)))"]
+    try:
+        found = subprocess.run(command, capture_output=True, text=True, timeout=60, check=True)
+    except (OSError, subprocess.SubprocessError) as error:
+        raise Usage(
+            f"{python} can't say where memwal's job scripts are ({error}). Set the connection's "
+            "'jobs directory', or its 'memwal command' to an absolute path"
+        ) from None
+    return found.stdout.strip()
+
+
+def environment_of(
+    extra: Mapping[str, Any],
+    *,
+    host: str | None = None,
+    login: str | None = None,
+    password: str | None = None,
+    settings: AirflowSettings | None = None,
+) -> JobsEnvironment:
+    """What a connection's fields say, over the `[memwal]` section. Raises Usage."""
+    settings = settings or airflow_settings()
+    options = _storage_options(extra.get("storage_options"))
+    if host:
+        options.setdefault("aws_endpoint", host)
+        if host.startswith("http://"):
+            options.setdefault("allow_http", "true")
+    if login:
+        options["aws_access_key_id"] = login
+    if password:
+        options["aws_secret_access_key"] = password
+    return JobsEnvironment(
+        command=extra.get("command") or settings.command,
+        config_file=extra.get("config_file") or settings.config_file,
+        jobs_directory=extra.get("jobs_directory") or None,
+        report_uri=extra.get("report_uri") or None,
+        storage_options=options,
+    )
+
+
+def _storage_options(value: Any) -> dict[str, str]:
+    if not value:
+        return {}
+    try:
+        parsed = json.loads(value) if isinstance(value, str) else value
+    except json.JSONDecodeError:
+        # Without the text: it may hold secrets.
+        raise Usage("the connection's storage options are not valid JSON") from None
+    if not isinstance(parsed, Mapping):
+        raise Usage("the connection's storage options are not a JSON object")
+    return {str(key): str(option) for key, option in parsed.items()}
+
+
+def memwal_command(
+    arguments: Sequence[str], settings: AirflowSettings, environment: JobsEnvironment | None = None
+) -> tuple[list[str], dict[str, str]]:
+    """The command line and the environment variables of `memwal ARGUMENTS`."""
+    jobs = environment or environment_of({}, settings=settings)
+    return jobs.memwal(arguments), jobs.variables()

@@ -1,0 +1,83 @@
+"""The connection type `memwal`: where the jobs run, and what they may open."""
+
+from __future__ import annotations
+
+import subprocess
+from typing import Any
+
+from airflow.sdk import BaseHook, Connection
+from airflow.sdk.exceptions import AirflowNotFoundException
+from airflow.sdk.log import mask_secret
+
+from memwal_airflow.command import JobsEnvironment, environment_of
+from memwal_airflow.settings import airflow_settings
+
+_TEST_SECONDS_MAX = 60
+_SECRET_WORDS = ("secret", "token", "key", "password", "credential")
+
+
+class MemWalHook(BaseHook):
+    """Reads a `memwal` connection.
+
+    A missing connection named by the settings' default is no error: the `[memwal]` section and the
+    workers' own credentials are enough for many.
+    """
+
+    conn_name_attr = "conn_id"
+    default_conn_name = "memwal_default"
+    conn_type = "memwal"
+    hook_name = "MemWAL"
+
+    def __init__(self, conn_id: str = default_conn_name, **kwargs: Any) -> None:
+        super().__init__(**kwargs)
+        self.conn_id = conn_id
+
+    def environment(self) -> JobsEnvironment:
+        """The jobs' environment. Its secrets are masked in the logs from here on."""
+        try:
+            return _environment(self.get_connection(self.conn_id))
+        except AirflowNotFoundException:
+            return self._without_connection()
+
+    async def environment_async(self) -> JobsEnvironment:
+        """As `environment`, for triggers."""
+        try:
+            return _environment(await self.aget_connection(self.conn_id))
+        except AirflowNotFoundException:
+            return self._without_connection()
+
+    def _without_connection(self) -> JobsEnvironment:
+        if self.conn_id != self.default_conn_name:
+            raise AirflowNotFoundException(f"there is no connection {self.conn_id!r}")
+        return environment_of({}, settings=airflow_settings())
+
+    def test_connection(self) -> tuple[bool, str]:
+        """Airflow's "Test" button: whether the command runs."""
+        try:
+            jobs = self.environment()
+            done = subprocess.run(
+                [jobs.command, "--help"],
+                capture_output=True,
+                text=True,
+                timeout=_TEST_SECONDS_MAX,
+                env=jobs.variables(),
+            )
+        except Exception as error:
+            return False, str(error)
+        if done.returncode:
+            return False, done.stderr.strip()[-500:]
+        return True, f"{jobs.command} answers"
+
+
+def _environment(connection: Connection) -> JobsEnvironment:
+    found = environment_of(
+        connection.extra_dejson,
+        host=connection.host,
+        login=connection.login,
+        password=connection.password,
+        settings=airflow_settings(),
+    )
+    for name, value in found.storage_options.items():
+        if any(word in name.lower() for word in _SECRET_WORDS):
+            mask_secret(value)
+    return found

@@ -1,0 +1,137 @@
+"""From a job's exit code and report to what Airflow should do about it: the one map.
+
+| exit code | Airflow |
+|---|---|
+| 0 done | success |
+| 0 nothing to do | skipped |
+| 1 unexpected or store unreachable, 4 lost race or lease held, 127, killed, lost | retry |
+| 2 usage, 5 guard, 6 partly failed, 7 unsupported, 8 corruption | failed, no retry |
+
+A partly failed job is not tried again at once: what could be done is done, and the next scheduled
+run tries the rest.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from enum import Enum
+from typing import Any
+
+from memwal import report as words
+from memwal_airflow.submission import Ended
+
+WATERMARK_SHARDS_MAX = 200
+ERROR_CHARACTERS_MAX = 2_000
+
+_NO_RETRY = {2: "usage", 5: "guard", 6: "partly failed", 7: "unsupported", 8: "corruption"}
+
+
+class Verdict(Enum):
+    """What Airflow is told."""
+
+    SUCCESS = "success"
+    SKIP = "skip"
+    RETRY = "retry"
+    FAIL = "fail"
+
+
+def verdict(ended: Ended, report: Mapping[str, Any] | None) -> tuple[Verdict, str]:
+    """What to do, and one line that says why."""
+    if ended.why is not None:
+        return Verdict.RETRY, f"the job was {ended.why.replace('_', ' ')}"
+    if ended.exit_code == 0:
+        if report is None:
+            # It may have run or not: a second run finds out, and has nothing to do if it did.
+            return Verdict.RETRY, "the job ended well but left no report that can be read"
+        if report.get("outcome") == words.NOTHING_TO_DO:
+            return Verdict.SKIP, "nothing to do"
+        return Verdict.SUCCESS, str(report.get("outcome"))
+    error = _error(report) or "it left no report; its log tells more"
+    text = f"exit code {ended.exit_code}: {error}"
+    if ended.exit_code in _NO_RETRY:
+        return Verdict.FAIL, text
+    return Verdict.RETRY, text
+
+
+def summary(report: Mapping[str, Any] | None) -> dict[str, Any]:
+    """The report in short, for XCom: bounded, whatever the number of shards."""
+    if report is None:
+        return {"outcome": None, "tables": []}
+    return {
+        "job": report.get("job"),
+        "outcome": report.get("outcome"),
+        "seconds": report.get("seconds"),
+        "dry_run": report.get("dry_run", False),
+        "error": _short(report.get("error")),
+        "tables": [_table(table) for table in _list(report.get("tables"))],
+    }
+
+
+def _table(table: Mapping[str, Any]) -> dict[str, Any]:
+    marks = watermark(table)
+    shown = dict(sorted(marks.items())[:WATERMARK_SHARDS_MAX])
+    return {
+        "table": table.get("table"),
+        "outcome": table.get("outcome"),
+        "error": _short(table.get("error")),
+        "version_before": table.get("version_before"),
+        "version_after": table.get("version_after"),
+        "progress": _progress(table),
+        "watermark": shown,
+        "watermark_shards": len(marks),
+    }
+
+
+def watermark(table: Mapping[str, Any]) -> dict[str, int]:
+    """Shard -> generation that the job brought the table to.
+
+    A merge tells what is merged, an index catch-up what every index it tells of covers, and
+    `maintain` what its own jobs told.
+    """
+    if "jobs" in table:
+        marks: dict[str, int] = {}
+        for job in _list(table["jobs"]):
+            marks.update(watermark(job))
+        return marks
+    merged = {
+        str(shard["shard_id"]): int(shard["to_generation"])
+        for shard in _list(table.get("shards"))
+        if shard.get("to_generation") is not None
+    }
+    if merged:
+        return merged
+    covered = [index.get("caught_up") or {} for index in _list(table.get("indexes"))]
+    shards = set().union(*covered) if covered else set()
+    return {shard: min(int(marks.get(shard, 0)) for marks in covered) for shard in shards}
+
+
+def _progress(table: Mapping[str, Any]) -> bool:
+    """Whether the table was changed: parts of a failed one may have been."""
+    if table.get("outcome") in (words.DONE, words.PARTIAL):
+        return True
+    before, after = table.get("version_before"), table.get("version_after")
+    return before is not None and after is not None and before != after
+
+
+def _error(report: Mapping[str, Any] | None) -> str | None:
+    if report is None:
+        return None
+    if report.get("error"):
+        return _short(report["error"])
+    found = [
+        f"{table.get('table')}: {table['error']}"
+        for table in _list(report.get("tables"))
+        if table.get("error")
+    ]
+    return _short("; ".join(found)) if found else None
+
+
+def _short(text: Any) -> str | None:
+    if text is None:
+        return None
+    full = str(text)
+    return full if len(full) <= ERROR_CHARACTERS_MAX else full[:ERROR_CHARACTERS_MAX] + "…"
+
+
+def _list(value: Any) -> list[Any]:
+    return [item for item in value if isinstance(item, Mapping)] if isinstance(value, list) else []

@@ -1,0 +1,184 @@
+"""One job's process, held by `supervise.py`, and the folder through which it is watched.
+
+The folder survives a restart of the task, the worker's slot or the triggerer: whoever comes next
+reads on where the last one stopped.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import IO, Any
+from uuid import uuid4
+
+SUPERVISOR = Path(__file__).with_name("supervise.py")
+GRACE_SECONDS = 25.0
+SILENCE_SECONDS_MAX = 90.0
+FOLDER_AGE_SECONDS_MAX = 7 * 86_400.0
+LOG_BYTES_PER_READ_MAX = 256 * 1024
+REPORT_BYTES_MAX = 64 * 1024 * 1024
+LOST = "lost"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Ended:
+    """How a job's process ended.
+
+    `why` is None when it ended by itself, else `cancelled`, `timed_out`, `detached` or `lost`
+    (nothing was heard of its supervisor any more; whether the job still runs is not known).
+    """
+
+    exit_code: int
+    why: str | None = None
+
+    def as_event(self) -> dict[str, Any]:
+        """What travels in a trigger's event."""
+        return {"exit_code": self.exit_code, "why": self.why}
+
+
+class Submission:
+    """A run's folder, from either side."""
+
+    def __init__(self, folder: str | Path) -> None:
+        self.folder = Path(folder)
+        self._log_position = 0
+        self._beat: tuple[int, float] | None = None
+
+    @property
+    def report_file(self) -> Path:
+        """Where the job leaves its report, unless it goes to an object store."""
+        return self.folder / "report.json"
+
+    def ended(self) -> Ended | None:
+        """How the job ended; None while it runs."""
+        try:
+            told = json.loads((self.folder / "exit.json").read_text())
+        except FileNotFoundError:
+            return None
+        return Ended(exit_code=int(told["exit_code"]), why=told["why"])
+
+    def silent(self) -> Ended | None:
+        """`lost` once the supervisor's heartbeat stands still for too long, else None.
+
+        Compares the heartbeat with itself: the clocks of two machines prove nothing.
+        """
+        try:
+            beat = (self.folder / "heartbeat").stat().st_mtime_ns
+        except FileNotFoundError:
+            beat = 0
+        now = time.monotonic()
+        if self._beat is None or self._beat[0] != beat:
+            self._beat = (beat, now)
+        if now - self._beat[1] > SILENCE_SECONDS_MAX:
+            return self.ended() or Ended(exit_code=-1, why=LOST)
+        return None
+
+    def new_lines(self) -> list[str]:
+        """Log lines since the last call, whole ones; what is too much for one call comes later."""
+        try:
+            with (self.folder / "log.txt").open("rb") as log:
+                log.seek(self._log_position)
+                piece = log.read(LOG_BYTES_PER_READ_MAX)
+        except FileNotFoundError:
+            return []
+        whole = piece.rfind(b"\n") + 1
+        if not whole and len(piece) == LOG_BYTES_PER_READ_MAX:
+            whole = len(piece)
+        self._log_position += whole
+        return piece[:whole].decode(errors="replace").splitlines()
+
+    def remaining_lines(self) -> list[str]:
+        """The rest of the log, once the job is over; also a last line without an end."""
+        lines: list[str] = []
+        while more := self.new_lines():
+            lines += more
+        try:
+            rest = (self.folder / "log.txt").read_bytes()[self._log_position :]
+        except FileNotFoundError:
+            rest = b""
+        return [*lines, rest.decode(errors="replace")] if rest else lines
+
+    def report(self) -> Mapping[str, Any] | None:
+        """The job's report; None when it left none, or one that is no JSON object."""
+        try:
+            if self.report_file.stat().st_size > REPORT_BYTES_MAX:
+                return None
+            found = json.loads(self.report_file.read_text())
+        except (OSError, ValueError):
+            return None
+        return found if isinstance(found, dict) else None
+
+    def cancel(self) -> None:
+        """Ask the supervisor to end the job."""
+        if self.folder.is_dir():
+            (self.folder / "cancel").touch()
+
+    def remove(self) -> None:
+        """Forget the run."""
+        shutil.rmtree(self.folder, ignore_errors=True)
+
+
+def new_folder(directory: str, label: str) -> Submission:
+    """A fresh run folder that only this user can read. Old ones that nobody removed go."""
+    parent = Path(directory)
+    parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    _forget_old(parent)
+    tidy = "".join(c if c.isalnum() or c in "-_" else "-" for c in label)[:80]
+    folder = parent / f"{tidy}-{uuid4().hex[:12]}"
+    folder.mkdir(mode=0o700)
+    return Submission(folder)
+
+
+def start(
+    submission: Submission,
+    argv: Sequence[str],
+    variables: Mapping[str, str],
+    *,
+    attached: bool,
+    seconds_max: float,
+) -> subprocess.Popen[bytes]:
+    """Start the supervisor. An attached one ends its job when the returned process's stdin closes;
+    another one lives on by itself.
+    """
+    order = {
+        "argv": list(argv),
+        "attached": attached,
+        "seconds_max": seconds_max,
+        "grace_seconds": GRACE_SECONDS,
+    }
+    (submission.folder / "order.json").write_text(json.dumps(order))
+    own_log = (submission.folder / "supervisor.txt").open("ab")
+    with own_log:
+        return subprocess.Popen(
+            [sys.executable, "-I", str(SUPERVISOR), str(submission.folder)],
+            stdin=subprocess.PIPE if attached else subprocess.DEVNULL,
+            stdout=own_log,
+            stderr=own_log,
+            env=dict(variables),
+            start_new_session=True,
+            cwd=submission.folder,
+        )
+
+
+def close(stream: IO[bytes] | None) -> None:
+    """Close a pipe that may be gone."""
+    if stream is not None:
+        stream.close()
+
+
+def _forget_old(parent: Path) -> None:
+    now = time.time()
+    for folder in parent.iterdir():
+        try:
+            beat = (folder / "heartbeat").stat().st_mtime
+        except OSError:
+            continue
+        if now - beat > FOLDER_AGE_SECONDS_MAX and os.access(folder, os.W_OK):
+            shutil.rmtree(folder, ignore_errors=True)

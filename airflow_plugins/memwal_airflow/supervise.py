@@ -1,0 +1,147 @@
+"""Runs one job's process, and outlives the Airflow task that started it.
+
+    python -I supervise.py RUN_FOLDER
+
+Standard library only, and run by its path: it starts in milliseconds and needs neither Airflow nor
+this package. The run's folder is all that it shares with the task and the trigger:
+
+    order.json      what to run: {"argv", "attached", "seconds_max", "grace_seconds"}
+    heartbeat       touched every second while this process lives
+    log.txt         stdout and stderr of the job
+    cancel          made by whoever wants the job to stop
+    exit.json       made once the job is over: {"exit_code", "why"}
+
+`why` is null when the job ended by itself, else cancelled, detached or timed_out.
+An attached run ends when its standard input does: the task that started it is gone, and nobody
+would look at the result.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import select
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from types import FrameType
+from typing import Any
+
+TICK_SECONDS = 1.0
+
+
+class Stop:
+    """Set by TERM and INT."""
+
+    asked = False
+
+    def __call__(self, number: int, frame: FrameType | None) -> None:
+        """A signal handler."""
+        self.asked = True
+
+
+def main(folder: Path) -> int:
+    """Run the order of `folder` to its end."""
+    order = json.loads((folder / "order.json").read_text())
+    stop = Stop()
+    for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+        signal.signal(number, stop)
+    touch(folder / "heartbeat")
+    try:
+        with (folder / "log.txt").open("ab") as log:
+            # A session of its own, so that the whole tree (spark-submit, its JVM, its Python) can
+            # be told to stop at once.
+            process = subprocess.Popen(
+                order["argv"],
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=subprocess.STDOUT,
+                start_new_session=True,
+            )
+    except OSError as error:
+        write_whole(folder / "log.txt", f"{order['argv'][0]}: {error}\n")
+        finish(folder, 127, None)
+        return 1
+    why = watch(process, folder, order, stop)
+    if why is not None:
+        end_group(process, float(order["grace_seconds"]), folder)
+    code = process.wait()
+    finish(folder, code, why)
+    return 0
+
+
+def watch(
+    process: subprocess.Popen[bytes], folder: Path, order: dict[str, Any], stop: Stop
+) -> str | None:
+    """Wait for the job's end; None, or why it has to be ended."""
+    deadline = time.monotonic() + float(order["seconds_max"])
+    while process.poll() is None:
+        touch(folder / "heartbeat")
+        if stop.asked or (folder / "cancel").exists():
+            return "cancelled"
+        if time.monotonic() > deadline:
+            return "timed_out"
+        if order["attached"] and standard_input_ended():
+            return "detached"
+        if not order["attached"]:
+            time.sleep(TICK_SECONDS)
+    return None
+
+
+def standard_input_ended() -> bool:
+    """Wait a moment for the end of standard input."""
+    readable, _, _ = select.select([sys.stdin], [], [], TICK_SECONDS)
+    return bool(readable) and not os.read(sys.stdin.fileno(), 1)
+
+
+def end_group(process: subprocess.Popen[bytes], grace_seconds: float, folder: Path) -> None:
+    """TERM to the job's process group, then KILL to what is left of it."""
+    signal_group(process.pid, signal.SIGTERM)
+    deadline = time.monotonic() + grace_seconds
+    while group_lives(process) and time.monotonic() < deadline:
+        touch(folder / "heartbeat")
+        time.sleep(0.1)
+    signal_group(process.pid, signal.SIGKILL)
+
+
+def group_lives(process: subprocess.Popen[bytes]) -> bool:
+    """Whether any process of the group is left. The leader is reaped first: a zombie counts."""
+    process.poll()
+    try:
+        os.killpg(process.pid, 0)
+    except ProcessLookupError:
+        return False
+    except PermissionError:
+        return True
+    return True
+
+
+def signal_group(group: int, number: int) -> None:
+    """Send a signal to a process group that may be gone."""
+    try:
+        os.killpg(group, number)
+    except (ProcessLookupError, PermissionError):
+        return
+
+
+def finish(folder: Path, code: int, why: str | None) -> None:
+    """Tell the end, after which nobody waits any more."""
+    write_whole(folder / "exit.json", json.dumps({"exit_code": code, "why": why}))
+
+
+def write_whole(path: Path, text: str) -> None:
+    """A file that is there whole or not at all."""
+    partial = path.with_suffix(".partial")
+    partial.write_text(text)
+    partial.replace(path)
+
+
+def touch(path: Path) -> None:
+    """Renew the file's time."""
+    path.touch()
+
+
+if __name__ == "__main__":
+    sys.exit(main(Path(sys.argv[1])))
