@@ -6,12 +6,13 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from jobs._fanout import Fanout
-from jobs._index_catchup import catchup_job, chosen_limits, index_errors, index_reports
+from jobs._index_catchup import catchup_job, index_errors, index_reports
 from jobs._launch import (
     OpenTable,
     Progress,
     RunOptions,
     check_lance_version,
+    chosen_limits,
     error_of,
     failed_report,
     job_report,

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, TypeVar
 
 from jobs._fanout import Fanout
 from jobs._launch import (
@@ -12,6 +11,7 @@ from jobs._launch import (
     Progress,
     RunOptions,
     check_lance_version,
+    chosen_limits,
     error_of,
     failed_report,
     job_report,
@@ -33,7 +33,7 @@ from memwal.errors import MemWalError
 from memwal.model import TableView
 from memwal.plan.engine import LOCAL_BYTES_PER_SECOND
 from memwal.plan.index_catchup import COSTS, CatchupLimits, CatchupRequest
-from memwal.ports import SegmentTask, Steps
+from memwal.ports import Steps
 from memwal.report import (
     IndexCatchupReport,
     IndexCatchupTableReport,
@@ -41,8 +41,7 @@ from memwal.report import (
     TableReport,
     sum_up,
 )
-
-Limits = TypeVar("Limits")
+from memwal.table_ports import SegmentTask
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -153,17 +152,6 @@ def _builder(
         return [result.built for result in results]
 
     return build
-
-
-def chosen_limits(kind: type[Limits], table: OpenTable, given: Settings) -> Limits:
-    """Limits of a kind: flags over the configuration over the defaults."""
-    chosen: dict[str, Any] = {
-        name: value
-        for settings in (table.resolved.settings, given)
-        for name in kind.__dataclass_fields__  # type: ignore[attr-defined]
-        if (value := getattr(settings, name, None)) is not None
-    }
-    return kind(**chosen)
 
 
 def _report(table: OpenTable, view: TableView, found: TableCatchup) -> TableReport:

@@ -7,12 +7,12 @@ import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import Protocol, TypeVar
+from typing import Any, Protocol, TypeVar
 
 from jobs._lease import HeldLease
 from jobs._local import LocalEngine
 from jobs._wiring import Stores, open_stores
-from memwal.config import ResolvedTable
+from memwal.config import ResolvedTable, Settings
 from memwal.errors import MemWalError, Unsupported, Usage
 from memwal.model import ShardView, TableView
 from memwal.plan.engine import EngineChoice, choose_engine
@@ -22,6 +22,7 @@ from memwal.store.table import lance_version
 
 Unit = TypeVar("Unit")
 Result = TypeVar("Result")
+Limits = TypeVar("Limits")
 
 # The range of pylance majors that is tested (design section 6). This is its one place.
 TESTED_LANCE_MAJORS = (14,)
@@ -171,6 +172,17 @@ def job_report(
         tables=reports,
         requests=requests,
     )
+
+
+def chosen_limits(kind: type[Limits], table: OpenTable, given: Settings | None = None) -> Limits:
+    """Limits of a kind: flags over the configuration over the defaults."""
+    chosen: dict[str, Any] = {
+        name: value
+        for settings in (table.resolved.settings, given)
+        for name in kind.__dataclass_fields__  # type: ignore[attr-defined]
+        if (value := getattr(settings, name, None)) is not None
+    }
+    return kind(**chosen)
 
 
 def error_of(table: OpenTable) -> MemWalError:

@@ -10,6 +10,7 @@ from jobs._launch import (
     Progress,
     RunOptions,
     check_lance_version,
+    chosen_limits,
     error_of,
     failed_report,
     job_report,
@@ -147,25 +148,14 @@ def _shard_part(
     )
 
 
-def _limits(table: OpenTable, options: MergeOptions) -> MergeLimits:
-    """Flags over the configuration over the defaults."""
-    names = MergeLimits.__slots__
-    chosen = {
-        name: value
-        for settings in (table.resolved.settings, options.limits)
-        for name in names
-        if (value := getattr(settings, name, None)) is not None
-    }
-    return MergeLimits(**chosen)
-
-
 def _foreseen(table: OpenTable, options: MergeOptions) -> TableReport:
     view, stores = table.view, table.stores
     if table.error is not None or view is None or stores is None:
         return failed_report(table.resolved.name, error_of(table))
     parts: list[Part] = list(table.parts)
+    limits = chosen_limits(MergeLimits, table, options.limits)
     for shard in table.work:
-        parts.append(_foreseen_shard(stores, view, shard, options, _limits(table, options)))
+        parts.append(_foreseen_shard(stores, view, shard, options, limits))
     outcome, code = sum_up(parts)
     return PlannedMergeReport(
         table=table.resolved.name,
@@ -248,7 +238,7 @@ def _merge_units(
             table.error = error
             continue
         for shard in table.work:
-            limits = _limits(table, options)
+            limits = chosen_limits(MergeLimits, table, options.limits)
             owners.append(table)
             units.append(
                 MergeUnit(

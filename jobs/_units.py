@@ -17,7 +17,7 @@ from memwal.errors import MemWalError
 from memwal.model import BrokenShard, ShardId, ShardManifest
 from memwal.plan.compaction import CompactionTask
 from memwal.plan.merge import JoinCosts, MergeLimits, MergeRequest
-from memwal.ports import BuiltSegment, RewrittenFragments, SegmentTask
+from memwal.table_ports import BuiltSegment, RewrittenFragments, SegmentTask
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

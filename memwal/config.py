@@ -48,6 +48,10 @@ class Settings(BaseModel):
     target_rows_per_fragment: int | None = Field(default=None, ge=1)
     compaction_tasks_max: int | None = Field(default=None, ge=1)
     materialize_deletions_threshold: float | None = Field(default=None, ge=0, le=1)
+    due_generations_min: int | None = Field(default=None, ge=1)
+    due_bytes_min: int | None = Field(default=None, ge=1)
+    due_age_seconds_min: float | None = Field(default=None, ge=0)
+    runs_kept_max: int | None = Field(default=None, ge=1, le=4000)
     storage_options: dict[str, str] = Field(default_factory=dict)
 
 
@@ -161,11 +165,24 @@ def resolve_table(
     }
     options.update(storage_options)
     return ResolvedTable(
-        name=table,
+        name=table if section is not None else shown_address(table),
         uri=table if section is None else section.uri,
         settings=Settings.model_validate(merged),
         storage_options=options,
     )
+
+
+def shown_address(address: str) -> str:
+    """An address as it may be shown: a user, a password or a query in it are secrets."""
+    scheme, separator, rest = address.partition("://")
+    if not separator:
+        return address
+    rest, query, _ = rest.partition("?")
+    place = rest.partition("/")[0]
+    # A secret key may hold slashes, so a colon or an at sign in the host's place is enough.
+    if "@" in place or (":" in place and "@" in rest):
+        rest = "***@" + rest.rpartition("@")[2]
+    return scheme + separator + rest + ("?***" if query else "")
 
 
 def _expand(option: str, value: str, environment: Mapping[str, str]) -> str:

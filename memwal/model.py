@@ -186,7 +186,10 @@ class BrokenShard:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class TableView:
-    """A table, its progress and its shards, read in the safe order (design section 5)."""
+    """A table, its progress and its shards, read in the safe order (design section 5).
+
+    `file_bytes` is the size of the version's files; None when it was not asked for or not known.
+    """
 
     uri: str
     version: int
@@ -198,3 +201,4 @@ class TableView:
     shards: tuple[ShardView, ...]
     broken: tuple[BrokenShard, ...] = ()
     strangers: tuple[str, ...] = ()
+    file_bytes: int | None = None

@@ -15,9 +15,7 @@ from memwal.model import (
     ShardSpec,
     TableView,
 )
-from memwal.plan.compaction import CompactionLimits, CompactionTask, TableFragments
 from memwal.plan.garbage_model import Evidence, GarbageLimits
-from memwal.plan.index_catchup import FragmentFacts, TableIndexes
 from memwal.plan.merge import CommitShape, FoldFacts
 from memwal.plan.snapshot import SnapshotRow, Storage
 
@@ -172,11 +170,12 @@ class Views(Protocol):
     Raises NotATable, Unsupported, Corruption, StoreUnavailable, BadCredentials.
     """
 
-    def table(self, *, ages: bool = False) -> TableView:
+    def table(self, *, ages: bool = False, sizes: bool = False) -> TableView:
         """The table at its latest version with every shard.
 
         `ages` also reads when each shard's oldest pending generation was flushed: one request a
-        shard with pending generations. A broken shard is in `broken`, and does not raise.
+        shard with pending generations. `sizes` also adds up the version's files: no request. A
+        broken shard is in `broken`, and does not raise.
         """
         ...
 
@@ -356,85 +355,6 @@ class VersionExpiry(Protocol):
 
     def expire_versions(self, older_than_seconds: float) -> Expired:
         """Remove versions that are older; the latest, tagged and branched-off ones stay."""
-        ...
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class SegmentTask:
-    """Build one segment of an index over some fragments of a version."""
-
-    version: int
-    index: str
-    kind: str
-    fragments: tuple[FragmentFacts, ...]
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class BuiltSegment:
-    """A segment that was written and is in no version yet. `data` is Lance's own description."""
-
-    index: str
-    data: bytes = field(repr=False)
-
-
-class IndexTable(Protocol):
-    """The base table, as index catch-up needs it.
-
-    The methods that commit raise LostRace on a conflict, Unsupported for what Lance can't do, and
-    StoreUnavailable for an error after which the commit may have landed all the same. None of them
-    promises coverage: the caller reads the table again (design section 5).
-    """
-
-    def facts(self, version: int) -> TableIndexes:
-        """Fragments and indexes of a version."""
-        ...
-
-    def record(self, name: str) -> None:
-        """Commit without indexing, which records progress for every index with full coverage."""
-        ...
-
-    def append(self, name: str, segments_to_merge: int) -> None:
-        """Index what the latest version has and the index has not."""
-        ...
-
-    def retrain(self, name: str, segments_to_merge: int) -> None:
-        """Train a vector index anew on all rows; merge all segments of another."""
-        ...
-
-    def build(self, task: SegmentTask) -> BuiltSegment:
-        """Write one segment, uncommitted. What is never committed is left to Lance's cleanup."""
-        ...
-
-    def commit_segments(self, version: int, name: str, segments: Sequence[BuiltSegment]) -> None:
-        """Commit segments that were built on `version`; the progress recorded is that version's."""
-        ...
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class RewrittenFragments:
-    """What one compaction task wrote; in no version yet. `data` is Lance's own description."""
-
-    fragment_ids: tuple[int, ...]
-    data: str = field(repr=False)
-
-
-class CompactionTable(Protocol):
-    """The base table, as compaction needs it."""
-
-    def fragments(self, version: int) -> TableFragments:
-        """Fragments, files and rows of a version."""
-        ...
-
-    def plan(self, version: int, limits: CompactionLimits) -> Sequence[CompactionTask]:
-        """What Lance would rewrite in that version, as independent tasks."""
-        ...
-
-    def rewrite(self, task: CompactionTask) -> RewrittenFragments:
-        """Run one task: write its fragments anew, uncommitted."""
-        ...
-
-    def commit(self, rewritten: Sequence[RewrittenFragments], limits: CompactionLimits) -> None:
-        """Commit rewritten fragments. Raises as the methods of IndexTable that commit."""
         ...
 
 

@@ -192,6 +192,8 @@ class ShardStatusReport(Part):
     oldest_pending_flushed_at: str | None = None
     replay_after_wal_entry_position: int | None = None
     wal_entries: int | None = None
+    wal_bytes: int | None = None
+    due_reasons: tuple[str, ...] = ()
 
 
 class IndexStatusReport(BaseModel):
@@ -279,9 +281,28 @@ class VerifyTableReport(TableReport):
     checks: tuple[CheckReport, ...] = ()
 
 
-class StatusTableReport(TableReport):
-    """One table in `status`."""
+class StorageReport(BaseModel):
+    """Bytes by kind; None where not known. Pending and reclaimable are in-memory bytes.
 
+    `base_bytes` is what the version's manifest names: data files, and index files as far as their
+    sizes are recorded. A shard that could not be read is left out.
+    """
+
+    model_config = ConfigDict(frozen=True)
+
+    base_bytes: int | None
+    pending_bytes: int | None
+    reclaimable_bytes: int | None
+    wal_bytes: int | None
+
+
+class StatusTableReport(TableReport):
+    """One table in `status`. `uri` carries no credentials; `due` is whether a merge is due."""
+
+    uri: str | None = None
+    due: bool = False
+    due_reasons: tuple[str, ...] = ()
+    storage: StorageReport | None = None
     version: int | None = None
     rows: int | None = None
     primary_key: tuple[str, ...] = ()

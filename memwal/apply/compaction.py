@@ -21,7 +21,8 @@ from memwal.plan.compaction import (
     TableFragments,
     choose_tasks,
 )
-from memwal.ports import Clock, CompactionTable, RewrittenFragments, Steps, Views
+from memwal.ports import Clock, Steps, Views
+from memwal.table_ports import CompactionTable, RewrittenFragments
 
 Rewritten = RewrittenFragments | MemWalError
 Rewrite = Callable[[Sequence[CompactionTask]], Sequence[Rewritten]]

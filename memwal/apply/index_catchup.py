@@ -39,7 +39,8 @@ from memwal.plan.index_catchup import (
     plan_index,
     plan_indexes,
 )
-from memwal.ports import BuiltSegment, Clock, IndexTable, SegmentTask, Steps, Views
+from memwal.ports import Clock, Steps, Views
+from memwal.table_ports import BuiltSegment, IndexTable, SegmentTask
 
 
 def no_steps(step: str) -> None:

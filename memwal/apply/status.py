@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from datetime import UTC, datetime
 
 from memwal.model import BrokenShard, LeaseClaim, ShardId, ShardView, TableView
+from memwal.plan.due import table_reasons
+from memwal.plan.garbage_model import covering_indexes
 from memwal.report import (
     DONE,
     FAILED,
@@ -15,8 +18,17 @@ from memwal.report import (
     ShardStatusReport,
     SnapshotStatusReport,
     StatusTableReport,
+    StorageReport,
     sum_up,
 )
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class WalSize:
+    """A shard's WAL as a listing shows it."""
+
+    entries: int
+    size_bytes: int
 
 
 def iso_time(nanos: int | None) -> str | None:
@@ -30,12 +42,17 @@ def table_status(
     name: str,
     view: TableView,
     *,
-    wal_entries: Callable[[ShardId], int | None],
+    wal: Callable[[ShardId], WalSize],
     unindexed_rows: Callable[[str], int | None],
+    due: Mapping[ShardId, tuple[str, ...]],
     lease: LeaseReport | None = None,
 ) -> StatusTableReport:
-    """The status report of one table. The two callables look up what a view does not hold."""
-    shards = tuple(_shard(s, wal_entries(s.shard_id)) for s in view.shards)
+    """The status report of one table. The two callables look up what a view does not hold.
+
+    `due` is `plan.due.due_shards` of the view.
+    """
+    shards = tuple(_shard(s, wal(s.shard_id), due.get(s.shard_id, ())) for s in view.shards)
+    reclaimable = _reclaimable(view)
     broken = tuple(_broken(b) for b in view.broken)
     outcome, code = sum_up((*shards, *broken), otherwise=DONE)
     return StatusTableReport(
@@ -45,6 +62,15 @@ def table_status(
         error="; ".join(str(b.error) for b in view.broken) or None,
         version_before=view.version,
         version_after=view.version,
+        uri=view.uri,
+        due=bool(due),
+        due_reasons=table_reasons(due),
+        storage=StorageReport(
+            base_bytes=view.file_bytes,
+            pending_bytes=_total([s.pending_bytes for s in shards]),
+            reclaimable_bytes=reclaimable.bytes,
+            wal_bytes=_total([s.wal_bytes for s in shards]),
+        ),
         version=view.version,
         rows=view.rows,
         primary_key=view.primary_key,
@@ -54,7 +80,7 @@ def table_status(
             taken_at=iso_time(view.mem_wal.snapshot_ts_millis * 10**6 or None),
             num_shards=view.mem_wal.num_shards,
         ),
-        reclaimable=_reclaimable(view),
+        reclaimable=reclaimable,
         lease=lease,
         warnings=view_warnings(view),
     )
@@ -88,7 +114,7 @@ def view_warnings(view: TableView) -> tuple[str, ...]:
     return strangers + no_key
 
 
-def _shard(shard: ShardView, wal_entries: int | None) -> ShardStatusReport:
+def _shard(shard: ShardView, wal: WalSize, due: tuple[str, ...]) -> ShardStatusReport:
     manifest, pending = shard.manifest, shard.pending
     return ShardStatusReport(
         outcome=DONE,
@@ -103,7 +129,9 @@ def _shard(shard: ShardView, wal_entries: int | None) -> ShardStatusReport:
         pending_bytes=_total([g.in_memory_bytes for g in pending]),
         oldest_pending_flushed_at=iso_time(shard.oldest_pending_flushed_at_nanos),
         replay_after_wal_entry_position=manifest.replay_after_wal_entry_position,
-        wal_entries=wal_entries,
+        wal_entries=wal.entries,
+        wal_bytes=wal.size_bytes,
+        due_reasons=due,
     )
 
 
@@ -157,10 +185,7 @@ def _lag(merged: Mapping[ShardId, int], recorded: Mapping[ShardId, int] | None) 
 
 def _reclaimable(view: TableView) -> ReclaimableReport:
     state = view.mem_wal
-    # Lance's own system indexes answer no query, and are not caught up by anyone.
-    names = {e.name for e in view.manifest.indexes if not e.name.startswith("__lance")}
-    if state.maintained_indexes and not state.maintain_all_indexes:
-        names &= set(state.maintained_indexes)
+    names = covering_indexes(view.manifest, state)
     found = []
     for shard in view.shards:
         floor = min(

@@ -31,6 +31,7 @@ from memwal import layout
 from memwal.errors import Refused
 from memwal.model import BrokenShard, ShardId, ShardManifest, ShardStatus, ShardView, TableView
 from memwal.plan.garbage_model import (
+    SYSTEM_INDEXES,
     Action,
     Evidence,
     GarbageLimits,
@@ -42,6 +43,7 @@ from memwal.plan.garbage_model import (
     ShardEvidence,
     StoredFile,
     WalFile,
+    covering_indexes,
     cutoff_nanos,
     newest_of,
     past_version,
@@ -54,9 +56,6 @@ from memwal.plan.garbage_orphans import kept_stranger, leftovers, snapshots
 
 RETENTION_SECONDS_MIN = 86_400.0
 GRACE_SECONDS_MIN = 600.0
-
-# Indexes that Lance keeps for itself: no generation is read through them.
-_SYSTEM_INDEXES = frozenset({layout.MEM_WAL_INDEX_NAME, "__lance_frag_reuse"})
 
 
 def check_limits(
@@ -151,13 +150,11 @@ class _Gates:
         self._versions = evidence.versions
         self.unreadable = unreadable_text(evidence, view.version)
         state = view.mem_wal
-        there = {entry.name for entry in view.manifest.indexes} - _SYSTEM_INDEXES
-        named = set(state.maintained_indexes)
-        everything = bool(state.maintain_all_indexes) or not named
-        self._indexes = sorted(there if everything else there & named)
+        there = {entry.name for entry in view.manifest.indexes}
+        self._indexes = covering_indexes(view.manifest, state)
         self.warnings = tuple(
             f"maintained index {name!r} is gone from the table: it holds no generation back"
-            for name in sorted(named - there - _SYSTEM_INDEXES)
+            for name in sorted(set(state.maintained_indexes) - there - SYSTEM_INDEXES)
         )
         self._lowest: dict[ShardId, RetainedVersion | None] = {}
 

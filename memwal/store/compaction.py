@@ -9,9 +9,9 @@ from lance.optimize import Compaction, RewriteResult
 from lance.optimize import CompactionTask as LanceTask
 
 from memwal.plan.compaction import CompactionLimits, CompactionTask, TableFragments
-from memwal.ports import RewrittenFragments
 from memwal.store.indexes import committed
 from memwal.store.table import LanceTables
+from memwal.table_ports import RewrittenFragments
 
 
 class LanceCompactionTable:

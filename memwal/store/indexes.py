@@ -17,8 +17,8 @@ from memwal.plan.index_catchup import (
     SegmentFacts,
     TableIndexes,
 )
-from memwal.ports import BuiltSegment, SegmentTask
 from memwal.store.table import LanceTables, tidy_text
+from memwal.table_ports import BuiltSegment, SegmentTask
 
 T = TypeVar("T")
 

@@ -176,6 +176,26 @@ def _column(field: Any) -> ColumnInfo:
     )
 
 
+def file_bytes_of(dataset: Any) -> int | None:
+    """The files that the dataset's version names, as far as its manifest records their sizes.
+
+    Data files (None when any size is missing: older writers left it out) and index files (left out
+    where not recorded). Deletion files have no size there. Asks the store for nothing.
+    """
+    data: list[int | None] = [
+        f.file_size_bytes for part in dataset.get_fragments() for f in part.data_files()
+    ]
+    known = [size for size in data if size]
+    if len(known) < len(data):
+        return None
+    indexes: list[int]
+    try:
+        indexes = [d.total_size_bytes or 0 for d in dataset.describe_indices()]
+    except (OSError, ValueError, RuntimeError):
+        indexes = []  # an index that Lance can't describe must not hide the rest
+    return sum(known) + sum(indexes)
+
+
 def primary_key_of(dataset: Any) -> tuple[str, ...]:
     """The unenforced primary key's columns in key order; empty when the table has none."""
     keys = [f for f in dataset.lance_schema.fields() if f.is_unenforced_primary_key()]

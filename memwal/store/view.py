@@ -26,7 +26,7 @@ from memwal.model import (
 )
 from memwal.ports import Objects
 from memwal.store.shard_manifests import ShardManifests
-from memwal.store.table import LanceTables, columns_of, primary_key_of
+from memwal.store.table import LanceTables, columns_of, file_bytes_of, primary_key_of
 from memwal.store.table_manifests import TableManifests
 
 ReadShards = Callable[[Sequence[ShardId]], Sequence[ShardManifest | BrokenShard | None]]
@@ -51,14 +51,16 @@ class StoredViews:
         self._shards = ShardManifests(objects)
         self._readers_max = readers_max
 
-    def table(self, *, ages: bool = False, read_shards: ReadShards | None = None) -> TableView:
+    def table(
+        self, *, ages: bool = False, sizes: bool = False, read_shards: ReadShards | None = None
+    ) -> TableView:
         """The table with all its shards (see the port).
 
         `read_shards` reads the manifests of many shards elsewhere (on executors); by default
         `readers_max` threads of this process do.
         """
         self._check_there()
-        view = self._base_view()
+        view = self._base_view(sizes=sizes)
         shards, strangers = self._shards.shard_folders()
         found = (read_shards or self.read_shards)(shards)
         views = [_shard_view(view.mem_wal, m) for m in found if isinstance(m, ShardManifest)]
@@ -153,7 +155,7 @@ class StoredViews:
         ]
         return versions[-_HISTORY_VERSIONS_MAX:]
 
-    def _base_view(self) -> TableView:
+    def _base_view(self, *, sizes: bool = False) -> TableView:
         dataset = self._tables.base()
         version = int(dataset.version)
         manifest = self._manifests.read(version)
@@ -166,6 +168,7 @@ class StoredViews:
             manifest=manifest,
             mem_wal=self._mem_wal_of(manifest),
             shards=(),
+            file_bytes=file_bytes_of(dataset) if sizes else None,
         )
 
     def _mem_wal_of(self, manifest: VersionManifest) -> MemWalState:

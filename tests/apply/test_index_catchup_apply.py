@@ -28,7 +28,7 @@ from memwal.plan.index_catchup import (
     SegmentFacts,
     TableIndexes,
 )
-from memwal.ports import BuiltSegment, SegmentTask
+from memwal.table_ports import BuiltSegment, SegmentTask
 from memwal.testing import ManualClock
 
 A = ShardId("6f2c5a8e-1d0b-4d55-9a53-0f6f6a1f0c11")
