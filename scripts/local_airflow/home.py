@@ -1,0 +1,151 @@
+"""AIRFLOW_HOME and the environment that Airflow's processes get."""
+
+from __future__ import annotations
+
+import base64
+import json
+import os
+import secrets
+import shutil
+import subprocess
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[2]
+AIRFLOW = Path(sys.executable).parent / "airflow"
+LOOPBACK = "127.0.0.1"
+JOBS_BIN = Path(os.environ.get("VENV", ROOT / ".venv")).absolute() / "bin"
+"""Where the jobs' environment has its programs; the Makefile's VENV names it."""
+
+ROLES = {"admin": "admin", "viewer": "viewer"}
+"""Each user's role in Airflow's SimpleAuthManager."""
+
+# What the caller's environment must not decide.
+_NOT_INHERITED = ("AIRFLOW", "MEMWAL", "PYTHON", "VIRTUAL_ENV", "SPARK_", "PYSPARK_")
+
+
+@dataclass(frozen=True, kw_only=True)
+class AirflowHome:
+    """Where one Airflow lives, and how it is to be set up.
+
+    `settings` are further environment variables; they win.
+    """
+
+    folder: Path
+    dags: Path
+    config_file: Path
+    settings: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def database(self) -> Path:
+        """Airflow's SQLite file."""
+        return self.folder / "airflow.db"
+
+    @property
+    def logs(self) -> Path:
+        """Of the tasks."""
+        return self.folder / "logs"
+
+    @property
+    def passwords_file(self) -> Path:
+        """The SimpleAuthManager's: plain text, so only its owner may read it."""
+        return self.folder / "passwords.json"
+
+    def environment(self, port: int) -> dict[str, str]:
+        """Everything that an Airflow process needs to know, for an API server on `port`."""
+        inherited = {k: v for k, v in os.environ.items() if not k.startswith(_NOT_INHERITED)}
+        path = os.pathsep.join([str(AIRFLOW.parent), inherited.get("PATH", os.defpath)])
+        return {
+            **inherited,
+            "PATH": path,
+            "AIRFLOW_HOME": str(self.folder),
+            # Process titles are written over the environment otherwise, and `leftovers` reads that.
+            "SPT_NOENV": "1",
+            # What a job on a local Spark listens on.
+            "SPARK_LOCAL_IP": LOOPBACK,
+            **{f"AIRFLOW__{key}": value for key, value in self._airflow_settings(port).items()},
+            **self.settings,
+        }
+
+    def _airflow_settings(self, port: int) -> dict[str, str]:
+        url = f"http://{LOOPBACK}:{port}"
+        return {
+            "CORE__DAGS_FOLDER": str(self.dags),
+            "CORE__PLUGINS_FOLDER": str(self.folder / "plugins"),
+            "CORE__LOAD_EXAMPLES": "False",
+            "CORE__EXECUTOR": "LocalExecutor",
+            "CORE__PARALLELISM": "4",
+            "CORE__EXECUTION_API_SERVER_URL": f"{url}/execution/",
+            "CORE__SIMPLE_AUTH_MANAGER_USERS": ",".join(f"{u}:{r}" for u, r in ROLES.items()),
+            "CORE__SIMPLE_AUTH_MANAGER_PASSWORDS_FILE": str(self.passwords_file),
+            "CORE__MIN_SERIALIZED_DAG_UPDATE_INTERVAL": "1",
+            "DATABASE__SQL_ALCHEMY_CONN": f"sqlite:///{self.database}",
+            "DATABASE__LOAD_DEFAULT_CONNECTIONS": "False",
+            "LOGGING__BASE_LOG_FOLDER": str(self.logs),
+            "LOGGING__COLORED_CONSOLE_LOG": "False",
+            "API__HOST": LOOPBACK,
+            "API__PORT": str(port),
+            "API__BASE_URL": url,
+            "API__WORKERS": "1",
+            # An open event stream of a browser would hold up the end for that long otherwise.
+            "API__WORKER_TIMEOUT": "5",
+            "SCHEDULER__SCHEDULER_IDLE_SLEEP_TIME": "0.5",
+            "DAG_PROCESSOR__REFRESH_INTERVAL": "5",
+            "DAG_PROCESSOR__BUNDLE_REFRESH_CHECK_INTERVAL": "2",
+            "DAG_PROCESSOR__PARSING_PROCESSES": "2",
+            "USAGE_DATA_COLLECTION__ENABLED": "False",
+            "MEMWAL__CONFIG_FILE": str(self.config_file),
+            "MEMWAL__COMMAND": str(JOBS_BIN / "memwal"),
+            "MEMWAL__RUN_DIRECTORY": str(self.folder / "runs"),
+            **self._keys(),
+        }
+
+    def _keys(self) -> dict[str, str]:
+        """Keys that all processes have to share; kept, so that a token outlives a restart."""
+        file = self.folder / "keys.json"
+        if not file.exists():
+            fernet = base64.urlsafe_b64encode(secrets.token_bytes(32)).decode()
+            keys = {
+                "API__SECRET_KEY": secrets.token_hex(32),
+                "API_AUTH__JWT_SECRET": secrets.token_hex(64),
+                "CORE__FERNET_KEY": fernet,
+            }
+            self.folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+            write_private(file, json.dumps(keys))
+        found: dict[str, str] = json.loads(file.read_text())
+        return found
+
+    def prepare(self, passwords: Mapping[str, str], template: Path | None = None) -> None:
+        """Make the folder, the users and the database; what is there already is kept.
+
+        `template` is a migrated database to start from, which saves the migration's seconds.
+        Raises RuntimeError with Airflow's own words when the migration fails.
+        """
+        for folder in (self.folder, self.logs, self.folder / "plugins", self.folder / "runs"):
+            folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+        write_private(self.passwords_file, json.dumps(dict(passwords)))
+        if template is not None and not self.database.exists():
+            shutil.copyfile(template, self.database)
+        else:
+            self._migrate()
+
+    def _migrate(self) -> None:
+        done = subprocess.run(
+            [AIRFLOW, "db", "migrate"],
+            env=self.environment(port=0),
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        if done.returncode:
+            raise RuntimeError(f"airflow db migrate failed:\n{(done.stdout + done.stderr)[-4000:]}")
+
+
+def write_private(file: Path, text: str) -> None:
+    """Write a file that nobody but its owner could ever read."""
+    file.unlink(missing_ok=True)
+    with os.fdopen(os.open(file, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as out:
+        out.write(text)

@@ -1,0 +1,181 @@
+"""The process under which an Airflow runs: it starts the parts, and ends with none of them left.
+
+Airflow's own `standalone` leaves its children behind when it is told to stop, and a task's
+processes may leave their parents' groups and sessions. So the keeper is a "child subreaper" (Linux,
+prctl 2): whatever loses its parent below it becomes its child, and it ends only when it has none.
+
+It reads one line from stdin, `{"commands": [{"name", "argv", "env", "cwd", "log"}]}`, and runs
+until stdin ends (so it does not outlive whoever started it, however that one died), or a TERM or
+INT, or one of the commands has ended. It writes a line of JSON on stdout for what happens:
+`{"started": {NAME: PID}}`, `{"ended": NAME, "code": CODE}`, `{"stopped": SECONDS, "killed": N}`.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from selectors import EVENT_READ, DefaultSelector
+from typing import Any
+
+_PR_SET_PDEATHSIG = 1
+_PR_SET_CHILD_SUBREAPER = 36
+_LIBC = ctypes.CDLL(None, use_errno=True)
+
+ASKING_SECONDS_MAX = 4.0
+"""How long the parts have to end by themselves, before everything below them is told as well."""
+TELLING_SECONDS_MAX = 4.0
+"""How long everything has after it was told, before it is killed."""
+
+
+def main() -> None:
+    """Run until it is time to stop."""
+    _prctl(_PR_SET_CHILD_SUBREAPER, 1)
+    signals = _signal_pipe()
+    plan = json.loads(sys.stdin.buffer.readline())
+    parts = {_start(command).pid: command["name"] for command in plan["commands"]}
+    _tell(started={name: pid for pid, name in parts.items()})
+    _watch(signals, parts)
+    _stop(parts)
+
+
+def _prctl(option: int, value: int) -> None:
+    if _LIBC.prctl(option, value, 0, 0, 0) != 0:
+        raise OSError(ctypes.get_errno(), f"prctl({option}, {value})")
+
+
+def _signal_pipe() -> int:
+    """A file descriptor that gets the number of each signal that arrives."""
+    reading, writing = os.pipe()
+    for end in (reading, writing):
+        os.set_blocking(end, False)
+    signal.set_wakeup_fd(writing, warn_on_full_buffer=False)
+    for number in (signal.SIGCHLD, signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+        signal.signal(number, lambda *_: None)
+    return reading
+
+
+def _start(command: dict[str, Any]) -> subprocess.Popen[bytes]:
+    with Path(command["log"]).open("ab") as log:
+        return subprocess.Popen(
+            command["argv"],
+            env=command["env"],
+            cwd=command["cwd"],
+            stdin=subprocess.DEVNULL,
+            stdout=log,
+            stderr=subprocess.STDOUT,
+            start_new_session=True,
+            # If the keeper itself is killed, at least the parts go with it.
+            preexec_fn=lambda: _prctl(_PR_SET_PDEATHSIG, signal.SIGKILL),
+        )
+
+
+def _tell(**event: Any) -> None:
+    # Whoever listened may be gone; stopping goes on all the same.
+    with contextlib.suppress(OSError):
+        os.write(1, json.dumps(event).encode() + b"\n")
+
+
+def _watch(signals: int, parts: dict[int, str]) -> None:
+    """Return when it is time to stop. Parts that end are taken out of `parts`."""
+    with DefaultSelector() as selector:
+        selector.register(signals, EVENT_READ)
+        selector.register(0, EVENT_READ)
+        while True:
+            ready = {key.fd for key, _ in selector.select()}
+            if 0 in ready and not os.read(0, 4096):
+                return
+            if signals in ready:
+                arrived = set(os.read(signals, 4096))
+                if arrived & {signal.SIGTERM, signal.SIGINT, signal.SIGHUP}:
+                    return
+                if _reap(parts):
+                    return
+
+
+def _reap(parts: dict[int, str]) -> bool:
+    """Collect the children that have ended; whether one of `parts` was among them."""
+    ended = False
+    for pid, status in _ended_children():
+        if pid in parts:
+            ended = True
+            _tell(ended=parts.pop(pid), code=os.waitstatus_to_exitcode(status))
+    return ended
+
+
+def _ended_children() -> Iterator[tuple[int, int]]:
+    with contextlib.suppress(ChildProcessError):
+        while (found := os.waitpid(-1, os.WNOHANG)) != (0, 0):
+            yield found
+
+
+def _stop(parts: dict[int, str]) -> None:
+    """Ask, tell, kill. Ends when nothing is left below this process."""
+    began = time.monotonic()
+    killed: set[int] = set()
+    _signal_all(parts, signal.SIGTERM)
+    if not _gone_within(ASKING_SECONDS_MAX):
+        _signal_all(_descendants(), signal.SIGTERM)
+        if not _gone_within(TELLING_SECONDS_MAX):
+            # A process may start another one while it is looked at, so look until there are none.
+            while not _gone_within(0.05):
+                alive = _descendants()
+                killed |= set(alive)
+                _signal_all(alive, signal.SIGKILL)
+    _tell(stopped=round(time.monotonic() - began, 2), killed=len(killed))
+
+
+def _signal_all(pids: Any, number: int) -> None:
+    for pid in list(pids):
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(pid, number)
+
+
+def _gone_within(seconds: float) -> bool:
+    """Wait until there is no child; a subreaper without children has no descendants either."""
+    end = time.monotonic() + seconds
+    while True:
+        for _ in _ended_children():
+            pass
+        if not _has_children():
+            return True
+        if time.monotonic() >= end:
+            return False
+        time.sleep(0.05)
+
+
+def _has_children() -> bool:
+    try:
+        os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT)
+    except ChildProcessError:
+        return False
+    return True
+
+
+def _descendants() -> list[int]:
+    """All processes below this one, parents before their children."""
+    children: dict[int, list[int]] = {}
+    for pid, parent in _parents():
+        children.setdefault(parent, []).append(pid)
+    found = list(children.get(os.getpid(), []))
+    for pid in found:
+        found.extend(children.get(pid, []))
+    return found
+
+
+def _parents(read: Callable[[Path], str] = Path.read_text) -> Iterator[tuple[int, int]]:
+    for folder in Path("/proc").glob("[0-9]*"):
+        with contextlib.suppress(OSError):
+            # The name in brackets may hold anything, so count from its end.
+            yield int(folder.name), int(read(folder / "stat").rpartition(")")[2].split()[1])
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,32 @@
+"""Finds the processes of an Airflow by its AIRFLOW_HOME, whatever their parents are by now."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import time
+from pathlib import Path
+
+
+def processes_of(home: Path) -> list[int]:
+    """Process ids whose environment names `home` as AIRFLOW_HOME; this process is not counted."""
+    wanted = f"AIRFLOW_HOME={home}".encode()
+    found = []
+    for folder in Path("/proc").glob("[0-9]*"):
+        with contextlib.suppress(OSError):
+            if wanted in (folder / "environ").read_bytes().split(b"\0"):
+                found.append(int(folder.name))
+    return sorted(set(found) - {os.getpid()})
+
+
+def kill_all(home: Path) -> int:
+    """Kill what is left of an Airflow whose keeper is gone; returns how many that were."""
+    killed: set[int] = set()
+    while alive := processes_of(home):
+        killed |= set(alive)
+        for pid in alive:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+        time.sleep(0.05)
+    return len(killed)

@@ -1,0 +1,161 @@
+"""Airflow's REST API, as far as the demo and the tests need it."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping
+from typing import Any, TypeVar
+
+import httpx
+
+_T = TypeVar("_T")
+_FINISHED = ("success", "failed")
+
+
+def wait_until(
+    what: str, look: Callable[[], _T | None], seconds_max: float, every: float = 0.25
+) -> _T:
+    """Call `look` until it returns something true. Raises TimeoutError that names `what`."""
+    end = time.monotonic() + seconds_max
+    while True:
+        found = look()
+        if found:
+            return found
+        if time.monotonic() >= end:
+            raise TimeoutError(f"{what}: not within {seconds_max:g} s")
+        time.sleep(every)
+
+
+class AirflowClient:
+    """One logged-in user. Other than 2xx raises httpx.HTTPStatusError, except through `http`."""
+
+    def __init__(self, base_url: str, user: str, password: str) -> None:
+        self.http = httpx.Client(base_url=base_url, timeout=30)
+        answer = self.http.post("/auth/token", json={"username": user, "password": password})
+        answer.raise_for_status()
+        self.token: str = answer.json()["access_token"]
+        self.http.headers["Authorization"] = f"Bearer {self.token}"
+
+    def close(self) -> None:
+        """Close the connections."""
+        self.http.close()
+
+    def get(self, path: str, **params: Any) -> Any:
+        """GET `/api/v2` + path."""
+        return self._json(self.http.get(f"/api/v2{path}", params=params))
+
+    def post(self, path: str, body: Mapping[str, Any]) -> Any:
+        """POST JSON to `/api/v2` + path."""
+        return self._json(self.http.post(f"/api/v2{path}", json=dict(body)))
+
+    def patch(self, path: str, body: Mapping[str, Any]) -> Any:
+        """PATCH `/api/v2` + path with JSON."""
+        return self._json(self.http.patch(f"/api/v2{path}", json=dict(body)))
+
+    @staticmethod
+    def _json(answer: httpx.Response) -> Any:
+        if answer.is_error:
+            answer.read()
+            text = f"{answer.request.method} {answer.url}: {answer.status_code} {answer.text[:500]}"
+            raise httpx.HTTPStatusError(text, request=answer.request, response=answer)
+        return answer.json()
+
+    def dag_ids(self) -> set[str]:
+        """DAGs that Airflow knows and that are not stale."""
+        return {dag["dag_id"] for dag in self.get("/dags", limit=100)["dags"]}
+
+    def import_errors(self) -> dict[str, str]:
+        """What could not be parsed: file name to traceback."""
+        found = self.get("/importErrors", limit=100)["import_errors"]
+        return {error["filename"]: error["stack_trace"] for error in found}
+
+    def wait_for_dags(self, *dag_ids: str, seconds_max: float = 60) -> None:
+        """Wait until these are parsed; the error tells what could not be."""
+
+        def look() -> bool:
+            return self.dag_ids() >= set(dag_ids)
+
+        try:
+            wait_until(f"DAGs {sorted(dag_ids)}", look, seconds_max)
+        except TimeoutError as error:
+            raise TimeoutError(
+                f"{error}; found {sorted(self.dag_ids())}; import errors {self.import_errors()}"
+            ) from None
+
+    def set_paused(self, dag_id: str, paused: bool) -> None:
+        """Pause or unpause."""
+        self.patch(f"/dags/{dag_id}", {"is_paused": paused})
+
+    def trigger(self, dag_id: str, conf: Mapping[str, Any] | None = None) -> str:
+        """Start a run; returns its run_id. The DAG has to be unpaused to get anywhere."""
+        body = {"logical_date": None, "conf": dict(conf or {})}
+        run: str = self.post(f"/dags/{dag_id}/dagRuns", body)["dag_run_id"]
+        return run
+
+    def runs(self, dag_id: str) -> dict[str, str]:
+        """run_id to state, oldest first."""
+        found = self.get(f"/dags/{dag_id}/dagRuns", limit=100, order_by="run_after")["dag_runs"]
+        return {run["dag_run_id"]: run["state"] for run in found}
+
+    def wait_for_run(self, dag_id: str, run_id: str, seconds_max: float = 120) -> str:
+        """Wait until the run has ended; returns success or failed."""
+
+        def look() -> str | None:
+            state: str = self.get(f"/dags/{dag_id}/dagRuns/{run_id}")["state"]
+            return state if state in _FINISHED else None
+
+        try:
+            return wait_until(f"{dag_id} {run_id}", look, seconds_max)
+        except TimeoutError as error:
+            raise TimeoutError(f"{error}; tasks {self.task_states(dag_id, run_id)}") from None
+
+    def wait_for_new_run(
+        self, dag_id: str, known: Mapping[str, str] | None = None, seconds_max: float = 120
+    ) -> tuple[str, str]:
+        """Wait until a run that is not in `known` has ended; returns (run_id, state)."""
+
+        def look() -> str | None:
+            new = [run for run in self.runs(dag_id) if run not in (known or {})]
+            return new[0] if new else None
+
+        run_id = wait_until(f"a new run of {dag_id}", look, seconds_max)
+        return run_id, self.wait_for_run(dag_id, run_id, seconds_max)
+
+    def task_instances(self, dag_id: str, run_id: str) -> list[dict[str, Any]]:
+        """As the API gives them: task_id, map_index, state, try_number, ..."""
+        path = f"/dags/{dag_id}/dagRuns/{run_id}/taskInstances"
+        found: list[dict[str, Any]] = self.get(path, limit=100)["task_instances"]
+        return found
+
+    def task_states(self, dag_id: str, run_id: str) -> dict[tuple[str, int], str | None]:
+        """(task_id, map_index) to state; the map_index of a task that is not mapped is -1."""
+        return {
+            (task["task_id"], task["map_index"]): task["state"]
+            for task in self.task_instances(dag_id, run_id)
+        }
+
+    def xcom(
+        self,
+        dag_id: str,
+        run_id: str,
+        task_id: str,
+        key: str = "return_value",
+        map_index: int = -1,
+    ) -> Any:
+        """A task's XCom value."""
+        path = f"/dags/{dag_id}/dagRuns/{run_id}/taskInstances/{task_id}/xcomEntries/{key}"
+        return self.get(path, map_index=map_index, deserialize=True)["value"]
+
+    def log(
+        self, dag_id: str, run_id: str, task_id: str, try_number: int = 1, map_index: int = -1
+    ) -> str:
+        """A task's log as the UI shows it, a line for each event."""
+        path = f"/dags/{dag_id}/dagRuns/{run_id}/taskInstances/{task_id}/logs/{try_number}"
+        content = self.get(path, map_index=map_index)["content"]
+        return "\n".join(str(line) for line in content)
+
+    def asset_events(self, **params: Any) -> list[dict[str, Any]]:
+        """Newest first; `params` as the API takes them (name_pattern, source_dag_id, ...)."""
+        found = self.get("/assets/events", limit=100, order_by="-timestamp", **params)
+        events: list[dict[str, Any]] = found["asset_events"]
+        return events

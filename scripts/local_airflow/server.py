@@ -1,0 +1,214 @@
+"""Starts an Airflow under a keeper, waits until it is well, and stops it."""
+
+from __future__ import annotations
+
+import json
+import socket
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+import httpx
+import psutil
+
+from local_airflow import keeper, leftovers
+from local_airflow.home import AIRFLOW, LOOPBACK, ROOT, AirflowHome
+from local_airflow.rest import AirflowClient
+
+# The log servers of scheduler and triggerer listen on all interfaces and can't be told otherwise.
+# The API server reads the same files itself.
+PARTS = {
+    "api-server": ["api-server"],
+    "scheduler": ["scheduler", "--skip-serve-logs"],
+    "dag-processor": ["dag-processor"],
+    "triggerer": ["triggerer", "--skip-serve-logs"],
+}
+_HEALTH_NAMES = ("metadatabase", "scheduler", "dag_processor", "triggerer")
+STOP_SECONDS_MAX = keeper.ASKING_SECONDS_MAX + keeper.TELLING_SECONDS_MAX + 7
+
+
+class StartFailed(Exception):
+    """Airflow did not become well; the text says which part, with the end of its log."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Extra:
+    """Another program to run beside Airflow, with Airflow's environment."""
+
+    name: str
+    argv: Sequence[str]
+
+
+def free_port(preferred: int = 0) -> int:
+    """A port of the loopback interface that nobody listens on: `preferred`, or any."""
+    for port in (preferred, 0):
+        with socket.socket() as probe:
+            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            try:
+                probe.bind((LOOPBACK, port))
+            except OSError:
+                continue
+            found: int = probe.getsockname()[1]
+            return found
+    raise OSError("no free port on 127.0.0.1")
+
+
+class AirflowServer:
+    """`with AirflowServer(home, passwords) as server:` starts, waits, and stops.
+
+    `home` has to be prepared. `pids` are the parts' process ids while it runs.
+    """
+
+    def __init__(
+        self,
+        home: AirflowHome,
+        passwords: Mapping[str, str],
+        *,
+        port: int = 0,
+        extras: Sequence[Extra] = (),
+    ) -> None:
+        self.home = home
+        self.passwords = dict(passwords)
+        self.port = free_port(port)
+        self.base_url = f"http://{LOOPBACK}:{self.port}"
+        self.extras = list(extras)
+        self.pids: dict[str, int] = {}
+        self.ended: dict[str, int] = {}
+        """Parts that ended by themselves, with their exit codes; the rest is stopped then."""
+        self.stopped: dict[str, Any] = {}
+        self._clients: dict[str, AirflowClient] = {}
+
+    def __enter__(self) -> AirflowServer:
+        self.start()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.stop()
+
+    def start(self, seconds_max: float = 180) -> None:
+        """Start all parts and wait until all are well. Raises StartFailed, with nothing left."""
+        leftovers.kill_all(self.home.folder)
+        self._keeper = subprocess.Popen(
+            [sys.executable, keeper.__file__],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            start_new_session=True,
+        )
+        assert self._keeper.stdin is not None
+        self._keeper.stdin.write(json.dumps({"commands": self._commands()}).encode() + b"\n")
+        self._keeper.stdin.flush()
+        self._listener = threading.Thread(target=self._listen, daemon=True)
+        self._listener.start()
+        try:
+            self._wait_until_well(seconds_max)
+        except BaseException:
+            self.stop()
+            raise
+
+    def _commands(self) -> list[dict[str, Any]]:
+        env = self.home.environment(self.port)
+        programs = {name: [str(AIRFLOW), *rest] for name, rest in PARTS.items()}
+        programs |= {extra.name: list(extra.argv) for extra in self.extras}
+        return [
+            {"name": name, "argv": argv, "env": env, "cwd": str(ROOT), "log": str(self.log(name))}
+            for name, argv in programs.items()
+        ]
+
+    def log(self, name: str) -> Path:
+        """The file with what a part prints."""
+        return self.home.folder / f"{name}.log"
+
+    def _listen(self) -> None:
+        assert self._keeper.stdout is not None
+        for line in self._keeper.stdout:
+            event = json.loads(line)
+            if "started" in event:
+                self.pids = event["started"]
+            elif "ended" in event:
+                self.ended[event["ended"]] = event["code"]
+            else:
+                self.stopped = event
+
+    def _wait_until_well(self, seconds_max: float) -> None:
+        end = time.monotonic() + seconds_max
+        while not self.is_well():
+            if self._keeper.poll() is not None or self.ended:
+                self._listener.join(timeout=5)
+                raise StartFailed(self._why())
+            if time.monotonic() >= end:
+                raise StartFailed(f"not well within {seconds_max:g} s: {self.health()}")
+            time.sleep(0.25)
+
+    def _why(self) -> str:
+        texts = [
+            f"{name} ended with {code}; the end of {self.log(name)}:\n"
+            + self.log(name).read_text(errors="replace")[-3000:]
+            for name, code in self.ended.items()
+        ]
+        return "\n".join(texts) or "the keeper ended"
+
+    def health(self) -> dict[str, str]:
+        """Each part's health in Airflow's words; empty while the API server does not answer."""
+        try:
+            answer = httpx.get(f"{self.base_url}/api/v2/monitor/health", timeout=10)
+            told = answer.raise_for_status().json()
+        except (httpx.HTTPError, ValueError):
+            return {}
+        return {name: str((told.get(name) or {}).get("status")) for name in _HEALTH_NAMES}
+
+    def is_well(self) -> bool:
+        """Whether everything runs."""
+        health = self.health()
+        return bool(health) and set(health.values()) == {"healthy"}
+
+    def client(self, user: str = "admin") -> AirflowClient:
+        """A client that is logged in as `user`; the same one each time."""
+        if user not in self._clients:
+            self._clients[user] = AirflowClient(self.base_url, user, self.passwords[user])
+        return self._clients[user]
+
+    def processes(self) -> list[psutil.Process]:
+        """The keeper and everything below it."""
+        try:
+            top = psutil.Process(self._keeper.pid)
+            return [top, *top.children(recursive=True)]
+        except psutil.NoSuchProcess:
+            return []
+
+    def listening_addresses(self) -> set[tuple[str, int]]:
+        """(address, port) of every TCP socket that listens, in all of `processes`."""
+        found = set()
+        for process in self.processes():
+            try:
+                connections = process.net_connections(kind="tcp")
+            except psutil.NoSuchProcess:
+                continue
+            found |= {tuple(c.laddr) for c in connections if c.status == psutil.CONN_LISTEN}
+        return found
+
+    def stop(self) -> None:
+        """Stop everything, and leave nothing. Doing it twice is harmless."""
+        for client in self._clients.values():
+            client.close()
+        self._clients.clear()
+        assert self._keeper.stdin is not None
+        self._keeper.stdin.close()
+        try:
+            self._keeper.wait(STOP_SECONDS_MAX)
+        except subprocess.TimeoutExpired:
+            self._keeper.kill()
+            self._keeper.wait()
+        self._listener.join(timeout=5)
+        # Only if the keeper was killed is there anything to find.
+        leftovers.kill_all(self.home.folder)

@@ -1,0 +1,82 @@
+"""The real Airflow that the tests share, and the one in the tests' own process."""
+
+from __future__ import annotations
+
+import sqlite3
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from local_airflow.home import ROOT, AirflowHome
+from local_airflow.server import AirflowServer
+from tables import Tables
+
+PASSWORDS = {"admin": "admin-for-tests", "viewer": "viewer-for-tests"}
+DAGS = ROOT / "dags"
+
+
+class TestAirflow(AirflowServer):
+    """A running Airflow, with tables that its configuration file names.
+
+    `base_url`, `client(user)` (see rest.py), `token(user)`, `tables`, `config_file`.
+    """
+
+    __test__ = False
+
+    def __init__(self, home: AirflowHome, tables: Tables) -> None:
+        super().__init__(home, PASSWORDS)
+        self.tables = tables
+        self.config_file = home.config_file
+
+    def token(self, user: str = "admin") -> str:
+        """A JWT for `Authorization: Bearer` or the cookie `_token`."""
+        return self.client(user).token
+
+
+@dataclass(frozen=True, kw_only=True)
+class InProcessAirflow:
+    """What a `dag.test()` has to work with: an empty database, and the configuration file."""
+
+    folder: Path
+    tables: Tables
+
+    @property
+    def config_file(self) -> Path:
+        return self.tables.config_file
+
+    def register(self, dag: Any) -> None:
+        """Make a DAG that stands in no DAG file known to Airflow, so that it can be run."""
+        from airflow.dag_processing.bundles.manager import DagBundlesManager
+        from airflow.dag_processing.dagbag import DagBag, sync_bag_to_db
+
+        DagBundlesManager().sync_bundles_to_db()
+        nothing = self.folder / "plugins"
+        bag = DagBag(dag_folder=nothing, bundle_path=nothing)
+        bag.bag_dag(dag)
+        sync_bag_to_db(bag, "dags-folder", None)
+
+    def load_dag(self, dag_id: str) -> Any:
+        """Parse our DAG files anew (the configuration file is read by then), and get one DAG."""
+        from airflow.dag_processing.dagbag import DagBag
+
+        bag = DagBag(dag_folder=DAGS, bundle_path=DAGS)
+        assert bag.import_errors == {}
+        return bag.dags[dag_id]
+
+
+def make_template(folder: Path) -> Path:
+    """A migrated database, to start others from."""
+    home = AirflowHome(folder=folder, dags=folder / "dags", config_file=folder / "memwal.toml")
+    home.prepare(PASSWORDS)
+    return home.database
+
+
+def empty_database(template: Path, database: Path) -> None:
+    """Make the database as the template is, under whoever has it open in this process."""
+    from airflow import settings
+
+    settings.Session.remove()
+    with sqlite3.connect(template) as source, sqlite3.connect(database) as target:
+        source.backup(target)
+    source.close()
+    target.close()

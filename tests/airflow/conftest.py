@@ -1,0 +1,86 @@
+"""Fixtures for the tests in Airflow's environment: tables, a running Airflow, one in-process.
+
+Airflow reads its settings when it is first imported, so they are in the environment before any
+test module is.
+"""
+
+from __future__ import annotations
+
+import atexit
+import importlib.util
+import os
+import shutil
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+if importlib.util.find_spec("airflow") is None:
+    pytest.exit("tests/airflow runs in Airflow's environment: make test-airflow", returncode=4)
+
+from airflow_server import (
+    DAGS,
+    PASSWORDS,
+    InProcessAirflow,
+    TestAirflow,
+    empty_database,
+    make_template,
+)
+from local_airflow.home import AirflowHome
+from tables import TableMaker, Tables
+
+_FOLDER = Path(tempfile.mkdtemp(prefix="memwal-airflow-tests-"))
+atexit.register(shutil.rmtree, _FOLDER, ignore_errors=True)
+_IN_PROCESS = AirflowHome(folder=_FOLDER / "home", dags=DAGS, config_file=_FOLDER / "memwal.toml")
+os.environ.update(_IN_PROCESS.environment(port=0))
+
+
+@pytest.fixture(scope="session")
+def database_template(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A migrated Airflow database."""
+    return make_template(tmp_path_factory.mktemp("template") / "home")
+
+
+@pytest.fixture(scope="session")
+def table_maker() -> Iterator[TableMaker]:
+    """The process that makes tables."""
+    with TableMaker() as maker:
+        yield maker
+
+
+@pytest.fixture(scope="session")
+def _in_process(database_template: Path) -> AirflowHome:
+    _IN_PROCESS.prepare(PASSWORDS, database_template)
+    return _IN_PROCESS
+
+
+@pytest.fixture
+def airflow_home(
+    _in_process: AirflowHome,
+    database_template: Path,
+    table_maker: TableMaker,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> InProcessAirflow:
+    """For `dag.test()`: an empty migrated database, and no tables yet (`.tables.make(...)`)."""
+    empty_database(database_template, _in_process.database)
+    tables = Tables(table_maker, tmp_path / "tables", tmp_path / "memwal.toml")
+    monkeypatch.setenv("AIRFLOW__MEMWAL__CONFIG_FILE", str(tables.config_file))
+    monkeypatch.setenv("AIRFLOW__MEMWAL__RUN_DIRECTORY", str(tmp_path / "runs"))
+    return InProcessAirflow(folder=_in_process.folder, tables=tables)
+
+
+@pytest.fixture(scope="session")
+def airflow_server(
+    database_template: Path, table_maker: TableMaker, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[TestAirflow]:
+    """A real Airflow with our DAGs, all paused, and the tables `orders` and `events`."""
+    folder = tmp_path_factory.mktemp("airflow")
+    tables = Tables(table_maker, folder / "tables", folder / "memwal.toml")
+    tables.make("orders", shards=2, generations=5)
+    tables.make("events", generations=2)
+    home = AirflowHome(folder=folder / "home", dags=DAGS, config_file=tables.config_file)
+    home.prepare(PASSWORDS, database_template)
+    with TestAirflow(home, tables) as server:
+        yield server

@@ -1,0 +1,77 @@
+"""Makes and writes real tables for the Airflow tests; run by .venv's Python, never imported.
+
+One request a line on stdin, one answer a line on stdout, both JSON: `{"do": NAME, ...}` is a call
+of the function of that name; the answer is `{"ok": RESULT}` or `{"error": TEXT}`. It ends when
+stdin does.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+import traceback
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+
+from builders import Delete, Put, Table, check_merged, make_table, same_rows
+
+TABLES: dict[str, Table] = {}
+
+
+def make(uri: str, rows: int, shards: int, indexed: bool, kind: str) -> list[str]:
+    """A table at `uri` with keys 0 up to `rows`; the ids of its shards."""
+    TABLES[uri] = make_table(uri, kind, rows=range(rows), shards=shards, indexed=indexed)
+    return [str(shard) for shard in TABLES[uri].shards]
+
+
+def flush(uri: str, shard: int, puts: list[int], deletes: list[int], n: int) -> int:
+    """One writer session on the shard of that position; the number of its generation."""
+    table = TABLES[uri]
+    operations: list[Put | Delete] = []
+    if puts:
+        operations.append(Put(puts, n=n))
+    if deletes:
+        operations.append(Delete(deletes))
+    return table.flush(table.shards[shard], *operations)
+
+
+def progress(uri: str) -> dict[str, int]:
+    """Merge progress by shard."""
+    return {str(shard): number for shard, number in TABLES[uri].progress().items()}
+
+
+def flushed(uri: str) -> dict[str, int]:
+    """The highest flushed generation by shard."""
+    return {str(shard): len(done) for shard, done in TABLES[uri].effects.items()}
+
+
+def check(uri: str, merged: bool) -> None:
+    """The merging read is what the writers wrote; `merged`: so is the base table alone."""
+    table = TABLES[uri]
+    if merged:
+        check_merged(table)
+    same_rows(table.lsm_rows(), table.truth(), "LSM read")
+
+
+OPERATIONS: dict[str, Callable[..., Any]] = {
+    operation.__name__: operation for operation in (make, flush, progress, flushed, check)
+}
+
+
+def main() -> None:
+    answers = sys.stdout
+    sys.stdout = sys.stderr
+    for line in sys.stdin:
+        request = json.loads(line)
+        try:
+            answer = {"ok": OPERATIONS[request.pop("do")](**request)}
+        except Exception:
+            answer = {"error": traceback.format_exc()}
+        print(json.dumps(answer), file=answers, flush=True)
+
+
+if __name__ == "__main__":
+    main()
