@@ -36,7 +36,6 @@ class JobsEnvironment:
     command: str
     config_file: str | None = None
     jobs_directory: str | None = None
-    report_uri: str | None = None
     storage_options: Mapping[str, str] = field(default_factory=dict, repr=False)
 
     def memwal(self, arguments: Sequence[str]) -> list[str]:
@@ -106,7 +105,6 @@ def environment_of(
         command=extra.get("command") or settings.command,
         config_file=extra.get("config_file") or settings.config_file,
         jobs_directory=extra.get("jobs_directory") or None,
-        report_uri=extra.get("report_uri") or None,
         storage_options=options,
     )
 

@@ -59,12 +59,6 @@ _CONNECTION_TYPE = {
             "where the command's environment has them.",
             "schema": _TEXT,
         },
-        "report_uri": {
-            "label": "Report folder",
-            "description": "Where a driver that runs in the cluster leaves its report, for example "
-            "s3://lake/memwal-reports. Needed for deploy mode cluster only.",
-            "schema": _TEXT,
-        },
         "storage_options": {
             "label": "Storage options (JSON)",
             "description": "As pylance takes them. Handed to jobs through their environment.",

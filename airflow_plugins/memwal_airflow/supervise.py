@@ -6,7 +6,7 @@ Standard library only, and run by its path: it starts in milliseconds and needs 
 this package. The run's folder is all that it shares with the task and the trigger:
 
     order.json      what to run: {"argv", "attached", "seconds_max", "grace_seconds"}
-    heartbeat       touched every second while this process lives
+    heartbeat       touched all the time while this process lives
     log.txt         stdout and stderr of the job
     cancel          made by whoever wants the job to stop
     exit.json       made once the job is over: {"exit_code", "why"}
@@ -29,7 +29,7 @@ from pathlib import Path
 from types import FrameType
 from typing import Any
 
-TICK_SECONDS = 1.0
+TICK_SECONDS = 0.2
 
 
 class Stop:

@@ -1,0 +1,66 @@
+"""Assets and their events: how one DAG tells the next which tables moved, and how far.
+
+One asset a table and step. Events are added through an alias, one a table that moved; a plain
+outlet would tell of every table at every run.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+from urllib.parse import quote
+
+from airflow.sdk import Asset, AssetAlias, timezone
+
+GROUP = "memwal"
+MERGED = "merged"
+INDEXED = "indexed"
+COLLECTED = "collected"
+
+
+def table_asset(step: str, table: str) -> Asset:
+    """What stands for "`table` was merged", "indexed" or "collected"."""
+    return Asset(name=f"memwal {step} {table}", uri=f"memwal://{step}/{quote(table, safe='')}",
+                 group=GROUP, extra={"table": table})  # fmt: skip
+
+
+def step_alias(step: str) -> AssetAlias:
+    """Through which the events of a step are added."""
+    return AssetAlias(name=f"memwal_{step}", group=GROUP)
+
+
+def add_events(step: str, summaries: Iterable[Any], outlet_events: Any) -> list[str]:
+    """Add one event a table that moved; the tables' names are returned.
+
+    `extra` holds {"table", "version", "watermark": {shard: generation}, "watermark_shards", "at"}.
+    A watermark of very many shards is cut; `watermark_shards` tells how many there are.
+    """
+    moved: dict[str, dict[str, Any]] = {}
+    for summary in summaries:
+        if isinstance(summary, Mapping) and not summary.get("dry_run"):
+            for table in summary.get("tables") or []:
+                if table.get("progress"):
+                    moved[str(table["table"])] = table
+    for name, table in moved.items():
+        outlet_events[step_alias(step)].add(
+            table_asset(step, name),
+            extra={
+                "table": name,
+                "version": table.get("version_after"),
+                "watermark": table.get("watermark") or {},
+                "watermark_shards": table.get("watermark_shards", 0),
+                "at": timezone.utcnow().isoformat(timespec="seconds"),
+            },
+        )
+    return list(moved)
+
+
+def triggering_tables(triggering_asset_events: Any) -> list[str]:
+    """The tables of the events that started a run, each once, however many events piled up."""
+    names: dict[str, None] = {}
+    for events in (triggering_asset_events or {}).values():
+        for event in events:
+            table = (event.extra or {}).get("table")
+            if table:
+                names[str(table)] = None
+    return list(names)

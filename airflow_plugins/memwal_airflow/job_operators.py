@@ -1,0 +1,225 @@
+"""Operators that run memwal's jobs: one class a job, one way to run them.
+
+With a Spark connection the job is submitted with spark-submit; without one the memwal command of
+the jobs' environment runs it, which starts Spark itself when the work is worth a JVM.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping, Sequence
+from datetime import timedelta
+from typing import TYPE_CHECKING, Any
+
+from airflow.sdk import BaseHook, BaseOperator
+from airflow.sdk.configuration import conf
+from airflow.sdk.exceptions import AirflowException, AirflowFailException, AirflowSkipException
+
+from memwal.errors import Usage
+from memwal_airflow.command import JobsEnvironment
+from memwal_airflow.hook import MemWalHook
+from memwal_airflow.job_triggers import MemWalJobTrigger
+from memwal_airflow.outcomes import Verdict, summary, verdict
+from memwal_airflow.page_links import MemWalPageLink
+from memwal_airflow.settings import airflow_settings
+from memwal_airflow.spark_connection import SparkTarget, spark_target
+from memwal_airflow.submission import Ended, Submission, close, new_folder, start
+
+if TYPE_CHECKING:
+    from airflow.sdk import Context
+
+SUMMARY_KEY = "memwal_summary"
+_SECONDS_MAX = 7 * 86_400.0
+# A look at a local folder costs nothing; only a triggerer with hundreds of jobs has to care.
+_LOCAL_POLL_SECONDS_MAX = 0.5
+
+
+class MemWalRetry(AirflowException):
+    """The job can be tried again: it lost a race, the lease is held, or the store was away."""
+
+
+class MemWalJobOperator(BaseOperator):
+    """Runs one job over one or several tables.
+
+    :param job: merge, index-catchup, snapshot, garbage, compaction or maintain
+    :param tables: a name in memwal.toml, a path, or an s3:// address; or a list of them (templated)
+    :param arguments: more command-line arguments (templated)
+    :param dry_run: tell what would be done, change nothing (templated)
+    :param enabled: skip the job if not (templated)
+    :param conn_id: a `memwal` connection
+    :param spark_conn_id: a Spark connection: then through spark-submit (templated)
+    :param deferrable: wait in the triggerer, without a worker slot. Workers and triggerers must
+        share `[memwal] run_directory` for it
+    :param poll_seconds: how often a running job is looked at
+    :param skip_when_idle: a job with nothing to do ends as skipped, else as success
+
+    Success: the report in short is the return value. It is also pushed under the key
+    `memwal_summary`, before a failure too. Skipped: nothing to do. Retried: lost race, lease held,
+    store away. Failed at once: guard, corruption, wrong request, partly failed. Killing the task
+    ends the job. `execution_timeout` ends the job as well.
+    """
+
+    template_fields: Sequence[str] = (
+        "tables",
+        "arguments",
+        "dry_run",
+        "enabled",
+        "spark_conn_id",
+        "conn_id",
+    )
+    operator_extra_links = (MemWalPageLink(),)
+    ui_color = "#dbeafe"
+
+    def __init__(
+        self,
+        *,
+        job: str,
+        tables: str | Sequence[str],
+        arguments: Sequence[str] = (),
+        dry_run: bool | str = False,
+        enabled: bool | str = True,
+        conn_id: str = MemWalHook.default_conn_name,
+        spark_conn_id: str | None = None,
+        deferrable: bool = conf.getboolean("operators", "default_deferrable", fallback=False),
+        poll_seconds: float = 2.0,
+        skip_when_idle: bool = True,
+        **kwargs: Any,
+    ) -> None:
+        super().__init__(**kwargs)
+        self.job = job
+        self.tables = tables
+        self.arguments = list(arguments)
+        self.dry_run = dry_run
+        self.enabled = enabled
+        self.conn_id = conn_id
+        self.spark_conn_id = spark_conn_id
+        self.deferrable = deferrable
+        self.poll_seconds = poll_seconds
+        self.skip_when_idle = skip_when_idle
+        self._submission: Submission | None = None
+
+    def execute(self, context: Context) -> dict[str, Any]:
+        """Start the job, and wait for it here or in the triggerer."""
+        if not is_true(self.enabled):
+            raise AirflowSkipException(f"memwal {self.job}: not asked for")
+        submission, argv, variables = self._prepare(context)
+        self.log.info("Running %s", " ".join(argv))
+        self._submission = submission
+        seconds_max = self._seconds_max()
+        process = start(
+            submission, argv, variables, attached=not self.deferrable, seconds_max=seconds_max
+        )
+        if self.deferrable:
+            self.defer(
+                trigger=MemWalJobTrigger(
+                    folder=str(submission.folder), poll_seconds=self.poll_seconds
+                ),
+                method_name="execute_complete",
+                # The supervisor ends the job in time by itself, unless it is gone.
+                timeout=timedelta(seconds=seconds_max + 300),
+            )
+        try:
+            ended = self._watch(submission)
+        finally:
+            close(process.stdin)
+        process.wait()
+        report = submission.report()
+        submission.remove()
+        decision, text = verdict(ended, report)
+        return self._conclude(context, decision, text, summary(report))
+
+    def execute_complete(self, context: Context, event: Mapping[str, Any]) -> dict[str, Any]:
+        """Go on after the trigger saw the job's end."""
+        Submission(event["folder"]).remove()
+        return self._conclude(context, Verdict(event["verdict"]), event["text"], event["summary"])
+
+    def options(self) -> list[str]:
+        """The job's own command-line options, from rendered fields."""
+        return []
+
+    def on_kill(self) -> None:
+        """Airflow ends the task: the job ends too, lease and all."""
+        submission = self._submission
+        if submission is None:
+            return
+        submission.cancel()
+        deadline = time.monotonic() + 30
+        while submission.ended() is None and time.monotonic() < deadline:
+            time.sleep(0.2)
+
+    def _prepare(self, context: Context) -> tuple[Submission, list[str], dict[str, str]]:
+        settings = airflow_settings()
+        instance = context["ti"]
+        label = f"{instance.dag_id}-{instance.task_id}-{instance.map_index}-{instance.try_number}"
+        try:
+            environment = MemWalHook(self.conn_id).environment()
+            target = self._spark_target()
+            submission = new_folder(settings.run_directory, label)
+            argv = self._command(environment, target, submission)
+        except (Usage, ValueError) as error:
+            raise AirflowFailException(str(error)) from None
+        return submission, argv, environment.variables()
+
+    def _spark_target(self) -> SparkTarget | None:
+        if not self.spark_conn_id:
+            return None
+        return spark_target(BaseHook.get_connection(self.spark_conn_id))
+
+    def _command(
+        self, jobs: JobsEnvironment, target: SparkTarget | None, submission: Submission
+    ) -> list[str]:
+        tables = [self.tables] if isinstance(self.tables, str) else list(self.tables)
+        if not tables:
+            raise ValueError("no table is named")
+        arguments = [*tables, *self.options(), *(str(a) for a in self.arguments)]
+        if is_true(self.dry_run):
+            arguments.append("--dry-run")
+        if target is None:
+            report = ["--report", str(submission.report_file)]
+            return jobs.memwal([self.job, *arguments, *report])
+        if target.in_cluster:
+            raise ValueError(
+                f"connection {self.spark_conn_id}: with deploy mode cluster neither the driver's "
+                "report nor its end could be seen from here; use client mode (executors run in the "
+                "cluster all the same)"
+            )
+        return target.submit(
+            jobs.sibling(target.binary),
+            jobs.job_script(self.job),
+            [*arguments, *jobs.config_arguments(), "--report", str(submission.report_file)],
+            name=f"memwal {self.job} {tables[0]}",
+        )
+
+    def _seconds_max(self) -> float:
+        limit = self.execution_timeout
+        return _SECONDS_MAX if limit is None else limit.total_seconds()
+
+    def _watch(self, submission: Submission) -> Ended:
+        while True:
+            ended = submission.ended() or submission.silent()
+            lines = submission.new_lines() if ended is None else submission.remaining_lines()
+            for line in lines:
+                self.log.info(line)
+            if ended is not None:
+                return ended
+            time.sleep(min(self.poll_seconds, _LOCAL_POLL_SECONDS_MAX))
+
+    def _conclude(
+        self, context: Context, decision: Verdict, text: str, found: dict[str, Any]
+    ) -> dict[str, Any]:
+        # Before any exception: who announces progress wants a failed task's share of it too.
+        context["ti"].xcom_push(key=SUMMARY_KEY, value=found)
+        text = f"memwal {self.job}: {text}"
+        if decision is Verdict.FAIL:
+            raise AirflowFailException(text)
+        if decision is Verdict.RETRY:
+            raise MemWalRetry(text)
+        if decision is Verdict.SKIP and self.skip_when_idle:
+            raise AirflowSkipException(text)
+        self.log.info(text)
+        return found
+
+
+def is_true(value: bool | str) -> bool:
+    """A field that a template may have made a text of."""
+    return str(value).strip().lower() in ("true", "1", "yes")

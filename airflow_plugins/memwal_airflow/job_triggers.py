@@ -1,0 +1,66 @@
+"""Waits for a job's process in Airflow's triggerer."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from typing import Any
+
+from airflow.triggers.base import BaseTrigger, TriggerEvent
+
+from memwal_airflow.outcomes import summary, verdict
+from memwal_airflow.submission import GRACE_SECONDS, Submission
+
+
+class MemWalJobTrigger(BaseTrigger):
+    """Fires once, when the job in `folder` is over.
+
+    The event: {"folder", "exit_code", "why", "verdict", "text", "summary"}. The job's log goes to
+    the task's log while it runs. A restart of the triggerer begins the log again, and nothing else.
+    """
+
+    def __init__(self, *, folder: str, poll_seconds: float = 2.0) -> None:
+        super().__init__()
+        self.folder = folder
+        self.poll_seconds = poll_seconds
+
+    def serialize(self) -> tuple[str, dict[str, Any]]:
+        """How the triggerer makes it again."""
+        return (
+            f"{type(self).__module__}.{type(self).__qualname__}",
+            {"folder": self.folder, "poll_seconds": self.poll_seconds},
+        )
+
+    async def run(self) -> AsyncIterator[TriggerEvent]:
+        """Watch until the end."""
+        submission = Submission(self.folder)
+        while True:
+            ended = await asyncio.to_thread(submission.ended)
+            if ended is None:
+                ended = await asyncio.to_thread(submission.silent)
+            read = submission.new_lines if ended is None else submission.remaining_lines
+            for line in await asyncio.to_thread(read):
+                self.log.info(line)
+            if ended is not None:
+                break
+            await asyncio.sleep(self.poll_seconds)
+        report = await asyncio.to_thread(submission.report)
+        decision, text = verdict(ended, report)
+        yield TriggerEvent(
+            {
+                "folder": self.folder,
+                **ended.as_event(),
+                "verdict": decision.value,
+                "text": text,
+                "summary": summary(report),
+            }
+        )
+
+    async def on_kill(self) -> None:
+        """The task was cleared or marked by somebody: the job ends too."""
+        submission = Submission(self.folder)
+        await asyncio.to_thread(submission.cancel)
+        waited = 0.0
+        while waited < GRACE_SECONDS and await asyncio.to_thread(submission.ended) is None:
+            await asyncio.sleep(0.5)
+            waited += 0.5

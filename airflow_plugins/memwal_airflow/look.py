@@ -1,0 +1,71 @@
+"""Asks the memwal command about tables: short, bounded, and without a JVM."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import signal
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from memwal_airflow.command import JobsEnvironment
+
+ANSWER_BYTES_MAX = 256 * 1024 * 1024
+ERROR_CHARACTERS_MAX = 1_000
+
+
+class NoAnswer(Exception):
+    """The command gave no JSON document in time. Says what it did instead."""
+
+
+async def look(
+    jobs: JobsEnvironment, arguments: Sequence[str], *, seconds_max: float
+) -> Mapping[str, Any]:
+    """Run `memwal ARGUMENTS --json` and return its document, whatever the exit code.
+
+    Raises NoAnswer. The command's whole process group is gone when this returns or is cancelled.
+    """
+    argv = jobs.memwal([*arguments, "--json"])
+    try:
+        process = await asyncio.create_subprocess_exec(
+            *argv,
+            stdin=asyncio.subprocess.DEVNULL,
+            stdout=asyncio.subprocess.PIPE,
+            stderr=asyncio.subprocess.PIPE,
+            env=jobs.variables(),
+            start_new_session=True,
+        )
+    except OSError as error:
+        raise NoAnswer(f"{argv[0]}: {error}") from None
+    try:
+        out, err = await asyncio.wait_for(process.communicate(), seconds_max)
+    except TimeoutError:
+        raise NoAnswer(f"memwal {arguments[0]}: no answer in {seconds_max:g} s") from None
+    finally:
+        _end(process)
+    return _document(out, err, f"memwal {arguments[0]} (exit code {process.returncode})")
+
+
+def _end(process: asyncio.subprocess.Process) -> None:
+    try:
+        os.killpg(process.pid, signal.SIGKILL)
+    except (ProcessLookupError, PermissionError):
+        return
+
+
+def _document(out: bytes, err: bytes, what: str) -> Mapping[str, Any]:
+    try:
+        found = json.loads(out) if len(out) <= ANSWER_BYTES_MAX else None
+    except ValueError:
+        found = None
+    if not isinstance(found, dict):
+        said = err.decode(errors="replace").strip()[-ERROR_CHARACTERS_MAX:]
+        raise NoAnswer(f"{what} gave no document: {said or 'it said nothing'}")
+    return found
+
+
+def tables_in(document: Mapping[str, Any]) -> list[Mapping[str, Any]]:
+    """The document's tables."""
+    found = document.get("tables")
+    return [t for t in found if isinstance(t, Mapping)] if isinstance(found, list) else []

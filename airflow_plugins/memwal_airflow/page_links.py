@@ -1,0 +1,35 @@
+"""The link from a task to its table on the MemWAL page."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+from urllib.parse import quote, urlsplit
+
+import attrs
+from airflow.sdk import BaseOperatorLink
+from airflow.sdk.configuration import conf
+
+if TYPE_CHECKING:
+    from airflow.models.taskinstancekey import TaskInstanceKey
+    from airflow.sdk import BaseOperator
+
+PAGE_PREFIX = "/memwal"
+
+
+def page_url(table: str | None = None) -> str:
+    """The page, or one table on it. Relative to Airflow's own address."""
+    base = urlsplit(conf.get("api", "base_url", fallback="") or "").path.rstrip("/")
+    return f"{base}{PAGE_PREFIX}/" + (f"#/table/{quote(table, safe='')}" if table else "")
+
+
+@attrs.define()
+class MemWalPageLink(BaseOperatorLink):
+    """Leads to the page; straight to the table if the task works on one."""
+
+    name = "MemWAL page"
+
+    def get_link(self, operator: BaseOperator, *, ti_key: TaskInstanceKey) -> str:
+        """The address."""
+        tables = getattr(operator, "tables", None)
+        named = [tables] if isinstance(tables, str) else list(tables or [])
+        return page_url(named[0] if len(named) == 1 else None)

@@ -1,0 +1,73 @@
+"""From a Spark connection to a spark-submit command line.
+
+Reads the fields that Airflow's own Spark connection type has; its provider need not be installed
+(it brings a second pyspark along). Host and port make the master; `extra` may hold `deploy-mode`,
+`spark-binary`, `queue`, `namespace`, `keytab`, `principal`, and `conf`, an object of properties.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from airflow.sdk import Connection
+
+from memwal.errors import Usage
+
+_BINARIES = ("spark-submit", "spark2-submit", "spark3-submit")
+
+
+@dataclass(frozen=True, kw_only=True)
+class SparkTarget:
+    """Where Spark runs a job."""
+
+    master: str
+    deploy_mode: str | None = None
+    binary: str = "spark-submit"
+    options: tuple[str, ...] = ()
+    properties: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def in_cluster(self) -> bool:
+        """Whether the driver runs somewhere else than here."""
+        return self.deploy_mode == "cluster"
+
+    def submit(self, binary: str, script: str, arguments: Sequence[str], name: str) -> list[str]:
+        """The command line that submits a job script."""
+        argv = [binary, "--master", self.master, "--name", name]
+        if self.deploy_mode:
+            argv += ["--deploy-mode", self.deploy_mode]
+        for key, value in self.properties.items():
+            argv += ["--conf", f"{key}={value}"]
+        return [*argv, *self.options, script, *arguments]
+
+
+def spark_target(connection: Connection) -> SparkTarget:
+    """What the connection says. Raises Usage for a binary or deploy mode that can't be."""
+    extra: dict[str, Any] = connection.extra_dejson
+    host = connection.host or "yarn"
+    master = f"{host}:{connection.port}" if connection.port else host
+    # A connection given as a URI loses the scheme of spark://host: Airflow's provider reads it so.
+    if connection.port and "://" not in master:
+        master = f"spark://{master}"
+    binary = extra.get("spark-binary") or "spark-submit"
+    if binary not in _BINARIES:
+        raise Usage(f"connection {connection.conn_id}: spark-binary must be one of {_BINARIES}")
+    mode = extra.get("deploy-mode") or None
+    if mode not in (None, "client", "cluster"):
+        raise Usage(f"connection {connection.conn_id}: deploy-mode must be client or cluster")
+    options: list[str] = []
+    for key, flag in (("queue", "--queue"), ("keytab", "--keytab"), ("principal", "--principal")):
+        if extra.get(key):
+            options += [flag, str(extra[key])]
+    properties = {str(k): str(v) for k, v in (extra.get("conf") or {}).items()}
+    if extra.get("namespace"):
+        properties.setdefault("spark.kubernetes.namespace", str(extra["namespace"]))
+    return SparkTarget(
+        master=master,
+        deploy_mode=mode,
+        binary=binary,
+        options=tuple(options),
+        properties=properties,
+    )

@@ -1,0 +1,208 @@
+"""Building blocks for DAGs: the shipped ones and yours.
+
+from airflow.sdk import DAG
+from memwal_airflow.task_groups import memwal_task_group
+
+with DAG("orders_upkeep", schedule="@hourly", catchup=False):
+    load_orders() >> memwal_task_group("orders")
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from datetime import timedelta
+from typing import Any
+
+from airflow.sdk import (
+    AssetAny,
+    AssetOrTimeSchedule,
+    CronTriggerTimetable,
+    TaskGroup,
+    TriggerRule,
+    get_current_context,
+    task,
+)
+
+from memwal.config import AirflowDags, Config
+from memwal_airflow.asset_events import (
+    COLLECTED,
+    INDEXED,
+    MERGED,
+    add_events,
+    step_alias,
+    table_asset,
+    triggering_tables,
+)
+from memwal_airflow.job_operators import SUMMARY_KEY, MemWalJobOperator
+from memwal_airflow.memwal_operators import (
+    MemWalCompactionOperator,
+    MemWalGarbageOperator,
+    MemWalIndexCatchupOperator,
+    MemWalMergeOperator,
+    MemWalSnapshotOperator,
+)
+from memwal_airflow.settings import dag_config
+
+OPERATORS: dict[str, type[MemWalJobOperator]] = {
+    "merge": MemWalMergeOperator,
+    "index-catchup": MemWalIndexCatchupOperator,
+    "snapshot": MemWalSnapshotOperator,
+    "garbage": MemWalGarbageOperator,
+    "compaction": MemWalCompactionOperator,
+}
+JobFields = Callable[[str], Mapping[str, Any]]
+# The step that a job's event tells of. Compaction and snapshots start nothing else.
+STEPS = {"merge": MERGED, "index-catchup": INDEXED, "garbage": COLLECTED}
+
+
+def task_defaults(dags: AirflowDags) -> dict[str, Any]:
+    """What `[airflow]` says about every job's task."""
+    return {
+        "pool": dags.pool,
+        "retries": dags.retries,
+        "retry_delay": timedelta(seconds=dags.retry_delay_seconds),
+        "retry_exponential_backoff": True,
+        "max_retry_delay": timedelta(seconds=dags.retry_delay_seconds * 16),
+    }
+
+
+def job_defaults(job: str, dags: AirflowDags) -> dict[str, Any]:
+    """The same, and what is the job's own."""
+    own: dict[str, Any] = {}
+    if job == "garbage":
+        own = {
+            "garbage_execute": dags.garbage_execute,
+            "wal": dags.garbage_wal,
+            "retention": dags.retention,
+            "grace": dags.grace,
+        }
+    return {
+        **task_defaults(dags),
+        **own,
+        "execution_timeout": timedelta(seconds=dags.execution_timeout_seconds),
+        "conn_id": dags.conn_id,
+        "spark_conn_id": dags.spark_conn_id,
+        "deferrable": dags.deferrable,
+    }
+
+
+def mapped_job(job: str, tables: Any, config: Config, **overrides: Any) -> Any:
+    """One mapped task: `job` on each of `tables` (a list, or an XCom that will be one).
+
+    Its own failure does not stop the others'. Then, if the job's progress is worth telling, a task
+    that adds one asset event for each table that moved.
+    """
+    settings = {**job_defaults(job, config.airflow), **overrides}
+    worked = (
+        OPERATORS[job]
+        .partial(
+            task_id=task_name(job),
+            map_index_template="{{ task.tables }}",
+            max_active_tis_per_dag=config.airflow.tasks_in_flight_max,
+            **settings,
+        )
+        .expand(tables=tables)
+    )
+    step = STEPS.get(job)
+    if step is not None:
+        worked >> announce(job, step)
+    return worked
+
+
+def announce(job: str, step: str, task_id: str = "announce") -> Any:
+    """A task that adds the asset events of `job`'s task in the same group or DAG.
+
+    It runs after failures too: a table that was merged in part has moved.
+    """
+
+    @task(task_id=task_id, outlets=[step_alias(step)], trigger_rule=TriggerRule.ALL_DONE)
+    def tell(from_task: str) -> list[str]:
+        context = get_current_context()
+        instance = context["ti"]
+        group = instance.task_id.rpartition(".")[0]
+        source = f"{group}.{from_task}" if group else from_task
+        # Within a mapped group its own table only; else whatever the task was mapped over.
+        own = {"map_indexes": instance.map_index} if instance.map_index >= 0 else {}
+        found = instance.xcom_pull(task_ids=source, key=SUMMARY_KEY, **own)
+        summaries = [found] if isinstance(found, dict) else list(found or [])
+        return add_events(step, summaries, context["outlet_events"])
+
+    # As a teardown it does not decide how the run ends: as its last task it would turn every failed
+    # run into a success.
+    return tell(task_name(job)).as_teardown()
+
+
+def task_name(job: str) -> str:
+    """A job's task id."""
+    return job.replace("-", "_")
+
+
+def job_chain(table: Any, jobs: Sequence[str], config: Config, fields: JobFields) -> None:
+    """One table's jobs, one after the other, and their announcements, in the group that is open.
+
+    `fields` gives each job's operator fields over those of `[airflow]`.
+    """
+    previous = None
+    for job in jobs:
+        settings = {
+            **job_defaults(job, config.airflow),
+            "trigger_rule": TriggerRule.NONE_FAILED,
+            **fields(job),
+        }
+        current = OPERATORS[job](task_id=task_name(job), tables=table, **settings)
+        if previous is not None:
+            previous >> current
+        if job in STEPS:
+            current >> announce(job, STEPS[job], f"announce_{STEPS[job]}")
+        previous = current
+
+
+def memwal_task_group(
+    table: str,
+    *,
+    jobs: Sequence[str] = ("merge", "index-catchup", "snapshot", "garbage"),
+    group_id: str | None = None,
+    **overrides: Any,
+) -> TaskGroup:
+    """The upkeep of one table, job after job, for a DAG of your own.
+
+    :param table: a name in memwal.toml, or an address
+    :param jobs: merge, index-catchup, snapshot, garbage, compaction; run in this order
+    :param group_id: default `memwal_` and the table's name
+    :param overrides: fields of every operator, such as `spark_conn_id` or `deferrable`
+
+    A job with nothing to do is skipped, and the next one runs all the same; after a failure the
+    rest does not run. Limits come from memwal.toml, as for the command line. Asset events tell of
+    progress, so the shipped DAGs go on from there if they know the table.
+    """
+    unknown = [job for job in jobs if job not in OPERATORS]
+    if unknown:
+        raise ValueError(f"unknown job {unknown[0]!r}: expected {', '.join(OPERATORS)}")
+    readable = "".join(c if c.isalnum() or c in "-_" else "_" for c in table).strip("_")[-120:]
+    with TaskGroup(group_id or f"memwal_{readable}") as group:
+        job_chain(table, jobs, dag_config(), lambda job: overrides)
+    return group
+
+
+def event_schedule(step: str, config: Config, *, or_cron: str | None = None) -> Any:
+    """A schedule on the events of a step, of any configured table; also by the clock, if asked.
+
+    None when neither is there.
+    """
+    assets = [table_asset(step, table) for table in config.tables]
+    clock = CronTriggerTimetable(or_cron, timezone="UTC") if or_cron else None
+    if not assets:
+        return clock
+    if clock is None:
+        return AssetAny(*assets)
+    return AssetOrTimeSchedule(timetable=clock, assets=AssetAny(*assets))
+
+
+@task(task_id="tables")
+def tables_of_events(configured: list[str]) -> list[str]:
+    """The tables of the events that started this run; all of them when it was started by hand or by
+    the clock.
+    """
+    named = triggering_tables(get_current_context().get("triggering_asset_events"))
+    known = [name for name in named if name in configured]
+    return known or ([] if named else configured)

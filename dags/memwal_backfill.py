@@ -1,0 +1,24 @@
+"""Runs chosen jobs on chosen tables, by hand: see the form."""
+
+from airflow.sdk import dag
+from memwal_airflow.backfill import backfill_params, backfill_tasks
+from memwal_airflow.settings import dag_config
+
+CONFIG = dag_config()
+
+
+@dag(
+    schedule=None,
+    catchup=False,
+    max_active_runs=4,
+    params=backfill_params(CONFIG),
+    render_template_as_native_obj=True,
+    tags=["memwal"],
+    doc_md=__doc__,
+)
+def memwal_backfill():
+    """The chosen jobs in their order; each on all chosen tables."""
+    backfill_tasks(CONFIG)
+
+
+memwal_backfill()

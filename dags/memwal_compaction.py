@@ -1,0 +1,22 @@
+"""Rewrites the small fragments that merging leaves, daily, on every table."""
+
+from airflow.sdk import dag
+from memwal_airflow.settings import dag_config
+from memwal_airflow.task_groups import mapped_job
+
+CONFIG = dag_config()
+
+
+@dag(
+    schedule=CONFIG.airflow.compaction_schedule,
+    catchup=False,
+    max_active_runs=1,
+    tags=["memwal"],
+    doc_md=__doc__,
+)
+def memwal_compaction():
+    """One task a table."""
+    mapped_job("compaction", list(CONFIG.tables), CONFIG)
+
+
+memwal_compaction()

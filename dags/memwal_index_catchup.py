@@ -1,0 +1,23 @@
+"""Brings indexes over what was merged: the tables of the merge events, each once."""
+
+from airflow.sdk import dag
+from memwal_airflow.asset_events import MERGED
+from memwal_airflow.settings import dag_config
+from memwal_airflow.task_groups import event_schedule, mapped_job, tables_of_events
+
+CONFIG = dag_config()
+
+
+@dag(
+    schedule=event_schedule(MERGED, CONFIG),
+    catchup=False,
+    max_active_runs=1,
+    tags=["memwal"],
+    doc_md=__doc__,
+)
+def memwal_index_catchup():
+    """The tables of the events, then their indexes."""
+    mapped_job("index-catchup", tables_of_events(list(CONFIG.tables)), CONFIG)
+
+
+memwal_index_catchup()

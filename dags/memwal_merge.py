@@ -1,0 +1,29 @@
+"""Merges the tables that are due, one mapped task a table, and tells how far each one got."""
+
+from airflow.sdk import dag
+from memwal_airflow.plan_operator import MemWalPlanOperator
+from memwal_airflow.settings import dag_config
+from memwal_airflow.task_groups import mapped_job, task_defaults
+
+CONFIG = dag_config()
+
+
+@dag(
+    schedule=CONFIG.airflow.merge_schedule,
+    catchup=False,
+    max_active_runs=1,
+    tags=["memwal"],
+    doc_md=__doc__,
+)
+def memwal_merge():
+    """The tables that are due, then their merges."""
+    due = MemWalPlanOperator(
+        task_id="plan",
+        tables=list(CONFIG.tables),
+        conn_id=CONFIG.airflow.conn_id,
+        **task_defaults(CONFIG.airflow),
+    )
+    mapped_job("merge", due.output, CONFIG)
+
+
+memwal_merge()
