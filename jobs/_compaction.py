@@ -18,6 +18,7 @@ from jobs._launch import (
     job_report,
     open_tables,
 )
+from jobs._records import RunRecorder
 from jobs._units import CompactionUnit, run_compaction_unit
 from jobs._wiring import Stores
 from memwal.apply.compaction import Compactor, Rewritten, TableCompaction
@@ -54,18 +55,21 @@ def run_compaction(options: CompactionOptions, progress: Progress) -> JobReport:
     check_lance_version(options.untested_lance_allowed)
     clock = SystemClock()
     started = clock.monotonic_seconds()
-    requests: list[dict[str, int]] = []
+    recorder = RunRecorder("compaction", options, progress)
     with (
-        open_tables(options, lambda stores: stores.views.table()) as tables,
+        open_tables(options, lambda stores: stores.views.table(), recorder.failed) as tables,
         Fanout(options, progress) as fanout,
     ):
-        reports = [_table(table, options, progress, fanout, requests) for table in tables]
+        reports = []
+        for table in tables:
+            table.begin()
+            report = _table(table, options, progress, fanout)
+            reports.append(recorder.write(table, report, view=table.view, engine=fanout.choice))
         return job_report(
             "compaction",
             reports,
             clock.monotonic_seconds() - started,
-            stores=[t.stores for t in tables],
-            more_requests=requests,
+            opened=tables,
             engine=None if options.dry_run else fanout.choice,
             dry_run=options.dry_run,
         )
@@ -76,7 +80,6 @@ def _table(
     options: CompactionOptions,
     progress: Progress,
     fanout: Fanout,
-    requests: list[dict[str, int]],
 ) -> TableReport:
     view, stores = table.view, table.stores
     if table.error is not None or view is None or stores is None:
@@ -88,13 +91,12 @@ def _table(
         progress,
         limits=chosen_limits(CatchupLimits, table, options.limits),
         steps=options.steps,
-        requests=requests,
     )
     compactor = Compactor(
         views=stores.views,
         table=stores.compaction,
         clock=stores.clock,
-        rewrite=_rewriter(table, stores, fanout, progress, requests),
+        rewrite=_rewriter(table, stores, fanout, progress),
         catch_up=lambda: catchup.run(CatchupRequest()),
         limits=chosen_limits(CompactionLimits, table, options.limits),
         steps=options.steps,
@@ -129,7 +131,6 @@ def _rewriter(
     stores: Stores,
     fanout: Fanout,
     progress: Progress,
-    requests: list[dict[str, int]],
 ) -> Callable[[Sequence[CompactionTask]], Sequence[Rewritten]]:
     def rewrite(tasks: Sequence[CompactionTask]) -> Sequence[Rewritten]:
         units = [
@@ -141,7 +142,7 @@ def _rewriter(
         size = sum(task.file_bytes for task in tasks)
         results = fanout.run(run_compaction_unit, units, what="rewrites", in_memory_bytes=size)
         for result in results:
-            requests.append(dict(result.requests))
+            table.unit_requests.append(result.requests)
             if result.trace:
                 progress.trace(result.trace)
         return [result.rewritten for result in results]

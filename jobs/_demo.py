@@ -21,7 +21,8 @@ from jobs._status import run_status
 from jobs._wiring import Stores, open_stores
 from memwal import demo, layout
 from memwal.config import ResolvedTable, Settings
-from memwal.console import count_text, show_report, size_text
+from memwal.console import show_report
+from memwal.console_text import count_text, size_text
 from memwal.plan.garbage_model import GarbageLimits
 from memwal.report import FAILED, JobReport, StatusTableReport, sum_up
 

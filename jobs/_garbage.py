@@ -21,6 +21,7 @@ from jobs._launch import (
     open_tables,
     run_units,
 )
+from jobs._records import RunRecorder
 from jobs._wiring import Stores, open_stores
 from memwal import layout
 from memwal.apply.garbage import (
@@ -156,18 +157,21 @@ def run_garbage(options: GarbageOptions, progress: Progress, steps: Steps = no_s
     )
     clock = SystemClock()
     started = clock.monotonic_seconds()
-    with open_tables(options, lambda stores: stores.views.table()) as tables:
+    recorder = RunRecorder("garbage", options, progress, acts=options.acts)
+    with open_tables(options, lambda stores: stores.views.table(), recorder.failed) as tables:
         runs = [_Run(table=table) for table in tables]
         for run in runs:
             _prepare(run, options, progress, steps)
-        choice, results = _delete(runs, options, progress, steps)
-        reports = [_report(run, options) for run in runs]
+        choice = _delete(runs, options, progress, steps)
+        reports = [
+            recorder.write(run.table, _report(run, options), view=run.view, engine=choice)
+            for run in runs
+        ]
         return job_report(
             "garbage",
             reports,
             clock.monotonic_seconds() - started,
-            stores=[t.stores for t in tables],
-            more_requests=[dict(r.requests) for r in results],
+            opened=tables,
             engine=choice,
             dry_run=not options.acts,
         )
@@ -237,6 +241,7 @@ def _plan_without_index(run: _Run, limits: GarbageLimits, now: int, verified: bo
     evidence = stores.garbage_evidence.read(
         {}, limits=limits, now_nanos=now, verified=verified, whole_shards=True
     )
+    run.table.known = True
     run.view, run.version, run.evidence = None, version, evidence
     run.plan = plan_adoption(version, evidence, limits, now)
 
@@ -270,7 +275,7 @@ def _drop(run: _Run, options: GarbageOptions, progress: Progress, steps: Steps) 
 
 def _delete(
     runs: Sequence[_Run], options: GarbageOptions, progress: Progress, steps: Steps
-) -> tuple[EngineChoice | None, Sequence[GarbageUnitResult]]:
+) -> EngineChoice | None:
     """Delete what the plans say, in units that fan out when there are many objects."""
     units: list[GarbageUnit] = []
     owners: list[_Run] = []
@@ -289,7 +294,7 @@ def _delete(
                 )
             )
     if not units:
-        return None, ()
+        return None
     objects = sum(len(stage) for u in units for d in u.deletions for stage in d.stages)
     work = run_garbage_unit if steps is no_steps else partial(run_garbage_unit, steps=steps)
     choice, results = run_units(
@@ -302,9 +307,10 @@ def _delete(
     )
     for run, result in zip(owners, results, strict=True):
         run.deleted += result.deleted
+        run.table.unit_requests.append(result.requests)
         if result.trace:
             progress.trace(result.trace)
-    return choice, results
+    return choice
 
 
 # ---- the report

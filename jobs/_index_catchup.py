@@ -17,6 +17,7 @@ from jobs._launch import (
     job_report,
     open_tables,
 )
+from jobs._records import RunRecorder
 from jobs._units import SegmentUnit, run_segment_unit
 from jobs._wiring import Stores
 from memwal.apply.index_catchup import (
@@ -58,18 +59,21 @@ def run_index_catchup(options: IndexCatchupOptions, progress: Progress) -> JobRe
     check_lance_version(options.untested_lance_allowed)
     clock = SystemClock()
     started = clock.monotonic_seconds()
-    requests: list[dict[str, int]] = []
+    recorder = RunRecorder("index-catchup", options, progress)
     with (
-        open_tables(options, lambda stores: stores.views.table()) as tables,
+        open_tables(options, lambda stores: stores.views.table(), recorder.failed) as tables,
         Fanout(options, progress) as fanout,
     ):
-        reports = [_table(table, options, progress, fanout, requests) for table in tables]
+        reports = []
+        for table in tables:
+            table.begin()
+            report = _table(table, options, progress, fanout)
+            reports.append(recorder.write(table, report, view=table.view, engine=fanout.choice))
         return job_report(
             "index-catchup",
             reports,
             clock.monotonic_seconds() - started,
-            stores=[t.stores for t in tables],
-            more_requests=requests,
+            opened=tables,
             engine=None if options.dry_run else fanout.choice,
             dry_run=options.dry_run,
         )
@@ -80,7 +84,6 @@ def _table(
     options: IndexCatchupOptions,
     progress: Progress,
     fanout: Fanout,
-    requests: list[dict[str, int]],
 ) -> TableReport:
     view, stores = table.view, table.stores
     if table.error is not None or view is None or stores is None:
@@ -92,7 +95,6 @@ def _table(
         progress,
         limits=chosen_limits(CatchupLimits, table, options.limits),
         steps=options.steps,
-        requests=requests,
     )
     try:
         if options.dry_run or not job.has_work(view, options.request):
@@ -112,14 +114,13 @@ def catchup_job(
     *,
     limits: CatchupLimits,
     steps: Steps,
-    requests: list[dict[str, int]],
 ) -> IndexCatchupJob:
-    """The job of one table on real stores; `requests` collects what the units ask of the store."""
+    """The job of one table on real stores."""
     return IndexCatchupJob(
         views=stores.views,
         table=stores.indexes,
         clock=stores.clock,
-        build=_builder(table, stores, fanout, progress, requests),
+        build=_builder(table, stores, fanout, progress),
         limits=limits,
         steps=steps,
         before_commit=table.before_commit,
@@ -131,7 +132,6 @@ def _builder(
     stores: Stores,
     fanout: Fanout,
     progress: Progress,
-    requests: list[dict[str, int]],
 ) -> Callable[[Sequence[SegmentTask]], Sequence[Built]]:
     def build(tasks: Sequence[SegmentTask]) -> Sequence[Built]:
         units = [
@@ -146,7 +146,7 @@ def _builder(
         size = int(seconds * LOCAL_BYTES_PER_SECOND)
         results = fanout.run(run_segment_unit, units, what="segments", in_memory_bytes=size)
         for result in results:
-            requests.append(dict(result.requests))
+            table.unit_requests.append(result.requests)
             if result.trace:
                 progress.trace(result.trace)
         return [result.built for result in results]

@@ -64,7 +64,8 @@ class RunOptions:
 class OpenTable:
     """One table on its way through a job. `lease` is None until there is work, or with no lease.
 
-    `parts` collects the reports of the table's parts, `work` the shards that need units.
+    `parts` collects the reports of the table's parts, `work` the shards that need units,
+    `unit_requests` what units asked of the store. `known` is set once it was seen to be a table.
     """
 
     resolved: ResolvedTable
@@ -74,6 +75,25 @@ class OpenTable:
     error: MemWalError | None = None
     parts: list[Part] = field(default_factory=list)
     work: list[ShardView] = field(default_factory=list)
+    unit_requests: list[Mapping[str, int]] = field(default_factory=list)
+    known: bool = False
+    began_at_nanos: int = 0
+    began_seconds: float = 0.0
+
+    def begin(self) -> None:
+        """Work on this table starts now, for its run record."""
+        if self.stores is not None:
+            self.began_at_nanos = self.stores.clock.now_nanos()
+            self.began_seconds = self.stores.clock.monotonic_seconds()
+
+    def requests(self) -> dict[str, int]:
+        """What was asked of the store for this table so far."""
+        total: dict[str, int] = {}
+        own = [] if self.stores is None else [self.stores.objects.counts.as_dict()]
+        for counts in (*own, *self.unit_requests):
+            for key, value in counts.items():
+                total[key] = total.get(key, 0) + value
+        return total
 
     @property
     def lease_token(self) -> int | None:
@@ -108,11 +128,14 @@ def check_lance_version(allowed: bool) -> None:
 
 @contextmanager
 def open_tables(
-    options: RunOptions, read: Callable[[Stores], TableView]
+    options: RunOptions,
+    read: Callable[[Stores], TableView],
+    failed: Callable[[OpenTable, BaseException], None] = lambda table, error: None,
 ) -> Iterator[list[OpenTable]]:
     """Open the tables one by one; at the end, give up the leases that were taken for them.
 
-    A table that can't be opened carries its error; the others go on.
+    A table that can't be opened carries its error; the others go on. `failed` is told of each table
+    when the job as a whole ends in an error.
     """
     tables = [OpenTable(resolved=resolved) for resolved in options.tables]
     seen: set[str] = set()
@@ -126,10 +149,16 @@ def open_tables(
                     raise Usage(f"{resolved.name}: the same table was named before: {stores.uri}")
                 seen.add(stores.uri)
                 table.stores = stores
+                table.begin()
                 table.view = read(table.stores)
+                table.known = True
             except MemWalError as error:
                 table.error = error
         yield tables
+    except BaseException as error:
+        for table in tables:
+            failed(table, error)
+        raise
     finally:
         for table in tables:
             if table.lease is not None:
@@ -148,8 +177,7 @@ def job_report(
     tables: Iterable[TableReport],
     seconds: float,
     *,
-    stores: Iterable[Stores | None] = (),
-    more_requests: Iterable[Mapping[str, int]] = (),
+    opened: Iterable[OpenTable] = (),
     engine: EngineChoice | None = None,
     dry_run: bool = False,
     otherwise: str = NOTHING_TO_DO,
@@ -158,9 +186,8 @@ def job_report(
     reports = tuple(tables)
     outcome, code = sum_up(reports, otherwise)
     requests: dict[str, int] = {}
-    counted = [s.objects.counts.as_dict() for s in stores if s is not None]
-    for counts in (*counted, *more_requests):
-        for key, value in counts.items():
+    for table in opened:
+        for key, value in table.requests().items():
             requests[key] = requests.get(key, 0) + value
     return JobReport(
         job=name,

@@ -17,7 +17,8 @@ from jobs._launch import (
     open_tables,
     run_units,
 )
-from jobs._units import MergeUnit, MergeUnitResult, run_merge_unit
+from jobs._records import RunRecorder
+from jobs._units import MergeUnit, run_merge_unit
 from jobs._wiring import Stores
 from memwal.apply.merge import ShardMerge, check_shard_lineage
 from memwal.apply.status import view_warnings
@@ -58,14 +59,16 @@ def run_merge(options: MergeOptions, progress: Progress) -> JobReport:
     check_lance_version(options.untested_lance_allowed)
     clock = SystemClock()
     started = clock.monotonic_seconds()
-    with open_tables(options, lambda stores: stores.views.table()) as tables:
-        return _run(tables, options, progress, clock, started)
+    recorder = RunRecorder("merge", options, progress)
+    with open_tables(options, lambda stores: stores.views.table(), recorder.failed) as tables:
+        return _run(tables, options, progress, recorder, clock, started)
 
 
 def _run(
     tables: Sequence[OpenTable],
     options: MergeOptions,
     progress: Progress,
+    recorder: RunRecorder,
     clock: Clock,
     started: float,
 ) -> JobReport:
@@ -77,17 +80,16 @@ def _run(
             "merge",
             reports,
             clock.monotonic_seconds() - started,
-            stores=[t.stores for t in tables],
+            opened=tables,
             dry_run=True,
         )
-    choice, results = _merge_units(tables, options, progress)
-    reports = [_merged(table) for table in tables]
+    choice = _merge_units(tables, options, progress)
+    reports = [recorder.write(t, _merged(t), view=t.view, engine=choice) for t in tables]
     return job_report(
         "merge",
         reports,
         clock.monotonic_seconds() - started,
-        stores=[t.stores for t in tables],
-        more_requests=[dict(r.requests) for r in results],
+        opened=tables,
         engine=choice,
     )
 
@@ -225,7 +227,7 @@ def _foreseen_shard(
 
 def _merge_units(
     tables: Sequence[OpenTable], options: MergeOptions, progress: Progress
-) -> tuple[EngineChoice, Sequence[MergeUnitResult]]:
+) -> EngineChoice:
     owners: list[OpenTable] = []
     units: list[MergeUnit] = []
     size = 0
@@ -259,9 +261,10 @@ def _merge_units(
     )
     for owner, result in zip(owners, results, strict=True):
         owner.parts.append(_as_report(result.merge))
+        owner.unit_requests.append(result.requests)
         if result.trace:
             progress.trace(result.trace)
-    return choice, results
+    return choice
 
 
 def _as_report(merge: ShardMerge) -> ShardReport:

@@ -15,6 +15,7 @@ from jobs._launch import (
     open_tables,
     run_units,
 )
+from jobs._records import RunRecorder
 from jobs._units import ManifestsUnit, run_manifests_unit
 from jobs._wiring import Stores
 from memwal.apply.snapshot import SnapshotRefresher, SnapshotResult
@@ -39,17 +40,22 @@ def run_snapshot(options: RunOptions, progress: Progress) -> JobReport:
         )
     clock = SystemClock()
     started = clock.monotonic_seconds()
-    with open_tables(options, lambda stores: _read(stores, options, progress)) as tables:
+    recorder = RunRecorder("snapshot", options, progress)
+    with open_tables(
+        options, lambda stores: _read(stores, options, progress), recorder.failed
+    ) as tables:
         reports = []
         progress.start("tables", len(tables))
         for done, table in enumerate(tables, start=1):
-            reports.append(_snapshot(table, options, progress))
+            table.begin()
+            report = _snapshot(table, options, progress)
+            reports.append(recorder.write(table, report, view=table.view))
             progress.done(done)
         return job_report(
             "snapshot",
             reports,
             clock.monotonic_seconds() - started,
-            stores=[t.stores for t in tables],
+            opened=tables,
             dry_run=options.dry_run,
         )
 

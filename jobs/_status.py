@@ -32,7 +32,7 @@ def run_status(options: RunOptions) -> JobReport:
         "status",
         reports,
         clock.monotonic_seconds() - started,
-        stores=[t.stores for t in tables],
+        opened=tables,
         otherwise=DONE,
     )
 

@@ -42,7 +42,7 @@ def run_verify(options: RunOptions, progress: Progress) -> JobReport:
             "verify",
             reports,
             clock.monotonic_seconds() - started,
-            stores=[t.stores for t in tables],
+            opened=tables,
             otherwise=DONE,
         )
 

@@ -14,6 +14,7 @@ from memwal.store.indexes import LanceIndexTable
 from memwal.store.lease import StoredLeases
 from memwal.store.merge_table import LanceMergeTable
 from memwal.store.objects import StoreLimits, normalise_uri, open_objects
+from memwal.store.run_records import StoredRunRecords
 from memwal.store.shard_manifests import ShardManifests
 from memwal.store.snapshots import StoredSnapshots
 from memwal.store.table import LanceTables
@@ -85,6 +86,11 @@ class Stores:
     def leases(self) -> StoredLeases:
         """The table's lease."""
         return StoredLeases(self.objects, self.clock)
+
+    @cached_property
+    def run_records(self) -> StoredRunRecords:
+        """What ran on the table."""
+        return StoredRunRecords(self.objects)
 
     @cached_property
     def wal(self) -> WalEntries:

@@ -9,6 +9,7 @@ from typing import Annotated
 import typer
 
 from memwal.cli_inspect import inspect_app
+from memwal.cli_runs import runs
 from memwal.cli_upkeep import garbage, maintain
 from memwal.console import RunProgress, stderr, stdout
 from memwal.errors import Usage
@@ -44,6 +45,7 @@ app = typer.Typer(
 app.add_typer(inspect_app, name="inspect")
 app.command()(garbage)
 app.command()(maintain)
+app.command()(runs)
 lease_app = typer.Typer(help="The table's lease.", no_args_is_help=True)
 app.add_typer(lease_app, name="lease")
 

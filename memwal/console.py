@@ -15,10 +15,10 @@ from rich.progress import Progress as RichProgress
 from rich.table import Table
 from rich.text import Text
 
+from memwal.console_status import runs_parts, status_parts
+from memwal.console_text import STYLE, count_text, grid_of, size_text
 from memwal.layout import parse_wal_entry_name
 from memwal.report import (
-    DONE,
-    NOTHING_TO_DO,
     CheckReport,
     CompactionTableReport,
     GarbageItemReport,
@@ -29,13 +29,12 @@ from memwal.report import (
     MaintainTableReport,
     MergeTableReport,
     PlannedMergeReport,
+    RunsTableReport,
     SnapshotTableReport,
     StatusTableReport,
     TableReport,
     VerifyTableReport,
 )
-
-_STYLE = {DONE: "green", NOTHING_TO_DO: "dim", "partial": "yellow"}
 
 
 def _plain_width() -> int | None:
@@ -127,41 +126,11 @@ class RunProgress:
             self._bar.stop()
 
 
-def size_text(value: int | None) -> str:
-    """Bytes for people; `?` when unknown."""
-    if value is None:
-        return "?"
-    amount = float(value)
-    for unit in ("B", "KiB", "MiB", "GiB"):
-        if amount < 1024:
-            return f"{amount:.0f} {unit}" if unit == "B" else f"{amount:.1f} {unit}"
-        amount /= 1024
-    return f"{amount:.1f} TiB"
-
-
-def count_text(value: int | None) -> str:
-    """A count for people; `?` when unknown."""
-    return "?" if value is None else f"{value:,}"
-
-
-def generations_text(numbers: tuple[int, ...]) -> str:
-    """`3-7, 9` for (3, 4, 5, 6, 7, 9); `-` for none."""
-    if not numbers:
-        return "-"
-    runs: list[list[int]] = []
-    for number in sorted(numbers):
-        if runs and number == runs[-1][1] + 1:
-            runs[-1][1] = number
-        else:
-            runs.append([number, number])
-    return ", ".join(str(a) if a == b else f"{a}-{b}" for a, b in runs)
-
-
 def show_report(report: JobReport, console: Console) -> None:
     """Print a job's report."""
     for table in report.tables:
         console.print(_table(table))
-    style = _STYLE.get(report.outcome, "red")
+    style = STYLE.get(report.outcome, "red")
     engine = f" on {report.engine.name}" if report.engine and report.engine.name != "none" else ""
     dry = " (dry run: nothing was changed)" if report.dry_run else ""
     console.print(
@@ -190,7 +159,7 @@ def show_document(document: Mapping[str, Any], console: Console, indent: int = 0
 
 
 def _rows(items: Sequence[Mapping[str, Any]]) -> Table:
-    grid = _grid(*items[0])
+    grid = grid_of(*items[0])
     for item in items:
         grid.add_row(*("-" if v is None else str(v) for v in item.values()))
     return grid
@@ -200,7 +169,9 @@ def _table(report: TableReport) -> RenderableType:
     parts: list[RenderableType] = [_head(report)]
     match report:
         case StatusTableReport() if report.version is not None:
-            parts += _status(report)
+            parts += status_parts(report)
+        case RunsTableReport():
+            parts += runs_parts(report)
         case PlannedMergeReport():
             parts.append(_planned(report))
         case GarbageTableReport():
@@ -240,88 +211,14 @@ def _head(report: TableReport) -> Text:
         after = report.version_after
         changed = f" -> {after}" if after not in (None, version) else ""
         head.append(f"  version {version}{changed}", style="dim")
-    head.append(f"  {report.outcome}", style=_STYLE.get(report.outcome, "red"))
+    head.append(f"  {report.outcome}", style=STYLE.get(report.outcome, "red"))
     return head
-
-
-def _grid(*columns: str) -> Table:
-    grid = Table(box=None, pad_edge=False, padding=(0, 2), header_style="bold dim")
-    for column in columns:
-        grid.add_column(column, justify="left" if column in _LEFT else "right", no_wrap=True)
-    return grid
-
-
-_LEFT = {
-    "",
-    "method",
-    "action",
-    "kind",
-    "path",
-    "reason",
-    "shard",
-    "status",
-    "pending",
-    "index",
-    "outcome",
-    "join",
-    "oldest pending",
-}
-
-
-def _status(report: StatusTableReport) -> list[RenderableType]:
-    shards = _grid(
-        "shard", "status", "epoch", "manifest", "merged", "pending", "rows", "bytes", "WAL entries",
-        "oldest pending",
-    )  # fmt: skip
-    for shard in report.shards:
-        if shard.error:
-            shards.add_row(shard.shard_id, Text("broken", style="red"))
-            continue
-        shards.add_row(
-            shard.shard_id,
-            shard.status,
-            count_text(shard.writer_epoch),
-            count_text(shard.manifest_version),
-            str(shard.merged_generation),
-            generations_text(shard.pending_generations),
-            count_text(shard.pending_rows),
-            size_text(shard.pending_bytes),
-            count_text(shard.wal_entries),
-            shard.oldest_pending_flushed_at or "-",
-        )
-    key = ", ".join(report.primary_key) or "none"
-    parts: list[RenderableType] = [
-        Text(f"  {count_text(report.rows)} base rows, primary key: {key}"),
-        shards if report.shards else Text("  no shards yet", style="dim"),
-    ]
-    if report.indexes:
-        indexes = _grid("index", "unindexed rows", "lag (generations)")
-        for index in report.indexes:
-            lag = "not recorded" if index.lag_generations is None else str(index.lag_generations)
-            indexes.add_row(index.name, count_text(index.unindexed_rows), lag)
-        parts.append(indexes)
-    if report.snapshot is not None:
-        taken = report.snapshot.taken_at or "never taken"
-        parts.append(Text(f"  snapshot: {taken}, {report.snapshot.num_shards} shards"))
-    if report.lease is not None and report.lease.state in ("held", "broken"):
-        lease = report.lease
-        why = f": {lease.reason}" if lease.reason else f" for {lease.job}"
-        parts.append(
-            Text(
-                f"  lease: {lease.state} by {lease.holder}{why}, since {lease.acquired_at} until "
-                f"{lease.expires_at}"
-            )
-        )
-    if report.reclaimable is not None and report.reclaimable.generations:
-        size = size_text(report.reclaimable.bytes)
-        parts.append(Text(f"  reclaimable: {report.reclaimable.generations} generations, {size}"))
-    return parts
 
 
 def _step(job: Mapping[str, Any]) -> Text:
     """One job of `maintain`, and what it leaves to be asked for."""
     line = Text(f"  {job['job']:<14} ")
-    line.append(job["outcome"], style=_STYLE.get(job["outcome"], "red"))
+    line.append(job["outcome"], style=STYLE.get(job["outcome"], "red"))
     waiting = [
         i for i in job.get("items", ()) if i["action"] in ("drop", "delete") and not i["done"]
     ]
@@ -342,12 +239,12 @@ def _check(check: CheckReport) -> Text:
 
 
 def _caught_up(indexes: Sequence[IndexCatchupReport]) -> Table:
-    grid = _grid("index", "outcome", "method", "unindexed rows", "seconds")
+    grid = grid_of("index", "outcome", "method", "unindexed rows", "seconds")
     grid.add_column("why", overflow="fold")
     for index in indexes:
         grid.add_row(
             index.name,
-            Text(index.outcome, style=_STYLE.get(index.outcome, "red")),
+            Text(index.outcome, style=STYLE.get(index.outcome, "red")),
             index.method,
             f"{count_text(index.unindexed_rows_before)} -> "
             f"{count_text(index.unindexed_rows_after)}",
@@ -358,7 +255,7 @@ def _caught_up(indexes: Sequence[IndexCatchupReport]) -> Table:
 
 
 def _compacted(report: CompactionTableReport) -> list[RenderableType]:
-    grid = _grid("", "before", "after")
+    grid = grid_of("", "before", "after")
     for name in ("fragments", "files", "rows", "deleted_rows"):
         before, after = (getattr(report, f"{name}_{when}") for when in ("before", "after"))
         grid.add_row(name.replace("_", " "), count_text(before), count_text(after))
@@ -371,7 +268,7 @@ def _compacted(report: CompactionTableReport) -> list[RenderableType]:
 
 
 def _planned(report: PlannedMergeReport) -> Table:
-    grid = _grid("shard", "outcome", "merged", "would merge to", "generations", "commits", "rows",
+    grid = grid_of("shard", "outcome", "merged", "would merge to", "generations", "commits", "rows",
                  "bytes")  # fmt: skip
     for shard in report.shards:
         grid.add_row(
@@ -388,12 +285,12 @@ def _planned(report: PlannedMergeReport) -> Table:
 
 
 def _merged(report: MergeTableReport) -> Table:
-    grid = _grid("shard", "outcome", "merged", "generations", "commits", "inserted", "updated",
+    grid = grid_of("shard", "outcome", "merged", "generations", "commits", "inserted", "updated",
                  "deleted", "read", "seconds", "join")  # fmt: skip
     for shard in report.shards:
         grid.add_row(
             shard.shard_id,
-            Text(shard.outcome, style=_STYLE.get(shard.outcome, "red")),
+            Text(shard.outcome, style=STYLE.get(shard.outcome, "red")),
             f"{shard.from_generation} -> {shard.to_generation}",
             str(shard.generations),
             str(shard.commits),
@@ -413,7 +310,7 @@ _GARBAGE_ROWS_MAX = 200
 def _garbage(report: GarbageTableReport) -> list[RenderableType]:
     """What goes first; then what stays, as far as a person may want to read it."""
     items = sorted(report.items, key=lambda i: i.action == "keep")
-    grid = _grid("action", "kind", "bytes", "path", "reason")
+    grid = grid_of("action", "kind", "bytes", "path", "reason")
     for item in items[:_GARBAGE_ROWS_MAX]:
         grid.add_row(_garbage_action(item), item.kind, size_text(item.bytes),
                      _garbage_path(item), item.reason)  # fmt: skip
@@ -426,6 +323,8 @@ def _garbage(report: GarbageTableReport) -> list[RenderableType]:
     if report.versions_expired:
         done += f"; {report.versions_expired} versions expired, "
         done += f"{size_text(report.version_bytes_freed)} freed"
+    if report.runs_deleted:
+        done += f"; {report.runs_deleted} run records deleted"
     parts.append(Text(done))
     return parts
 

@@ -20,6 +20,7 @@ from memwal.model import ShardId
 
 MEM_WAL = "_mem_wal"
 MAINTENANCE = "_maintenance"
+RUNS = f"{MAINTENANCE}/runs"
 VERSIONS = "_versions"
 BRANCHES = "tree"
 MEM_WAL_INDEX_NAME = "__lance_mem_wal"
@@ -35,6 +36,9 @@ _GENERATION_FOLDER = re.compile(r"[0-9a-f]{8}_gen_(0|[1-9][0-9]{0,19})")
 _BITS = re.compile(r"[01]{64}")
 _DECIMAL = re.compile(r"(0|[1-9][0-9]{0,19})")
 _V2 = re.compile(r"[0-9]{20}")
+_RUN_ID = re.compile(r"[0-9a-f]{32}")
+_RUN_RECORD = re.compile(r"([0-9]{19})-([0-9a-f]{32})\.json")
+_NANOS_MAX = 2**63 - 1
 
 
 def bit_reversed(value: int) -> str:
@@ -172,6 +176,22 @@ def parse_table_manifest_name(name: str) -> int | None:
         version = int(stem)
         return version if 0 < version < DETACHED_BIT else None
     return None
+
+
+def run_record_path(finished_at_nanos: int, run_id: str) -> str:
+    """Path of a run record. Names sort newest first: a listing's first names are the newest runs.
+
+    Raises ValueError for a time or an id that does not fit into a name.
+    """
+    if not 0 <= finished_at_nanos <= _NANOS_MAX or not _RUN_ID.fullmatch(run_id):
+        raise ValueError(f"not a run's time and id: {finished_at_nanos}, {run_id!r}")
+    return f"{RUNS}/{_NANOS_MAX - finished_at_nanos:019d}-{run_id}.json"
+
+
+def parse_run_record_name(name: str) -> str | None:
+    """The run's id in a record's file name, or None for any other file name."""
+    match = _RUN_RECORD.fullmatch(name)
+    return match[2] if match else None
 
 
 def is_detached(version: int) -> bool:

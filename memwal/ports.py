@@ -18,6 +18,7 @@ from memwal.model import (
 from memwal.plan.garbage_model import Evidence, GarbageLimits
 from memwal.plan.merge import CommitShape, FoldFacts
 from memwal.plan.snapshot import SnapshotRow, Storage
+from memwal.report import RunRecord
 
 Unit = TypeVar("Unit")
 Result = TypeVar("Result")
@@ -355,6 +356,33 @@ class VersionExpiry(Protocol):
 
     def expire_versions(self, older_than_seconds: float) -> Expired:
         """Remove versions that are older; the latest, tagged and branched-off ones stay."""
+        ...
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class FoundRuns:
+    """Run records, newest first, and how many documents among them could not be read."""
+
+    records: tuple[RunRecord, ...] = ()
+    unreadable: int = 0
+
+
+class RunRecords(Protocol):
+    """What ran on one table. A bounded number is kept; nothing else depends on them.
+
+    Raises StoreUnavailable, BadCredentials.
+    """
+
+    def add(self, record: RunRecord) -> None:
+        """Store a record. One that is there already, under its own id, is left as it is."""
+        ...
+
+    def newest(self, limit: int) -> FoundRuns:
+        """The newest `limit` by the time they finished: one listing, and one read each."""
+        ...
+
+    def prune(self, kept_max: int, *, slack: int = 0) -> int:
+        """Delete the oldest beyond `kept_max`, if more than `slack` are; returns how many went."""
         ...
 
 

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import Any
+from datetime import datetime
+from typing import Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, SerializeAsAny
+from pydantic import BaseModel, ConfigDict, Field, SerializeAsAny, field_validator
 
 DONE = "done"
 NOTHING_TO_DO = "nothing_to_do"
@@ -116,7 +117,10 @@ class FailedDelete(BaseModel):
 
 
 class GarbageTableReport(TableReport):
-    """One table of a garbage run. `dropped` and `deleted` count items, and only what was done."""
+    """One table of a garbage run. `dropped` and `deleted` count items, and only what was done.
+
+    `runs_deleted` counts run records beyond the number that is kept.
+    """
 
     items: tuple[GarbageItemReport, ...] = ()
     dropped: int = 0
@@ -126,6 +130,7 @@ class GarbageTableReport(TableReport):
     failed: tuple[FailedDelete, ...] = ()
     versions_expired: int = 0
     version_bytes_freed: int = 0
+    runs_deleted: int = 0
     warnings: tuple[str, ...] = ()
 
 
@@ -312,6 +317,57 @@ class StatusTableReport(TableReport):
     reclaimable: ReclaimableReport | None = None
     lease: LeaseReport | None = None
     warnings: tuple[str, ...] = ()
+
+
+class BacklogReport(BaseModel):
+    """What was pending before and after a run, in the shards that could be read; None: unknown."""
+
+    model_config = ConfigDict(frozen=True)
+
+    generations_before: int | None = None
+    bytes_before: int | None = None
+    generations_after: int | None = None
+    bytes_after: int | None = None
+
+
+class RunRecord(BaseModel):
+    """One run of a job on one table, as it is stored under `_maintenance/runs/`.
+
+    Read back from storage, so everything is checked; fields of a newer build are passed over.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="ignore", allow_inf_nan=False)
+
+    format: Literal[1] = 1
+    run_id: str = Field(pattern=r"^[0-9a-f]{32}$")
+    job: str = Field(pattern=r"^[a-z][a-z-]{0,39}$")
+    started_at: str
+    finished_at: str
+    seconds: float = Field(ge=0)
+    outcome: Literal["done", "partial", "failed", "refused"]
+    exit_code: int
+    error: str | None = None
+    engine: Literal["spark", "local"] | None = None
+    holder: str
+    version_before: int | None = None
+    version_after: int | None = None
+    summary: dict[str, int | None] = Field(default_factory=dict)
+    backlog: BacklogReport = BacklogReport()
+    requests: dict[str, int] = Field(default_factory=dict)
+
+    @field_validator("started_at", "finished_at")
+    @classmethod
+    def _is_a_time(cls, text: str) -> str:
+        if datetime.fromisoformat(text).utcoffset() is None:
+            raise ValueError("a time without its offset from UTC")
+        return text
+
+
+class RunsTableReport(TableReport):
+    """One table of `runs`, newest first. `unreadable` counts documents that are no record."""
+
+    runs: tuple[RunRecord, ...] = ()
+    unreadable: int = 0
 
 
 class EngineReport(BaseModel):

@@ -147,11 +147,11 @@ def listed(table: Table, shard: ShardId | None = None) -> list[int]:
 
 
 def files(table: Table, prefix: str = "") -> dict[str, int]:
-    """Everything stored, by path; our own lease aside."""
+    """Everything stored, by path; our own leases and run records aside."""
     return {
         info.path: info.size_bytes
         for info in table.stores.objects.list(prefix)
-        if not info.path.startswith(f"{layout.MAINTENANCE}/lease/")
+        if not info.path.startswith((f"{layout.MAINTENANCE}/lease/", f"{layout.RUNS}/"))
     }
 
 

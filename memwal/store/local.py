@@ -161,7 +161,7 @@ class LocalObjects:
     def _scan(self, folder: str) -> Sequence[os.DirEntry[str]]:
         try:
             with self._reading(folder), os.scandir(self._root / folder) as entries:
-                return [*entries]
+                return sorted(entries, key=lambda entry: entry.name)
         except errors.Missing:
             return []
 

@@ -11,11 +11,21 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from memwal import codec, layout
-from memwal.errors import Corruption, MemWalError, Missing
+from memwal.errors import Corruption, MemWalError, Missing, NotATable
 from memwal.model import VersionManifest
 from memwal.ports import Objects
 
 TAIL_BYTES = 64 * 1024
+
+
+def check_table_folder(objects: Objects) -> None:
+    """Raise NotATable where there is no table, with one listing."""
+    folders = objects.list_folders("")
+    if layout.VERSIONS not in folders:
+        raise NotATable(
+            f"{objects.uri}: "
+            + ("not a Lance table: it has no _versions folder" if folders else "no such table")
+        )
 
 
 class _Window:

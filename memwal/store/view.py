@@ -27,7 +27,7 @@ from memwal.model import (
 from memwal.ports import Objects
 from memwal.store.shard_manifests import ShardManifests
 from memwal.store.table import LanceTables, columns_of, file_bytes_of, primary_key_of
-from memwal.store.table_manifests import TableManifests
+from memwal.store.table_manifests import TableManifests, check_table_folder
 
 ReadShards = Callable[[Sequence[ShardId]], Sequence[ShardManifest | BrokenShard | None]]
 
@@ -89,12 +89,7 @@ class StoredViews:
     def _check_there(self) -> None:
         # One cheap request that tells "no such table" from "unreachable", with our own bounded
         # retries, before Lance starts its own long ones.
-        folders = self._objects.list_folders("")
-        if layout.VERSIONS not in folders:
-            raise NotATable(
-                f"{self._objects.uri}: "
-                + ("not a Lance table: it has no _versions folder" if folders else "no such table")
-            )
+        check_table_folder(self._objects)
 
     def shard(self, shard_id: ShardId) -> TableView:
         """The table with one shard (see the port)."""

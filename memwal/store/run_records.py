@@ -1,0 +1,91 @@
+"""Run records: one small JSON document a run under `_maintenance/runs/`, newest first by name.
+
+S3 and local files list a folder in the order of its names, so that a listing that is cut short
+lacks the oldest. Documents are input like everything in storage: what is too large or is no record
+is counted and passed over.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from datetime import datetime
+from itertools import islice
+
+from pydantic import ValidationError
+
+from memwal import layout
+from memwal.errors import AlreadyExists, Corruption, Missing
+from memwal.ports import FoundRuns, ObjectInfo, Objects
+from memwal.report import RunRecord
+
+RECORD_BYTES_MAX = 64 * 1024
+_LISTED_MAX = 5000
+_READERS_MAX = 16
+
+
+class StoredRunRecords:
+    """The RunRecords port over an object store."""
+
+    def __init__(self, objects: Objects, *, readers_max: int = _READERS_MAX) -> None:
+        self._objects = objects
+        self._readers_max = readers_max
+
+    def add(self, record: RunRecord) -> None:
+        """Store a record (see the port). Raises ValueError for one that is too large to read."""
+        data = record.model_dump_json(indent=1).encode()
+        if len(data) > RECORD_BYTES_MAX:
+            raise ValueError(f"a run record of {len(data)} bytes; at most {RECORD_BYTES_MAX}")
+        try:
+            self._objects.put_if_absent(record_path(record), data)
+        except AlreadyExists:
+            return  # the id is in the name: it is this very record, whose reply was lost
+
+    def newest(self, limit: int) -> FoundRuns:
+        """The newest records (see the port)."""
+        chosen = self._listed()[:limit]
+        if not chosen:
+            return FoundRuns()
+        with ThreadPoolExecutor(min(self._readers_max, len(chosen))) as pool:
+            found = list(pool.map(self._read, chosen))
+        records = tuple(f for f in found if isinstance(f, RunRecord))
+        return FoundRuns(records=records, unreadable=sum(f == "unreadable" for f in found))
+
+    def prune(self, kept_max: int, *, slack: int = 0) -> int:
+        """Delete the oldest (see the port). What fails to go is found again next time."""
+        listed = self._listed()
+        if len(listed) <= kept_max + slack:
+            return 0
+        return self._objects.delete(info.path for info in listed[kept_max:]).deleted
+
+    def _listed(self) -> Sequence[ObjectInfo]:
+        """Records by name, newest first; other files are passed over, and never deleted."""
+        below = f"{layout.RUNS}/"
+        listed = islice(self._objects.list(layout.RUNS), _LISTED_MAX)
+        named = [
+            info
+            for info in listed
+            if layout.parse_run_record_name(info.path.removeprefix(below)) is not None
+        ]
+        return sorted(named, key=lambda info: info.path)
+
+    def _read(self, info: ObjectInfo) -> RunRecord | str:
+        """The record, or `unreadable`, or `gone`."""
+        if not 0 < info.size_bytes <= RECORD_BYTES_MAX:
+            return "unreadable"
+        try:
+            record = RunRecord.model_validate_json(
+                self._objects.get_range(info.path, 0, info.size_bytes)
+            )
+        except Missing:
+            return "gone"  # pruned since it was listed
+        except (Corruption, ValidationError):
+            return "unreadable"
+        name = info.path.rpartition("/")[2]
+        return record if layout.parse_run_record_name(name) == record.run_id else "unreadable"
+
+
+def record_path(record: RunRecord) -> str:
+    """Where a record is stored."""
+    finished = datetime.fromisoformat(record.finished_at)
+    return layout.run_record_path(round(finished.timestamp() * 1000) * 10**6, record.run_id)
