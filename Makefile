@@ -2,37 +2,61 @@
 
 PYTHON ?= python3
 VENV ?= .venv
+VENV_AIRFLOW ?= .venv-airflow
 PYTEST_ARGS ?=
 
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
+AIRFLOW_BIN := $(VENV_AIRFLOW)/bin
+AIRFLOW_READY := $(VENV_AIRFLOW)/.ready
 PYTEST := $(BIN)/pytest
 FAST := -m "not integration and not spark"
+AIRFLOW_CODE := airflow_plugins/memwal_airflow dags scripts/local_airflow scripts/airflow_demo.py
+
+export VENV VENV_AIRFLOW
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-fast check format proto pin bench clean distclean
+.PHONY: help setup demo airflow test test-memwal test-airflow test-fast check format proto pin bench \
+	chromium clean distclean
 
 help: ## List the targets
 	@echo "Usage: make TARGET [PYTHON=python3] [VENV=.venv] [PYTEST_ARGS='-k name']"
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  %-10s %s\n", $$1, $$2 }' Makefile
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  %-13s %s\n", $$1, $$2 }' Makefile
 
-setup: $(READY) ## Make .venv with everything in it, and Java; the other targets do this by themselves
-	@:
+setup: ## Make .venv (memwal, Spark, Java) and .venv-airflow; the other targets do what they need
+	@$(MAKE) --no-print-directory -j2 $(READY) $(AIRFLOW_READY)
 
 demo: $(READY) ## Make a real table, run every job on it, show before and after
 	@$(BIN)/memwal demo
 
-test: $(READY) ## Run all tests
-	@$(PYTEST) $(PYTEST_ARGS)
+airflow: ## Start an Airflow on this machine, with our DAGs and page and tables under writes
+	@$(MAKE) --no-print-directory -j2 $(READY) $(AIRFLOW_READY)
+	@exec $(AIRFLOW_BIN)/python scripts/airflow_demo.py $(AIRFLOW_ARGS)
+
+test: ## Run all tests
+	@$(MAKE) --no-print-directory -j3 $(READY) $(AIRFLOW_READY) chromium
+	@status=0; \
+	for suite in test-memwal test-airflow; do \
+		$(MAKE) --no-print-directory $$suite SELECTED_ONLY=$(if $(PYTEST_ARGS),yes) || status=1; \
+	done; \
+	exit $$status
+
+test-memwal: $(READY) ## Run the tests of memwal and its jobs
+	@$(PYTEST) $(PYTEST_ARGS)$(selected_none_is_fine)
+
+test-airflow: $(READY) $(AIRFLOW_READY) chromium ## Run the tests of DAGs, provider and page
+	@$(AIRFLOW_BIN)/pytest tests/airflow $(PYTEST_ARGS)$(selected_none_is_fine)
 
 test-fast: $(READY) ## Run the tests that need no disk, server or JVM
 	@$(PYTEST) -q $(FAST) $(PYTEST_ARGS)
 
-check: $(READY) ## Lint, formatting, types, import contract, fast tests
+check: $(READY) $(AIRFLOW_READY) ## Lint, formatting, types, import contract, fast tests
 	$(call step,ruff check,$(BIN)/ruff check .)
 	$(call step,ruff format,$(BIN)/ruff format --check .)
 	$(call step,mypy,$(BIN)/mypy)
-	$(call step,lint-imports,$(BIN)/lint-imports)
+	$(call step,mypy airflow,$(BIN)/mypy --python-executable $(AIRFLOW_BIN)/python \
+		--cache-dir .mypy_cache/airflow $(AIRFLOW_CODE))
+	$(call step,lint-imports,PYTHONPATH=airflow_plugins $(BIN)/lint-imports)
 	@$(PYTEST) -q $(FAST) $(PYTEST_ARGS)
 
 format: $(READY) ## Format the code and apply the safe lint fixes
@@ -41,27 +65,44 @@ format: $(READY) ## Format the code and apply the safe lint fixes
 proto: $(READY) ## Regenerate memwal/_generated from proto/memwal.proto
 	@$(BIN)/python scripts/generate_proto.py
 
-pin: ## Renew constraints.txt from what pyproject.toml resolves to today
+pin: ## Renew constraints.txt and constraints-airflow.txt from what is resolved today
 	@PYTHON="$(PYTHON)" bash scripts/pin.sh
 
 bench: $(READY) ## Scan join against index join, side by side (fits the merge planner's costs)
 	@$(BIN)/python tests/bench/merge_join.py
 
-clean: ## Remove caches and build leftovers; keeps .venv
+# The tests that need it say so when it is missing, so its absence stops nothing here.
+chromium:
+	@bash scripts/chromium.sh >/dev/null || true
+
+clean: ## Remove caches and build leftovers; keeps the environments
 	@rm -rf build dist spark-warehouse metastore_db derby.log .pytest_cache .mypy_cache .ruff_cache \
 		.hypothesis .import_linter_cache
-	@find . -path ./$(VENV) -prune -o -name __pycache__ -type d -exec rm -rf {} +
+	@find . -path ./$(VENV) -prune -o -path ./$(VENV_AIRFLOW) -prune -o -name __pycache__ -type d -exec rm -rf {} +
 
-distclean: clean ## Remove .venv as well
-	@[ ! -e $(VENV)/pyvenv.cfg ] || rm -rf $(VENV)
+distclean: clean ## Remove the environments and what `make airflow` left as well
+	@for venv in $(VENV) $(VENV_AIRFLOW); do [ ! -e $$venv/pyvenv.cfg ] || rm -rf $$venv; done
+	@[ ! -e .airflow-demo/.made-by-memwal ] || rm -rf .airflow-demo
 
-$(READY): pyproject.toml constraints.txt scripts/lib.sh scripts/setup.sh scripts/java.sh
-	@PYTHON="$(PYTHON)" VENV="$(VENV)" bash scripts/setup.sh
+SETUP := pyproject.toml scripts/lib.sh scripts/venv.sh
+
+$(READY): $(SETUP) constraints.txt scripts/setup.sh scripts/java.sh
+	@PYTHON="$(PYTHON)" bash scripts/setup.sh
+
+$(AIRFLOW_READY): $(SETUP) airflow_plugins/pyproject.toml constraints-airflow.txt \
+		scripts/setup_airflow.sh
+	@PYTHON="$(PYTHON)" bash scripts/setup_airflow.sh
 
 # A checkout that was moved or copied takes an environment along that still runs the old one.
 ifneq ($(shell cat $(READY) 2>/dev/null),$(realpath $(VENV)))
 .PHONY: $(READY)
 endif
+ifneq ($(shell cat $(AIRFLOW_READY) 2>/dev/null),$(realpath $(VENV_AIRFLOW)))
+.PHONY: $(AIRFLOW_READY)
+endif
+
+# PYTEST_ARGS of `make test` may select tests of one suite only: pytest's 5 is no failure then.
+selected_none_is_fine = $(if $(SELECTED_ONLY), || [ $$? = 5 ])
 
 # $(call step,NAME,COMMAND): one line when it is well, all of its output when it is not.
 define step

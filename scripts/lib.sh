@@ -42,12 +42,19 @@ can_apt() {
 apt_install() {
   # dpkg refuses to work without sbin; a failed update may still leave usable lists.
   local -x PATH="$PATH:/usr/local/sbin:/usr/sbin:/sbin" DEBIAN_FRONTEND=noninteractive LC_ALL=C
-  local options=(-q -y -o DPkg::Lock::Timeout=120) package
+  local options=(-q -y -o DPkg::Lock::Timeout=120) package lock status=1
+  # Two set-ups may run side by side, and apt-get does not wait for all of its own locks.
+  exec {lock}</var/lib/apt
+  if command -v flock >/dev/null; then
+    flock "$lock"
+  fi
   logged apt-get "${options[@]}" update || true
   for package in "$@"; do
     if logged apt-get "${options[@]}" install --no-install-recommends "$package"; then
-      return 0
+      status=0
+      break
     fi
   done
-  return 1
+  exec {lock}<&-
+  return $status
 }

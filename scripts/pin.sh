@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
-# Renews constraints.txt: resolves '.[spark,dev]' in a fresh environment and writes down what
-# came out. Run it on the oldest supported Python: PYTHON=python3.11 scripts/pin.sh
+# Renews constraints.txt and constraints-airflow.txt: resolves what each environment holds, in a
+# fresh one, and writes down what came out. Run it on the oldest supported Python:
+# PYTHON=python3.11 scripts/pin.sh [constraints.txt|constraints-airflow.txt]
 set -euo pipefail
 
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
@@ -14,20 +15,37 @@ python=${PYTHON:-python3}
 "$python" -c 'import sys; sys.exit(sys.version_info[:2] != (3, 11))' ||
   say "note: pins are made on Python 3.11, this is $("$python" --version 2>&1)"
 
-say "Resolving '.[spark,dev]' (a minute or two)"
-logged "$python" -m venv "$work/venv" || die "$python -m venv did not work" "Try another PYTHON."
-logged "$work/venv/bin/python" -m pip install -q -e '.[spark,dev]' ||
-  die "pip could not resolve or install '.[spark,dev]'" "The old constraints.txt is untouched."
-{
-  echo "# Every package of '.[spark,dev]', pinned. Renew with scripts/pin.sh"
-  "$work/venv/bin/python" -m pip freeze --exclude-editable 2>>"$log"
-} >"$work/constraints.txt"
-# Names and versions only: a path or an address here would tie everyone to this machine.
-if sed 1d "$work/constraints.txt" | grep -Ev '^[A-Za-z0-9._-]+==[A-Za-z0-9._!+]+$' >&2; then
-  die "the lines above are not of the form name==version" "The old constraints.txt is untouched."
-fi
-[ "$(wc -l <"$work/constraints.txt")" -gt 1 ] || die "pip freeze listed nothing" "The old constraints.txt is untouched."
+# pin FILE TITLE REQUIREMENT...: what the requirements resolve to today.
+pin() {
+  local file=$1 title=$2 untouched="The old $1 is untouched."
+  shift 2
+  say "Resolving $title (a minute or two)"
+  logged "$python" -m venv "$work/$file.venv" ||
+    die "$python -m venv did not work" "Try another PYTHON."
+  logged "$work/$file.venv/bin/python" -m pip install -q "$@" ||
+    die "pip could not resolve or install $title" "$untouched"
+  {
+    echo "# Every package of $title, pinned. Renew with scripts/pin.sh"
+    "$work/$file.venv/bin/python" -m pip freeze --exclude-editable 2>>"$log"
+  } >"$work/$file"
+  # Names and versions only: a path or an address here would tie everyone to this machine.
+  if sed 1d "$work/$file" | grep -Ev '^[A-Za-z0-9._-]+==[A-Za-z0-9._!+]+$' >&2; then
+    die "the lines above are not of the form name==version" "$untouched"
+  fi
+  [ "$(wc -l <"$work/$file")" -gt 1 ] || die "pip freeze listed nothing" "$untouched"
+  if diff "$file" "$work/$file" >&2; then
+    say "Nothing changed in $file"
+  else
+    cat "$work/$file" >"$file"
+    say "Wrote $file; now run make test"
+  fi
+}
 
-diff constraints.txt "$work/constraints.txt" >&2 && say "Nothing changed" && exit 0
-cat "$work/constraints.txt" >constraints.txt
-say "Wrote constraints.txt; now run make test"
+case ${1:-all} in
+all | constraints.txt) pin constraints.txt "'.[spark,dev]'" -e '.[spark,dev]' ;;&
+all | constraints-airflow.txt)
+  pin constraints-airflow.txt "memwal and './airflow_plugins[dev]'" -e . -e './airflow_plugins[dev]'
+  ;;&
+all | constraints.txt | constraints-airflow.txt) ;;
+*) die "$1: no such file of pins" ;;
+esac

@@ -6,84 +6,10 @@
 set -euo pipefail
 
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
-mkdir -p "${VENV:=.venv}"
-venv=$(cd "$VENV" && pwd -P)
-export SETUP_LOG="$venv/setup.log"
 # shellcheck source=scripts/lib.sh
 . scripts/lib.sh
-
-# One set-up at a time in one checkout.
-exec 9<.
-if command -v flock >/dev/null; then
-  flock 9
-fi
-
-# Things in the caller's environment that would send packages elsewhere.
-unset PYTHONHOME PYTHONPATH PIP_TARGET PIP_PREFIX PIP_REQUIRE_VIRTUALENV
-export PIP_USER=0 PIP_NO_INPUT=1 PIP_DISABLE_PIP_VERSION_CHECK=1
-
-is_new_enough() {
-  "$1" -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null
-}
-
-find_python() {
-  local python candidates=("${PYTHON:-python3}")
-  if [ "${candidates[0]}" = python3 ]; then
-    candidates+=(python3.14 python3.13 python3.12 python3.11)
-  fi
-  for python in "${candidates[@]}"; do
-    if is_new_enough "$python"; then
-      printf '%s\n' "$python"
-      return 0
-    fi
-  done
-  return 1
-}
-
-# An environment that was copied from elsewhere, or whose interpreter is gone, is made anew.
-is_usable() {
-  is_new_enough "$venv/bin/python" &&
-    grep -qF "$venv" "$venv/bin/activate" &&
-    "$venv/bin/python" -m pip --version
-}
-
-make_environment() {
-  local python version
-  python=$(find_python) ||
-    die "${PYTHON:-python3} is missing or older than Python 3.11" \
-      "Install Python 3.11 or newer, or name one: make setup PYTHON=/path/to/python3.12"
-  version=$("$python" -c 'import sys; print("%d.%d" % sys.version_info[:2])')
-  say "Creating $VENV (Python $version)"
-  if [ -e "$venv/pyvenv.cfg" ]; then
-    rm -rf "$venv"
-    mkdir -p "$venv"
-  fi
-  : >"$log"
-  if ! "$python" -c 'import ensurepip, venv' 2>>"$log" && can_apt; then
-    say "Installing Python's venv module with apt-get"
-    apt_install "python$version-venv" python3-venv || true
-  fi
-  "$python" -c 'import ensurepip, venv' 2>>"$log" ||
-    die "$python cannot make virtual environments: its venv or ensurepip module is missing" \
-      "Debian, Ubuntu:  sudo apt-get install python$version-venv" \
-      "Or name another Python: make setup PYTHON=/path/to/python3" \
-      "Then run make again."
-  logged "$python" -m venv "$venv" ||
-    die "$python -m venv $VENV did not work" "Remove $VENV and run make again."
-}
-
-install_packages() {
-  say "Installing packages (a minute or two the first time)"
-  logged "$venv/bin/python" -m pip install -q -c constraints.txt -e '.[spark,dev]' ||
-    die "pip could not install the packages" \
-      "If it found no versions or could not connect: check the network, proxy and pip's configuration." \
-      "If it found no space: the environment needs about 2 GB." \
-      "Then run make again; it goes on from where it stopped."
-  for command in memwal spark-submit; do
-    [ -x "$venv/bin/$command" ] ||
-      die "$VENV/bin/$command is missing after the installation" "Remove $VENV and run make again."
-  done
-}
+# shellcheck source=scripts/venv.sh
+. scripts/venv.sh
 
 # Spark's scripts look for `python3` and `java` on PATH and trust JAVA_HOME blindly. In this
 # environment they default to its own Python and to the Java that was found, so that
@@ -107,16 +33,10 @@ fi
 END
 }
 
-is_usable >/dev/null 2>&1 || make_environment
-: >"$log"
-touch "$venv/.started"
-install_packages
-home=$(scripts/java.sh)
+begin_setup "${VENV:-.venv}"
+install_packages constraints.txt 2 -e '.[spark,dev]'
+need_commands memwal spark-submit
+home=$(SETUP_LOG=$log scripts/java.sh)
 bind_spark "$home"
-say "Ready: $VENV, Java in $home"
-
-# The stamp says where the environment is, and is as old as the start: what changed since
-# then is set up again.
-printf '%s\n' "$venv" >"$venv/.ready"
-touch -r "$venv/.started" "$venv/.ready"
-rm "$venv/.started"
+say "Ready: $venv_name, Java in $home"
+end_setup
