@@ -124,8 +124,8 @@ class MemWalJobOperator(BaseOperator):
             close(process.stdin)
         process.wait()
         report = submission.report()
+        decision, text = verdict(ended, report, submission.last_line())
         submission.remove()
-        decision, text = verdict(ended, report)
         return self._conclude(context, decision, text, summary(report))
 
     def execute_complete(self, context: Context, event: Mapping[str, Any]) -> dict[str, Any]:

@@ -45,7 +45,8 @@ class MemWalJobTrigger(BaseTrigger):
                 break
             await asyncio.sleep(self.poll_seconds)
         report = await asyncio.to_thread(submission.report)
-        decision, text = verdict(ended, report)
+        last_line = await asyncio.to_thread(submission.last_line)
+        decision, text = verdict(ended, report, last_line)
         yield TriggerEvent(
             {
                 "folder": self.folder,

@@ -35,8 +35,10 @@ class Verdict(Enum):
     FAIL = "fail"
 
 
-def verdict(ended: Ended, report: Mapping[str, Any] | None) -> tuple[Verdict, str]:
-    """What to do, and one line that says why."""
+def verdict(
+    ended: Ended, report: Mapping[str, Any] | None, last_line: str | None = None
+) -> tuple[Verdict, str]:
+    """What to do, and one line that says why; `last_line` of the log stands in for a report."""
     if ended.why is not None:
         return Verdict.RETRY, f"the job was {ended.why.replace('_', ' ')}"
     if ended.exit_code == 0:
@@ -46,7 +48,7 @@ def verdict(ended: Ended, report: Mapping[str, Any] | None) -> tuple[Verdict, st
         if report.get("outcome") == words.NOTHING_TO_DO:
             return Verdict.SKIP, "nothing to do"
         return Verdict.SUCCESS, str(report.get("outcome"))
-    error = _error(report) or "it left no report; its log tells more"
+    error = _error(report) or _short(last_line) or "it left neither report nor log"
     text = f"exit code {ended.exit_code}: {error}"
     if ended.exit_code in _NO_RETRY:
         return Verdict.FAIL, text

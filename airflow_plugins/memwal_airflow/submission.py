@@ -105,6 +105,16 @@ class Submission:
             rest = b""
         return [*lines, rest.decode(errors="replace")] if rest else lines
 
+    def last_line(self) -> str | None:
+        """The log's last line with something in it, from its last few kilobytes."""
+        try:
+            with (self.folder / "log.txt").open("rb") as log:
+                log.seek(max(0, log.seek(0, os.SEEK_END) - 4096))
+                lines = log.read().decode(errors="replace").splitlines()
+        except FileNotFoundError:
+            return None
+        return next((line.strip() for line in reversed(lines) if line.strip()), None)
+
     def report(self) -> Mapping[str, Any] | None:
         """The job's report; None when it left none, or one that is no JSON object."""
         try:

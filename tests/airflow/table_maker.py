@@ -18,7 +18,10 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from builders import Delete, Put, Table, check_merged, make_table, same_rows
 
+from jobs._lease import HeldLease
+
 TABLES: dict[str, Table] = {}
+LEASES: dict[str, HeldLease] = {}
 
 
 def make(uri: str, rows: int, shards: int, indexed: bool, kind: str) -> list[str]:
@@ -56,8 +59,19 @@ def check(uri: str, merged: bool) -> None:
     same_rows(table.lsm_rows(), table.truth(), "LSM read")
 
 
+def hold_lease(uri: str) -> None:
+    """Hold the table's lease until `release_lease`, as a running job would."""
+    LEASES[uri] = HeldLease(TABLES[uri].stores.leases, "a test")
+
+
+def release_lease(uri: str) -> None:
+    """Give it up."""
+    LEASES.pop(uri).release()
+
+
 OPERATIONS: dict[str, Callable[..., Any]] = {
-    operation.__name__: operation for operation in (make, flush, progress, flushed, check)
+    operation.__name__: operation
+    for operation in (make, flush, progress, flushed, check, hold_lease, release_lease)
 }
 
 

@@ -1,0 +1,239 @@
+"""Operators run real jobs on real tables; what Airflow is told of it."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+from airflow_server import InProcessAirflow
+from dag_runs import Ran, run_tasks
+from local_airflow.home import JOBS_BIN
+from memwal_airflow.job_operators import SUMMARY_KEY, MemWalJobOperator
+from memwal_airflow.memwal_operators import (
+    MemWalGarbageOperator,
+    MemWalIndexCatchupOperator,
+    MemWalMergeOperator,
+    MemWalSnapshotOperator,
+)
+from memwal_airflow.plan_operator import MemWalPlanOperator
+
+
+def run_one(home: InProcessAirflow, kind: type[Any], **fields: Any) -> Ran:
+    """One task called `job`, without a worker's pause between tries."""
+    fields = {"retry_delay": timedelta(0), **fields}
+    return run_tasks(home, lambda: kind(task_id="job", **fields))
+
+
+def tries(ran: Ran) -> int:
+    return int(ran.task("job").try_number)
+
+
+@pytest.mark.parametrize("deferrable", [False, True])
+def test_merge_then_nothing_to_do(airflow_home: InProcessAirflow, deferrable: bool) -> None:
+    table = airflow_home.tables.make("orders", shards=2, generations=2)
+    fields = {"tables": "orders", "deferrable": deferrable, "poll_seconds": 0.2}
+    ran = run_one(airflow_home, MemWalMergeOperator, **fields)
+    assert ran.states == {("job", -1): "success"}
+    found = ran.xcom("job")
+    assert found["tables"][0]["watermark"] == table.flushed() == table.progress()
+    assert ran.xcom("job", SUMMARY_KEY) == found
+    table.check()
+
+    again = run_one(airflow_home, MemWalMergeOperator, **fields)
+    assert again.states == {("job", -1): "skipped"}
+    kept = run_one(airflow_home, MemWalMergeOperator, skip_when_idle=False, **fields)
+    assert kept.states == {("job", -1): "success"}
+    assert list((airflow_home.tables.config_file.parent / "runs").iterdir()) == []
+
+
+def test_a_held_lease_is_tried_again(airflow_home: InProcessAirflow) -> None:
+    table = airflow_home.tables.make("orders", generations=1)
+    table.maker.ask("hold_lease", uri=table.uri)
+    try:
+        held = run_one(airflow_home, MemWalMergeOperator, tables="orders", retries=1)
+    finally:
+        table.maker.ask("release_lease", uri=table.uri)
+    assert held.states == {("job", -1): "failed"}
+    assert tries(held) == 2
+    assert table.progress() == {}
+
+    free = run_one(airflow_home, MemWalMergeOperator, tables="orders", retries=1)
+    assert free.states == {("job", -1): "success"}
+    assert tries(free) == 1
+
+
+def test_corruption_fails_at_once_and_the_other_shard_is_merged(
+    airflow_home: InProcessAirflow,
+) -> None:
+    table = airflow_home.tables.make("orders", shards=2, generations=1)
+    table.break_shard(1)
+    ran = run_one(airflow_home, MemWalMergeOperator, tables="orders", retries=3)
+    assert ran.states == {("job", -1): "failed"}
+    assert tries(ran) == 1
+    summary = ran.xcom("job", SUMMARY_KEY)
+    assert summary["outcome"] == "partial"
+    assert summary["tables"][0]["progress"] is True
+    assert table.progress() == {table.shards[0]: 1}
+
+
+def test_a_guard_and_a_wrong_request_fail_at_once(airflow_home: InProcessAirflow) -> None:
+    airflow_home.tables.make("orders", generations=1)
+    refused = run_one(
+        airflow_home,
+        MemWalGarbageOperator,
+        tables="orders",
+        retention="1h",
+        garbage_execute=True,
+        retries=3,
+    )
+    assert (refused.state, tries(refused)) == ("failed", 1)
+    missing = run_one(airflow_home, MemWalMergeOperator, tables="/no/such/table", retries=3)
+    assert (missing.state, tries(missing)) == ("failed", 1)
+
+
+def test_fields_are_templates(airflow_home: InProcessAirflow) -> None:
+    table = airflow_home.tables.make("orders", shards=2, generations=2)
+    ran = run_one(
+        airflow_home,
+        MemWalMergeOperator,
+        tables="{{ 'ord' ~ 'ers' }}",
+        shards=[f"{{{{ '{table.shards[1]}' }}}}"],
+        until_generation="{{ 3 - 2 }}",
+        generations_per_commit_max="{{ none }}",
+        dry_run="{{ false }}",
+    )
+    assert ran.state == "success"
+    assert table.progress() == {table.shards[1]: 1}
+
+
+def test_a_dry_run_changes_nothing(airflow_home: InProcessAirflow) -> None:
+    table = airflow_home.tables.make("orders", generations=1)
+    ran = run_one(airflow_home, MemWalMergeOperator, tables="orders", dry_run=True)
+    assert ran.state == "success"
+    assert ran.xcom("job")["dry_run"] is True
+    assert table.progress() == {}
+
+
+def test_a_job_that_is_not_asked_for_is_skipped(airflow_home: InProcessAirflow) -> None:
+    table = airflow_home.tables.make("orders", generations=1)
+    ran = run_one(airflow_home, MemWalMergeOperator, tables="orders", enabled="{{ 1 > 2 }}")
+    assert ran.states == {("job", -1): "skipped"}
+    assert table.progress() == {}
+
+
+def test_catchup_snapshot_and_garbage(airflow_home: InProcessAirflow) -> None:
+    table = airflow_home.tables.make("orders", generations=2)
+
+    def build() -> None:
+        merge = MemWalMergeOperator(task_id="merge", tables="orders")
+        indexes = MemWalIndexCatchupOperator(
+            task_id="indexes", tables=["orders"], indexes="key_idx"
+        )
+        snapshot = MemWalSnapshotOperator(task_id="snapshot", tables="orders")
+        garbage = MemWalGarbageOperator(
+            task_id="garbage",
+            tables="orders",
+            garbage_execute=True,
+            retention="1s",
+            grace="1s",
+            wal=True,
+            arguments=["--allow-short-retention"],
+        )
+        merge >> indexes >> snapshot >> garbage
+
+    ran = run_tasks(airflow_home, build)
+    assert ran.state == "success", ran.states
+    assert ran.xcom("indexes")["tables"][0]["watermark"] == table.flushed()
+    table.check()
+
+
+@pytest.mark.parametrize("deferrable", [False, True])
+def test_execution_timeout_ends_the_job(
+    airflow_home: InProcessAirflow, tmp_path: Path, deferrable: bool
+) -> None:
+    slow = tmp_path / "slow"
+    slow.write_text(f"#!/bin/sh\necho $$ > {tmp_path}/pid\nexec sleep 600\n")
+    slow.chmod(0o755)
+    airflow_home.tables.make("orders", generations=1)
+    connection = f'{{"conn_type": "memwal", "extra": {{"command": "{slow}"}}}}'
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("AIRFLOW_CONN_SLOW", connection)
+        ran = run_one(
+            airflow_home,
+            MemWalJobOperator,
+            job="merge",
+            tables="orders",
+            conn_id="slow",
+            deferrable=deferrable,
+            poll_seconds=0.2,
+            execution_timeout=timedelta(seconds=2),
+            retries=0,
+        )
+    assert ran.states == {("job", -1): "failed"}
+    pid = int((tmp_path / "pid").read_text())
+    assert not Path(f"/proc/{pid}").exists()
+
+
+@pytest.mark.parametrize("deferrable", [False, True])
+def test_through_spark_submit(airflow_home: InProcessAirflow, deferrable: bool) -> None:
+    table = airflow_home.tables.make("orders", shards=2, generations=1)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv(
+            "AIRFLOW_CONN_SPARK_HERE",
+            '{"conn_type": "spark", "host": "local[2]", "extra": {"deploy-mode": "client", '
+            '"conf": {"spark.ui.enabled": "false"}}}',
+        )
+        ran = run_one(
+            airflow_home,
+            MemWalMergeOperator,
+            tables="orders",
+            spark_conn_id="spark_here",
+            arguments=["--engine", "spark"],
+            deferrable=deferrable,
+            poll_seconds=0.2,
+        )
+    assert ran.states == {("job", -1): "success"}
+    assert table.progress() == table.flushed()
+    table.check()
+
+
+def test_cluster_deploy_mode_is_refused_with_advice(
+    airflow_home: InProcessAirflow, capfd: pytest.CaptureFixture[str]
+) -> None:
+    airflow_home.tables.make("orders", generations=1)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv(
+            "AIRFLOW_CONN_YARN",
+            '{"conn_type": "spark", "host": "yarn", "extra": {"deploy-mode": "cluster"}}',
+        )
+        ran = run_one(
+            airflow_home, MemWalMergeOperator, tables="orders", spark_conn_id="yarn", retries=2
+        )
+    assert (ran.state, tries(ran)) == ("failed", 1)
+    assert "use client mode" in "".join(capfd.readouterr())
+
+
+def test_the_plan_names_due_and_broken_tables_only(airflow_home: InProcessAirflow) -> None:
+    tables = airflow_home.tables
+    tables.make("due", generations=1, settings={"due_generations_min": 1})
+    tables.make("idle")
+    tables.make("early", generations=1, settings={"due_age_seconds_min": 3600})
+    tables.make("broken", generations=1).break_shard()
+    names = ["due", "idle", "early", "broken", "not-there"]
+    ran = run_one(airflow_home, MemWalPlanOperator, tables=names)
+    assert ran.xcom("job") == ["due", "broken", "not-there"]
+
+
+def test_a_plan_without_tables_is_empty(airflow_home: InProcessAirflow) -> None:
+    ran = run_one(airflow_home, MemWalPlanOperator, tables=[])
+    assert ran.state == "success"
+    assert ran.xcom("job") == []
+
+
+def test_a_plan_that_gets_no_answer_is_tried_again(airflow_home: InProcessAirflow) -> None:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("AIRFLOW__MEMWAL__COMMAND", str(JOBS_BIN / "no-such-command"))
+        ran = run_one(airflow_home, MemWalPlanOperator, tables=["x"], retries=1)
+    assert (ran.state, tries(ran)) == ("failed", 2)

@@ -1,0 +1,118 @@
+"""Exit codes and reports become what Airflow is told."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from memwal_airflow.outcomes import (
+    ERROR_CHARACTERS_MAX,
+    WATERMARK_SHARDS_MAX,
+    Verdict,
+    summary,
+    verdict,
+    watermark,
+)
+from memwal_airflow.submission import Ended
+
+from memwal import errors
+from memwal.report import EXIT_PARTIAL
+
+
+def merge_table(**more: Any) -> dict[str, Any]:
+    shards = [{"shard_id": "a", "from_generation": 1, "to_generation": 4}]
+    return {"table": "t", "outcome": "done", "shards": shards, **more}
+
+
+def report(outcome: str = "done", **more: Any) -> dict[str, Any]:
+    return {"job": "merge", "outcome": outcome, "tables": [merge_table()], **more}
+
+
+@pytest.mark.parametrize(
+    ("kind", "expected"),
+    [
+        (errors.Usage, Verdict.FAIL),
+        (errors.NotATable, Verdict.FAIL),
+        (errors.BadCredentials, Verdict.FAIL),
+        (errors.LostRace, Verdict.RETRY),
+        (errors.LeaseHeld, Verdict.RETRY),
+        (errors.Refused, Verdict.FAIL),
+        (errors.Unsupported, Verdict.FAIL),
+        (errors.Corruption, Verdict.FAIL),
+        (errors.StoreUnavailable, Verdict.RETRY),
+        (errors.OutcomeUnknown, Verdict.RETRY),
+    ],
+)
+def test_each_error_has_its_outcome(kind: type[errors.MemWalError], expected: Verdict) -> None:
+    found, text = verdict(Ended(exit_code=kind.exit_code), report("failed", error="because"))
+    assert found is expected
+    assert "because" in text
+
+
+def test_every_branch_of_the_error_tree_is_mapped_above() -> None:
+    told = {1, 2, 4, 5, 7, 8}
+    own = {k.exit_code for k in vars(errors).values() if isinstance(k, type) and k is not object
+           and issubclass(k, errors.MemWalError)}  # fmt: skip
+    assert own <= told
+
+
+def test_done_idle_and_partial() -> None:
+    done = Ended(exit_code=0)
+    assert verdict(done, report())[0] is Verdict.SUCCESS
+    assert verdict(done, report("nothing_to_do"))[0] is Verdict.SKIP
+    assert verdict(Ended(exit_code=EXIT_PARTIAL), report("partial"))[0] is Verdict.FAIL
+
+
+@pytest.mark.parametrize("why", ["cancelled", "timed_out", "detached", "lost"])
+def test_a_job_that_was_ended_is_tried_again_whatever_it_left(why: str) -> None:
+    found, text = verdict(Ended(exit_code=0, why=why), report())
+    assert found is Verdict.RETRY
+    assert why.replace("_", " ") in text
+
+
+@pytest.mark.parametrize("code", [-9, 127, 130, 137])
+def test_a_process_that_died_is_tried_again(code: int) -> None:
+    assert verdict(Ended(exit_code=code), None)[0] is Verdict.RETRY
+
+
+def test_success_without_a_report_proves_nothing() -> None:
+    assert verdict(Ended(exit_code=0), None)[0] is Verdict.RETRY
+
+
+def test_the_text_names_the_tables_that_failed() -> None:
+    tables = [merge_table(), merge_table(table="u", outcome="failed", error="torn manifest")]
+    _, text = verdict(Ended(exit_code=8), report("failed", tables=tables))
+    assert "u: torn manifest" in text
+
+
+def test_the_last_log_line_stands_in_for_a_report() -> None:
+    assert "no such command" in verdict(Ended(exit_code=2), None, "no such command")[1]
+
+
+def test_the_summary_is_bounded() -> None:
+    many = [{"shard_id": f"{n:05}", "to_generation": n} for n in range(5000)]
+    tables = [merge_table(shards=many, error="x" * 10_000)]
+    found = summary(report("done", tables=tables))["tables"][0]
+    assert len(found["watermark"]) == WATERMARK_SHARDS_MAX
+    assert found["watermark_shards"] == 5000
+    assert len(found["error"]) <= ERROR_CHARACTERS_MAX + 1
+
+
+def test_watermarks() -> None:
+    assert watermark(merge_table()) == {"a": 4}
+    indexes = [{"caught_up": {"a": 4, "b": 1}}, {"caught_up": {"a": 3}}]
+    assert watermark({"indexes": indexes}) == {"a": 3, "b": 0}
+    assert watermark({"jobs": [merge_table(), {"items": []}]}) == {"a": 4}
+    assert watermark({"shards": "not a list"}) == {}
+
+
+def test_a_failed_table_that_moved_is_told_of() -> None:
+    moved = merge_table(outcome="failed", version_before=3, version_after=4)
+    stood = merge_table(outcome="failed", version_before=3, version_after=3)
+    idle = merge_table(outcome="nothing_to_do", version_before=3, version_after=3)
+    found = summary(report("partial", tables=[moved, stood, idle, "nonsense"]))
+    assert [table["progress"] for table in found["tables"]] == [True, False, False]
+
+
+def test_no_report_makes_an_empty_summary() -> None:
+    assert summary(None) == {"outcome": None, "tables": []}

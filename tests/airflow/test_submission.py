@@ -1,0 +1,188 @@
+"""Jobs' processes: real ones, started, watched, ended."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import time
+from pathlib import Path
+
+import psutil
+import pytest
+from local_airflow.rest import wait_until
+from memwal_airflow import submission as submissions
+from memwal_airflow.submission import Ended, Submission, new_folder, start
+
+# Tells its pid and its child's, and stays until TERM.
+TREE = """
+import subprocess, sys, time
+child = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"])
+print("child", child.pid, flush=True)
+time.sleep(600)
+"""
+DEAF = "import signal; signal.signal(signal.SIGTERM, signal.SIG_IGN)\n" + TREE
+
+
+def run(
+    tmp_path: Path, code: str, *, attached: bool = False, seconds_max: float = 60, label: str = "x"
+) -> tuple[Submission, object]:
+    made = new_folder(str(tmp_path / "runs"), label)
+    command = [sys.executable, "-u", "-c", code]
+    process = start(made, command, dict(os.environ), attached=attached, seconds_max=seconds_max)
+    return made, process
+
+
+def wait_ended(submission: Submission, seconds_max: float = 20) -> Ended:
+    return wait_until("the job's end", submission.ended, seconds_max)
+
+
+def lines(submission: Submission) -> list[str]:
+    return (submission.folder / "log.txt").read_text().splitlines()
+
+
+def child_of(submission: Submission) -> psutil.Process:
+    def look() -> psutil.Process | None:
+        log = submission.folder / "log.txt"
+        told = log.read_text().split() if log.exists() else []
+        return psutil.Process(int(told[1])) if len(told) >= 2 else None
+
+    return wait_until("the child's pid", look, 10)
+
+
+def is_gone(process: psutil.Process) -> bool:
+    return not process.is_running() or process.status() == psutil.STATUS_ZOMBIE
+
+
+def test_it_runs_to_its_end(tmp_path: Path) -> None:
+    made, _ = run(tmp_path, "import sys; print('hello'); print('oops', file=sys.stderr); exit(5)")
+    assert wait_ended(made) == Ended(exit_code=5)
+    assert made.remaining_lines() == ["hello", "oops"]
+    assert made.last_line() == "oops"
+
+
+def test_the_folder_is_private_and_goes(tmp_path: Path) -> None:
+    made, _ = run(tmp_path, "pass", label="dag/with odd:name")
+    assert made.folder.stat().st_mode & 0o077 == 0
+    assert made.folder.parent.stat().st_mode & 0o077 == 0
+    assert made.folder.name.startswith("dag-with-odd-name-")
+    wait_ended(made)
+    made.remove()
+    assert not made.folder.exists()
+
+
+def test_cancelling_ends_the_whole_tree(tmp_path: Path) -> None:
+    made, _ = run(tmp_path, TREE)
+    child = child_of(made)
+    made.cancel()
+    assert wait_ended(made).why == "cancelled"
+    assert is_gone(child)
+
+
+def test_a_deaf_tree_is_killed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(submissions, "GRACE_SECONDS", 1.0)
+    made, _ = run(tmp_path, DEAF)
+    child = child_of(made)
+    made.cancel()
+    assert wait_ended(made) == Ended(exit_code=-9, why="cancelled")
+    assert is_gone(child)
+
+
+def test_an_attached_job_ends_with_the_one_that_waits_for_it(tmp_path: Path) -> None:
+    made, process = run(tmp_path, TREE, attached=True)
+    child = child_of(made)
+    process.stdin.close()
+    assert wait_ended(made).why == "detached"
+    assert is_gone(child)
+
+
+def test_a_detached_job_lives_on(tmp_path: Path) -> None:
+    code = "import subprocess, sys; sys.path[:0] = sys.argv[1:2]\n"
+    code += "import test_submission as t; from pathlib import Path\n"
+    code += "made, _ = t.run(Path(sys.argv[2]), 'import time; time.sleep(1); print(42)')\n"
+    code += "print(made.folder)"
+    paths = os.pathsep.join(filter(None, sys.path))
+    starter = psutil.Popen(
+        [sys.executable, "-c", code, str(Path(__file__).parent), str(tmp_path)],
+        env={**os.environ, "PYTHONPATH": paths},
+        stdout=-1,
+        text=True,
+    )
+    folder = starter.communicate(timeout=60)[0].strip()
+    assert starter.returncode == 0
+    made = Submission(folder)
+    assert wait_ended(made) == Ended(exit_code=0)
+    assert made.remaining_lines() == ["42"]
+
+
+def test_time_runs_out(tmp_path: Path) -> None:
+    made, _ = run(tmp_path, TREE, seconds_max=0.5)
+    child = child_of(made)
+    assert wait_ended(made).why == "timed_out"
+    assert is_gone(child)
+
+
+def test_a_command_that_is_missing(tmp_path: Path) -> None:
+    made = new_folder(str(tmp_path), "x")
+    start(made, ["/no/such/memwal"], dict(os.environ), attached=False, seconds_max=9)
+    assert wait_ended(made).exit_code == 127
+    assert "/no/such/memwal" in (made.last_line() or "")
+
+
+def test_a_supervisor_that_died_is_noticed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(submissions, "SILENCE_SECONDS_MAX", 1.0)
+    made, process = run(tmp_path, "import time; time.sleep(600)")
+    wait_until("a heartbeat", lambda: (made.folder / "heartbeat").exists(), 10)
+    assert made.silent() is None
+    jobs = psutil.Process(process.pid).children()
+    process.kill()
+    process.wait()
+    assert wait_until("silence", made.silent, 10) == Ended(exit_code=-1, why="lost")
+    for job in jobs:
+        job.kill()
+
+
+def test_log_lines_come_whole_and_once(tmp_path: Path) -> None:
+    made = new_folder(str(tmp_path), "x")
+    log = made.folder / "log.txt"
+    assert made.new_lines() == []
+    log.write_bytes(b"one\ntw")
+    assert made.new_lines() == ["one"]
+    assert made.new_lines() == []
+    with log.open("ab") as more:
+        more.write(b"o\n\xff\nrest")
+    assert made.new_lines() == ["two", "�"]
+    assert made.remaining_lines() == ["rest"]
+
+
+def test_an_endless_line_does_not_block_the_rest(tmp_path: Path) -> None:
+    made = new_folder(str(tmp_path), "x")
+    size = submissions.LOG_BYTES_PER_READ_MAX
+    (made.folder / "log.txt").write_bytes(b"x" * (size * 2) + b"\nlast\n")
+    assert sum(len(line) for line in made.remaining_lines()) == size * 2 + len("last")
+    assert made.remaining_lines() == []
+
+
+@pytest.mark.parametrize("text", ["", "{", "[]", '"x"', "\xff"])
+def test_a_report_that_is_none(tmp_path: Path, text: str) -> None:
+    made = new_folder(str(tmp_path), "x")
+    assert made.report() is None
+    made.report_file.write_text(text)
+    assert made.report() is None
+
+
+def test_a_report(tmp_path: Path) -> None:
+    made = new_folder(str(tmp_path), "x")
+    made.report_file.write_text(json.dumps({"outcome": "done"}))
+    assert made.report() == {"outcome": "done"}
+
+
+def test_old_folders_go_when_a_new_one_comes(tmp_path: Path) -> None:
+    old, young = new_folder(str(tmp_path), "old"), new_folder(str(tmp_path), "young")
+    for made in (old, young):
+        (made.folder / "heartbeat").touch()
+    past = time.time() - submissions.FOLDER_AGE_SECONDS_MAX - 60
+    os.utime(old.folder / "heartbeat", (past, past))
+    new_folder(str(tmp_path), "new")
+    assert not old.folder.exists()
+    assert young.folder.exists()
