@@ -19,6 +19,9 @@ LOOPBACK = "127.0.0.1"
 JOBS_BIN = Path(os.environ.get("VENV", ROOT / ".venv")).absolute() / "bin"
 """Where the jobs' environment has its programs; the Makefile's VENV names it."""
 
+MARK = "LOCAL_AIRFLOW_HOME"
+"""The environment variable that all processes of one Airflow have, with its folder."""
+
 ROLES = {"admin": "admin", "viewer": "viewer"}
 """Each user's role in Airflow's SimpleAuthManager."""
 
@@ -61,7 +64,9 @@ class AirflowHome:
             **inherited,
             "PATH": path,
             "AIRFLOW_HOME": str(self.folder),
-            # Process titles are written over the environment otherwise, and `leftovers` reads that.
+            # For `leftovers`; jobs get no variable of Airflow's own. Process titles would be written
+            # over the environment.
+            MARK: str(self.folder),
             "SPT_NOENV": "1",
             # What a job on a local Spark listens on.
             "SPARK_LOCAL_IP": LOOPBACK,

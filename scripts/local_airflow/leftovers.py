@@ -1,4 +1,4 @@
-"""Finds the processes of an Airflow by its AIRFLOW_HOME, whatever their parents are by now."""
+"""Finds the processes of an Airflow by their environment, whatever their parents are by now."""
 
 from __future__ import annotations
 
@@ -8,10 +8,12 @@ import signal
 import time
 from pathlib import Path
 
+from local_airflow.home import MARK
+
 
 def processes_of(home: Path) -> list[int]:
-    """Process ids whose environment names `home` as AIRFLOW_HOME; this process is not counted."""
-    wanted = f"AIRFLOW_HOME={home}".encode()
+    """Process ids whose environment carries the mark of `home`; this process is not counted."""
+    wanted = f"{MARK}={home}".encode()
     found = []
     for folder in Path("/proc").glob("[0-9]*"):
         with contextlib.suppress(OSError):
