@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 
 from memwal.cli_inspect import inspect_app
-from memwal.cli_runs import runs
+from memwal.cli_runs import runs, wait
 from memwal.cli_upkeep import garbage, maintain
 from memwal.console import RunProgress, stderr, stdout
 from memwal.errors import Usage
@@ -46,6 +46,7 @@ app.add_typer(inspect_app, name="inspect")
 app.command()(garbage)
 app.command()(maintain)
 app.command()(runs)
+app.command()(wait)
 lease_app = typer.Typer(help="The table's lease.", no_args_is_help=True)
 app.add_typer(lease_app, name="lease")
 
@@ -71,7 +72,7 @@ def status(
             )
         )
 
-    flags.output("status").run(work)
+    flags.output("status", tables).run(work)
 
 
 @app.command()
@@ -148,7 +149,7 @@ def merge(
             progress,
         )
 
-    flags.output("merge").run(work)
+    flags.output("merge", tables).run(work)
 
 
 @app.command()
@@ -196,7 +197,7 @@ def snapshot(
             progress,
         )
 
-    flags.output("snapshot").run(work)
+    flags.output("snapshot", tables).run(work)
 
 
 @app.command("index-catchup")
@@ -240,7 +241,7 @@ def index_catchup(
             progress,
         )
 
-    flags.output("index-catchup").run(work)
+    flags.output("index-catchup", tables).run(work)
 
 
 @app.command()
@@ -299,7 +300,7 @@ def compaction(
             progress,
         )
 
-    flags.output("compaction").run(work)
+    flags.output("compaction", tables).run(work)
 
 
 @app.command()
@@ -323,7 +324,7 @@ def verify(
             progress,
         )
 
-    flags.output("verify").run(work)
+    flags.output("verify", tables).run(work)
 
 
 @lease_app.command("break")
@@ -343,7 +344,7 @@ def lease_break(
             raise Usage("--reason must say something: it is the record of why the lease was broken")
         return run_lease_break(flags.tables([table])[0], reason)
 
-    flags.output("lease break").run(work)
+    flags.output("lease break", [table]).run(work)
 
 
 def main(arguments: list[str] | None = None) -> None:

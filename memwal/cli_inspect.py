@@ -32,7 +32,7 @@ def _inspect(
             untested_lance_allowed=flags.allow_untested_lance,
         )
 
-    flags.output(f"inspect {what}").run_document(work)
+    flags.output(f"inspect {what}", [table]).run_document(work)
 
 
 @inspect_app.command("index")

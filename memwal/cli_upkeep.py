@@ -78,7 +78,7 @@ def garbage(tables: Tables, *, adopt_orphans: AdoptOrphans = False, flags: Delet
         options = flags.deleting(adopt_orphans=adopt_orphans)
         return run_garbage(flags.run_options(GarbageOptions, tables, **options), progress)
 
-    flags.output("garbage").run(work)
+    flags.output("garbage", tables).run(work)
 
 
 @with_flags(DeletingFlags)
@@ -100,4 +100,4 @@ def maintain(
         )
         return run_maintain(options, progress)
 
-    flags.output("maintain").run(work)
+    flags.output("maintain", tables).run(work)

@@ -6,6 +6,7 @@ beats `[defaults]`.
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import tomllib
@@ -18,6 +19,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from memwal.errors import Usage
 
 DEFAULT_FILE = "memwal.toml"
+STORAGE_OPTIONS_VARIABLE = "MEMWAL_STORAGE_OPTIONS"
 _VARIABLE = re.compile(r"\$\{([A-Za-z_][A-Za-z0-9_]*)\}")
 
 EngineName = Literal["auto", "spark", "local"]
@@ -193,6 +195,30 @@ def _expand(option: str, value: str, environment: Mapping[str, str]) -> str:
         return found
 
     return _VARIABLE.sub(look_up, value)
+
+
+def environment_options(environment: Mapping[str, str] = os.environ) -> dict[str, str]:
+    """The storage options in `MEMWAL_STORAGE_OPTIONS`, a JSON object; it may hold secrets.
+
+    Raises Usage, which names a bad option but shows no value.
+    """
+    text = environment.get(STORAGE_OPTIONS_VARIABLE, "")
+    if not text.strip():
+        return {}
+    try:
+        found = json.loads(text)
+    except (ValueError, RecursionError):
+        found = None
+    if not isinstance(found, dict):
+        raise Usage(f"{STORAGE_OPTIONS_VARIABLE}: expected a JSON object of storage options")
+    options = {}
+    for key, value in found.items():
+        if isinstance(value, bool):
+            value = str(value).lower()
+        if not isinstance(value, str | int) or not key:
+            raise Usage(f"{STORAGE_OPTIONS_VARIABLE}: {key!r}: expected a text, a number or a bool")
+        options[key] = str(value)
+    return options
 
 
 def parse_storage_options(pairs: list[str]) -> dict[str, str]:

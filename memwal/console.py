@@ -15,7 +15,7 @@ from rich.progress import Progress as RichProgress
 from rich.table import Table
 from rich.text import Text
 
-from memwal.console_status import runs_parts, status_parts
+from memwal.console_status import runs_parts, status_parts, wait_parts
 from memwal.console_text import STYLE, count_text, grid_of, size_text
 from memwal.layout import parse_wal_entry_name
 from memwal.report import (
@@ -34,6 +34,7 @@ from memwal.report import (
     StatusTableReport,
     TableReport,
     VerifyTableReport,
+    WaitTableReport,
 )
 
 
@@ -172,6 +173,8 @@ def _table(report: TableReport) -> RenderableType:
             parts += status_parts(report)
         case RunsTableReport():
             parts += runs_parts(report)
+        case WaitTableReport():
+            parts += wait_parts(report)
         case PlannedMergeReport():
             parts.append(_planned(report))
         case GarbageTableReport():

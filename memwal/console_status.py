@@ -13,7 +13,7 @@ from memwal.console_text import (
     one_line,
     size_text,
 )
-from memwal.report import RunRecord, RunsTableReport, StatusTableReport
+from memwal.report import RunRecord, RunsTableReport, StatusTableReport, WaitTableReport
 
 _DUE_LINES_MAX = 5
 _ERROR_CHARACTERS_MAX = 160
@@ -113,6 +113,16 @@ def runs_parts(report: RunsTableReport) -> list[RenderableType]:
         text = f"  {report.unreadable} run records can't be read"
         parts.append(Text(text, style="yellow"))
     return parts
+
+
+def wait_parts(report: WaitTableReport) -> list[RenderableType]:
+    """The table of `wait`."""
+    if report.reached:
+        return [Text(f"  {report.until}: {len(report.target)} shards", style="green")]
+    grid = grid_of("shard", report.until, "wanted")
+    for shard, generation in report.missing.items():
+        grid.add_row(shard, str(generation), str(report.target.get(shard, 0)))
+    return [grid] if report.missing else []
 
 
 def _backlog_text(run: RunRecord) -> str:

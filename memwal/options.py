@@ -8,13 +8,12 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable, Sequence
 from dataclasses import MISSING, dataclass, fields
-from pathlib import Path
 from typing import Annotated, Any, TypeVar, get_type_hints
 
 import typer
 
 from memwal.config import ResolvedTable, resolve_table
-from memwal.output import Output, checked_engine, load
+from memwal.output import Output, ReportPlace, checked_engine, load
 
 Options = TypeVar("Options")
 
@@ -52,7 +51,13 @@ Untested = Annotated[
     bool, typer.Option("--allow-untested-lance", help="Run on a pylance that was never tested.")
 ]
 Report = Annotated[
-    Path | None, typer.Option("--report", metavar="FILE", help="Write the JSON document here too.")
+    str | None,
+    typer.Option(
+        "--report",
+        metavar="FILE",
+        help="Write the JSON document here too: a path, or s3://bucket/key (with the first "
+        "table's storage options).",
+    ),
 ]
 
 Version = Annotated[
@@ -85,9 +90,12 @@ class ReadFlags:
             tables=self.tables(names), untested_lance_allowed=self.allow_untested_lance, **more
         )
 
-    def output(self, job: str) -> Output:
-        """Where the command's result goes."""
-        return Output(job, as_json=self.as_json, debug=self.debug, report=self.report)
+    def output(self, job: str, names: Sequence[str]) -> Output:
+        """Where the command's result goes. `names` are its TABLE arguments."""
+        place = None
+        if self.report is not None:
+            place = ReportPlace(self.report, lambda: self.tables(names[:1])[0].storage_options)
+        return Output(job, as_json=self.as_json, debug=self.debug, report=place)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -8,14 +8,20 @@ import re
 import signal
 import sys
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from types import FrameType
 from typing import NoReturn, TypeVar
 
 from rich.markup import escape
 
-from memwal.config import Config, Settings, load_config, parse_storage_options
+from memwal.config import (
+    Config,
+    Settings,
+    environment_options,
+    load_config,
+    parse_storage_options,
+)
 from memwal.console import RunProgress, show_document, show_report, stderr, stdout
 from memwal.errors import MemWalError, Usage
 from memwal.plan.index_catchup import Method
@@ -24,6 +30,52 @@ from memwal.report import JobReport
 EXIT_CANCELLED = 130
 
 T = TypeVar("T")
+
+
+class ReportPlace:
+    """Where `--report` goes: a local path, or an object on S3."""
+
+    def __init__(self, place: str, storage_options: Callable[[], Mapping[str, str]]) -> None:
+        """`storage_options` are looked up when an object store is named."""
+        self._place = place
+        self._options = storage_options
+        self._write: Callable[[str], object] | None = None
+
+    def check(self) -> None:
+        """Before the work, not after it: a report that can't be written is a wrong request.
+
+        Raises Usage, Unsupported. Whether a store takes the object shows when it is written.
+        """
+        if "://" in self._place:
+            self._write = self._object()
+            return
+        file = Path(self._place)
+        if not file.parent.is_dir():
+            raise Usage(f"--report {file}: there is no folder {file.parent}")
+        self._write = file.write_text
+
+    def write(self, document: str) -> str | None:
+        """Write it, unless `check` refused the place; what went wrong, if anything did."""
+        if self._write is None:
+            return None
+        try:
+            self._write(document)
+        except (OSError, MemWalError) as error:
+            return f"the report can't be written: {error}"
+        return None
+
+    def _object(self) -> Callable[[str], object]:
+        # Imported late: boto3 takes longer to import than --help may take.
+        from memwal.clock import SystemClock
+        from memwal.store.objects import StoreLimits, normalise_uri, open_objects
+
+        if not self._place.lower().startswith("s3://"):
+            raise Usage("--report takes a path or an s3:// address")
+        folder, _, name = normalise_uri(self._place).rpartition("/")
+        if folder == "s3:/" or self._place.endswith("/"):
+            raise Usage("--report needs a key: s3://bucket/path/report.json")
+        objects = open_objects(folder, self._options(), SystemClock(), StoreLimits())
+        return lambda document: objects.put(name, document.encode())
 
 
 class Output:
@@ -35,7 +87,7 @@ class Output:
         *,
         as_json: bool,
         debug: bool = False,
-        report: Path | None = None,
+        report: ReportPlace | None = None,
         shows: bool = True,
     ) -> None:
         self._job = job
@@ -43,34 +95,30 @@ class Output:
         self._quiet = as_json and "PYSPARK_GATEWAY_PORT" in os.environ
         self._json = as_json
         self._debug = debug
-        self._file = report
+        self._place = report
         self._shows = shows
 
     def run(self, work: Callable[[RunProgress], JobReport]) -> NoReturn:
         """Run the job, print its report, exit with its code. No traceback without `--debug`."""
-        report = self._guarded(work)
-        self._show(report)
-        raise SystemExit(report.exit_code)
+        self._end(self._guarded(work))
 
     def run_document(self, work: Callable[[RunProgress], dict[str, object]]) -> NoReturn:
         """Run a command that reads one thing, print it, exit. Errors end as in `run`."""
         found = self._guarded(work)
         if isinstance(found, JobReport):
-            self._show(found)
-            raise SystemExit(found.exit_code)
+            self._end(found)
         document = json.dumps(found, indent=2) + "\n"
         if self._json:
             sys.stdout.write(document)
         else:
             show_document(found, stdout())
-        if self._file is not None:
-            self._file.write_text(document)
-        raise SystemExit(0)
+        raise SystemExit(0 if self._stored(document) else 1)
 
     def _guarded(self, work: Callable[[RunProgress], T]) -> T | JobReport:
         signal.signal(signal.SIGTERM, _interrupt)
         try:
-            self._check_report_file()
+            if self._place is not None:
+                self._place.check()
             with RunProgress(debug=self._debug, quiet=self._quiet) as progress:
                 return work(progress)
         except KeyboardInterrupt as error:
@@ -91,7 +139,8 @@ class Output:
             stderr().print(escape("".join(traceback.format_exception(error))))
         return JobReport(job=self._job, outcome=outcome, error=text or str(error), exit_code=code)
 
-    def _show(self, report: JobReport) -> None:
+    def _end(self, report: JobReport) -> NoReturn:
+        """Show and store a report, and exit. A report that was asked for and is not stored is 1."""
         document = json.dumps(report.to_json(), indent=2)
         if self._json:
             sys.stdout.write(document + "\n")
@@ -99,13 +148,14 @@ class Output:
             show_report(report, stdout())
         if report.error and not self._quiet:
             stderr().print(f"error: {escape(report.error)}", style="red")
-        if self._file is not None and self._file.parent.is_dir():
-            self._file.write_text(document + "\n")
+        stored = self._stored(document + "\n")
+        raise SystemExit(report.exit_code or (0 if stored else 1))
 
-    def _check_report_file(self) -> None:
-        """Before the work, not after it: a report that can't be written is a wrong request."""
-        if self._file is not None and not self._file.parent.is_dir():
-            raise Usage(f"--report {self._file}: there is no folder {self._file.parent}")
+    def _stored(self, document: str) -> bool:
+        problem = None if self._place is None else self._place.write(document)
+        if problem is not None:
+            stderr().print(f"error: {escape(problem)}", style="red")
+        return problem is None
 
 
 def _interrupt(number: int, frame: FrameType | None) -> None:
@@ -147,5 +197,8 @@ def parse_duration(text: str, option: str) -> float:
 
 
 def load(config: str | None, options: list[str] | None) -> tuple[Config, dict[str, str]]:
-    """The configuration file and the storage options of the command line. Raises Usage."""
-    return load_config(config), parse_storage_options(options or [])
+    """The configuration file, and storage options that beat it: the environment's, then flags'.
+
+    Raises Usage.
+    """
+    return load_config(config), {**environment_options(), **parse_storage_options(options or [])}

@@ -14,6 +14,7 @@ from memwal.model import (
     ShardManifest,
     ShardSpec,
     TableView,
+    VersionManifest,
 )
 from memwal.plan.garbage_model import Evidence, GarbageLimits
 from memwal.plan.merge import CommitShape, FoldFacts
@@ -186,6 +187,10 @@ class Views(Protocol):
 
     def shard(self, shard_id: ShardId) -> TableView:
         """The table with this shard only. Raises what is wrong with the shard."""
+        ...
+
+    def manifest(self, version: int) -> VersionManifest:
+        """One version's own manifest. Raises Missing when it was expired."""
         ...
 
     def mem_wal(self, version: int) -> MemWalState:

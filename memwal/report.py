@@ -370,6 +370,15 @@ class RunsTableReport(TableReport):
     unreadable: int = 0
 
 
+class WaitTableReport(TableReport):
+    """The table of `wait`. `missing` tells how far each shard is that is not at its target."""
+
+    until: str
+    reached: bool = False
+    target: dict[str, int] = Field(default_factory=dict)
+    missing: dict[str, int] = Field(default_factory=dict)
+
+
 class EngineReport(BaseModel):
     """Which engine ran, and why."""
 

@@ -99,6 +99,10 @@ class StoredViews:
             raise NotATable(f"{self._objects.uri}: shard {shard_id} has no manifest")
         return replace(view, shards=(_shard_view(view.mem_wal, manifest),))
 
+    def manifest(self, version: int) -> VersionManifest:
+        """One version's own manifest (see the port)."""
+        return self._manifests.read(version)
+
     def mem_wal(self, version: int) -> MemWalState:
         """MemWAL details of one version (see the port)."""
         return self._mem_wal_of(self._manifests.read(version))
