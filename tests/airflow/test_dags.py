@@ -1,0 +1,218 @@
+"""The shipped DAGs, run for real."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from airflow.dag_processing.dagbag import DagBag
+from airflow.sdk.exceptions import ParamValidationError
+from airflow_server import DAGS, InProcessAirflow
+from dag_runs import asset_events, run_shipped, run_tasks
+from memwal_airflow.asset_events import table_asset, triggering_tables
+from memwal_airflow.task_groups import memwal_task_group
+
+HEAD = """\
+[defaults]
+engine = "local"
+due_generations_min = 1
+
+[airflow]
+deferrable = false
+retries = 1
+retry_delay_seconds = 0.01
+"""
+SHIPPED = {
+    "memwal_backfill",
+    "memwal_compaction",
+    "memwal_garbage",
+    "memwal_index_catchup",
+    "memwal_merge",
+    "memwal_snapshot",
+}
+
+
+@pytest.fixture
+def home(airflow_home: InProcessAirflow) -> InProcessAirflow:
+    airflow_home.tables.set_head(HEAD)
+    return airflow_home
+
+
+def test_a_broken_table_fails_alone_and_the_others_are_told_of(home: InProcessAirflow) -> None:
+    orders = home.tables.make("orders", shards=2, generations=2)
+    users = home.tables.make("users", generations=1)
+    home.tables.make("broken", generations=1).break_shard()
+    home.tables.make("idle")
+    ran = run_shipped(home, "memwal_merge")
+
+    assert ran.xcom("plan") == ["orders", "users", "broken"]
+    assert ran.states == {
+        ("plan", -1): "success",
+        ("merge", 0): "success",
+        ("merge", 1): "success",
+        ("merge", 2): "failed",
+        ("announce", -1): "success",
+    }
+    assert ran.state == "failed"
+    events = dict(asset_events())
+    assert set(events) == {"memwal merged orders", "memwal merged users"}
+    assert events["memwal merged orders"]["watermark"] == orders.flushed()
+    assert events["memwal merged users"]["table"] == "users"
+    orders.check()
+    users.check()
+
+
+def test_an_idle_tick_maps_to_nothing_and_tells_nothing(home: InProcessAirflow) -> None:
+    home.tables.make("idle")
+    ran = run_shipped(home, "memwal_merge")
+    assert ran.state == "success"
+    assert ran.states[("merge", -1)] == "skipped"
+    assert asset_events() == []
+
+
+def test_catchup_snapshot_garbage_and_compaction_by_hand_work_on_every_table(
+    home: InProcessAirflow,
+) -> None:
+    tables = [home.tables.make(name, generations=2) for name in ("orders", "users")]
+    assert run_shipped(home, "memwal_merge").state == "success"
+    for dag_id in ("memwal_index_catchup", "memwal_snapshot", "memwal_compaction"):
+        assert run_shipped(home, dag_id).state == "success", dag_id
+    indexed = [extra for name, extra in asset_events() if name.startswith("memwal indexed")]
+    assert [extra["watermark"] for extra in indexed] == [table.flushed() for table in tables]
+    garbage = run_shipped(home, "memwal_garbage")
+    assert garbage.state == "success"
+    assert set(garbage.states) >= {("garbage", 0), ("garbage", 1)}
+    # Once more: nothing is left to do, and nothing is told again.
+    before = len(asset_events())
+    again = run_shipped(home, "memwal_index_catchup")
+    assert again.states[("index_catchup", 0)] == "skipped"
+    assert len(asset_events()) == before
+    for table in tables:
+        table.check()
+
+
+def test_backfill_runs_what_was_chosen_on_what_was_chosen(home: InProcessAirflow) -> None:
+    orders = home.tables.make("orders", shards=2, generations=3)
+    users = home.tables.make("users", generations=1)
+    conf = {
+        "tables": ["orders"],
+        "jobs": ["merge", "snapshot"],
+        "shards": [orders.shards[0]],
+        "until_generation": 2,
+        "generations_per_commit_max": 1,
+    }
+    ran = run_shipped(home, "memwal_backfill", conf)
+    assert ran.state == "success"
+    assert orders.progress() == {orders.shards[0]: 2}
+    assert users.progress() == {}
+    states = {task: state for (task, _), state in ran.states.items()}
+    assert states["table.merge"] == states["table.snapshot"] == "success"
+    assert states["table.index_catchup"] == states["table.garbage"] == "skipped"
+    orders.check(merged=False)
+
+
+def test_a_backfill_goes_on_with_other_tables(home: InProcessAirflow) -> None:
+    home.tables.make("broken", generations=1).break_shard()
+    users = home.tables.make("users", generations=1)
+    ran = run_shipped(home, "memwal_backfill", {"tables": ["broken", "users"]})
+    assert ran.state == "failed"
+    assert ran.states[("table.merge", 0)] == "failed"
+    assert ran.states[("table.snapshot", 0)] == "upstream_failed"
+    assert ran.states[("table.snapshot", 1)] == "success"
+    assert users.progress() == users.flushed()
+
+
+def test_a_dry_backfill_changes_and_tells_nothing(home: InProcessAirflow) -> None:
+    orders = home.tables.make("orders", generations=1)
+    conf = {"tables": ["orders"], "jobs": ["merge", "garbage"], "dry_run": True, "execute": True}
+    ran = run_shipped(home, "memwal_backfill", conf)
+    assert ran.state == "success"
+    assert orders.progress() == {}
+    assert asset_events() == []
+
+
+@pytest.mark.parametrize(
+    "conf",
+    [
+        {"tables": []},
+        {"tables": "orders"},
+        {"tables": ["orders"], "jobs": ["drop"]},
+        {"tables": ["orders"], "shards": ["../../x"]},
+        {"tables": ["orders"], "until_generation": 0},
+        {"tables": ["orders"], "dry_run": "yes"},
+    ],
+)
+def test_the_form_refuses_what_does_not_fit(home: InProcessAirflow, conf: dict[str, Any]) -> None:
+    home.tables.make("orders", generations=1)
+    params = home.load_dag("memwal_backfill").params.__copy__()
+    with pytest.raises(ParamValidationError, match="Invalid input"):
+        params.update(conf)
+
+
+def test_the_form_takes_what_fits(home: InProcessAirflow) -> None:
+    orders = home.tables.make("orders", generations=1)
+    dag = home.load_dag("memwal_backfill")
+    params = dag.params.__copy__()
+    params.update({"tables": ["orders"], "shards": list(orders.shards), "until_generation": 3})
+    assert params.validate()["jobs"] == ["merge", "index-catchup", "snapshot"]
+
+
+def test_a_dag_of_ones_own_takes_one_line(home: InProcessAirflow) -> None:
+    table = home.tables.make("orders", generations=2)
+    ran = run_tasks(home, lambda: memwal_task_group("orders"))
+    assert ran.state == "success"
+    states = {task.removeprefix("memwal_orders."): s for (task, _), s in ran.states.items()}
+    assert states["merge"] == states["index_catchup"] == states["snapshot"] == "success"
+    assert states["announce_merged"] == "success"
+    assert {name for name, _ in asset_events()} >= {
+        "memwal merged orders",
+        "memwal indexed orders",
+    }
+    table.check()
+    again = run_tasks(home, lambda: memwal_task_group("orders", jobs=["merge", "index-catchup"]))
+    assert again.state == "success"
+    assert again.states[("memwal_orders.merge", -1)] == "skipped"
+    assert again.states[("memwal_orders.index_catchup", -1)] == "skipped"
+
+
+def test_an_unknown_job_is_named(home: InProcessAirflow) -> None:
+    with pytest.raises(ValueError, match="'vacuum'"):
+        run_tasks(home, lambda: memwal_task_group("orders", jobs=["vacuum"]))
+
+
+def test_without_tables_the_dags_are_there_all_the_same(home: InProcessAirflow) -> None:
+    for dag_id in sorted(SHIPPED):
+        assert home.load_dag(dag_id).dag_id == dag_id
+    assert run_shipped(home, "memwal_merge").state == "success"
+
+
+def test_a_wrong_configuration_names_the_key(home: InProcessAirflow) -> None:
+    home.tables.set_head("[airflow]\nmerge_scedule = '@daily'\n")
+    errors = DagBag(dag_folder=DAGS, bundle_path=DAGS).import_errors
+    assert len(errors) == len(SHIPPED)
+    assert all("unknown key 'airflow.merge_scedule'" in text for text in errors.values())
+
+
+def test_schedules_come_from_the_configuration(home: InProcessAirflow) -> None:
+    home.tables.set_head(HEAD + 'merge_schedule = "7 * * * *"\ngarbage_schedule = "9 1 * * *"\n')
+    home.tables.make("orders")
+    assert home.load_dag("memwal_merge").schedule == "7 * * * *"
+    for dag_id in ("memwal_snapshot", "memwal_index_catchup"):
+        (asset,) = home.load_dag(dag_id).schedule.objects
+        assert asset == table_asset("merged", "orders")
+    garbage = home.load_dag("memwal_garbage").schedule
+    assert garbage.timetable.expression == "9 1 * * *"
+    assert list(garbage.asset_condition.objects) == [table_asset("indexed", "orders")]
+
+
+def test_events_that_piled_up_name_each_table_once() -> None:
+    class Event:
+        def __init__(self, extra: dict[str, Any] | None) -> None:
+            self.extra = extra
+
+    piled = {
+        "a": [Event({"table": "orders"}), Event({"table": "orders"}), Event(None)],
+        "b": [Event({"table": "users"}), Event({})],
+    }
+    assert triggering_tables(piled) == ["orders", "users"]
+    assert triggering_tables(None) == []
