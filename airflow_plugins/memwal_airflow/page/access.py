@@ -1,0 +1,166 @@
+"""Who may see the page, and which requests may change something.
+
+The guard stands in front of the whole application, not in front of its routes: pages, data, static
+files, paths that don't exist and routes that are yet to be written all need a user. Airflow mounts
+a plugin's application as it is, and puts no guard of its own before it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Protocol
+from urllib.parse import urlsplit
+
+from fastapi import HTTPException, Request
+from fastapi.concurrency import run_in_threadpool
+from starlette.datastructures import Headers, MutableHeaders
+from starlette.responses import JSONResponse
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+# A browser sends a header that is not on its short list to another site only after that site has
+# agreed (a CORS preflight), and this one never does.
+ACTION_HEADER = "x-memwal-action"
+USER_KEY = "memwal.user"
+_SAFE_METHODS = frozenset({"GET", "HEAD", "OPTIONS"})
+
+SECURITY_HEADERS = {
+    "content-security-policy": (
+        "default-src 'self'; script-src 'self'; style-src 'self'; img-src 'self'; "
+        "connect-src 'self'; object-src 'none'; base-uri 'none'; form-action 'none'; "
+        "frame-ancestors 'self'"
+    ),
+    "x-content-type-options": "nosniff",
+    "x-frame-options": "SAMEORIGIN",
+    "referrer-policy": "same-origin",
+    "cross-origin-resource-policy": "same-origin",
+    "permissions-policy": "camera=(), geolocation=(), microphone=()",
+}
+
+
+class Access(Protocol):
+    """How users are recognised, and what they may do. Raises HTTPException 401 or 403."""
+
+    async def user(self, request: Request) -> Any:
+        """The logged-in user of a request."""
+
+    def require_view(self, request: Request, user: Any) -> None:
+        """The user may see the page."""
+
+    def require_trigger(self, request: Request, user: Any) -> None:
+        """The user may start the backfill DAG."""
+
+
+class AirflowAccess:
+    """Airflow's own users and permissions, whichever auth manager is set up.
+
+    Viewing takes the right to see plugins, the one that Airflow's navigation asks for too.
+    Starting a backfill takes the right to create a run of that DAG, as in Airflow's own API.
+    """
+
+    def __init__(self, dag_id: str) -> None:
+        from airflow.api_fastapi.auth.managers.models.resource_details import (
+            AccessView,
+            DagAccessEntity,
+        )
+        from airflow.api_fastapi.core_api import security
+
+        self._security = security
+        self._require_view: Callable[..., None] = security.requires_access_view(AccessView.PLUGINS)
+        self._require_trigger: Callable[..., None] = security.requires_access_dag(
+            method="POST", access_entity=DagAccessEntity.RUN, param_dag_id=dag_id
+        )
+
+    async def user(self, request: Request) -> Any:
+        """The user of the bearer token, else of Airflow's session cookie."""
+        bearer = await self._security.bearer_scheme(request)
+        return await self._security.get_user(request, None, bearer)
+
+    def require_view(self, request: Request, user: Any) -> None:
+        """The right to see plugins."""
+        self._require_view(request, user)
+
+    def require_trigger(self, request: Request, user: Any) -> None:
+        """The right to create a run of the backfill DAG. Asks the database."""
+        self._require_trigger(request, user)
+
+
+class Guard:
+    """Lets a request through to `app` when its user may see the page, and refuses it otherwise.
+
+    Requests that may change something also have to come from the page itself.
+    """
+
+    def __init__(self, app: ASGIApp, access: Access, base_url: str) -> None:
+        self._app = app
+        self._access = access
+        self._base_url = base_url
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """ASGI."""
+        if scope["type"] == "lifespan":
+            await self._app(scope, receive, send)
+            return
+        if scope["type"] != "http":
+            await send({"type": "websocket.close", "code": 1008})
+            return
+        request = Request(scope, receive)
+        guarded = _with_headers(send)
+        try:
+            user = await self._access.user(request)
+            await run_in_threadpool(self._access.require_view, request, user)
+            if request.method not in _SAFE_METHODS:
+                refuse_cross_site(request.headers, own_origins(request, self._base_url))
+        except HTTPException as error:
+            answer = JSONResponse({"detail": error.detail}, error.status_code, error.headers)
+            await answer(scope, receive, guarded)
+            return
+        scope[USER_KEY] = user
+        await self._app(scope, receive, guarded)
+
+
+def _with_headers(send: Send) -> Send:
+    async def sending(message: Message) -> None:
+        if message["type"] == "http.response.start":
+            headers = MutableHeaders(scope=message)
+            for name, value in SECURITY_HEADERS.items():
+                headers[name] = value
+            headers.setdefault("cache-control", "no-store")
+        await send(message)
+
+    return sending
+
+
+def own_origins(request: Request, base_url: str) -> frozenset[str]:
+    """`scheme://host:port` of this server, as the request and as `[api] base_url` name it.
+
+    Both schemes of the request's own host count: a proxy that ends TLS may not tell us.
+    """
+    host = request.headers.get("host", "").lower()
+    origins = {f"http://{host}", f"https://{host}"} if host else set()
+    public = urlsplit(base_url)
+    if public.scheme and public.netloc:
+        origins.add(f"{public.scheme}://{public.netloc}".lower())
+    return frozenset(origins)
+
+
+def refuse_cross_site(headers: Headers, origins: frozenset[str]) -> None:
+    """Raise HTTPException unless a request that changes something comes from the page itself.
+
+    Airflow's session cookie is accepted on any request, so the cookie alone proves nothing. Every
+    one of these has to hold; a request that says nothing about where it comes from is refused.
+    """
+    if headers.get(ACTION_HEADER) != "1":
+        raise HTTPException(403, f"refused: no {ACTION_HEADER} header")
+    kind = headers.get("content-type", "").partition(";")[0].strip().lower()
+    if kind != "application/json":
+        raise HTTPException(415, "refused: the body has to be application/json")
+    site = headers.get("sec-fetch-site")
+    origin = headers.get("origin")
+    if site is not None and site != "same-origin":
+        raise HTTPException(403, f"refused: a {site} request")
+    if origin is not None and origin.lower() not in origins:
+        raise HTTPException(
+            403, "refused: the request comes from another origin (behind a proxy: [api] base_url)"
+        )
+    if site is None and origin is None:
+        raise HTTPException(403, "refused: neither Origin nor Sec-Fetch-Site is given")

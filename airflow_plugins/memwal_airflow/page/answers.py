@@ -1,0 +1,166 @@
+"""Reads what `memwal status --json` and `memwal runs --json` say; takes secrets out of texts."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
+from datetime import datetime
+from typing import Any
+from urllib.parse import urlsplit, urlunsplit
+
+from pydantic import ValidationError
+
+from memwal.report import RunRecord, StatusTableReport
+
+TEXT_CHARACTERS_MAX = 600
+SHARDS_KEPT_MAX = 5_000
+_SECRET_CHARACTERS_MIN = 4
+_SECRET_WORDS = ("secret", "token", "key", "password", "credential", "sas")
+_USER_INFO = re.compile(r"(?<=://)[^/\s@]+@")
+
+
+# A run record that RunRecord has checked, as JSON has it.
+Run = Mapping[str, Any]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Look:
+    """What is known of one table. `status` and `runs` are the last good ones, whatever came later.
+
+    `error` is what went wrong in the newest look, None when it went well. `unreadable`: memwal
+    answered, and what it said is that the table can't be read.
+    """
+
+    name: str
+    uri: str | None = None
+    status: StatusTableReport | None = None
+    status_at: datetime | None = None
+    shards_left_out: int = 0
+    runs: tuple[Run, ...] = ()
+    runs_unreadable: int = 0
+    runs_error: str | None = None
+    error: str | None = None
+    error_at: datetime | None = None
+    unreadable: bool = False
+    looking: bool = False
+
+
+class Unclear(Exception):
+    """The answer is not the document that was asked for."""
+
+
+def tables_of(stdout: bytes, job: str) -> dict[str, Mapping[str, Any]]:
+    """The tables of a report, by name. Raises Unclear."""
+    try:
+        document = json.loads(stdout)
+        tables = document["tables"]
+        found = {table["table"]: table for table in tables}
+        if document["job"] != job or not all(isinstance(name, str) for name in found):
+            raise Unclear(f"the answer is not a {job} report")
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
+        raise Unclear(f"the answer is not a {job} report") from None
+    return found
+
+
+def with_status(look: Look, table: Mapping[str, Any], now: datetime, secrets: Redactor) -> Look:
+    """The look after a status answer."""
+    try:
+        status = StatusTableReport.model_validate(table)
+    except ValidationError as error:
+        return with_error(look, f"status not understood: {_first(error)}", now, secrets)
+    if status.version is None:
+        text = status.error or f"status {status.outcome}"
+        return replace(with_error(look, text, now, secrets), unreadable=True)
+    kept = status.shards[:SHARDS_KEPT_MAX]
+    shards = tuple(shard.model_copy(update={"error": secrets.clean(shard.error)}) for shard in kept)
+    return replace(
+        look,
+        status=status.model_copy(
+            update={
+                "shards": shards,
+                "error": secrets.clean(status.error),
+                "warnings": tuple(str(secrets.clean(text)) for text in status.warnings),
+            }
+        ),
+        status_at=now,
+        shards_left_out=len(status.shards) - len(kept),
+        uri=secrets.clean(status.uri) or look.uri,
+        error=None,
+        error_at=None,
+        unreadable=False,
+    )
+
+
+def with_runs(look: Look, table: Mapping[str, Any], secrets: Redactor) -> Look:
+    """The look after a runs answer. A record that can't be understood is counted, not shown."""
+    runs = []
+    unclear = 0
+    found = table.get("runs")
+    for record in found if isinstance(found, list) else []:
+        try:
+            run = RunRecord.model_validate(record)
+        except ValidationError:
+            unclear += 1
+            continue
+        runs.append({**run.model_dump(mode="json"), "error": secrets.clean(run.error)})
+    told = table.get("unreadable")
+    error = table.get("error")
+    return replace(
+        look,
+        runs=tuple(runs) if found is not None else look.runs,
+        runs_unreadable=unclear + (told if isinstance(told, int) else 0),
+        runs_error=secrets.clean(str(error)) if error else None,
+    )
+
+
+def with_error(look: Look, text: str, now: datetime, secrets: Redactor) -> Look:
+    """The look after one that failed: the last good data stay."""
+    return replace(look, error=secrets.clean(text), error_at=now, unreadable=False)
+
+
+def _first(error: ValidationError) -> str:
+    problem = error.errors(include_input=False, include_url=False)[0]
+    return f"{'.'.join(str(part) for part in problem['loc'])}: {problem['msg']}"
+
+
+class Redactor:
+    """Takes known secrets, and credentials inside addresses, out of texts."""
+
+    def __init__(self, secrets: Iterable[str] = ()) -> None:
+        worth = {secret for secret in secrets if len(secret) >= _SECRET_CHARACTERS_MIN}
+        longest_first = sorted(worth, key=len, reverse=True)
+        self._known = re.compile("|".join(map(re.escape, longest_first))) if worth else None
+
+    def clean(self, text: str | None) -> str | None:
+        """The text, bounded, without secrets."""
+        if text is None:
+            return None
+        if self._known is not None:
+            text = self._known.sub("***", text)
+        text = _USER_INFO.sub("***@", text)
+        if len(text) > TEXT_CHARACTERS_MAX:
+            text = text[: TEXT_CHARACTERS_MAX - 1] + "…"
+        return text
+
+
+def secret_values(options: Mapping[str, str]) -> set[str]:
+    """The values of those storage options whose names say that they are secret."""
+    return {
+        value
+        for name, value in options.items()
+        if any(word in name.lower() for word in _SECRET_WORDS)
+    }
+
+
+def plain_uri(uri: str) -> str:
+    """The address without user, password, query and fragment."""
+    try:
+        parts = urlsplit(uri)
+    except ValueError:
+        return "(not an address)"
+    if not parts.scheme or not parts.netloc:
+        return uri.partition("?")[0]
+    host = parts.netloc.rpartition("@")[2]
+    return urlunsplit((parts.scheme, host, parts.path, "", ""))

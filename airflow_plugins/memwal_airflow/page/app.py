@@ -1,0 +1,221 @@
+"""The page's web application. Serves from memory; what is slow happens in the feed."""
+
+from __future__ import annotations
+
+import atexit
+import hashlib
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from importlib.resources import files
+from time import monotonic
+from typing import Any
+from urllib.parse import quote
+
+from fastapi import FastAPI, HTTPException, Query, Request
+from fastapi.concurrency import run_in_threadpool
+from fastapi.responses import JSONResponse, Response
+
+from memwal_airflow.page import actions
+from memwal_airflow.page.access import USER_KEY, Access, AirflowAccess, Guard
+from memwal_airflow.page.feed import Clock, Feed, FeedLimits
+from memwal_airflow.page.health import HealthLimits
+from memwal_airflow.page.process import Runner
+from memwal_airflow.page.source import airflow_source
+from memwal_airflow.page.view_model import ShardQuery, overview, table_names, table_page
+
+_KINDS = {
+    "html": "text/html; charset=utf-8",
+    "css": "text/css; charset=utf-8",
+    "js": "text/javascript; charset=utf-8",
+    "svg": "image/svg+xml",
+}
+
+
+@dataclass(frozen=True, kw_only=True)
+class StaticFile:
+    """A file of the page, held in memory."""
+
+    content: bytes
+    kind: str
+    etag: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class Actions:
+    """What the page may start; see the functions of the same names in `actions`."""
+
+    dag_state: Callable[[], actions.DagState] = actions.dag_state
+    trigger: Callable[[actions.Backfill, Any], str] = actions.trigger
+
+
+def real_clock() -> Clock:
+    """The machine's clock."""
+    return Clock(now=lambda: datetime.now(UTC), monotonic=monotonic)
+
+
+def create_airflow_app() -> FastAPI:
+    """The application as Airflow mounts it."""
+    from airflow.configuration import conf
+
+    from memwal_airflow.settings import airflow_settings
+
+    settings = airflow_settings()
+    clock = real_clock()
+    limits = FeedLimits(
+        refresh_seconds=settings.page_refresh_seconds, seconds_max=settings.page_timeout_seconds
+    )
+    feed = Feed(airflow_source, Runner(clock.monotonic), clock, limits)
+    atexit.register(feed.close)
+    return create_app(
+        feed=feed,
+        access=AirflowAccess(actions.DAG_ID),
+        actions_allowed=Actions(),
+        clock=clock,
+        base_url=conf.get("api", "base_url", fallback=""),
+    )
+
+
+def create_app(
+    *,
+    feed: Feed,
+    access: Access,
+    actions_allowed: Actions,
+    clock: Clock,
+    base_url: str = "",
+    health_limits: HealthLimits | None = None,
+) -> FastAPI:
+    """The application. Everything in it is behind the guard."""
+    app = FastAPI(title="MemWAL", docs_url=None, redoc_url=None, openapi_url=None)
+    app.add_middleware(Guard, access=access, base_url=base_url)
+    _serve_files(app)
+    _serve_data(app, feed, clock, health_limits or HealthLimits())
+    _serve_actions(app, feed, access, actions_allowed, base_url)
+    return app
+
+
+def static_files() -> dict[str, StaticFile]:
+    """Every file of the page, by name."""
+    found = {}
+    for file in files("memwal_airflow.page").joinpath("static").iterdir():
+        kind = _KINDS.get(file.name.rpartition(".")[2])
+        if kind is not None and file.is_file():
+            content = file.read_bytes()
+            etag = f'"{hashlib.sha256(content).hexdigest()[:24]}"'
+            found[file.name] = StaticFile(content=content, kind=kind, etag=etag)
+    return found
+
+
+def _serve_files(app: FastAPI) -> None:
+    found = static_files()
+
+    def answer(request: Request, name: str) -> Response:
+        file = found.get(name)
+        if file is None:
+            raise HTTPException(404, "no such file")
+        headers = {"etag": file.etag, "cache-control": "private, no-cache"}
+        if request.headers.get("if-none-match") == file.etag:
+            return Response(status_code=304, headers=headers)
+        return Response(file.content, media_type=file.kind, headers=headers)
+
+    @app.get("/")
+    async def page(request: Request) -> Response:
+        return answer(request, "index.html")
+
+    @app.get("/static/{name}")
+    async def static(request: Request, name: str) -> Response:
+        return answer(request, name)
+
+
+def _serve_data(app: FastAPI, feed: Feed, clock: Clock, limits: HealthLimits) -> None:
+    @app.get("/data/tables.json")
+    async def tables() -> JSONResponse:
+        return JSONResponse(overview(feed.seen(), clock.now(), limits))
+
+    @app.get("/data/table.json")
+    async def table(
+        name: str,
+        text: str = Query("", max_length=200),
+        only: str = Query("all", max_length=20),
+        sort: str = Query("pending", max_length=20),
+        offset: int = Query(0, ge=0),
+        limit: int = Query(50, ge=1, le=200),
+    ) -> JSONResponse:
+        look = feed.look(name)
+        if look is None:
+            first = feed.seen().planned_at is None
+            raise HTTPException(
+                503 if first else 404,
+                "the first look is under way" if first else "no such table in the configuration",
+            )
+        query = ShardQuery(text=text, only=only, sort=sort, offset=offset, limit=limit)
+        return JSONResponse(table_page(look, clock.now(), limits, query))
+
+
+def _serve_actions(
+    app: FastAPI, feed: Feed, access: Access, allowed: Actions, base_url: str
+) -> None:
+    root = "/" + base_url.partition("://")[2].partition("/")[2].strip("/")
+
+    @app.get("/data/session.json")
+    def session(request: Request) -> JSONResponse:
+        """Who is looking and what they may do. Asks Airflow's database, so not with the data."""
+        user = request.scope[USER_KEY]
+        try:
+            access.require_trigger(request, user)
+        except HTTPException:
+            may, state = False, actions.DagState()
+        else:
+            may, state = True, allowed.dag_state()
+        return JSONResponse(
+            {
+                "user": user.get_name(),
+                "may_trigger": may,
+                "obstacle": state.obstacle,
+                "dag_id": actions.DAG_ID,
+                "airflow_root": root.rstrip("/"),
+                "refresh_seconds": feed.limits.refresh_seconds,
+            }
+        )
+
+    @app.post("/actions/refresh")
+    async def refresh(request: Request) -> JSONResponse:
+        return await _answer(lambda body: _refresh(feed, body), request)
+
+    @app.post("/actions/backfill")
+    async def backfill(request: Request) -> JSONResponse:
+        user = request.scope[USER_KEY]
+        await run_in_threadpool(access.require_trigger, request, user)
+
+        def start(body: bytes) -> JSONResponse:
+            order = actions.parse(actions.Backfill, body)
+            actions.check_tables(order.tables, table_names(feed.seen().looks))
+            run_id = allowed.trigger(order, user)
+            path = f"{root.rstrip('/')}/dags/{actions.DAG_ID}/runs/{quote(run_id, safe='')}"
+            return JSONResponse({"run_id": run_id, "path": path}, status_code=201)
+
+        return await _answer(start, request)
+
+
+def _refresh(feed: Feed, body: bytes) -> JSONResponse:
+    asked = actions.parse(actions.Refresh, body)
+    if asked.table is not None:
+        actions.check_tables([asked.table], table_names(feed.seen().looks))
+    wait = feed.ask_refresh(asked.table)
+    if wait > 0:
+        headers = {"retry-after": str(int(wait) + 1)}
+        return JSONResponse({"detail": "asked a moment ago"}, 429, headers)
+    return JSONResponse({"detail": "looking"}, status_code=202)
+
+
+async def _answer(act: Callable[[bytes], JSONResponse], request: Request) -> JSONResponse:
+    """Read a bounded body and act on it in a thread; what is rejected is told with its text."""
+    body = bytearray()
+    async for chunk in request.stream():
+        body += chunk
+        if len(body) > actions.BODY_BYTES_MAX:
+            raise HTTPException(413, "the body is too large")
+    try:
+        return await run_in_threadpool(act, bytes(body))
+    except actions.Rejected as rejected:
+        return JSONResponse({"detail": str(rejected)}, rejected.status)

@@ -1,0 +1,373 @@
+"""Looks at the tables in the background, so that no request ever waits for a store.
+
+A request asks the feed for what it knows and, when that is old, sets off another look; it never
+waits for one. Threads start when somebody looks and end when nothing is left to do. Good tables
+are asked about several at a time, since starting memwal costs more than reading a small table. A
+table that made its batch fail is asked about alone from then on, less and less often, and never by
+more than one thread, so that the others go on.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import deque
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, replace
+from datetime import datetime
+from typing import Any
+
+from memwal_airflow.page.answers import (
+    Look,
+    Unclear,
+    tables_of,
+    with_error,
+    with_runs,
+    with_status,
+)
+from memwal_airflow.page.process import Runner, Spoken
+from memwal_airflow.page.source import Order, Source
+
+
+@dataclass(frozen=True, kw_only=True)
+class FeedLimits:
+    """Bounds. `seconds_max` is for one command; `refresh_seconds` is how old data may get."""
+
+    refresh_seconds: float = 30.0
+    seconds_max: float = 60.0
+    tables_max: int = 500
+    batch_tables_max: int = 8
+    threads_max: int = 2
+    stdout_bytes_max: int = 32 << 20
+    runs_max: int = 100
+    asked_refresh_seconds_min: float = 5.0
+    backoff_seconds_max: float = 600.0
+
+
+@dataclass(frozen=True, kw_only=True)
+class Clock:
+    """The time of day (UTC), and seconds that never go back."""
+
+    now: Callable[[], datetime]
+    monotonic: Callable[[], float]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Seen:
+    """What the feed knows at one moment. `planned_at` is None before the first look."""
+
+    looks: tuple[Look, ...]
+    problem: str | None
+    planned_at: datetime | None
+    tables_left_out: int
+    busy: bool
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class _Care:
+    """How a table has behaved: when it was last asked, and how often that failed in a row."""
+
+    asked: float
+    failures: int = 0
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class _Batch:
+    names: tuple[str, ...]
+    alone: bool
+
+
+class Feed:
+    """Knows the tables as of their last look. Every method returns at once; all may be called from
+    any thread.
+    """
+
+    def __init__(self, source: Source, runner: Runner, clock: Clock, limits: FeedLimits) -> None:
+        self._source = source
+        self._runner = runner
+        self._clock = clock
+        self.limits = limits
+        self._lock = threading.Lock()
+        self._order = Order()
+        self._looks: dict[str, Look] = {}
+        self._care: dict[str, _Care] = {}
+        self._left_out = 0
+        self._planned: float | None = None
+        self._planned_at: datetime | None = None
+        self._plan_waits = False
+        self._planning = False
+        self._asked: float | None = None
+        self._batches: deque[_Batch] = deque()
+        self._alone_runs = False
+        self._threads = 0
+        self._closed = False
+
+    def seen(self) -> Seen:
+        """What is known now. Sets off a look when that is old."""
+        with self._lock:
+            self._wake_if_old()
+            return Seen(
+                looks=tuple(self._looks.values()),
+                problem=self._order.problem,
+                planned_at=self._planned_at,
+                tables_left_out=self._left_out,
+                busy=self._threads > 0,
+            )
+
+    def look(self, name: str) -> Look | None:
+        """One table, None when the configuration has no such table. Sets off a look if needed."""
+        with self._lock:
+            self._wake_if_old()
+            return self._looks.get(name)
+
+    def ask_refresh(self, name: str | None = None) -> float:
+        """Look afresh at one table or all, however young the data are.
+
+        Returns 0, or the seconds to wait when somebody asked a moment ago.
+        """
+        now = self._clock.monotonic()
+        with self._lock:
+            if self._asked is not None:
+                wait = self._asked + self.limits.asked_refresh_seconds_min - now
+                if wait > 0:
+                    return wait
+            self._asked = now
+            for known in [name] if name is not None else list(self._care):
+                self._care.pop(known, None)
+            self._plan_waits = True
+            self._wake()
+            return 0.0
+
+    def close(self) -> None:
+        """End running commands and start no more."""
+        with self._lock:
+            self._closed = True
+            self._batches.clear()
+            self._plan_waits = False
+        self._runner.close()
+
+    def _wake_if_old(self) -> None:
+        now = self._clock.monotonic()
+        old = self._planned is None or now - self._planned >= self.limits.refresh_seconds
+        if old and not self._planning:
+            self._plan_waits = True
+            self._wake()
+
+    def _wake(self) -> None:
+        """Have enough threads for what waits. Needs the lock."""
+        waiting = len(self._batches) + (1 if self._plan_waits else 0)
+        free = 0 if self._closed else self.limits.threads_max - self._threads
+        for _ in range(min(waiting, free)):
+            self._threads += 1
+            threading.Thread(target=self._work, name="memwal-page-feed", daemon=True).start()
+
+    def _work(self) -> None:
+        """Do what waits until nothing does."""
+        while True:
+            with self._lock:
+                task = self._next()
+                if task is None:
+                    self._threads -= 1
+                    return
+            try:
+                task()
+            except Exception as error:
+                self._stumbled(error)
+
+    def _next(self) -> Callable[[], None] | None:
+        """The next thing to do: a plan, then batches, then one table that has to be alone."""
+        if self._closed:
+            return None
+        if self._plan_waits and not self._planning:
+            self._plan_waits = False
+            self._planning = True
+            return self._plan
+        for batch in self._batches:
+            if not batch.alone:
+                self._batches.remove(batch)
+                return lambda: self._look_at(batch)
+        if self._batches and not self._alone_runs:
+            alone = self._batches.popleft()
+            self._alone_runs = True
+            return lambda: self._look_alone(alone)
+        return None
+
+    def _stumbled(self, error: Exception) -> None:
+        """A fault of the feed itself: shown, and the thread goes on."""
+        with self._lock:
+            text = f"the page's look at the tables failed: {type(error).__name__}"
+            self._order = replace(self._order, problem=text)
+
+    def _plan(self) -> None:
+        """Read the configuration and queue the tables whose data are old."""
+        try:
+            order = self._source()
+            with self._lock:
+                self._take_over(order)
+                self._queue_old()
+                self._wake()
+        finally:
+            with self._lock:
+                self._planning = False
+                self._planned = self._clock.monotonic()
+                self._planned_at = self._clock.now()
+
+    def _take_over(self, order: Order) -> None:
+        if order.jobs is None:
+            # Nothing can be read now; what was known stays, with its age.
+            self._order = replace(self._order, problem=order.problem)
+            return
+        names = list(order.tables)[: self.limits.tables_max]
+        self._left_out = len(order.tables) - len(names)
+        before, self._order = self._order.tables, order
+        # A name that leads somewhere else now is another table, of which nothing is known yet.
+        self._looks = {
+            name: self._looks[name]
+            if name in self._looks and before.get(name) == order.tables[name]
+            else Look(name=name, uri=order.tables[name])
+            for name in names
+        }
+        self._care = {name: care for name, care in self._care.items() if name in self._looks}
+
+    def _queue_old(self) -> None:
+        now = self._clock.monotonic()
+        due = [
+            name
+            for name, look in self._looks.items()
+            if not look.looking and self._due_at(name) <= now
+        ]
+        due.sort(key=lambda name: self._care[name].asked if name in self._care else float("-inf"))
+        good = [name for name in due if self._failures(name) == 0]
+        size = self.limits.batch_tables_max
+        for start in range(0, len(good), size):
+            self._queue(_Batch(names=tuple(good[start : start + size]), alone=False))
+        for name in due:
+            if self._failures(name):
+                self._queue(_Batch(names=(name,), alone=True))
+
+    def _failures(self, name: str) -> int:
+        return self._care[name].failures if name in self._care else 0
+
+    def _due_at(self, name: str) -> float:
+        """A table that keeps failing is asked about less and less often."""
+        care = self._care.get(name)
+        if care is None:
+            return float("-inf")
+        # A plan comes every `refresh_seconds`; a table asked about during the last one is due.
+        wait = self.limits.refresh_seconds * 0.5
+        if care.failures:
+            backoff = self.limits.refresh_seconds * 2.0 ** min(care.failures - 1, 20)
+            wait = min(backoff, self.limits.backoff_seconds_max)
+        return care.asked + wait
+
+    def _queue(self, batch: _Batch) -> None:
+        self._batches.append(batch)
+        self._mark(batch.names, looking=True)
+
+    def _mark(self, names: Iterable[str], *, looking: bool) -> None:
+        for name in names:
+            if name in self._looks:
+                self._looks[name] = replace(self._looks[name], looking=looking)
+
+    def _look_alone(self, batch: _Batch) -> None:
+        try:
+            self._look_at(batch)
+        finally:
+            with self._lock:
+                self._alone_runs = False
+
+    def _look_at(self, batch: _Batch) -> None:
+        """Ask about the tables of a batch, and take what is said about each."""
+        with self._lock:
+            order = self._order
+        try:
+            failed = self._ask_status(batch, order)
+            answered = tuple(name for name in batch.names if name not in failed)
+            if answered:
+                failed |= self._ask_runs(answered, order)
+            with self._lock:
+                self._settle(batch, failed)
+        finally:
+            with self._lock:
+                queued = {name for waiting in self._batches for name in waiting.names}
+                self._mark(set(batch.names) - queued, looking=False)
+
+    def _settle(self, batch: _Batch, failed: frozenset[str]) -> None:
+        """Remember how the tables behaved; those of a batch that failed get another try alone."""
+        now = self._clock.monotonic()
+        for name in batch.names:
+            failures = self._failures(name) + 1 if name in failed else 0
+            self._care[name] = _Care(asked=now, failures=failures)
+        if failed and len(batch.names) > 1:
+            for name in batch.names:
+                if name in failed and name in self._looks and not self._closed:
+                    self._queue(_Batch(names=(name,), alone=True))
+            self._wake()
+
+    def _ask_status(self, batch: _Batch, order: Order) -> frozenset[str]:
+        """Take the status of each table; the names of those about which nothing could be learned.
+
+        A table that memwal answered about is none of them, even when it says that it is broken.
+        """
+        spoken = self._run(order, ["status", *batch.names, "--json"])
+        try:
+            tables = _tables(spoken, "status")
+        except Unclear as unclear:
+            # One of several may be to blame: nothing is said about any until each was asked alone.
+            if len(batch.names) == 1 or not spoken.started:
+                self._fail(batch.names, str(unclear), order)
+            return frozenset(batch.names)
+        silent = frozenset(name for name in batch.names if name not in tables)
+        self._fail(silent, "memwal said nothing about this table", order)
+        now = self._clock.now()
+        with self._lock:
+            for name in batch.names:
+                if name in tables and name in self._looks:
+                    look = self._looks[name]
+                    self._looks[name] = with_status(look, tables[name], now, order.redactor)
+        return silent
+
+    def _ask_runs(self, names: tuple[str, ...], order: Order) -> frozenset[str]:
+        """Take the run records of each table; the names of those that have to be asked alone."""
+        limit = str(self.limits.runs_max)
+        spoken = self._run(order, ["runs", *names, "--limit", limit, "--json"])
+        try:
+            tables = _tables(spoken, "runs")
+        except Unclear as unclear:
+            if spoken.why is not None and len(names) > 1:
+                return frozenset(names)
+            tables = {name: {"error": str(unclear)} for name in names}
+        with self._lock:
+            for name in names:
+                if name in tables and name in self._looks:
+                    look = self._looks[name]
+                    self._looks[name] = with_runs(look, tables[name], order.redactor)
+        return frozenset(names) if spoken.why is not None else frozenset()
+
+    def _run(self, order: Order, arguments: list[str]) -> Spoken:
+        argv, environment = order.command(arguments)
+        return self._runner.run(
+            argv,
+            environment,
+            seconds_max=self.limits.seconds_max,
+            stdout_bytes_max=self.limits.stdout_bytes_max,
+        )
+
+    def _fail(self, names: Iterable[str], text: str, order: Order) -> None:
+        now = self._clock.now()
+        with self._lock:
+            for name in names:
+                if name in self._looks:
+                    self._looks[name] = with_error(self._looks[name], text, now, order.redactor)
+
+
+def _tables(spoken: Spoken, job: str) -> dict[str, Mapping[str, Any]]:
+    """The tables of an answer. Raises Unclear with what can be said about it."""
+    if spoken.why is not None:
+        raise Unclear(spoken.why)
+    try:
+        return tables_of(spoken.stdout, job)
+    except Unclear as unclear:
+        lines = spoken.stderr.decode(errors="replace").strip().splitlines()
+        if spoken.exit_code and lines:
+            raise Unclear(f"memwal {job} (exit code {spoken.exit_code}): {lines[-1]}") from None
+        raise unclear from None

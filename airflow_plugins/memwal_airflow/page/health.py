@@ -1,0 +1,159 @@
+"""How a table is doing, in one word and a few sentences. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+
+from memwal.report import ShardStatusReport, StatusTableReport
+from memwal_airflow.page.answers import Look, Run
+
+OK = "ok"
+HELD = "held"
+DUE = "due"
+LAGGING = "lagging"
+UNKNOWN = "unknown"
+BROKEN = "broken"
+# Worst first: the order in which an operator wants to see them.
+STATES = (BROKEN, UNKNOWN, LAGGING, DUE, HELD, OK)
+
+REASONS_MAX = 8
+_WELL = ("done", "nothing_to_do")
+# Exit codes that the next run may mend by itself: unexpected or unreachable, lost race, partly.
+_TRANSIENT_CODES = (1, 4, 6)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class HealthLimits:
+    """`overdue`: how long work may wait before the table counts as lagging. `stale`: how old data
+    may get before they say nothing about the table any more.
+    """
+
+    overdue: timedelta = timedelta(minutes=30)
+    stale: timedelta = timedelta(minutes=10)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Health:
+    """`state` is one of STATES; `reasons` are sentences for people, the worst first."""
+
+    state: str
+    reasons: tuple[str, ...] = ()
+
+
+def health_of(look: Look, now: datetime, limits: HealthLimits) -> Health:
+    """The state of a table.
+
+    broken   memwal can't read the table or a shard of it, or a job's newest run failed in a way
+             that the next one won't mend
+    unknown  no data, or none that is young enough
+    lagging  work has been waiting for longer than `overdue`, or a job's newest run failed
+    due      a merge is due, or an index is behind
+    held     nothing is wrong and a job holds the lease right now
+    ok       none of these
+    """
+    status = look.status
+    if look.unreadable:
+        return Health(state=BROKEN, reasons=(look.error or "the table can't be read",))
+    if status is None or look.status_at is None:
+        return Health(state=UNKNOWN, reasons=(look.error or "not looked at yet",))
+    if now - look.status_at > limits.stale:
+        why = look.error or "nobody has looked since"
+        return Health(state=UNKNOWN, reasons=(f"the data are old: {why}",))
+    found = {
+        BROKEN: [*broken_shards(status.shards), *_failed_runs(look.runs, transient=False)],
+        LAGGING: [*_overdue(look, status, now, limits), *_failed_runs(look.runs, transient=True)],
+        DUE: [*status.due_reasons, *_behind(status)],
+        HELD: _held(status, now),
+    }
+    if status.due and not found[DUE]:
+        found[DUE] = ["a merge is due"]
+    state = next((s for s in STATES if found.get(s)), OK)
+    reasons = [reason for s in STATES for reason in found.get(s, ())]
+    return Health(state=state, reasons=_some(reasons))
+
+
+def _some(reasons: Sequence[str]) -> tuple[str, ...]:
+    unique = tuple(dict.fromkeys(reasons))
+    if len(unique) <= REASONS_MAX:
+        return unique
+    return (*unique[: REASONS_MAX - 1], f"and {len(unique) - REASONS_MAX + 1} more")
+
+
+def is_broken(shard: ShardStatusReport) -> bool:
+    """Whether memwal could not make sense of the shard."""
+    return shard.outcome not in _WELL
+
+
+def broken_shards(shards: Iterable[ShardStatusReport]) -> list[str]:
+    """A sentence for each shard that is broken."""
+    return [
+        f"shard {shard.shard_id[:8]}: {shard.error or shard.outcome}"
+        for shard in shards
+        if is_broken(shard)
+    ]
+
+
+def newest_by_job(runs: Iterable[Run]) -> dict[str, Run]:
+    """Each job's newest run. `runs` has the newest first."""
+    newest: dict[str, Run] = {}
+    for run in runs:
+        newest.setdefault(run["job"], run)
+    return newest
+
+
+def _failed_runs(runs: Iterable[Run], *, transient: bool) -> list[str]:
+    """A sentence for each job whose newest run went wrong."""
+    return [
+        f"the last {job} {run['outcome']}: {run.get('error') or 'no reason given'}"
+        for job, run in newest_by_job(runs).items()
+        if run["outcome"] not in _WELL and (run.get("exit_code") in _TRANSIENT_CODES) == transient
+    ]
+
+
+def oldest_pending_at(status: StatusTableReport) -> datetime | None:
+    """When the oldest generation that waits for a merge was flushed, as far as that is known."""
+    times = (moment(shard.oldest_pending_flushed_at) for shard in status.shards)
+    return min((time for time in times if time is not None), default=None)
+
+
+def moment(text: str | None) -> datetime | None:
+    """An ISO time with a zone, or None."""
+    try:
+        time = datetime.fromisoformat(text) if text else None
+    except ValueError:
+        return None
+    return time if time is not None and time.tzinfo is not None else None
+
+
+def _overdue(
+    look: Look, status: StatusTableReport, now: datetime, limits: HealthLimits
+) -> list[str]:
+    minutes = limits.overdue // timedelta(minutes=1)
+    late = []
+    oldest = oldest_pending_at(status)
+    if status.due and oldest is not None and now - oldest > limits.overdue:
+        late.append(f"a generation has been waiting for a merge for more than {minutes} min")
+    merged_at = next((moment(r["finished_at"]) for r in look.runs if r["job"] == "merge"), None)
+    if merged_at is not None and now - merged_at > limits.overdue:
+        late += [f"{text} more than {minutes} min after the last merge" for text in _behind(status)]
+    return late
+
+
+def _behind(status: StatusTableReport) -> list[str]:
+    return [
+        f"index {index.name} is {index.lag_generations} generations behind"
+        for index in status.indexes
+        if index.lag_generations
+    ]
+
+
+def _held(status: StatusTableReport, now: datetime) -> list[str]:
+    lease = status.lease
+    if lease is None or lease.state != "held":
+        return []
+    expires = moment(lease.expires_at)
+    if expires is not None and expires <= now:
+        return []
+    return [f"{lease.job} is at work: {lease.holder}"]

@@ -1,0 +1,67 @@
+"""The series that the page draws, out of run records. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+from memwal_airflow.page.answers import Run
+
+POINTS_MAX = 200
+TREND_POINTS_MAX = 24
+
+
+def backlog(runs: Sequence[Run], now: str | None, generations: int, size: int | None) -> list[Any]:
+    """The backlog before and after each run, oldest first, ending with what `status` says now.
+
+    A point is {"at", "generations", "bytes", "label"}; a value that nobody knows is None.
+    """
+    points = []
+    for run in reversed(runs):
+        told = run.get("backlog") or {}
+        for moment, when in (("before", "started_at"), ("after", "finished_at")):
+            point = {
+                "at": run[when],
+                "generations": told.get(f"generations_{moment}"),
+                "bytes": told.get(f"bytes_{moment}"),
+                "label": f"{moment} {run['job']}",
+            }
+            if point["generations"] is not None or point["bytes"] is not None:
+                points.append(point)
+    if now is not None:
+        points.append({"at": now, "generations": generations, "bytes": size, "label": "now"})
+    points.sort(key=lambda point: str(point["at"]))
+    return points[-POINTS_MAX:]
+
+
+def throughput(runs: Iterable[Run]) -> list[Any]:
+    """Rows and bytes a second of each merge that moved something, oldest first."""
+    points = []
+    for run in runs:
+        seconds = run.get("seconds") or 0
+        if run["job"] != "merge" or seconds <= 0:
+            continue
+        rows = merged_rows(run)
+        size = (run.get("summary") or {}).get("bytes_read")
+        if rows or size:
+            points.append(
+                {
+                    "at": run["finished_at"],
+                    "rows": rows / seconds,
+                    "bytes": None if size is None else size / seconds,
+                    "label": f"merge of {rows} rows in {seconds:.1f} s",
+                }
+            )
+    points.reverse()
+    return points[-POINTS_MAX:]
+
+
+def merged_rows(run: Run) -> int:
+    """Rows that a merge inserted, updated or deleted."""
+    summary = run.get("summary") or {}
+    return sum(summary.get(f"rows_{what}") or 0 for what in ("inserted", "updated", "deleted"))
+
+
+def trend(points: Sequence[Any]) -> list[int]:
+    """The last backlogs in generations, for a line the size of a word."""
+    return [p["generations"] for p in points if p["generations"] is not None][-TREND_POINTS_MAX:]

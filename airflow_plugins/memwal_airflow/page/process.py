@@ -1,0 +1,169 @@
+"""Runs one command with a bound on its time and on what it may say."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import selectors
+import signal
+import subprocess
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import IO
+
+_CHUNK_BYTES = 1 << 16
+_STDERR_KEPT_BYTES = 8 << 10
+_TERM_GRACE_SECONDS = 2.0
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Spoken:
+    """What a command left. `exit_code` is None when it had to be ended or could not be started;
+    `why` then says why.
+    """
+
+    stdout: bytes
+    stderr: bytes
+    exit_code: int | None
+    why: str | None = None
+    started: bool = True
+
+
+class Runner:
+    """Starts commands, and can end all that are running. Safe to use from several threads."""
+
+    def __init__(self, monotonic: Callable[[], float]) -> None:
+        self._monotonic = monotonic
+        self._lock = threading.Lock()
+        self._running: set[int] = set()
+        self._closed = False
+
+    def run(
+        self,
+        argv: Sequence[str],
+        environment: Mapping[str, str],
+        *,
+        seconds_max: float,
+        stdout_bytes_max: int,
+    ) -> Spoken:
+        """Run to the end, the deadline, or the byte limit. Never raises for what the command does.
+
+        The command gets a process group of its own, so that whatever it starts ends with it.
+        """
+        try:
+            process = self._start(argv, environment)
+        except OSError as error:
+            why = f"can't start {argv[0]}: {error.strerror or error}"
+            return Spoken(stdout=b"", stderr=b"", exit_code=None, why=why, started=False)
+        heard = _Heard(stdout_bytes_max)
+        try:
+            why = self._listen(process, heard, self._monotonic() + seconds_max)
+            if why == "time":
+                why = f"no answer within {seconds_max:g} s"
+        finally:
+            end_group(process)
+            with self._lock:
+                self._running.discard(process.pid)
+        code = None if why else process.returncode
+        return Spoken(
+            stdout=bytes(heard.stdout), stderr=bytes(heard.stderr), exit_code=code, why=why
+        )
+
+    def close(self) -> None:
+        """End everything that is running and start nothing any more."""
+        with self._lock:
+            self._closed = True
+            running = tuple(self._running)
+        for group in running:
+            _signal(group, signal.SIGKILL)
+
+    def _start(
+        self, argv: Sequence[str], environment: Mapping[str, str]
+    ) -> subprocess.Popen[bytes]:
+        with self._lock:
+            if self._closed:
+                raise OSError("shutting down")
+            process = subprocess.Popen(
+                list(argv),
+                env=dict(environment),
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.PIPE,
+                start_new_session=True,
+            )
+            self._running.add(process.pid)
+            return process
+
+    def _listen(
+        self, process: subprocess.Popen[bytes], heard: _Heard, deadline: float
+    ) -> str | None:
+        """Read both streams to their end. None, or why the command has to be ended."""
+        with selectors.DefaultSelector() as selector, process:
+            for stream, take in ((process.stdout, heard.out), (process.stderr, heard.err)):
+                if stream is not None:
+                    selector.register(stream, selectors.EVENT_READ, take)
+            while selector.get_map():
+                left = deadline - self._monotonic()
+                if left <= 0:
+                    end_group(process)
+                    return "time"
+                for key, _ in selector.select(min(left, 1.0)):
+                    if not _pass_on(key.fileobj, key.data):
+                        selector.unregister(key.fileobj)
+                if heard.too_much:
+                    end_group(process)
+                    return f"answered with more than {heard.stdout_bytes_max >> 20} MiB"
+            try:
+                process.wait(max(deadline - self._monotonic(), 0.0))
+            except subprocess.TimeoutExpired:
+                end_group(process)
+                return "time"
+        return None
+
+
+class _Heard:
+    """Both streams so far: stdout up to a limit, of stderr the end."""
+
+    def __init__(self, stdout_bytes_max: int) -> None:
+        self.stdout = bytearray()
+        self.stderr = bytearray()
+        self.stdout_bytes_max = stdout_bytes_max
+        self.too_much = False
+
+    def out(self, data: bytes) -> None:
+        self.too_much = len(self.stdout) + len(data) > self.stdout_bytes_max
+        if not self.too_much:
+            self.stdout += data
+
+    def err(self, data: bytes) -> None:
+        self.stderr += data
+        del self.stderr[:-_STDERR_KEPT_BYTES]
+
+
+def _pass_on(stream: object, take: Callable[[bytes], None]) -> bool:
+    """Hand on what is there; False at the end of the stream."""
+    source: IO[bytes] = stream  # type: ignore[assignment]
+    data = os.read(source.fileno(), _CHUNK_BYTES)
+    take(data)
+    return bool(data)
+
+
+def end_group(process: subprocess.Popen[bytes]) -> None:
+    """TERM, and after a moment KILL, to whatever is left of the command's process group."""
+    if not _signal(process.pid, signal.SIGTERM):
+        process.poll()
+        return
+    with contextlib.suppress(subprocess.TimeoutExpired):
+        process.wait(_TERM_GRACE_SECONDS)
+    _signal(process.pid, signal.SIGKILL)
+    process.wait()
+
+
+def _signal(group: int, number: int) -> bool:
+    """False when there is no such group any more."""
+    try:
+        os.killpg(group, number)
+    except (ProcessLookupError, PermissionError):
+        return False
+    return True

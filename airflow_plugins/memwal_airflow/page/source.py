@@ -1,0 +1,90 @@
+"""Where the page's tables come from: the configuration, and the command that looks at them."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Protocol
+
+from memwal.config import Config, load_config, resolve_table
+from memwal.errors import Usage
+from memwal_airflow.command import JobsEnvironment
+from memwal_airflow.page.answers import Redactor, plain_uri, secret_values
+
+
+@dataclass(frozen=True, kw_only=True)
+class Order:
+    """Which tables there are and how to ask about them, as of one moment.
+
+    `tables` maps a name to an address without credentials. `problem` says why there is no more.
+    """
+
+    tables: Mapping[str, str] = field(default_factory=dict)
+    problem: str | None = None
+    redactor: Redactor = field(default_factory=Redactor)
+    jobs: JobsEnvironment | None = field(default=None, repr=False)
+
+    def command(self, arguments: Sequence[str]) -> tuple[list[str], dict[str, str]]:
+        """The command line and environment of `memwal ARGUMENTS`."""
+        if self.jobs is None:
+            raise ValueError("no environment to run memwal in")
+        return self.jobs.memwal(arguments), self.jobs.variables()
+
+
+class Source(Protocol):
+    """Makes a fresh order; may block and never raises."""
+
+    def __call__(self) -> Order:
+        """The order as of now."""
+
+
+def read_order(environment: Callable[[], JobsEnvironment]) -> Order:
+    """Read the connection and the configuration file. What is wrong ends up in `problem`."""
+    try:
+        jobs = environment()
+    except Exception as error:
+        # Secrets backends raise whatever they like.
+        return Order(problem=f"the connection can't be read: {type(error).__name__}: {error}")
+    redactor = Redactor(secret_values(jobs.storage_options))
+    try:
+        config = load_config(jobs.config_file)
+    except Usage as error:
+        return Order(problem=redactor.clean(str(error)), redactor=redactor)
+    except Exception as error:
+        return Order(problem=f"the configuration can't be read: {type(error).__name__}")
+    # The command line would take such a name for an option.
+    odd = sorted(name for name in config.tables if name.startswith("-"))
+    problem = f"table names must not start with '-': {', '.join(odd)}" if odd else None
+    if not config.tables:
+        problem = _no_tables(jobs.config_file)
+    return Order(
+        tables={n: plain_uri(t.uri) for n, t in config.tables.items() if n not in odd},
+        problem=problem,
+        redactor=Redactor(_secrets(config, jobs)),
+        jobs=jobs,
+    )
+
+
+def _no_tables(config_file: str | None) -> str:
+    where = config_file or "memwal.toml"
+    return f"{where} names no table. Add a section [tables.NAME] with its uri."
+
+
+def _secrets(config: Config, jobs: JobsEnvironment) -> set[str]:
+    found = secret_values(jobs.storage_options)
+    for name in config.tables:
+        try:
+            found |= secret_values(resolve_table(name, config, {}, os.environ).storage_options)
+        except Usage:
+            # The variable is not set here, so its value can't be in a text either.
+            continue
+    return found
+
+
+def airflow_source() -> Order:
+    """The order by Airflow's configuration and the memwal connection."""
+    from memwal_airflow.hook import MemWalHook
+    from memwal_airflow.settings import airflow_settings
+
+    return read_order(lambda: MemWalHook(airflow_settings().conn_id).environment())

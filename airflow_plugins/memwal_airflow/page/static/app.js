@@ -1,0 +1,138 @@
+// Which page is shown, and how it stays fresh. Data are asked for while somebody looks.
+
+import { h, say, swap } from "./dom.js";
+import { plural, setServerTime, since, tick } from "./format.js";
+import { mirrorAddress } from "./frame.js";
+import { STATES } from "./icons.js";
+import { get, post } from "./net.js";
+import { overviewPage } from "./overview.js";
+import { tablePage } from "./table.js";
+
+const BUSY_MS = 1500;
+const session = { value: null };
+const main = document.getElementById("main");
+const notices = document.getElementById("notices");
+const refreshButton = document.getElementById("refresh");
+let page = null;
+let timer = 0;
+let asked = 0;
+let announce = false;
+let quietUntil = 0;
+
+function route() {
+  const match = /^#\/table\/([^/?]+)/.exec(window.location.hash);
+  if (!match) return null;
+  try {
+    return decodeURIComponent(match[1]);
+  } catch {
+    return null;
+  }
+}
+
+function show(first) {
+  const name = route();
+  page = name === null ? overviewPage() : tablePage(name, session, () => load());
+  page.name = name;
+  document.title = page.title;
+  main.replaceChildren(page.root);
+  if (!first) {
+    window.scrollTo(0, 0);
+    main.focus({ preventScroll: true });
+  }
+  mirrorAddress();
+  load();
+}
+
+async function load() {
+  clearTimeout(timer);
+  const mine = (asked += 1);
+  const current = page;
+  let next = interval();
+  try {
+    const data = current.name === null ? await get("tables") : await get("table", current.query());
+    if (mine !== asked || current !== page) return;
+    setServerTime(data.now);
+    current.update(data);
+    const busy = data.busy || data.looking || (current.name === null && data.looked_at === null);
+    document.body.classList.toggle("busy", Boolean(busy));
+    if (busy) next = BUSY_MS;
+    tell(data.problem ? [problem(data.problem)] : []);
+    freshness(data);
+  } catch (error) {
+    if (mine !== asked || current !== page) return;
+    if (error.status === 503) next = BUSY_MS;
+    else tell([failure(error, current)]);
+  }
+  timer = setTimeout(load, document.hidden ? Math.max(next, 60000) : next);
+}
+
+function interval() {
+  const seconds = session.value ? session.value.refresh_seconds : 30;
+  return Math.min(Math.max(seconds / 2, 2), 30) * 1000;
+}
+
+function tell(content) {
+  swap(notices, ...content);
+}
+
+function problem(text) {
+  return h("p", { class: "notice bad", role: "alert" }, h("strong", {}, "The tables can't be looked at: "), text);
+}
+
+function failure(error, current) {
+  if (error.status === 401) {
+    return h("p", { class: "notice bad", role: "alert" }, "Your session has ended. Log in to Airflow again.");
+  }
+  if (error.status === 404 && current.name !== null) {
+    return h("p", { class: "notice bad", role: "alert" }, `${current.name}: ${error.message}.`);
+  }
+  return h("p", { class: "notice bad", role: "alert" }, `${error.message} What is shown may be old.`);
+}
+
+function freshness(data) {
+  const place = document.getElementById("freshness");
+  const counts = data.counts;
+  swap(place, data.looked_at ? ["Looked ", since(data.looked_at)] : "Looking…");
+  if (announce && !data.busy && !data.looking && Date.now() > quietUntil) {
+    announce = false;
+    const worst = counts ? Object.keys(STATES).filter((state) => counts[state] && state !== "ok") : [];
+    const text = counts
+      ? `${plural(data.tables.length, "table")}: ${worst.map((state) => `${counts[state]} ${STATES[state].toLowerCase()}`).join(", ") || "all well"}.`
+      : `${data.name}: ${STATES[data.health.state]}.`;
+    say(`Updated. ${text}`);
+  }
+}
+
+async function refresh() {
+  refreshButton.disabled = true;
+  say("Looking at the tables.");
+  try {
+    await post("refresh", { table: page.name });
+    announce = true;
+    quietUntil = Date.now() + 400;
+    document.body.classList.add("busy");
+    setTimeout(load, 500);
+  } catch (error) {
+    if (error.status === 429) say("Somebody asked a moment ago.");
+    else tell([failure(error, page)]);
+  } finally {
+    setTimeout(() => { refreshButton.disabled = false; }, 800);
+  }
+}
+
+async function whoAmI() {
+  try {
+    session.value = await get("session");
+  } catch {
+    session.value = null;
+  }
+  load();
+}
+
+window.addEventListener("hashchange", () => show(false));
+document.addEventListener("visibilitychange", () => { if (!document.hidden) load(); });
+refreshButton.addEventListener("click", refresh);
+document.getElementById("skip").addEventListener("click", () => main.focus());
+setInterval(() => tick(document), 5000);
+show(true);
+whoAmI();

@@ -1,0 +1,249 @@
+"""Documents as `memwal status` and `memwal runs` print them, and a stand-in for the command.
+
+The stand-in is a real program: it answers from a folder that holds one JSON file a table and
+command, so that a test can change what "memwal" says while the page looks. Names lead to
+behaviours, which is how one table of a batch hangs, floods or talks nonsense.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+import zlib
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+from uuid import UUID
+
+Json = dict[str, Any]
+NOW = datetime(2026, 11, 21, 12, 0, tzinfo=UTC)
+MIB = 1 << 20
+
+COMMAND = """#!{python}
+import json, os, pathlib, subprocess, sys, time
+folder = pathlib.Path({folder!r})
+arguments = sys.argv[1:]
+job = arguments[0]
+names, skip = [], False
+for argument in arguments[1:]:
+    if skip or argument.startswith("-"):
+        skip = argument in ("--limit", "--config") and not skip
+        continue
+    names.append(argument)
+with open(folder / "calls.txt", "a") as calls:
+    calls.write(json.dumps([job, names, os.getpid()]) + "\\n")
+tables = []
+for name in names:
+    if name.startswith("hangs") or name.startswith("late") and job == "runs":
+        # Ignores TERM, as does its child, which holds on to the pipes.
+        child = subprocess.Popen(
+            ["sh", "-c", "trap '' TERM; while :; do sleep 1; done"], stdin=subprocess.DEVNULL)
+        with open(folder / "children.txt", "a") as children:
+            children.write(f"{{child.pid}}\\n")
+        import signal
+        signal.signal(signal.SIGTERM, signal.SIG_IGN)
+        while True:
+            time.sleep(1)
+    if name.startswith("floods"):
+        while True:
+            sys.stdout.write("x" * 65536)
+    if name.startswith("garbles"):
+        print("{{not json")
+        print("secret hunter2-hunter2 at s3://user:pass@lake/x", file=sys.stderr)
+        sys.exit(1)
+    if name.startswith("sleeps"):
+        time.sleep(float(name.split("-")[1]))
+    file = folder / f"{{name}}.{{job}}.json"
+    if file.exists():
+        tables.append(json.loads(file.read_text()))
+print(json.dumps({{"job": job, "outcome": "done", "seconds": 0.1, "tables": tables}}))
+"""
+
+
+def make_command(folder: Path) -> Path:
+    """Write the stand-in; it answers from `folder`."""
+    folder.mkdir(parents=True, exist_ok=True)
+    command = folder / "memwal"
+    command.write_text(COMMAND.format(python=sys.executable, folder=str(folder)))
+    command.chmod(0o755)
+    return command
+
+
+def put(folder: Path, status_table: Json, runs: list[Json] | None = None) -> None:
+    """Let the stand-in answer for a table."""
+    name = status_table["table"]
+    for job, document in (
+        ("status", status_table),
+        ("runs", {"table": name, "outcome": "done", "error": None, "runs": runs or []}),
+    ):
+        partial = folder / f"{name}.{job}.partial"
+        partial.write_text(json.dumps(document))
+        partial.replace(folder / f"{name}.{job}.json")
+
+
+def calls(folder: Path) -> list[tuple[str, tuple[str, ...]]]:
+    """The stand-in's calls so far."""
+    file = folder / "calls.txt"
+    lines = file.read_text().splitlines() if file.exists() else []
+    return [(job, tuple(names)) for job, names, _ in map(json.loads, lines)]
+
+
+def shard(number: int, **changes: Any) -> Json:
+    """A shard that is merged up to generation 6, with `pending` generations above."""
+    pending = changes.pop("pending", 0)
+    found: Json = {
+        "outcome": "done",
+        "error": None,
+        "shard_id": str(UUID(int=(number * 0x9E3779B97F4A7C15F39CC0605CEDC834) % (1 << 128))),
+        "status": "ACTIVE",
+        "writer_epoch": 3 + number % 4,
+        "manifest_version": 17,
+        "current_generation": 7 + pending,
+        "merged_generation": 6,
+        "pending_generations": list(range(7, 7 + pending)),
+        "pending_rows": 400 * pending,
+        "pending_bytes": 3 * MIB * pending,
+        "oldest_pending_flushed_at": ago(minutes=4) if pending else None,
+        "replay_after_wal_entry_position": 17,
+        "wal_entries": 20 + number % 7,
+        "wal_bytes": (20 + number % 7) * 31_000,
+        "due_reasons": [f"{pending} pending generations >= 4"] if pending >= 4 else [],
+    }
+    return {**found, **changes}
+
+
+def status(name: str, shards: list[Json] | None = None, **changes: Any) -> Json:
+    """One table of a status document."""
+    shards = [shard(n) for n in range(3)] if shards is None else shards
+    due = [f"shard {s['shard_id'][:8]}: {r}" for s in shards for r in s["due_reasons"]]
+    found: Json = {
+        "outcome": "done",
+        "error": None,
+        "table": name,
+        "version_before": 9,
+        "version_after": 9,
+        "version": 9,
+        "rows": 20_282,
+        "primary_key": ["id"],
+        "uri": f"s3://lake/{name}",
+        "due": bool(due),
+        "due_reasons": due,
+        "storage": {
+            "base_bytes": 812 * MIB,
+            "pending_bytes": sum(s["pending_bytes"] or 0 for s in shards),
+            "reclaimable_bytes": 36 * MIB,
+            "wal_bytes": sum(s["wal_bytes"] or 0 for s in shards),
+        },
+        "shards": shards,
+        "indexes": [
+            {"name": "id_idx", "caught_up": {}, "lag_generations": 0, "unindexed_rows": 0},
+            {"name": "note_idx", "caught_up": {}, "lag_generations": 0, "unindexed_rows": 0},
+        ],
+        "snapshot": {"taken_at": ago(minutes=6), "num_shards": len(shards)},
+        "reclaimable": {"generations": 12, "bytes": 36 * MIB},
+        "lease": None,
+        "warnings": [],
+    }
+    return {**found, **changes}
+
+
+def lease(state: str = "held", **changes: Any) -> Json:
+    """A claim on a table's lease."""
+    found = {
+        "state": state,
+        "token": 41,
+        "holder": "worker-3:20117",
+        "job": "merge",
+        "acquired_at": ago(minutes=1),
+        "expires_at": ago(minutes=-4),
+        "reason": None,
+    }
+    return {**found, **changes}
+
+
+def run(job: str = "merge", minutes_ago: float = 5, **changes: Any) -> Json:
+    """A run record."""
+    seconds = float(changes.get("seconds", 8.4))
+    summaries: dict[str, Json] = {
+        "merge": {
+            "generations": 6,
+            "commits": 1,
+            "rows_inserted": 1800,
+            "rows_updated": 560,
+            "rows_deleted": 40,
+            "bytes_read": 18 * MIB,
+        },
+        "index-catchup": {"indexes": 2, "rows_indexed": 2360},
+        "garbage": {"dropped": 6, "deleted": 6, "bytes_freed": 18 * MIB, "versions_expired": 2},
+        "compaction": {"fragments_before": 14, "fragments_after": 3, "bytes_rewritten": 80 * MIB},
+        "snapshot": {"num_shards": 3, "repairs": 0},
+    }
+    found: Json = {
+        "format": 1,
+        "run_id": f"{zlib.crc32(f'{job}{minutes_ago}'.encode()):032x}",
+        "job": job,
+        "started_at": ago(minutes=minutes_ago, seconds=seconds),
+        "finished_at": ago(minutes=minutes_ago),
+        "seconds": seconds,
+        "outcome": "done",
+        "exit_code": 0,
+        "error": None,
+        "engine": "spark",
+        "holder": "worker-3:20117",
+        "version_before": 8,
+        "version_after": 9,
+        "summary": summaries[job],
+        "backlog": {
+            "generations_before": 6,
+            "bytes_before": 18 * MIB,
+            "generations_after": 0,
+            "bytes_after": 0,
+        },
+        "requests": {"get": 11},
+    }
+    return {**found, **changes}
+
+
+def history(count: int = 24, every_minutes: float = 5, first: float = 2) -> list[Json]:
+    """Merges at a steady pace beside busy writers, each with its catch-up; newest first."""
+    found: list[Json] = []
+    for n in range(count):
+        before = 5 + (n * 7) % 11
+        after = 0 if n % 9 else 3
+        rows = 380 * (before - after)
+        seconds = 5.5 + (n * 5) % 7 * 0.9 + before * 0.3
+        minutes = first + n * every_minutes
+        found.append(run("index-catchup", minutes - 0.5, seconds=2.5 + n % 3))
+        found[-1]["backlog"] = {
+            "generations_before": after,
+            "bytes_before": after * 3 * MIB,
+            "generations_after": after + 1,
+            "bytes_after": (after + 1) * 3 * MIB,
+        }
+        found.append(
+            run(
+                "merge",
+                minutes,
+                seconds=seconds,
+                summary={
+                    "generations": before - after,
+                    "commits": 1,
+                    "rows_inserted": rows // 2,
+                    "rows_updated": rows // 3,
+                    "rows_deleted": rows // 30,
+                    "bytes_read": (before - after) * 3 * MIB,
+                },
+                backlog={
+                    "generations_before": before,
+                    "bytes_before": before * 3 * MIB,
+                    "generations_after": after,
+                    "bytes_after": after * 3 * MIB,
+                },
+            )
+        )
+    return found
+
+
+def ago(base: datetime | None = None, **parts: float) -> str:
+    """The ISO text of a moment before NOW."""
+    return ((base or NOW) - timedelta(**parts)).isoformat()
