@@ -9,6 +9,7 @@ import random
 import uuid
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
+from datetime import datetime
 from fnmatch import fnmatchcase
 from threading import Lock, RLock
 from typing import Literal, TypeVar
@@ -17,12 +18,14 @@ from memwal import errors
 from memwal.ports import (
     Clock,
     DeleteResult,
+    FoundRuns,
     ObjectInfo,
     Objects,
     RequestCounts,
     check_folder,
     check_object_path,
 )
+from memwal.report import RunRecord
 
 T = TypeVar("T")
 
@@ -204,6 +207,36 @@ def _below(prefix: str) -> str:
 
 def _pages(objects: int) -> int:
     return max(1, -(-objects // _PAGE_OBJECTS))
+
+
+class MemoryRunRecords:
+    """The RunRecords port in memory."""
+
+    def __init__(self) -> None:
+        self._records: dict[str, RunRecord] = {}
+
+    def add(self, record: RunRecord) -> None:
+        """Store a record, unless one with its id is there."""
+        self._records.setdefault(record.run_id, record)
+
+    def newest(self, limit: int) -> FoundRuns:
+        """The newest `limit` by the time they finished."""
+        return FoundRuns(records=tuple(self._sorted()[:limit]))
+
+    def prune(self, kept_max: int, *, slack: int = 0) -> int:
+        """Delete the oldest beyond `kept_max`, if more than `slack` are."""
+        found = self._sorted()
+        if len(found) <= kept_max + slack:
+            return 0
+        for record in found[kept_max:]:
+            del self._records[record.run_id]
+        return len(found) - kept_max
+
+    def _sorted(self) -> list[RunRecord]:
+        return sorted(
+            self._records.values(),
+            key=lambda r: (-datetime.fromisoformat(r.finished_at).timestamp(), r.run_id),
+        )
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -61,7 +61,7 @@ def indexed_to(manifest: VersionManifest, state: MemWalState, shard: ShardId) ->
         state.index_catchup.get(name, {}).get(shard, 0)
         for name in covering_indexes(manifest, state)
     ]
-    return min(merged_to(state, shard), *reached)
+    return min((merged_to(state, shard), *reached))
 
 
 def collected_to(merged: int, left: Iterable[int]) -> int:
