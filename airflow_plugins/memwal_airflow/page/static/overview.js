@@ -101,11 +101,11 @@ function content(data) {
   if (fitting.length === 0) return h("p", { class: "empty" }, "No table fits the filter.");
   const left = fitting.length - ROWS_MAX;
   return [
-    h("table", { class: "tables cards" },
+    h("div", { class: "scroll", tabindex: 0, role: "region", "aria-labelledby": "tables-title", "data-scroll": "tables", "data-key": "tables-scroll" }, h("table", { class: "tables cards" },
       h("thead", {}, h("tr", {},
         ["Health", "Table", "Backlog", "Oldest", "Index lag", "Storage", "Snapshot", "Last run", "Seen"]
           .map((name) => h("th", { scope: "col" }, name)))),
-      h("tbody", {}, fitting.slice(0, ROWS_MAX).map(row))),
+      h("tbody", {}, fitting.slice(0, ROWS_MAX).map(row)))),
     left > 0 && h("p", { class: "empty" }, `${count(left)} more; narrow the filter to see them.`),
     data.left_out > 0 && h("p", { class: "empty" },
       `${plural(data.left_out, "table")} of the configuration left out: too many for this page.`),
@@ -115,7 +115,7 @@ function content(data) {
 function row(line) {
   const cell = (label, ...content) => h("td", { "data-label": label }, ...content);
   const reason = line.health.reasons[0];
-  return h("tr", { "data-table": line.name, "data-state": line.health.state },
+  return h("tr", { "data-table": line.name, "data-state": line.health.state, class: line.looked_at ? null : "blank" },
     cell("Health", stateBadge(line.health.state)),
     h("th", { scope: "row", class: "name" },
       h("a", { href: tableHash(line.name), "data-key": `table-${line.name}` }, line.name),
