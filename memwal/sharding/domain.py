@@ -1,0 +1,351 @@
+"""What a filter says about each column: the values that a matching row can have there. Pure.
+
+A filter becomes a list of cases, one of which holds for every row that it matches. Everything errs
+towards too many values: where two readers may compare differently, the wider answer is taken.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from decimal import Decimal
+from itertools import product
+
+import numpy as np
+import pyarrow as pa
+
+from memwal.sharding.encoding import plain_type
+from memwal.sharding.predicate import And, Anything, Comparison, In, IsNull, Not, Op, Or, Predicate
+from memwal.sharding.values import Value, comparable, is_bytes, is_text
+
+CASES_MAX = 256
+_EXACT_IN_DOUBLE = 2**53
+_DIGITS_IN_DOUBLE = 15
+_DATE = re.compile(r"\d{4}-\d\d-\d\d")
+_TIME = re.compile(r"\d{4}-\d\d-\d\d(?:[ T]\d\d:\d\d:\d\d(?:\.\d{1,9})?)?")
+_TIME_WITH_ZONE = re.compile(r"\d{4}-\d\d-\d\d[ T]\d\d:\d\d:\d\d(?:\.\d{1,9})?(?:Z|[+-]\d\d:\d\d)")
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Bound:
+    """An end of a range; `closed` includes the value."""
+
+    value: Value
+    closed: bool
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Domain:
+    """A set of values: all that pass every part. NaN is in it unless `values` are listed."""
+
+    values: frozenset[Value] | None = None
+    low: Bound | None = None
+    high: Bound | None = None
+    excluded: frozenset[Value] = frozenset()
+    null: bool = True
+
+    def contains(self, value: Value | None) -> bool:
+        """Whether the value, None for NULL, is in the set."""
+        if value is None:
+            return self.null
+        if self.values is not None and value not in self.values:
+            return False
+        return _nan(value) or (self._in_range(value) and value not in self.excluded)
+
+    def _in_range(self, value: Value) -> bool:
+        low, high = self.low, self.high
+        if low and (value < low.value or (value == low.value and not low.closed)):  # type: ignore[operator]
+            return False
+        return not (high and (value > high.value or (value == high.value and not high.closed)))  # type: ignore[operator]
+
+    def meet(self, other: Domain) -> Domain:
+        """What is in both."""
+        both = Domain(
+            low=_tighter(self.low, other.low, above=True),
+            high=_tighter(self.high, other.high, above=False),
+            excluded=self.excluded | other.excluded,
+            null=self.null and other.null,
+        )
+        listed = [d.values for d in (self, other) if d.values is not None]
+        if not listed:
+            return both
+        values = frozenset(v for v in frozenset.intersection(*listed) if both.contains(v))
+        return Domain(values=values, null=both.null)
+
+    @property
+    def empty(self) -> bool:
+        """Whether nothing at all is in the set. False says nothing."""
+        if self.null:
+            return False
+        if self.values is not None:
+            return not self.values
+        return False
+
+
+ANY = Domain()
+NOT_NULL = Domain(null=False)
+ONLY_NULL = Domain(values=frozenset())
+
+Case = Mapping[str, Domain]
+Cases = tuple[Case, ...]
+_ALWAYS: Cases = ({},)
+_NEVER: Cases = ()
+
+
+def cases_of(predicate: Predicate, types: Mapping[str, pa.DataType]) -> Cases:
+    """Cases of which one holds for every row that the predicate is TRUE for.
+
+    `types` are those of the columns that matter; conditions on others are left out. No case at all
+    means that no row matches.
+    """
+    return _cases(predicate, {n: plain_type(t) for n, t in types.items()}, negated=False)
+
+
+def _cases(predicate: Predicate, types: Mapping[str, pa.DataType], *, negated: bool) -> Cases:
+    match predicate:
+        case Not(part=part):
+            return _cases(part, types, negated=not negated)
+        case And(parts=parts) | Or(parts=parts):
+            found = [_cases(part, types, negated=negated) for part in parts]
+            # De Morgan holds for three truth values, too.
+            return _all(found) if isinstance(predicate, And) is not negated else _any(found)
+        case Anything():
+            return _ALWAYS
+    kind = types.get(predicate.column)
+    if kind is None:
+        return _ALWAYS
+    domain = _domain(predicate, kind, negated=negated)
+    return _NEVER if domain.empty else ({predicate.column: domain},)
+
+
+def _all(parts: list[Cases]) -> Cases:
+    found = _ALWAYS
+    for part in parts:
+        if len(found) * len(part) > CASES_MAX:
+            # Leaving a condition out only widens the answer.
+            found = min(found, part, key=len)
+            continue
+        found = tuple(
+            case for left, right in product(found, part) if (case := _both(left, right)) is not None
+        )
+    return found
+
+
+def _both(left: Case, right: Case) -> Case | None:
+    merged = dict(left)
+    for column, domain in right.items():
+        merged[column] = merged[column].meet(domain) if column in merged else domain
+        if merged[column].empty:
+            return None
+    return merged
+
+
+def _any(parts: list[Cases]) -> Cases:
+    lists: dict[str, Domain] = {}
+    others: list[Case] = []
+    for case in (case for part in parts for case in part):
+        listed = _single_list(case)
+        if listed is None:
+            others.append(case)
+            continue
+        column, domain = listed
+        before = lists.get(column, Domain(values=frozenset(), null=False))
+        lists[column] = Domain(
+            values=(before.values or frozenset()) | (domain.values or frozenset()),
+            null=before.null or domain.null,
+        )
+    found = (*({column: domain} for column, domain in lists.items()), *others)
+    return found if len(found) <= CASES_MAX else _ALWAYS
+
+
+def _single_list(case: Case) -> tuple[str, Domain] | None:
+    """The column and its values, of a case that lists the values of one column."""
+    if len(case) != 1:
+        return None
+    ((column, domain),) = case.items()
+    return (column, domain) if domain.values is not None else None
+
+
+def _domain(leaf: Comparison | In | IsNull, kind: pa.DataType, *, negated: bool) -> Domain:
+    """The values for which the leaf, or its opposite, is TRUE.
+
+    A comparison that is not understood still is TRUE for no NULL.
+    """
+    if isinstance(leaf, IsNull):
+        return NOT_NULL if negated else ONLY_NULL
+    if isinstance(leaf, In):
+        return _list_domain(leaf.values, kind, negated=negated)
+    op = _OPPOSITE[leaf.op] if negated else leaf.op
+    if op in (Op.EQ, Op.NE):
+        return _list_domain((leaf.value,), kind, negated=op is Op.NE)
+    if not leaf.value.is_valid:
+        return Domain(values=frozenset(), null=False)
+    literal = literal_of(leaf.value, kind)
+    if literal is None:
+        return NOT_NULL
+    bound = Bound(value=literal.value, closed=not literal.exact or op in (Op.LE, Op.GE))
+    if op in (Op.GT, Op.GE):
+        return Domain(low=bound, null=False)
+    return Domain(high=bound, null=False)
+
+
+_OPPOSITE = {
+    Op.EQ: Op.NE,
+    Op.NE: Op.EQ,
+    Op.LT: Op.GE,
+    Op.GE: Op.LT,
+    Op.GT: Op.LE,
+    Op.LE: Op.GT,
+}
+
+
+def _list_domain(values: tuple[pa.Scalar, ...], kind: pa.DataType, *, negated: bool) -> Domain:
+    """`IN` or `NOT IN`. A NULL in the list matches nothing, and makes NOT IN match nothing."""
+    given = [value for value in values if value.is_valid]
+    if negated and len(given) < len(values):
+        return Domain(values=frozenset(), null=False)
+    literals = [literal_of(value, kind) for value in given]
+    known = [literal for literal in literals if literal is not None]
+    if len(known) < len(literals):
+        return NOT_NULL
+    if not negated:
+        return Domain(values=frozenset(literal.value for literal in known), null=False)
+    if not all(literal.exact for literal in known):
+        return NOT_NULL
+    return Domain(excluded=frozenset(literal.value for literal in known), null=False)
+
+
+def _tighter(left: Bound | None, right: Bound | None, *, above: bool) -> Bound | None:
+    if left is None or right is None:
+        return left or right
+    if left.value == right.value:
+        return left if not left.closed else right
+    return left if (left.value > right.value) is above else right  # type: ignore[operator]
+
+
+def _nan(value: Value) -> bool:
+    return isinstance(value, float) and math.isnan(value)
+
+
+# ---- literals
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Literal:
+    """A constant as a value of the column; `exact` unless readers may round it differently."""
+
+    value: Value
+    exact: bool = True
+
+
+def literal_of(value: pa.Scalar, kind: pa.DataType) -> Literal | None:
+    """A constant that is compared with a column of type `kind`; None when not understood.
+
+    None wherever the two types are brought together in more than one way: text and a number, a
+    time with a zone and one without, a fraction and a whole number.
+    """
+    if is_text(kind):
+        return Literal(value=value.as_py()) if is_text(value.type) else None
+    if is_bytes(kind) or pa.types.is_fixed_size_binary(kind):
+        return Literal(value=value.as_py()) if is_bytes(value.type) else None
+    if pa.types.is_boolean(kind):
+        return Literal(value=value.as_py()) if pa.types.is_boolean(value.type) else None
+    for matches, convert in _CONVERSIONS:
+        if matches(kind):
+            return convert(value, kind)
+    return None
+
+
+def _integer(value: pa.Scalar, kind: pa.DataType) -> Literal | None:
+    number = _number(value)
+    if number is None or number != int(number):
+        return None
+    if isinstance(number, float) and abs(number) >= _EXACT_IN_DOUBLE:
+        return None
+    return Literal(value=int(number))
+
+
+def _float(value: pa.Scalar, kind: pa.DataType) -> Literal | None:
+    number = _number(value)
+    if number is None:
+        return None
+    with np.errstate(over="ignore"):
+        rounded = float(np.dtype(kind.to_pandas_dtype()).type(float(number)))
+    # Not exact: -0.0 and 0.0 are equal to some readers, and a literal is rounded or not.
+    return Literal(value=rounded, exact=False)
+
+
+def _decimal(value: pa.Scalar, kind: pa.DataType) -> Literal | None:
+    number = _number(value)
+    if number is None or (isinstance(number, float) and kind.precision > _DIGITS_IN_DOUBLE):
+        return None
+    exact = Decimal(repr(number)) if isinstance(number, float) else Decimal(number)
+    try:
+        return Literal(value=pa.scalar(exact, kind).as_py())
+    except pa.ArrowException:
+        return None
+
+
+def _number(value: pa.Scalar) -> int | float | Decimal | None:
+    kind = value.type
+    numeric = pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_decimal(kind)
+    number: int | float | Decimal | None = value.as_py() if numeric else None
+    return number if number is not None and math.isfinite(number) else None
+
+
+def _date(value: pa.Scalar, kind: pa.DataType) -> Literal | None:
+    if is_text(value.type):
+        text = value.as_py()
+        return _cast(pa.scalar(text), pa.date32(), kind) if _DATE.fullmatch(text) else None
+    if pa.types.is_date(value.type):
+        return _cast(value, kind)
+    if pa.types.is_timestamp(value.type) and value.type.tz is None:
+        return _cast(value, kind)
+    return None
+
+
+def _timestamp(value: pa.Scalar, kind: pa.DataType) -> Literal | None:
+    zoned = kind.tz is not None
+    if is_text(value.type):
+        text = value.as_py()
+        if not (_TIME_WITH_ZONE if zoned else _TIME).fullmatch(text):
+            return None
+        return _cast(value, pa.timestamp("ns", "UTC" if zoned else None), kind)
+    if pa.types.is_date(value.type):
+        return None if zoned else _cast(value, kind)
+    if pa.types.is_timestamp(value.type) and (value.type.tz is not None) is zoned:
+        return _cast(value, kind)
+    return None
+
+
+def _clock(value: pa.Scalar, kind: pa.DataType) -> Literal | None:
+    return _cast(value, kind) if pa.types.is_time(value.type) else None
+
+
+def _cast(value: pa.Scalar, *kinds: pa.DataType) -> Literal | None:
+    """Through types one after the other; None unless nothing is lost."""
+    try:
+        for kind in kinds:
+            value = pa.array([value], value.type).cast(kind)[0]
+    except (pa.ArrowException, OverflowError):
+        return None
+    found = comparable(value)
+    return None if found is None else Literal(value=found)
+
+
+_CONVERSIONS: tuple[
+    tuple[
+        Callable[[pa.DataType], bool],
+        Callable[[pa.Scalar, pa.DataType], Literal | None],
+    ],
+    ...,
+] = (
+    (pa.types.is_integer, _integer),
+    (pa.types.is_floating, _float),
+    (pa.types.is_decimal, _decimal),
+    (pa.types.is_date, _date),
+    (pa.types.is_timestamp, _timestamp),
+    (pa.types.is_time, _clock),
+)

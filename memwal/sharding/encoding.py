@@ -1,0 +1,269 @@
+"""Which bytes of a value are hashed. Pure.
+
+The spec names the hash, not the bytes that go in. Its third rule (a value hashes alike in every
+numeric type) decides most of it; the rest is taken from Iceberg's hash, which it follows:
+
+- whole numbers, of any integer, float or decimal type, false and true as 0 and 1: 8 bytes
+- floats with a fraction: the 8 bytes of the double; every NaN is one NaN
+- decimals with a fraction: 32 bytes, the value times 10**38
+- dates: days, and times and timestamps: microseconds, as 8 bytes; a time zone does not count
+- text as UTF-8, binary as it is; a dictionary is what it stands for
+
+All numbers little-endian, in two's complement. pylance differs (field notes 11): numbers of up to
+32 bits hash as 4 bytes, all others as 8, floats by their bits; a timestamp by its own unit.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from decimal import Decimal
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from numpy.typing import NDArray
+
+from memwal.errors import Unsupported
+from memwal.sharding.murmur import I32, U32, Tail, hash_bytes, hash_words
+
+_SPEC_ZERO_NAN = np.uint64(0x7FF8000000000000)
+_DECIMAL_DIGITS = 76
+_DECIMAL_SCALE = 38
+_MICROS = {"s": 1_000_000, "ms": 1_000, "us": 1}
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Hashed:
+    """32-bit hashes of a column, and which rows are NULL (their hash means nothing)."""
+
+    hashes: I32
+    nulls: NDArray[np.bool_]
+
+
+def spec_hash(array: pa.Array) -> Hashed:
+    """`murmur3(col0)` of the spec. Raises Unsupported for a nested type."""
+    array = plain(array)
+    words = _spec_words(array)
+    if words is not None:
+        hashes = hash_words(words)
+    else:
+        hashes = hash_bytes(*_spec_values(array), Tail.STANDARD)
+    return Hashed(hashes=hashes, nulls=_nulls(array))
+
+
+def spec_hash_multi(arrays: list[pa.Array]) -> Hashed:
+    """`murmur3_multi(col0, col1, …)`: one hash over the bytes of the values that are not NULL."""
+    arrays = [plain(array) for array in arrays]
+    # Not null_handling="skip": with it, pyarrow drops rows in which all values are NULL.
+    empty = pa.scalar(b"", pa.large_binary())
+    parts = [pc.fill_null(_as_binary(array), empty) for array in arrays]
+    joined = pc.binary_join_element_wise(*parts, empty)
+    nulls = np.logical_and.reduce([_nulls(array) for array in arrays])
+    return Hashed(hashes=hash_bytes(*_raw(joined), Tail.STANDARD), nulls=nulls)
+
+
+def pylance_hash(array: pa.Array) -> Hashed:
+    """What pylance 14 hashes for `bucket`. Raises Unsupported for a type that it refuses."""
+    kind = array.type
+    if not pylance_hashes(kind):
+        raise Unsupported(f"pylance refuses {kind} as a bucket column")
+    if pa.types.is_string(kind) or pa.types.is_large_string(kind):
+        hashes = hash_bytes(*_raw(array.cast(pa.large_binary())), Tail.PYLANCE)
+    else:
+        hashes = hash_words(_pylance_words(array))
+    return Hashed(hashes=hashes, nulls=_nulls(array))
+
+
+def pylance_hashes(kind: pa.DataType) -> bool:
+    """Whether pylance takes the type as a bucket column."""
+    return bool(
+        pa.types.is_boolean(kind)
+        or pa.types.is_integer(kind)
+        or kind in (pa.float32(), pa.float64(), pa.date32(), pa.string(), pa.large_string())
+        or pa.types.is_time(kind)
+        or pa.types.is_timestamp(kind)
+    )
+
+
+def plain(array: pa.Array) -> pa.Array:
+    """The array without a dictionary, run ends or an extension around it."""
+    while True:
+        if pa.types.is_dictionary(array.type):
+            array = array.dictionary_decode()
+        elif pa.types.is_run_end_encoded(array.type):
+            array = pc.run_end_decode(array)
+        elif isinstance(array, pa.ExtensionArray):
+            array = array.storage
+        else:
+            return array
+
+
+def plain_type(kind: pa.DataType) -> pa.DataType:
+    """The type that `plain` makes of it."""
+    while True:
+        if pa.types.is_dictionary(kind) or pa.types.is_run_end_encoded(kind):
+            kind = kind.value_type
+        elif isinstance(kind, pa.BaseExtensionType):
+            kind = kind.storage_type
+        else:
+            return kind
+
+
+def _nulls(array: pa.Array) -> NDArray[np.bool_]:
+    return _numpy(array.is_null())
+
+
+def _numpy(array: pa.Array) -> NDArray[Any]:
+    return np.asarray(array.to_numpy(zero_copy_only=False))
+
+
+def _zero_filled(array: pa.Array, kind: pa.DataType) -> NDArray[Any]:
+    """Values as numpy, 0 for NULL: a column of integers must not turn into floats."""
+    return _numpy(pc.fill_null(array.cast(kind), pa.scalar(0, kind)))
+
+
+def _int64(array: pa.Array) -> NDArray[np.int64]:
+    """Integers, booleans, dates and times as 64 bits; uint64 keeps its bits."""
+    kind = array.type
+    if pa.types.is_uint64(kind):
+        return _zero_filled(array, pa.uint64()).view(np.int64)
+    if pa.types.is_boolean(kind):
+        array = array.cast(pa.int8())
+    elif kind in (pa.date32(), pa.time32("s"), pa.time32("ms")):
+        array = array.cast(pa.int32())
+    return _zero_filled(array, pa.int64())
+
+
+def _two_words(values: NDArray[Any]) -> U32:
+    return np.ascontiguousarray(values).view("<u4").reshape(len(values), 2)
+
+
+def _spec_words(array: pa.Array) -> U32 | None:
+    """The values as 32-bit words, or None where they have no fixed number of bytes."""
+    kind = array.type
+    if pa.types.is_null(kind):
+        return np.zeros((len(array), 2), dtype=np.uint32)
+    if pa.types.is_integer(kind) or pa.types.is_boolean(kind) or pa.types.is_date32(kind):
+        return _two_words(_int64(array))
+    if pa.types.is_date64(kind):
+        return _two_words(_int64(array.cast(pa.date32())))
+    if pa.types.is_temporal(kind) and hasattr(kind, "unit"):
+        return _two_words(_micros(_int64(array), kind.unit))
+    if pa.types.is_floating(kind):
+        return _two_words(_float_bits(array))
+    return None
+
+
+def _micros(values: NDArray[np.int64], unit: str) -> NDArray[np.int64]:
+    if unit == "ns":
+        return values // 1_000
+    with np.errstate(over="ignore"):
+        return values * np.int64(_MICROS[unit])
+
+
+def _float_bits(array: pa.Array) -> NDArray[np.int64]:
+    """Whole numbers as integers, others as the double's bits."""
+    values = _zero_filled(array, pa.float64())
+    bits = values.view(np.int64).copy()
+    bits[np.isnan(values)] = _SPEC_ZERO_NAN.view(np.int64)
+    whole = np.isfinite(values) & (np.floor(values) == values)
+    signed = whole & (values >= -(2.0**63)) & (values < 2.0**63)
+    bits[signed] = values[signed].astype(np.int64)
+    above = whole & (values >= 2.0**63) & (values < 2.0**64)
+    bits[above] = values[above].astype(np.uint64).view(np.int64)
+    return bits
+
+
+def _spec_values(array: pa.Array) -> tuple[NDArray[np.uint8], NDArray[np.int64]]:
+    kind = array.type
+    if pa.types.is_decimal(kind):
+        return _decimal_bytes(array)
+    textual = pa.types.is_string(kind) or pa.types.is_large_string(kind) or kind == _STRING_VIEW
+    if textual or pa.types.is_fixed_size_binary(kind) or _is_binary(kind):
+        return _raw(array.cast(pa.large_binary()))
+    raise Unsupported(f"a column of type {kind} cannot be hashed into buckets")
+
+
+_STRING_VIEW = pa.string_view()
+
+
+def _is_binary(kind: pa.DataType) -> bool:
+    return kind in (pa.binary(), pa.large_binary(), pa.binary_view())
+
+
+def _decimal_bytes(array: pa.Array) -> tuple[NDArray[np.uint8], NDArray[np.int64]]:
+    """Whole numbers of 64 bits as 8 bytes, all others as 32."""
+    array = pc.fill_null(array, pa.scalar(Decimal(0), array.type))
+    try:
+        wide = array.cast(pa.decimal256(_DECIMAL_DIGITS, _DECIMAL_SCALE))
+    except pa.ArrowInvalid as error:
+        raise Unsupported(f"a value of type {array.type} is too large to hash: {error}") from None
+    # Not trunc(): pyarrow's is wrong for large decimals.
+    whole = array.cast(pa.decimal256(_DECIMAL_DIGITS, 0), safe=False)
+    inside = pc.and_(pc.greater_equal(wide, _decimal(-(2**63))), pc.less(wide, _decimal(2**64)))
+    short = _numpy(pc.and_(pc.equal(whole.cast(wide.type), wide), inside))
+    rows = _decimal_rows(wide).copy()
+    # Without a fraction, the low 8 bytes of the number are the integer.
+    rows[short] = _decimal_rows(whole)[short]
+    lengths = np.where(short, 8, 32)
+    offsets = np.concatenate([[0], np.cumsum(lengths)]).astype(np.int64)
+    kept = np.arange(32)[None, :] < lengths[:, None]
+    return rows[kept], offsets
+
+
+def _decimal(value: int) -> pa.Scalar:
+    return pa.scalar(Decimal(value), pa.decimal256(_DECIMAL_DIGITS, _DECIMAL_SCALE))
+
+
+def _decimal_rows(array: pa.Array) -> NDArray[np.uint8]:
+    if not len(array):
+        return np.zeros((0, 32), dtype=np.uint8)
+    data = np.frombuffer(array.buffers()[1], dtype=np.uint8)
+    return data[array.offset * 32 : (array.offset + len(array)) * 32].reshape(len(array), 32)
+
+
+def _raw(array: pa.Array) -> tuple[NDArray[np.uint8], NDArray[np.int64]]:
+    """The bytes of a large_binary array and where each value starts."""
+    if not len(array):
+        return np.zeros(0, dtype=np.uint8), np.zeros(1, dtype=np.int64)
+    _, positions, data = array.buffers()
+    offsets = np.frombuffer(positions, dtype=np.int64)[array.offset : array.offset + len(array) + 1]
+    values = np.frombuffer(data, dtype=np.uint8) if data else np.zeros(0, dtype=np.uint8)
+    return values[: offsets[-1]], offsets
+
+
+def _as_binary(array: pa.Array) -> pa.Array:
+    """The hashed bytes of each value as large_binary, NULL where the value is."""
+    words = _spec_words(array)
+    if words is None:
+        data, offsets = _spec_values(array)
+    else:
+        data = np.ascontiguousarray(words).view(np.uint8).ravel()
+        offsets = np.arange(len(words) + 1, dtype=np.int64) * (4 * words.shape[1])
+    missing = pa.array(~_nulls(array), pa.bool_()).buffers()[1]
+    return pa.LargeBinaryArray.from_buffers(
+        pa.large_binary(), len(array), [missing, pa.py_buffer(offsets), pa.py_buffer(data)]
+    )
+
+
+def _pylance_words(array: pa.Array) -> U32:
+    kind = array.type
+    if pa.types.is_floating(kind):
+        return _pylance_floats(_zero_filled(array, kind))
+    values = _int64(array)
+    if _is_narrow(kind):
+        return values.astype(np.int32).view(np.uint32).reshape(len(values), 1)
+    return _two_words(values)
+
+
+def _is_narrow(kind: pa.DataType) -> bool:
+    if pa.types.is_integer(kind):
+        return bool(kind.bit_width <= 32)
+    return bool(pa.types.is_boolean(kind) or pa.types.is_date32(kind) or pa.types.is_time32(kind))
+
+
+def _pylance_floats(values: NDArray[Any]) -> U32:
+    clean = np.where(np.isnan(values), values.dtype.type(np.nan), values)
+    clean = np.where(clean == 0, values.dtype.type(0), clean)
+    return np.ascontiguousarray(clean).view("<u4").reshape(len(values), values.itemsize // 4)

@@ -1,0 +1,98 @@
+"""Murmur3 over columns against mmh3, and against pylance's variant written out."""
+
+from __future__ import annotations
+
+import mmh3
+import numpy as np
+import pytest
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
+
+from memwal.sharding.murmur import Tail, hash_bytes, hash_words
+
+M = 0xFFFFFFFF
+values = st.lists(st.binary(max_size=60) | st.binary(min_size=40, max_size=300), max_size=20)
+
+
+def hashed(items: list[bytes], tail: Tail, *, before: bytes = b"") -> list[int]:
+    """With `before` in front of the data, as in an array that is a slice of another."""
+    data = np.frombuffer(before + b"".join(items), dtype=np.uint8)
+    lengths = [len(item) for item in items]
+    offsets = len(before) + np.concatenate([[0], np.cumsum(lengths)]).astype(np.int64)
+    return [int(h) for h in hash_bytes(data, offsets, tail)]
+
+
+def pylance_reference(item: bytes) -> int:
+    """What pylance's sharding documentation describes for text, one value at a time."""
+
+    def rotated(x: int, by: int) -> int:
+        return ((x << by) | (x >> (32 - by))) & M
+
+    def mixed(h: int, k: int) -> int:
+        k = rotated(k * 0xCC9E2D51 & M, 15) * 0x1B873593 & M
+        return (rotated(h ^ k, 13) * 5 + 0xE6546B64) & M
+
+    h = 0
+    whole = len(item) // 4 * 4
+    for at in range(0, whole, 4):
+        h = mixed(h, int.from_bytes(item[at : at + 4], "little"))
+    for byte in item[whole:]:
+        h = mixed(h, (byte - 256 if byte > 127 else byte) & M)
+    h ^= len(item)
+    h = (h ^ (h >> 16)) * 0x85EBCA6B & M
+    h = (h ^ (h >> 13)) * 0xC2B2AE35 & M
+    h ^= h >> 16
+    return h - 2**32 if h >= 2**31 else h
+
+
+@pytest.mark.parametrize(
+    ("item", "expected"),
+    [  # the published vectors of MurmurHash3 x86 32-bit, seed 0
+        (b"", 0),
+        (b"\xff\xff\xff\xff", 0x76293B50),
+        (b"\x21\x43\x65\x87", 0xF55B516B),
+        (b"\x21\x43\x65", 0x7E4A8634),
+        (b"\x21\x43", 0xA0F7B07A),
+        (b"\x21", 0x72661CF4),
+        (b"\0\0\0\0", 0x2362F9DE),
+        (b"\0\0\0", 0x85F0B427),
+        (b"\0\0", 0x30F4C306),
+        (b"\0", 0x514E28B7),
+    ],
+)
+def test_published_vectors(item: bytes, expected: int) -> None:
+    assert [h & M for h in hashed([item], Tail.STANDARD)] == [expected]
+
+
+@given(values, st.binary(max_size=5))
+@example([b"", b"a" * 44, b"a" * 45, b"a" * 47, b"a" * 48, b"\xff" * 200], b"")
+def test_text_hashes_as_mmh3_does(items: list[bytes], before: bytes) -> None:
+    assert hashed(items, Tail.STANDARD, before=before) == [mmh3.hash(item, 0) for item in items]
+
+
+@given(values, st.binary(max_size=5))
+@example([b"", b"a" * 44, b"a" * 45, b"a" * 47, b"a" * 48, b"\xff" * 201, b"\xc3\xa9"], b"xyz")
+def test_pylances_tail_is_one_block_a_byte(items: list[bytes], before: bytes) -> None:
+    expected = [pylance_reference(item) for item in items]
+    assert hashed(items, Tail.PYLANCE, before=before) == expected
+
+
+@settings(max_examples=50)
+@given(st.integers(1, 8), st.lists(st.binary(min_size=32, max_size=32), max_size=10))
+def test_words_hash_as_their_bytes(width: int, items: list[bytes]) -> None:
+    cut = [item[: 4 * width] for item in items]
+    words = np.frombuffer(b"".join(cut), dtype="<u4").reshape(len(cut), width)
+    assert hash_words(words).tolist() == [mmh3.hash(item, 0) for item in cut]
+
+
+def test_more_rows_than_are_worked_on_at_a_time() -> None:
+    rows = 70_000
+    numbers = np.arange(rows, dtype=np.int64) * 7_919 - 1_000_000
+    hashes = hash_words(numbers.view("<u4").reshape(rows, 2))
+    texts = [str(number).encode() for number in numbers.tolist()]
+    some = range(0, rows, 997)
+    assert [int(hashes[row]) for row in some] == [
+        mmh3.hash(int(numbers[row]).to_bytes(8, "little", signed=True)) for row in some
+    ]
+    by_text = hashed(texts, Tail.STANDARD)
+    assert [by_text[row] for row in some] == [mmh3.hash(texts[row]) for row in some]
