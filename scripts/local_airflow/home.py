@@ -29,6 +29,10 @@ ROLES = {"admin": "admin", "viewer": "viewer"}
 _NOT_INHERITED = ("AIRFLOW", "MEMWAL", "PYTHON", "VIRTUAL_ENV", "SPARK_", "PYSPARK_")
 
 
+class StartFailed(Exception):
+    """Airflow did not become well; the text says which part, with the end of its log."""
+
+
 @dataclass(frozen=True, kw_only=True)
 class AirflowHome:
     """Where one Airflow lives, and how it is to be set up.
@@ -64,8 +68,8 @@ class AirflowHome:
             **inherited,
             "PATH": path,
             "AIRFLOW_HOME": str(self.folder),
-            # For `leftovers`; jobs get no variable of Airflow's own. Process titles would be written
-            # over the environment.
+            # For `leftovers`; jobs get none of Airflow's own variables. A process title would be
+            # written over the environment otherwise.
             MARK: str(self.folder),
             "SPT_NOENV": "1",
             # What a job on a local Spark listens on.
@@ -126,7 +130,7 @@ class AirflowHome:
         """Make the folder, the users and the database; what is there already is kept.
 
         `template` is a migrated database to start from, which saves the migration's seconds.
-        Raises RuntimeError with Airflow's own words when the migration fails.
+        Raises StartFailed with Airflow's own words when the migration fails.
         """
         for folder in (self.folder, self.logs, self.folder / "plugins", self.folder / "runs"):
             folder.mkdir(parents=True, exist_ok=True, mode=0o700)
@@ -146,7 +150,7 @@ class AirflowHome:
             check=False,
         )
         if done.returncode:
-            raise RuntimeError(f"airflow db migrate failed:\n{(done.stdout + done.stderr)[-4000:]}")
+            raise StartFailed(f"airflow db migrate failed:\n{(done.stdout + done.stderr)[-4000:]}")
 
 
 def write_private(file: Path, text: str) -> None:

@@ -4,10 +4,11 @@ Airflow's own `standalone` leaves its children behind when it is told to stop, a
 processes may leave their parents' groups and sessions. So the keeper is a "child subreaper" (Linux,
 prctl 2): whatever loses its parent below it becomes its child, and it ends only when it has none.
 
-It reads one line from stdin, `{"commands": [{"name", "argv", "env", "cwd", "log"}]}`, and runs
-until stdin ends (so it does not outlive whoever started it, however that one died), or a TERM or
-INT, or one of the commands has ended. It writes a line of JSON on stdout for what happens:
-`{"started": {NAME: PID}}`, `{"ended": NAME, "code": CODE}`, `{"stopped": SECONDS, "killed": N}`.
+It reads one line from stdin, `{"commands": [{"name", "argv", "env", "cwd", "log"}], "asking": S,
+"telling": S}` (see Patience), and runs until stdin ends (so it does not outlive whoever started it,
+however that one died), or a TERM or INT, or one of the commands has ended. It writes a line of JSON
+on stdout for what happens: `{"started": {NAME: PID}}`, `{"ended": NAME, "code": CODE}`,
+`{"stopped": SECONDS, "killed": N}`.
 """
 
 from __future__ import annotations
@@ -20,7 +21,8 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
 from pathlib import Path
 from selectors import EVENT_READ, DefaultSelector
 from typing import Any
@@ -29,10 +31,15 @@ _PR_SET_PDEATHSIG = 1
 _PR_SET_CHILD_SUBREAPER = 36
 _LIBC = ctypes.CDLL(None, use_errno=True)
 
-ASKING_SECONDS_MAX = 4.0
-"""How long the parts have to end by themselves, before everything below them is told as well."""
-TELLING_SECONDS_MAX = 4.0
-"""How long everything has after it was told, before it is killed."""
+
+@dataclass(frozen=True, kw_only=True)
+class Patience:
+    """Seconds: how long the commands have to end when they are asked to, before everything below
+    them is told as well; and how long that has, before it is killed.
+    """
+
+    asking: float = 4.0
+    telling: float = 4.0
 
 
 def main() -> None:
@@ -43,7 +50,7 @@ def main() -> None:
     parts = {_start(command).pid: command["name"] for command in plan["commands"]}
     _tell(started={name: pid for pid, name in parts.items()})
     _watch(signals, parts)
-    _stop(parts)
+    _stop(parts, Patience(**{k: plan[k] for k in ("asking", "telling") if k in plan}))
 
 
 def _prctl(option: int, value: int) -> None:
@@ -63,7 +70,7 @@ def _signal_pipe() -> int:
 
 
 def _start(command: dict[str, Any]) -> subprocess.Popen[bytes]:
-    with Path(command["log"]).open("ab") as log:
+    with Path(command["log"]).open("wb") as log:
         return subprocess.Popen(
             command["argv"],
             env=command["env"],
@@ -116,14 +123,14 @@ def _ended_children() -> Iterator[tuple[int, int]]:
             yield found
 
 
-def _stop(parts: dict[int, str]) -> None:
+def _stop(parts: dict[int, str], patience: Patience) -> None:
     """Ask, tell, kill. Ends when nothing is left below this process."""
     began = time.monotonic()
     killed: set[int] = set()
     _signal_all(parts, signal.SIGTERM)
-    if not _gone_within(ASKING_SECONDS_MAX):
+    if not _gone_within(patience.asking):
         _signal_all(_descendants(), signal.SIGTERM)
-        if not _gone_within(TELLING_SECONDS_MAX):
+        if not _gone_within(patience.telling):
             # A process may start another one while it is looked at, so look until there are none.
             while not _gone_within(0.05):
                 alive = _descendants()
@@ -132,8 +139,8 @@ def _stop(parts: dict[int, str]) -> None:
     _tell(stopped=round(time.monotonic() - began, 2), killed=len(killed))
 
 
-def _signal_all(pids: Any, number: int) -> None:
-    for pid in list(pids):
+def _signal_all(pids: Iterable[int], number: int) -> None:
+    for pid in pids:
         with contextlib.suppress(ProcessLookupError):
             os.kill(pid, number)
 
@@ -170,11 +177,13 @@ def _descendants() -> list[int]:
     return found
 
 
-def _parents(read: Callable[[Path], str] = Path.read_text) -> Iterator[tuple[int, int]]:
+def _parents() -> Iterator[tuple[int, int]]:
+    """(process id, parent's id) of every process."""
     for folder in Path("/proc").glob("[0-9]*"):
         with contextlib.suppress(OSError):
             # The name in brackets may hold anything, so count from its end.
-            yield int(folder.name), int(read(folder / "stat").rpartition(")")[2].split()[1])
+            fields = (folder / "stat").read_text(errors="replace").rpartition(")")[2].split()
+            yield int(folder.name), int(fields[1])
 
 
 if __name__ == "__main__":

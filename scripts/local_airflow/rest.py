@@ -97,6 +97,12 @@ class AirflowClient:
         found = self.get(f"/dags/{dag_id}/dagRuns", limit=100, order_by="run_after")["dag_runs"]
         return {run["dag_run_id"]: run["state"] for run in found}
 
+    def newest_runs(self) -> list[dict[str, Any]]:
+        """The newest runs of all DAGs, newest first, as the API gives them."""
+        found = self.get("/dags/~/dagRuns", limit=100, order_by="-run_after")
+        runs: list[dict[str, Any]] = found["dag_runs"]
+        return runs
+
     def wait_for_run(self, dag_id: str, run_id: str, seconds_max: float = 120) -> str:
         """Wait until the run has ended; returns success or failed."""
 

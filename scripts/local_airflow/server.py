@@ -10,6 +10,7 @@ import threading
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from datetime import datetime
 from pathlib import Path
 from types import TracebackType
 from typing import Any
@@ -18,7 +19,7 @@ import httpx
 import psutil
 
 from local_airflow import keeper, leftovers
-from local_airflow.home import AIRFLOW, LOOPBACK, ROOT, AirflowHome
+from local_airflow.home import AIRFLOW, LOOPBACK, ROOT, AirflowHome, StartFailed
 from local_airflow.rest import AirflowClient
 
 # The log servers of scheduler and triggerer listen on all interfaces and can't be told otherwise.
@@ -30,11 +31,8 @@ PARTS = {
     "triggerer": ["triggerer", "--skip-serve-logs"],
 }
 _HEALTH_NAMES = ("metadatabase", "scheduler", "dag_processor", "triggerer")
-STOP_SECONDS_MAX = keeper.ASKING_SECONDS_MAX + keeper.TELLING_SECONDS_MAX + 7
-
-
-class StartFailed(Exception):
-    """Airflow did not become well; the text says which part, with the end of its log."""
+_PATIENCE = keeper.Patience()
+STOP_SECONDS_MAX = _PATIENCE.asking + _PATIENCE.telling + 7
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -99,6 +97,7 @@ class AirflowServer:
     def start(self, seconds_max: float = 180) -> None:
         """Start all parts and wait until all are well. Raises StartFailed, with nothing left."""
         leftovers.kill_all(self.home.folder)
+        self._began = time.time()
         self._keeper = subprocess.Popen(
             [sys.executable, keeper.__file__],
             stdin=subprocess.PIPE,
@@ -159,13 +158,21 @@ class AirflowServer:
         return "\n".join(texts) or "the keeper ended"
 
     def health(self) -> dict[str, str]:
-        """Each part's health in Airflow's words; empty while the API server does not answer."""
+        """Each part's health: Airflow's word for it, or `not yet` when that is about an earlier
+        start with the same database. Empty while the API server does not answer.
+        """
         try:
             answer = httpx.get(f"{self.base_url}/api/v2/monitor/health", timeout=10)
             told = answer.raise_for_status().json()
         except (httpx.HTTPError, ValueError):
             return {}
-        return {name: str((told.get(name) or {}).get("status")) for name in _HEALTH_NAMES}
+        found = {}
+        for name in _HEALTH_NAMES:
+            part = told.get(name) or {}
+            beat = part.get(f"latest_{name}_heartbeat")
+            is_old = beat is not None and datetime.fromisoformat(beat).timestamp() < self._began
+            found[name] = "not yet" if is_old else str(part.get("status"))
+        return found
 
     def is_well(self) -> bool:
         """Whether everything runs."""
@@ -177,6 +184,20 @@ class AirflowServer:
         if user not in self._clients:
             self._clients[user] = AirflowClient(self.base_url, user, self.passwords[user])
         return self._clients[user]
+
+    def forget_clients(self) -> None:
+        """Log out; the next `client` logs in anew."""
+        for client in self._clients.values():
+            client.close()
+        self._clients.clear()
+
+    def has_ended(self, within_seconds: float) -> bool:
+        """Wait that long; whether the keeper has ended, because a part did or was it killed."""
+        try:
+            self._keeper.wait(within_seconds)
+        except subprocess.TimeoutExpired:
+            return False
+        return True
 
     def processes(self) -> list[psutil.Process]:
         """The keeper and everything below it."""
@@ -199,9 +220,7 @@ class AirflowServer:
 
     def stop(self) -> None:
         """Stop everything, and leave nothing. Doing it twice is harmless."""
-        for client in self._clients.values():
-            client.close()
-        self._clients.clear()
+        self.forget_clients()
         assert self._keeper.stdin is not None
         self._keeper.stdin.close()
         try:

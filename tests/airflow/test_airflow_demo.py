@@ -1,0 +1,226 @@
+"""What `make airflow` runs: it comes up on loopback only, shows live tables, and leaves nothing."""
+
+from __future__ import annotations
+
+import json
+import re
+import signal
+import stat
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+import httpx
+import psutil
+import pytest
+from local_airflow import leftovers
+from local_airflow.demo_folder import MARKER
+from local_airflow.home import JOBS_BIN, ROOT
+from local_airflow.rest import AirflowClient, wait_until
+from local_airflow.server import STOP_SECONDS_MAX
+
+SCRIPT = ROOT / "scripts" / "airflow_demo.py"
+START_SECONDS_MAX = 150
+# On a machine that is busy, on top of what a keeper allows itself.
+END_SECONDS_MAX = STOP_SECONDS_MAX + 15
+
+
+class Demo:
+    """A demo that runs, and what it has printed."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.lines: list[str] = []
+        self.process = subprocess.Popen(
+            [sys.executable, SCRIPT, "--home", folder, "--port", "0"],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+        )
+        self._reader = threading.Thread(target=self._read, daemon=True)
+        self._reader.start()
+
+    def _read(self) -> None:
+        assert self.process.stdout is not None
+        for line in self.process.stdout:
+            self.lines.append(line)
+
+    @property
+    def printed(self) -> str:
+        return "".join(self.lines)
+
+    def wait_until_up(self) -> None:
+        def look() -> bool:
+            assert self.process.poll() is None, self.printed
+            return "Ctrl-C stops it." in self.printed
+
+        wait_until("the demo", look, START_SECONDS_MAX)
+
+    @property
+    def base_url(self) -> str:
+        found = re.search(r"page +(http://127\.0\.0\.1:\d+)/", self.printed)
+        assert found, self.printed
+        return found[1]
+
+    def login(self, user: str) -> AirflowClient:
+        found = re.search(rf"\b{user} / (\S+)", self.printed)
+        assert found, self.printed
+        return AirflowClient(self.base_url, user, found[1])
+
+    def processes(self) -> list[psutil.Process]:
+        top = psutil.Process(self.process.pid)
+        return [top, *top.children(recursive=True)]
+
+    def end(self) -> int:
+        """Its exit code, once it is gone and all is read."""
+        code = self.process.wait(END_SECONDS_MAX)
+        self._reader.join(10)
+        return code
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Iterator[Path]:
+    """Where the demo lives. Whatever a failed test leaves is killed."""
+    yield tmp_path / "demo"
+    leftovers.kill_all(tmp_path / "demo" / "airflow")
+
+
+def test_it_runs_stops_and_starts_again(folder: Path) -> None:
+    first = Demo(folder)
+    try:
+        first.wait_until_up()
+        check_that_it_is_up(first)
+        check_that_tables_are_written(folder)
+        check_that_the_folder_is_taken(folder)
+
+        processes = first.processes()
+        assert len(processes) > 6
+        first.process.kill()
+        first.process.wait()
+        psutil.wait_procs(processes, timeout=END_SECONDS_MAX)
+        check_that_nothing_is_left(folder, processes)
+    finally:
+        first.process.kill()
+
+    second = Demo(folder)
+    try:
+        second.wait_until_up()
+        with pytest.raises(httpx.HTTPStatusError, match="401"):
+            AirflowClient(second.base_url, "admin", password_of(first, "admin"))
+        second.login("admin").close()
+        processes = second.processes()
+
+        second.process.send_signal(signal.SIGTERM)
+
+        assert second.end() == 0, second.printed
+        assert re.search(r"Stopped in \d+ s; nothing is left running", second.printed)
+        check_that_nothing_is_left(folder, processes)
+    finally:
+        second.process.kill()
+
+
+def password_of(demo: Demo, user: str) -> str:
+    found = re.search(rf"\b{user} / (\S+)", demo.printed)
+    assert found
+    return found[1]
+
+
+def check_that_it_is_up(demo: Demo) -> None:
+    health = httpx.get(f"{demo.base_url}/api/v2/monitor/health", timeout=30).json()
+    assert {part["status"] for part in health.values()} == {"healthy"}
+    with pytest.raises(httpx.HTTPStatusError, match="401"):
+        AirflowClient(demo.base_url, "admin", "admin")
+    for user in ("admin", "viewer"):
+        client = demo.login(user)
+        dags = {dag["dag_id"]: dag["is_paused"] for dag in client.get("/dags")["dags"]}
+        ours = {file.stem for file in (ROOT / "dags").glob("memwal_*.py")}
+        assert dags == dict.fromkeys(ours, False)
+        client.close()
+    assert httpx.get(f"{demo.base_url}/memwal/", timeout=30).status_code == 401
+    passwords = demo.folder / "airflow" / "passwords.json"
+    assert stat.S_IMODE(passwords.stat().st_mode) == 0o600
+    assert listening(demo.processes()) == {"127.0.0.1"}
+
+
+def listening(processes: list[psutil.Process]) -> set[str]:
+    """The addresses that these listen on."""
+    found = set()
+    for process in processes:
+        try:
+            connections = process.net_connections(kind="inet")
+        except psutil.NoSuchProcess:
+            continue
+        found |= {c.laddr.ip for c in connections if c.status == psutil.CONN_LISTEN}
+    return found
+
+
+def check_that_tables_are_written(folder: Path) -> None:
+    before = flushed(folder)
+    assert before.keys() == {"orders", "products", "customers"}
+    wait_until("another flush", lambda: flushed(folder)["orders"] > before["orders"], 60, every=1)
+
+
+def flushed(folder: Path) -> dict[str, int]:
+    """Generations flushed so far, of all shards, by table."""
+    done = subprocess.run(
+        [JOBS_BIN / "memwal", "status", *("orders", "products", "customers"), "--json"],
+        env={"MEMWAL_CONFIG": str(folder / "memwal.toml"), "PATH": "/usr/bin:/bin"},
+        capture_output=True,
+        text=True,
+        check=True,
+        timeout=60,
+    )
+    return {
+        table["table"]: sum(shard["current_generation"] - 1 for shard in table["shards"])
+        for table in json.loads(done.stdout)["tables"]
+    }
+
+
+def check_that_the_folder_is_taken(folder: Path) -> None:
+    other = Demo(folder)
+    assert other.end() == 1
+    assert "another `make airflow` runs in" in other.printed
+
+
+def check_that_nothing_is_left(folder: Path, processes: list[psutil.Process]) -> None:
+    assert [p for p in processes if p.is_running() and p.status() != psutil.STATUS_ZOMBIE] == []
+    assert leftovers.processes_of(folder / "airflow") == []
+
+
+def test_a_folder_of_somebody_else_is_left_alone(tmp_path: Path) -> None:
+    (tmp_path / "precious").write_text("mine")
+    done = subprocess.run(
+        [sys.executable, SCRIPT, "--home", tmp_path, "--fresh"],
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=60,
+    )
+    assert done.returncode == 1
+    assert "holds something that `make airflow` did not make" in done.stderr
+    assert [entry.name for entry in tmp_path.iterdir()] == ["precious"]
+
+
+def test_fresh_removes_what_a_demo_made(folder: Path) -> None:
+    from local_airflow.demo_folder import DemoFolder
+
+    demo = DemoFolder(folder=folder)
+    demo.claim(fresh=False).close()
+    (folder / "airflow" / "logs").mkdir(parents=True)
+    (folder / "memwal.toml").write_text("")
+    with demo.claim(fresh=True):
+        assert [entry.name for entry in folder.iterdir()] == [MARKER]
+
+
+def test_make_airflow_runs_it() -> None:
+    done = subprocess.run(
+        ["make", "--no-print-directory", "-n", "airflow", "AIRFLOW_ARGS=--fresh"],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=True,
+        timeout=60,
+    )
+    assert re.search(r"^exec \S+/python scripts/airflow_demo.py --fresh$", done.stdout, re.M)
