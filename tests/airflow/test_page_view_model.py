@@ -1,0 +1,324 @@
+"""What the page makes of memwal's answers: pure functions, no process, no clock."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from datetime import timedelta
+from typing import Any
+
+import page_samples as samples
+import pytest
+from memwal_airflow.page import plots
+from memwal_airflow.page.answers import (
+    Look,
+    Redactor,
+    Unclear,
+    plain_uri,
+    secret_values,
+    tables_of,
+    with_error,
+    with_runs,
+    with_status,
+)
+from memwal_airflow.page.feed import Seen
+from memwal_airflow.page.health import REASONS_MAX, STATES, HealthLimits, health_of
+from memwal_airflow.page.view_model import ShardQuery, overview, table_line, table_page
+
+NOW = samples.NOW
+LIMITS = HealthLimits()
+CLEAN = Redactor()
+
+
+def look(name: str = "orders", runs: list[Any] | None = None, **changes: Any) -> Look:
+    """A table that was looked at just now."""
+    known = with_status(Look(name=name), samples.status(name, **changes), NOW, CLEAN)
+    return with_runs(known, {"table": name, "runs": runs or []}, CLEAN)
+
+
+def state(seen: Look) -> str:
+    return health_of(seen, NOW, LIMITS).state
+
+
+def seen(*looks: Look, **changes: Any) -> Seen:
+    found = Seen(looks=looks, problem=None, planned_at=NOW, tables_left_out=0, busy=False)
+    return replace(found, **changes)
+
+
+def test_a_table_with_nothing_to_do_is_ok() -> None:
+    health = health_of(look(runs=samples.history(3)), NOW, LIMITS)
+    assert (health.state, health.reasons) == ("ok", ())
+
+
+def test_an_unseen_table_is_unknown() -> None:
+    assert state(Look(name="orders")) == "unknown"
+
+
+def test_a_table_that_never_answered_is_unknown_and_says_why() -> None:
+    silent = with_error(Look(name="orders"), "no answer within 60 s", NOW, CLEAN)
+    assert health_of(silent, NOW, LIMITS).reasons == ("no answer within 60 s",)
+    assert state(silent) == "unknown"
+
+
+def test_old_data_say_nothing() -> None:
+    stale = replace(look(), status_at=NOW - LIMITS.stale - timedelta(seconds=1))
+    assert state(stale) == "unknown"
+    assert state(replace(stale, status_at=NOW - LIMITS.stale)) == "ok"
+
+
+def test_a_failed_look_keeps_the_last_good_data() -> None:
+    failed = with_error(look(shards=[samples.shard(1, pending=2)]), "timed out", NOW, CLEAN)
+    line = table_line(failed, NOW, LIMITS)
+    assert line["health"]["state"] == "ok"
+    assert line["error"] == "timed out"
+    assert line["pending"]["generations"] == 2
+
+
+def test_a_table_that_memwal_cannot_read_is_broken() -> None:
+    answer = {"table": "orders", "outcome": "failed", "error": "no such bucket"}
+    broken = with_status(look(), answer, NOW, CLEAN)
+    assert health_of(broken, NOW, LIMITS).reasons == ("no such bucket",)
+    assert state(broken) == "broken"
+    mended = with_status(broken, samples.status("orders"), NOW, CLEAN)
+    assert state(mended) == "ok"
+
+
+def test_a_broken_shard_makes_the_table_broken_and_is_named() -> None:
+    bad = samples.shard(1, outcome="failed", error="bad magic")
+    broken = look(shards=[samples.shard(0, pending=5), bad], outcome="partial", error="x")
+    health = health_of(broken, NOW, LIMITS)
+    assert health.state == "broken"
+    assert health.reasons[0] == f"shard {bad['shard_id'][:8]}: bad magic"
+    assert any("5 pending generations" in reason for reason in health.reasons)
+
+
+@pytest.mark.parametrize("code", [2, 5, 7, 8])
+def test_a_run_that_needs_a_person_makes_it_broken(code: int) -> None:
+    failed = samples.run("merge", 1, outcome="refused", exit_code=code, error="a hole")
+    assert state(look(runs=[failed, samples.run("merge", 9)])) == "broken"
+
+
+@pytest.mark.parametrize("code", [1, 4, 6])
+def test_a_run_that_the_next_may_mend_makes_it_lagging(code: int) -> None:
+    failed = samples.run("merge", 1, outcome="failed", exit_code=code, error="timed out")
+    assert state(look(runs=[failed, samples.run("merge", 9)])) == "lagging"
+
+
+def test_only_the_newest_run_of_a_job_counts() -> None:
+    failed = samples.run("merge", 9, outcome="failed", exit_code=8)
+    assert state(look(runs=[samples.run("merge", 1), failed])) == "ok"
+
+
+def test_due_comes_from_status() -> None:
+    due = look(shards=[samples.shard(0, pending=4)])
+    assert state(due) == "due"
+    assert "4 pending generations" in health_of(due, NOW, LIMITS).reasons[0]
+    assert state(look(due=True)) == "due"
+
+
+def test_work_that_waits_too_long_is_lagging() -> None:
+    old = samples.ago(minutes=31)
+    assert state(look(shards=[samples.shard(0, pending=4, oldest_pending_flushed_at=old)])) == (
+        "lagging"
+    )
+    # A backlog below every limit may wait for as long as the limits let it.
+    assert state(look(shards=[samples.shard(0, pending=1, oldest_pending_flushed_at=old)])) == "ok"
+
+
+def test_an_index_behind_is_due_and_lags_long_after_the_merge() -> None:
+    index = {"name": "id_idx", "caught_up": {}, "lag_generations": 3, "unindexed_rows": 9}
+    assert state(look(indexes=[index], runs=[samples.run("merge", 5)])) == "due"
+    assert state(look(indexes=[index], runs=[samples.run("merge", 45)])) == "lagging"
+
+
+def test_a_live_lease_is_held_and_an_expired_one_is_not() -> None:
+    held = look(lease=samples.lease())
+    assert state(held) == "held"
+    over = look(lease=samples.lease(expires_at=samples.ago(minutes=1)))
+    assert state(over) == "ok"
+    assert table_line(over, NOW, LIMITS)["lease"]["state"] == "expired"
+    assert state(look(lease=samples.lease("released"))) == "ok"
+
+
+def test_worse_states_win() -> None:
+    both = look(shards=[samples.shard(0, pending=5)], lease=samples.lease())
+    assert state(both) == "due"
+    assert health_of(both, NOW, LIMITS).reasons[-1] == "merge is at work: worker-3:20117"
+
+
+def test_reasons_are_bounded() -> None:
+    many = look(shards=[samples.shard(n, pending=5) for n in range(50)])
+    reasons = health_of(many, NOW, LIMITS).reasons
+    assert len(reasons) == REASONS_MAX
+    assert reasons[-1] == f"and {50 - REASONS_MAX + 1} more"
+
+
+def test_the_overview_has_the_worst_first_and_counts_them() -> None:
+    found = overview(
+        seen(
+            look("well"),
+            look("some", shards=[samples.shard(0, pending=4)]),
+            look("more", shards=[samples.shard(0, pending=9)]),
+            Look(name="unseen"),
+            look("bad", shards=[samples.shard(0, outcome="failed")]),
+            look("at-work", lease=samples.lease()),
+        ),
+        NOW,
+        LIMITS,
+    )
+    names = [line["name"] for line in found["tables"]]
+    assert names == ["bad", "unseen", "more", "some", "at-work", "well"]
+    assert found["counts"] == {
+        "broken": 1,
+        "unknown": 1,
+        "lagging": 0,
+        "due": 2,
+        "held": 1,
+        "ok": 1,
+    }
+    assert list(found["counts"]) == list(STATES)
+
+
+def test_two_hundred_tables_make_a_small_document() -> None:
+    looks = [look(f"t{n}", runs=samples.history(50)) for n in range(200)]
+    found = overview(seen(*looks), NOW, LIMITS)
+    assert len(found["tables"]) == 200
+    assert len(str(found)) < 1_000_000
+    assert all(len(line["trend"]) <= plots.TREND_POINTS_MAX for line in found["tables"])
+
+
+def test_totals_say_when_they_are_only_partly_known() -> None:
+    shards = [samples.shard(0, pending=2), samples.shard(1, pending=1, pending_bytes=None)]
+    pending = table_line(look(shards=shards), NOW, LIMITS)["pending"]
+    assert pending == {"generations": 3, "bytes": 6 * samples.MIB, "rows": 1200, "partly": True}
+    nothing = table_line(look(shards=[]), NOW, LIMITS)["pending"]
+    assert nothing == {"generations": 0, "bytes": 0, "rows": 0, "partly": False}
+
+
+def test_a_shard_tells_merged_against_flushed() -> None:
+    page = table_page(look(shards=[samples.shard(0, pending=3)]), NOW, LIMITS, ShardQuery())
+    shard = page["shard_page"]["shards"][0]
+    assert (shard["merged_generation"], shard["flushed_generation"]) == (6, 9)
+    assert (shard["pending"], shard["pending_from"], shard["pending_to"]) == (3, 7, 9)
+    assert shard["writer_epoch"] == 3
+
+
+def test_a_thousand_shards_come_in_pages() -> None:
+    many = look(shards=[samples.shard(n, pending=n % 7) for n in range(1000)])
+
+    def page(**query: Any) -> dict[str, Any]:
+        found: dict[str, Any] = table_page(many, NOW, LIMITS, ShardQuery(**query))["shard_page"]
+        return found
+
+    first = page()
+    assert (first["total"], first["fitting"], len(first["shards"])) == (1000, 1000, 50)
+    assert [shard["pending"] for shard in first["shards"]] == [6] * 50
+    assert len(page(limit=10_000)["shards"]) == 200
+    everything = {
+        s["shard_id"] for n in range(0, 1000, 200) for s in page(offset=n, limit=200)["shards"]
+    }
+    assert len(everything) == 1000
+    assert page(offset=5000)["offset"] == 999
+    one = first["shards"][0]["shard_id"]
+    assert [shard["shard_id"] for shard in page(text=one.upper())["shards"]] == [one]
+    assert page(only="due")["fitting"] == sum(n % 7 >= 4 for n in range(1000))
+    assert page(only="broken")["fitting"] == 0
+    assert page(only="nonsense", sort="nonsense")["fitting"] == 1000
+    assert page(sort="id")["shards"][0]["shard_id"] < page(sort="id")["shards"][1]["shard_id"]
+
+
+def test_the_backlog_is_drawn_before_and_after_each_run_up_to_now() -> None:
+    runs = [
+        samples.run("merge", 5),
+        samples.run("merge", 20, backlog={"generations_before": 4, "generations_after": 1}),
+        samples.run("garbage", 30, backlog={}),
+    ]
+    points = plots.backlog(look(runs=runs).runs, NOW.isoformat(), 2, None)
+    assert [(p["generations"], p["bytes"]) for p in points] == [
+        (4, None),
+        (1, None),
+        (6, 18 * samples.MIB),
+        (0, 0),
+        (2, None),
+    ]
+    assert [p["at"] for p in points] == sorted(p["at"] for p in points)
+
+
+def test_throughput_is_of_merges_that_moved_something() -> None:
+    idle = samples.run("merge", 3, summary={"generations": 0})
+    quick = samples.run("merge", 2, seconds=0.0)
+    points = plots.throughput(look(runs=[idle, quick, samples.run("merge", 1, seconds=10)]).runs)
+    assert [(p["rows"], p["bytes"]) for p in points] == [(240.0, 1.8 * samples.MIB)]
+
+
+def test_series_are_bounded() -> None:
+    runs = look(runs=samples.history(300, every_minutes=1)).runs
+    assert len(plots.backlog(runs, None, 0, 0)) == plots.POINTS_MAX
+    assert len(plots.throughput(runs)) == plots.POINTS_MAX
+
+
+def test_what_a_run_did_is_told() -> None:
+    page = table_page(
+        look(runs=[samples.run("compaction", 1), samples.run("snapshot", 2)]),
+        NOW,
+        LIMITS,
+        ShardQuery(),
+    )
+    compaction, snapshot = page["runs"]
+    assert compaction["did"][0] == {"value": 14, "unit": "fragments:to", "to": 3}
+    assert snapshot["did"] == [{"value": 3, "unit": "shards"}]
+
+
+def test_a_record_that_makes_no_sense_is_counted_and_hides_no_other() -> None:
+    odd = [{"job": "merge"}, "x", samples.run("merge", 1), samples.run("merge", 2, seconds=-1)]
+    known = look(runs=odd)
+    assert len(known.runs) == 1
+    assert known.runs_unreadable == 3
+
+
+def test_runs_that_could_not_be_read_keep_the_last_ones() -> None:
+    known = with_runs(look(runs=samples.history(2)), {"error": "timed out"}, CLEAN)
+    assert len(known.runs) == 4
+    assert known.runs_error == "timed out"
+
+
+@pytest.mark.parametrize(
+    "text", ["", "{}", "[]", '{"job": "status"}', '{"job": "runs", "tables": []}', "[" * 100_000]
+)
+def test_what_is_no_report_is_unclear(text: str) -> None:
+    with pytest.raises(Unclear):
+        tables_of(text.encode(), "status")
+
+
+def test_a_status_of_another_shape_is_an_error_that_names_the_field() -> None:
+    odd = with_status(Look(name="x"), {**samples.status("x"), "rows": "many"}, NOW, CLEAN)
+    assert odd.error is not None
+    assert "rows" in odd.error
+    assert odd.status is None
+
+
+def test_secrets_do_not_get_through() -> None:
+    options = {"aws_secret_access_key": "hunter2-hunter2", "aws_region": "eu-central-1"}
+    redactor = Redactor(secret_values(options))
+    text = "403 for hunter2-hunter2 at s3://me:pass@lake/x in eu-central-1"
+    assert redactor.clean(text) == "403 for *** at s3://***@lake/x in eu-central-1"
+    assert len(str(redactor.clean("x" * 10_000))) == 600
+    shard = samples.shard(0, outcome="failed", error="key hunter2-hunter2 refused")
+    table = samples.status("x", shards=[shard], warnings=["hunter2-hunter2"])
+    runs = [samples.run("merge", 1, outcome="failed", exit_code=1, error="hunter2-hunter2")]
+    known = with_status(Look(name="x"), table, NOW, redactor)
+    known = with_runs(known, {"runs": runs, "error": "hunter2-hunter2"}, redactor)
+    known = with_error(known, "hunter2-hunter2", NOW, redactor)
+    assert "hunter2" not in str(table_page(known, NOW, LIMITS, ShardQuery()))
+
+
+@pytest.mark.parametrize(
+    ("uri", "shown"),
+    [
+        ("s3://lake/orders", "s3://lake/orders"),
+        ("s3://key:secret@lake/orders?sig=abc#x", "s3://lake/orders"),
+        ("/data/orders", "/data/orders"),
+        ("az://[oops", "(not an address)"),
+    ],
+)
+def test_addresses_are_shown_without_credentials(uri: str, shown: str) -> None:
+    assert plain_uri(uri) == shown
