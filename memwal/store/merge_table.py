@@ -5,25 +5,32 @@ from __future__ import annotations
 import re
 import threading
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 import pyarrow as pa
-from lance.blob import BlobType, blob_array
 from lance.mem_wal import CompactedSsTable
 
-from memwal import align, fold, layout, sql
-from memwal.errors import Corruption, LostRace, Missing, Refused, StoreUnavailable
-from memwal.model import ColumnInfo, FlushedGeneration, ShardId, TableView
+from memwal import fold, sql
+from memwal.errors import LostRace, Refused, StoreUnavailable
+from memwal.model import FlushedGeneration, ShardId, TableView
 from memwal.plan.merge import CommitShape, Deletes, FoldFacts, Join, new_keys_are_compared
 from memwal.ports import CommitStats
-from memwal.store.table import GONE, LanceTables, columns_of, is_panic, tidy_text
+from memwal.store.generations import (
+    Renamed,
+    Source,
+    as_base_rows,
+    is_reading_fault,
+    key_table,
+    line_up,
+    unreadable,
+    unreadable_text,
+)
+from memwal.store.table import LanceTables, is_panic, tidy_text
 
 # Folds up to this size go to Lance as a table, whose known size lets it hash the smaller side of
 # the join (5 times faster on 40 million rows: tests/bench/merge_join.py); larger ones are streamed.
 _IN_MEMORY_BYTES_MAX = 128 * 1024 * 1024
-_BATCH_BYTES = 8 * 1024 * 1024
-_BATCH_ROWS_MAX = 8192
 
 _CONFLICT = re.compile(
     r"too many concurrent writers|commit conflict|preempted by concurrent|"
@@ -32,22 +39,10 @@ _CONFLICT = re.compile(
 )
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class _Source:
-    """One opened generation, lined up with the base."""
-
-    dataset: Any
-    columns: tuple[ColumnInfo, ...]
-    alignment: align.Alignment
-    batch_rows: int
-
-
 class LanceMergeTable:
     """The MergeTable port over Lance."""
 
-    def __init__(
-        self, tables: LanceTables, renamed: Callable[[TableView, align.Rename, int], bool]
-    ) -> None:
+    def __init__(self, tables: LanceTables, renamed: Renamed) -> None:
         """`renamed(view, rename, since_version)` tells whether history proves a rename."""
         self._tables = tables
         self._renamed = renamed
@@ -63,12 +58,10 @@ class LanceMergeTable:
         tables = []
         for generation, source in zip(generations, sources, strict=True):
             try:
-                tables.append(_key_table(source, view.primary_key))
-            except (OSError, ValueError) as error:
-                raise _unreadable(self._tables.uri, shard_id, generation, error) from None
-            except BaseException as error:
-                if is_panic(error):
-                    raise _unreadable(self._tables.uri, shard_id, generation, error) from None
+                tables.append(key_table(source, view.primary_key))
+            except BaseException as error:  # a panic in Lance's Rust code is no Exception
+                if is_reading_fault(error):
+                    raise unreadable(self._tables.uri, shard_id, generation, error) from None
                 raise
         try:
             folded = fold.fold(tables, view.primary_key)
@@ -89,54 +82,8 @@ class LanceMergeTable:
 
     def _source(
         self, view: TableView, shard_id: ShardId, generation: FlushedGeneration, dataset: Any
-    ) -> _Source:
-        columns = columns_of(dataset)
-        try:
-            alignment = align.align(view.columns, columns)
-            for rename in alignment.renames:
-                if not self._renamed(view, rename, generation.generation):
-                    raise Refused(
-                        f"field {rename.field_id} is {rename.before!r} in the generation and "
-                        f"{rename.after!r} in the table, and no retained version shows that it was "
-                        "renamed rather than dropped and its id used again"
-                    )
-        except Refused as error:
-            raise Refused(
-                f"shard {shard_id}, generation {generation.generation} ({generation.path}): {error}"
-            ) from None
-        rows = max(1, generation.physical_rows or dataset.count_rows())
-        per_row = max(1, (generation.in_memory_bytes or 0) // rows)
-        return _Source(
-            dataset=dataset,
-            columns=columns,
-            alignment=alignment,
-            batch_rows=max(1, min(_BATCH_ROWS_MAX, _BATCH_BYTES // per_row)),
-        )
-
-
-def _key_table(source: _Source, keys: Sequence[str]) -> pa.Table:
-    names = {c.column: c.source for c in source.alignment.columns}
-    wanted = [names[key] for key in keys]
-    if any(c.name == layout.TOMBSTONE for c in source.columns):
-        wanted.append(layout.TOMBSTONE)
-    table = source.dataset.scanner(columns=wanted, with_row_address=True).to_table()
-    back = {names[key]: key for key in keys}
-    return table.rename_columns([back.get(name, name) for name in table.column_names])
-
-
-def _unreadable(
-    uri: str, shard_id: ShardId, generation: FlushedGeneration, error: BaseException
-) -> Exception:
-    where = f"{uri}: shard {shard_id}: generation {generation.generation} ({generation.path})"
-    return _unreadable_text(where, error)
-
-
-def _unreadable_text(where: str, error: BaseException) -> Exception:
-    """Missing when the files are gone (perhaps collected after a merge), else Corruption."""
-    text = tidy_text(error)
-    if GONE.search(text):
-        return Missing(f"{where}: {text}")
-    return Corruption(f"{where} can't be read: {text}")
+    ) -> Source:
+        return line_up(view, shard_id, generation, dataset, self._renamed)
 
 
 class LanceFold:
@@ -150,7 +97,7 @@ class LanceFold:
         view: TableView,
         shard_id: ShardId,
         generations: tuple[FlushedGeneration, ...],
-        sources: tuple[_Source, ...],
+        sources: tuple[Source, ...],
         folded: fold.Folded,
     ) -> None:
         self._tables = tables
@@ -293,7 +240,7 @@ def _guarded(call: Callable[[], Any], payload: _Payload | None = None) -> Any:
 class _Payload:
     """The winners' rows in the base's schema, read generation by generation."""
 
-    def __init__(self, schema: pa.Schema, sources: Sequence[_Source], folded: fold.Folded) -> None:
+    def __init__(self, schema: pa.Schema, sources: Sequence[Source], folded: fold.Folded) -> None:
         self._schema = schema
         self._sources = sources
         self._folded = folded
@@ -314,10 +261,10 @@ class _Payload:
                 yield from self._generation(source, winners)
             except (OSError, ValueError, pa.ArrowException) as error:
                 with self._lock:
-                    self.error = _unreadable_text(source.dataset.uri, error)
+                    self.error = unreadable_text(source.dataset.uri, error)
                 raise
 
-    def _generation(self, source: _Source, winners: Any) -> Iterator[pa.RecordBatch]:
+    def _generation(self, source: Source, winners: Any) -> Iterator[pa.RecordBatch]:
         scanner = source.dataset.scanner(
             columns=list(source.alignment.sources),
             with_row_address=True,
@@ -327,26 +274,4 @@ class _Payload:
         for batch in scanner.to_batches():
             kept = fold.keep_winners(batch, winners)
             if kept.num_rows:
-                yield self._as_base_rows(source, kept)
-
-    def _as_base_rows(self, source: _Source, batch: pa.RecordBatch) -> pa.RecordBatch:
-        arrays = []
-        for field, column in zip(self._schema, source.alignment.columns, strict=True):
-            if column.source is None:
-                arrays.append(_nulls(field.type, batch.num_rows))
-            else:
-                arrays.append(_as_type(batch.column(column.source), field.type))
-        return pa.RecordBatch.from_arrays(arrays, schema=self._schema)
-
-
-def _nulls(kind: pa.DataType, rows: int) -> pa.Array:
-    if isinstance(kind, BlobType):
-        return blob_array([None] * rows)
-    return pa.nulls(rows, kind)
-
-
-def _as_type(array: pa.Array, kind: pa.DataType) -> pa.Array:
-    """Blobs (v2) are read as bytes and have to be wrapped again; all else is as it should be."""
-    if isinstance(kind, BlobType):
-        return blob_array(array.to_pylist())
-    return array if array.type == kind else array.cast(kind)
+                yield as_base_rows(source.alignment, kept, self._schema)

@@ -1,0 +1,94 @@
+"""A set of primary keys, and which rows of a table are in it. Pure (Arrow in, out).
+
+Exact for every type that a MemWAL key may have. A set is asked for many batches, so what can be
+prepared is: integers are kept sorted, and several key columns become one number a row.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+Codes = np.ndarray[tuple[int], np.dtype[np.int64]]
+Mask = np.ndarray[tuple[int], np.dtype[np.bool_]]
+
+# Arrow builds its hash table anew at each call, so rows are asked for many at a time.
+GROUP_ROWS = 65_536
+GROUP_BYTES_MAX = 32 * 1024 * 1024
+
+
+class KeySet:
+    """Keys of one or more columns. A NULL is never in it."""
+
+    def __init__(self, columns: Sequence[pa.ChunkedArray]) -> None:
+        """`columns` are the key's columns, one row a key; keys may repeat."""
+        self._columns = [_Values(pc.unique(column)) for column in columns]
+        self._pairs: list[Codes] = []
+        codes = self._columns[0].codes(columns[0])
+        for values, column in zip(self._columns[1:], columns[1:], strict=True):
+            paired = _paired(codes, values.codes(column), values.count)
+            self._pairs.append(np.unique(paired[paired >= 0]))
+            codes = _place(self._pairs[-1], paired)
+        self.count = len(self._pairs[-1]) if self._pairs else self._columns[0].count
+
+    def contains(self, columns: Sequence[pa.ChunkedArray]) -> Mask:
+        """For each row whether its key is in the set. The columns' types are the set's."""
+        if not self.count:
+            return np.zeros(len(columns[0]), dtype=bool)
+        codes = self._columns[0].codes(columns[0])
+        for known, values, column in zip(self._pairs, self._columns[1:], columns[1:], strict=True):
+            codes = _place(known, _paired(codes, values.codes(column), values.count))
+        found: Mask = codes >= 0
+        return found
+
+
+class _Values:
+    """Distinct values of one column, and the number of each."""
+
+    def __init__(self, values: pa.Array) -> None:
+        self._values = values.drop_null()
+        self.count = len(self._values)
+        self._sorted = None
+        if pa.types.is_integer(values.type):
+            self._sorted = np.sort(self._values.to_numpy())
+
+    def codes(self, column: pa.ChunkedArray) -> Codes:
+        """Each row's number, -1 for a value that is not among them, and for NULL."""
+        if not self.count:
+            return np.full(len(column), -1, dtype=np.int64)
+        if self._sorted is not None and not column.null_count:
+            return _place(self._sorted, column.to_numpy())
+        found = pc.index_in(column, value_set=self._values, skip_nulls=True)
+        return np.asarray(pc.fill_null(found, -1).to_numpy(), dtype=np.int64)
+
+
+def _place(known: np.ndarray, values: np.ndarray) -> Codes:
+    """Where each value stands in the sorted `known`, -1 when it is not there."""
+    if not len(known):
+        return np.full(len(values), -1, dtype=np.int64)
+    places = np.searchsorted(known, values)
+    places[places == len(known)] = 0
+    return np.where(known[places] == values, places, -1)
+
+
+def _paired(left: Codes, right: Codes, count: int) -> Codes:
+    """Two numbers as one. Numbers stay below the count of rows, so that nothing overflows."""
+    return np.where((left >= 0) & (right >= 0), left * count + right, -1)
+
+
+def grouped(batches: Iterable[pa.RecordBatch]) -> Iterator[list[pa.RecordBatch]]:
+    """Consecutive batches, so many that asking a set for them at once pays."""
+    group: list[pa.RecordBatch] = []
+    rows = size = 0
+    for batch in batches:
+        group.append(batch)
+        rows += batch.num_rows
+        size += batch.nbytes
+        if rows >= GROUP_ROWS or size >= GROUP_BYTES_MAX:
+            yield group
+            group, rows, size = [], 0, 0
+    if group:
+        yield group

@@ -1,0 +1,142 @@
+"""Reads flushed generations as rows of the base table: for merging, and for reading."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import pyarrow as pa
+from lance.blob import BlobType, blob_array
+
+from memwal import align, layout
+from memwal.errors import Corruption, Missing, Refused
+from memwal.model import ColumnInfo, FlushedGeneration, ShardId, TableView
+from memwal.store.table import GONE, columns_of, is_panic, tidy_text
+
+_BATCH_BYTES = 8 * 1024 * 1024
+_BATCH_ROWS_MAX = 8192
+
+Renamed = Callable[[TableView, align.Rename, int], bool]
+"""`renamed(view, rename, generation)` tells whether history proves a rename."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Source:
+    """One opened generation, lined up with the base."""
+
+    dataset: Any
+    columns: tuple[ColumnInfo, ...]
+    alignment: align.Alignment
+    batch_rows: int
+
+    @property
+    def deletes(self) -> bool:
+        """Whether the generation has tombstones: its writer knew deletes."""
+        return any(column.name == layout.TOMBSTONE for column in self.columns)
+
+
+def line_up(
+    view: TableView,
+    shard_id: ShardId,
+    generation: FlushedGeneration,
+    dataset: Any,
+    renamed: Renamed,
+) -> Source:
+    """An opened generation as rows of the view's columns.
+
+    Raises Refused for schema drift that would drop or mix up data.
+    """
+    columns = columns_of(dataset)
+    try:
+        alignment = align.align(view.columns, columns)
+        for rename in alignment.renames:
+            if not renamed(view, rename, generation.generation):
+                raise Refused(
+                    f"field {rename.field_id} is {rename.before!r} in the generation and "
+                    f"{rename.after!r} in the table, and no retained version shows that it was "
+                    "renamed rather than dropped and its id used again"
+                )
+    except Refused as error:
+        raise Refused(
+            f"shard {shard_id}, generation {generation.generation} ({generation.path}): {error}"
+        ) from None
+    rows = max(1, generation.physical_rows or dataset.count_rows())
+    per_row = max(1, (generation.in_memory_bytes or 0) // rows)
+    return Source(
+        dataset=dataset,
+        columns=columns,
+        alignment=alignment,
+        batch_rows=max(1, min(_BATCH_ROWS_MAX, _BATCH_BYTES // per_row)),
+    )
+
+
+def key_scanner(source: Source, keys: Sequence[str]) -> Any:
+    """A scanner of key columns, addresses and tombstones, under the generation's own names."""
+    names = {c.column: c.source for c in source.alignment.columns}
+    wanted = [names[key] for key in keys]
+    if source.deletes:
+        wanted.append(layout.TOMBSTONE)
+    return source.dataset.scanner(columns=wanted, with_row_address=True)
+
+
+def key_names(source: Source, keys: Sequence[str], found: Sequence[str]) -> list[str]:
+    """What the columns of such a scan are called in the base."""
+    names = {c.column: c.source for c in source.alignment.columns}
+    back = {names[key]: key for key in keys}
+    return [back.get(name, name) for name in found]
+
+
+def key_table(source: Source, keys: Sequence[str]) -> pa.Table:
+    """All key columns, addresses and tombstones, under the base's names."""
+    table = key_scanner(source, keys).to_table()
+    return table.rename_columns(key_names(source, keys, table.column_names))
+
+
+def as_base_rows(
+    alignment: align.Alignment, batch: pa.RecordBatch, schema: pa.Schema
+) -> pa.RecordBatch:
+    """The generation's rows as rows of `schema`, whose fields are columns of the base."""
+    sources = {column.column: column.source for column in alignment.columns}
+    arrays = []
+    for field in schema:
+        source = sources[field.name]
+        if source is None:
+            arrays.append(_nulls(field.type, batch.num_rows))
+        else:
+            arrays.append(_as_type(batch.column(source), field.type))
+    return pa.RecordBatch.from_arrays(arrays, schema=schema)
+
+
+def unreadable(
+    uri: str, shard_id: ShardId, generation: FlushedGeneration, error: BaseException
+) -> Exception:
+    """What an error while reading a generation means."""
+    where = f"{uri}: shard {shard_id}: generation {generation.generation} ({generation.path})"
+    return unreadable_text(where, error)
+
+
+def unreadable_text(where: str, error: BaseException) -> Exception:
+    """Missing when the files are gone (perhaps collected after a merge), else Corruption."""
+    text = tidy_text(error)
+    if GONE.search(text):
+        return Missing(f"{where}: {text}")
+    return Corruption(f"{where} can't be read: {text}")
+
+
+def is_reading_fault(error: BaseException) -> bool:
+    """Whether an error of a read is about what is stored, and not about this program."""
+    return isinstance(error, OSError | ValueError | pa.ArrowException) or is_panic(error)
+
+
+def _nulls(kind: pa.DataType, rows: int) -> pa.Array:
+    if isinstance(kind, BlobType):
+        return blob_array([None] * rows)
+    return pa.nulls(rows, kind)
+
+
+def _as_type(array: pa.Array, kind: pa.DataType) -> pa.Array:
+    """Blobs (v2) are read as bytes and have to be wrapped again; all else is as it should be."""
+    if isinstance(kind, BlobType):
+        return blob_array(array.to_pylist())
+    return array if array.type == kind else array.cast(kind)
