@@ -186,7 +186,7 @@ def _wal(stores: Stores, shard: ShardView) -> verify.WalFacts:
         except MemWalError as error:
             broken.append(str(error))
             continue
-        if entry.fence_sentinel:
+        if entry.fence_sentinel and entry.writer_epoch is not None:
             epochs.add(entry.writer_epoch)
     return verify.WalFacts(
         shard_id=shard.shard_id,

@@ -79,6 +79,22 @@ def fold(tables: Sequence[pa.Table], keys: Sequence[str]) -> Folded:
     )
 
 
+def newest_rows(table: pa.Table, keys: Sequence[str]) -> pa.Table:
+    """The last row of each key, in the rows' order. Raises Refused when a key is NULL."""
+    aliases = [f"key{place}" for place in range(len(keys))]
+    for key in keys:
+        if table[key].null_count:
+            raise Refused(f"{table[key].null_count} rows have NULL in the key column {key!r}")
+    numbered = pa.table(
+        [*(table[key] for key in keys), pa.array(np.arange(len(table), dtype=np.int64))],
+        names=[*aliases, "_seq"],
+    )
+    last = numbered.group_by(aliases).aggregate([("_seq", "max")])["_seq_max"]
+    if len(last) == len(table):
+        return table
+    return table.take(pa.array(np.sort(last.to_numpy())))
+
+
 def _numbered(
     table: pa.Table, keys: Sequence[str], aliases: Sequence[str], number: int
 ) -> pa.Table:

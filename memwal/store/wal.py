@@ -2,31 +2,41 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import re
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, replace
 
 import pyarrow as pa
 
 from memwal import layout
-from memwal.errors import Corruption
-from memwal.model import ShardId
+from memwal.errors import Corruption, MemWalError, Missing, Refused
+from memwal.model import ShardId, ShardManifest
+from memwal.plan.replay import WalEntry
 from memwal.ports import ObjectInfo, Objects
 
 _HEAD_BYTES = 4096
 _HEAD_BYTES_MAX = 1024 * 1024
 _CONTINUATION = b"\xff\xff\xff\xff"
+_END_MARKER = _CONTINUATION + b"\0\0\0\0"
+_NUMBER = re.compile(rb"[0-9]{1,20}")
+_UNREADABLE = (pa.ArrowException, KeyError, ValueError, EOFError, OSError, OverflowError)
+_LISTINGS_MAX = 5
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class WalEntry:
-    """One entry. `position` is 1-based; `generation` is None where its writer left it out."""
+class WalLimits:
+    """Bounds on reading a WAL.
 
-    position: int
-    writer_epoch: int
-    generation: int | None
-    fence_sentinel: bool
-    rows: int
-    size_bytes: int
-    written_at_nanos: int
+    `entry_bytes_max` is for one stored entry. Entries are read side by side, up to
+    `entries_in_flight_max` and as long as about `bytes_in_flight_max` are on the way.
+    `rows_bytes_max` is for the folded rows of one shard in memory.
+    """
+
+    entry_bytes_max: int = 1024 * 1024 * 1024
+    entries_in_flight_max: int = 8
+    bytes_in_flight_max: int = 64 * 1024 * 1024
+    rows_bytes_max: int = 1024 * 1024 * 1024
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -38,11 +48,26 @@ class WalHead:
     fence_sentinel: bool
 
 
+@dataclass(frozen=True, kw_only=True, slots=True, eq=False)
+class ReadEntry:
+    """An entry with its rows. `schema` is the one that its writer had, field ids included."""
+
+    entry: WalEntry
+    schema: pa.Schema
+    batches: tuple[pa.RecordBatch, ...]
+
+
 class WalEntries:
     """The WAL of a table's shards."""
 
-    def __init__(self, objects: Objects) -> None:
+    def __init__(self, objects: Objects, limits: WalLimits | None = None) -> None:
         self._objects = objects
+        self.limits = limits or WalLimits()
+
+    @property
+    def uri(self) -> str:
+        """The table's address, for errors."""
+        return self._objects.uri
 
     def listed(self, shard_id: ShardId) -> list[tuple[int, ObjectInfo]]:
         """Positions and files, ascending; names that are no entry's are passed over."""
@@ -53,28 +78,111 @@ class WalEntries:
                 found.append((position, info))
         return sorted(found, key=lambda pair: pair[0])
 
+    def settled(self, manifest: ShardManifest) -> list[tuple[int, ObjectInfo]]:
+        """The same, without a hole that is only the listing's.
+
+        A listing is no snapshot: a live writer's entries may come up without an earlier one. So a
+        position that seems to be missing is asked for, and the listing repeated if it is there.
+        """
+        listed = self.listed(manifest.shard_id)
+        for _ in range(_LISTINGS_MAX):
+            positions = {position for position, _ in listed}
+            tip = manifest.replay_after_wal_entry_position + 1
+            while tip in positions:
+                tip += 1
+            if tip > max(positions, default=0) or not self.exists(manifest.shard_id, tip):
+                break
+            listed = self.listed(manifest.shard_id)
+        return listed
+
+    def exists(self, shard_id: ShardId, position: int) -> bool:
+        """Whether a position holds an entry."""
+        return self._objects.exists(layout.wal_entry_path(shard_id, position))
+
     def read(self, shard_id: ShardId, position: int, info: ObjectInfo) -> WalEntry:
-        """One entry's description. Raises Missing, or Corruption for a torn one."""
-        data = self._objects.get(info.path)
+        """One listed entry's description. Raises Missing, or Corruption for a torn one."""
+        entry = self.rows(shard_id, position).entry
+        return replace(entry, size_bytes=info.size_bytes, written_at_nanos=info.modified_at_nanos)
+
+    def described(
+        self, shard_id: ShardId, listed: Sequence[tuple[int, ObjectInfo]]
+    ) -> list[WalEntry]:
+        """The listed entries, read in threads. What is wrong with one is its `problem`.
+
+        An entry that is gone by now is left out: it was collected.
+        """
+
+        def describe(pair: tuple[int, ObjectInfo]) -> WalEntry | None:
+            position, info = pair
+            try:
+                return self.read(shard_id, position, info)
+            except Missing:
+                return None
+            except (Corruption, Refused) as error:
+                return WalEntry(
+                    position=position,
+                    size_bytes=info.size_bytes,
+                    written_at_nanos=info.modified_at_nanos,
+                    problem=str(error),
+                )
+
+        largest = max((info.size_bytes for _, info in listed), default=1)
+        with ThreadPoolExecutor(self.readers_for(largest)) as pool:
+            return [entry for entry in pool.map(describe, listed) if entry is not None]
+
+    def readers_for(self, entry_bytes: int) -> int:
+        """How many entries of a size may be on the way at once."""
+        fitting = self.limits.bytes_in_flight_max // max(1, entry_bytes)
+        return max(1, min(self.limits.entries_in_flight_max, fitting))
+
+    def rows(self, shard_id: ShardId, position: int) -> ReadEntry:
+        """One entry with its rows, every batch checked in full.
+
+        Raises Missing; Corruption for an entry that is torn, not Arrow, or without an epoch;
+        Refused for one above the limit.
+        """
+        path = layout.wal_entry_path(shard_id, position)
+        data, size = self._objects.get_tail(path, self.limits.entry_bytes_max)
+        where = f"{self._objects.uri}: shard {shard_id}: {path} (position {position})"
+        if size > len(data):
+            raise Refused(
+                f"{where} has {size} bytes; at most {self.limits.entry_bytes_max} are read"
+            )
         try:
             with pa.ipc.open_stream(data) as stream:
-                metadata = stream.schema.metadata or {}
-                rows = sum(batch.num_rows for batch in stream)
-            epoch = int(metadata[b"writer_epoch"])
-            generation = metadata.get(b"generation")
-            return WalEntry(
-                position=position,
-                writer_epoch=epoch,
-                generation=None if generation is None else int(generation),
-                fence_sentinel=metadata.get(b"fence_sentinel") == b"true",
-                rows=rows,
-                size_bytes=info.size_bytes,
-                written_at_nanos=info.modified_at_nanos,
-            )
-        except (pa.ArrowException, KeyError, ValueError, EOFError) as error:
-            raise Corruption(
-                f"{self._objects.uri}: shard {shard_id}: {info.path} is not a WAL entry: {error}"
-            ) from None
+                head = _head(stream.schema)
+                batches = tuple(stream)
+                schema = stream.schema
+            for batch in batches:
+                batch.validate(full=True)
+            rows = sum(batch.num_rows for batch in batches)
+            if head.fence_sentinel and rows:
+                raise ValueError(f"a fence sentinel with {rows} rows")
+        except _UNREADABLE as error:
+            raise Corruption(f"{where} is not a WAL entry: {_first_line(error)}") from None
+        entry = WalEntry(
+            position=position,
+            size_bytes=size,
+            written_at_nanos=0,
+            writer_epoch=head.writer_epoch,
+            generation=head.generation,
+            fence_sentinel=head.fence_sentinel,
+            rows=rows,
+            ended=data.endswith(_END_MARKER),
+        )
+        return ReadEntry(entry=entry, schema=schema, batches=batches)
+
+    def rows_from(self, shard_id: ShardId, start: int, count: int) -> list[ReadEntry | None]:
+        """The entries at `count` positions, read side by side; None where there is none."""
+
+        def read(position: int) -> ReadEntry | None:
+            try:
+                return self.rows(shard_id, position)
+            except Missing:
+                return None
+
+        with ThreadPoolExecutor(count) as pool:
+            return list(pool.map(read, range(start, start + count)))
 
     def head(self, path: str, size_bytes: int) -> WalHead:
         """What an entry's schema says, without its rows. Raises Missing, Corruption."""
@@ -83,14 +191,10 @@ class WalEntries:
         if wanted > len(data):
             data = self._objects.get_range(path, 0, min(size_bytes, wanted))
         try:
-            metadata = pa.ipc.read_schema(pa.BufferReader(data)).metadata or {}
-            generation = metadata.get(b"generation")
-            return WalHead(
-                writer_epoch=int(metadata[b"writer_epoch"]),
-                generation=None if generation is None else int(generation),
-                fence_sentinel=_flag(metadata.get(b"fence_sentinel")),
-            )
-        except (pa.ArrowException, KeyError, ValueError, EOFError, OSError) as error:
+            return _head(pa.ipc.read_schema(pa.BufferReader(data)))
+        except MemWalError:
+            raise
+        except _UNREADABLE as error:
             raise Corruption(f"{self._objects.uri}: {path} is not a WAL entry: {error}") from None
 
 
@@ -101,6 +205,29 @@ def _schema_bytes(data: bytes) -> int:
     return min(8 + int.from_bytes(data[4:8], "little"), _HEAD_BYTES_MAX)
 
 
+def _head(schema: pa.Schema) -> WalHead:
+    """Raises KeyError or ValueError for a schema that is no entry's."""
+    metadata = schema.metadata or {}
+    if b"writer_epoch" not in metadata:
+        raise ValueError("its schema names no writer_epoch")
+    generation = metadata.get(b"generation")
+    return WalHead(
+        writer_epoch=_number("writer_epoch", metadata[b"writer_epoch"]),
+        generation=None if generation is None else _number("generation", generation),
+        fence_sentinel=_flag(metadata.get(b"fence_sentinel")),
+    )
+
+
+def _number(name: str, text: bytes) -> int:
+    if not _NUMBER.fullmatch(text) or int(text) > layout.U64_MAX:
+        raise ValueError(f"{name} is {text[:40]!r}")
+    return int(text)
+
+
 def _flag(value: bytes | None) -> bool:
     """Anything but an outright no counts: a sentinel that is not seen as one would be deleted."""
     return value is not None and value != b"false"
+
+
+def _first_line(error: BaseException) -> str:
+    return str(error).split("\n", 1)[0][:200] or type(error).__name__

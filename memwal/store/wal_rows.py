@@ -1,0 +1,351 @@
+"""The rows of a shard that no generation holds yet, read out of its WAL.
+
+Together with a view's generations they make a read strongly consistent, as long as no writer holds
+acknowledged rows in memory only (`durable_write=False`).
+
+Entries are read upwards from the view's replay position until one is missing. A flush meanwhile
+moves nothing: its entries stay, and count as newer than any generation that the view lists. Only
+when they were collected too (merged, and past the garbage job's grace) is the end that was found
+not the end. So the shard's manifest is read again afterwards: Moved is raised when it covers the
+position at which reading stopped, and a fresh view has to be taken.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+import pyarrow as pa
+
+from memwal import align, fold, layout
+from memwal.errors import Corruption, Missing, Refused, StandDown
+from memwal.model import ColumnInfo, ShardId, ShardManifest, ShardView, TableView
+from memwal.plan.replay import Replay, replay
+from memwal.store.shard_manifests import ShardManifests
+from memwal.store.wal import ReadEntry, WalEntries
+
+_FIELD_ID = b"lance:field_id"
+# Rows are folded when they have grown by so much since the last time.
+_FOLD_BYTES = 64 * 1024 * 1024
+_VIEWS_MAX = 5
+
+Renamed = Callable[[TableView, align.Rename, int], bool]
+
+
+class Moved(StandDown):
+    """Rows left the WAL for a generation while it was read; a fresh view has them there."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True, eq=False)
+class UnflushedRows:
+    """What one shard's WAL adds to a view.
+
+    `rows` has the asked-for base columns, the key's among them, and `_tombstone` (bool, never
+    null); the values of a deleted row are null outside its key. With a primary key there is one row
+    a key, the newest; without one, all rows. All of them are newer than every generation that the
+    view lists. `first_position` and `last_position` bound the entries that were read (inclusive;
+    last = first - 1 for none); `rows_read` counts rows before folding, `bytes_read` stored bytes.
+    """
+
+    shard_id: ShardId
+    rows: pa.Table
+    first_position: int
+    last_position: int
+    entries: int
+    rows_read: int
+    bytes_read: int
+    warnings: tuple[str, ...] = ()
+
+
+@dataclass(kw_only=True)
+class _Gathered:
+    """Rows so far, folded now and then."""
+
+    keys: tuple[str, ...]
+    bytes_max: int
+    where: str
+    tables: list[pa.Table] = field(default_factory=list)
+    folded_bytes: int = 0
+    bytes: int = 0
+
+    def add(self, table: pa.Table) -> None:
+        self.tables.append(table)
+        self.bytes += table.nbytes
+        if self.bytes > min(2 * self.folded_bytes + _FOLD_BYTES, self.bytes_max):
+            self.fold()
+
+    def fold(self) -> pa.Table:
+        table = pa.concat_tables(self.tables)
+        if self.keys:
+            table = fold.newest_rows(table, self.keys)
+        self.tables = [table]
+        self.bytes = self.folded_bytes = table.nbytes
+        if self.bytes > self.bytes_max:
+            raise Refused(
+                f"{self.where} holds more than {self.bytes_max} bytes of unflushed rows; let its "
+                "writer flush, or rescue the shard if it has none"
+            )
+        return table
+
+
+class StoredWalRows:
+    """Reads unflushed rows of a table's shards."""
+
+    def __init__(self, wal: WalEntries, manifests: ShardManifests, renamed: Renamed) -> None:
+        """`renamed(view, rename, generation)` tells whether history proves a rename."""
+        self._wal = wal
+        self._manifests = manifests
+        self._renamed = renamed
+
+    def unflushed(
+        self,
+        view: TableView,
+        shard: ShardView,
+        schema: pa.Schema,
+        columns: Sequence[str] | None = None,
+    ) -> UnflushedRows:
+        """The unflushed rows of a shard of `view`, lined up with the view's columns.
+
+        `schema` is the base table's Arrow schema at the view's version. Raises Moved; Corruption
+        for an entry that is torn, forged or missing; Refused for rows that can't be lined up, NULL
+        keys, or more than the limits allow.
+        """
+        reader = _ShardReader(self, view, shard, schema, columns)
+        return reader.read()
+
+    def settled(
+        self,
+        read_view: Callable[[], TableView],
+        schema_of: Callable[[TableView], pa.Schema],
+        columns: Sequence[str] | None = None,
+        shards: Callable[[TableView], Sequence[ShardView]] = lambda view: view.shards,
+    ) -> tuple[TableView, Mapping[ShardId, UnflushedRows]]:
+        """A view, and the unflushed rows of its shards; taken anew when rows move meanwhile.
+
+        Raises Moved when that happens again and again, and what `unflushed` raises. The limit on
+        rows in memory is for all shards together.
+        """
+        for attempt in range(_VIEWS_MAX):
+            view = read_view()
+            try:
+                return view, self._all(view, schema_of(view), columns, shards(view))
+            except Moved:
+                if attempt + 1 == _VIEWS_MAX:
+                    raise
+        raise AssertionError("unreachable")
+
+    def _all(
+        self,
+        view: TableView,
+        schema: pa.Schema,
+        columns: Sequence[str] | None,
+        shards: Sequence[ShardView],
+    ) -> dict[ShardId, UnflushedRows]:
+        found: dict[ShardId, UnflushedRows] = {}
+        left = self._wal.limits.rows_bytes_max
+        for shard in shards:
+            rows = _ShardReader(self, view, shard, schema, columns, bytes_max=left).read()
+            left -= rows.rows.nbytes
+            found[shard.shard_id] = rows
+        return found
+
+
+class _ShardReader:
+    """One shard, once."""
+
+    def __init__(
+        self,
+        owner: StoredWalRows,
+        view: TableView,
+        shard: ShardView,
+        schema: pa.Schema,
+        columns: Sequence[str] | None,
+        *,
+        bytes_max: int | None = None,
+    ) -> None:
+        self._wal = owner._wal
+        self._manifests = owner._manifests
+        self._renamed = owner._renamed
+        self._view = view
+        self._manifest = shard.manifest
+        wanted = set(schema.names if columns is None else [*columns, *view.primary_key])
+        self._fields = [schema.field(name) for name in schema.names if name in wanted]
+        self._where = f"{self._wal.uri}: shard {shard.shard_id}: the WAL"
+        limit = self._wal.limits.rows_bytes_max
+        self._gathered = _Gathered(
+            keys=view.primary_key,
+            bytes_max=limit if bytes_max is None else bytes_max,
+            where=self._where,
+        )
+
+    def read(self) -> UnflushedRows:
+        start = self._manifest.replay_after_wal_entry_position + 1
+        entries = []
+        self._gathered.add(self._empty())
+        for found in self._upwards(start):
+            entries.append(found.entry)
+            if found.entry.rows:
+                self._gathered.add(self._lined_up(found))
+        decided = replay(self._checked_manifest(start + len(entries)), entries)
+        self._refuse_problems(decided)
+        return UnflushedRows(
+            shard_id=self._manifest.shard_id,
+            rows=self._gathered.fold(),
+            first_position=start,
+            last_position=start + len(entries) - 1,
+            entries=len(decided.unflushed),
+            rows_read=decided.rows,
+            bytes_read=sum(e.size_bytes for e in entries),
+            warnings=tuple(f"{self._where}: {text}" for text in decided.warnings),
+        )
+
+    def _upwards(self, start: int) -> Iterator[ReadEntry]:
+        """Entries from `start` on, up to the first position that holds none."""
+        shard, position, count = self._manifest.shard_id, start, 2
+        while True:
+            window = self._wal.rows_from(shard, position, count)
+            largest = 1
+            for offset, found in enumerate(window):
+                if found is None:
+                    found = self._unless_tip(position + offset, window[offset + 1 :])
+                    if found is None:
+                        return
+                largest = max(largest, found.entry.size_bytes)
+                yield found
+            position += count
+            count = min(2 * count, self._wal.readers_for(largest))
+
+    def _unless_tip(self, position: int, above: Sequence[ReadEntry | None]) -> ReadEntry | None:
+        """None when the position is the end. Reads it again when something is stored above it.
+
+        A live writer may have put both between our two requests. If it is missing all the same,
+        the manifest tells whether it was collected; if not, it is a hole.
+        """
+        shard = self._manifest.shard_id
+        stored_above = any(above) if above else self._wal.exists(shard, position + 1)
+        if not stored_above:
+            return None
+        try:
+            return self._wal.rows(shard, position)
+        except Missing:
+            self._checked_manifest(position)
+            raise Corruption(
+                f"{self._where}: position {position} is missing, but one above it is stored: "
+                "entries are lost in between"
+            ) from None
+
+    def _checked_manifest(self, tip: int) -> ShardManifest:
+        """The manifest to judge the entries by: the view's, with what was claimed and seen since.
+
+        Raises Moved when `tip` was covered meanwhile: that it is missing proves nothing then.
+        """
+        latest = self._manifests.latest(self._manifest.shard_id)
+        if latest is None:
+            raise Corruption(f"{self._where}: the shard's manifests are gone")
+        if latest.replay_after_wal_entry_position >= tip:
+            raise Moved(f"{self._where} was flushed while it was read")
+        return replace(
+            self._manifest,
+            writer_epoch=latest.writer_epoch,
+            wal_entry_position_last_seen=latest.wal_entry_position_last_seen,
+        )
+
+    def _refuse_problems(self, decided: Replay) -> None:
+        if decided.problems:
+            raise Corruption(f"{self._where}: {'; '.join(decided.problems)}")
+
+    def _lined_up(self, found: ReadEntry) -> pa.Table:
+        try:
+            sources = self._sources(found)
+        except Refused as error:
+            raise Refused(f"{self._where}, position {found.entry.position}: {error}") from None
+        table = pa.Table.from_batches(found.batches, schema=found.schema)
+        if table.num_columns != len(set(table.column_names)):
+            raise Corruption(f"{self._where}, position {found.entry.position}: a column is twice")
+        arrays = []
+        for column in self._fields:
+            source = sources[column.name]
+            if source is None:
+                arrays.append(pa.nulls(len(table), column.type))
+            else:
+                arrays.append(table[source].cast(column.type))
+        arrays.append(self._tombstones(table, found.entry.position))
+        return pa.Table.from_arrays(arrays, schema=self._schema())
+
+    def _sources(self, found: ReadEntry) -> dict[str, str | None]:
+        aligned = align.align(self._view.columns, _columns(found.schema, self._view.columns))
+        generation = found.entry.generation or self._manifest.current_generation
+        for rename in aligned.renames:
+            if not self._renamed(self._view, rename, generation):
+                raise Refused(
+                    f"field {rename.field_id} is {rename.before!r} in the entry and "
+                    f"{rename.after!r} in the table, and no retained version shows that it was "
+                    "renamed rather than dropped and its id used again"
+                )
+        return {c.column: c.source for c in aligned.columns}
+
+    def _tombstones(self, table: pa.Table, position: int) -> pa.ChunkedArray:
+        if layout.TOMBSTONE not in table.column_names:
+            return pa.chunked_array([pa.array(np.zeros(len(table), dtype=bool))])
+        found = table[layout.TOMBSTONE]
+        if not pa.types.is_boolean(found.type):
+            raise Corruption(
+                f"{self._where}, position {position}: {layout.TOMBSTONE} is of type {found.type}"
+            )
+        return found.fill_null(False)
+
+    def _schema(self) -> pa.Schema:
+        # A deleted row has no values, whatever the base demands of its columns.
+        loose = [f.with_nullable(f.name not in self._view.primary_key) for f in self._fields]
+        return pa.schema([*loose, pa.field(layout.TOMBSTONE, pa.bool_(), nullable=False)])
+
+    def _empty(self) -> pa.Table:
+        return self._schema().empty_table()
+
+
+def _columns(schema: pa.Schema, base: Sequence[ColumnInfo]) -> tuple[ColumnInfo, ...]:
+    """An entry's columns with the field ids that pylance leaves in the schema.
+
+    Where its writer left no ids, columns go by their names.
+    """
+    by_id = {column.field_id: column for column in base}
+    by_name = {column.name: column for column in base}
+    found = []
+    for arrow in schema:
+        if arrow.name == layout.TOMBSTONE:
+            continue
+        field_id = _field_id(arrow)
+        like = by_name.get(arrow.name) if field_id is None else by_id.get(field_id)
+        if like is None and field_id is None:
+            raise Refused(
+                f"column {arrow.name!r} has no field id, and the table has no column of that name"
+            )
+        found.append(_column(arrow, like))
+    return tuple(found)
+
+
+def _column(arrow: pa.Field, like: ColumnInfo | None) -> ColumnInfo:
+    """`like` is the base's column in that place: it tells which nested fields have ids at all."""
+    children: tuple[ColumnInfo, ...] = ()
+    if like is not None and like.children and arrow.type.num_fields == len(like.children):
+        children = tuple(
+            _column(arrow.type.field(place), child) for place, child in enumerate(like.children)
+        )
+    own = _field_id(arrow)
+    return ColumnInfo(
+        field_id=own if own is not None else (like.field_id if like else -1),
+        name=arrow.name,
+        type_text=str(arrow.type),
+        nullable=arrow.nullable,
+        children=children,
+    )
+
+
+def _field_id(arrow: pa.Field) -> int | None:
+    text = (arrow.metadata or {}).get(_FIELD_ID)
+    if text is None:
+        return None
+    if not text.isdigit() or len(text) > 10:
+        raise Refused(f"column {arrow.name!r} has the field id {text[:40]!r}")
+    return int(text)
