@@ -1,0 +1,305 @@
+"""Shard values against `lance.mem_wal.evaluate_sharding_spec`, for every type."""
+
+from __future__ import annotations
+
+import datetime as dt
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+import lance
+import mmh3
+import pyarrow as pa
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from lance.mem_wal import evaluate_sharding_spec
+from lance.schema import LanceSchema
+from specs import a_field, a_spec, as_description, one_column, sources_for
+
+from memwal.errors import Unsupported, Usage
+from memwal.model import ShardField, ShardSpec
+from memwal.sharding.evaluate import shard_values
+from memwal.sharding.rules import Rule, rule_of
+from memwal.sharding.spec import read_spec, spec_of
+from memwal.store.local import LocalObjects
+from memwal.store.table_manifests import TableManifests
+
+FLOATS = [0.0, -0.0, 1.25, -1.25, float("nan"), float("inf"), float("-inf"), 5.0]
+TYPES: dict[str, tuple[pa.DataType, st.SearchStrategy[Any]]] = {
+    **{
+        f"int{bits}": (
+            pa.type_for_alias(f"int{bits}"),
+            st.integers(-(2 ** (bits - 1)), 2 ** (bits - 1) - 1),
+        )
+        for bits in (8, 16, 32, 64)
+    },
+    **{
+        f"uint{bits}": (pa.type_for_alias(f"uint{bits}"), st.integers(0, 2**bits - 1))
+        for bits in (8, 16, 32, 64)
+    },
+    "bool": (pa.bool_(), st.booleans()),
+    "float32": (pa.float32(), st.sampled_from(FLOATS) | st.floats(width=32)),
+    "float64": (pa.float64(), st.sampled_from(FLOATS) | st.floats()),
+    "utf8": (pa.string(), st.text(max_size=60)),
+    "large_utf8": (pa.large_string(), st.text(max_size=60)),
+    "date32": (pa.date32(), st.dates()),
+    "time32[s]": (pa.time32("s"), st.integers(0, 86_399)),
+    "time32[ms]": (pa.time32("ms"), st.integers(0, 86_399_999)),
+    "time64[us]": (pa.time64("us"), st.integers(0, 86_399_999_999)),
+    "time64[ns]": (pa.time64("ns"), st.integers(0, 86_399_999_999_999)),
+    **{
+        f"timestamp[{unit}{', ' + zone if zone else ''}]": (
+            pa.timestamp(unit, zone),
+            st.integers(-(2**62), 2**62) | st.integers(-1_000, 1_000),
+        )
+        for unit in ("s", "ms", "us", "ns")
+        for zone in (None, "UTC", "America/New_York")
+    },
+}
+REFUSED = {
+    "float16": pa.array([1.5, None], pa.float64()).cast(pa.float16()),
+    "string_view": pa.array(["a", None], pa.string_view()),
+    "binary": pa.array([b"a", None]),
+    "large_binary": pa.array([b"a", None], pa.large_binary()),
+    "fixed": pa.array([b"ab", None], pa.binary(2)),
+    "date64": pa.array([dt.date(2020, 1, 1), None], pa.date64()),
+    "duration": pa.array([1, None], pa.duration("us")),
+    "decimal128": pa.array([Decimal("1.5"), None]),
+    "decimal256": pa.array([Decimal("1.5"), None], pa.decimal256(40, 1)),
+    "dictionary": pa.array(["a", None]).dictionary_encode(),
+    "null": pa.nulls(2),
+}
+
+
+def pylance_values(batch: pa.RecordBatch, *fields: ShardField) -> pa.RecordBatch:
+    spec = ShardSpec(spec_id=1, fields=fields)
+    schema = LanceSchema.from_pyarrow(batch.schema)
+    return evaluate_sharding_spec(batch, as_description(spec), schema)
+
+
+def check_same(array: pa.Array, *fields: ShardField) -> None:
+    batch, sources = one_column(array)
+    spec = a_spec(*fields)
+    assert rule_of(spec, sources).rule is Rule.PYLANCE
+    ours, theirs = shard_values(batch, spec, sources), pylance_values(batch, *fields)
+    for field in fields:
+        assert same(ours[field.field_id], theirs[field.field_id])
+
+
+def same(left: pa.Array, right: pa.Array) -> bool:
+    """Equal, NaN counting as equal to itself."""
+    if pa.types.is_floating(left.type):
+        return left.type == right.type and str(left.to_pylist()) == str(right.to_pylist())
+    return bool(left.equals(right))
+
+
+@pytest.mark.parametrize("name", TYPES)
+@settings(max_examples=12, deadline=None)
+@given(data=st.data())
+def test_buckets_and_identity_are_pylances(name: str, data: st.DataObject) -> None:
+    kind, values = TYPES[name]
+    items = data.draw(st.lists(st.none() | values, max_size=12))
+    array = pa.array(items, kind)
+    start = data.draw(st.integers(0, len(items)))
+    count = data.draw(st.sampled_from([1, 2, 7, 16, 1_024, 2**31 - 1]))
+    fields = (
+        a_field("bucket", 0, name="b", num_buckets=count),
+        a_field("identity", 0, name="i"),
+        a_field("unsharded", name="u"),
+    )
+    check_same(array, *fields)
+    # A slice keeps the whole buffers, at an offset.
+    check_same(array.slice(start), *fields)
+
+
+@pytest.mark.parametrize("name", TYPES)
+def test_a_column_of_nulls_is_in_bucket_0(name: str) -> None:
+    array = pa.nulls(5, TYPES[name][0])
+    check_same(array, a_field("bucket", 0, num_buckets=16))
+    batch, sources = one_column(array)
+    spec = a_spec(a_field("bucket", 0, num_buckets=16))
+    assert shard_values(batch, spec, sources)["f"].to_pylist() == [0] * 5
+
+
+@pytest.mark.parametrize(
+    ("array", "buckets", "expected"),
+    [  # what pylance 14.0.2 gave, so that a release that changes it is noticed
+        (pa.array([1, 2, None, 3], pa.int32()), 8, [2, 7, 0, 1]),
+        (pa.array([1, 2, None, 3], pa.date32()), 8, [2, 7, 0, 1]),
+        (pa.array(["a", "b", None]), 8, [1, 5, 0]),
+        (pa.array([True]), 8, [2]),
+        (pa.array([1.25], pa.float32()), 8, [0]),
+        (pa.array([1.25], pa.float64()), 8, [0]),
+        (pa.array([5], pa.int32()), 16, [14]),
+        (pa.array([5], pa.int64()), 16, [7]),
+        (pa.array(["é"]), 16, [1]),
+        # Hashes of -2**31.
+        (pa.array([-2_089_875_627], pa.int32()), 16, [0]),
+        (pa.array([6_018_035_362_574_630_912], pa.int64()), 16, [0]),
+        (pa.array(["woRoU/6w"]), 16, [0]),
+    ],
+)
+def test_known_buckets(array: pa.Array, buckets: int, expected: list[int]) -> None:
+    field = a_field("bucket", 0, num_buckets=buckets)
+    batch, sources = one_column(array)
+    assert pylance_values(batch, field)["f"].to_pylist() == expected
+    assert shard_values(batch, a_spec(field), sources)["f"].to_pylist() == expected
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_types_that_pylance_refuses_follow_the_spec(name: str) -> None:
+    batch, sources = one_column(REFUSED[name])
+    field = a_field("bucket", 0, num_buckets=16)
+    with pytest.raises(ValueError, match="Unsupported bucket sharding column type"):
+        pylance_values(batch, field)
+    rule = rule_of(a_spec(field), sources)
+    assert rule.rule is Rule.SPEC
+    assert "pylance refuses" in rule.reason
+    # NULL stays NULL: the spec's rule.
+    assert shard_values(batch, a_spec(field), sources)["f"][1].as_py() is None
+
+
+@pytest.mark.parametrize(
+    "transform", ["year", "month", "day", "hour", "multi_bucket", "truncate", "expression"]
+)
+def test_transforms_that_pylance_does_not_have_follow_the_spec(transform: str) -> None:
+    batch, sources = one_column(pa.array([0], pa.timestamp("us")))
+    expression = transform == "expression"
+    field = a_field(
+        None if expression else transform,
+        0,
+        num_buckets=4,
+        width=1,
+        expression="col0" if expression else None,
+        result_type="timestamp[us]" if expression else "",
+    )
+    with pytest.raises(ValueError, match="Unsupported MemWAL sharding transform"):
+        pylance_values(batch, field)
+    assert rule_of(a_spec(field), sources).rule is Rule.SPEC
+
+
+def test_one_field_that_pylance_lacks_makes_the_whole_spec_the_specs() -> None:
+    _, sources = one_column(pa.array(["a"]))
+    mixed = a_spec(
+        a_field("bucket", 0, num_buckets=4, name="b"), a_field("truncate", 0, width=1, name="t")
+    )
+    rule = rule_of(mixed, sources)
+    assert rule.rule is Rule.SPEC
+    assert "'t'" in rule.reason
+
+
+def test_the_two_rules_differ_where_the_explanation_says() -> None:
+    field = a_field("bucket", 0, num_buckets=16)
+    by_type: dict[str, pa.Array] = {
+        "hash as 4 bytes": pa.array(range(50), pa.int32()),
+        "block of its own": pa.array([f"t{n}" for n in range(50)]),
+    }
+    for words, array in by_type.items():
+        batch, sources = one_column(array)
+        spec = a_spec(field)
+        explained = rule_of(spec, sources)
+        assert any(words in text for text in explained.differences)
+        assert any("NULL" in text for text in explained.differences)
+        one = shard_values(batch, spec, sources, rule=Rule.PYLANCE)
+        other = shard_values(batch, spec, sources, rule=Rule.SPEC)
+        assert one != other
+    identity = rule_of(a_spec(a_field("identity", 0)), sources)
+    assert (identity.rule, identity.differences) == (Rule.PYLANCE, ())
+
+
+def test_64_bit_numbers_differ_by_abs_alone() -> None:
+    numbers = list(range(-200, 200))
+    batch, sources = one_column(pa.array(numbers, pa.int64()))
+    spec = a_spec(a_field("bucket", 0, num_buckets=16))
+    hashes = [mmh3.hash(n.to_bytes(8, "little", signed=True)) for n in numbers]
+    by_spec = shard_values(batch, spec, sources, rule=Rule.SPEC)["f"].to_pylist()
+    by_pylance = shard_values(batch, spec, sources, rule=Rule.PYLANCE)["f"].to_pylist()
+    assert by_spec == [abs(h) % 16 for h in hashes]
+    assert by_pylance == [(h & 0x7FFFFFFF) % 16 for h in hashes]
+    assert by_spec != by_pylance
+
+
+def test_several_chunks_give_what_one_gives() -> None:
+    column = pa.chunked_array([["a", None], [], ["bcdef"]])
+    table = pa.table({"k": column})
+    sources = sources_for(table.schema)
+    spec = a_spec(a_field("bucket", 0, num_buckets=16))
+    parts = [shard_values(b, spec, sources)["f"].to_pylist() for b in table.to_batches()]
+    whole = shard_values(table.combine_chunks().to_batches()[0], spec, sources)["f"].to_pylist()
+    assert [value for part in parts for value in part] == whole
+
+
+def test_a_members_column_may_come_nested_or_flat() -> None:
+    nested = pa.record_batch({"st": pa.array([{"a": 5}, None], pa.struct([("a", pa.int32())]))})
+    sources = sources_for(nested.schema)
+    field = a_field("bucket", 1, num_buckets=16)
+    flat = pa.record_batch({"st.a": pa.array([5, None], pa.int32())})
+    schema = LanceSchema.from_pyarrow(nested.schema)
+    stored = ShardSpec(spec_id=1, fields=(field,))
+    theirs = evaluate_sharding_spec(flat, as_description(stored), schema)["f"].to_pylist()
+    for rows in (nested, flat):
+        assert shard_values(rows, a_spec(field), sources)["f"].to_pylist() == theirs
+
+
+def test_pylances_column_parameter_goes_before_the_source_id() -> None:
+    batch = pa.record_batch({"a": pa.array([1, 2]), "b": pa.array([7, 8])})
+    field = a_field("bucket", 0, num_buckets=16, column="b")
+    ours = shard_values(batch, a_spec(field), sources_for(batch.schema))
+    assert ours["f"].to_pylist() == pylance_values(batch, field)["f"].to_pylist()
+    without = shard_values(
+        batch, a_spec(a_field("bucket", 0, num_buckets=16)), sources_for(batch.schema)
+    )
+    assert ours != without
+
+
+def test_a_missing_column_is_an_error_as_it_is_to_pylance() -> None:
+    batch, sources = one_column(pa.array([1]))
+    other = batch.rename_columns(["x"])
+    with pytest.raises(Usage, match="no column 'k'"):
+        shard_values(other, a_spec(a_field("bucket", 0, num_buckets=4)), sources)
+
+
+@pytest.mark.parametrize("text", ["0", "-1", "2147483648", " 4", "4.0", "", "1_0", "x"])
+def test_bucket_counts_that_pylance_refuses_are_refused(text: str) -> None:
+    field = a_field("bucket", 0, num_buckets=text)
+    with pytest.raises(ValueError, match="num_buckets"):
+        pylance_values(pa.record_batch({"k": pa.array([1])}), field)
+    with pytest.raises(Unsupported, match="num_buckets"):
+        read_spec(ShardSpec(spec_id=1, fields=(field,)))
+
+
+@pytest.mark.parametrize(
+    ("arguments", "transform", "result_type"),
+    [
+        ({"bucket_column": "k", "num_buckets": 4}, "bucket", "int32"),
+        ({"identity_column": "s"}, "identity", "string"),
+        ({"identity_column": "b"}, "identity", "bool"),
+        ({"unsharded": True}, "unsharded", "int32"),
+    ],
+)
+def test_specs_that_pylance_stores_are_read_from_the_table(
+    tmp_path: Path, arguments: dict[str, Any], transform: str, result_type: str
+) -> None:
+    rows = pa.table({"k": pa.array(range(20)), "s": ["x"] * 20, "b": [True] * 20})
+    dataset = lance.write_dataset(rows, tmp_path / "t")
+    dataset.initialize_mem_wal(**arguments)
+    dataset = lance.dataset(tmp_path / "t")
+    (described,) = dataset.mem_wal_index_details()["sharding_specs"]
+
+    state = TableManifests(LocalObjects(tmp_path / "t")).read(dataset.version).mem_wal
+    assert state is not None
+    (stored,) = state.shard_specs
+
+    assert as_description(stored) == described
+    assert spec_of(described) == stored
+    spec = read_spec(stored)
+    assert (str(spec.fields[0].transform), str(spec.fields[0].result_type)) == (
+        transform,
+        result_type,
+    )
+    sources = sources_for(rows.schema)
+    assert rule_of(spec, sources).rule is Rule.PYLANCE
+    batch = rows.to_batches()[0]
+    theirs = evaluate_sharding_spec(batch, described, dataset.lance_schema)
+    assert shard_values(batch, spec, sources).columns == theirs.columns
