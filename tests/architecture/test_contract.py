@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
+PLUGINS = "airflow_plugins"
 LINT_IMPORTS = Path(sys.executable).parent / "lint-imports"
 
 
@@ -19,7 +20,7 @@ def lint(folder: Path) -> tuple[int, str]:
     done = subprocess.run(
         [LINT_IMPORTS, "--no-cache"],
         cwd=folder,
-        env={**os.environ, "PYTHONPATH": str(folder), "COLUMNS": "200"},
+        env={**os.environ, "PYTHONPATH": f"{folder}:{folder / PLUGINS}", "COLUMNS": "200"},
         capture_output=True,
         text=True,
         timeout=120,
@@ -50,10 +51,15 @@ def test_the_contract_is_kept() -> None:
         ("jobs/_units.py", "import pyspark.sql", "pyspark only"),
         ("memwal/store/view.py", "import memwal._generated.memwal_pb2", "Protobuf never leaves"),
         ("jobs/_wiring.py", "import memwal.testing", "Fakes stay out"),
+        (f"{PLUGINS}/memwal_airflow/hook.py", "import memwal.layout", "Airflow knows"),
+        (f"{PLUGINS}/memwal_airflow/command.py", "import jobs", "Airflow knows"),
+        (f"{PLUGINS}/memwal_airflow/page/app.py", "import lance", "Airflow knows"),
+        ("memwal/config.py", "from airflow.sdk import conf", "Airflow only in"),
+        ("jobs/_wiring.py", "import memwal_airflow.settings", "Airflow only in"),
     ],
 )
 def test_a_breach_is_noticed(tmp_path: Path, module: str, line: str, broken: str) -> None:
-    for package in ("memwal", "jobs"):
+    for package in ("memwal", "jobs", PLUGINS):
         shutil.copytree(
             ROOT / package, tmp_path / package, ignore=shutil.ignore_patterns("__pycache__")
         )

@@ -1,0 +1,187 @@
+"""The package as Airflow finds it: installed, in the plugins folder, and both."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+import sysconfig
+import tomllib
+import zipfile
+from importlib.metadata import distribution, entry_points
+from pathlib import Path
+from typing import Any
+
+import pytest
+from airflow_server import InProcessAirflow
+from local_airflow.home import ROOT
+
+PROJECT = ROOT / "airflow_plugins"
+
+# Loads the plugins as an Airflow process does, and tells what came of it.
+LOOK = """
+import json, sys
+import airflow.settings
+from airflow import plugins_manager
+plugins, errors = plugins_manager._get_plugins()
+folder = airflow.settings.PLUGINS_FOLDER
+print("TOLD " + json.dumps({
+    "plugins": [[p.name, str(p.source)] for p in plugins if p.name == "memwal"],
+    "errors": errors,
+    "modules": [name for name, module in sys.modules.items()
+                if (getattr(module, "__file__", None) or "").startswith(folder)],
+    "heavy": [n for n in ("lance", "pyspark", "pyarrow", "numpy") if n in sys.modules],
+}))
+"""
+
+
+def load_plugins(folder: Path, packages: Path | None = None) -> dict[str, Any]:
+    """With `folder` as the plugins folder, and `packages` in place of what is installed."""
+    python = [sys.executable, *(["-S"] if packages else []), "-c", LOOK]
+    variables = {**os.environ, "AIRFLOW__CORE__PLUGINS_FOLDER": str(folder)}
+    if packages:
+        variables["PYTHONPATH"] = f"{packages}:{ROOT}"
+    done = subprocess.run(
+        python, env=variables, capture_output=True, text=True, check=False, timeout=120
+    )
+    assert done.returncode == 0, done.stderr
+    found = re.search(r"^TOLD (.*)$", done.stdout, re.M)
+    assert found, done.stdout
+    told: dict[str, Any] = json.loads(found[1])
+    return told
+
+
+@pytest.fixture
+def packages(tmp_path: Path) -> Path:
+    """All that is installed here, but for our provider."""
+    folder = tmp_path / "packages"
+    folder.mkdir()
+    for entry in Path(sysconfig.get_path("purelib")).iterdir():
+        if "airflow_provider_memwal" not in entry.name:
+            (folder / entry.name).symlink_to(entry)
+    return folder
+
+
+@pytest.fixture
+def folder(tmp_path: Path, airflow_home: InProcessAirflow) -> Path:
+    """A copy of ours, as somebody would put it on a server."""
+    copy = tmp_path / "plugins"
+    shutil.copytree(PROJECT, copy, ignore=shutil.ignore_patterns("__pycache__"))
+    return copy
+
+
+def test_installed(tmp_path: Path, airflow_home: InProcessAirflow) -> None:
+    told = load_plugins(tmp_path)
+    assert [name for name, _ in told["plugins"]] == ["memwal"]
+    assert told["errors"] == {}
+    assert told["heavy"] == []
+
+
+def test_in_the_plugins_folder_only_the_plugin_is_run(folder: Path, packages: Path) -> None:
+    told = load_plugins(folder, packages)
+
+    assert told["plugins"] == [["memwal", "$PLUGINS_FOLDER/memwal_plugin.py"]]
+    assert told["errors"] == {}
+    loaded = {name for name in told["modules"] if "." not in name}
+    assert loaded == {"memwal_plugin", "memwal_airflow"}
+    assert told["heavy"] == []
+
+
+def test_without_the_ignore_file_all_of_it_would_be_run(folder: Path, packages: Path) -> None:
+    """What .airflowignore is for: bare names, one of which may be the standard library's."""
+    (folder / ".airflowignore").unlink()
+    told = load_plugins(folder, packages)
+    assert {"settings", "provider"} <= set(told["modules"])
+
+
+def test_installed_and_in_the_plugins_folder(folder: Path) -> None:
+    """Airflow takes the first, and notes that it left the second out."""
+    told = load_plugins(folder)
+    assert len(told["plugins"]) == 1
+    assert ["already registered" in text for text in told["errors"].values()] == [True]
+
+
+def test_entry_points() -> None:
+    ours = {
+        (entry.group, entry.value): entry
+        for group in ("airflow.plugins", "apache_airflow_provider")
+        for entry in entry_points(group=group)
+        if entry.dist and entry.dist.name == "airflow-provider-memwal"
+    }
+    assert ours.keys() == {
+        ("airflow.plugins", "memwal_airflow.plugin:MemWalPlugin"),
+        ("apache_airflow_provider", "memwal_airflow.provider:get_provider_info"),
+    }
+    assert all(entry.load() for entry in ours.values())
+
+
+def test_airflow_knows_the_provider(airflow_home: InProcessAirflow) -> None:
+    from airflow.providers_manager import ProvidersManager
+    from airflow.sdk.providers_manager_runtime import ProvidersManagerTaskRuntime
+
+    assert "airflow-provider-memwal" in ProvidersManager().providers
+    assert ProvidersManagerTaskRuntime().hooks["memwal"].hook_name == "MemWAL"
+
+
+def test_spark_stays_in_the_other_environment() -> None:
+    """apache-airflow-providers-apache-spark brings pyspark-client, which overwrites pyspark."""
+    required = distribution("airflow-provider-memwal").requires or []
+    assert [text for text in required if "spark" in text] == []
+    pins = (ROOT / "constraints-airflow.txt").read_text()
+    assert re.findall(r"^.*spark.*==.*$", pins, re.M) == []
+    assert importlib.util.find_spec("pyspark") is None
+
+
+def test_a_wheel_holds_what_the_package_needs(tmp_path: Path) -> None:
+    """Built the way pip builds it; the page's files come along."""
+    offline = ("--no-build-isolation", "--no-index")
+    subprocess.run(
+        [
+            sys.executable,
+            "-m",
+            "pip",
+            "wheel",
+            "-q",
+            "--no-deps",
+            *offline,
+            "-w",
+            tmp_path,
+            PROJECT,
+        ],
+        check=True,
+        timeout=180,
+        capture_output=True,
+    )
+    (wheel,) = tmp_path.glob("*.whl")
+    with zipfile.ZipFile(wheel) as archive:
+        held = set(archive.namelist())
+    package = PROJECT / "memwal_airflow"
+    files = {
+        str(file.relative_to(PROJECT))
+        for file in package.rglob("*")
+        if file.is_file() and "__pycache__" not in file.parts
+    }
+    assert files <= held
+    assert any(name.endswith(".css") for name in files)
+    assert {name.split("/")[0] for name in held} == {
+        "memwal_airflow",
+        f"airflow_provider_memwal-{version()}.dist-info",
+    }
+
+
+def version() -> str:
+    text = (PROJECT / "pyproject.toml").read_text()
+    found: str = tomllib.loads(text)["project"]["version"]
+    return found
+
+
+def test_versions_agree() -> None:
+    import memwal_airflow
+
+    assert (
+        memwal_airflow.__version__ == version() == distribution("airflow-provider-memwal").version
+    )
