@@ -8,7 +8,7 @@ CONFIG = dag_config()
 
 
 @dag(
-    schedule=CONFIG.airflow.compaction_schedule,
+    schedule=CONFIG.airflow.compaction_schedule or None,
     catchup=False,
     max_active_runs=1,
     tags=["memwal"],

@@ -9,7 +9,7 @@ CONFIG = dag_config()
 
 
 @dag(
-    schedule=CONFIG.airflow.merge_schedule,
+    schedule=CONFIG.airflow.merge_schedule or None,
     catchup=False,
     max_active_runs=1,
     tags=["memwal"],

@@ -66,15 +66,15 @@ class TableSettings(Settings):
 class AirflowDags(BaseModel):
     """`[airflow]`: what the DAGs in `dags/` need besides the tables and limits.
 
-    Schedules are cron texts (UTC) or None for a DAG that is only triggered. Durations are texts
-    such as `7d`, as on the command line.
+    Schedules are cron texts (UTC); an empty one takes the clock out. Durations are texts such as
+    `7d`, as on the command line.
     """
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
-    merge_schedule: str | None = "*/5 * * * *"
-    compaction_schedule: str | None = "30 3 * * *"
-    garbage_schedule: str | None = "0 4 * * *"
+    merge_schedule: str = "*/5 * * * *"
+    compaction_schedule: str = "30 3 * * *"
+    garbage_schedule: str = "0 4 * * *"
     garbage_execute: bool = False
     garbage_wal: bool = False
     retention: str | None = None

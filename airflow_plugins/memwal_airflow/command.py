@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import subprocess
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -60,12 +61,15 @@ class JobsEnvironment:
 
     def sibling(self, name: str) -> str:
         """Another executable of the same environment, or its bare name for PATH to find."""
-        beside = Path(self.command).parent / name
-        return str(beside) if beside.is_absolute() and beside.exists() else name
+        beside = self._folder() / name
+        return str(beside) if beside.exists() else name
+
+    def _folder(self) -> Path:
+        return Path(shutil.which(self.command) or self.command).parent
 
     def job_script(self, name: str) -> str:
         """Where spark-submit finds the job `name`. Raises Usage when nobody says where."""
-        folder = self.jobs_directory or _jobs_directory(self.sibling("python"))
+        folder = self.jobs_directory or _jobs_directory(str(self._folder() / "python"))
         return f"{folder.rstrip('/')}/{name.replace('-', '_')}.py"
 
 

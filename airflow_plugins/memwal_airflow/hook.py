@@ -7,7 +7,7 @@ from typing import Any
 
 from airflow.sdk import BaseHook, Connection
 from airflow.sdk.exceptions import AirflowNotFoundException
-from airflow.sdk.log import mask_secret
+from airflow.sdk.log import amask_secret, mask_secret
 
 from memwal_airflow.command import JobsEnvironment, environment_of
 from memwal_airflow.settings import airflow_settings
@@ -35,16 +35,22 @@ class MemWalHook(BaseHook):
     def environment(self) -> JobsEnvironment:
         """The jobs' environment. Its secrets are masked in the logs from here on."""
         try:
-            return _environment(self.get_connection(self.conn_id))
+            found = _environment(self.get_connection(self.conn_id))
         except AirflowNotFoundException:
             return self._without_connection()
+        for secret in _secrets(found):
+            mask_secret(secret)
+        return found
 
     async def environment_async(self) -> JobsEnvironment:
         """As `environment`, for triggers."""
         try:
-            return _environment(await self.aget_connection(self.conn_id))
+            found = _environment(await self.aget_connection(self.conn_id))
         except AirflowNotFoundException:
             return self._without_connection()
+        for secret in _secrets(found):
+            await amask_secret(secret)
+        return found
 
     def _without_connection(self) -> JobsEnvironment:
         if self.conn_id != self.default_conn_name:
@@ -70,14 +76,18 @@ class MemWalHook(BaseHook):
 
 
 def _environment(connection: Connection) -> JobsEnvironment:
-    found = environment_of(
+    return environment_of(
         connection.extra_dejson,
         host=connection.host,
         login=connection.login,
         password=connection.password,
         settings=airflow_settings(),
     )
-    for name, value in found.storage_options.items():
-        if any(word in name.lower() for word in _SECRET_WORDS):
-            mask_secret(value)
-    return found
+
+
+def _secrets(jobs: JobsEnvironment) -> list[str]:
+    return [
+        value
+        for name, value in jobs.storage_options.items()
+        if any(word in name.lower() for word in _SECRET_WORDS)
+    ]

@@ -112,7 +112,9 @@ class MemWalJobOperator(BaseOperator):
         if self.deferrable:
             self.defer(
                 trigger=MemWalJobTrigger(
-                    folder=str(submission.folder), poll_seconds=self.poll_seconds
+                    folder=str(submission.folder),
+                    conn_id=self.conn_id,
+                    poll_seconds=self.poll_seconds,
                 ),
                 method_name="execute_complete",
                 # The supervisor ends the job in time by itself, unless it is gone.

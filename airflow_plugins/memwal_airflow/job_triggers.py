@@ -8,6 +8,7 @@ from typing import Any
 
 from airflow.triggers.base import BaseTrigger, TriggerEvent
 
+from memwal_airflow.hook import MemWalHook
 from memwal_airflow.outcomes import summary, verdict
 from memwal_airflow.submission import GRACE_SECONDS, Submission
 
@@ -19,22 +20,26 @@ class MemWalJobTrigger(BaseTrigger):
     the task's log while it runs. A restart of the triggerer begins the log again, and nothing else.
     """
 
-    def __init__(self, *, folder: str, poll_seconds: float = 2.0) -> None:
+    def __init__(self, *, folder: str, conn_id: str, poll_seconds: float = 2.0) -> None:
         super().__init__()
         self.folder = folder
+        self.conn_id = conn_id
         self.poll_seconds = poll_seconds
 
     def serialize(self) -> tuple[str, dict[str, Any]]:
         """How the triggerer makes it again."""
         return (
             f"{type(self).__module__}.{type(self).__qualname__}",
-            {"folder": self.folder, "poll_seconds": self.poll_seconds},
+            {"folder": self.folder, "conn_id": self.conn_id, "poll_seconds": self.poll_seconds},
         )
 
     async def run(self) -> AsyncIterator[TriggerEvent]:
         """Watch until the end."""
         submission = Submission(self.folder)
+        # For nothing but its masks: this process has not heard of the secrets yet.
+        await MemWalHook(self.conn_id).environment_async()
         while True:
+            await asyncio.to_thread(submission.watch)
             ended = await asyncio.to_thread(submission.ended)
             if ended is None:
                 ended = await asyncio.to_thread(submission.silent)

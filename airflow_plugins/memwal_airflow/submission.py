@@ -21,6 +21,7 @@ from uuid import uuid4
 SUPERVISOR = Path(__file__).with_name("supervise.py")
 GRACE_SECONDS = 25.0
 SILENCE_SECONDS_MAX = 90.0
+UNWATCHED_SECONDS_MAX = 300.0
 FOLDER_AGE_SECONDS_MAX = 7 * 86_400.0
 LOG_BYTES_PER_READ_MAX = 256 * 1024
 REPORT_BYTES_MAX = 64 * 1024 * 1024
@@ -31,8 +32,9 @@ LOST = "lost"
 class Ended:
     """How a job's process ended.
 
-    `why` is None when it ended by itself, else `cancelled`, `timed_out`, `detached` or `lost`
-    (nothing was heard of its supervisor any more; whether the job still runs is not known).
+    `why` is None when it ended by itself, else `cancelled`, `timed_out`, `detached`, `unwatched`
+    or `lost` (nothing was heard of its supervisor any more; whether the job still runs is not
+    known).
     """
 
     exit_code: int
@@ -125,6 +127,11 @@ class Submission:
             return None
         return found if isinstance(found, dict) else None
 
+    def watch(self) -> None:
+        """Tell the supervisor that somebody waits for the job."""
+        if self.folder.is_dir():
+            (self.folder / "watched").touch()
+
     def cancel(self) -> None:
         """Ask the supervisor to end the job."""
         if self.folder.is_dir():
@@ -161,6 +168,7 @@ def start(
         "argv": list(argv),
         "attached": attached,
         "seconds_max": seconds_max,
+        "unwatched_seconds_max": UNWATCHED_SECONDS_MAX,
         "grace_seconds": GRACE_SECONDS,
     }
     (submission.folder / "order.json").write_text(json.dumps(order))

@@ -5,15 +5,18 @@
 Standard library only, and run by its path: it starts in milliseconds and needs neither Airflow nor
 this package. The run's folder is all that it shares with the task and the trigger:
 
-    order.json      what to run: {"argv", "attached", "seconds_max", "grace_seconds"}
+    order.json      what to run: {"argv", "attached", "seconds_max", "unwatched_seconds_max",
+                    "grace_seconds"}
     heartbeat       touched all the time while this process lives
+    watched         touched by whoever waits for the job
     log.txt         stdout and stderr of the job
     cancel          made by whoever wants the job to stop
     exit.json       made once the job is over: {"exit_code", "why"}
 
-`why` is null when the job ended by itself, else cancelled, detached or timed_out.
+`why` is null when the job ended by itself, else cancelled, detached, unwatched or timed_out.
 An attached run ends when its standard input does: the task that started it is gone, and nobody
-would look at the result.
+would look at the result. One that is not attached ends when nobody has watched it for long: its
+task may have been killed before a trigger took over, and Airflow then tells nobody.
 """
 
 from __future__ import annotations
@@ -77,6 +80,7 @@ def watch(
 ) -> str | None:
     """Wait for the job's end; None, or why it has to be ended."""
     deadline = time.monotonic() + float(order["seconds_max"])
+    watcher = Watcher(folder / "watched", float(order["unwatched_seconds_max"]))
     while process.poll() is None:
         touch(folder / "heartbeat")
         if stop.asked or (folder / "cancel").exists():
@@ -86,8 +90,30 @@ def watch(
         if order["attached"] and standard_input_ended():
             return "detached"
         if not order["attached"]:
+            if watcher.is_gone():
+                return "unwatched"
             time.sleep(TICK_SECONDS)
     return None
+
+
+class Watcher:
+    """Notices when a file is not touched any more; compares it with itself, not with a clock."""
+
+    def __init__(self, file: Path, seconds_max: float) -> None:
+        self.file = file
+        self.seconds_max = seconds_max
+        self.touched = 0
+        self.seen = time.monotonic()
+
+    def is_gone(self) -> bool:
+        """Whether nobody touched the file for too long."""
+        try:
+            touched = self.file.stat().st_mtime_ns
+        except FileNotFoundError:
+            touched = 0
+        if touched != self.touched:
+            self.touched, self.seen = touched, time.monotonic()
+        return time.monotonic() - self.seen > self.seconds_max
 
 
 def standard_input_ended() -> bool:

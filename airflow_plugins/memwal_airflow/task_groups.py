@@ -184,7 +184,7 @@ def memwal_task_group(
     return group
 
 
-def event_schedule(step: str, config: Config, *, or_cron: str | None = None) -> Any:
+def event_schedule(step: str, config: Config, *, or_cron: str = "") -> Any:
     """A schedule on the events of a step, of any configured table; also by the clock, if asked.
 
     None when neither is there.

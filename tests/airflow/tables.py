@@ -14,9 +14,18 @@ from typing import Any
 from local_airflow.home import JOBS_BIN, ROOT
 
 MAKER = Path(__file__).parent / "table_maker.py"
+# Nothing by the clock: tests start what they look at.
 DEFAULTS = """\
 [defaults]
 engine = "local"
+due_generations_min = 1
+
+[airflow]
+merge_schedule = ""
+garbage_schedule = ""
+compaction_schedule = ""
+garbage_execute = true
+retry_delay_seconds = 1
 """
 
 

@@ -96,6 +96,20 @@ def test_an_attached_job_ends_with_the_one_that_waits_for_it(tmp_path: Path) -> 
     assert is_gone(child)
 
 
+def test_a_job_that_nobody_watches_any_more_ends(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(submissions, "UNWATCHED_SECONDS_MAX", 1.5)
+    made, _ = run(tmp_path, TREE)
+    child = child_of(made)
+    for _ in range(6):
+        made.watch()
+        time.sleep(0.5)
+    assert made.ended() is None
+    assert wait_ended(made).why == "unwatched"
+    assert is_gone(child)
+
+
 def test_a_detached_job_lives_on(tmp_path: Path) -> None:
     code = "import subprocess, sys; sys.path[:0] = sys.argv[1:2]\n"
     code += "import test_submission as t; from pathlib import Path\n"

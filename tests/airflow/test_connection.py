@@ -1,0 +1,181 @@
+"""The connection type, and where its secrets do not go."""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+import stat
+from pathlib import Path
+from typing import Any
+
+import pytest
+from airflow.providers_manager import ProvidersManager
+from airflow.sdk import Connection
+from airflow_server import InProcessAirflow
+from dag_runs import run_tasks
+from local_airflow.home import JOBS_BIN, ROOT
+from memwal_airflow.command import STORAGE_OPTIONS_VARIABLE, JobsEnvironment, environment_of
+from memwal_airflow.hook import MemWalHook
+from memwal_airflow.job_operators import MemWalJobOperator
+from memwal_airflow.provider import get_provider_info
+from memwal_airflow.spark_connection import spark_target
+
+from memwal.errors import Usage
+
+PASSWORD = "pw-4f1c9d27e8"
+TOKEN = "tok-77aa01b3c5"
+# A job that tells everything it knows.
+TALKER = f"""#!{ROOT}/.venv/bin/python
+import json, os, sys
+print("SEEN", json.loads(os.environ["{STORAGE_OPTIONS_VARIABLE}"]), sys.argv, flush=True)
+print("AIRFLOW KNOWN", [k for k in os.environ if k.startswith(("AIRFLOW", "_AIRFLOW"))])
+open({{marker!r}}, "w").write(os.environ["{STORAGE_OPTIONS_VARIABLE}"])
+report = sys.argv[sys.argv.index("--report") + 1]
+json.dump({{{{"job": "merge", "outcome": "done", "tables": []}}}}, open(report, "w"))
+"""
+
+
+@pytest.mark.parametrize("deferrable", [False, True])
+def test_secrets_reach_the_job_and_not_the_database(
+    airflow_home: InProcessAirflow,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capfd: pytest.CaptureFixture[str],
+    deferrable: bool,
+) -> None:
+    talker, marker = tmp_path / "talker", tmp_path / "seen"
+    talker.write_text(TALKER.format(marker=str(marker)))
+    talker.chmod(0o755)
+    options = {"aws_session_token": TOKEN, "aws_region": "eu-central-1"}
+    extra = {"command": str(talker), "storage_options": json.dumps(options)}
+    connection = {
+        "conn_type": "memwal",
+        "host": "http://127.0.0.1:9",
+        "login": "an-access-key",
+        "password": PASSWORD,
+        "extra": extra,
+    }
+    monkeypatch.setenv("AIRFLOW_CONN_STORE", json.dumps(connection))
+    ran = run_tasks(
+        airflow_home,
+        lambda: MemWalJobOperator(
+            task_id="job",
+            job="merge",
+            tables="s3://lake/orders",
+            conn_id="store",
+            deferrable=deferrable,
+            poll_seconds=0.2,
+        ),
+    )
+    assert ran.state == "success"
+    assert json.loads(marker.read_text()) == {
+        "aws_endpoint": "http://127.0.0.1:9",
+        "allow_http": "true",
+        "aws_access_key_id": "an-access-key",
+        "aws_secret_access_key": PASSWORD,
+        "aws_session_token": TOKEN,
+        "aws_region": "eu-central-1",
+    }
+    log = "".join(capfd.readouterr())
+    assert "SEEN" in log
+    # Masked in a task's log (test_running_airflow.py); this process has no such log.
+    assert "AIRFLOW KNOWN []" in log
+    assert_secretless(everything_in(airflow_home.folder / "airflow.db"))
+
+
+def assert_secretless(text: str) -> None:
+    for secret in (PASSWORD, TOKEN):
+        assert secret not in text
+
+
+def everything_in(database: Path) -> str:
+    """All rows of all tables: XComs, rendered templates, triggers, serialized DAGs."""
+    with sqlite3.connect(database) as connection:
+        text = "\n".join(connection.iterdump())
+    assert "memwal_summary" in text
+    return text
+
+
+def test_the_type_is_known_to_airflow_with_its_form() -> None:
+    manager = ProvidersManager()
+    assert manager.hooks["memwal"].hook_name == "MemWAL"
+    behaviour = manager.field_behaviours["memwal"]
+    assert behaviour["relabeling"]["password"] == "Secret access key"
+    widgets = manager.connection_form_widgets
+    fields = {name.rpartition("__")[2] for name in widgets if name.startswith("extra__memwal__")}
+    assert fields == {"command", "config_file", "jobs_directory", "storage_options"}
+    assert get_provider_info()["package-name"] == "airflow-provider-memwal"
+
+
+def test_the_test_button(monkeypatch: pytest.MonkeyPatch) -> None:
+    extra = {"command": str(JOBS_BIN / "memwal")}
+    connection = {"conn_type": "memwal", "extra": extra}
+    monkeypatch.setenv("AIRFLOW_CONN_GOOD", json.dumps(connection))
+    assert MemWalHook("good").test_connection()[0] is True
+    connection["extra"] = {"command": "/no/such/memwal"}
+    monkeypatch.setenv("AIRFLOW_CONN_BAD", json.dumps(connection))
+    well, text = MemWalHook("bad").test_connection()
+    assert not well
+    assert "/no/such/memwal" in text
+
+
+def test_storage_options_that_are_no_json_are_not_repeated() -> None:
+    with pytest.raises(Usage) as caught:
+        environment_of({"storage_options": "{secret"})
+    assert "secret" not in str(caught.value)
+    with pytest.raises(Usage, match="not a JSON object"):
+        environment_of({"storage_options": "[1]"})
+
+
+def test_secrets_are_not_in_its_text() -> None:
+    jobs = JobsEnvironment(command="memwal", storage_options={"aws_secret_access_key": PASSWORD})
+    assert PASSWORD not in repr(jobs)
+
+
+def test_what_jobs_inherit() -> None:
+    jobs = JobsEnvironment(command="memwal")
+    base = {
+        "PATH": "/bin",
+        "AIRFLOW__CORE__FERNET_KEY": "x",
+        "AIRFLOW_CONN_STORE": "x",
+        "_AIRFLOW_X": "x",
+        "PYTHONPATH": "x",
+        "ORDERS_SECRET": "mine",
+    }
+    assert jobs.variables(base) == {"PATH": "/bin", "ORDERS_SECRET": "mine"}
+
+
+def test_job_scripts_are_found_in_the_jobs_environment() -> None:
+    jobs = JobsEnvironment(command=str(JOBS_BIN / "memwal"))
+    script = Path(jobs.job_script("index-catchup"))
+    assert script.name == "index_catchup.py"
+    assert script.stat().st_mode & stat.S_IFREG
+    elsewhere = JobsEnvironment(command="memwal", jobs_directory="s3://lake/jobs/")
+    assert elsewhere.job_script("merge") == "s3://lake/jobs/merge.py"
+    with pytest.raises(Usage, match="jobs directory"):
+        JobsEnvironment(command="/tmp/nowhere/memwal").job_script("merge")
+
+
+@pytest.mark.parametrize(
+    ("fields", "expected"),
+    [
+        ({"host": "local[2]"}, ["--master", "local[2]"]),
+        ({"host": "spark://m", "port": 7077}, ["--master", "spark://m:7077"]),
+        ({"host": "m", "port": 7077}, ["--master", "spark://m:7077"]),
+        ({"host": "k8s://https://k", "port": 443}, ["--master", "k8s://https://k:443"]),
+        ({"host": "yarn", "extra": {"queue": "q"}}, ["--master", "yarn", "--queue", "q"]),
+    ],
+)
+def test_spark_connections(fields: dict[str, Any], expected: list[str]) -> None:
+    made = {"conn_id": "s", "conn_type": "spark", **fields}
+    if "extra" in made:
+        made["extra"] = json.dumps(made["extra"])
+    argv = spark_target(Connection(**made)).submit("spark-submit", "merge.py", ["t"], "name")
+    assert [part for part in argv if part in expected] == expected
+    assert argv[-2:] == ["merge.py", "t"]
+
+
+@pytest.mark.parametrize("extra", [{"spark-binary": "rm"}, {"deploy-mode": "sideways"}])
+def test_spark_connections_that_can_not_be(extra: dict[str, str]) -> None:
+    with pytest.raises(Usage, match="must be"):
+        spark_target(Connection(conn_id="s", conn_type="spark", extra=json.dumps(extra)))

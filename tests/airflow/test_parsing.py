@@ -1,0 +1,74 @@
+"""DAG files are cheap to parse: no heavy imports, and little time beyond Airflow's own."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from airflow_server import DAGS
+
+FILES = sorted(DAGS.glob("memwal_*.py"))
+SECONDS_MAX = 1.0
+HEAVY = {"lance", "pyspark", "pyarrow", "pandas", "boto3", "datafusion", "py4j"}
+# What a parse adds to a process that has imported what Airflow's own DAG processor has.
+PARSE = """
+import json, sys, time
+import airflow.sdk, airflow.dag_processing.processor
+before, started = set(sys.modules), time.perf_counter()
+import importlib.util
+spec = importlib.util.spec_from_file_location("dag_file", sys.argv[1])
+module = importlib.util.module_from_spec(spec)
+spec.loader.exec_module(module)
+seconds = time.perf_counter() - started
+print(json.dumps({"seconds": seconds, "modules": sorted(set(sys.modules)),
+                  "own": sorted(m for m in set(sys.modules) - before if m.startswith("memwal"))}))
+"""
+
+
+def parse(file: Path, config: Path) -> dict[str, object]:
+    done = subprocess.run(
+        [sys.executable, "-c", PARSE, str(file)],
+        env={**os.environ, "AIRFLOW__MEMWAL__CONFIG_FILE": str(config)},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    found: dict[str, object] = json.loads(done.stdout.splitlines()[-1])
+    return found
+
+
+@pytest.fixture(scope="module")
+def config(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    file = tmp_path_factory.mktemp("parsing") / "memwal.toml"
+    file.write_text("".join(f'[tables.t{n}]\nuri = "s3://lake/t{n}"\n' for n in range(50)))
+    return file
+
+
+def test_there_are_six() -> None:
+    assert len(FILES) == 6
+
+
+@pytest.mark.parametrize("file", FILES, ids=lambda file: file.stem)
+def test_a_dag_file_is_light(file: Path, config: Path) -> None:
+    found = parse(file, config)
+    assert HEAVY.isdisjoint(found["modules"])
+    of_core = {m for m in found["own"] if m.startswith("memwal.")}
+    assert of_core <= {"memwal.config", "memwal.errors", "memwal.report"}
+    # The best of three: this machine may be busy, and the limit is about the file.
+    seconds = [found["seconds"], *(parse(file, config)["seconds"] for _ in range(2))]
+    assert min(seconds) < SECONDS_MAX
+
+
+def test_the_plugin_is_light() -> None:
+    code = (
+        "import json, sys, memwal_airflow.plugin as p; p.MemWalPlugin; "
+        "print(json.dumps(sorted(sys.modules)))"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=True, env=os.environ
+    )
+    assert HEAVY.isdisjoint(json.loads(done.stdout.splitlines()[-1]))

@@ -1,0 +1,146 @@
+"""The whole of it, in a running Airflow: events start DAGs, jobs wait in the triggerer."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+
+import psutil
+import pytest
+from airflow_server import TestAirflow
+from local_airflow.rest import AirflowClient, wait_until
+
+PASSWORD = "pw-5d08e1bb42"
+EVENT_DAGS = ("memwal_index_catchup", "memwal_snapshot", "memwal_garbage")
+
+
+@pytest.fixture
+def admin(airflow_server: TestAirflow) -> Iterator[AirflowClient]:
+    client = airflow_server.client("admin")
+    client.wait_for_dags("memwal_merge", "memwal_backfill", *EVENT_DAGS)
+    yield client
+    for dag_id in ("memwal_merge", "memwal_backfill", *EVENT_DAGS):
+        client.set_paused(dag_id, True)
+
+
+def backfill(admin: AirflowClient, **conf: object) -> str:
+    admin.set_paused("memwal_backfill", False)
+    return admin.trigger("memwal_backfill", {"tables": ["orders"], "jobs": ["merge"], **conf})
+
+
+def slow_command(folder: Path) -> Path:
+    """A memwal command that says who it is and stays."""
+    command = folder / "slow-memwal"
+    command.write_text(f"#!/bin/sh\necho $$ > {folder}/pid\nexec sleep 600\n")
+    command.chmod(0o755)
+    return command
+
+
+def set_connection(admin: AirflowClient, **fields: object) -> None:
+    body = {"connection_id": "memwal_default", "conn_type": "memwal", **fields}
+    admin.post("/connections", body)
+
+
+@pytest.fixture
+def no_connection_after(admin: AirflowClient) -> Iterator[None]:
+    yield
+    admin.http.delete("/api/v2/connections/memwal_default").raise_for_status()
+
+
+def test_a_merge_sets_the_others_going(airflow_server: TestAirflow, admin: AirflowClient) -> None:
+    tables = [airflow_server.tables[name] for name in ("orders", "events")]
+    known = {dag_id: admin.runs(dag_id) for dag_id in EVENT_DAGS}
+    for dag_id in ("memwal_merge", *EVENT_DAGS):
+        admin.set_paused(dag_id, False)
+    for table in tables:
+        for shard in range(len(table.shards)):
+            table.fill(2, shard)
+    run = admin.trigger("memwal_merge")
+    assert admin.wait_for_run("memwal_merge", run) == "success"
+    assert admin.xcom("memwal_merge", run, "plan") == ["orders", "events"]
+    for table in tables:
+        assert table.progress() == table.flushed()
+
+    ended = {dag_id: admin.wait_for_new_run(dag_id, known[dag_id]) for dag_id in EVENT_DAGS}
+    assert {state for _, state in ended.values()} == {"success"}
+    catchup, _ = ended["memwal_index_catchup"]
+    assert set(admin.xcom("memwal_index_catchup", catchup, "tables")) <= {"orders", "events"}
+    names = {event["name"] for event in admin.asset_events()}
+    assert names >= {"memwal merged orders", "memwal merged events", "memwal indexed orders"}
+    for table in tables:
+        table.check()
+
+
+def test_a_lease_that_is_given_up_lets_the_retry_through(
+    airflow_server: TestAirflow, admin: AirflowClient
+) -> None:
+    orders = airflow_server.tables["orders"]
+    orders.fill(1)
+    orders.maker.ask("hold_lease", uri=orders.uri)
+    try:
+        run = backfill(admin)
+
+        def waits_for_retry() -> bool:
+            states = admin.task_states("memwal_backfill", run)
+            return states.get(("table.merge", 0)) == "up_for_retry"
+
+        wait_until("the merge to be up for retry", waits_for_retry, 60)
+        assert orders.progress() != orders.flushed()
+    finally:
+        orders.maker.ask("release_lease", uri=orders.uri)
+    assert admin.wait_for_run("memwal_backfill", run) == "success"
+    tasks = admin.task_instances("memwal_backfill", run)
+    (merge,) = [task for task in tasks if task["task_id"] == "table.merge"]
+    assert merge["try_number"] >= 2
+    assert orders.progress() == orders.flushed()
+
+
+def test_killing_a_deferred_task_ends_its_job(
+    airflow_server: TestAirflow, admin: AirflowClient, tmp_path: Path, no_connection_after: None
+) -> None:
+    set_connection(admin, extra=json.dumps({"command": str(slow_command(tmp_path))}))
+    run = backfill(admin)
+    path = f"/dags/memwal_backfill/dagRuns/{run}/taskInstances/table.merge/0"
+
+    runs = airflow_server.home.folder / "runs"
+
+    def watched() -> bool:
+        beats = [file.stat().st_mtime for file in runs.glob("memwal_backfill-*/watched")]
+        # The operator makes the file, the trigger renews it.
+        made = [file.stat().st_mtime for file in runs.glob("memwal_backfill-*/order.json")]
+        return (tmp_path / "pid").exists() and max(beats, default=0) > max(made, default=0) + 1
+
+    wait_until("the trigger to watch the job", watched, 60)
+    assert admin.get(path)["state"] == "deferred"
+    job = psutil.Process(int((tmp_path / "pid").read_text()))
+    admin.patch(path, {"new_state": "failed"})
+
+    def gone() -> bool:
+        return not job.is_running() or job.status() == psutil.STATUS_ZOMBIE
+
+    assert wait_until("the job's end", gone, 40)
+
+
+def test_no_secret_in_a_log_an_xcom_or_a_template(
+    airflow_server: TestAirflow, admin: AirflowClient, tmp_path: Path, no_connection_after: None
+) -> None:
+    talker = tmp_path / "talker"
+    talker.write_text(f"#!/bin/sh\necho SEEN $MEMWAL_STORAGE_OPTIONS\necho it is {PASSWORD}\n")
+    talker.chmod(0o755)
+    set_connection(admin, password=PASSWORD, extra=json.dumps({"command": str(talker)}))
+    run = backfill(admin)
+
+    def tried() -> bool:
+        state = admin.task_states("memwal_backfill", run).get(("table.merge", 0))
+        return state in ("up_for_retry", "failed")
+
+    wait_until("the merge's first try", tried, 60)
+    log = admin.log("memwal_backfill", run, "table.merge", map_index=0)
+    assert "SEEN" in log
+    assert PASSWORD not in log
+    path = f"/dags/memwal_backfill/dagRuns/{run}/taskInstances/table.merge/0"
+    assert PASSWORD not in json.dumps(admin.get(path))
+    admin.patch(f"/dags/memwal_backfill/dagRuns/{run}", {"state": "failed"})
+    for file in airflow_server.home.logs.rglob("*.log"):
+        assert PASSWORD not in file.read_text(errors="replace"), file

@@ -1,0 +1,107 @@
+"""The backlog sensor, on real tables, here and in the triggerer."""
+
+from __future__ import annotations
+
+import subprocess
+import threading
+from collections.abc import Callable
+from datetime import timedelta
+from typing import Any
+
+import pytest
+from airflow_server import InProcessAirflow
+from dag_runs import Ran, run_tasks
+from local_airflow.home import JOBS_BIN
+from memwal_airflow.backlog_sensor import MemWalBacklogSensor, MemWalBacklogTrigger
+
+
+def sense(home: InProcessAirflow, **fields: Any) -> Ran:
+    fields = {"poke_interval": 0.2, "timeout": 60, **fields}
+    return run_tasks(home, lambda: MemWalBacklogSensor(task_id="wait", **fields))
+
+
+def later(home: InProcessAirflow, *arguments: str) -> Callable[[], None]:
+    """Run a memwal command in a second; the returned function waits for it."""
+    command = [str(JOBS_BIN / "memwal"), *arguments, "--config", str(home.config_file)]
+
+    def run() -> None:
+        subprocess.run(command, check=True, capture_output=True)
+
+    timer = threading.Timer(1.0, run)
+    timer.start()
+    return timer.join
+
+
+@pytest.mark.parametrize("deferrable", [False, True])
+def test_until_a_table_is_due(airflow_home: InProcessAirflow, deferrable: bool) -> None:
+    settings = {"due_generations_min": 2}
+    table = airflow_home.tables.make("orders", generations=1, settings=settings)
+    writer = threading.Timer(3.0, table.flush, kwargs={"puts": [1], "deletes": [2]})
+    writer.start()
+    ran = sense(airflow_home, table="{{ 'orders' }}", deferrable=deferrable)
+    writer.join()
+    assert ran.state == "success"
+    (reason,) = ran.xcom("wait")["due_reasons"]
+    assert "2 pending generations >= 2" in reason
+
+
+@pytest.mark.parametrize("deferrable", [False, True])
+def test_until_it_is_merged(airflow_home: InProcessAirflow, deferrable: bool) -> None:
+    table = airflow_home.tables.make("orders", shards=2, generations=1)
+    join = later(airflow_home, "merge", "orders")
+    ran = sense(airflow_home, table="orders", until="merged", deferrable=deferrable)
+    join()
+    assert ran.state == "success"
+    assert ran.xcom("wait") == {"target": table.flushed(), "missing": {}}
+    assert table.progress() == table.flushed()
+
+
+def test_until_a_generation_that_is_named(airflow_home: InProcessAirflow) -> None:
+    table = airflow_home.tables.make("orders", generations=3)
+    wanted = {table.shards[0]: 2}
+    merge = [str(JOBS_BIN / "memwal"), "merge", "orders", "--until-generation", "2"]
+    subprocess.run([*merge, "--config", str(airflow_home.config_file)], check=True)
+    fields = {"table": "orders", "until": "merged", "generations": wanted}
+    assert sense(airflow_home, **fields, mode="reschedule").state == "success"
+
+
+def test_a_broken_table_fails_it_at_once(airflow_home: InProcessAirflow) -> None:
+    airflow_home.tables.make("broken", generations=1).break_shard()
+    for until in ("due", "merged"):
+        ran = sense(airflow_home, table="broken", until=until, retries=2)
+        assert (ran.state, ran.task("wait").try_number) == ("failed", 1)
+
+
+def test_the_wait_has_an_end(airflow_home: InProcessAirflow) -> None:
+    airflow_home.tables.make("orders", generations=1)
+    ran = sense(airflow_home, table="orders", until="indexed", timeout=2, soft_fail=True)
+    assert ran.states == {("wait", -1): "skipped"}
+
+
+@pytest.mark.parametrize(
+    ("fields", "text"),
+    [
+        ({"until": "gone"}, "expected one of due, merged, indexed, collected"),
+        ({"until": "due", "generations": {"a": 1}}, "not for until='due'"),
+        ({"until": "merged", "mode": "reschedule"}, "needs generations"),
+    ],
+)
+def test_wrong_fields_fail_with_what_to_do(
+    airflow_home: InProcessAirflow,
+    capfd: pytest.CaptureFixture[str],
+    fields: dict[str, Any],
+    text: str,
+) -> None:
+    ran = sense(airflow_home, table="orders", retries=1, retry_delay=timedelta(0), **fields)
+    assert (ran.state, ran.task("wait").try_number) == ("failed", 1)
+    assert text in "".join(capfd.readouterr())
+
+
+def test_only_the_connections_name_travels() -> None:
+    trigger = MemWalBacklogTrigger(
+        table="orders", until="due", generations={}, conn_id="memwal_default", poll_seconds=1
+    )
+    path, fields = trigger.serialize()
+    assert path == "memwal_airflow.backlog_sensor.MemWalBacklogTrigger"
+    assert set(fields) == {"table", "until", "generations", "conn_id", "poll_seconds"}
+    assert MemWalBacklogTrigger(**fields).serialize() == (path, fields)
