@@ -1,0 +1,239 @@
+"""The page against Airflow's own users, permissions and database, in this process."""
+
+from __future__ import annotations
+
+import asyncio
+import subprocess
+import sys
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from airflow_server import InProcessAirflow
+from fastapi import FastAPI
+from fastapi.testclient import TestClient
+from memwal_airflow.page import actions
+from memwal_airflow.page.actions import Backfill, Rejected
+from memwal_airflow.plugin import MemWalPlugin, Page
+
+ACTION = {
+    "x-memwal-action": "1",
+    "content-type": "application/json",
+    "origin": "http://testserver",
+    "sec-fetch-site": "same-origin",
+}
+ORDER = Backfill(tables=["orders"], jobs=["merge"])
+
+
+class Someone:
+    """A user, as far as triggering looks at one."""
+
+    def get_name(self) -> str:
+        return "ada"
+
+
+@pytest.fixture
+def tokens(airflow_home: InProcessAirflow) -> dict[str, str]:
+    """A JWT of each role."""
+    from airflow.api_fastapi.app import init_auth_manager
+    from airflow.api_fastapi.auth.managers.simple.user import SimpleAuthManagerUser
+
+    manager = init_auth_manager()
+    return {
+        role: manager.generate_jwt(SimpleAuthManagerUser(username=role, role=role))
+        for role in ("viewer", "user", "admin")
+    }
+
+
+@pytest.fixture
+def mounted(airflow_home: InProcessAirflow) -> Iterator[FastAPI]:
+    """The plugin's page, mounted the way Airflow does."""
+    airflow_home.tables.make("orders", generations=2)
+    root = FastAPI()
+    for entry in MemWalPlugin.fastapi_apps:
+        root.mount(entry["url_prefix"], Page())
+    yield root
+
+
+def client(app: FastAPI, token: str | None = None, *, bearer: bool = False) -> TestClient:
+    cookies = {"_token": token} if token and not bearer else {}
+    headers = {"Authorization": f"Bearer {token}"} if token and bearer else {}
+    return TestClient(app, cookies=cookies, headers=headers, raise_server_exceptions=False)
+
+
+def register(home: InProcessAirflow, *, paused: bool = False) -> None:
+    """Put the shipped backfill DAG into the database."""
+    from airflow.models.dag import DagModel
+    from airflow.utils.session import create_session
+
+    home.register(home.load_dag(actions.DAG_ID))
+    with create_session() as session:
+        model = session.get(DagModel, actions.DAG_ID)
+        assert model is not None
+        model.is_paused = paused
+        model.is_stale = False
+
+
+def runs() -> list[Any]:
+    from airflow.models.dagrun import DagRun
+    from airflow.utils.session import create_session
+    from sqlalchemy import select
+
+    with create_session() as session:
+        return list(session.scalars(select(DagRun)))
+
+
+def test_airflows_tokens_open_the_page(mounted: FastAPI, tokens: dict[str, str]) -> None:
+    paths = ("/memwal/", "/memwal/static/app.js", "/memwal/data/tables.json", "/memwal/docs")
+    for path in paths:
+        assert client(mounted).get(path).status_code == 401, path
+        assert client(mounted, "forged").get(path).status_code in (401, 403), path
+        for bearer in (False, True):
+            answer = client(mounted, tokens["viewer"], bearer=bearer).get(path)
+            assert answer.status_code == (404 if path.endswith("docs") else 200), path
+
+
+def test_the_right_to_see_plugins_is_asked_for(
+    mounted: FastAPI, tokens: dict[str, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from airflow.api_fastapi.app import get_auth_manager
+    from airflow.api_fastapi.auth.managers.models.resource_details import AccessView
+
+    asked = []
+
+    def refuse(self: Any, *, access_view: AccessView, user: Any) -> bool:
+        asked.append(access_view)
+        return False
+
+    monkeypatch.setattr(type(get_auth_manager()), "is_authorized_view", refuse)
+    assert client(mounted, tokens["admin"]).get("/memwal/").status_code == 403
+    assert asked == [AccessView.PLUGINS]
+
+
+def test_roles_decide_who_may_start_a_backfill(
+    mounted: FastAPI, tokens: dict[str, str], airflow_home: InProcessAirflow
+) -> None:
+    register(airflow_home)
+    may = {
+        role: client(mounted, token).get("/memwal/data/session.json").json()["may_trigger"]
+        for role, token in tokens.items()
+    }
+    assert may == {"viewer": False, "user": True, "admin": True}
+    body = ORDER.model_dump()
+    post = client(mounted, tokens["viewer"]).post
+    assert post("/memwal/actions/backfill", json=body, headers=ACTION).status_code == 403
+    assert runs() == []
+
+
+def test_a_backfill_starts_a_run_in_the_users_name(airflow_home: InProcessAirflow) -> None:
+    airflow_home.tables.make("orders")
+    register(airflow_home)
+    assert actions.dag_state().obstacle is None
+    order = ORDER.model_copy(update={"until_generation": 3})
+    run_id = actions.trigger(order, Someone())
+    [run] = runs()
+    assert run.run_id == run_id
+    assert run.dag_id == actions.DAG_ID
+    assert run.triggering_user_name == "ada"
+    assert run.triggered_by.value == "ui"
+    assert run.state == "queued"
+    assert run.conf == order.model_dump()
+    assert [(e.owner, e.run_id) for e in audit()] == [("ada", run_id)]
+
+
+def audit() -> list[Any]:
+    from airflow.models.log import Log
+    from airflow.utils.session import create_session
+    from sqlalchemy import select
+
+    with create_session() as session:
+        return list(session.scalars(select(Log).where(Log.event == "trigger_dag_run")))
+
+
+def test_every_field_of_the_form_is_a_parameter_of_the_dag(airflow_home: InProcessAirflow) -> None:
+    airflow_home.tables.make("orders")
+    dag = airflow_home.load_dag(actions.DAG_ID)
+    assert set(Backfill.model_fields) == set(dag.params)
+    jobs = dag.params.get_param("jobs").schema["items"]["enum"]
+    whole = Backfill(
+        tables=["orders"],
+        shards=["0fd630f1-f29d-4da9-953f-48f1a09f76b5"],
+        jobs=jobs,
+        generations_per_commit_max=1,
+        bytes_per_commit_max=1,
+        until_generation=1,
+        execute=True,
+    )
+    register(airflow_home)
+    assert actions.trigger(whole, Someone())
+
+
+def test_parameters_that_the_dag_refuses_are_told(airflow_home: InProcessAirflow) -> None:
+    airflow_home.tables.make("orders")
+    register(airflow_home)
+    odd = ORDER.model_copy(update={"shards": ["not a shard"]})
+    with pytest.raises(Rejected, match="not a shard") as rejected:
+        actions.trigger(odd, Someone())
+    assert rejected.value.status == 400
+    assert runs() == []
+    assert audit() == []
+
+
+def test_a_paused_dag_is_told(airflow_home: InProcessAirflow) -> None:
+    airflow_home.tables.make("orders")
+    register(airflow_home, paused=True)
+    with pytest.raises(Rejected, match="is paused; unpause it") as rejected:
+        actions.trigger(ORDER, Someone())
+    assert rejected.value.status == 409
+    assert runs() == []
+
+
+def test_a_missing_dag_is_told(airflow_home: InProcessAirflow) -> None:
+    with pytest.raises(Rejected, match="there is no DAG memwal_backfill") as rejected:
+        actions.trigger(ORDER, Someone())
+    assert rejected.value.status == 404
+
+
+def test_the_plugin_is_light_and_airflow_takes_it() -> None:
+    code = (
+        "import sys, airflow.plugins_manager as manager\n"
+        "before = set(sys.modules)\n"
+        "import memwal_airflow.plugin as plugin\n"
+        "new = set(sys.modules) - before\n"
+        "heavy = [n for n in sorted(new) if n.startswith(('memwal_airflow.page.', 'fastapi', "
+        "'airflow.api_fastapi', 'lance', 'pyspark', 'pyarrow', 'pydantic'))]\n"
+        "assert manager.is_valid_plugin(plugin.MemWalPlugin)\n"
+        "print(heavy)\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, timeout=120, check=True
+    )
+    assert done.stdout.strip().splitlines()[-1] == "[]"
+
+
+def test_the_navigation_entry_leads_to_the_mounted_page() -> None:
+    [view] = MemWalPlugin.external_views
+    [entry] = MemWalPlugin.fastapi_apps
+    assert view["name"] == "MemWAL"
+    assert view["destination"] == "nav"
+    assert view["href"] == f"{entry['url_prefix']}/"
+
+
+def test_the_page_is_made_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    made = []
+
+    def make() -> Any:
+        async def answer(scope: Any, receive: Any, send: Any) -> None:
+            made[-1].append(scope)
+
+        made.append([])
+        return answer
+
+    monkeypatch.setattr("memwal_airflow.page.app.create_airflow_app", make)
+    page = Page()
+
+    async def ask() -> None:
+        await asyncio.gather(*(page({"n": n}, None, None) for n in range(3)))  # type: ignore[arg-type]
+
+    asyncio.run(ask())
+    assert [len(scopes) for scopes in made] == [3]
