@@ -1,0 +1,415 @@
+"""Shard values by the spec: the transforms, the hashed bytes, NULL, and the result types."""
+
+from __future__ import annotations
+
+import datetime as dt
+import math
+from decimal import Decimal
+from typing import Any
+
+import mmh3
+import pyarrow as pa
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from specs import a_field, a_spec, one_column, sources_for
+
+from memwal.errors import Refused, Unsupported, Usage
+from memwal.sharding import engine
+from memwal.sharding.encoding import spec_hash, spec_hash_multi
+from memwal.sharding.evaluate import check_spec, shard_values
+from memwal.sharding.rules import Rule
+
+INTEGERS = [pa.type_for_alias(f"{sign}int{bits}") for sign in ("", "u") for bits in (8, 16, 32, 64)]
+FLOATS = [pa.float16(), pa.float32(), pa.float64()]
+DAY = 86_400
+
+
+def values(array: pa.Array, transform: str | None, **parameters: Any) -> pa.Array:
+    batch, sources = one_column(array)
+    spec = a_spec(a_field(transform, 0, **parameters))
+    return shard_values(batch, spec, sources, rule=Rule.SPEC)["f"]
+
+
+def hashes(array: pa.Array) -> list[int | None]:
+    found = spec_hash(array)
+    return [None if null else int(h) for h, null in zip(found.hashes, found.nulls, strict=True)]
+
+
+def long(number: int) -> bytes:
+    return (number % 2**64).to_bytes(8, "little")
+
+
+# ---- the hash and its bytes
+
+
+def test_a_whole_number_hashes_as_8_bytes() -> None:
+    expected = [mmh3.hash(long(n)) for n in (0, 1, 123, -1)]
+    assert hashes(pa.array([0, 1, 123, -1, None])) == [*expected, None]
+
+
+@given(st.integers(-(2**63), 2**64 - 1), st.integers(0, 3))
+def test_a_number_hashes_alike_in_every_numeric_type(number: int, before: int) -> None:
+    """Rule 3, and for more than the integers that it names."""
+    expected = mmh3.hash(long(number))
+    tried = 0
+    for kind in (*INTEGERS, *FLOATS, pa.decimal128(22, 2), pa.decimal256(60, 5)):
+        try:
+            exact = Decimal(number) if pa.types.is_decimal(kind) else number
+            array = pa.array([None] * before + [exact, 0], kind).slice(before)
+        except (pa.ArrowException, OverflowError):
+            continue
+        if array[0].as_py() != number:
+            continue
+        tried += 1
+        assert hashes(array)[0] == expected, kind
+    assert tried >= 3
+
+
+@given(st.decimals(-(10**6), 10**6, places=4))
+def test_a_fraction_hashes_alike_at_every_scale(number: Decimal) -> None:
+    kinds = [pa.decimal128(12, 4), pa.decimal128(38, 9), pa.decimal256(70, 20)]
+    assert len({hashes(pa.array([number], kind))[0] for kind in kinds}) == 1
+    unscaled = int(number * 10**38)
+    if number == int(number):
+        assert hashes(pa.array([number], kinds[0])) == [mmh3.hash(long(int(number)))]
+    else:
+        data = unscaled.to_bytes(32, "little", signed=True)
+        assert hashes(pa.array([number], kinds[0])) == [mmh3.hash(data)]
+
+
+def test_large_decimals() -> None:
+    """Where pyarrow's own trunc() is wrong."""
+    numbers = [2**64 - 1, 2**63, 2**64, -(2**63), -(2**63) - 1, 10**38 - 1]
+    array = pa.array([Decimal(n) for n in numbers], pa.decimal128(38, 0))
+    expected = [
+        mmh3.hash(
+            long(n) if -(2**63) <= n < 2**64 else (n * 10**38).to_bytes(32, "little", signed=True)
+        )
+        for n in numbers
+    ]
+    assert hashes(array) == expected
+
+
+def test_a_decimal_that_does_not_fit_is_refused() -> None:
+    with pytest.raises(Unsupported, match="too large to hash"):
+        spec_hash(pa.array([Decimal(10) ** 60], pa.decimal256(76, 0)))
+
+
+@pytest.mark.parametrize("kind", FLOATS[1:])
+def test_floats_with_a_fraction_hash_as_doubles(kind: pa.DataType) -> None:
+    array = pa.array([1.5, -0.0, 0.0, math.nan, -math.nan, math.inf, None], kind)
+    found = hashes(array)
+    as_double = lambda f: mmh3.hash(pa.array([f]).buffers()[1].to_pybytes()[:8])  # noqa: E731
+    zero, nan = mmh3.hash(long(0)), mmh3.hash(long(0x7FF8000000000000))
+    assert found == [as_double(1.5), zero, zero, nan, nan, as_double(math.inf), None]
+
+
+@pytest.mark.parametrize(
+    "array",
+    [
+        pa.array(["a", "", "é" * 30, None]),
+        pa.array(["a", "", "é" * 30, None], pa.large_string()),
+        pa.array(["a", "", "é" * 30, None], pa.string_view()),
+        pa.array(["a", "", "é" * 30, None]).dictionary_encode(),
+        pa.array([b"a", b"", "é".encode() * 30, None]),
+        pa.array([b"a", b"", "é".encode() * 30, None], pa.large_binary()),
+        pa.array([b"a", b"", "é".encode() * 30, None], pa.binary_view()),
+        pa.array(["x", "a", "", "é" * 30, None, "y"]).slice(1, 4),
+    ],
+    ids=lambda array: str(array.type),
+)
+def test_text_and_binary_hash_as_their_bytes(array: pa.Array) -> None:
+    assert hashes(array) == [mmh3.hash(b"a"), 0, mmh3.hash("é".encode() * 30), None]
+
+
+def test_times_hash_as_microseconds_whatever_their_unit() -> None:
+    for seconds in (-1, 0, 1_600_000_000):
+        expected = mmh3.hash(long(seconds * 1_000_000))
+        for unit, per_second in (("s", 1), ("ms", 10**3), ("us", 10**6), ("ns", 10**9)):
+            for zone in (None, "UTC", "America/New_York"):
+                kind = pa.timestamp(unit, zone)
+                assert hashes(pa.array([seconds * per_second], kind)) == [expected]
+    assert hashes(pa.array([-1], pa.timestamp("ns"))) == [mmh3.hash(long(-1))]
+    day = dt.date(1969, 12, 31)
+    assert hashes(pa.array([day], pa.date32())) == [mmh3.hash(long(-1))]
+    assert hashes(pa.array([day], pa.date64())) == [mmh3.hash(long(-1))]
+    assert hashes(pa.array([2], pa.time32("s"))) == hashes(pa.array([2_000_000], pa.time64("us")))
+
+
+def test_a_nested_column_cannot_be_hashed() -> None:
+    with pytest.raises(Unsupported, match="list"):
+        spec_hash(pa.array([[1]]))
+
+
+# ---- buckets
+
+
+@given(
+    st.lists(st.none() | st.integers(-(2**63), 2**63 - 1), max_size=20), st.integers(1, 2**31 - 1)
+)
+def test_a_bucket_is_abs_of_the_hash_modulo_n(numbers: list[int | None], count: int) -> None:
+    found = values(pa.array(numbers, pa.int64()), "bucket", num_buckets=count)
+    assert found.type == pa.int32()
+    assert found.to_pylist() == [
+        None if n is None else abs(mmh3.hash(long(n))) % count for n in numbers
+    ]
+    assert all(0 <= bucket < count for bucket in found.to_pylist() if bucket is not None)
+
+
+def test_the_smallest_hash_has_a_bucket_too() -> None:
+    """DataFusion's abs() overflows there, which would leave such a row without a shard."""
+    array = pa.array([6_018_035_362_574_630_912])
+    assert hashes(array) == [-(2**31)]
+    assert values(array, "bucket", num_buckets=10).to_pylist() == [2**31 % 10]
+    with pytest.raises(engine.SqlError, match="overflow"):
+        engine.evaluate("abs(col0)", pa.record_batch({"col0": pa.array([-(2**31)], pa.int32())}))
+
+
+def test_the_specs_bucket_of_123_is_an_illustration() -> None:
+    """`bucket(123, 10) = 3` in the spec's text: no encoding of 123 as a number gives that."""
+    encodings = [
+        (123).to_bytes(width, order) for width in (1, 2, 4, 8) for order in ("little", "big")
+    ]
+    assert 3 not in {abs(mmh3.hash(data)) % 10 for data in encodings}
+    assert values(pa.array([123]), "bucket", num_buckets=10).to_pylist() == [4]
+
+
+columns = st.lists(
+    st.tuples(st.none() | st.integers(-(2**63), 2**63 - 1), st.none() | st.text(max_size=9)),
+    max_size=12,
+)
+
+
+@given(columns)
+def test_multi_bucket_hashes_the_values_that_are_not_null(rows: list[tuple[Any, Any]]) -> None:
+    batch = pa.record_batch(
+        {
+            "a": pa.array([r[0] for r in rows], pa.int64()),
+            "b": pa.array([r[1] for r in rows], pa.string()),
+        }
+    )
+    spec = a_spec(a_field("multi_bucket", 0, 1, num_buckets=10))
+    found = shard_values(batch, spec, sources_for(batch.schema))["f"]
+    assert found.type == pa.int32()
+
+    def expected(number: int | None, text: str | None) -> int | None:
+        if number is None and text is None:
+            return None
+        data = (b"" if number is None else long(number)) + (text or "").encode()
+        return abs(mmh3.hash(data)) % 10
+
+    assert found.to_pylist() == [expected(*row) for row in rows]
+
+
+def test_multi_bucket_takes_every_kind_of_column() -> None:
+    arrays = [
+        pa.array([True, None]),
+        pa.array([Decimal("1.5"), None]),
+        pa.array([b"xy", None], pa.binary(2)),
+        pa.array(["z", None]).dictionary_encode(),
+        pa.array([1.0, None], pa.float32()),
+        pa.nulls(2),
+    ]
+    data = long(1) + (15 * 10**37).to_bytes(32, "little") + b"xyz" + long(1)
+    found = spec_hash_multi(arrays)
+    assert int(found.hashes[0]) == mmh3.hash(data)
+    assert found.nulls.tolist() == [False, True]
+
+
+# ---- identity, times, truncate
+
+
+@pytest.mark.parametrize(
+    "array",
+    [
+        pa.array([1, None, -5], pa.int16()),
+        pa.array(["a", None]),
+        pa.array([dt.date(1960, 1, 1), None]),
+        pa.array([Decimal("1.50"), None]),
+        pa.array([b"x", None]),
+    ],
+)
+def test_identity_is_the_column(array: pa.Array) -> None:
+    assert values(array, "identity").equals(array)
+
+
+def test_identity_follows_the_specs_type_when_the_column_was_promoted() -> None:
+    wide = values(pa.array([5, None], pa.int64()), "identity", result_type="int32")
+    assert wide.equals(pa.array([5, None], pa.int32()))
+    with pytest.raises(Refused, match="shard field 'f' is int32, its column int64"):
+        values(pa.array([2**40]), "identity", result_type="int32")
+
+
+TIMES = [0, -1, -1_000_000, 951_782_400, 1_600_000_000, -2_208_988_801, 4_102_444_799]
+
+
+@pytest.mark.parametrize("unit", ["s", "ms", "us", "ns"])
+@pytest.mark.parametrize("zone", [None, "UTC", "America/New_York", "Asia/Kolkata"])
+def test_time_parts_in_the_columns_own_zone(unit: str, zone: str | None) -> None:
+    per_second = {"s": 1, "ms": 10**3, "us": 10**6, "ns": 10**9}[unit]
+    array = pa.array([*(t * per_second for t in TIMES), None], pa.timestamp(unit, zone))
+    whole = array.cast(pa.timestamp("us", zone)).to_pylist()
+    for part in ("year", "month", "day", "hour"):
+        found = values(array, part)
+        assert found.type == pa.int32()
+        assert found.to_pylist() == [None if t is None else getattr(t, part) for t in whole]
+
+
+@pytest.mark.parametrize("kind", [pa.date32(), pa.date64()])
+def test_time_parts_of_dates(kind: pa.DataType) -> None:
+    days = [dt.date(1969, 12, 31), dt.date(2020, 2, 29), dt.date(1, 1, 1), None]
+    array = pa.array(days, kind)
+    for part in ("year", "month", "day"):
+        assert values(array, part).to_pylist() == [d and getattr(d, part) for d in days]
+    assert values(array, "hour").to_pylist() == [0, 0, 0, None]
+
+
+@pytest.mark.parametrize("part", ["year", "month", "day", "hour"])
+def test_time_parts_take_no_other_type(part: str) -> None:
+    for array in (pa.array(["2020-01-01"]), pa.array([1]), pa.array([1], pa.time32("s"))):
+        with pytest.raises(Unsupported, match="takes dates and timestamps"):
+            values(array, part)
+
+
+@given(st.lists(st.none() | st.text(max_size=6), max_size=10), st.integers(1, 5))
+def test_truncate_keeps_the_first_characters(texts: list[str | None], width: int) -> None:
+    expected = [None if text is None else text[:width] for text in texts]
+    for kind in (pa.string(), pa.large_string()):
+        found = values(pa.array(texts, kind), "truncate", width=width)
+        assert found.equals(pa.array(expected, kind))
+
+
+@given(st.data(), st.sampled_from(INTEGERS), st.integers(1, 300) | st.integers(1, 2**63 - 1))
+def test_truncate_takes_the_remainder_away(
+    data: st.DataObject, kind: pa.DataType, width: int
+) -> None:
+    """Towards zero, as % does in SQL: col0 - (col0 % W)."""
+    high = 2 ** (kind.bit_width - (not str(kind).startswith("u"))) - 1
+    low = 0 if str(kind).startswith("u") else -high - 1
+    numbers = data.draw(st.lists(st.none() | st.integers(low, high), max_size=8))
+    found = values(pa.array(numbers, kind), "truncate", width=width)
+    assert found.type == kind
+    assert found.to_pylist() == [
+        n and n - int(math.copysign(1, n)) * (abs(n) % width) for n in numbers
+    ]
+
+
+@given(st.lists(st.decimals(-(10**6), 10**6, places=2), max_size=8), st.integers(1, 1_000))
+def test_truncate_of_decimals_and_floats(numbers: list[Decimal], width: int) -> None:
+    expected = [n - n % width for n in numbers]
+    for kind in (pa.decimal128(10, 2), pa.decimal128(38, 2), pa.decimal256(50, 2)):
+        found = values(pa.array(numbers, kind), "truncate", width=width)
+        assert found.equals(pa.array(expected, kind))
+    doubles = [float(n) for n in numbers]
+    found = values(pa.array(doubles, pa.float64()), "truncate", width=width)
+    assert found.to_pylist() == [n - math.fmod(n, width) for n in doubles]
+
+
+def test_truncate_takes_text_and_numbers() -> None:
+    for array in (pa.array([b"a"]), pa.array([True]), pa.array([dt.date(2020, 1, 1)])):
+        with pytest.raises(Unsupported, match="truncate takes text and numbers"):
+            values(array, "truncate", width=2)
+
+
+EXPRESSIONS = {
+    "year": "date_part('year', col0)",
+    "month": "date_part('month', col0)",
+    "day": "date_part('day', col0)",
+    "hour": "date_part('hour', col0)",
+}
+
+
+@pytest.mark.parametrize("transform", EXPRESSIONS)
+def test_a_transform_is_its_expression(transform: str) -> None:
+    array = pa.array([*(t * 10**6 for t in TIMES), None], pa.timestamp("us"))
+    as_expression = values(array, None, expression=EXPRESSIONS[transform], result_type="int32")
+    assert values(array, transform).equals(as_expression)
+
+
+def test_truncate_is_its_expressions() -> None:
+    text = pa.array(["abc", "é", None])
+    assert values(text, "truncate", width=2).equals(
+        values(text, None, expression="left(col0, 2)", result_type="utf8")
+    )
+    numbers = pa.array([-15, 0, 15, None])
+    assert values(numbers, "truncate", width=10).equals(
+        values(numbers, None, expression="col0 - (col0 % 10)", result_type="int64")
+    )
+
+
+# ---- removed columns, several fields
+
+
+ALL = [
+    a_field("identity", 0, result_type="int32"),
+    a_field("year", 0),
+    a_field("month", 0),
+    a_field("day", 0),
+    a_field("hour", 0),
+    a_field("bucket", 0, num_buckets=4),
+    a_field("multi_bucket", 0, 1, num_buckets=4),
+    a_field("truncate", 0, width=4, result_type="utf8"),
+    a_field(None, 0, expression="date_part('year', col0)", result_type="int32"),
+    a_field(None, 0, 1, expression="col0 || col1", result_type="utf8"),
+]
+
+
+@pytest.mark.parametrize("field", ALL, ids=lambda field: field.transform or field.expression)
+def test_a_removed_column_is_null(field: Any) -> None:
+    rows = pa.record_batch({"other": pa.array([1, 2])})
+    found = shard_values(rows, a_spec(field), {})["f"]
+    assert found.to_pylist() == [None, None]
+    if field.result_type or field.transform:
+        assert str(found.type) in ("int32", "string")
+
+
+def test_multi_bucket_goes_on_without_a_removed_column() -> None:
+    rows = pa.record_batch({"a": pa.array([5, None])})
+    spec = a_spec(a_field("multi_bucket", 0, 7, num_buckets=10))
+    found = shard_values(rows, spec, sources_for(rows.schema))["f"].to_pylist()
+    assert found == [abs(mmh3.hash(long(5))) % 10, None]
+
+
+def test_each_field_has_its_column_under_its_name() -> None:
+    rows = pa.record_batch({"a": pa.array([15]), "t": pa.array([0], pa.timestamp("us"))})
+    spec = a_spec(
+        a_field("truncate", 0, width=10, name="tens"), a_field("year", 1, name="when"), spec_id=7
+    )
+    assert shard_values(rows, spec, sources_for(rows.schema)).to_pydict() == {
+        "tens": [10],
+        "when": [1970],
+    }
+
+
+@settings(max_examples=10)
+@given(st.integers(0, 3))
+def test_no_rows_give_no_values(before: int) -> None:
+    for field in ALL[1:6]:
+        array = pa.array([0] * before, pa.timestamp("us")).slice(before)
+        batch, sources = one_column(array)
+        if field.transform != "multi_bucket":
+            found = shard_values(batch, a_spec(field), sources)["f"]
+            assert (len(found), found.type) == (0, pa.int32())
+
+
+# ---- a spec is checked against the table before it is used
+
+
+def test_a_spec_is_checked_against_the_columns() -> None:
+    _, sources = one_column(pa.array(["2020"]))
+    with pytest.raises(Unsupported, match="year takes dates and timestamps, not string"):
+        check_spec(a_spec(a_field("year", 0)), sources)
+    with pytest.raises(Usage, match="names a column that does not exist"):
+        check_spec(a_spec(a_field("identity", 9)), sources)
+    with pytest.raises(Unsupported, match="cannot be hashed"):
+        check_spec(a_spec(a_field("bucket", 0, num_buckets=2)), one_column(pa.array([[1]]))[1])
+    held = check_spec(
+        a_spec(
+            a_field("bucket", 0, num_buckets=2, name="b"),
+            a_field(None, 0, expression="upper(col0)", result_type="utf8", name="u"),
+        ),
+        sources,
+    )
+    assert list(held) == ["u"]
+    assert [rule.number for rule in held["u"]] == [1, 2, 3, 4, 5, 6]
