@@ -18,7 +18,7 @@ from enum import Enum
 from typing import Any
 
 from memwal import report as words
-from memwal_airflow.submission import Ended
+from memwal_airflow.submission import LOST, Ended
 
 WATERMARK_SHARDS_MAX = 200
 ERROR_CHARACTERS_MAX = 2_000
@@ -39,6 +39,11 @@ def verdict(
     ended: Ended, report: Mapping[str, Any] | None, last_line: str | None = None
 ) -> tuple[Verdict, str]:
     """What to do, and one line that says why; `last_line` of the log stands in for a report."""
+    if ended.why == LOST:
+        return Verdict.RETRY, (
+            "nothing was heard of the job any more: its host is gone, or the folder [memwal] "
+            "run_directory is not shared between workers and triggerers"
+        )
     if ended.why is not None:
         return Verdict.RETRY, f"the job was {ended.why.replace('_', ' ')}"
     if ended.exit_code == 0:

@@ -63,7 +63,13 @@ def test_done_idle_and_partial() -> None:
     assert verdict(Ended(exit_code=EXIT_PARTIAL), report("partial"))[0] is Verdict.FAIL
 
 
-@pytest.mark.parametrize("why", ["cancelled", "timed_out", "detached", "lost"])
+def test_a_lost_job_tells_what_to_look_at() -> None:
+    found, text = verdict(Ended(exit_code=-1, why="lost"), None)
+    assert found is Verdict.RETRY
+    assert "run_directory" in text
+
+
+@pytest.mark.parametrize("why", ["cancelled", "timed_out", "detached", "unwatched"])
 def test_a_job_that_was_ended_is_tried_again_whatever_it_left(why: str) -> None:
     found, text = verdict(Ended(exit_code=0, why=why), report())
     assert found is Verdict.RETRY

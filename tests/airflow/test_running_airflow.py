@@ -93,6 +93,9 @@ def test_a_lease_that_is_given_up_lets_the_retry_through(
     tasks = admin.task_instances("memwal_backfill", run)
     (merge,) = [task for task in tasks if task["task_id"] == "table.merge"]
     assert merge["try_number"] >= 2
+    path = f"/dags/memwal_backfill/dagRuns/{run}/taskInstances/table.merge/links"
+    links = admin.get(path, map_index=0)["extra_links"]
+    assert links == {"MemWAL page": "/memwal/#/table/orders"}
     assert orders.progress() == orders.flushed()
 
 
