@@ -83,6 +83,7 @@ def parse_filter(text: str, schema: pa.Schema) -> Node:
 def type_of(text: str, schema: pa.Schema) -> pa.DataType:
     """The type that an expression is planned to have. Raises SqlError."""
     with _errors():
+        _check_size(text)
         frame = _frame(pa.RecordBatch.from_pylist([], schema))
         return frame.select(frame.parse_sql_expr(text).alias("value")).schema().field(0).type
 
@@ -92,6 +93,7 @@ def evaluate(
 ) -> pa.Array:
     """An expression's value for each row, in order. Raises SqlError."""
     with _errors():
+        _check_size(text)
         frame = _frame(batch, settings)
         chosen = frame.select(frame.parse_sql_expr(text).alias("value"))
         parts = [part.column(0) for part in chosen.collect()]
