@@ -139,6 +139,7 @@ def open_tables(
     """
     tables = [OpenTable(resolved=resolved) for resolved in options.tables]
     seen: set[str] = set()
+    ended: BaseException | None = None
     try:
         for table in tables:
             try:
@@ -156,13 +157,16 @@ def open_tables(
                 table.error = error
         yield tables
     except BaseException as error:
-        for table in tables:
-            failed(table, error)
+        ended = error
         raise
     finally:
         for table in tables:
             if table.lease is not None:
                 table.lease.release()
+        # Last: a run that is being cancelled may not have the time for it.
+        if ended is not None:
+            for table in tables:
+                failed(table, ended)
 
 
 def failed_report(name: str, error: MemWalError) -> TableReport:

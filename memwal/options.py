@@ -30,7 +30,11 @@ ConfigFile = Annotated[
 ]
 StorageOption = Annotated[
     list[str] | None,
-    typer.Option("--storage-option", metavar="K=V", help="As pylance takes them; repeatable."),
+    typer.Option(
+        "--storage-option",
+        metavar="K=V",
+        help="As pylance takes them; repeatable. Beats MEMWAL_STORAGE_OPTIONS (JSON).",
+    ),
 ]
 EngineOption = Annotated[
     str | None,
