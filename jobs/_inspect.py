@@ -7,11 +7,11 @@ from typing import Any
 from jobs._launch import check_lance_version
 from jobs._wiring import Stores, open_stores
 from memwal.apply import inspect
-from memwal.apply.status import iso_time
 from memwal.config import ResolvedTable
-from memwal.errors import MemWalError, Missing, Usage
+from memwal.errors import Missing, Usage
 from memwal.model import ShardId, ShardManifest
 
+WAL_ENTRIES_SHOWN_MAX = 1000
 WHAT = ("index", "shard", "wal", "manifest")
 
 
@@ -22,6 +22,7 @@ def run_inspect(
     shard: ShardId | None,
     version: int | None,
     untested_lance_allowed: bool,
+    shown_max: int = WAL_ENTRIES_SHOWN_MAX,
 ) -> dict[str, Any]:
     """The document for `inspect WHAT TABLE`. Raises Usage, NotATable, Corruption, Unsupported."""
     check_lance_version(untested_lance_allowed)
@@ -43,7 +44,7 @@ def run_inspect(
         if what == "shard":
             shown = inspect.shard_document(manifest_, merged.get(manifest_.shard_id, 0))
         else:
-            shown = _wal(stores, manifest_)
+            shown = _wal(stores, manifest_, merged.get(manifest_.shard_id, 0), shown_max)
         documents.append(shown)
     return {"table": table.name, "version": latest, "shards": documents}
 
@@ -65,23 +66,17 @@ def _shards(stores: Stores, shard: ShardId | None, version: int | None) -> list[
     return [m for m in manifests if m is not None]
 
 
-def _wal(stores: Stores, manifest: ShardManifest) -> dict[str, Any]:
-    entries, broken = [], []
-    for position, info in stores.wal.listed(manifest.shard_id):
-        try:
-            entry = stores.wal.read(manifest.shard_id, position, info)
-        except MemWalError as error:
-            broken.append(str(error))
-            continue
-        entries.append(
-            {
-                "position": entry.position,
-                "writer_epoch": entry.writer_epoch,
-                "generation": entry.generation,
-                "fence_sentinel": entry.fence_sentinel,
-                "rows": entry.rows,
-                "bytes": entry.size_bytes,
-                "written_at": iso_time(entry.written_at_nanos),
-            }
-        )
-    return inspect.wal_document(manifest, entries, broken)
+def _wal(stores: Stores, manifest: ShardManifest, merged: int, shown_max: int) -> dict[str, Any]:
+    """Reads what no generation covers whole, and of the rest as much as is shown."""
+    listed = stores.wal.settled(manifest)
+    above = [p for p in listed if p[0] > manifest.replay_after_wal_entry_position]
+    covered = listed[: len(listed) - len(above)]
+    shown = covered[max(0, len(covered) - max(0, shown_max - len(above))) :]
+    return inspect.wal_document(
+        manifest,
+        merged,
+        stores.wal.described(manifest.shard_id, [*shown, *above]),
+        now_nanos=stores.clock.now_nanos(),
+        shown_max=shown_max,
+        left_out=len(covered) - len(shown),
+    )

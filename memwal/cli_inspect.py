@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from typing import NoReturn
+from typing import Annotated, NoReturn
 
 import typer
 
 from memwal.console import RunProgress
+from memwal.console_wal import show_wal
 from memwal.layout import parse_shard_id
 from memwal.options import OneTable, ReadFlags, Shard, Version, with_flags
+from memwal.output import Show
 
 inspect_app = typer.Typer(help="Shows what is stored, decoded.", no_args_is_help=True)
 
@@ -20,6 +22,8 @@ def _inspect(
     *,
     shard: str | None = None,
     version: int | None = None,
+    shown_max: int = 1000,
+    show: Show | None = None,
 ) -> NoReturn:
     def work(progress: RunProgress) -> dict[str, object]:
         from jobs._inspect import run_inspect
@@ -30,9 +34,10 @@ def _inspect(
             shard=None if shard is None else parse_shard_id(shard),
             version=version,
             untested_lance_allowed=flags.allow_untested_lance,
+            shown_max=shown_max,
         )
 
-    flags.output(f"inspect {what}", [table]).run_document(work)
+    flags.output(f"inspect {what}", [table]).run_document(work, show)
 
 
 @inspect_app.command("index")
@@ -60,6 +65,14 @@ def inspect_shard(
 
 @inspect_app.command("wal")
 @with_flags(ReadFlags)
-def inspect_wal(table: OneTable, *, shard: Shard = None, flags: ReadFlags) -> None:
-    """WAL entries: position, epoch, generation, rows, sentinels."""
-    _inspect("wal", table, flags, shard=shard)
+def inspect_wal(
+    table: OneTable,
+    *,
+    shard: Shard = None,
+    limit: Annotated[
+        int, typer.Option("--limit", metavar="N", min=1, help="The newest N entries of a shard.")
+    ] = 1000,
+    flags: ReadFlags,
+) -> None:
+    """WAL entries: position, epoch, rows, bytes, age, sentinels, and what covers them."""
+    _inspect("wal", table, flags, shard=shard, shown_max=limit, show=show_wal)

@@ -21,6 +21,16 @@ def size_text(value: int | None) -> str:
     return f"{amount:.1f} TiB"
 
 
+def age_text(seconds: float | None) -> str:
+    """A time span for people, in its largest fitting unit; `?` when unknown."""
+    if seconds is None:
+        return "?"
+    for unit, length in (("d", 86_400), ("h", 3600), ("m", 60)):
+        if seconds >= length:
+            return f"{seconds / length:.1f} {unit}"
+    return f"{seconds:.0f} s"
+
+
 def count_text(value: int | None) -> str:
     """A count for people; `?` when unknown."""
     return "?" if value is None else f"{value:,}"

@@ -11,8 +11,9 @@ import traceback
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from types import FrameType
-from typing import NoReturn, TypeVar
+from typing import Any, NoReturn, TypeVar
 
+from rich.console import Console
 from rich.markup import escape
 
 from memwal.config import (
@@ -30,6 +31,7 @@ from memwal.report import JobReport
 EXIT_CANCELLED = 130
 
 T = TypeVar("T")
+Show = Callable[[Mapping[str, Any], Console], None]
 
 
 class ReportPlace:
@@ -102,8 +104,13 @@ class Output:
         """Run the job, print its report, exit with its code. No traceback without `--debug`."""
         self._end(self._guarded(work))
 
-    def run_document(self, work: Callable[[RunProgress], dict[str, object]]) -> NoReturn:
-        """Run a command that reads one thing, print it, exit. Errors end as in `run`."""
+    def run_document(
+        self, work: Callable[[RunProgress], dict[str, object]], show: Show | None = None
+    ) -> NoReturn:
+        """Run a command that reads one thing, print it, exit. Errors end as in `run`.
+
+        `show` prints the document for people; by default it goes out line by line.
+        """
         found = self._guarded(work)
         if isinstance(found, JobReport):
             self._end(found)
@@ -111,7 +118,7 @@ class Output:
         if self._json:
             sys.stdout.write(document)
         else:
-            show_document(found, stdout())
+            (show or show_document)(found, stdout())
         raise SystemExit(0 if self._stored(document) else 1)
 
     def _guarded(self, work: Callable[[RunProgress], T]) -> T | JobReport:

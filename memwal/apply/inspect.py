@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence, Set
 from typing import Any
 
 from memwal import layout
 from memwal.apply.status import iso_time
 from memwal.model import MemWalState, ShardManifest, VersionManifest
+from memwal.plan.replay import Standing, WalEntry, replay
 
 
 def index_document(manifest: VersionManifest) -> dict[str, Any]:
@@ -104,13 +105,69 @@ def shard_document(manifest: ShardManifest, merged: int) -> dict[str, Any]:
 
 
 def wal_document(
-    manifest: ShardManifest, entries: Sequence[Mapping[str, Any]], broken: Sequence[str]
+    manifest: ShardManifest,
+    merged: int,
+    entries: Sequence[WalEntry],
+    *,
+    now_nanos: int,
+    shown_max: int,
+    left_out: int = 0,
 ) -> dict[str, Any]:
-    """A shard's WAL: each entry and whether a flushed generation covers it."""
-    covered = manifest.replay_after_wal_entry_position
+    """A shard's WAL: each entry, what a replay makes of it, and the generation that covers it.
+
+    `entries` has all that no generation covers. The newest `shown_max` are shown; `left_out` counts
+    older ones that were not even read.
+    """
+    decided = replay(manifest, entries)
+    ordered = sorted(entries, key=lambda e: e.position)
+    listed = {g.generation for g in manifest.flushed_generations}
+    shown = ordered[max(0, len(ordered) - shown_max) :]
     return {
         "shard_id": manifest.shard_id,
-        "replay_after_wal_entry_position": covered,
-        "entries": [{**e, "covered": e["position"] <= covered} for e in entries],
-        "broken": list(broken),
+        "status": manifest.status.name,
+        "writer_epoch": manifest.writer_epoch,
+        "current_generation": manifest.current_generation,
+        "merged_generation": merged,
+        "replay_after_wal_entry_position": manifest.replay_after_wal_entry_position,
+        "wal_entry_position_last_seen": manifest.wal_entry_position_last_seen,
+        "next_position": decided.tip,
+        "unflushed": {
+            "entries": len(decided.unflushed),
+            "rows": decided.rows,
+            "bytes": decided.size_bytes,
+        },
+        "left_out": left_out + len(ordered) - len(shown),
+        "entries": [_entry(e, decided.standings[e.position], merged, listed, now_nanos)
+                    for e in shown],
+        "problems": list(decided.problems),
+        "warnings": list(decided.warnings),
+        "broken": [e.problem for e in ordered if e.problem is not None],
+    }  # fmt: skip
+
+
+def _entry(
+    entry: WalEntry, standing: Standing, merged: int, listed: Set[int], now_nanos: int
+) -> dict[str, Any]:
+    covered = standing is Standing.COVERED
+    generation = entry.generation if covered else None
+    return {
+        "position": entry.position,
+        "writer_epoch": entry.writer_epoch,
+        "generation": entry.generation,
+        "fence_sentinel": entry.fence_sentinel,
+        "rows": entry.rows,
+        "bytes": entry.size_bytes,
+        "written_at": iso_time(entry.written_at_nanos),
+        "age_seconds": round(max(0, now_nanos - entry.written_at_nanos) / 1e9, 1),
+        "standing": standing.value,
+        "covered": covered,
+        "covered_by_generation": generation,
+        "covered_by_state": None if generation is None else _state_of(generation, merged, listed),
     }
+
+
+def _state_of(generation: int, merged: int, listed: Set[int]) -> str:
+    """`gone` is a generation that was dropped from the manifest without having been merged."""
+    if generation <= merged:
+        return "merged"
+    return "pending" if generation in listed else "gone"

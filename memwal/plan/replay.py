@@ -12,7 +12,8 @@ further, so does this (each was seen on real tables):
   passes over such entries.
 - Generations in entries may only stay or go up by one, and never above the manifest's current one
   at first. pylance fails to open a writer otherwise.
-- An entry with a lower epoch than one before it is replayed. It shows that fencing failed once.
+- An entry with a lower epoch than one before it is replayed. It shows that fencing failed once. If
+  its generation was flushed before it was put, no replay takes it: then its rows are lost.
 - A missing position ends the replay without a word, whatever is stored above it. Here that is
   corruption: those rows were acknowledged, and the next flush would leave them behind for good.
 """
@@ -62,6 +63,8 @@ class Standing(Enum):
     """Above a missing position: no replay gets there."""
     FORGED = "forged"
     """Its epoch was never stored, or its generation is out of turn."""
+    LOST = "lost"
+    """Put after its generation was flushed, by a writer that was fenced: no generation holds it."""
     TORN = "torn"
     """Could not be read."""
 
@@ -112,7 +115,7 @@ def replay(manifest: ShardManifest, entries: Iterable[WalEntry]) -> Replay:
         unflushed=tuple(e for e in reached if standings[e.position] is Standing.UNFLUSHED),
         tip=tip,
         problems=(*problems, *((hole,) if hole else ())),
-        warnings=tuple(_warnings(reached)),
+        warnings=tuple(_warnings(reached, standings)),
     )
 
 
@@ -133,11 +136,11 @@ def _judged(
 ) -> tuple[dict[int, Standing], list[str]]:
     standings: dict[int, Standing] = {}
     problems: list[str] = []
-    current, before = manifest.current_generation, None
+    current, before, epoch = manifest.current_generation, None, 0
     for entry in reached:
         if entry.problem is not None or entry.writer_epoch is None:
             standings[entry.position] = Standing.TORN
-            problems.append(f"position {entry.position}: {entry.problem or 'no writer epoch'}")
+            problems.append(entry.problem or f"position {entry.position} has no writer epoch")
             continue
         if entry.writer_epoch > manifest.writer_epoch:
             standings[entry.position] = Standing.FORGED
@@ -148,6 +151,7 @@ def _judged(
             continue
         if entry.fence_sentinel:
             standings[entry.position] = Standing.SENTINEL
+            epoch = max(epoch, entry.writer_epoch)
             continue
         generation = entry.generation
         if generation is None:
@@ -162,15 +166,23 @@ def _judged(
             continue
         flushed = generation < current
         standings[entry.position] = Standing.COVERED if flushed else Standing.UNFLUSHED
-        before = generation
+        if flushed and entry.writer_epoch < epoch:
+            standings[entry.position] = Standing.LOST
+            problems.append(
+                f"position {entry.position} has writer epoch {entry.writer_epoch} after {epoch}, "
+                f"and generation {generation} was flushed already: its rows are in none"
+            )
+        before, epoch = generation, max(epoch, entry.writer_epoch)
     return standings, problems
 
 
-def _warnings(reached: Sequence[WalEntry]) -> Iterable[str]:
+def _warnings(reached: Sequence[WalEntry], standings: Mapping[int, Standing]) -> Iterable[str]:
     highest = 0
     for entry in reached:
+        if standings[entry.position] in (Standing.TORN, Standing.FORGED):
+            continue
         epoch = entry.writer_epoch or 0
-        if epoch < highest and entry.problem is None:
+        if epoch < highest and standings[entry.position] is Standing.UNFLUSHED:
             yield (
                 f"position {entry.position} has writer epoch {epoch} after {highest}: a fenced "
                 "writer wrote it; it is replayed all the same"

@@ -123,7 +123,7 @@ class WalEntries:
                     position=position,
                     size_bytes=info.size_bytes,
                     written_at_nanos=info.modified_at_nanos,
-                    problem=str(error),
+                    problem=str(error).removeprefix(f"{self._objects.uri}: shard {shard_id}: "),
                 )
 
         largest = max((info.size_bytes for _, info in listed), default=1)
@@ -143,7 +143,7 @@ class WalEntries:
         """
         path = layout.wal_entry_path(shard_id, position)
         data, size = self._objects.get_tail(path, self.limits.entry_bytes_max)
-        where = f"{self._objects.uri}: shard {shard_id}: {path} (position {position})"
+        where = f"{self._objects.uri}: shard {shard_id}: position {position} ({path})"
         if size > len(data):
             raise Refused(
                 f"{where} has {size} bytes; at most {self.limits.entry_bytes_max} are read"

@@ -87,6 +87,20 @@ def test_a_late_entry_of_a_fenced_writer_is_replayed_and_pointed_out() -> None:
     )
 
 
+def test_a_late_entry_of_a_flushed_generation_is_lost() -> None:
+    """Seen where an entry is deleted: the next sentinel fills the hole, the rest is passed over."""
+    decided = replay(
+        manifest(writer_epoch=3, current_generation=2),
+        [sentinel(1, 3), entry(2, 1, generation=1), sentinel(3, 2)],
+    )
+    assert decided.unflushed == ()
+    assert decided.standings[2] is Standing.LOST
+    assert decided.problems == (
+        "position 2 has writer epoch 1 after 3, and generation 1 was flushed already: its rows are "
+        "in none",
+    )
+
+
 @pytest.mark.parametrize("missing", [1, 2, 3])
 def test_a_hole_is_corruption(missing: int) -> None:
     """Spec: if WAL entry N is not flushed fully, WAL entry N+1 must not exist in storage."""
@@ -120,7 +134,7 @@ def test_a_torn_entry_is_a_problem_wherever_it_stands() -> None:
     for stored in ([entry(1), torn], [entry(1), torn, entry(3)]):
         decided = replay(manifest(), stored)
         assert decided.standings[2] is Standing.TORN
-        assert decided.problems == ("position 2: not an entry",)
+        assert decided.problems == ("not an entry",)
 
 
 @pytest.mark.parametrize(
