@@ -15,14 +15,14 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from memwal import sql
 from memwal.errors import Refused, Usage
 from memwal.model import FlushedGeneration, ShardId, ShardView, TableView
 
 # Lance's own columns, which differ between the base table and a generation that holds the same row.
-_SYSTEM_COLUMNS = re.compile(r"\b_(rowid|rowaddr|rowoffset|tombstone)\b", re.IGNORECASE)
+_SYSTEM_COLUMNS = re.compile(r"\b(_row\w+|_tombstone)\b", re.IGNORECASE)
 
 DISTANCE = "_distance"
 
@@ -66,16 +66,12 @@ class ReadRequest:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ShardRead:
-    """A shard's part: `generations` newest first, `skipped` those that the version has merged.
-
-    With `keys_only` the shard's rows can't match, but its keys still hide rows of the base.
-    """
+    """A shard's part: `generations` newest first, `skipped` those that the version has merged."""
 
     shard_id: ShardId
     merged_generation: int
     generations: tuple[FlushedGeneration, ...]
     skipped: tuple[FlushedGeneration, ...] = ()
-    keys_only: str | None = None
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -85,19 +81,6 @@ class PrunedShard:
     shard_id: ShardId
     reason: str
     generations: tuple[FlushedGeneration, ...] = ()
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Pruning:
-    """What is known of shards that can hold no matching row, as reasons by shard.
-
-    `whole` shards hold all versions of their keys' rows, so that nothing of them is needed. Of
-    `rows` shards only that is known that their own rows do not match: where the shard's columns are
-    not part of the key, an older row of one of its keys might match in the base.
-    """
-
-    whole: Mapping[ShardId, str] = field(default_factory=dict)
-    rows: Mapping[ShardId, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -131,18 +114,21 @@ class ReadPlan:
         return sum(len(shard.generations) for shard in self.shards)
 
 
-def plan_read(view: TableView, request: ReadRequest, pruning: Pruning | None = None) -> ReadPlan:
+def plan_read(
+    view: TableView, request: ReadRequest, pruned: Mapping[ShardId, str] | None = None
+) -> ReadPlan:
     """Decide a read of `view`, whose version is the one asked for.
 
-    Raises Usage for a request that does not fit the table, Incomplete when a generation is missing
-    that the version needs, and what is wrong with a shard that can't be read.
+    `pruned` are shards that hold no version of any row that can match, with the reason. Raises
+    Usage for a request that does not fit the table, Incomplete when a generation is missing that
+    the version needs, and what is wrong with a shard that can't be read.
     """
     for broken in view.broken:
         raise broken.error
     columns = _columns(view, request)
     _check_bounds(view, request)
-    pruning = pruning or Pruning()
-    shards = tuple(s for s in view.shards if s.shard_id not in pruning.whole)
+    reasons = pruned or {}
+    shards = tuple(s for s in view.shards if s.shard_id not in reasons)
     if not request.holes_allowed:
         for shard in shards:
             check_whole(view, shard, of_version=request.version)
@@ -152,13 +138,11 @@ def plan_read(view: TableView, request: ReadRequest, pruning: Pruning | None = N
         primary_key=view.primary_key,
         columns=columns,
         hidden=tuple(key for key in view.primary_key if key not in columns),
-        shards=tuple(_shard(shard, pruning) for shard in shards),
+        shards=tuple(_shard(shard) for shard in shards),
         pruned=tuple(
-            PrunedShard(
-                shard_id=s.shard_id, reason=pruning.whole[s.shard_id], generations=s.pending
-            )
+            PrunedShard(shard_id=s.shard_id, reason=reasons[s.shard_id], generations=s.pending)
             for s in view.shards
-            if s.shard_id in pruning.whole
+            if s.shard_id in reasons
         ),
         filter=request.filter,
         predicate=predicate_of(view.primary_key, request),
@@ -167,7 +151,7 @@ def plan_read(view: TableView, request: ReadRequest, pruning: Pruning | None = N
     )
 
 
-def _shard(shard: ShardView, pruning: Pruning) -> ShardRead:
+def _shard(shard: ShardView) -> ShardRead:
     newest_first = tuple(reversed(shard.pending))
     return ShardRead(
         shard_id=shard.shard_id,
@@ -176,7 +160,6 @@ def _shard(shard: ShardView, pruning: Pruning) -> ShardRead:
         skipped=tuple(
             g for g in shard.manifest.flushed_generations if g.generation <= shard.merged_generation
         ),
-        keys_only=pruning.rows.get(shard.shard_id),
     )
 
 
@@ -259,6 +242,23 @@ def check_filter(view: TableView, text: str) -> None:
             f"a filter can't use {found[0]!r}: a row has another value there in a generation than "
             "in the base table"
         )
+    if not _closed(text):
+        raise Usage(f"the filter's parentheses or quotes are not closed: {text}")
+
+
+def _closed(text: str) -> bool:
+    """Whether parentheses are balanced outside of quotes; Lance takes `a) OR (b`."""
+    depth, quote = 0, ""
+    for char in text:
+        if quote:
+            quote = "" if char == quote else quote
+        elif char in "'\"`":
+            quote = char
+        else:
+            depth += (char == "(") - (char == ")")
+            if depth < 0:
+                return False
+    return depth == 0 and not quote
 
 
 def predicate_of(primary_key: Sequence[str], request: ReadRequest) -> str | None:

@@ -60,19 +60,11 @@ class StoredViews:
         `readers_max` threads of this process do.
         """
         self._check_there()
-        view = self._base_view(sizes=sizes)
-        shards, strangers = self._shards.shard_folders()
-        found = (read_shards or self.read_shards)(shards)
-        views = [_shard_view(view.mem_wal, m) for m in found if isinstance(m, ShardManifest)]
-        if ages:
-            with ThreadPoolExecutor(self._readers_max) as pool:
-                views = list(pool.map(self._with_age, views))
-        return replace(
-            view,
-            shards=tuple(views),
-            broken=tuple(s for s in found if isinstance(s, BrokenShard)),
-            strangers=tuple(strangers),
-        )
+        view = self._with_shards(self._base_view(sizes=sizes), read_shards or self.read_shards)
+        if not ages:
+            return view
+        with ThreadPoolExecutor(self._readers_max) as pool:
+            return replace(view, shards=tuple(pool.map(self._with_age, view.shards)))
 
     def read_shards(
         self, shard_ids: Sequence[ShardId]
@@ -80,6 +72,23 @@ class StoredViews:
         """The latest manifest of each shard, read in threads; None for one without any."""
         with ThreadPoolExecutor(self._readers_max) as pool:
             return list(pool.map(self._try_shard, shard_ids))
+
+    def at(self, version: int | None) -> TableView:
+        """The table at a version (None: the latest), with every shard as it is now."""
+        self._check_there()
+        return self._with_shards(self._base_view(version), self.read_shards)
+
+    def _with_shards(self, view: TableView, read: ReadShards) -> TableView:
+        shards, strangers = self._shards.shard_folders()
+        found = read(shards)
+        return replace(
+            view,
+            shards=tuple(
+                _shard_view(view.mem_wal, m) for m in found if isinstance(m, ShardManifest)
+            ),
+            broken=tuple(s for s in found if isinstance(s, BrokenShard)),
+            strangers=tuple(strangers),
+        )
 
     def table_version(self) -> int:
         """The latest version's number. Raises NotATable."""
@@ -154,8 +163,8 @@ class StoredViews:
         ]
         return versions[-_HISTORY_VERSIONS_MAX:]
 
-    def _base_view(self, *, sizes: bool = False) -> TableView:
-        dataset = self._tables.base()
+    def _base_view(self, at: int | None = None, *, sizes: bool = False) -> TableView:
+        dataset = self._tables.base(at)
         version = int(dataset.version)
         manifest = self._manifests.read(version)
         return TableView(

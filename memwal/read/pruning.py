@@ -1,0 +1,54 @@
+"""Which shards a read can leave out: its filter and keys, against the shards' recorded values."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import pyarrow as pa
+
+from memwal.model import ShardId, TableView
+from memwal.plan.read import ReadRequest
+from memwal.sharding.predicate import And, Comparison, Op, Or, Predicate, predicate_of
+from memwal.sharding.pruning import prune
+from memwal.sharding.spec import sources_of
+
+
+def pruned_shards(view: TableView, request: ReadRequest, schema: pa.Schema) -> dict[ShardId, str]:
+    """Shards that hold no version of any row that can match, and why.
+
+    `schema` is the table's at the view's version. Shard fields over columns that are not in the key
+    are not used: an older version of a row might match in the base, and nothing would hide it.
+    """
+    recorded = any(s.manifest.shard_spec_id and s.manifest.shard_field_entries for s in view.shards)
+    if not recorded or (request.filter is None and request.keys is None):
+        return {}
+    parts: list[Predicate] = []
+    if request.filter is not None:
+        parts.append(predicate_of(request.filter, schema))
+    if request.keys is not None:
+        types = {name: schema.field(name).type for name in view.primary_key}
+        parts.append(_any_key(view.primary_key, request.keys, types))
+    found = prune(
+        And(parts=tuple(parts)),
+        [shard.manifest for shard in view.shards],
+        view.mem_wal.shard_specs,
+        sources_of(view.columns, schema),
+        key=view.primary_key,
+    )
+    return {v.shard_id: v.reason for v in found.verdicts if not v.can_match}
+
+
+def _any_key(
+    names: Sequence[str], keys: Sequence[Sequence[object]], types: Mapping[str, pa.DataType]
+) -> Predicate:
+    return Or(
+        parts=tuple(
+            And(
+                parts=tuple(
+                    Comparison(column=name, op=Op.EQ, value=pa.scalar(value, types[name]))
+                    for name, value in zip(names, key, strict=True)
+                )
+            )
+            for key in keys
+        )
+    )

@@ -1,0 +1,276 @@
+"""The Python API of the merging read."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TypeVar
+
+import pyarrow as pa
+
+from memwal.clock import SystemClock
+from memwal.errors import (
+    Corruption,
+    MemWalError,
+    Missing,
+    NotATable,
+    Refused,
+    StoreUnavailable,
+    Usage,
+)
+from memwal.model import ShardId, TableView
+from memwal.plan.merge import check_lineage
+from memwal.plan.read import Incomplete, Nearest, ReadPlan, ReadRequest, plan_read
+from memwal.read.pruning import pruned_shards
+from memwal.read.request import Key, keys_of
+from memwal.store.objects import StoreLimits, normalise_uri, open_objects
+from memwal.store.read_table import LanceRead, LanceReadTable
+from memwal.store.shard_manifests import ShardManifests
+from memwal.store.table import LanceTables
+from memwal.store.view import StoredViews
+from memwal.store.wal import WalEntries
+from memwal.store.wal_rows import Moved, StoredWalRows
+
+T = TypeVar("T")
+
+_VIEWS_MAX = 5
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class OpenedRead:
+    """A read that was planned and opened: the view and plan behind it, and its rows."""
+
+    view: TableView
+    plan: ReadPlan
+    read: LanceRead
+
+
+class ReadableTable:
+    """A table, read together with its MemWAL. Every read looks at the table anew.
+
+    Safe to use from several threads.
+    """
+
+    def __init__(self, uri: str, storage_options: Mapping[str, str] | None = None) -> None:
+        """See `open_table`."""
+        self.uri = normalise_uri(uri)
+        options = dict(storage_options or {})
+        self._objects = open_objects(self.uri, options, SystemClock(), StoreLimits())
+        self._tables = LanceTables(self.uri, options)
+        self.views = StoredViews(self._objects, self._tables)
+        self._reads = LanceReadTable(self._tables, self.views.renamed)
+
+    @cached_property
+    def _wal_rows(self) -> StoredWalRows:
+        return StoredWalRows(
+            WalEntries(self._objects), ShardManifests(self._objects), self.views.renamed
+        )
+
+    def read(
+        self,
+        *,
+        columns: Sequence[str] | None = None,
+        filter: str | None = None,
+        limit: int | None = None,
+        key: Key | Sequence[Key] | None = None,
+        nearest: Nearest | None = None,
+        version: int | None = None,
+        with_wal: bool = False,
+        allow_holes: bool = False,
+        allow_reinitialised: bool = False,
+    ) -> pa.RecordBatchReader:
+        """The newest row of every key, without deleted ones.
+
+        columns: names, in the order wanted; None for all.
+        filter: SQL as Lance takes it (`` `Name` `` quotes a column, 'text' a text), asked of the
+            newest row of each key only.
+        limit: the most rows to return; which ones is not promised.
+        key: values of the primary key's columns by name, or several of such keys.
+        nearest: rows whose vector is nearest, in order, with `_distance` as the last column;
+            `filter` and `key` choose among which.
+        version: a version of the base table and what it has not merged. Refused when that has been
+            collected meanwhile.
+        with_wal: rows that are in the WAL only, too. Strongly consistent, then, as long as no
+            writer holds acknowledged rows in memory alone.
+        allow_holes: read on where generations are missing, whose rows are then missing too.
+        allow_reinitialised: read generations that are older than the table's MemWAL index.
+
+        Raises NotATable, Usage, Refused, Corruption, StoreUnavailable, BadCredentials, Unsupported;
+        the reader raises StoreUnavailable when the table goes away while rows are read.
+        """
+        request = self.request(
+            columns=columns,
+            filter=filter,
+            limit=limit,
+            key=key,
+            nearest=nearest,
+            version=version,
+            allow_holes=allow_holes,
+            allow_reinitialised=allow_reinitialised,
+        )
+        return self.reader(request, with_wal=with_wal)[1]
+
+    def request(
+        self,
+        *,
+        columns: Sequence[str] | None = None,
+        filter: str | None = None,
+        limit: int | None = None,
+        key: Key | Sequence[Key] | None = None,
+        nearest: Nearest | None = None,
+        version: int | None = None,
+        allow_holes: bool = False,
+        allow_reinitialised: bool = False,
+    ) -> ReadRequest:
+        """The same values as a request, with the keys checked against the table."""
+        keys = None
+        if key is not None:
+            view = self._at(version)
+            keys = keys_of(key, view.primary_key, self.schema(view.version))
+        return ReadRequest(
+            columns=None if columns is None else tuple(columns),
+            filter=filter,
+            limit=limit,
+            keys=keys,
+            nearest=nearest,
+            version=version,
+            holes_allowed=allow_holes,
+            reinitialised_allowed=allow_reinitialised,
+        )
+
+    def reader(
+        self, request: ReadRequest, *, with_wal: bool = False
+    ) -> tuple[OpenedRead, pa.RecordBatchReader]:
+        """A planned read and its rows; who wins is decided when this returns."""
+
+        def start(opened: OpenedRead) -> tuple[OpenedRead, pa.RecordBatchReader]:
+            batches = _read_on(opened.read.start())
+            return opened, pa.RecordBatchReader.from_batches(opened.read.schema, batches)
+
+        return self.opened(request, start, with_wal=with_wal)
+
+    def count_rows(self, filter: str | None = None, *, version: int | None = None) -> int:
+        """How many rows `read` would return."""
+        view = self._at(version)
+        columns = view.primary_key or (view.columns[0].name,)
+        reader = self.read(columns=columns[:1], filter=filter, version=version)
+        return sum(batch.num_rows for batch in reader)
+
+    def schema(self, version: int | None = None) -> pa.Schema:
+        """The base table's schema at a version."""
+        found: pa.Schema = self._tables.base(version).schema
+        return found
+
+    def plan(self, request: ReadRequest) -> ReadPlan:
+        """What a read of the table as it is now would read; opens no generation."""
+        return self._settled(request.version, lambda view: self._planned(view, request))
+
+    def opened(
+        self, request: ReadRequest, use: Callable[[OpenedRead], T], *, with_wal: bool = False
+    ) -> T:
+        """Plan and open a read, and use it; from a fresh view when a generation is gone by then."""
+
+        def attempt(view: TableView) -> T:
+            rows: Mapping[ShardId, pa.Table] = {}
+            if with_wal:
+                view, rows = self._with_wal(view, request)
+            plan = self._planned(view, request)
+            self._check_lineage(view, plan, request)
+            read = self._reads.open(view, plan, rows)
+            return use(OpenedRead(view=view, plan=plan, read=read))
+
+        return self._settled(request.version, attempt)
+
+    def _with_wal(
+        self, view: TableView, request: ReadRequest
+    ) -> tuple[TableView, Mapping[ShardId, pa.Table]]:
+        first = [view]
+        settled, found = self._wal_rows.settled(
+            lambda: first.pop() if first else self._at(request.version),
+            lambda view: self.schema(view.version),
+        )
+        return settled, {shard: rows.rows for shard, rows in found.items()}
+
+    def _planned(self, view: TableView, request: ReadRequest) -> ReadPlan:
+        recorded = any(shard.manifest.shard_field_entries for shard in view.shards)
+        pruned = pruned_shards(view, request, self.schema(view.version)) if recorded else None
+        return plan_read(view, request, pruned)
+
+    def _settled(self, version: int | None, use: Callable[[TableView], T]) -> T:
+        """Use a view; a fresh one as long as something it names is gone, and the table moves on."""
+        before: object = None
+        for attempt in range(1, _VIEWS_MAX + 1):
+            view = self._at(version)
+            try:
+                return use(view)
+            except (Missing, Incomplete) as error:
+                state = (view.version, [(s.shard_id, s.manifest.version) for s in view.shards])
+                if state == before or attempt == _VIEWS_MAX:
+                    raise _final(error, version) from None
+                before = state
+            except Moved:
+                if attempt == _VIEWS_MAX:
+                    raise
+        raise AssertionError("unreachable")
+
+    def _at(self, version: int | None) -> TableView:
+        try:
+            return self.views.at(version)
+        except (NotATable, Missing):
+            if version is None or version == (latest := self.views.table_version()):
+                raise
+            try:
+                self._tables.base(version)
+            except NotATable:
+                raise Usage(
+                    f"{self.uri}: there is no version {version}, or not any more; the latest is "
+                    f"{latest}"
+                ) from None
+            raise NotATable(
+                f"{self.uri}: version {version} has no MemWAL index, so nothing tells what is to "
+                "be merged with it; Lance itself can read it"
+            ) from None
+
+    def _check_lineage(self, view: TableView, plan: ReadPlan, request: ReadRequest) -> None:
+        """Refuse generations that were provably written before the MemWAL index was made.
+
+        Where nothing proves either, they are read: a merge refuses them, and says so.
+        """
+        if request.reinitialised_allowed:
+            return
+        read = {shard.shard_id for shard in plan.shards}
+        for shard in view.shards:
+            if shard.shard_id not in read or shard.merged_generation or not shard.pending:
+                continue
+            flushed_at = self.views.flushed_at_nanos(shard.shard_id, shard.pending[0])
+            since = self.views.mem_wal_since_nanos(view, flushed_at)
+            if since is not None:
+                check_lineage(shard, flushed_at, since)
+
+
+def open_table(uri: str, storage_options: Mapping[str, str] | None = None) -> ReadableTable:
+    """A table for reading; nothing is read before it is asked for.
+
+    `uri` is a path or an s3:// address, `storage_options` are as pylance takes them. Raises Usage,
+    Unsupported.
+
+        rows = open_table("/data/events").read(filter="kind = 'click'").read_all()
+    """
+    return ReadableTable(uri, storage_options)
+
+
+def _read_on(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """The rows; what goes away after the first of them were given out can't be read again."""
+    try:
+        yield from batches
+    except Missing as error:
+        raise StoreUnavailable(f"{error}; it was collected while it was read, read again") from None
+
+
+def _final(error: MemWalError, version: int | None) -> MemWalError:
+    if isinstance(error, Incomplete):
+        return error
+    if version is not None:
+        return Refused(f"{error}; what version {version} needs is gone, read a later version")
+    return Corruption(f"{error}; it is listed and not merged, so its rows are lost")
