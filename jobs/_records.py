@@ -30,6 +30,7 @@ from memwal.report import (
     SnapshotTableReport,
     TableReport,
 )
+from memwal.report_rescue import RescueTableReport
 
 RUNS_KEPT_MAX = 500
 # At each write a few more may pile up, so that not every run deletes one.
@@ -157,6 +158,8 @@ def summary_of(report: TableReport) -> Mapping[str, int | None]:
             names = ("dropped", "deleted", "bytes_freed", "versions_expired")
         case CompactionTableReport():
             names = ("fragments_before", "fragments_after", "bytes_rewritten")
+        case RescueTableReport():
+            names = ("generations", "rows")
         case SnapshotTableReport():
             names = ("num_shards", "repairs")
         case _:

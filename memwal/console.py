@@ -15,6 +15,7 @@ from rich.progress import Progress as RichProgress
 from rich.table import Table
 from rich.text import Text
 
+from memwal.console_rescue import rescue_parts
 from memwal.console_status import runs_parts, status_parts, wait_parts
 from memwal.console_text import STYLE, count_text, grid_of, size_text
 from memwal.layout import parse_wal_entry_name
@@ -36,6 +37,7 @@ from memwal.report import (
     VerifyTableReport,
     WaitTableReport,
 )
+from memwal.report_rescue import RescueTableReport
 
 
 def _plain_width() -> int | None:
@@ -171,6 +173,8 @@ def _table(report: TableReport) -> RenderableType:
     match report:
         case StatusTableReport() if report.version is not None:
             parts += status_parts(report)
+        case RescueTableReport():
+            parts += rescue_parts(report)
         case RunsTableReport():
             parts += runs_parts(report)
         case WaitTableReport():

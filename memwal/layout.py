@@ -21,6 +21,7 @@ from memwal.model import ShardId
 MEM_WAL = "_mem_wal"
 MAINTENANCE = "_maintenance"
 RUNS = f"{MAINTENANCE}/runs"
+RESCUES = f"{MAINTENANCE}/rescue"
 VERSIONS = "_versions"
 BRANCHES = "tree"
 MEM_WAL_INDEX_NAME = "__lance_mem_wal"
@@ -192,6 +193,11 @@ def parse_run_record_name(name: str) -> str | None:
     """The run's id in a record's file name, or None for any other file name."""
     match = _RUN_RECORD.fullmatch(name)
     return match[2] if match else None
+
+
+def rescue_mark_path(shard_id: ShardId) -> str:
+    """Path of the mark that a rescue of the shard is under way."""
+    return f"{RESCUES}/{shard_id}.json"
 
 
 def is_detached(version: int) -> bool:

@@ -35,8 +35,8 @@ SENTINEL_BYTES_MAX = 400
 class WalEntry:
     """One stored entry. `position` is 1-based; `generation` is None where its writer left it out.
 
-    `problem` tells why the entry could not be read: epoch and rows are None then. `ended` is False
-    for a stream without its end marker; Arrow permits that, and pylance replays it.
+    `problem` tells why the entry could not be read: epoch, rows and batches are None then. `ended`
+    is False for a stream without its end marker; Arrow permits that, and pylance replays it.
     """
 
     position: int
@@ -46,6 +46,7 @@ class WalEntry:
     generation: int | None = None
     fence_sentinel: bool = False
     rows: int | None = None
+    batches: int | None = None
     ended: bool = True
     problem: str | None = None
 

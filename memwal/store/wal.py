@@ -168,6 +168,7 @@ class WalEntries:
             generation=head.generation,
             fence_sentinel=head.fence_sentinel,
             rows=rows,
+            batches=len(batches),
             ended=data.endswith(_END_MARKER),
         )
         return ReadEntry(entry=entry, schema=schema, batches=batches)

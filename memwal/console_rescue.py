@@ -1,0 +1,36 @@
+"""How `memwal rescue` looks to people."""
+
+from __future__ import annotations
+
+from rich.console import RenderableType
+from rich.text import Text
+
+from memwal.console_text import STYLE, age_text, count_text, generations_text, grid_of, size_text
+from memwal.report_rescue import RescueTableReport
+
+
+def rescue_parts(report: RescueTableReport) -> list[RenderableType]:
+    """The shards of one table; what was rescued says where to find it now."""
+    if not report.shards:
+        return [Text("  no shards yet", style="dim")]
+    grid = grid_of(
+        "shard", "outcome", "action", "WAL entries", "rows", "bytes", "silent for", "epoch",
+        "generations",
+    )  # fmt: skip
+    for shard in report.shards:
+        before, after = shard.writer_epoch_before, shard.writer_epoch_after
+        grid.add_row(
+            shard.shard_id,
+            Text(shard.outcome, style=STYLE.get(shard.outcome, "red")),
+            shard.action,
+            count_text(shard.entries),
+            count_text(shard.rows),
+            size_text(shard.bytes),
+            age_text(shard.idle_seconds),
+            "-" if before is None else f"{before} -> {after}",
+            generations_text(shard.generations),
+        )
+    parts: list[RenderableType] = [grid]
+    if report.generations:
+        parts.append(Text(f"  generations to be merged: {report.generations} (memwal merge)"))
+    return parts
