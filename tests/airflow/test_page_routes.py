@@ -258,9 +258,13 @@ def test_one_table_with_a_page_of_its_shards(site: Site) -> None:
 
 def test_before_the_first_look_a_table_is_not_missing(tmp_path: Path) -> None:
     site = Site(tmp_path)
-    first = site.client("viewer").get("/data/table.json", params={"name": "orders"})
-    assert first.status_code == 503
-    site.settle()
+    for name in ("orders", "nope"):
+        first = site.client("viewer").get("/data/table.json", params={"name": name})
+        if name == "orders":
+            assert first.status_code == 202
+            assert first.json()["waiting"] is True
+        site.settle()
+    assert first.status_code == 404
     assert site.client("viewer").get("/data/table.json?name=orders").status_code == 200
     site.feed.close()
 

@@ -22,7 +22,7 @@ from memwal_airflow.page.feed import Clock, Feed, FeedLimits
 from memwal_airflow.page.health import HealthLimits
 from memwal_airflow.page.process import Runner
 from memwal_airflow.page.source import airflow_source
-from memwal_airflow.page.view_model import ShardQuery, overview, table_names, table_page
+from memwal_airflow.page.view_model import ShardQuery, iso, overview, table_names, table_page
 
 _KINDS = {
     "html": "text/html; charset=utf-8",
@@ -141,13 +141,14 @@ def _serve_data(app: FastAPI, feed: Feed, clock: Clock, limits: HealthLimits) ->
         offset: int = Query(0, ge=0),
         limit: int = Query(50, ge=1, le=200),
     ) -> JSONResponse:
+        seen = feed.seen()
         look = feed.look(name)
         if look is None:
-            first = feed.seen().planned_at is None
-            raise HTTPException(
-                503 if first else 404,
-                "the first look is under way" if first else "no such table in the configuration",
-            )
+            if seen.planned_at is not None:
+                raise HTTPException(404, "no such table in the configuration")
+            # Nobody knows yet which tables there are.
+            waiting = {"now": iso(clock.now()), "waiting": True, "problem": seen.problem}
+            return JSONResponse(waiting, status_code=202)
         query = ShardQuery(text=text, only=only, sort=sort, offset=offset, limit=limit)
         return JSONResponse(table_page(look, clock.now(), limits, query))
 

@@ -45,7 +45,7 @@ def overview(seen: Seen, now: datetime, limits: HealthLimits) -> Json:
     lines.sort(
         key=lambda line: (
             rank[line["health"]["state"]],
-            -(line["pending"]["generations"] or 0),
+            -line["pending"]["generations"] if line["pending"] else 0,
             line["name"],
         )
     )
@@ -70,7 +70,7 @@ def table_line(look: Look, now: datetime, limits: HealthLimits) -> Json:
         "name": look.name,
         "uri": look.uri,
         **_freshness(look, health_of(look, now, limits)),
-        "pending": _pending(status.shards if status else ()),
+        "pending": _pending(status.shards) if status else None,
         "oldest_pending_at": iso(oldest_pending_at(status)) if status else None,
         "shards": len(status.shards) + look.shards_left_out if status else None,
         "index_lag": _index_lag(status),
@@ -118,7 +118,7 @@ def _freshness(look: Look, health: Health) -> Json:
 
 
 def _backlog(look: Look) -> list[Any]:
-    pending = _pending(look.status.shards if look.status else ())
+    pending = _pending(look.status.shards) if look.status else {"generations": 0, "bytes": 0}
     return plots.backlog(look.runs, iso(look.status_at), pending["generations"], pending["bytes"])
 
 

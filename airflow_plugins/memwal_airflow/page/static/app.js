@@ -52,16 +52,15 @@ async function load() {
     const data = current.name === null ? await get("tables") : await get("table", current.query());
     if (mine !== asked || current !== page) return;
     setServerTime(data.now);
-    current.update(data);
-    const busy = data.busy || data.looking || (current.name === null && data.looked_at === null);
+    if (!data.waiting) current.update(data);
+    const busy = data.waiting || data.busy || data.looking || data.looked_at === null && !data.error;
     document.body.classList.toggle("busy", Boolean(busy));
     if (busy) next = BUSY_MS;
     tell(data.problem ? [problem(data.problem)] : []);
     freshness(data);
   } catch (error) {
     if (mine !== asked || current !== page) return;
-    if (error.status === 503) next = BUSY_MS;
-    else tell([failure(error, current)]);
+    tell([failure(error, current)]);
   }
   timer = setTimeout(load, document.hidden ? Math.max(next, 60000) : next);
 }
@@ -93,7 +92,7 @@ function freshness(data) {
   const place = document.getElementById("freshness");
   const counts = data.counts;
   swap(place, data.looked_at ? ["Looked ", since(data.looked_at)] : "Looking…");
-  if (announce && !data.busy && !data.looking && Date.now() > quietUntil) {
+  if (announce && !data.waiting && !data.busy && !data.looking && Date.now() > quietUntil) {
     announce = false;
     const worst = counts ? Object.keys(STATES).filter((state) => counts[state] && state !== "ok") : [];
     const text = counts

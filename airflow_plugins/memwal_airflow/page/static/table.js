@@ -13,16 +13,14 @@ const PAGE = 50;
 
 export function tablePage(name, session, reload) {
   const query = { text: "", only: "all", sort: "pending", offset: 0, limit: PAGE };
-  const head = h("div", {});
+  const head = h("div", {}, h("p", { class: "empty" }, "The first look at the tables is under way…"));
   const body = h("div", {});
   const tail = h("div", {});
   const shards = h("div", { "data-part": "shards" });
   const controls = shardControls(query, reload);
-  const root = h("article", { class: "one" },
-    head, body,
-    h("section", { "aria-labelledby": "shards-title" },
-      h("h2", { id: "shards-title" }, "Shards"), controls, shards),
-    tail);
+  const root = h("article", { class: "one" }, head, body, tail);
+  const shardSection = h("section", { "aria-labelledby": "shards-title" },
+    h("h2", { id: "shards-title" }, "Shards"), controls, shards);
   const shown = {};
   // A part is drawn again only when its data changed, so that a reader is not disturbed.
   function part(place, key, data, make) {
@@ -38,7 +36,12 @@ export function tablePage(name, session, reload) {
     update(data) {
       const { shard_page: page, runs, backlog, throughput, now, ...rest } = data;
       const start = (shard) => openBackfill(name, shard, session);
-      part(head, "head", [rest, session.value], () => [heading(data, session, start), tiles(data)]);
+      const unseen = data.pending === null;
+      part(head, "head", [rest, session.value], () => [heading(data, session, start), unseen
+        ? h("p", { class: "empty" }, data.error ? "Nothing is known of this table." : "The first look at this table is under way…")
+        : tiles(data)]);
+      if (unseen && runs.length === 0) return;
+      if (!shardSection.isConnected && !unseen) body.after(shardSection);
       part(body, "plots", [backlog, throughput, data.storage], () => [plots(data), storage(data)]);
       part(shards, "shards", [page, session.value], () => shardTable(page, query, reload, session, start));
       part(tail, "tail", [data.indexes, runs, data.runs_error, data.runs_unreadable], () => [indexes(data), runTable(data)]);
