@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from decimal import Decimal
 from itertools import product
 
@@ -100,23 +100,32 @@ def cases_of(predicate: Predicate, types: Mapping[str, pa.DataType]) -> Cases:
     `types` are those of the columns that matter; conditions on others are left out. No case at all
     means that no row matches.
     """
-    return _cases(predicate, {n: plain_type(t) for n, t in types.items()}, negated=False)
+    plain_types = {name: plain_type(kind) for name, kind in types.items()}
+    return _cases(predicate, plain_types, negated=False, in_or=False)
 
 
-def _cases(predicate: Predicate, types: Mapping[str, pa.DataType], *, negated: bool) -> Cases:
+def _cases(
+    predicate: Predicate, types: Mapping[str, pa.DataType], *, negated: bool, in_or: bool
+) -> Cases:
     match predicate:
         case Not(part=part):
-            return _cases(part, types, negated=not negated)
+            return _cases(part, types, negated=not negated, in_or=in_or)
         case And(parts=parts) | Or(parts=parts):
-            found = [_cases(part, types, negated=negated) for part in parts]
             # De Morgan holds for three truth values, too.
-            return _all(found) if isinstance(predicate, And) is not negated else _any(found)
+            conjunction = isinstance(predicate, And) is not negated
+            in_or = in_or or not conjunction
+            found = [_cases(part, types, negated=negated, in_or=in_or) for part in parts]
+            return _all(found) if conjunction else _any(found)
         case Anything():
             return _ALWAYS
     kind = types.get(predicate.column)
     if kind is None:
         return _ALWAYS
     domain = _domain(predicate, kind, negated=negated)
+    if in_or and domain.values is None and not isinstance(predicate, IsNull):
+        # DataFusion, and Lance with it, makes TRUE of `a NOT IN (1) OR a NOT IN (2)`, which by SQL
+        # is NULL where a is.
+        domain = replace(domain, null=True)
     return _NEVER if domain.empty else ({predicate.column: domain},)
 
 
@@ -328,7 +337,12 @@ def _cast(value: pa.Scalar, *kinds: pa.DataType) -> Literal | None:
     """Through types one after the other; None unless nothing is lost."""
     try:
         for kind in kinds:
-            value = pa.array([value], value.type).cast(kind)[0]
+            before = pa.array([value], value.type)
+            after = before.cast(kind)
+            # A cast from a time to a day leaves the time out without a word.
+            if not is_text(before.type) and not after.cast(before.type).equals(before):
+                return None
+            value = after[0]
     except (pa.ArrowException, OverflowError):
         return None
     found = comparable(value)
