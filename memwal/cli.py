@@ -9,6 +9,7 @@ from typing import Annotated
 import typer
 
 from memwal.cli_inspect import inspect_app
+from memwal.cli_read import read
 from memwal.cli_runs import runs, wait
 from memwal.cli_upkeep import garbage, maintain
 from memwal.console import RunProgress, stderr, stdout
@@ -47,6 +48,7 @@ app.command()(garbage)
 app.command()(maintain)
 app.command()(runs)
 app.command()(wait)
+app.command()(read)
 lease_app = typer.Typer(help="The table's lease.", no_args_is_help=True)
 app.add_typer(lease_app, name="lease")
 

@@ -57,9 +57,9 @@ class ReadableTable:
         self.uri = normalise_uri(uri)
         options = dict(storage_options or {})
         self._objects = open_objects(self.uri, options, SystemClock(), StoreLimits())
-        self._tables = LanceTables(self.uri, options)
-        self.views = StoredViews(self._objects, self._tables)
-        self._reads = LanceReadTable(self._tables, self.views.renamed)
+        self.tables = LanceTables(self.uri, options)
+        self.views = StoredViews(self._objects, self.tables)
+        self._reads = LanceReadTable(self.tables, self.views.renamed)
 
     @cached_property
     def _wal_rows(self) -> StoredWalRows:
@@ -159,7 +159,7 @@ class ReadableTable:
 
     def schema(self, version: int | None = None) -> pa.Schema:
         """The base table's schema at a version."""
-        found: pa.Schema = self._tables.base(version).schema
+        found: pa.Schema = self.tables.base(version).schema
         return found
 
     def plan(self, request: ReadRequest) -> ReadPlan:
@@ -221,7 +221,7 @@ class ReadableTable:
             if version is None or version == (latest := self.views.table_version()):
                 raise
             try:
-                self._tables.base(version)
+                self.tables.base(version)
             except NotATable:
                 raise Usage(
                     f"{self.uri}: there is no version {version}, or not any more; the latest is "

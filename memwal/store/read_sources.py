@@ -158,6 +158,10 @@ class Part:
         scanner = None if self.is_drifted(rows.predicate) else self.scanner(rows)
         return None if scanner is None else str(asked(self.where, scanner.explain_plan))
 
+    def index_names(self) -> frozenset[str]:
+        """The generation's own indexes."""
+        return asked(self.where, lambda: index_names(self.source.dataset))
+
     def is_drifted(self, predicate: str | None) -> bool:
         """Whether the predicate names a column that has another name here, or none.
 
@@ -198,6 +202,11 @@ class Part:
 Table = Base | Part
 Found = tuple[Table, list[pa.RecordBatch]]
 """Rows with the table that they are from."""
+
+
+def index_names(dataset: Any) -> frozenset[str]:
+    """The indexes of a table, by name."""
+    return frozenset(str(described.name) for described in dataset.describe_indices())
 
 
 def _batches(scanner: Any) -> Batches:

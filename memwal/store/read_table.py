@@ -229,6 +229,46 @@ class LanceRead:
         found = self._few()
         return self._shown(self._all() if found is None else iter(found))
 
+    @property
+    def way(self) -> str:
+        """How the read starts, for people."""
+        if self._plan.nearest is not None:
+            return "candidates of each table, then their keys in the generations"
+        if not self._parts:
+            return "the base alone: nothing is pending"
+        if self._plan.predicate is None and self._plan.limit is None:
+            return "keys of all generations, then winners, then the base without these keys"
+        return (
+            f"up to {_CANDIDATES_MAX} candidates of each table, then their keys in the "
+            "generations; with more of them, all keys first"
+        )
+
+    def plan_texts(self) -> tuple[str, dict[tuple[ShardId, int], str | None]]:
+        """Lance's plans: for the base, and by shard and generation. Raises Usage, Missing."""
+        rows = self._rows
+        if self._plan.nearest is not None:
+            search = Search(self._plan.nearest, self._base, self._parts, rows)
+            rows = search.rows(self._plan.nearest.k)
+        parts = self._listed()
+        texts = _side_by_side(lambda part: part.plan_text(rows), list(parts.values()))
+        return self._base.plan_text(rows), {key: texts[id(part)] for key, part in parts.items()}
+
+    def own_indexes(self) -> dict[tuple[ShardId, int], frozenset[str]]:
+        """Names of the indexes that each generation has, by shard and generation."""
+        parts = self._listed()
+        names = _side_by_side(lambda part: part.index_names(), list(parts.values()))
+        return {key: names[id(part)] for key, part in parts.items()}
+
+    def _listed(self) -> dict[tuple[ShardId, int], Part]:
+        # Unflushed rows, which no generation holds, come first among the parts.
+        return {
+            (shard.read.shard_id, generation.generation): part
+            for shard in self._shards
+            for generation, part in zip(
+                reversed(shard.read.generations), reversed(shard.parts), strict=False
+            )
+        }
+
     def _shown(self, found: Batches) -> Batches:
         """What was asked for: no hidden columns, no more rows than the limit."""
         left = self._plan.limit

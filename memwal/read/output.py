@@ -1,0 +1,172 @@
+"""Rows for the outside: as JSON, and as files."""
+
+from __future__ import annotations
+
+import base64
+import json
+import math
+import os
+from collections.abc import Callable, Iterable
+from contextlib import suppress
+from datetime import date, datetime, time, timedelta
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.csv
+import pyarrow.parquet
+
+from memwal.errors import Usage
+from memwal.keyset import grouped
+
+FILE_TYPES = (".parquet", ".arrow", ".csv")
+
+
+def json_rows(batches: Iterable[pa.RecordBatch]) -> list[dict[str, Any]]:
+    """Rows as JSON has them.
+
+    Bytes are base64, times ISO 8601, durations seconds, decimals text, a map a list of pairs; what
+    is no number in JSON (NaN, infinities) is text.
+    """
+    return [
+        {name: json_value(value) for name, value in row.items()}
+        for batch in batches
+        for row in _exact(batch).to_pylist()
+    ]
+
+
+def _exact(batch: pa.RecordBatch) -> pa.RecordBatch:
+    """Nanoseconds as text: Python's own times do not hold them."""
+    columns, names = [], batch.schema.names
+    for column in batch.columns:
+        kind = column.type
+        if pa.types.is_timestamp(kind) and kind.unit == "ns":
+            zone = "+00:00" if kind.tz else ""
+            text = column.cast(pa.timestamp("ns")).cast(pa.string())
+            column = pa.array(
+                [None if t is None else t.replace(" ", "T") + zone for t in text.to_pylist()],
+                pa.string(),
+            )
+        elif pa.types.is_time64(kind) and kind.unit == "ns":
+            column = column.cast(pa.string())
+        elif pa.types.is_duration(kind):
+            column = pa.array(
+                [None if n is None else n / _PER_SECOND[kind.unit] for n in
+                 column.cast(pa.int64()).to_pylist()],
+                pa.float64(),
+            )  # fmt: skip
+        columns.append(column)
+    return pa.RecordBatch.from_arrays(columns, names=names)
+
+
+_PER_SECOND = {"s": 1, "ms": 10**3, "us": 10**6, "ns": 10**9}
+
+
+def json_value(value: object) -> Any:
+    """One value as JSON has it (see `json_rows`)."""
+    match value:
+        case None | bool() | int() | str():
+            return value
+        case float():
+            return value if math.isfinite(value) else str(value)
+        case bytes():
+            return base64.b64encode(value).decode()
+        case datetime() | date() | time():
+            return value.isoformat()
+        case timedelta():
+            return value.total_seconds()
+        case Decimal():
+            return str(value)
+        case dict():
+            return {str(name): json_value(part) for name, part in value.items()}
+        case list() | tuple():
+            return [json_value(part) for part in value]
+        case _:
+            return str(value)
+
+
+def check_file(path: Path) -> Path:
+    """The path, if rows can be written to a file of that name. Raises Usage."""
+    if path.suffix not in FILE_TYPES:
+        raise Usage(f"--output {path}: expected a name that ends in {', '.join(FILE_TYPES)}")
+    if not path.parent.is_dir():
+        raise Usage(f"--output {path}: there is no folder {path.parent}")
+    return path
+
+
+def write_file(reader: pa.RecordBatchReader, path: Path) -> int:
+    """Write all rows as a stream, replacing the file once it is whole; returns how many rows.
+
+    CSV holds nested and binary columns as JSON text. Raises Usage where the file's format has no
+    such type, or the file can't be written.
+    """
+    part = path.with_name(f".{path.name}.{os.getpid()}.part")
+    try:
+        rows = _WRITERS[path.suffix](reader, part)
+        part.replace(path)
+    except pa.ArrowNotImplementedError as error:
+        raise Usage(f"--output {path}: {error}; .arrow holds every type") from None
+    except OSError as error:
+        raise Usage(f"--output {path}: {error}") from None
+    finally:
+        with suppress(OSError):
+            part.unlink()
+    return rows
+
+
+def _write_parquet(reader: pa.RecordBatchReader, path: Path) -> int:
+    with pyarrow.parquet.ParquetWriter(path, reader.schema) as writer:
+        return _write(reader, writer.write_batch)
+
+
+def _write_arrow(reader: pa.RecordBatchReader, path: Path) -> int:
+    with pa.OSFile(str(path), "wb") as file, pa.ipc.new_file(file, reader.schema) as writer:
+        return _write(reader, writer.write_batch)
+
+
+def _write_csv(reader: pa.RecordBatchReader, path: Path) -> int:
+    schema = pa.schema(
+        [pa.field(f.name, pa.string() if _needs_text(f.type) else f.type) for f in reader.schema]
+    )
+    with pyarrow.csv.CSVWriter(str(path), schema) as writer:
+        return _write(reader, lambda batch: writer.write_batch(_flat(batch, schema)))
+
+
+def _needs_text(kind: pa.DataType) -> bool:
+    tests = (
+        pa.types.is_nested,
+        pa.types.is_binary,
+        pa.types.is_large_binary,
+        pa.types.is_fixed_size_binary,
+        pa.types.is_duration,
+    )
+    return any(test(kind) for test in tests)
+
+
+def _flat(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
+    arrays = []
+    for field, column in zip(batch.schema, batch.columns, strict=True):
+        if _needs_text(field.type):
+            one = pa.RecordBatch.from_arrays([column], names=["value"])
+            texts = [_text(row["value"]) for row in json_rows([one])]
+            column = pa.array(texts, pa.string())
+        arrays.append(column)
+    return pa.RecordBatch.from_arrays(arrays, schema=schema)
+
+
+def _text(value: Any) -> str | None:
+    return value if value is None or isinstance(value, str) else json.dumps(value)
+
+
+def _write(reader: pa.RecordBatchReader, write: Callable[[pa.RecordBatch], object]) -> int:
+    """In large batches: each becomes a row group, or a message, of its own."""
+    rows = 0
+    for group in grouped(reader):
+        batch = pa.concat_batches(group)
+        write(batch)
+        rows += batch.num_rows
+    return rows
+
+
+_WRITERS = {".parquet": _write_parquet, ".arrow": _write_arrow, ".csv": _write_csv}
