@@ -53,6 +53,7 @@ class Settings(BaseModel):
     due_generations_min: int | None = Field(default=None, ge=1)
     due_bytes_min: int | None = Field(default=None, ge=1)
     due_age_seconds_min: float | None = Field(default=None, ge=0)
+    abandoned_after_seconds: float | None = Field(default=None, ge=0)
     runs_kept_max: int | None = Field(default=None, ge=1, le=4000)
     storage_options: dict[str, str] = Field(default_factory=dict)
 

@@ -13,17 +13,28 @@ from memwal.console_text import (
     one_line,
     size_text,
 )
-from memwal.report import RunRecord, RunsTableReport, StatusTableReport, WaitTableReport
+from memwal.report import (
+    RunRecord,
+    RunsTableReport,
+    ShardStatusReport,
+    StatusTableReport,
+    WaitTableReport,
+)
 
 _DUE_LINES_MAX = 5
 _ERROR_CHARACTERS_MAX = 160
+
+
+def _unflushed(shard: ShardStatusReport) -> Text:
+    text = Text(count_text(shard.unflushed_wal_entries))
+    return text.append(" abandoned?", style="yellow") if shard.abandoned else text
 
 
 def status_parts(report: StatusTableReport) -> list[RenderableType]:
     """One table of `status`."""
     shards = grid_of(
         "shard", "status", "epoch", "manifest", "merged", "pending", "rows", "bytes", "WAL entries",
-        "oldest pending",
+        "unflushed", "oldest pending",
     )  # fmt: skip
     for shard in report.shards:
         if shard.error:
@@ -39,6 +50,7 @@ def status_parts(report: StatusTableReport) -> list[RenderableType]:
             count_text(shard.pending_rows),
             size_text(shard.pending_bytes),
             count_text(shard.wal_entries),
+            _unflushed(shard),
             shard.oldest_pending_flushed_at or "-",
         )
     key = ", ".join(report.primary_key) or "none"

@@ -183,7 +183,10 @@ class CompactionTableReport(TableReport):
 
 
 class ShardStatusReport(Part):
-    """One shard in `status`."""
+    """One shard in `status`.
+
+    `unflushed_wal_entries` is judged by a listing alone; `idle_seconds` since the newest WAL entry.
+    """
 
     shard_id: str
     status: str | None = None
@@ -198,6 +201,9 @@ class ShardStatusReport(Part):
     replay_after_wal_entry_position: int | None = None
     wal_entries: int | None = None
     wal_bytes: int | None = None
+    unflushed_wal_entries: int | None = None
+    idle_seconds: float | None = None
+    abandoned: bool = False
     due_reasons: tuple[str, ...] = ()
 
 

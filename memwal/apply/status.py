@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
@@ -22,13 +22,18 @@ from memwal.report import (
     sum_up,
 )
 
+_ABANDONED_NAMED_MAX = 20
+
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class WalSize:
-    """A shard's WAL as a listing shows it."""
+    """A shard's WAL as a listing shows it. `abandoned`: rows, and no sign of life for long."""
 
     entries: int
     size_bytes: int
+    unflushed: int | None = None
+    idle_seconds: float | None = None
+    abandoned: bool = False
 
 
 def iso_time(nanos: int | None) -> str | None:
@@ -82,8 +87,21 @@ def table_status(
         ),
         reclaimable=reclaimable,
         lease=lease,
-        warnings=view_warnings(view),
+        warnings=(*view_warnings(view), *_abandoned(shards)),
     )
+
+
+def _abandoned(shards: Sequence[ShardStatusReport]) -> tuple[str, ...]:
+    """A line a shard; bounded, since shards may be many."""
+    lines = [
+        f"shard {s.shard_id} looks abandoned: {s.unflushed_wal_entries} WAL entries are in no "
+        f"generation, the newest is {s.idle_seconds:.0f} s old; no merge will see them until a "
+        "writer, or `memwal rescue`, takes the shard"
+        for s in shards
+        if s.abandoned
+    ]
+    more = len(lines) - _ABANDONED_NAMED_MAX
+    return (*lines[:_ABANDONED_NAMED_MAX], *([f"and {more} more shards"] if more > 0 else ()))
 
 
 def lease_report(claim: LeaseClaim | None, now_nanos: int) -> LeaseReport | None:
@@ -131,6 +149,9 @@ def _shard(shard: ShardView, wal: WalSize, due: tuple[str, ...]) -> ShardStatusR
         replay_after_wal_entry_position=manifest.replay_after_wal_entry_position,
         wal_entries=wal.entries,
         wal_bytes=wal.size_bytes,
+        unflushed_wal_entries=wal.unflushed,
+        idle_seconds=wal.idle_seconds,
+        abandoned=wal.abandoned,
         due_reasons=due,
     )
 
