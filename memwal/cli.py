@@ -10,6 +10,7 @@ import typer
 
 from memwal.cli_inspect import inspect_app
 from memwal.cli_read import read
+from memwal.cli_rescue import rescue
 from memwal.cli_runs import runs, wait
 from memwal.cli_upkeep import garbage, maintain
 from memwal.console import RunProgress, stderr, stdout
@@ -46,6 +47,7 @@ app = typer.Typer(
 app.add_typer(inspect_app, name="inspect")
 app.command()(garbage)
 app.command()(maintain)
+app.command()(rescue)
 app.command()(runs)
 app.command()(wait)
 app.command()(read)
