@@ -21,7 +21,7 @@ from memwal_airflow.page.actions import Backfill, DagState, Rejected
 from memwal_airflow.page.app import Actions, create_app, static_files
 from memwal_airflow.page.feed import Clock, Feed, FeedLimits
 from memwal_airflow.page.process import Runner
-from memwal_airflow.page.source import read_order
+from memwal_airflow.page.source import Order, read_order
 
 BASE = "http://testserver"
 ACTION = {
@@ -69,6 +69,7 @@ class Site:
     started: list[tuple[Backfill, str]] = field(default_factory=list)
     state: DagState = field(default_factory=DagState)
     rejection: Rejected | None = None
+    gate: threading.Event = field(default_factory=threading.Event)
 
     def __post_init__(self) -> None:
         command = samples.make_command(self.folder)
@@ -84,9 +85,13 @@ class Site:
         samples.put(self.folder, samples.status("events"))
         jobs = JobsEnvironment(command=str(command), config_file=str(config))
         clock = Clock(now=lambda: samples.NOW, monotonic=time.monotonic)
-        self.feed = Feed(
-            lambda: read_order(lambda: jobs), Runner(time.monotonic), clock, FeedLimits()
-        )
+        self.gate.set()
+
+        def order() -> Order:
+            self.gate.wait(30)
+            return read_order(lambda: jobs)
+
+        self.feed = Feed(order, Runner(time.monotonic), clock, FeedLimits())
         self.app = create_app(
             feed=self.feed,
             access=CookieAccess(),
@@ -258,14 +263,16 @@ def test_one_table_with_a_page_of_its_shards(site: Site) -> None:
 
 def test_before_the_first_look_a_table_is_not_missing(tmp_path: Path) -> None:
     site = Site(tmp_path)
-    for name in ("orders", "nope"):
-        first = site.client("viewer").get("/data/table.json", params={"name": name})
-        if name == "orders":
-            assert first.status_code == 202
-            assert first.json()["waiting"] is True
-        site.settle()
-    assert first.status_code == 404
-    assert site.client("viewer").get("/data/table.json?name=orders").status_code == 200
+    site.gate.clear()
+    client = site.client("viewer")
+    first = client.get("/data/table.json", params={"name": "orders"})
+    assert first.status_code == 202
+    assert first.json()["waiting"] is True
+    assert client.get("/data/tables.json").json()["tables"] == []
+    site.gate.set()
+    site.settle()
+    assert client.get("/data/table.json", params={"name": "orders"}).status_code == 200
+    assert client.get("/data/table.json", params={"name": "nope"}).status_code == 404
     site.feed.close()
 
 

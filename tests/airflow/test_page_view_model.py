@@ -11,6 +11,7 @@ import pytest
 from memwal_airflow.page import plots
 from memwal_airflow.page.answers import (
     Look,
+    Pending,
     Redactor,
     Unclear,
     plain_uri,
@@ -26,6 +27,7 @@ from memwal_airflow.page.view_model import ShardQuery, overview, table_line, tab
 
 NOW = samples.NOW
 LIMITS = HealthLimits()
+TWO = Pending(generations=2, bytes=None, rows=None, partly=True)
 CLEAN = Redactor()
 
 
@@ -232,7 +234,7 @@ def test_the_backlog_is_drawn_before_and_after_each_run_up_to_now() -> None:
         samples.run("merge", 20, backlog={"generations_before": 4, "generations_after": 1}),
         samples.run("garbage", 30, backlog={}),
     ]
-    points = plots.backlog(look(runs=runs).runs, NOW.isoformat(), 2, None)
+    points = plots.backlog(look(runs=runs).runs, NOW.isoformat(), TWO)
     assert [(p["generations"], p["bytes"]) for p in points] == [
         (4, None),
         (1, None),
@@ -252,7 +254,7 @@ def test_throughput_is_of_merges_that_moved_something() -> None:
 
 def test_series_are_bounded() -> None:
     runs = look(runs=samples.history(300, every_minutes=1)).runs
-    assert len(plots.backlog(runs, None, 0, 0)) == plots.POINTS_MAX
+    assert len(plots.backlog(runs, None, None)) == plots.POINTS_MAX
     assert len(plots.throughput(runs)) == plots.POINTS_MAX
 
 

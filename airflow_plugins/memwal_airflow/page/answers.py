@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any
@@ -12,10 +12,12 @@ from urllib.parse import urlsplit, urlunsplit
 
 from pydantic import ValidationError
 
-from memwal.report import RunRecord, StatusTableReport
+from memwal.report import RunRecord, ShardStatusReport, StatusTableReport
 
 TEXT_CHARACTERS_MAX = 600
 SHARDS_KEPT_MAX = 5_000
+BROKEN_NAMED_MAX = 20
+WELL = ("done", "nothing_to_do")
 _SECRET_CHARACTERS_MIN = 4
 _SECRET_WORDS = ("secret", "token", "key", "password", "credential", "sas")
 _USER_INFO = re.compile(r"(?<=://)[^/\s@]+@")
@@ -23,6 +25,29 @@ _USER_INFO = re.compile(r"(?<=://)[^/\s@]+@")
 
 # A run record that RunRecord has checked, as JSON has it.
 Run = Mapping[str, Any]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Pending:
+    """Sums over shards. `partly`: what some shard did not tell is not in them."""
+
+    generations: int
+    bytes: int | None
+    rows: int | None
+    partly: bool
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Totals:
+    """What a look says about all shards together; summed up once, since it is shown often.
+
+    `broken` has a sentence for each of the first shards that are broken.
+    """
+
+    shards: int
+    pending: Pending
+    oldest_pending_at: datetime | None
+    broken: tuple[str, ...]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -37,7 +62,7 @@ class Look:
     uri: str | None = None
     status: StatusTableReport | None = None
     status_at: datetime | None = None
-    shards_left_out: int = 0
+    totals: Totals | None = None
     runs: tuple[Run, ...] = ()
     runs_unreadable: int = 0
     runs_error: str | None = None
@@ -85,12 +110,54 @@ def with_status(look: Look, table: Mapping[str, Any], now: datetime, secrets: Re
             }
         ),
         status_at=now,
-        shards_left_out=len(status.shards) - len(kept),
+        totals=_totals(status.shards, secrets),
         uri=secrets.clean(status.uri) or look.uri,
         error=None,
         error_at=None,
         unreadable=False,
     )
+
+
+def is_broken(shard: ShardStatusReport) -> bool:
+    """Whether memwal could not make sense of the shard."""
+    return shard.outcome not in WELL
+
+
+def moment(text: str | None) -> datetime | None:
+    """An ISO time with a zone, or None."""
+    try:
+        time = datetime.fromisoformat(text) if text else None
+    except ValueError:
+        return None
+    return time if time is not None and time.tzinfo is not None else None
+
+
+def _totals(shards: Sequence[ShardStatusReport], secrets: Redactor) -> Totals:
+    broken = [shard for shard in shards if is_broken(shard)]
+    whole = [shard for shard in shards if not is_broken(shard)]
+    sizes = [shard.pending_bytes for shard in whole]
+    rows = [shard.pending_rows for shard in whole]
+    times = [moment(shard.oldest_pending_flushed_at) for shard in whole]
+    return Totals(
+        shards=len(shards),
+        pending=Pending(
+            generations=sum(len(shard.pending_generations) for shard in whole),
+            bytes=_sum(sizes),
+            rows=_sum(rows),
+            partly=bool(broken) or None in sizes or None in rows,
+        ),
+        oldest_pending_at=min((time for time in times if time is not None), default=None),
+        broken=tuple(
+            f"shard {shard.shard_id[:8]}: {secrets.clean(shard.error) or shard.outcome}"
+            for shard in broken[:BROKEN_NAMED_MAX]
+        ),
+    )
+
+
+def _sum(values: Sequence[int | None]) -> int | None:
+    """What is known; None when nothing is."""
+    known = [value for value in values if value is not None]
+    return sum(known) if known or not values else None
 
 
 def with_runs(look: Look, table: Mapping[str, Any], secrets: Redactor) -> Look:

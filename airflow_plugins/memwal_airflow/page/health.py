@@ -6,8 +6,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
-from memwal.report import ShardStatusReport, StatusTableReport
-from memwal_airflow.page.answers import Look, Run
+from memwal.report import StatusTableReport
+from memwal_airflow.page.answers import WELL, Look, Run, moment
 
 OK = "ok"
 HELD = "held"
@@ -19,7 +19,6 @@ BROKEN = "broken"
 STATES = (BROKEN, UNKNOWN, LAGGING, DUE, HELD, OK)
 
 REASONS_MAX = 8
-_WELL = ("done", "nothing_to_do")
 # Exit codes that the next run may mend by itself: unexpected or unreachable, lost race, partly.
 _TRANSIENT_CODES = (1, 4, 6)
 
@@ -62,7 +61,10 @@ def health_of(look: Look, now: datetime, limits: HealthLimits) -> Health:
         why = look.error or "nobody has looked since"
         return Health(state=UNKNOWN, reasons=(f"the data are old: {why}",))
     found = {
-        BROKEN: [*broken_shards(status.shards), *_failed_runs(look.runs, transient=False)],
+        BROKEN: [
+            *(look.totals.broken if look.totals else ()),
+            *_failed_runs(look.runs, transient=False),
+        ],
         LAGGING: [*_overdue(look, status, now, limits), *_failed_runs(look.runs, transient=True)],
         DUE: [*status.due_reasons, *_behind(status)],
         HELD: _held(status, now),
@@ -81,20 +83,6 @@ def _some(reasons: Sequence[str]) -> tuple[str, ...]:
     return (*unique[: REASONS_MAX - 1], f"and {len(unique) - REASONS_MAX + 1} more")
 
 
-def is_broken(shard: ShardStatusReport) -> bool:
-    """Whether memwal could not make sense of the shard."""
-    return shard.outcome not in _WELL
-
-
-def broken_shards(shards: Iterable[ShardStatusReport]) -> list[str]:
-    """A sentence for each shard that is broken."""
-    return [
-        f"shard {shard.shard_id[:8]}: {shard.error or shard.outcome}"
-        for shard in shards
-        if is_broken(shard)
-    ]
-
-
 def newest_by_job(runs: Iterable[Run]) -> dict[str, Run]:
     """Each job's newest run. `runs` has the newest first."""
     newest: dict[str, Run] = {}
@@ -108,23 +96,8 @@ def _failed_runs(runs: Iterable[Run], *, transient: bool) -> list[str]:
     return [
         f"the last {job} {run['outcome']}: {run.get('error') or 'no reason given'}"
         for job, run in newest_by_job(runs).items()
-        if run["outcome"] not in _WELL and (run.get("exit_code") in _TRANSIENT_CODES) == transient
+        if run["outcome"] not in WELL and (run.get("exit_code") in _TRANSIENT_CODES) == transient
     ]
-
-
-def oldest_pending_at(status: StatusTableReport) -> datetime | None:
-    """When the oldest generation that waits for a merge was flushed, as far as that is known."""
-    times = (moment(shard.oldest_pending_flushed_at) for shard in status.shards)
-    return min((time for time in times if time is not None), default=None)
-
-
-def moment(text: str | None) -> datetime | None:
-    """An ISO time with a zone, or None."""
-    try:
-        time = datetime.fromisoformat(text) if text else None
-    except ValueError:
-        return None
-    return time if time is not None and time.tzinfo is not None else None
 
 
 def _overdue(
@@ -132,7 +105,7 @@ def _overdue(
 ) -> list[str]:
     minutes = limits.overdue // timedelta(minutes=1)
     late = []
-    oldest = oldest_pending_at(status)
+    oldest = look.totals.oldest_pending_at if look.totals else None
     if status.due and oldest is not None and now - oldest > limits.overdue:
         late.append(f"a generation has been waiting for a merge for more than {minutes} min")
     merged_at = next((moment(r["finished_at"]) for r in look.runs if r["job"] == "merge"), None)

@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from memwal_airflow.page.answers import Run
+from memwal_airflow.page.answers import Pending, Run
 
 POINTS_MAX = 200
 TREND_POINTS_MAX = 24
 
 
-def backlog(runs: Sequence[Run], now: str | None, generations: int, size: int | None) -> list[Any]:
+def backlog(runs: Sequence[Run], now: str | None, pending: Pending | None) -> list[Any]:
     """The backlog before and after each run, oldest first, ending with what `status` says now.
 
     A point is {"at", "generations", "bytes", "label"}; a value that nobody knows is None.
@@ -28,8 +28,9 @@ def backlog(runs: Sequence[Run], now: str | None, generations: int, size: int | 
             }
             if point["generations"] is not None or point["bytes"] is not None:
                 points.append(point)
-    if now is not None:
-        points.append({"at": now, "generations": generations, "bytes": size, "label": "now"})
+    if now is not None and pending is not None:
+        last = {"generations": pending.generations, "bytes": pending.bytes}
+        points.append({"at": now, **last, "label": "now"})
     points.sort(key=lambda point: str(point["at"]))
     return points[-POINTS_MAX:]
 

@@ -54,8 +54,8 @@ class Runner:
         try:
             process = self._start(argv, environment)
         except OSError as error:
-            why = f"can't start {argv[0]}: {error.strerror or error}"
-            return Spoken(stdout=b"", stderr=b"", exit_code=None, why=why, started=False)
+            text = f"can't start {argv[0]}: {error.strerror or error}"
+            return Spoken(stdout=b"", stderr=b"", exit_code=None, why=text, started=False)
         heard = _Heard(stdout_bytes_max)
         try:
             why = self._listen(process, heard, self._monotonic() + seconds_max)

@@ -2,24 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable
+from dataclasses import asdict, dataclass
 from datetime import datetime
 from typing import Any
 
 from memwal.report import LeaseReport, ShardStatusReport, StatusTableReport
 from memwal_airflow.page import plots
-from memwal_airflow.page.answers import Look, Run
+from memwal_airflow.page.answers import Look, Run, is_broken, moment
 from memwal_airflow.page.feed import Seen
 from memwal_airflow.page.health import (
     STATES,
     Health,
     HealthLimits,
-    broken_shards,
     health_of,
-    is_broken,
-    moment,
-    oldest_pending_at,
 )
 
 SHARDS_PAGE_MAX = 200
@@ -65,21 +61,22 @@ def overview(seen: Seen, now: datetime, limits: HealthLimits) -> Json:
 
 def table_line(look: Look, now: datetime, limits: HealthLimits) -> Json:
     """One table in the overview."""
-    status = look.status
+    status, totals = look.status, look.totals
     return {
         "name": look.name,
         "uri": look.uri,
         **_freshness(look, health_of(look, now, limits)),
-        "pending": _pending(status.shards) if status else None,
-        "oldest_pending_at": iso(oldest_pending_at(status)) if status else None,
-        "shards": len(status.shards) + look.shards_left_out if status else None,
+        "pending": asdict(totals.pending) if totals else None,
+        "oldest_pending_at": iso(totals.oldest_pending_at) if totals else None,
+        "shards": totals.shards if totals else None,
         "index_lag": _index_lag(status),
         "storage": _storage(status),
         "reclaimable": status.reclaimable.model_dump() if status and status.reclaimable else None,
         "snapshot_at": status.snapshot.taken_at if status and status.snapshot else None,
         "lease": _lease(status.lease if status else None, now),
         "last_run": run_line(look.runs[0]) if look.runs else None,
-        "trend": plots.trend(_backlog(look)),
+        # Two points a run, so that many runs are enough.
+        "trend": plots.trend(_backlog(look, runs_max=plots.TREND_POINTS_MAX)),
     }
 
 
@@ -97,7 +94,7 @@ def table_page(look: Look, now: datetime, limits: HealthLimits, query: ShardQuer
         if status
         else [],
         "snapshot": status.snapshot.model_dump() if status and status.snapshot else None,
-        "shard_page": shard_page(status.shards if status else (), look.shards_left_out, query),
+        "shard_page": shard_page(look, query),
         "runs": [run_line(run) for run in look.runs[:RUNS_SHOWN_MAX]],
         "runs_unreadable": look.runs_unreadable,
         "runs_error": look.runs_error,
@@ -117,28 +114,9 @@ def _freshness(look: Look, health: Health) -> Json:
     }
 
 
-def _backlog(look: Look) -> list[Any]:
-    pending = _pending(look.status.shards) if look.status else {"generations": 0, "bytes": 0}
-    return plots.backlog(look.runs, iso(look.status_at), pending["generations"], pending["bytes"])
-
-
-def _pending(shards: Sequence[ShardStatusReport]) -> Json:
-    """Totals over the shards. `partly`: what some shard did not tell is not in them."""
-    whole = [shard for shard in shards if not is_broken(shard)]
-    sizes = [shard.pending_bytes for shard in whole]
-    rows = [shard.pending_rows for shard in whole]
-    return {
-        "generations": sum(len(shard.pending_generations) for shard in whole),
-        "bytes": _sum(sizes),
-        "rows": _sum(rows),
-        "partly": len(whole) < len(shards) or None in sizes or None in rows,
-    }
-
-
-def _sum(values: Sequence[int | None]) -> int | None:
-    """What is known; None when nothing is."""
-    known = [value for value in values if value is not None]
-    return sum(known) if known or not values else None
+def _backlog(look: Look, runs_max: int | None = None) -> list[Any]:
+    runs = look.runs[:runs_max]
+    return plots.backlog(runs, iso(look.status_at), look.totals.pending if look.totals else None)
 
 
 def _index_lag(status: StatusTableReport | None) -> Json | None:
@@ -176,8 +154,10 @@ def _lease(lease: LeaseReport | None, now: datetime) -> Json | None:
     return {**lease.model_dump(), "state": "expired" if over else lease.state}
 
 
-def shard_page(shards: Sequence[ShardStatusReport], left_out: int, query: ShardQuery) -> Json:
+def shard_page(look: Look, query: ShardQuery) -> Json:
     """One page of the shards that fit the query, and how many there are."""
+    shards = look.status.shards if look.status else ()
+    total = look.totals.shards if look.totals else 0
     text = query.text.strip().lower()
     only = _ONLY.get(query.only, _ONLY["all"])
     fitting = [s for s in shards if only(s) and (not text or text in _haystack(s))]
@@ -185,10 +165,9 @@ def shard_page(shards: Sequence[ShardStatusReport], left_out: int, query: ShardQ
     offset = max(0, min(query.offset, max(len(fitting) - 1, 0)))
     limit = max(1, min(query.limit, SHARDS_PAGE_MAX))
     return {
-        "total": len(shards) + left_out,
+        "total": total,
         "fitting": len(fitting),
-        "left_out": left_out,
-        "broken": len(broken_shards(shards)),
+        "left_out": total - len(shards),
         "offset": offset,
         "limit": limit,
         "shards": [shard_line(shard) for shard in fitting[offset : offset + limit]],

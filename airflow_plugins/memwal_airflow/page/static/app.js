@@ -91,7 +91,7 @@ function failure(error, current) {
 function freshness(data) {
   const place = document.getElementById("freshness");
   const counts = data.counts;
-  swap(place, data.looked_at ? ["Looked ", since(data.looked_at)] : "Looking…");
+  swap(place, data.looked_at ? ["Looked ", since(data.looked_at)] : data.error ? "Never seen" : "Looking…");
   if (announce && !data.waiting && !data.busy && !data.looking && Date.now() > quietUntil) {
     announce = false;
     const worst = counts ? Object.keys(STATES).filter((state) => counts[state] && state !== "ok") : [];

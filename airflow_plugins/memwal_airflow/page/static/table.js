@@ -5,7 +5,7 @@ import { plot, stack } from "./charts.js";
 import { h, swap } from "./dom.js";
 import { NOTHING, ago, bytes, compact, count, duration, plural, since } from "./format.js";
 import { outcome, stateBadge, stateIcon } from "./icons.js";
-import { lagText, pendingText, storageLabel, storageParts } from "./overview.js";
+import { lagText, storageLabel, storageParts } from "./overview.js";
 
 const ONLY = [["all", "All"], ["pending", "Pending"], ["due", "Due"], ["sealed", "Sealed"], ["broken", "Broken"]];
 const SORTS = [["pending", "Most pending"], ["bytes", "Most bytes"], ["oldest", "Oldest first"], ["wal", "Largest WAL"], ["id", "Shard id"]];
@@ -38,7 +38,7 @@ export function tablePage(name, session, reload) {
       const start = (shard) => openBackfill(name, shard, session);
       const unseen = data.pending === null;
       part(head, "head", [rest, session.value], () => [heading(data, session, start), unseen
-        ? h("p", { class: "empty" }, data.error ? "Nothing is known of this table." : "The first look at this table is under way…")
+        ? h("p", { class: "empty apart" }, data.error ? "Nothing is known of this table." : "The first look at this table is under way…")
         : tiles(data)]);
       if (unseen && runs.length === 0) return;
       if (!shardSection.isConnected && !unseen) body.after(shardSection);
@@ -51,16 +51,17 @@ export function tablePage(name, session, reload) {
 
 function heading(data, session, start) {
   const { may_trigger: may, obstacle } = session.value || {};
+  const reasons = data.health.reasons.filter((reason) => reason !== data.error);
   const why = may ? obstacle : "You may look at this page; starting a backfill needs the right to trigger the DAG.";
   return [
     h("nav", { "aria-label": "Breadcrumb", class: "crumbs" }, h("a", { href: "#/" }, "All tables"), " / ", h("span", { "aria-current": "page" }, data.name)),
     h("div", { class: "titleline" },
       h("h2", {}, data.name), stateBadge(data.health.state), h("span", { class: "spring" }),
       h("button", { type: "button", class: "button primary", id: "backfill", "data-key": "backfill", disabled: Boolean(why) || !session.value, onclick: () => start(null), "aria-describedby": why ? "why-not" : null }, "Backfill…")),
-    h("p", { class: "address" }, data.uri || "", " · seen ", data.looked_at ? since(data.looked_at) : "never"),
+    h("p", { class: "address" }, [data.uri, data.uri && " · "], data.looked_at ? ["seen ", since(data.looked_at)] : "never seen"),
     why && session.value && h("p", { class: "muted small", id: "why-not" }, why),
     data.error && h("p", { class: "notice warn" }, h("strong", {}, "The last look failed"), ` (${data.error_at ? ago(data.error_at) : ""}): ${data.error}`),
-    data.health.reasons.length > 0 && h("ul", { class: "reasons" }, data.health.reasons.map((reason) => h("li", {}, reason))),
+    reasons.length > 0 && h("ul", { class: "reasons" }, reasons.map((reason) => h("li", {}, reason))),
     data.warnings.length > 0 && h("details", { class: "warnings", "data-key": "warnings" }, h("summary", {}, plural(data.warnings.length, "warning")), h("ul", {}, data.warnings.map((text) => h("li", {}, text)))),
   ];
 }
@@ -72,7 +73,8 @@ function tile(label, value, note) {
 function tiles(data) {
   const { pending, index_lag: lag, reclaimable, snapshot, lease } = data;
   return h("dl", { class: "tiles" },
-    tile("Pending", pending.generations === 0 ? "none" : `${pending.partly ? "≥ " : ""}${count(pending.generations)}`, pending.generations ? `${pendingText(pending).split(" · ")[1]} · ${compact(pending.rows)} rows` : "every flushed generation is merged"),
+    tile("Pending", pending.partly ? `≥ ${count(pending.generations)}` : pending.generations ? count(pending.generations) : "none",
+      pending.generations ? `${bytes(pending.bytes)} · ${compact(pending.rows)} rows` : pending.partly ? "not every shard tells" : "every flushed generation is merged"),
     tile("Oldest pending", since(data.oldest_pending_at, "age"), data.oldest_pending_at ? "waiting for a merge" : null),
     tile("Index lag", lag && lag.generations ? plural(lag.generations, "generation") : lagText(lag), lag && lag.unindexed_rows ? `${plural(lag.unindexed_rows, "row")} not indexed` : lag ? plural(lag.indexes, "index", "indexes") : null),
     tile("Reclaimable", reclaimable ? bytes(reclaimable.bytes) : NOTHING, reclaimable && plural(reclaimable.generations, "generation")),
@@ -150,7 +152,7 @@ function shardRow(shard, may, start) {
     cell("Status", "", shard.broken
       ? h("span", { class: "state-broken outcome", title: shard.error }, stateIcon("broken"), shard.error || "broken")
       : h("span", { class: "muted" }, (shard.status || "unknown").toLowerCase())),
-    cell("Pending", "number", shard.pending
+    cell("Pending", "number", shard.broken ? NOTHING : shard.pending
       ? h("span", { title: due || null }, due && h("span", { class: "state-due outcome duemark" }, stateIcon("due"), "due"), count(shard.pending), h("span", { class: "muted" }, ` (${generations(shard)})`))
       : h("span", { class: "muted" }, "0")),
     cell("Bytes", "number", shard.pending ? bytes(shard.pending_bytes) : NOTHING),
