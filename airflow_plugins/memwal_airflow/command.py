@@ -21,6 +21,8 @@ from memwal_airflow.settings import AirflowSettings, airflow_settings
 
 STORAGE_OPTIONS_VARIABLE = "MEMWAL_STORAGE_OPTIONS"
 
+_SECRET_WORDS = ("secret", "token", "key", "password", "credential")
+
 # What a job has no business to know (Airflow's database, keys and connections), and what would
 # bend its Python or Spark away from its own environment.
 _WITHHELD_PREFIXES = ("AIRFLOW", "_AIRFLOW")
@@ -31,13 +33,14 @@ _WITHHELD = ("PYTHONPATH", "PYTHONHOME", "VIRTUAL_ENV", "SPARK_HOME", "PYSPARK_P
 class JobsEnvironment:
     """The environment that the jobs run in, and what they are told about tables and stores.
 
-    `storage_options` may hold secrets; `repr` leaves them out.
+    `storage_options` may hold secrets, those under `secret_names`; `repr` leaves them out.
     """
 
     command: str
     config_file: str | None = None
     jobs_directory: str | None = None
     storage_options: Mapping[str, str] = field(default_factory=dict, repr=False)
+    secret_names: frozenset[str] = frozenset()
 
     def memwal(self, arguments: Sequence[str]) -> list[str]:
         """`memwal ARGUMENTS`, with the configuration file. The first argument is the command."""
@@ -58,6 +61,11 @@ class JobsEnvironment:
         if self.storage_options:
             variables[STORAGE_OPTIONS_VARIABLE] = json.dumps(dict(self.storage_options))
         return variables
+
+    @property
+    def secrets(self) -> list[str]:
+        """What must not show anywhere."""
+        return [self.storage_options[name] for name in sorted(self.secret_names)]
 
     def sibling(self, name: str) -> str:
         """Another executable of the same environment, or its bare name for PATH to find."""
@@ -97,6 +105,9 @@ def environment_of(
     """What a connection's fields say, over the `[memwal]` section. Raises Usage."""
     settings = settings or airflow_settings()
     options = _storage_options(extra.get("storage_options"))
+    # Airflow masks the fields of `extra` whose names sound like it: hence a second one.
+    secret_options = _storage_options(extra.get("secret_storage_options"))
+    options.update(secret_options)
     if host:
         options.setdefault("aws_endpoint", host)
         if host.startswith("http://"):
@@ -110,6 +121,11 @@ def environment_of(
         config_file=extra.get("config_file") or settings.config_file,
         jobs_directory=extra.get("jobs_directory") or None,
         storage_options=options,
+        secret_names=frozenset(
+            name
+            for name in options
+            if name in secret_options or any(word in name.lower() for word in _SECRET_WORDS)
+        ),
     )
 
 

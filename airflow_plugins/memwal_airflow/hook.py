@@ -13,7 +13,6 @@ from memwal_airflow.command import JobsEnvironment, environment_of
 from memwal_airflow.settings import airflow_settings
 
 _TEST_SECONDS_MAX = 60
-_SECRET_WORDS = ("secret", "token", "key", "password", "credential")
 
 
 class MemWalHook(BaseHook):
@@ -38,7 +37,7 @@ class MemWalHook(BaseHook):
             found = _environment(self.get_connection(self.conn_id))
         except AirflowNotFoundException:
             return self._without_connection()
-        for secret in _secrets(found):
+        for secret in found.secrets:
             mask_secret(secret)
         return found
 
@@ -48,7 +47,7 @@ class MemWalHook(BaseHook):
             found = _environment(await self.aget_connection(self.conn_id))
         except AirflowNotFoundException:
             return self._without_connection()
-        for secret in _secrets(found):
+        for secret in found.secrets:
             await amask_secret(secret)
         return found
 
@@ -83,11 +82,3 @@ def _environment(connection: Connection) -> JobsEnvironment:
         password=connection.password,
         settings=airflow_settings(),
     )
-
-
-def _secrets(jobs: JobsEnvironment) -> list[str]:
-    return [
-        value
-        for name, value in jobs.storage_options.items()
-        if any(word in name.lower() for word in _SECRET_WORDS)
-    ]

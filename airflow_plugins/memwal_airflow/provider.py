@@ -40,6 +40,7 @@ _CONNECTION_TYPE = {
             "command": "/opt/memwal/bin/memwal",
             "config_file": "/etc/memwal.toml",
             "storage_options": '{"aws_region": "eu-central-1"}',
+            "secret_storage_options": '{"aws_session_token": "…"}',
         },
     },
     "conn-fields": {
@@ -61,7 +62,12 @@ _CONNECTION_TYPE = {
         },
         "storage_options": {
             "label": "Storage options (JSON)",
-            "description": "As pylance takes them. Handed to jobs through their environment.",
+            "description": "As pylance takes them. Shown to whoever may read connections.",
+            "schema": _TEXT,
+        },
+        "secret_storage_options": {
+            "label": "Secret storage options (JSON)",
+            "description": "The same, masked wherever Airflow shows connections and logs.",
             "schema": _SECRET,
         },
     },

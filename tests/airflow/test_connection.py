@@ -46,8 +46,11 @@ def test_secrets_reach_the_job_and_not_the_database(
     talker, marker = tmp_path / "talker", tmp_path / "seen"
     talker.write_text(TALKER.format(marker=str(marker)))
     talker.chmod(0o755)
-    options = {"aws_session_token": TOKEN, "aws_region": "eu-central-1"}
-    extra = {"command": str(talker), "storage_options": json.dumps(options)}
+    extra = {
+        "command": str(talker),
+        "storage_options": json.dumps({"aws_region": "eu-central-1"}),
+        "secret_storage_options": json.dumps({"aws_session_token": TOKEN}),
+    }
     connection = {
         "conn_type": "memwal",
         "host": "http://127.0.0.1:9",
@@ -103,7 +106,13 @@ def test_the_type_is_known_to_airflow_with_its_form() -> None:
     assert behaviour["relabeling"]["password"] == "Secret access key"
     widgets = manager.connection_form_widgets
     fields = {name.rpartition("__")[2] for name in widgets if name.startswith("extra__memwal__")}
-    assert fields == {"command", "config_file", "jobs_directory", "storage_options"}
+    assert fields == {
+        "command",
+        "config_file",
+        "jobs_directory",
+        "storage_options",
+        "secret_storage_options",
+    }
     assert get_provider_info()["package-name"] == "airflow-provider-memwal"
 
 
@@ -130,6 +139,15 @@ def test_storage_options_that_are_no_json_are_not_repeated() -> None:
 def test_secrets_are_not_in_its_text() -> None:
     jobs = JobsEnvironment(command="memwal", storage_options={"aws_secret_access_key": PASSWORD})
     assert PASSWORD not in repr(jobs)
+
+
+def test_which_options_are_secrets() -> None:
+    extra = {
+        "storage_options": {"aws_region": "r", "google_service_account_key": "g"},
+        "secret_storage_options": {"custom_header": "h"},
+    }
+    jobs = environment_of(extra, login="an-id", password=PASSWORD)
+    assert set(jobs.secrets) == {"g", "h", "an-id", PASSWORD}
 
 
 def test_what_jobs_inherit() -> None:

@@ -125,6 +125,21 @@ def test_killing_a_deferred_task_ends_its_job(
     assert wait_until("the job's end", gone, 40)
 
 
+def test_the_connections_form_and_what_the_api_shows_of_it(
+    admin: AirflowClient, no_connection_after: None
+) -> None:
+    answer = admin.http.get("/ui/connections/hook_meta").raise_for_status()
+    (form,) = [kind for kind in answer.json() if kind["connection_type"] == "memwal"]
+    assert form["standard_fields"]["password"]["title"] == "Secret access key"
+    assert set(form["extra_fields"]) >= {"command", "secret_storage_options"}
+    secret_options = json.dumps({"aws_session_token": PASSWORD})
+    extra = json.dumps({"command": "memwal", "secret_storage_options": secret_options})
+    set_connection(admin, password=PASSWORD, extra=extra)
+    shown = admin.http.get("/api/v2/connections/memwal_default").raise_for_status().text
+    assert "memwal_default" in shown
+    assert PASSWORD not in shown
+
+
 def test_no_secret_in_a_log_an_xcom_or_a_template(
     airflow_server: TestAirflow, admin: AirflowClient, tmp_path: Path, no_connection_after: None
 ) -> None:
