@@ -16,10 +16,11 @@ from memwal.errors import (
     MemWalError,
     Missing,
     OutcomeUnknown,
+    Refused,
     StandDown,
     StoreUnavailable,
 )
-from memwal.model import ShardId, ShardManifest
+from memwal.model import ShardId, ShardManifest, ShardStatus
 from memwal.ports import Objects
 
 
@@ -134,7 +135,9 @@ class ShardManifests:
     def claim(self, shard_id: ShardId) -> ShardManifest:
         """Claim the shard as a writer: the next epoch, losers retry (spec: Writer Fencing).
 
-        Fences every live writer of the shard. Maintenance never calls this (invariant 4).
+        Fences every live writer of the shard, but only at its next manifest update: see
+        `memwal.store.fencing` for the sentinel. Maintenance never calls this (invariant 4). Raises
+        Refused for a SEALED shard, as pylance does; LostRace.
 
         Racing claims propose the same bytes, so here a name that is taken is always lost, even
         when it may have been taken by our own create: an epoch that nobody holds does no harm,
@@ -142,6 +145,10 @@ class ShardManifests:
         """
         for _ in range(self._claim_attempts_max):
             current = self.latest(shard_id)
+            if current is not None and current.status is ShardStatus.SEALED:
+                raise Refused(
+                    f"{self._objects.uri}: shard {shard_id} is SEALED: no writer may claim it"
+                )
             proposed = (
                 ShardManifest(shard_id=shard_id, version=1, writer_epoch=1, current_generation=1)
                 if current is None

@@ -17,7 +17,9 @@ from memwal import layout
 from memwal.errors import LostRace
 from memwal.model import FlushedGeneration, ShardId, ShardManifest
 from memwal.plan.merge import MergeLimits, MergeRequest
+from memwal.plan.replay import Standing, replay
 from memwal.ports import Objects
+from memwal.store.fencing import ShardClaim, ShardFencing
 from memwal.store.local import LocalObjects
 from memwal.store.shard_manifests import Fenced, ShardManifests
 from memwal.store.wal import WalEntries
@@ -91,16 +93,23 @@ def test_appendix_1_writer_fencing_example(open_store: Callable[[], Objects]) ->
     flushed = FlushedGeneration(generation=1, path="abc12300_gen_1")
     with pytest.raises(LostRace):
         a.commit(of_a, replace(of_a, flushed_generations=(flushed,), current_generation=2))
+    with pytest.raises(Fenced):
+        ShardFencing(open_store()).update(
+            ShardClaim(manifest=of_a, next_position=16),
+            lambda found: replace(found, flushed_generations=(flushed,), current_generation=2),
+        )
     # 10. B continues writing normally: epoch=7, version=3.
     assert b.verify_epoch(SHARD, of_b.writer_epoch) == of_b
     assert of_b.flushed_generations == ()
     assert (of_b.replay_after_wal_entry_position, of_b.wal_entry_position_last_seen) == (10, 12)
 
-    # B recovers: all entries from 11 on, whoever wrote them, and no others.
+    # B recovers. 1. to 3. It reads upwards from entry 11 until one is not found.
     wal = WalEntries(store)
-    entries = [wal.read(SHARD, position, info) for position, info in wal.listed(SHARD)]
-    replayed = [e for e in entries if e.position > of_b.replay_after_wal_entry_position]
-    assert [(e.position, e.writer_epoch) for e in replayed] == [
+    assert [wal.exists(SHARD, position) for position in range(11, 19)] == [True] * 7 + [False]
+    # 4. to 7. Entries of epochs 5, 6 and 7 are <= the current epoch: all valid, all replayed.
+    stored = wal.described(SHARD, wal.listed(SHARD))
+    replayed = replay(of_b, stored)
+    assert [(e.position, e.writer_epoch) for e in replayed.unflushed] == [
         (11, 5),
         (12, 5),
         (13, 6),
@@ -109,7 +118,9 @@ def test_appendix_1_writer_fencing_example(open_store: Callable[[], Objects]) ->
         (16, 7),
         (17, 7),
     ]
-    assert all(e.writer_epoch <= of_b.writer_epoch for e in replayed)
+    assert (replayed.tip, replayed.problems) == (18, ())
+    # By A's manifest the last two can't be valid: somebody has claimed the shard since.
+    assert [e.position for e in replay(of_a, stored).unflushed] == [11, 12, 13, 14, 15]
     # Its flush covers them, and is the next version.
     after = b.commit(
         of_b,
@@ -123,6 +134,11 @@ def test_appendix_1_writer_fencing_example(open_store: Callable[[], Objects]) ->
     )
     assert (after.version, after.writer_epoch) == (4, 7)
     assert a.latest(SHARD) == after
+    # Key point 3: the fenced writer's files remain, now as a part of the flushed MemTable.
+    assert wal.described(SHARD, wal.listed(SHARD)) == stored
+    covered = replay(after, stored)
+    assert set(covered.standings.values()) == {Standing.COVERED}
+    assert (covered.unflushed, covered.tip) == ((), 18)
 
 
 def test_appendix_1_with_pylance_s_own_writers(tmp_path: Path) -> None:
