@@ -44,6 +44,21 @@ class KeySet:
         found: Mask = codes >= 0
         return found
 
+    def outside(
+        self, batches: Iterable[pa.RecordBatch], keys: Sequence[str]
+    ) -> Iterator[pa.RecordBatch]:
+        """The rows whose key, in columns of these names, is not in the set."""
+        for group in grouped(batches):
+            columns = [pa.chunked_array([b.column(key) for b in group]) for key in keys]
+            found = self.contains(columns)
+            start = 0
+            for batch in group:
+                mask = ~found[start : start + batch.num_rows]
+                start += batch.num_rows
+                kept = batch if mask.all() else batch.filter(pa.array(mask))
+                if kept.num_rows:
+                    yield kept
+
 
 class _Values:
     """Distinct values of one column, and the number of each."""

@@ -15,9 +15,25 @@ request  values from outside -> a request
 pruning  shards that a filter leaves out
 explain  where each part of a read comes from
 output   rows as JSON, and as files
+spark    the same read as a Spark data source
 """
 
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
 from memwal.plan.read import Nearest, ReadPlan, ReadRequest
-from memwal.read.table import ReadableTable, open_table
+
+if TYPE_CHECKING:
+    from memwal.read.table import ReadableTable, open_table
 
 __all__ = ["Nearest", "ReadPlan", "ReadRequest", "ReadableTable", "open_table"]
+
+
+def __getattr__(name: str) -> Any:
+    """Lance comes with the first use: Spark's driver, which forks, does without."""
+    if name not in ("ReadableTable", "open_table"):
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    from memwal.read import table
+
+    return getattr(table, name)

@@ -29,7 +29,7 @@ import pyarrow as pa
 from memwal import fold
 from memwal.align import Alignment, ColumnSource
 from memwal.errors import Refused
-from memwal.keyset import KeySet, grouped
+from memwal.keyset import KeySet
 from memwal.model import FlushedGeneration, ShardId, TableView
 from memwal.plan.read import DISTANCE, ReadPlan, ShardRead
 from memwal.store.generations import Renamed, Source, line_up
@@ -159,19 +159,7 @@ class Verdict:
 
     def visible(self, batches: Batches) -> Batches:
         """The base's rows without those whose key is in a generation."""
-        if self._hidden is None:
-            yield from batches
-            return
-        for group in grouped(batches):
-            columns = [pa.chunked_array([b.column(key) for b in group]) for key in self._keys]
-            hidden = self._hidden.contains(columns)
-            start = 0
-            for batch in group:
-                mask = ~hidden[start : start + batch.num_rows]
-                start += batch.num_rows
-                kept = batch if mask.all() else batch.filter(pa.array(mask))
-                if kept.num_rows:
-                    yield kept
+        return batches if self._hidden is None else self._hidden.outside(batches, self._keys)
 
 
 def _folded(shard: OpenShard, tables: Sequence[pa.Table], keys: Sequence[str]) -> fold.Folded:
@@ -231,7 +219,7 @@ class LanceRead:
 
     @property
     def way(self) -> str:
-        """How the read starts, for people."""
+        """How the read goes about it (see the port)."""
         if self._plan.nearest is not None:
             return "candidates of each table, then their keys in the generations"
         if not self._parts:
@@ -244,7 +232,7 @@ class LanceRead:
         )
 
     def plan_texts(self) -> tuple[str, dict[tuple[ShardId, int], str | None]]:
-        """Lance's plans: for the base, and by shard and generation. Raises Usage, Missing."""
+        """Lance's plans (see the port)."""
         rows = self._rows
         if self._plan.nearest is not None:
             search = Search(self._plan.nearest, self._base, self._parts, rows)
@@ -254,7 +242,7 @@ class LanceRead:
         return self._base.plan_text(rows), {key: texts[id(part)] for key, part in parts.items()}
 
     def own_indexes(self) -> dict[tuple[ShardId, int], frozenset[str]]:
-        """Names of the indexes that each generation has, by shard and generation."""
+        """Names of the indexes that each generation has (see the port)."""
         parts = self._listed()
         names = _side_by_side(lambda part: part.index_names(), list(parts.values()))
         return {key: names[id(part)] for key, part in parts.items()}

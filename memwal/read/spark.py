@@ -1,0 +1,211 @@
+"""The merging read as a Spark data source, cut over base fragments and pending generations.
+
+    from memwal.read import spark as memwal_spark
+
+    memwal_spark.register(session)
+    events = (
+        session.read.format("memwal")
+        .option("columns", "id,text,vector")
+        .option("filter", "score > 0.5")
+        .load("s3://bucket/events")
+    )
+
+Or, with Python values: `memwal_spark.read(session, uri, columns=["id"], storage_options={...})`.
+
+A DataFrame is the table as it was at `load()`, however often it is used. Maintenance may delete
+what that needs some time later (see garbage's grace and retention): the query then fails and names
+it. Load again; to run the query again is no help.
+
+Spark prunes no columns for a Python data source and pushes no filter that is safe (one pushed
+filter sticks to every later use of the DataFrame), so both are options: `columns`, and `filter` in
+Lance's SQL, which the newest row of each key is asked.
+
+Options, besides: `version`, `storage.KEY` (or the variable MEMWAL_STORAGE_OPTIONS of the driver;
+no plan shows either), `allow_holes`, `allow_reinitialised`, `partition_bytes` (about what one task
+reads), `keys_bytes_max`: pending keys that take more memory are not sent to the tasks, which look
+them up instead, each in all generations.
+
+Lance is imported in Spark's Python workers, never in the driver's own process.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from functools import lru_cache
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import pyarrow as pa
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
+from pyspark.sql.pandas.types import to_arrow_schema
+from pyspark.sql.types import StructType
+
+from memwal.errors import Missing, NotATable, StoreUnavailable, Usage
+from memwal.plan.read_tasks import ReadTask, plan_tasks
+from memwal.read.spark_options import STORAGE_PREFIX, Settings, settings_of, text_of
+from memwal.read.spark_types import as_spark, check_asked, spark_schema
+
+if TYPE_CHECKING:
+    from memwal.read.table import ReadableTable
+    from memwal.store.read_tasks import Decided, Generation, Snapshot, TaskReads
+
+T = TypeVar("T")
+
+NAME = "memwal"
+_TABLES_MAX = 4
+
+
+def register(session: SparkSession) -> None:
+    """Make the format known to a session."""
+    session.dataSource.register(MemWalDataSource)
+
+
+def read(
+    session: SparkSession,
+    uri: str,
+    *,
+    columns: Sequence[str] | None = None,
+    filter: str | None = None,
+    version: int | None = None,
+    storage_options: Mapping[str, str] | None = None,
+    **options: object,
+) -> DataFrame:
+    """A table as it is now; registers the format first.
+
+    `options` are the others of the format. Raises what Spark raises, with our text in it.
+    """
+    register(session)
+    reader = session.read.format(NAME)
+    given = {
+        "columns": None if columns is None else text_of(columns),
+        "filter": filter,
+        "version": version,
+        **{f"{STORAGE_PREFIX}{name}": value for name, value in (storage_options or {}).items()},
+        **options,
+    }
+    for name, value in given.items():
+        if value is not None:
+            reader = reader.option(name, str(value))
+    return reader.load(uri)
+
+
+class MemWalDataSource(DataSource):  # type: ignore[misc]
+    """One `load()`. Spark makes it in a worker, and keeps it for as long as the DataFrame is used.
+
+    So the snapshot is taken here, and the same for every query and every branch of one.
+    """
+
+    def __init__(self, options: Mapping[str, str]) -> None:
+        super().__init__(dict(options))
+        self._settings = settings_of(options)
+        self._snapshot = _snapshot(self._settings)
+
+    @classmethod
+    def name(cls) -> str:
+        """The format's name."""
+        return NAME
+
+    def schema(self) -> StructType:
+        """The columns asked for, in that order. Raises Unsupported for what Spark has not got."""
+        return StructType.fromJson(self._schema())
+
+    def reader(self, schema: StructType) -> MemWalReader:
+        """Decides who wins. `schema` is ours, or what `.schema(…)` gave: some of our columns."""
+        asked = schema.jsonValue()
+        check_asked(asked, self._schema())
+        plan = self._snapshot.plan
+        columns = tuple(field["name"] for field in asked["fields"])
+        if not columns:
+            raise Usage("a schema needs a column")
+        hidden = tuple(key for key in plan.primary_key if key not in columns)
+        narrowed = replace(self._snapshot, plan=replace(plan, columns=columns, hidden=hidden))
+        return MemWalReader(self._settings, narrowed, schema)
+
+    def _schema(self) -> dict[str, Any]:
+        schema = self._snapshot.schema
+        return spark_schema(pa.schema([schema.field(n) for n in self._snapshot.plan.columns]))
+
+
+class MemWalPartition(InputPartition):  # type: ignore[misc]
+    """One task, with the winners of the generations that it reads, if they are decided."""
+
+    def __init__(self, task: ReadTask, winners: Mapping[Generation, bytes]) -> None:
+        super().__init__(task)
+        self.task = task
+        self.winners = winners
+
+
+class MemWalReader(DataSourceReader):  # type: ignore[misc]
+    """Made where the query is planned, then sent to every executor, once a stage."""
+
+    def __init__(self, settings: Settings, snapshot: Snapshot, schema: StructType) -> None:
+        self._settings = settings
+        self._snapshot = snapshot
+        self._arrow = to_arrow_schema(schema, timezone="UTC")
+        reads = _reads(settings, snapshot)
+        decided = _reloadable(snapshot, lambda: reads.decide(settings.keys_bytes_max))
+        fragments = _reloadable(snapshot, reads.fragments)
+        tasks = plan_tasks(snapshot.plan, fragments, settings.partition_bytes)
+        self._partitions = [MemWalPartition(t, _winners(decided, t)) for t in tasks]
+        # What each task needs is in its partition; the rest goes to all of them.
+        self._decided = None if decided is None else replace(decided, winners={})
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**self.__dict__, "_partitions": []}
+
+    def partitions(self) -> list[InputPartition]:
+        """The tasks; one that reads nothing for an empty table."""
+        return self._partitions or [MemWalPartition(ReadTask(), {})]
+
+    def read(self, partition: MemWalPartition) -> Iterator[pa.RecordBatch]:
+        """One task's rows. Runs on an executor."""
+        decided = self._decided
+        if decided is not None:
+            decided = replace(decided, winners=partition.winners)
+        batches = _reads(self._settings, self._snapshot).rows(partition.task, decided)
+        end = object()
+        while (batch := _reloadable(self._snapshot, lambda: next(batches, end))) is not end:
+            yield from as_spark(batch, self._arrow)
+
+
+def _winners(decided: Decided | None, task: ReadTask) -> dict[Generation, bytes]:
+    if decided is None:
+        return {}
+    mine = {(shard, generation.generation) for shard, generation in task.generations}
+    return {which: won for which, won in decided.winners.items() if which in mine}
+
+
+def _snapshot(settings: Settings) -> Snapshot:
+    from memwal.store.read_tasks import snapshot_of
+
+    table = _table(settings.uri, tuple(sorted(settings.storage_options.items())))
+    return table.opened(
+        settings.request, lambda opened: snapshot_of(table.tables, opened.view, opened.plan)
+    )
+
+
+def _reads(settings: Settings, snapshot: Snapshot) -> TaskReads:
+    from memwal.store.read_tasks import TaskReads
+
+    table = _table(settings.uri, tuple(sorted(settings.storage_options.items())))
+    return TaskReads(table.tables, table.views.renamed, snapshot)
+
+
+@lru_cache(maxsize=_TABLES_MAX)
+def _table(uri: str, storage_options: tuple[tuple[str, str], ...]) -> ReadableTable:
+    """Kept from task to task, for Lance's caches."""
+    from memwal.read.table import open_table
+
+    return open_table(uri, dict(storage_options))
+
+
+def _reloadable(snapshot: Snapshot, call: Callable[[], T]) -> T:
+    """Say what to do when something is gone that was there at load()."""
+    try:
+        return call()
+    except (Missing, NotATable) as error:
+        raise StoreUnavailable(
+            f"{error}; it was there when the DataFrame was loaded, and maintenance has deleted it "
+            f"since. Load the DataFrame again"
+        ) from None

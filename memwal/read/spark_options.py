@@ -1,0 +1,111 @@
+"""The options of `spark.read.format("memwal")`, checked."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+from memwal.config import environment_options
+from memwal.errors import Usage
+from memwal.plan.read import ReadRequest
+
+STORAGE_PREFIX = "storage."
+
+# What a task reads at about 100 MB/s; starting one takes 0.05 s.
+PARTITION_BYTES = 64 * 1024 * 1024
+KEYS_BYTES_MAX = 64 * 1024 * 1024
+
+_KNOWN = (
+    "columns",
+    "filter",
+    "version",
+    "partition_bytes",
+    "keys_bytes_max",
+    "allow_holes",
+    "allow_reinitialised",
+)
+_BOOLEANS = {"true": True, "false": False}
+_COLUMN = re.compile(r"\s*(?:`((?:[^`]|``)+)`|([^`,]*[^`,\s]))\s*(?:,|$)")
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Settings:
+    """One load. `partition_bytes` is about what a task reads; `keys_bytes_max` bounds what is sent.
+
+    Storage options may hold secrets, and are not shown.
+    """
+
+    uri: str
+    request: ReadRequest
+    storage_options: Mapping[str, str] = field(default_factory=dict, repr=False)
+    partition_bytes: int = PARTITION_BYTES
+    keys_bytes_max: int = KEYS_BYTES_MAX
+
+
+def settings_of(options: Mapping[str, str]) -> Settings:
+    """Spark's options, whose names come in lower case. Raises Usage, which shows no secret."""
+    if "path" not in options:
+        raise Usage('one table is read at a time: spark.read.format("memwal")….load("ADDRESS")')
+    for name in options:
+        if name not in (*_KNOWN, "path") and not name.startswith(STORAGE_PREFIX):
+            raise Usage(
+                f"there is no option {name!r}; there are {', '.join(_KNOWN)}, and "
+                f"{STORAGE_PREFIX}KEY for each storage option"
+            )
+    columns = options.get("columns")
+    version = options.get("version")
+    request = ReadRequest(
+        columns=None if columns is None else names_of(columns),
+        filter=options.get("filter"),
+        version=None if version is None else _whole("version", version),
+        holes_allowed=_flag(options, "allow_holes"),
+        reinitialised_allowed=_flag(options, "allow_reinitialised"),
+    )
+    storage = {
+        name.removeprefix(STORAGE_PREFIX): value
+        for name, value in options.items()
+        if name.startswith(STORAGE_PREFIX)
+    }
+    return Settings(
+        uri=options["path"],
+        request=request,
+        storage_options=environment_options() | storage,
+        partition_bytes=_whole("partition_bytes", options.get("partition_bytes", PARTITION_BYTES)),
+        keys_bytes_max=_whole("keys_bytes_max", options.get("keys_bytes_max", KEYS_BYTES_MAX)),
+    )
+
+
+def names_of(text: str) -> tuple[str, ...]:
+    """Column names from `a,b`; one with a comma or a backtick in it stands in backticks."""
+    names: list[str] = []
+    place = 0
+    while place < len(text):
+        match = _COLUMN.match(text, place)
+        if match is None:
+            raise Usage(f"option columns {text!r}: expected names with commas between them")
+        names.append(match[2] if match[1] is None else match[1].replace("``", "`"))
+        place = match.end()
+    return tuple(names)
+
+
+def text_of(names: Sequence[str]) -> str:
+    """Column names as the option wants them."""
+    return ",".join("`" + name.replace("`", "``") + "`" for name in names)
+
+
+def _whole(name: str, value: str | int) -> int:
+    try:
+        found = int(value)
+    except ValueError:
+        found = 0
+    if found < 1:
+        raise Usage(f"option {name} {value!r}: expected a positive whole number")
+    return found
+
+
+def _flag(options: Mapping[str, str], name: str) -> bool:
+    value = options.get(name, "false").lower()
+    if value not in _BOOLEANS:
+        raise Usage(f"option {name} {value!r}: expected true or false")
+    return _BOOLEANS[value]

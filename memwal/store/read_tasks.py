@@ -1,0 +1,263 @@
+"""A merging read that is carried out by many tasks, each of which reads a part of it.
+
+Who wins is decided in one of two ways. Decided once: the keys of all pending generations are read
+and folded before the tasks start, which are told what they need; the keys have to fit into what is
+sent to them. Looked up: each task asks the generations about the keys of its own rows, and holds no
+more than those, however many keys are pending.
+
+Neither asks the filter before it is known who wins: a row that the filter drops still hides older
+ones.
+"""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from memwal import fold
+from memwal.errors import Refused
+from memwal.keyset import KeySet
+from memwal.model import FlushedGeneration, MemWalState, ShardId, TableView, VersionManifest
+from memwal.plan.read import ReadPlan, ShardRead
+from memwal.plan.read_tasks import ReadTask
+from memwal.store.generations import Renamed, line_up
+from memwal.store.read_sources import Base, Batches, Part, Rows
+from memwal.store.read_table import OpenShard, Verdict
+from memwal.store.table import LanceTables
+
+_READERS_MAX = 16
+# Only rows of more than 8 KiB make smaller batches than Lance's own.
+_BATCH_BYTES_MAX = 64 * 1024 * 1024
+_BATCH_ROWS_MAX = 8192
+
+Generation = tuple[ShardId, int]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Snapshot:
+    """What is read: a plan, with as much of the view behind it as tasks need.
+
+    `schema` is the base's, with blobs as bytes.
+    """
+
+    view: TableView
+    plan: ReadPlan
+    schema: pa.Schema
+
+
+def snapshot_of(tables: LanceTables, view: TableView, plan: ReadPlan) -> Snapshot:
+    """A plan and its view, without what may be large there: manifests and the shards' states."""
+    scanner = tables.base(plan.version).scanner(blob_handling="all_binary")
+    slim = replace(
+        view,
+        manifest=VersionManifest(version=view.version, timestamp_nanos=0, mem_wal=None),
+        mem_wal=MemWalState(index_uuid="", created_at_millis=None, merged={}, index_catchup={}),
+        shards=(),
+        broken=(),
+        strangers=(),
+    )
+    return Snapshot(view=slim, plan=plan, schema=scanner.projected_schema)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Decided:
+    """Who wins: keys that hide rows of the base, and for each generation its winners, packed."""
+
+    hidden: KeySet | None = None
+    winners: Mapping[Generation, bytes] = field(default_factory=dict)
+
+
+class TaskReads:
+    """Reads parts of one snapshot."""
+
+    def __init__(self, tables: LanceTables, renamed: Renamed, snapshot: Snapshot) -> None:
+        """`renamed(view, rename, generation)` tells whether history proves a rename."""
+        self._tables = tables
+        self._renamed = renamed
+        self._snapshot = snapshot
+        self._plan = snapshot.plan
+        self._keys = snapshot.plan.primary_key
+
+    def fragments(self) -> list[tuple[int, int | None]]:
+        """The base's fragments with the sizes of their files in bytes, None where not recorded."""
+        dataset = self._tables.base(self._plan.version)
+        return [(part.fragment_id, _file_bytes(part)) for part in dataset.get_fragments()]
+
+    # -- before the tasks
+
+    def decide(self, keys_bytes_max: int) -> Decided | None:
+        """Fold all pending keys; None when keys and row addresses take more than that in memory.
+
+        Raises Missing when a generation is gone, Refused for a NULL in a key.
+        """
+        if not self._keys or not self._plan.generations:
+            return Decided()
+        tables = self._key_tables(keys_bytes_max)
+        if tables is None:
+            return None
+        winners: dict[Generation, bytes] = {}
+        for shard in self._plan.shards:
+            numbers = [g.generation for g in reversed(shard.generations)]
+            if not numbers:
+                continue
+            mine = [tables[shard.shard_id, number] for number in numbers]
+            for number, won in zip(numbers, self._folded(shard, mine).winners, strict=True):
+                winners[shard.shard_id, number] = packed(won)
+        return Decided(hidden=self._set_of(list(tables.values())), winners=winners)
+
+    def _key_tables(self, bytes_max: int) -> dict[Generation, pa.Table] | None:
+        listed = [(s.shard_id, g) for s in self._plan.shards for g in s.generations]
+        tables: dict[Generation, pa.Table] = {}
+        size = 0
+        with ThreadPoolExecutor(_READERS_MAX) as pool:
+            found = pool.map(lambda one: self._part(*one).keys(self._keys, None), listed)
+            for (shard_id, generation), table in zip(listed, found, strict=True):
+                size += table.nbytes
+                if size > bytes_max:
+                    pool.shutdown(wait=False, cancel_futures=True)
+                    return None
+                tables[shard_id, generation.generation] = table
+        return tables
+
+    def _folded(self, shard: ShardRead, tables: Sequence[pa.Table]) -> fold.Folded:
+        try:
+            return fold.fold(tables, self._keys)
+        except Refused as error:
+            raise Refused(f"shard {shard.shard_id}: {error}") from None
+
+    # -- in a task
+
+    def rows(self, task: ReadTask, decided: Decided | None) -> Batches:
+        """The task's rows, in the plan's columns; with None, the generations are asked.
+
+        Raises Missing when the base's files or a generation are gone.
+        """
+        for shard_id, generation in task.generations:
+            part = self._part(shard_id, generation)
+            if decided is None:
+                found = self._looked_up_generation(part, shard_id, generation)
+            elif self._keys:
+                won = unpacked(decided.winners[shard_id, generation.generation])
+                found = _won(part.scan(self._rows()), won) if len(won) else iter(())
+            else:
+                found = part.scan(self._rows())
+            yield from self._shown(found)
+        if task.fragments:
+            base = self._base(task.fragments)
+            if decided is None:
+                found = self._looked_up_base(base)
+            elif decided.hidden is None:
+                found = base.scan(self._rows())
+            else:
+                found = decided.hidden.outside(base.scan(self._rows(keyed=True)), self._keys)
+            yield from self._shown(found)
+
+    def _looked_up_generation(
+        self, part: Part, shard_id: ShardId, generation: FlushedGeneration
+    ) -> Batches:
+        own = self._own_keys(part)
+        if own is None:
+            return
+        (shard,) = (s for s in self._plan.shards if s.shard_id == shard_id)
+        newer = [g for g in shard.generations if g.generation > generation.generation]
+        parts = (*(self._part(shard_id, g) for g in newer), part)
+        verdict = Verdict([OpenShard(read=shard, parts=parts)], self._keys, own)
+        yield from verdict.live(part, part.scan(self._rows()))
+
+    def _looked_up_base(self, base: Base) -> Batches:
+        own = self._own_keys(base)
+        if own is None:
+            return
+        shards = [
+            OpenShard(read=s, parts=tuple(self._part(s.shard_id, g) for g in s.generations))
+            for s in self._plan.shards
+        ]
+        verdict = Verdict(shards, self._keys, own)
+        yield from verdict.visible(base.scan(self._rows(keyed=True)))
+
+    def _own_keys(self, table: Base | Part) -> KeySet | None:
+        """The keys of the rows that the filter leaves; None when there are none."""
+        schema = pa.schema([self._snapshot.schema.field(key) for key in self._keys])
+        batches = list(table.scan(Rows(schema=schema, predicate=self._plan.predicate)))
+        if not any(batch.num_rows for batch in batches):
+            return None
+        return self._set_of([pa.Table.from_batches(batches)])
+
+    def _set_of(self, tables: Sequence[pa.Table]) -> KeySet:
+        columns = []
+        for key in self._keys:
+            chunks = [chunk for table in tables for chunk in table[key].chunks]
+            columns.append(pa.chunked_array(chunks, type=self._snapshot.schema.field(key).type))
+        return KeySet(columns)
+
+    def _rows(self, *, keyed: bool = False) -> Rows:
+        names = self._plan.scanned if keyed else self._plan.columns
+        schema = pa.schema([self._snapshot.schema.field(name) for name in names])
+        return Rows(schema=schema, predicate=self._plan.predicate)
+
+    def _shown(self, batches: Batches) -> Batches:
+        for batch in batches:
+            if batch.num_rows:
+                yield batch.select(list(self._plan.columns))
+
+    def _part(self, shard_id: ShardId, generation: FlushedGeneration) -> Part:
+        dataset = self._tables.generation(shard_id, generation)
+        source = line_up(self._snapshot.view, shard_id, generation, dataset, self._renamed)
+        name = f"generation {generation.generation}"
+        return Part(
+            where=f"{self._plan.uri}: shard {shard_id}: {name} ({generation.path})",
+            name=name,
+            source=source,
+            base_schema=self._snapshot.schema,
+        )
+
+    def _base(self, fragments: Sequence[int]) -> Base:
+        dataset = self._tables.base(self._plan.version)
+        where = f"{self._plan.uri}: version {self._plan.version}"
+        return Base(where=where, dataset=_Fragments(dataset, fragments))
+
+
+class _Fragments:
+    """A dataset of which some fragments are scanned."""
+
+    def __init__(self, dataset: Any, ids: Sequence[int]) -> None:
+        wanted = set(ids)
+        self._dataset = dataset
+        self._parts = [p for p in dataset.get_fragments() if p.fragment_id in wanted]
+
+    def scanner(self, **options: Any) -> Any:
+        return self._dataset.scanner(
+            fragments=self._parts, batch_size=self._batch_rows(), **options
+        )
+
+    def _batch_rows(self) -> int:
+        rows = sum(part.physical_rows for part in self._parts)
+        size = sum(_file_bytes(part) or 0 for part in self._parts)
+        per_row = max(1, size // max(1, rows))
+        return max(1, min(_BATCH_ROWS_MAX, _BATCH_BYTES_MAX // per_row))
+
+
+def _file_bytes(fragment: Any) -> int | None:
+    sizes: list[int | None] = [file.file_size_bytes for file in fragment.data_files()]
+    known = [size for size in sizes if size]
+    return sum(known) if len(known) == len(sizes) else None
+
+
+def _won(batches: Batches, winners: np.ndarray[tuple[int], np.dtype[np.uint64]]) -> Iterator[Any]:
+    return (fold.keep_winners(batch, winners) for batch in batches)
+
+
+def packed(winners: np.ndarray[tuple[int], np.dtype[np.uint64]]) -> bytes:
+    """Ascending row addresses in few bytes: they are mostly neighbours."""
+    return zlib.compress(np.diff(winners, prepend=np.uint64(0)).tobytes(), 1)
+
+
+def unpacked(text: bytes) -> np.ndarray[tuple[int], np.dtype[np.uint64]]:
+    """What was packed."""
+    return np.cumsum(np.frombuffer(zlib.decompress(text), dtype=np.uint64), dtype=np.uint64)
