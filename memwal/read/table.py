@@ -24,8 +24,9 @@ from memwal.plan.merge import check_lineage
 from memwal.plan.read import Incomplete, Nearest, ReadPlan, ReadRequest, plan_read
 from memwal.read.pruning import pruned_shards
 from memwal.read.request import Key, keys_of
+from memwal.read_ports import OpenRead, ReadTable
 from memwal.store.objects import StoreLimits, normalise_uri, open_objects
-from memwal.store.read_table import LanceRead, LanceReadTable
+from memwal.store.read_table import LanceReadTable
 from memwal.store.shard_manifests import ShardManifests
 from memwal.store.table import LanceTables
 from memwal.store.view import StoredViews
@@ -43,7 +44,7 @@ class OpenedRead:
 
     view: TableView
     plan: ReadPlan
-    read: LanceRead
+    read: OpenRead
 
 
 class ReadableTable:
@@ -59,7 +60,7 @@ class ReadableTable:
         self._objects = open_objects(self.uri, options, SystemClock(), StoreLimits())
         self.tables = LanceTables(self.uri, options)
         self.views = StoredViews(self._objects, self.tables)
-        self._reads = LanceReadTable(self.tables, self.views.renamed)
+        self._reads: ReadTable = LanceReadTable(self.tables, self.views.renamed)
 
     @cached_property
     def _wal_rows(self) -> StoredWalRows:
