@@ -38,7 +38,10 @@ class Bound:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Domain:
-    """A set of values: all that pass every part. NaN is in it unless `values` are listed."""
+    """A set of values: all that pass every part.
+
+    NaN, which compares with nothing, is in it unless `values` are listed: readers differ over it.
+    """
 
     values: frozenset[Value] | None = None
     low: Bound | None = None
@@ -52,7 +55,7 @@ class Domain:
             return self.null
         if self.values is not None and value not in self.values:
             return False
-        return _nan(value) or (self._in_range(value) and value not in self.excluded)
+        return self._in_range(value) and value not in self.excluded
 
     def _in_range(self, value: Value) -> bool:
         low, high = self.low, self.high
@@ -232,10 +235,6 @@ def _tighter(left: Bound | None, right: Bound | None, *, above: bool) -> Bound |
     if left.value == right.value:
         return left if not left.closed else right
     return left if (left.value > right.value) is above else right  # type: ignore[operator]
-
-
-def _nan(value: Value) -> bool:
-    return isinstance(value, float) and math.isnan(value)
 
 
 # ---- literals

@@ -204,7 +204,7 @@ def shard_filter(
 
 def _image(field: SpecField, case: Case, sources: Sequence[Source], rule: Rule) -> Domain:
     """The shard values of all rows in the case, or more."""
-    if not sources:
+    if not sources or not _comparable_with_recorded(field, plain_type(sources[0].type)):
         return ANY
     domains = [case.get(source.name, ANY) for source in sources]
     try:
@@ -277,21 +277,26 @@ def _ranged(field: SpecField, domain: Domain, source: Source, rule: Rule) -> Dom
     """For transforms of one column that keep its order, or its NULLs."""
     kind = plain_type(source.type)
     if field.transform is Transform.IDENTITY:
-        same = field.result_type is None or field.result_type == kind or _alike(field, kind)
-        return domain if same else ANY
+        return domain
     if field.transform is Transform.TRUNCATE:
         low, high = (_at(field, bound, kind, rule) for bound in (domain.low, domain.high))
         return Domain(low=low, high=high, null=domain.null)
     if field.transform in TIME_PARTS:
         return _time_range(field, domain, kind, rule)
-    if field.transform is Transform.BUCKET and rule is Rule.SPEC and not domain.null:
+    if field.transform is Transform.BUCKET and not domain.null:
         return NOT_NULL
     return ANY
 
 
-def _alike(field: SpecField, kind: pa.DataType) -> bool:
-    """Whether a promoted column's values compare with those of the spec's type."""
-    both = (field.result_type, kind)
+def _comparable_with_recorded(field: SpecField, kind: pa.DataType) -> bool:
+    """Whether values of the source column compare with shard values of the spec's result type.
+
+    A column may have been promoted since the spec was made; a time may have another unit then.
+    """
+    said = field.result_type
+    if field.transform not in (Transform.IDENTITY, Transform.TRUNCATE) or said in (None, kind):
+        return True
+    both = (said, kind)
     return (
         all(map(pa.types.is_integer, both)) or all(map(is_text, both)) or all(map(is_bytes, both))
     )

@@ -48,6 +48,7 @@ BAD = [
     (3, "arrow_typeof(col0)", [pa.int64()], pa.string()),
     (3, "octet_length(arrow_cast(col0, 'Utf8'))", [pa.float32()], pa.int32()),
     (3, "col0 / 3", [pa.float32()], pa.float32()),
+    (4, "arrow_typeof(col0)", [pa.bool_()], pa.string()),
     (6, "col0 % 4", [pa.int32()], pa.int32()),
     (6, "upper(col0)", [pa.string()], pa.binary()),
 ]

@@ -359,6 +359,29 @@ def test_what_says_nothing_about_the_shard_value_leaves_no_shard_out(name: str, 
     assert left_out - {None} == set()
 
 
+def test_local_time_may_go_back_into_the_old_year() -> None:
+    """Phoenix, 1944: at one minute past midnight it was 23:01 of the year before."""
+    kind = pa.timestamp("s", "America/Phoenix")
+    stamps = ["1944-01-01T06:00:30+00:00", "1944-01-01T06:15:00+00:00"]
+    seconds = [int(dt.datetime.fromisoformat(t).timestamp()) for t in stamps]
+    column = pa.record_batch({"y": pa.array(seconds, kind)})
+    sources = sources_for(column.schema)
+    spec = a_spec(a_field("year", 0))
+    assert shard_values(column, spec, sources)["f"].to_pylist() == [1944, 1943]
+    after = predicate_of("y >= '1944-01-01T06:00:30Z'", column.schema)
+    found = shard_filter(after, spec, sources)
+    assert found.why_not({"f": 1943}) is None
+    assert found.why_not({"f": 1942})
+
+
+def test_a_name_that_two_columns_share_says_nothing() -> None:
+    schema = pa.schema([("st.x", pa.int64()), ("st", pa.struct([("x", pa.int64())]))])
+    sources = sources_for(schema)
+    assert [source.name for source in sources.values()].count("st.x") == 2
+    found = shard_filter(predicate_of("st.x = 1", schema), a_spec(a_field("identity", 0)), sources)
+    assert found.why_not({"f": 2}) is None
+
+
 # ---- shards as their manifests describe them
 
 I32 = pa.int32()
@@ -446,6 +469,21 @@ def test_each_shard_is_judged_by_its_own_spec() -> None:
     ]
     found = pruned("s = 'a'", shards, BUCKETS, other)
     assert found.left_out == (shards[2].shard_id,)
+
+
+def test_a_promoted_column_is_compared_with_the_recorded_type() -> None:
+    now_wide = ShardSpec(
+        spec_id=1, fields=(a_field("identity", of("l"), name="n", result_type="int32"),)
+    )
+    shards = [a_shard(n, entry("n", n)) for n in (3, 4)]
+    assert pruned("l = 3", shards, now_wide).kept == (shards[0].shard_id,)
+    assert pruned("l > 3", shards, now_wide).kept == (shards[1].shard_id,)
+    other_unit = ShardSpec(
+        spec_id=1, fields=(a_field("identity", of("t"), name="n", result_type="timestamp[s]"),)
+    )
+    second = entry("n", 1, pa.timestamp("s"))
+    for text in ("t = TIMESTAMP '1970-01-01T00:00:01'", "t > TIMESTAMP '1970-01-01T00:00:00.5'"):
+        assert len(pruned(text, [a_shard(1, second)], other_unit).kept) == 1
 
 
 def test_a_removed_source_column_leaves_no_shard_out() -> None:

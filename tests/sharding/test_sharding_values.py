@@ -10,7 +10,7 @@ from typing import Any
 import mmh3
 import pyarrow as pa
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from specs import a_field, a_spec, one_column, sources_for
 
@@ -49,6 +49,8 @@ def test_a_whole_number_hashes_as_8_bytes() -> None:
 
 
 @given(st.integers(-(2**63), 2**64 - 1), st.integers(0, 3))
+@example(2**63 + 2**40, 0)
+@example(-(2**63), 1)
 def test_a_number_hashes_alike_in_every_numeric_type(number: int, before: int) -> None:
     """Rule 3, and for more than the integers that it names."""
     expected = mmh3.hash(long(number))
