@@ -237,7 +237,7 @@ class _Fragments:
         )
 
     def _batch_rows(self) -> int:
-        rows = sum(part.physical_rows for part in self._parts)
+        rows: int = sum(part.physical_rows for part in self._parts)
         size = sum(_file_bytes(part) or 0 for part in self._parts)
         per_row = max(1, size // max(1, rows))
         return max(1, min(_BATCH_ROWS_MAX, _BATCH_BYTES_MAX // per_row))
