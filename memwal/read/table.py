@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import pyarrow as pa
 
@@ -28,7 +28,7 @@ from memwal.read_ports import OpenRead, ReadTable
 from memwal.store.objects import StoreLimits, normalise_uri, open_objects
 from memwal.store.read_table import LanceReadTable
 from memwal.store.shard_manifests import ShardManifests
-from memwal.store.table import LanceTables
+from memwal.store.table import LanceTables, primary_key_of
 from memwal.store.view import StoredViews
 from memwal.store.wal import WalEntries
 from memwal.store.wal_rows import Moved, StoredWalRows
@@ -84,8 +84,9 @@ class ReadableTable:
         """The newest row of every key, without deleted ones.
 
         columns: names, in the order wanted; None for all.
-        filter: SQL as Lance takes it (`` `Name` `` quotes a column, 'text' a text), asked of the
-            newest row of each key only.
+        filter: SQL as Lance takes it (`` `Name` `` quotes a column, 'text' a text). Only the newest
+            row of a key can match. Older ones may be looked at, so that a filter that fails on one
+            of them (a cast, a division) fails the read.
         limit: the most rows to return; which ones is not promised.
         key: values of the primary key's columns by name, or several of such keys.
         nearest: rows whose vector is nearest, in order, with `_distance` as the last column;
@@ -127,8 +128,8 @@ class ReadableTable:
         """The same values as a request, with the keys checked against the table."""
         keys = None
         if key is not None:
-            view = self._at(version)
-            keys = keys_of(key, view.primary_key, self.schema(view.version))
+            dataset = self._base(version)
+            keys = keys_of(key, primary_key_of(dataset), dataset.schema)
         return ReadRequest(
             columns=None if columns is None else tuple(columns),
             filter=filter,
@@ -153,15 +154,22 @@ class ReadableTable:
 
     def count_rows(self, filter: str | None = None, *, version: int | None = None) -> int:
         """How many rows `read` would return."""
-        view = self._at(version)
-        columns = view.primary_key or (view.columns[0].name,)
+        dataset = self._base(version)
+        columns = primary_key_of(dataset) or tuple(dataset.schema.names)
         reader = self.read(columns=columns[:1], filter=filter, version=version)
         return sum(batch.num_rows for batch in reader)
 
     def schema(self, version: int | None = None) -> pa.Schema:
         """The base table's schema at a version."""
-        found: pa.Schema = self.tables.base(version).schema
+        found: pa.Schema = self._base(version).schema
         return found
+
+    def _base(self, version: int | None) -> Any:
+        try:
+            return self.tables.base(version)
+        except NotATable:
+            self._at(version)  # says better what is wrong
+            raise
 
     def plan(self, request: ReadRequest) -> ReadPlan:
         """What a read of the table as it is now would read; opens no generation."""
