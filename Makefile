@@ -35,11 +35,7 @@ airflow: ## Start an Airflow on this machine, with our DAGs and page and tables 
 
 test: ## Run all tests
 	@$(MAKE) --no-print-directory -j3 $(READY) $(AIRFLOW_READY) chromium
-	@status=0; \
-	for suite in test-memwal test-airflow; do \
-		$(MAKE) --no-print-directory $$suite SELECTED_ONLY=$(if $(PYTEST_ARGS),yes) || status=1; \
-	done; \
-	exit $$status
+	@MAKE="$(MAKE)" bash scripts/test.sh
 
 test-memwal: $(READY) ## Run the tests of memwal and its jobs
 	@$(PYTEST) $(PYTEST_ARGS)$(selected_none_is_fine)
@@ -77,7 +73,7 @@ chromium:
 
 clean: ## Remove caches and build leftovers; keeps the environments
 	@rm -rf build dist spark-warehouse metastore_db derby.log .pytest_cache .mypy_cache .ruff_cache \
-		.hypothesis .import_linter_cache
+		.hypothesis .import_linter_cache tests/airflow/.pytest_cache
 	@find . -path ./$(VENV) -prune -o -path ./$(VENV_AIRFLOW) -prune -o -name __pycache__ -type d -exec rm -rf {} +
 
 distclean: clean ## Remove the environments and what `make airflow` left as well
@@ -101,8 +97,8 @@ ifneq ($(shell cat $(AIRFLOW_READY) 2>/dev/null),$(realpath $(VENV_AIRFLOW)))
 .PHONY: $(AIRFLOW_READY)
 endif
 
-# PYTEST_ARGS of `make test` may select tests of one suite only: pytest's 5 is no failure then.
-selected_none_is_fine = $(if $(SELECTED_ONLY), || [ $$? = 5 ])
+# PYTEST_ARGS of `make test` may leave nothing to run in one suite: pytest's 5 is no failure then.
+selected_none_is_fine = $(if $(NOTHING_SELECTED), || [ $$? = 5 ])
 
 # $(call step,NAME,COMMAND): one line when it is well, all of its output when it is not.
 define step
