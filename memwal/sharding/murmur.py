@@ -26,8 +26,8 @@ _F2_INVERSE = np.uint32(pow(0xC2B2AE35, -1, 2**32))
 
 # Rows at a time: the working arrays stay in the processor's cache.
 _ROWS = 1 << 15
-# Above about 40 bytes a value, mmh3 one by one is faster than numpy block by block.
-_SHORT_BLOCKS_MAX = 10
+# Above about 70 bytes a value, mmh3 one by one is faster than numpy block by block.
+_SHORT_BLOCKS_MAX = 16
 _TAIL_MASKS = np.array([0, 0xFF, 0xFFFF, 0xFFFFFF], dtype=np.uint32)
 
 
@@ -64,22 +64,29 @@ def hash_bytes(data: NDArray[np.uint8], offsets: NDArray[np.int64], tail: Tail) 
         starts = offsets[part.start : part.stop]
         lengths = offsets[part.start + 1 : part.stop + 1] - starts
         h = hashes[part]
-        _whole_blocks(h, data, words, starts, lengths)
+        long = np.flatnonzero(lengths >= 4 * (_SHORT_BLOCKS_MAX + 1))
+        if tail is Tail.STANDARD and len(long) == len(h):
+            h[:] = _hashed_singly(data, starts, lengths)
+            continue
+        _whole_blocks(h, words, starts, lengths, long)
+        if tail is Tail.PYLANCE and len(long):
+            h[long] = _states_of_long(data, starts[long], lengths[long] & ~np.int64(3))
         _tail(h, words, starts, lengths, tail)
         h ^= lengths.astype(np.uint32)
         _finish(h)
+        if tail is Tail.STANDARD and len(long):
+            h[long] = _hashed_singly(data, starts[long], lengths[long])
     return hashes.view(np.int32)
 
 
 def _whole_blocks(
     h: U32,
-    data: NDArray[np.uint8],
     words: U32,
     starts: NDArray[np.int64],
     lengths: NDArray[np.int64],
+    long: NDArray[np.int64],
 ) -> None:
     blocks = lengths >> 2
-    long = np.flatnonzero(blocks > _SHORT_BLOCKS_MAX)
     blocks[long] = 0
     # Longest first: the rows that still have a block are always the first ones.
     order = np.argsort(_SHORT_BLOCKS_MAX - blocks.astype(np.uint8), kind="stable")
@@ -89,20 +96,24 @@ def _whole_blocks(
     for block, count in enumerate(counts[: blocks.max(initial=0)].tolist()):
         _mix(state[:count], words[begin[:count] + 4 * block])
     h[order] = state
-    if len(long):
-        h[long] = _states_of_long(data, starts[long], lengths[long] & ~np.int64(3))
+
+
+def _hashed_singly(
+    data: NDArray[np.uint8], starts: NDArray[np.int64], lengths: NDArray[np.int64]
+) -> U32:
+    first = int(starts[0])
+    ends = starts + lengths - first
+    span = data[first : first + int(ends[-1])].tobytes()
+    bounds = zip((starts - first).tolist(), ends.tolist(), strict=True)
+    hashes = (mmh3.hash(span[start:end], 0, False) for start, end in bounds)
+    return np.fromiter(hashes, dtype=np.uint32, count=len(starts))
 
 
 def _states_of_long(
     data: NDArray[np.uint8], starts: NDArray[np.int64], lengths: NDArray[np.int64]
 ) -> U32:
     """The state after the whole blocks: mmh3's hash of them with its last steps undone."""
-    first = int(starts[0])
-    ends = starts + lengths - first
-    span = data[first : first + int(ends[-1])].tobytes()
-    bounds = zip((starts - first).tolist(), ends.tolist(), strict=True)
-    hashes = (mmh3.hash(span[start:end], 0, False) for start, end in bounds)
-    finished = np.fromiter(hashes, dtype=np.uint32, count=len(starts))
+    finished = _hashed_singly(data, starts, lengths)
     _unfinish(finished)
     finished ^= lengths.astype(np.uint32)
     return finished
