@@ -12,74 +12,76 @@ from memwal.options import OneTable, ReadFlags, Version, with_flags
 
 SHOWN_ROWS = 20
 
+Columns = Annotated[str | None, typer.Option("--columns", metavar="A,B", help="Default: all.")]
+Filter = Annotated[
+    str | None,
+    typer.Option(
+        "--filter", metavar="SQL", help="As Lance takes it: `Name` is a column, 'text' a text."
+    ),
+]
+Limit = Annotated[
+    int | None,
+    typer.Option(
+        "--limit",
+        metavar="N",
+        min=0,
+        help=f"Default: {SHOWN_ROWS} for people, all with --json or --output.",
+    ),
+]
+Key = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--key",
+        metavar="K=V",
+        help="The row with this key; once for each key column. Bytes as 0x….",
+    ),
+]
+NearestTo = Annotated[
+    str | None,
+    typer.Option("--nearest", metavar="COLUMN=[…]", help="Rows with the nearest vectors."),
+]
+K = Annotated[int | None, typer.Option("--k", metavar="N", min=1, help="How many (default: 10).")]
+Metric = Annotated[
+    str | None, typer.Option("--metric", metavar="l2|cosine|dot", help="Default: the index's.")
+]
+Probes = Annotated[
+    int | None, typer.Option("--nprobes", metavar="N", min=1, help="Partitions to look into.")
+]
+WithWal = Annotated[bool, typer.Option("--with-wal", help="With rows that are in the WAL only.")]
+Explain = Annotated[
+    bool, typer.Option("--explain", help="Show what would be read, and by which index.")
+]
+OutputFile = Annotated[
+    Path | None,
+    typer.Option("--output", metavar="FILE", help="Write rows to a .parquet, .arrow or .csv file."),
+]
+Holes = Annotated[bool, typer.Option("--allow-holes", help="Pass over missing generations.")]
+Reinitialised = Annotated[
+    bool,
+    typer.Option(
+        "--allow-reinitialised",
+        help="Read generations that are older than the table's MemWAL index.",
+    ),
+]
+
 
 @with_flags(ReadFlags)
 def read(
     table: OneTable,
-    columns: Annotated[
-        str | None, typer.Option("--columns", metavar="A,B", help="Default: all.")
-    ] = None,
-    condition: Annotated[
-        str | None,
-        typer.Option(
-            "--filter",
-            metavar="SQL",
-            help="As Lance takes it: `Name` quotes a column, 'text' is a text.",
-        ),
-    ] = None,
-    limit: Annotated[
-        int | None,
-        typer.Option(
-            "--limit",
-            metavar="N",
-            min=0,
-            help=f"Default: {SHOWN_ROWS} for people, all with --json or --output.",
-        ),
-    ] = None,
+    columns: Columns = None,
+    condition: Filter = None,
+    limit: Limit = None,
     version: Version = None,
-    key: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--key",
-            metavar="K=V",
-            help="The row with this key; once for each key column. Bytes as 0x….",
-        ),
-    ] = None,
-    nearest: Annotated[
-        str | None,
-        typer.Option("--nearest", metavar="COLUMN=[…]", help="Rows with the nearest vectors."),
-    ] = None,
-    k: Annotated[
-        int | None, typer.Option("--k", metavar="N", min=1, help="How many (default: 10).")
-    ] = None,
-    metric: Annotated[
-        str | None, typer.Option("--metric", metavar="l2|cosine|dot", help="Default: the index's.")
-    ] = None,
-    nprobes: Annotated[
-        int | None, typer.Option("--nprobes", metavar="N", min=1, help="Partitions to look into.")
-    ] = None,
-    with_wal: Annotated[
-        bool, typer.Option("--with-wal", help="With rows that are in the WAL only.")
-    ] = False,
-    explain: Annotated[
-        bool, typer.Option("--explain", help="Show what would be read, and by which index.")
-    ] = False,
-    output: Annotated[
-        Path | None,
-        typer.Option(
-            "--output", metavar="FILE", help="Write rows to a .parquet, .arrow or .csv file."
-        ),
-    ] = None,
-    allow_holes: Annotated[
-        bool, typer.Option("--allow-holes", help="Pass over missing generations.")
-    ] = False,
-    allow_reinitialised: Annotated[
-        bool,
-        typer.Option(
-            "--allow-reinitialised",
-            help="Read generations that are older than the table's MemWAL index.",
-        ),
-    ] = False,
+    key: Key = None,
+    nearest: NearestTo = None,
+    k: K = None,
+    metric: Metric = None,
+    nprobes: Probes = None,
+    with_wal: WithWal = False,
+    explain: Explain = False,
+    output: OutputFile = None,
+    allow_holes: Holes = False,
+    allow_reinitialised: Reinitialised = False,
     *,
     flags: ReadFlags,
 ) -> None:
