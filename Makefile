@@ -24,17 +24,17 @@ help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  %-13s %s\n", $$1, $$2 }' Makefile
 
 setup: ## Make .venv (memwal, Spark, Java) and .venv-airflow; the other targets do what they need
-	@$(MAKE) --no-print-directory -j2 $(READY) $(AIRFLOW_READY)
+	@$(MAKE) -s --no-print-directory -j2 $(READY) $(AIRFLOW_READY)
 
 demo: $(READY) ## Make a real table, run every job on it, show before and after
 	@$(BIN)/memwal demo
 
 airflow: ## Start an Airflow on this machine, with our DAGs and page and tables under writes
-	@$(MAKE) --no-print-directory -j2 $(READY) $(AIRFLOW_READY)
+	@$(MAKE) -s --no-print-directory -j2 $(READY) $(AIRFLOW_READY)
 	@exec $(AIRFLOW_BIN)/python scripts/airflow_demo.py $(AIRFLOW_ARGS)
 
 test: ## Run all tests
-	@$(MAKE) --no-print-directory -j3 $(READY) $(AIRFLOW_READY) chromium
+	@$(MAKE) -s --no-print-directory -j3 $(READY) $(AIRFLOW_READY) chromium
 	@MAKE="$(MAKE)" bash scripts/test.sh
 
 test-memwal: $(READY) ## Run the tests of memwal and its jobs
