@@ -260,6 +260,19 @@ def test_a_missing_column_is_an_error_as_it_is_to_pylance() -> None:
         shard_values(other, a_spec(a_field("bucket", 0, num_buckets=4)), sources)
 
 
+def test_a_removed_source_is_refused_by_pylance() -> None:
+    """Where the spec takes the column for NULL (rule 4), and so do we."""
+    batch = pa.record_batch({"k": pa.array([1])})
+    field = a_field("bucket", 9, num_buckets=4)
+    with pytest.raises(ValueError, match="source id 9 was not mapped"):
+        pylance_values(batch, field)
+    sources = sources_for(batch.schema)
+    rule = rule_of(a_spec(field), sources)
+    assert rule.rule is Rule.SPEC
+    assert "not in the schema" in rule.reason
+    assert shard_values(batch, a_spec(field), sources)["f"].to_pylist() == [None]
+
+
 @pytest.mark.parametrize("text", ["0", "-1", "2147483648", " 4", "4.0", "", "1_0", "x"])
 def test_bucket_counts_that_pylance_refuses_are_refused(text: str) -> None:
     field = a_field("bucket", 0, num_buckets=text)
