@@ -46,6 +46,8 @@ class ReadOptions:
 def run_read(options: ReadOptions) -> dict[str, Any]:
     """The document. Raises what a read raises (`memwal.read.table.ReadableTable.read`)."""
     check_lance_version(options.untested_lance_allowed)
+    if options.explain and (options.with_wal or options.output is not None):
+        raise Usage("--explain reads no rows: neither --with-wal nor --output go with it")
     if options.output is not None:
         check_file(options.output)
     clock = SystemClock()

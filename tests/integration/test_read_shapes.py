@@ -19,7 +19,7 @@ from builders import Delete, Put, Row, Table
 
 from memwal import layout
 from memwal.errors import Corruption, NotATable, Refused, StandDown, StoreUnavailable, Usage
-from memwal.model import ShardId, ShardManifest, TableView
+from memwal.model import ShardId, ShardManifest, ShardStatus, TableView
 from memwal.plan.merge import MergeRequest
 from memwal.plan.read import Incomplete, ReadRequest
 from memwal.read import Nearest, ReadableTable, open_table
@@ -107,6 +107,14 @@ def test_a_merged_generation_that_is_still_listed_hides_nothing(table: Table) ->
     table.dataset.update({"n": "77"}, where=f"k = {key_of(2)}")
     assert table.stores.shard_manifests.latest(shard).flushed_generations  # type: ignore[union-attr]
     assert numbers(table, "n < 1000") == [77]
+
+
+def test_a_sealed_shard_is_read(table: Table) -> None:
+    """No merge touches it any more, but its rows are there until the table is dropped."""
+    (shard,) = table.shards
+    table.flush(shard, Put([2], 1))
+    builders.set_status(table, shard, ShardStatus.SEALED)
+    assert numbers(table, "n < 1003") == [1]
 
 
 def test_a_table_without_a_key_gives_every_row(tmp_path: Path) -> None:
