@@ -1,0 +1,84 @@
+"""The conformance table is sound: its tests exist, its quotes are the spec's."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from conformance import pairs
+from conformance.pairs import Pair
+
+SPEC = Path(os.environ.get("MEMWAL_SPEC", pairs.ROOT.parent / "shared/spec/lance-memwal-spec.txt"))
+AREAS = {"naming", "manifests", "snapshots", "fencing", "wal", "merging", "sharding", "read"}
+
+
+def test_the_table_is_sound() -> None:
+    assert pairs.problems(pairs.load()) == []
+
+
+def test_every_area_is_there_and_none_is_thin() -> None:
+    found = pairs.load()
+    assert {pair.area for pair in found} == AREAS
+    assert all(sum(p.area == area for p in found) >= 10 for area in AREAS)
+
+
+def test_the_quotes_are_the_spec_s() -> None:
+    if not SPEC.is_file():
+        pytest.skip(f"{SPEC} is not here (MEMWAL_SPEC names it elsewhere)")
+    text = pairs.flat(re.sub(r"^\s*//\s?", "", SPEC.read_text(), flags=re.MULTILINE))
+    for pair in pairs.load():
+        assert pairs.flat(pair.sentence) in text, f"{pair.id}: not the spec's words"
+        assert pairs.flat(pair.section) in text, f"{pair.id}: no such section"
+
+
+A_TEST = "tests/conformance/test_table.py::test_the_table_is_sound"
+
+
+def pair(**changes: object) -> Pair:
+    given = {"id": "a", "area": "x", "section": "S", "sentence": "T", "tests": (A_TEST,), **changes}
+    return Pair(**given)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("changes", "text"),
+    [
+        ({"tests": ("tests/conformance/test_table.py::test_none",)}, "no such test"),
+        ({"tests": ("tests/no_file.py::test_none",)}, "no such test"),
+        ({"tests": (f"{A_TEST}[1]",)}, "no such test"),
+        ({"tests": ()}, "neither a test nor a reason"),
+        ({"tests": (), "reason": " "}, "neither a test nor a reason"),
+        ({"pylance": "otherwise"}, "needs evidence"),
+        ({"evidence": (A_TEST,)}, "needs evidence"),
+        ({"evidence": ("tests/a.py::test_b",), "pylance": "so"}, "no such test"),
+        ({"sentence": " "}, "no sentence"),
+    ],
+)
+def test_a_table_that_is_not_sound_is_noticed(changes: dict[str, object], text: str) -> None:
+    (problem,) = pairs.problems([pair(**changes)])
+    assert text in problem
+
+
+def test_ids_are_unique() -> None:
+    assert pairs.problems([pair(), pair()]) == ["a: the id is there twice"]
+    assert pairs.problems([pair(tests=(), reason="because"), pair(id="b")]) == []
+
+
+@pytest.mark.integration
+def test_the_command_prints_every_pair() -> None:
+    done = subprocess.run(
+        [sys.executable, "scripts/conformance.py"],
+        cwd=pairs.ROOT,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    for found in pairs.load():
+        assert found.id in done.stdout
+    assert "pylance 14:" in done.stdout
+    assert f"{len(pairs.load())} sentences" in done.stdout
