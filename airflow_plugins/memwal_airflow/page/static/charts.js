@@ -5,8 +5,11 @@ import { when } from "./format.js";
 
 const HEIGHT = 168;
 const PAD = { top: 12, right: 14, bottom: 26, left: 58 };
-const MINUTE = 60000;
-const STEPS = [1, 2, 5, 10, 15, 30, 60, 120, 180, 360, 720, 1440, 2880, 10080, 43200, 129600, 525600];
+const SECOND = 1000;
+const DAY = 86400;
+// Distances between marks on the time axis, in seconds.
+const STEPS = [1, 2, 5, 10, 15, 30, 60, 120, 300, 600, 900, 1800, 3600, 7200, 10800, 21600, 43200, DAY, 2 * DAY, 7 * DAY, 30 * DAY, 90 * DAY, 365 * DAY];
+const seconds = new Intl.DateTimeFormat(undefined, { hour: "2-digit", minute: "2-digit", second: "2-digit", hourCycle: "h23" });
 const hours = new Intl.DateTimeFormat(undefined, { hour: "2-digit", minute: "2-digit", hourCycle: "h23" });
 const days = new Intl.DateTimeFormat(undefined, { day: "numeric", month: "short" });
 
@@ -28,12 +31,13 @@ export function valueTicks(max, binary) {
 }
 
 export function timeTicks(from, to, places) {
-  const minutes = (to - from) / MINUTE;
-  const step = (STEPS.find((one) => minutes / one <= places) || STEPS.at(-1)) * MINUTE;
-  const zone = new Date(from).getTimezoneOffset() * MINUTE;
+  const span = (to - from) / SECOND;
+  const step = (STEPS.find((one) => span / one <= places) || STEPS.at(-1)) * SECOND;
+  const zone = new Date(from).getTimezoneOffset() * 60 * SECOND;
   const ticks = [];
   for (let at = Math.ceil((from - zone) / step) * step + zone; at <= to; at += step) ticks.push(at);
-  return { ticks, label: (at) => (step >= 1440 * MINUTE ? days : hours).format(new Date(at)) };
+  const format = step >= DAY * SECOND ? days : step >= 60 * SECOND ? hours : seconds;
+  return { ticks, label: (at) => format.format(new Date(at)) };
 }
 
 function known(points) {
@@ -43,7 +47,7 @@ function known(points) {
 function scales(points, width, binary) {
   const times = points.map((point) => point.x);
   let [from, to] = [Math.min(...times), Math.max(...times)];
-  if (from === to) [from, to] = [from - 5 * MINUTE, to + 5 * MINUTE];
+  if (to - from < 10 * SECOND) [from, to] = [from - 5 * SECOND, to + 5 * SECOND];
   const ticks = valueTicks(Math.max(...points.map((point) => point.y)), binary);
   const inner = { width: width - PAD.left - PAD.right, height: HEIGHT - PAD.top - PAD.bottom };
   return {
@@ -122,7 +126,10 @@ export function plot({ key, title, points, format, kind, binary, empty }) {
   let width = 0;
   const draw = (next) => {
     width = next;
-    place.replaceChildren(canvas({ shown, width, format, kind, binary, summary, reading, rest, key }));
+    const focused = place.contains(document.activeElement);
+    const svg = canvas({ shown, width, format, kind, binary, summary, reading, rest, key });
+    place.replaceChildren(svg);
+    if (focused) svg.focus({ preventScroll: true });
   };
   draw(560);
   const watch = new ResizeObserver((entries) => {
