@@ -106,7 +106,7 @@ def _run(demo: DemoFolder, port: int) -> int:
 def _unpause(server: AirflowServer) -> None:
     ours = sorted(file.stem for file in (ROOT / "dags").glob("memwal_*.py"))
     client = server.client()
-    client.wait_for_dags(*ours)
+    client.wait_for_dags(*ours, seconds_max=120)
     for dag_id in ours:
         client.set_paused(dag_id, False)
 
