@@ -5,7 +5,7 @@ from __future__ import annotations
 from rich.console import RenderableType
 from rich.text import Text
 
-from memwal.console_text import STYLE, age_text, count_text, generations_text, grid_of, size_text
+from memwal.console_text import STYLE, age_text, count_text, generations_text, grid_of
 from memwal.report_rescue import RescueTableReport
 
 
@@ -13,19 +13,13 @@ def rescue_parts(report: RescueTableReport) -> list[RenderableType]:
     """The shards of one table; what was rescued says where to find it now."""
     if not report.shards:
         return [Text("  no shards yet", style="dim")]
-    grid = grid_of(
-        "shard", "outcome", "action", "WAL entries", "rows", "bytes", "silent for", "epoch",
-        "generations",
-    )  # fmt: skip
+    grid = grid_of("shard", "outcome", "WAL rows", "silent for", "epoch", "generations")
     for shard in report.shards:
         before, after = shard.writer_epoch_before, shard.writer_epoch_after
         grid.add_row(
             shard.shard_id,
             Text(shard.outcome, style=STYLE.get(shard.outcome, "red")),
-            shard.action,
-            count_text(shard.entries),
             count_text(shard.rows),
-            size_text(shard.bytes),
             age_text(shard.idle_seconds),
             "-" if before is None else f"{before} -> {after}",
             generations_text(shard.generations),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+import time
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -132,6 +133,21 @@ def test_a_fenced_writer_fails_at_its_next_put(table: Table) -> None:
         with pytest.raises(OSError, match="local epoch 1 < stored epoch 2"):
             builders.apply(table, old, table.dataset.schema, Put([2], 20), {})
     assert [e.position for e in entries(table)] == [1, 2]
+
+
+def test_a_fenced_writer_may_close_without_a_word(table: Table) -> None:
+    """The flush of a full MemTable was refused in the background; closing then tells nothing.
+
+    What it had put is in the WAL, so that nothing is lost. A flush is believed only when it shows.
+    """
+    (shard,) = table.shards
+    with table.writer(shard, max_memtable_batches=2) as writer:
+        builders.apply(table, writer, table.dataset.schema, Put([10], 1), {})
+        table.stores.shard_manifests.claim(shard)
+        builders.apply(table, writer, table.dataset.schema, Put([11], 2), {})
+        time.sleep(0.5)
+    assert latest(table).flushed_generations == ()
+    assert replay(latest(table), entries(table)).rows == 2
 
 
 def test_a_sealed_shard_refuses_a_claim(table: Table) -> None:

@@ -21,9 +21,9 @@ from wal_tables import abandon, entry_file
 
 from jobs._rescue import RescueOptions, run_rescue
 from memwal import layout
-from memwal.apply.rescue import no_steps
+from memwal.apply.rescue import ShardRescuer, no_steps
 from memwal.config import ResolvedTable, Settings
-from memwal.errors import Corruption, LostRace
+from memwal.errors import Corruption, LostRace, StoreUnavailable
 from memwal.model import ShardId, ShardStatus
 from memwal.plan.rescue import RescueLimits, RescueMark, ShardRescue, SignOfLife
 from memwal.ports import Steps
@@ -477,3 +477,54 @@ def test_lance_s_words_are_told_apart(table: Table) -> None:
     path.write_bytes(b"")
     with pytest.raises(Corruption, match="can't be replayed"):
         claim()
+
+
+class Claimed:
+    """A claimed shard whose flush says something else than it does."""
+
+    def __init__(self, inner: Any, *, flushes: bool, error: StoreUnavailable | None) -> None:
+        self._inner, self._flushes, self._error = inner, flushes, error
+
+    @property
+    def rows(self) -> int:
+        return int(self._inner.rows)
+
+    def flush(self) -> None:
+        if self._flushes:
+            self._inner.flush()
+        if self._error is not None:
+            raise self._error
+
+
+@pytest.mark.parametrize("flushes", [True, False])
+@pytest.mark.parametrize("error", [None, StoreUnavailable("no reply")])
+def test_a_flush_is_believed_only_when_it_shows(
+    table: Table, flushes: bool, error: StoreUnavailable | None
+) -> None:
+    """pylance's close may succeed though its flush was refused, or fail after it landed."""
+    age(table)
+    stores = table.stores
+
+    class Writers(LanceShardWriters):
+        def claim(self, *arguments: Any, **limits: Any) -> Any:
+            return Claimed(super().claim(*arguments, **limits), flushes=flushes, error=error)
+
+    rescuer = ShardRescuer(
+        wal=StoredShardWal(stores.objects), writers=Writers(stores.tables), clock=stores.clock
+    )
+    done = rescuer.run(table.shards[0])
+    assert done is not None
+    if flushes:
+        assert (done.outcome, done.generations, done.error, marks(table)) == (
+            "done",
+            (2,),
+            None,
+            [],
+        )
+        return
+    assert (done.outcome, done.generations) == ("failed", ())
+    text = "no reply" if error else "3 entries are in no generation after the flush"
+    assert text in str(done.error)
+    assert len(marks(table)) == 1
+    assert rescued(table)[1].outcome == "done"
+    check_all_there(table)
