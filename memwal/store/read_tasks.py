@@ -187,6 +187,9 @@ class TaskReads:
         batches = list(table.scan(Rows(schema=schema, predicate=self._plan.predicate)))
         if not any(batch.num_rows for batch in batches):
             return None
+        for key in self._keys if isinstance(table, Part) else ():
+            if any(batch.column(key).null_count for batch in batches):
+                raise Refused(f"{table.where}: rows have NULL in the key column {key!r}")
         return self._set_of([pa.Table.from_batches(batches)])
 
     def _set_of(self, tables: Sequence[pa.Table]) -> KeySet:
