@@ -16,7 +16,7 @@ AIRFLOW_CODE := airflow_plugins/memwal_airflow dags scripts/local_airflow script
 export VENV VENV_AIRFLOW
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo airflow test test-memwal test-airflow test-fast check format proto pin bench \
+.PHONY: help setup demo airflow test test-memwal test-airflow test-fast check format proto pin bench conformance \
 	chromium clean distclean
 
 help: ## List the targets
@@ -66,6 +66,9 @@ pin: ## Renew constraints.txt and constraints-airflow.txt from what is resolved 
 
 bench: $(READY) ## Scan join against index join, side by side (fits the merge planner's costs)
 	@$(BIN)/python tests/bench/merge_join.py
+
+conformance: $(READY) ## The MemWAL spec's sentences, the tests that hold them, what pylance 14 does otherwise
+	@$(BIN)/python scripts/conformance.py $(CONFORMANCE_ARGS)
 
 # The tests that need it say so when it is missing, so its absence stops nothing here.
 chromium:
