@@ -23,7 +23,8 @@ Lance's SQL, which the newest row of each key is asked.
 Options, besides: `version`, `storage.KEY` (or the variable MEMWAL_STORAGE_OPTIONS of the driver;
 no plan shows either), `allow_holes`, `allow_reinitialised`, `partition_bytes` (about what one task
 reads), `keys_bytes_max`: pending keys that take more memory are not sent to the tasks, which look
-them up instead, each in all generations.
+them up instead, each in all generations. A task reads whole fragments and whole generations. Rows
+that are in the WAL only are not read.
 
 Lance is imported in Spark's Python workers, never in the driver's own process.
 """

@@ -21,7 +21,7 @@ import numpy as np
 import pyarrow as pa
 
 from memwal import fold
-from memwal.errors import Refused
+from memwal.errors import Missing, Refused
 from memwal.keyset import KeySet
 from memwal.model import FlushedGeneration, MemWalState, ShardId, TableView, VersionManifest
 from memwal.plan.read import ReadPlan, ShardRead
@@ -165,21 +165,27 @@ class TaskReads:
         if own is None:
             return
         (shard,) = (s for s in self._plan.shards if s.shard_id == shard_id)
-        newer = [g for g in shard.generations if g.generation > generation.generation]
-        parts = (*(self._part(shard_id, g) for g in newer), part)
-        verdict = Verdict([OpenShard(read=shard, parts=parts)], self._keys, own)
+        newer = tuple(g for g in shard.generations if g.generation > generation.generation)
+        (opened,) = self._opened([replace(shard, generations=newer)])
+        verdict = Verdict([replace(opened, parts=(*opened.parts, part))], self._keys, own)
         yield from verdict.live(part, part.scan(self._rows()))
 
     def _looked_up_base(self, base: Base) -> Batches:
         own = self._own_keys(base)
         if own is None:
             return
-        shards = [
-            OpenShard(read=s, parts=tuple(self._part(s.shard_id, g) for g in s.generations))
-            for s in self._plan.shards
-        ]
-        verdict = Verdict(shards, self._keys, own)
+        verdict = Verdict(self._opened(self._plan.shards), self._keys, own)
         yield from verdict.visible(base.scan(self._rows(keyed=True)))
+
+    def _opened(self, shards: Sequence[ShardRead]) -> list[OpenShard]:
+        with ThreadPoolExecutor(_READERS_MAX) as pool:
+            opening = [
+                [pool.submit(self._part, s.shard_id, g) for g in s.generations] for s in shards
+            ]
+            return [
+                OpenShard(read=shard, parts=tuple(job.result() for job in jobs))
+                for shard, jobs in zip(shards, opening, strict=True)
+            ]
 
     def _own_keys(self, table: Base | Part) -> KeySet | None:
         """The keys of the rows that the filter leaves; None when there are none."""
@@ -223,20 +229,22 @@ class TaskReads:
     def _base(self, fragments: Sequence[int]) -> Base:
         dataset = self._tables.base(self._plan.version)
         where = f"{self._plan.uri}: version {self._plan.version}"
-        return Base(where=where, dataset=_Fragments(dataset, fragments))
+        there = {part.fragment_id: part for part in dataset.get_fragments()}
+        if not there.keys() >= set(fragments):
+            raise Missing(f"{where}: is another table's now, which has not got these fragments")
+        return Base(where=where, dataset=_Fragments(dataset, [there[id] for id in fragments]))
 
 
 class _Fragments:
     """A dataset of which some fragments are scanned."""
 
-    def __init__(self, dataset: Any, ids: Sequence[int]) -> None:
-        wanted = set(ids)
+    def __init__(self, dataset: Any, parts: Sequence[Any]) -> None:
         self._dataset = dataset
-        self._parts = [p for p in dataset.get_fragments() if p.fragment_id in wanted]
+        self._parts = parts
 
     def scanner(self, **options: Any) -> Any:
         return self._dataset.scanner(
-            fragments=self._parts, batch_size=self._batch_rows(), **options
+            fragments=list(self._parts), batch_size=self._batch_rows(), **options
         )
 
     def _batch_rows(self) -> int:

@@ -297,6 +297,15 @@ def test_a_version_that_is_expired_since_is_an_error(table: Table) -> None:
         planned(source)
 
 
+def test_another_table_in_the_same_place_is_an_error(tmp_path: Path) -> None:
+    table = builders.make_table(tmp_path / "t", rows=range(6), max_rows_per_file=2)
+    reader, partitions = planned(loaded(table.uri))
+    shutil.rmtree(table.uri)
+    builders.make_table(tmp_path / "t", rows=range(2))
+    with pytest.raises(StoreUnavailable, match="Load the DataFrame again"):
+        list(reader.read(partitions[-1]))
+
+
 # ---- types
 
 
