@@ -12,8 +12,9 @@ from memwal.plan.read import ReadRequest
 
 STORAGE_PREFIX = "storage."
 
-# What a task reads at about 100 MB/s; starting one takes 0.05 s.
-PARTITION_BYTES = 64 * 1024 * 1024
+# Starting a task takes 0.05 s; half a second or more is read in one of this size.
+PARTITION_BYTES = 32 * 1024 * 1024
+# Four million int64 keys: 2 s to fold, 22 MB to send (tests/bench/spark_read.py).
 KEYS_BYTES_MAX = 64 * 1024 * 1024
 
 _KNOWN = (
