@@ -17,7 +17,7 @@ CONFIG = dag_config()
     doc_md=__doc__,
 )
 def memwal_backfill():
-    """The chosen jobs in their order; each on all chosen tables."""
+    """The chosen tables; on each, the chosen jobs in their order."""
     backfill_tasks(CONFIG)
 
 

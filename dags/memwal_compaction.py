@@ -2,13 +2,13 @@
 
 from airflow.sdk import dag
 from memwal_airflow.settings import dag_config
-from memwal_airflow.task_groups import mapped_job
+from memwal_airflow.task_groups import cron_schedule, mapped_job
 
 CONFIG = dag_config()
 
 
 @dag(
-    schedule=CONFIG.airflow.compaction_schedule or None,
+    schedule=cron_schedule(CONFIG.airflow.compaction_schedule),
     catchup=False,
     max_active_runs=1,
     tags=["memwal"],

@@ -3,15 +3,15 @@
 from airflow.sdk import dag
 from memwal_airflow.plan_operator import MemWalPlanOperator
 from memwal_airflow.settings import dag_config
-from memwal_airflow.task_groups import mapped_job, task_defaults
+from memwal_airflow.task_groups import cron_schedule, mapped_job, task_defaults
 
 CONFIG = dag_config()
 
 
 @dag(
-    schedule=CONFIG.airflow.merge_schedule or None,
+    schedule=cron_schedule(CONFIG.airflow.merge_schedule),
     catchup=False,
-    max_active_runs=1,
+    max_active_runs=CONFIG.airflow.runs_in_flight_max,
     tags=["memwal"],
     doc_md=__doc__,
 )

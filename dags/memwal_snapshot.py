@@ -1,4 +1,4 @@
-"""Refreshes the shard snapshots of the tables that were merged, each once."""
+"""Refreshes the shard snapshots of the tables that were merged, each once; daily all."""
 
 from airflow.sdk import dag
 from memwal_airflow.asset_events import MERGED
@@ -9,9 +9,9 @@ CONFIG = dag_config()
 
 
 @dag(
-    schedule=event_schedule(MERGED, CONFIG),
+    schedule=event_schedule(MERGED, CONFIG, or_cron=CONFIG.airflow.snapshot_schedule),
     catchup=False,
-    max_active_runs=1,
+    max_active_runs=CONFIG.airflow.runs_in_flight_max,
     tags=["memwal"],
     doc_md=__doc__,
 )

@@ -12,7 +12,7 @@ import re
 import tomllib
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
@@ -64,6 +64,10 @@ class TableSettings(Settings):
     uri: str = Field(min_length=1)
 
 
+# A name that starts with a dash would be an option on every command line.
+TableName = Annotated[str, Field(pattern=r"^[^-]")]
+
+
 class AirflowDags(BaseModel):
     """`[airflow]`: what the DAGs in `dags/` need besides the tables and limits.
 
@@ -74,6 +78,8 @@ class AirflowDags(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True)
 
     merge_schedule: str = "*/5 * * * *"
+    index_catchup_schedule: str = "0 2 * * *"
+    snapshot_schedule: str = "30 2 * * *"
     compaction_schedule: str = "30 3 * * *"
     garbage_schedule: str = "0 4 * * *"
     garbage_execute: bool = False
@@ -83,7 +89,8 @@ class AirflowDags(BaseModel):
     conn_id: str = "memwal_default"
     spark_conn_id: str | None = None
     pool: str = "default_pool"
-    deferrable: bool = True
+    deferrable: bool = False
+    runs_in_flight_max: int = Field(default=3, ge=1)
     tasks_in_flight_max: int = Field(default=4, ge=1)
     retries: int = Field(default=3, ge=0)
     retry_delay_seconds: float = Field(default=60, gt=0)
@@ -96,7 +103,7 @@ class Config(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True)
 
     defaults: Settings = Settings()
-    tables: dict[str, TableSettings] = Field(default_factory=dict)
+    tables: dict[TableName, TableSettings] = Field(default_factory=dict)
     airflow: AirflowDags = AirflowDags()
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from airflow.sdk import Param, get_current_context, task, task_group
+from airflow.sdk import Param, TriggerRule, get_current_context, task, task_group
 
 from memwal.config import Config
 from memwal_airflow.task_groups import job_chain
@@ -79,7 +79,9 @@ def tables_of_form() -> list[str]:
 
 def _fields(job: str) -> dict[str, Any]:
     return {
-        "dry_run": "{{ params.dry_run }}",
+        # What was not chosen, or has nothing to do, is skipped; the next job runs all the same.
+        "trigger_rule": TriggerRule.NONE_FAILED,
+        "dry_run_only": "{{ params.dry_run }}",
         "enabled": f"{{{{ {job!r} in params.jobs }}}}",
         **_FROM_FORM.get(job, {}),
     }

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from collections.abc import AsyncIterator, Mapping, Sequence
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any
@@ -14,7 +15,7 @@ from airflow.triggers.base import BaseTrigger, TriggerEvent
 
 from memwal_airflow.command import JobsEnvironment
 from memwal_airflow.hook import MemWalHook
-from memwal_airflow.look import NoAnswer, look, tables_in
+from memwal_airflow.look import Answer, NoAnswer, look, tables_in
 from memwal_airflow.page_links import MemWalPageLink
 
 if TYPE_CHECKING:
@@ -23,6 +24,8 @@ if TYPE_CHECKING:
 DUE = "due"
 _STEPS = (DUE, "merged", "indexed", "collected")
 _LOOK_SECONDS_MAX = 300.0
+# Exit codes that waiting does not mend: usage, guard, unsupported, corruption.
+_BROKEN = (2, 5, 7, 8)
 
 
 class TableBroken(Exception):
@@ -36,7 +39,8 @@ async def reached(
     {"target", "missing"}. Raises NoAnswer, TableBroken.
     """
     if until == DUE:
-        found = _only(await look(jobs, ["status", table], seconds_max=_LOOK_SECONDS_MAX), table)
+        arguments = ["status", table]
+        found = _only(await look(jobs, arguments, seconds_max=_LOOK_SECONDS_MAX), table)
         return bool(found.get("due")), {"due_reasons": list(found.get("due_reasons") or [])[:20]}
     wanted = [a for shard, n in generations.items() for a in ("--generation", f"{shard}={n}")]
     arguments = ["wait", table, "--until", until, "--timeout", "0s", *wanted]
@@ -45,13 +49,13 @@ async def reached(
     return bool(found.get("reached")), seen
 
 
-def _only(document: Mapping[str, Any], table: str) -> Mapping[str, Any]:
-    tables = tables_in(document)
-    if not tables:
-        raise NoAnswer(str(document.get("error") or f"no answer for {table}"))
-    found = tables[0]
-    if found.get("outcome") in ("failed", "refused"):
+def _only(answer: Answer, table: str) -> Mapping[str, Any]:
+    tables = tables_in(answer.document)
+    found = tables[0] if tables else answer.document
+    if answer.exit_code in _BROKEN:
         raise TableBroken(f"{table}: {found.get('error')}")
+    if not tables or found.get("outcome") in ("failed", "refused"):
+        raise NoAnswer(f"{table}: {found.get('error') or 'no answer'}")
     return found
 
 
@@ -61,7 +65,7 @@ class MemWalBacklogSensor(BaseSensorOperator):
     :param table: a name in memwal.toml, or an address (templated)
     :param until: due, merged, indexed or collected (templated)
     :param generations: shard -> generation that has to be reached; None: each shard's highest
-        flushed generation at the first look (templated). Not for `due`
+        flushed generation at the first look (templated, also as a JSON text). Not for `due`
     :param conn_id: a `memwal` connection
     :param deferrable: wait in the triggerer
 
@@ -78,7 +82,7 @@ class MemWalBacklogSensor(BaseSensorOperator):
         *,
         table: str,
         until: str = DUE,
-        generations: Mapping[str, int] | None = None,
+        generations: Mapping[str, int] | str | None = None,
         conn_id: str = MemWalHook.default_conn_name,
         deferrable: bool = conf.getboolean("operators", "default_deferrable", fallback=False),
         **kwargs: Any,
@@ -109,7 +113,7 @@ class MemWalBacklogSensor(BaseSensorOperator):
             trigger=MemWalBacklogTrigger(
                 table=self.table,
                 until=self.until,
-                generations=dict(self.generations or {}),
+                generations=self._wanted(),
                 conn_id=self.conn_id,
                 poll_seconds=float(self.poke_interval),
             ),
@@ -127,16 +131,24 @@ class MemWalBacklogSensor(BaseSensorOperator):
         """One look."""
         try:
             jobs = MemWalHook(self.conn_id).environment()
-            over, seen = asyncio.run(reached(jobs, self.table, self.until, self.generations or {}))
+            over, seen = asyncio.run(reached(jobs, self.table, self.until, self._wanted()))
         except NoAnswer as error:
             self.log.warning("%s; looking again later", error)
             return PokeReturnValue(is_done=False)
         except TableBroken as error:
             raise AirflowFailException(str(error)) from None
         # What the first look aims at stays the aim: later flushes would move it away for ever.
-        self.generations = self.generations or seen.get("target")
+        self.generations = self._wanted() or seen.get("target")
         self.log.info("%s, until %s: %s", self.table, self.until, seen)
         return PokeReturnValue(is_done=over, xcom_value=seen)
+
+    def _wanted(self) -> dict[str, int]:
+        given = self.generations or {}
+        try:
+            parsed = json.loads(given) if isinstance(given, str) else given
+            return {str(shard): int(number) for shard, number in parsed.items()}
+        except (ValueError, AttributeError):
+            raise AirflowFailException("generations: expected shard -> number") from None
 
     def _check(self) -> None:
         if self.until not in _STEPS:

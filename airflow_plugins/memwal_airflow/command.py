@@ -21,7 +21,7 @@ from memwal_airflow.settings import AirflowSettings, airflow_settings
 
 STORAGE_OPTIONS_VARIABLE = "MEMWAL_STORAGE_OPTIONS"
 
-_SECRET_WORDS = ("secret", "token", "key", "password", "credential")
+_SECRET_WORDS = ("secret", "token", "key", "password", "credential", "sas")
 
 # What a job has no business to know (Airflow's database, keys and connections), and what would
 # bend its Python or Spark away from its own environment.

@@ -19,11 +19,11 @@ from memwal.errors import Usage
 from memwal_airflow.command import JobsEnvironment
 from memwal_airflow.hook import MemWalHook
 from memwal_airflow.job_triggers import MemWalJobTrigger
-from memwal_airflow.outcomes import Verdict, summary, verdict
+from memwal_airflow.outcomes import Verdict, hidden, moved_before, summary, verdict
 from memwal_airflow.page_links import MemWalPageLink
 from memwal_airflow.settings import airflow_settings
 from memwal_airflow.spark_connection import SparkTarget, spark_target
-from memwal_airflow.submission import Ended, Submission, close, new_folder, start
+from memwal_airflow.submission import LOST, Ended, Submission, close, new_folder, start
 
 if TYPE_CHECKING:
     from airflow.sdk import Context
@@ -44,7 +44,7 @@ class MemWalJobOperator(BaseOperator):
     :param job: merge, index-catchup, snapshot, garbage, compaction or maintain
     :param tables: a name in memwal.toml, a path, or an s3:// address; or a list of them (templated)
     :param arguments: more command-line arguments (templated)
-    :param dry_run: tell what would be done, change nothing (templated)
+    :param dry_run_only: tell what would be done, change nothing (templated)
     :param enabled: skip the job if not (templated)
     :param conn_id: a `memwal` connection
     :param spark_conn_id: a Spark connection: then through spark-submit (templated)
@@ -62,7 +62,7 @@ class MemWalJobOperator(BaseOperator):
     template_fields: Sequence[str] = (
         "tables",
         "arguments",
-        "dry_run",
+        "dry_run_only",
         "enabled",
         "spark_conn_id",
         "conn_id",
@@ -76,7 +76,7 @@ class MemWalJobOperator(BaseOperator):
         job: str,
         tables: str | Sequence[str],
         arguments: Sequence[str] = (),
-        dry_run: bool | str = False,
+        dry_run_only: bool | str = False,
         enabled: bool | str = True,
         conn_id: str = MemWalHook.default_conn_name,
         spark_conn_id: str | None = None,
@@ -89,7 +89,7 @@ class MemWalJobOperator(BaseOperator):
         self.job = job
         self.tables = tables
         self.arguments = list(arguments)
-        self.dry_run = dry_run
+        self.dry_run_only = dry_run_only
         self.enabled = enabled
         self.conn_id = conn_id
         self.spark_conn_id = spark_conn_id
@@ -127,12 +127,15 @@ class MemWalJobOperator(BaseOperator):
         process.wait()
         report = submission.report()
         decision, text = verdict(ended, report, submission.last_line())
-        submission.remove()
-        return self._conclude(context, decision, text, summary(report))
+        forget(submission, ended)
+        secrets = MemWalHook(self.conn_id).environment().secrets
+        return self._conclude(
+            context, decision, hidden(text, secrets), hidden(summary(report), secrets)
+        )
 
     def execute_complete(self, context: Context, event: Mapping[str, Any]) -> dict[str, Any]:
         """Go on after the trigger saw the job's end."""
-        Submission(event["folder"]).remove()
+        forget(Submission(event["folder"]), Ended(exit_code=event["exit_code"], why=event["why"]))
         return self._conclude(context, Verdict(event["verdict"]), event["text"], event["summary"])
 
     def options(self) -> list[str]:
@@ -157,8 +160,12 @@ class MemWalJobOperator(BaseOperator):
             environment = MemWalHook(self.conn_id).environment()
             target = self._spark_target()
             submission = new_folder(settings.run_directory, label)
+        except Usage as error:
+            raise AirflowFailException(str(error)) from None
+        try:
             argv = self._command(environment, target, submission)
         except (Usage, ValueError) as error:
+            submission.remove()
             raise AirflowFailException(str(error)) from None
         return submission, argv, environment.variables()
 
@@ -174,7 +181,7 @@ class MemWalJobOperator(BaseOperator):
         if not tables:
             raise ValueError("no table is named")
         arguments = [*tables, *self.options(), *(str(a) for a in self.arguments)]
-        if is_true(self.dry_run):
+        if is_true(self.dry_run_only):
             arguments.append("--dry-run")
         if target is None:
             report = ["--report", str(submission.report_file)]
@@ -190,6 +197,7 @@ class MemWalJobOperator(BaseOperator):
             jobs.job_script(self.job),
             [*arguments, *jobs.config_arguments(), "--report", str(submission.report_file)],
             name=f"memwal {self.job} {tables[0]}",
+            properties=submission.folder / "spark.conf",
         )
 
     def _seconds_max(self) -> float:
@@ -210,6 +218,8 @@ class MemWalJobOperator(BaseOperator):
         self, context: Context, decision: Verdict, text: str, found: dict[str, Any]
     ) -> dict[str, Any]:
         # Before any exception: who announces progress wants a failed task's share of it too.
+        if context["ti"].try_number > 1:
+            found = moved_before(found)
         context["ti"].xcom_push(key=SUMMARY_KEY, value=found)
         text = f"memwal {self.job}: {text}"
         if decision is Verdict.FAIL:
@@ -220,6 +230,14 @@ class MemWalJobOperator(BaseOperator):
             raise AirflowSkipException(text)
         self.log.info(text)
         return found
+
+
+def forget(submission: Submission, ended: Ended) -> None:
+    """Remove the run's folder, unless the job may still run: then it is told to end."""
+    if ended.why == LOST:
+        submission.cancel()
+    else:
+        submission.remove()
 
 
 def is_true(value: bool | str) -> bool:

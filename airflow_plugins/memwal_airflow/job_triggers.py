@@ -9,7 +9,7 @@ from typing import Any
 from airflow.triggers.base import BaseTrigger, TriggerEvent
 
 from memwal_airflow.hook import MemWalHook
-from memwal_airflow.outcomes import summary, verdict
+from memwal_airflow.outcomes import hidden, summary, verdict
 from memwal_airflow.submission import GRACE_SECONDS, Submission
 
 
@@ -36,8 +36,7 @@ class MemWalJobTrigger(BaseTrigger):
     async def run(self) -> AsyncIterator[TriggerEvent]:
         """Watch until the end."""
         submission = Submission(self.folder)
-        # For nothing but its masks: this process has not heard of the secrets yet.
-        await MemWalHook(self.conn_id).environment_async()
+        secrets = await self._secrets()
         while True:
             await asyncio.to_thread(submission.watch)
             ended = await asyncio.to_thread(submission.ended)
@@ -45,26 +44,36 @@ class MemWalJobTrigger(BaseTrigger):
                 ended = await asyncio.to_thread(submission.silent)
             read = submission.new_lines if ended is None else submission.remaining_lines
             for line in await asyncio.to_thread(read):
-                self.log.info(line)
+                self.log.info(hidden(line, secrets))
             if ended is not None:
                 break
             await asyncio.sleep(self.poll_seconds)
         report = await asyncio.to_thread(submission.report)
         last_line = await asyncio.to_thread(submission.last_line)
         decision, text = verdict(ended, report, last_line)
-        yield TriggerEvent(
-            {
-                "folder": self.folder,
-                **ended.as_event(),
-                "verdict": decision.value,
-                "text": text,
-                "summary": summary(report),
-            }
-        )
+        event = {"verdict": decision.value, "text": text, "summary": summary(report)}
+        yield TriggerEvent({"folder": self.folder, **ended.as_event(), **hidden(event, secrets)})
+
+    async def _secrets(self) -> list[str]:
+        # A job does not tell its secrets; if one did, this process has to know what to hide.
+        try:
+            return (await MemWalHook(self.conn_id).environment_async()).secrets
+        except Exception as error:
+            self.log.warning("connection %s can't be read: %s", self.conn_id, error)
+            return []
 
     async def on_kill(self) -> None:
-        """The task was cleared or marked by somebody: the job ends too."""
+        """The task was cleared or marked by somebody: the job ends too.
+
+        Airflow calls this as well when another triggerer has taken the trigger over, which then
+        goes on watching.
+        """
         submission = Submission(self.folder)
+        before = await asyncio.to_thread(submission.watched_at)
+        await asyncio.sleep(2 * self.poll_seconds)
+        if await asyncio.to_thread(submission.watched_at) != before:
+            self.log.info("Another triggerer watches the job; it goes on")
+            return
         await asyncio.to_thread(submission.cancel)
         waited = 0.0
         while waited < GRACE_SECONDS and await asyncio.to_thread(submission.ended) is None:

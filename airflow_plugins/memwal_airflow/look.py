@@ -7,21 +7,29 @@ import json
 import os
 import signal
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from memwal_airflow.command import JobsEnvironment
 
 ANSWER_BYTES_MAX = 256 * 1024 * 1024
 ERROR_CHARACTERS_MAX = 1_000
+_PIECE_BYTES = 1024 * 1024
+
+
+@dataclass(frozen=True, kw_only=True)
+class Answer:
+    """What the command said, and how it ended."""
+
+    document: Mapping[str, Any]
+    exit_code: int
 
 
 class NoAnswer(Exception):
     """The command gave no JSON document in time. Says what it did instead."""
 
 
-async def look(
-    jobs: JobsEnvironment, arguments: Sequence[str], *, seconds_max: float
-) -> Mapping[str, Any]:
+async def look(jobs: JobsEnvironment, arguments: Sequence[str], *, seconds_max: float) -> Answer:
     """Run `memwal ARGUMENTS --json` and return its document, whatever the exit code.
 
     Raises NoAnswer. The command's whole process group is gone when this returns or is cancelled.
@@ -39,12 +47,31 @@ async def look(
     except OSError as error:
         raise NoAnswer(f"{argv[0]}: {error}") from None
     try:
-        out, err = await asyncio.wait_for(process.communicate(), seconds_max)
+        out, err = await asyncio.wait_for(_read(process), seconds_max)
     except TimeoutError:
         raise NoAnswer(f"memwal {arguments[0]}: no answer in {seconds_max:g} s") from None
     finally:
         _end(process)
-    return _document(out, err, f"memwal {arguments[0]} (exit code {process.returncode})")
+    code = await process.wait()
+    what = f"memwal {arguments[0]} (exit code {code})"
+    return Answer(document=_document(out, err, what), exit_code=code)
+
+
+async def _read(process: asyncio.subprocess.Process) -> tuple[bytes, bytes]:
+    if process.stdout is None or process.stderr is None:
+        raise NoAnswer("the command has no output")
+    return await asyncio.gather(_bounded(process.stdout), _bounded(process.stderr))
+
+
+async def _bounded(stream: asyncio.StreamReader) -> bytes:
+    pieces: list[bytes] = []
+    size = 0
+    while piece := await stream.read(_PIECE_BYTES):
+        size += len(piece)
+        if size > ANSWER_BYTES_MAX:
+            raise NoAnswer(f"the command said more than {ANSWER_BYTES_MAX} bytes")
+        pieces.append(piece)
+    return b"".join(pieces)
 
 
 def _end(process: asyncio.subprocess.Process) -> None:
@@ -56,7 +83,7 @@ def _end(process: asyncio.subprocess.Process) -> None:
 
 def _document(out: bytes, err: bytes, what: str) -> Mapping[str, Any]:
     try:
-        found = json.loads(out) if len(out) <= ANSWER_BYTES_MAX else None
+        found = json.loads(out)
     except ValueError:
         found = None
     if not isinstance(found, dict):

@@ -13,7 +13,7 @@ run tries the rest.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from enum import Enum
 from typing import Any
 
@@ -39,20 +39,22 @@ def verdict(
     ended: Ended, report: Mapping[str, Any] | None, last_line: str | None = None
 ) -> tuple[Verdict, str]:
     """What to do, and one line that says why; `last_line` of the log stands in for a report."""
+    if ended.exit_code == 0 and report is not None:
+        # Whatever came after: the job was through.
+        if report.get("outcome") == words.NOTHING_TO_DO:
+            return Verdict.SKIP, "nothing to do"
+        return Verdict.SUCCESS, str(report.get("outcome"))
     if ended.why == LOST:
         return Verdict.RETRY, (
-            "nothing was heard of the job any more: its host is gone, or the folder [memwal] "
-            "run_directory is not shared between workers and triggerers"
+            "nothing was heard of the job any more: its host is gone (a worker's pod ends when its "
+            "task is deferred), or [memwal] run_directory is not shared between workers and "
+            "triggerers; `deferrable = false` needs neither"
         )
     if ended.why is not None:
         return Verdict.RETRY, f"the job was {ended.why.replace('_', ' ')}"
     if ended.exit_code == 0:
-        if report is None:
-            # It may have run or not: a second run finds out, and has nothing to do if it did.
-            return Verdict.RETRY, "the job ended well but left no report that can be read"
-        if report.get("outcome") == words.NOTHING_TO_DO:
-            return Verdict.SKIP, "nothing to do"
-        return Verdict.SUCCESS, str(report.get("outcome"))
+        # It may have run or not: a second run finds out, and has nothing to do if it did.
+        return Verdict.RETRY, "the job ended well but left no report that can be read"
     error = _error(report) or _short(last_line) or "it left neither report nor log"
     text = f"exit code {ended.exit_code}: {error}"
     if ended.exit_code in _NO_RETRY:
@@ -87,6 +89,26 @@ def _table(table: Mapping[str, Any]) -> dict[str, Any]:
         "watermark": shown,
         "watermark_shards": len(marks),
     }
+
+
+def moved_before(found: dict[str, Any]) -> dict[str, Any]:
+    """The summary of a later try, with every table said to have moved.
+
+    An earlier try may have committed and died before it could tell, and Airflow forgets a try's
+    XComs when the next one starts. Whoever acts on an event finds nothing to do at worst.
+    """
+    return {**found, "tables": [{**table, "progress": True} for table in found["tables"]]}
+
+
+def hidden(value: Any, secrets: Sequence[str]) -> Any:
+    """`value` (texts, lists, dicts) with the secrets starred out: what a job said goes to XCom."""
+    if isinstance(value, str):
+        for secret in secrets:
+            value = value.replace(secret, "***") if secret else value
+        return value
+    if isinstance(value, Mapping):
+        return {key: hidden(item, secrets) for key, item in value.items()}
+    return [hidden(item, secrets) for item in value] if isinstance(value, list) else value
 
 
 def watermark(table: Mapping[str, Any]) -> dict[str, int]:

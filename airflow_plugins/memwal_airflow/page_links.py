@@ -10,7 +10,7 @@ from airflow.sdk import BaseOperatorLink
 from airflow.sdk.configuration import conf
 
 if TYPE_CHECKING:
-    from airflow.models.taskinstancekey import TaskInstanceKey
+    from airflow.sdk.types import TaskInstanceKey
     from airflow.sdk import BaseOperator
 
 PAGE_PREFIX = "/memwal"

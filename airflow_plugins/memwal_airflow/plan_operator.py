@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from airflow.sdk import BaseOperator
 
+from memwal_airflow.command import JobsEnvironment
 from memwal_airflow.hook import MemWalHook
 from memwal_airflow.job_operators import MemWalRetry
 from memwal_airflow.look import NoAnswer, look, tables_in
@@ -15,17 +16,21 @@ from memwal_airflow.look import NoAnswer, look, tables_in
 if TYPE_CHECKING:
     from airflow.sdk import Context
 
+Status = Mapping[str, Any]
+
+_LOOKS_IN_FLIGHT_MAX = 4
+
 
 class MemWalPlanOperator(BaseOperator):
-    """Returns the names of the tables that are due for a merge: [{"tables": name}, …], to be
-    expanded over.
+    """Returns the names of the tables that are due for a merge, to be expanded over.
 
     A table that can't be read is named too: its own merge then fails, with the reason, and the
-    others go on.
+    others go on. One whose lease is held is left to the next look: somebody works on it.
 
     :param tables: names in memwal.toml, or addresses (templated)
     :param conn_id: a `memwal` connection
-    :param seconds_max: how long the look at all tables may take
+    :param seconds_max: how long the look at all tables together may take
+    :param seconds_per_table_max: how long the look at one may take, when the first gave nothing
     """
 
     template_fields: Sequence[str] = ("tables", "conn_id")
@@ -36,13 +41,15 @@ class MemWalPlanOperator(BaseOperator):
         *,
         tables: Sequence[str],
         conn_id: str = MemWalHook.default_conn_name,
-        seconds_max: float = 600,
+        seconds_max: float = 120,
+        seconds_per_table_max: float = 90,
         **kwargs: Any,
     ) -> None:
         super().__init__(**kwargs)
         self.tables = tables
         self.conn_id = conn_id
         self.seconds_max = seconds_max
+        self.seconds_per_table_max = seconds_per_table_max
 
     def execute(self, context: Context) -> list[str]:
         """Look at the tables."""
@@ -50,21 +57,50 @@ class MemWalPlanOperator(BaseOperator):
         if not names:
             self.log.info("No table is configured")
             return []
-        jobs = MemWalHook(self.conn_id).environment()
-        try:
-            found = asyncio.run(look(jobs, ["status", *names], seconds_max=self.seconds_max))
-        except NoAnswer as error:
-            raise MemWalRetry(str(error)) from None
-        answers = {str(table.get("table")): table for table in tables_in(found)}
-        if not answers:
-            raise MemWalRetry(f"memwal status: {found.get('error') or 'no table in its answer'}")
-        return [name for name in names if self._is_due(name, answers.get(name))]
+        found = asyncio.run(self._look(MemWalHook(self.conn_id).environment(), names))
+        return [name for name in names if self._is_due(name, found[name])]
 
-    def _is_due(self, name: str, table: Any) -> bool:
-        if table is None or (table.get("outcome") not in ("done", "partial")):
-            reason = table.get("error") if table else "status does not speak of it"
-            self.log.error("%s can't be read: %s", name, reason)
+    async def _look(self, jobs: JobsEnvironment, names: list[str]) -> dict[str, Status]:
+        """What there is to say of each table; {"error"} where there is nothing else."""
+        try:
+            return await _status(jobs, names, self.seconds_max)
+        except NoAnswer as error:
+            # One table can spoil the answer for all: a variable not set, a store that hangs.
+            self.log.warning("%s; looking at the tables one by one", error)
+        slots = asyncio.Semaphore(_LOOKS_IN_FLIGHT_MAX)
+        looks = [self._look_at_one(jobs, name, slots) for name in names]
+        found = dict(zip(names, await asyncio.gather(*looks), strict=True))
+        if all("outcome" not in status for status in found.values()):
+            raise MemWalRetry(f"no table could be looked at: {next(iter(found.values()))['error']}")
+        return found
+
+    async def _look_at_one(
+        self, jobs: JobsEnvironment, name: str, slots: asyncio.Semaphore
+    ) -> Status:
+        async with slots:
+            try:
+                return (await _status(jobs, [name], self.seconds_per_table_max))[name]
+            except NoAnswer as error:
+                return {"error": str(error)}
+
+    def _is_due(self, name: str, table: Status) -> bool:
+        if table.get("outcome") not in ("done", "partial"):
+            self.log.error("%s can't be read: %s", name, table.get("error"))
             return True
+        lease = table.get("lease") or {}
+        if lease.get("state") == "held":
+            self.log.info("%s: %s is at work on it", name, lease.get("holder"))
+            return False
         reasons = table.get("due_reasons") or []
         self.log.info("%s: %s", name, "; ".join(reasons[:5]) or "not due")
         return bool(table.get("due"))
+
+
+async def _status(
+    jobs: JobsEnvironment, names: Sequence[str], seconds_max: float
+) -> dict[str, Status]:
+    answer = await look(jobs, ["status", *names], seconds_max=seconds_max)
+    found = {str(table.get("table")): table for table in tables_in(answer.document)}
+    if any(name not in found for name in names):
+        raise NoAnswer(str(answer.document.get("error") or "status does not speak of every table"))
+    return found

@@ -33,14 +33,20 @@ class AirflowSettings:
 
 
 def airflow_settings() -> AirflowSettings:
-    """The settings as they are now. Environment variables `AIRFLOW__MEMWAL__*` set them too."""
+    """The settings as they are now. Environment variables `AIRFLOW__MEMWAL__*` set them too.
+
+    Relative paths are those of the process that asks; better give absolute ones.
+    """
     default_directory = Path(tempfile.gettempdir()) / f"memwal-airflow-{os.getuid()}"
+    command = conf.get(SECTION, "command", fallback="memwal")
+    config_file = conf.get(SECTION, "config_file", fallback="") or os.environ.get("MEMWAL_CONFIG")
+    run_directory = conf.get(SECTION, "run_directory", fallback="") or default_directory
     return AirflowSettings(
-        command=conf.get(SECTION, "command", fallback="memwal"),
-        config_file=conf.get(SECTION, "config_file", fallback="")
-        or os.environ.get("MEMWAL_CONFIG"),
+        # A bare name is looked for on PATH.
+        command=str(Path(command).absolute()) if os.sep in command else command,
+        config_file=str(Path(config_file).absolute()) if config_file else None,
         conn_id=conf.get(SECTION, "conn_id", fallback="memwal_default"),
-        run_directory=conf.get(SECTION, "run_directory", fallback="") or str(default_directory),
+        run_directory=str(Path(run_directory).absolute()),
         page_refresh_seconds=conf.getfloat(SECTION, "page_refresh_seconds", fallback=30.0),
         page_timeout_seconds=conf.getfloat(SECTION, "page_timeout_seconds", fallback=60.0),
     )

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 from airflow.sdk import Connection
@@ -33,14 +34,31 @@ class SparkTarget:
         """Whether the driver runs somewhere else than here."""
         return self.deploy_mode == "cluster"
 
-    def submit(self, binary: str, script: str, arguments: Sequence[str], name: str) -> list[str]:
-        """The command line that submits a job script."""
+    def submit(
+        self, binary: str, script: str, arguments: Sequence[str], *, name: str, properties: Path
+    ) -> list[str]:
+        """The command line that submits a job script.
+
+        The connection's properties go to the file `properties`, since they may hold credentials
+        and a command line shows to everybody.
+        """
         argv = [binary, "--master", self.master, "--name", name]
         if self.deploy_mode:
             argv += ["--deploy-mode", self.deploy_mode]
-        for key, value in self.properties.items():
-            argv += ["--conf", f"{key}={value}"]
+        if self.properties:
+            properties.touch(mode=0o600)
+            properties.write_text("".join(map(_line, self.properties.items())))
+            # Else a properties file would stand in for spark-defaults.conf.
+            argv += ["--properties-file", str(properties), "--load-spark-defaults"]
         return [*argv, *self.options, script, *arguments]
+
+
+def _line(item: tuple[str, str]) -> str:
+    """A line of a Java properties file."""
+    key, value = (text.replace("\\", "\\\\").replace("\n", "\\n") for text in item)
+    for special in ":= #!":
+        key = key.replace(special, f"\\{special}")
+    return f"{key}={value}\n"
 
 
 def spark_target(connection: Connection) -> SparkTarget:

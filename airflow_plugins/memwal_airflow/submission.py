@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import os
 import shutil
+import stat
 import subprocess
 import sys
 import time
@@ -18,10 +19,13 @@ from pathlib import Path
 from typing import IO, Any
 from uuid import uuid4
 
+from memwal.errors import Usage
+
 SUPERVISOR = Path(__file__).with_name("supervise.py")
 GRACE_SECONDS = 25.0
 SILENCE_SECONDS_MAX = 90.0
-UNWATCHED_SECONDS_MAX = 300.0
+UNWATCHED_SECONDS_MAX = (300.0, 1800.0)
+"""Before a trigger has taken a detached job over, and after; triggerers may be away for a while."""
 FOLDER_AGE_SECONDS_MAX = 7 * 86_400.0
 LOG_BYTES_PER_READ_MAX = 256 * 1024
 REPORT_BYTES_MAX = 64 * 1024 * 1024
@@ -127,6 +131,13 @@ class Submission:
             return None
         return found if isinstance(found, dict) else None
 
+    def watched_at(self) -> int:
+        """When somebody last said so, for comparison with itself; 0 for never."""
+        try:
+            return (self.folder / "watched").stat().st_mtime_ns
+        except FileNotFoundError:
+            return 0
+
     def watch(self) -> None:
         """Tell the supervisor that somebody waits for the job."""
         if self.folder.is_dir():
@@ -143,9 +154,18 @@ class Submission:
 
 
 def new_folder(directory: str, label: str) -> Submission:
-    """A fresh run folder that only this user can read. Old ones that nobody removed go."""
+    """A fresh run folder that only this user can read. Old ones that nobody removed go.
+
+    Raises Usage when others may write to the directory: they could change what is run from it.
+    """
     parent = Path(directory)
     parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    found = parent.lstat()
+    if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.getuid() or found.st_mode & 0o022:
+        raise Usage(
+            f"[memwal] run_directory {parent}: must be a folder of this user's own that nobody "
+            "else can write to"
+        )
     _forget_old(parent)
     tidy = "".join(c if c.isalnum() or c in "-_" else "-" for c in label)[:80]
     folder = parent / f"{tidy}-{uuid4().hex[:12]}"
@@ -168,7 +188,7 @@ def start(
         "argv": list(argv),
         "attached": attached,
         "seconds_max": seconds_max,
-        "unwatched_seconds_max": UNWATCHED_SECONDS_MAX,
+        "unwatched_seconds_max": list(UNWATCHED_SECONDS_MAX),
         "grace_seconds": GRACE_SECONDS,
     }
     (submission.folder / "order.json").write_text(json.dumps(order))
@@ -181,7 +201,6 @@ def start(
             stderr=own_log,
             env=dict(variables),
             start_new_session=True,
-            cwd=submission.folder,
         )
 
 
@@ -195,8 +214,9 @@ def _forget_old(parent: Path) -> None:
     now = time.time()
     for folder in parent.iterdir():
         try:
-            beat = (folder / "heartbeat").stat().st_mtime
+            beat = folder / "heartbeat"
+            last = (beat if beat.exists() else folder).stat().st_mtime
         except OSError:
             continue
-        if now - beat > FOLDER_AGE_SECONDS_MAX and os.access(folder, os.W_OK):
+        if now - last > FOLDER_AGE_SECONDS_MAX and os.access(folder, os.W_OK):
             shutil.rmtree(folder, ignore_errors=True)

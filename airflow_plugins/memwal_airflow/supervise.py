@@ -6,7 +6,7 @@ Standard library only, and run by its path: it starts in milliseconds and needs 
 this package. The run's folder is all that it shares with the task and the trigger:
 
     order.json      what to run: {"argv", "attached", "seconds_max", "unwatched_seconds_max",
-                    "grace_seconds"}
+                    "grace_seconds"}; `unwatched_seconds_max` is [before the first watch, after it]
     heartbeat       touched all the time while this process lives
     watched         touched by whoever waits for the job
     log.txt         stdout and stderr of the job
@@ -21,6 +21,7 @@ task may have been killed before a trigger took over, and Airflow then tells nob
 
 from __future__ import annotations
 
+import ctypes
 import json
 import os
 import select
@@ -33,6 +34,7 @@ from types import FrameType
 from typing import Any
 
 TICK_SECONDS = 0.2
+PR_SET_PDEATHSIG = 1
 
 
 class Stop:
@@ -62,14 +64,19 @@ def main(folder: Path) -> int:
                 stdout=log,
                 stderr=subprocess.STDOUT,
                 start_new_session=True,
+                preexec_fn=end_with_parent,
             )
     except OSError as error:
         write_whole(folder / "log.txt", f"{order['argv'][0]}: {error}\n")
         finish(folder, 127, None)
         return 1
-    why = watch(process, folder, order, stop)
+    try:
+        why = watch(process, folder, order, stop)
+    except OSError:
+        # The folder is gone or out of reach: nobody can watch the job through it any more.
+        why = "unwatched"
     if why is not None:
-        end_group(process, float(order["grace_seconds"]), folder)
+        end_group(process, float(order["grace_seconds"]))
     code = process.wait()
     finish(folder, code, why)
     return 0
@@ -80,7 +87,7 @@ def watch(
 ) -> str | None:
     """Wait for the job's end; None, or why it has to be ended."""
     deadline = time.monotonic() + float(order["seconds_max"])
-    watcher = Watcher(folder / "watched", float(order["unwatched_seconds_max"]))
+    watcher = Watcher(folder / "watched", *order["unwatched_seconds_max"])
     while process.poll() is None:
         touch(folder / "heartbeat")
         if stop.asked or (folder / "cancel").exists():
@@ -99,9 +106,10 @@ def watch(
 class Watcher:
     """Notices when a file is not touched any more; compares it with itself, not with a clock."""
 
-    def __init__(self, file: Path, seconds_max: float) -> None:
+    def __init__(self, file: Path, first_seconds_max: float, later_seconds_max: float) -> None:
         self.file = file
-        self.seconds_max = seconds_max
+        self.first_seconds_max = first_seconds_max
+        self.later_seconds_max = later_seconds_max
         self.touched = 0
         self.seen = time.monotonic()
 
@@ -113,7 +121,8 @@ class Watcher:
             touched = 0
         if touched != self.touched:
             self.touched, self.seen = touched, time.monotonic()
-        return time.monotonic() - self.seen > self.seconds_max
+        limit = self.later_seconds_max if self.touched else self.first_seconds_max
+        return time.monotonic() - self.seen > limit
 
 
 def standard_input_ended() -> bool:
@@ -122,12 +131,17 @@ def standard_input_ended() -> bool:
     return bool(readable) and not os.read(sys.stdin.fileno(), 1)
 
 
-def end_group(process: subprocess.Popen[bytes], grace_seconds: float, folder: Path) -> None:
+def end_with_parent() -> None:
+    """Run in the job's process before its program: TERM comes to it when this supervisor dies."""
+    if sys.platform == "linux":
+        ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGTERM)
+
+
+def end_group(process: subprocess.Popen[bytes], grace_seconds: float) -> None:
     """TERM to the job's process group, then KILL to what is left of it."""
     signal_group(process.pid, signal.SIGTERM)
     deadline = time.monotonic() + grace_seconds
     while group_lives(process) and time.monotonic() < deadline:
-        touch(folder / "heartbeat")
         time.sleep(0.1)
     signal_group(process.pid, signal.SIGKILL)
 

@@ -105,31 +105,39 @@ def mapped_job(job: str, tables: Any, config: Config, **overrides: Any) -> Any:
     )
     step = STEPS.get(job)
     if step is not None:
-        worked >> announce(job, step)
+        worked >> announce(job, step, config)
     return worked
 
 
-def announce(job: str, step: str, task_id: str = "announce") -> Any:
+def announce(job: str, step: str, config: Config, task_id: str = "announce") -> Any:
     """A task that adds the asset events of `job`'s task in the same group or DAG.
 
     It runs after failures too: a table that was merged in part has moved.
     """
 
-    @task(task_id=task_id, outlets=[step_alias(step)], trigger_rule=TriggerRule.ALL_DONE)
+    @task(
+        task_id=task_id,
+        outlets=[step_alias(step)],
+        trigger_rule=TriggerRule.ALL_DONE,
+        **task_defaults(config.airflow),
+    )
     def tell(from_task: str) -> list[str]:
         context = get_current_context()
         instance = context["ti"]
         group = instance.task_id.rpartition(".")[0]
         source = f"{group}.{from_task}" if group else from_task
-        # Within a mapped group its own table only; else whatever the task was mapped over.
-        own = {"map_indexes": instance.map_index} if instance.map_index >= 0 else {}
-        found = instance.xcom_pull(task_ids=source, key=SUMMARY_KEY, **own)
+        index = instance.map_index
+        if index is not None and index >= 0:
+            # Within a mapped group its own table only; else whatever the task was mapped over.
+            found = instance.xcom_pull(task_ids=source, key=SUMMARY_KEY, map_indexes=index)
+        else:
+            found = instance.xcom_pull(task_ids=source, key=SUMMARY_KEY)
         summaries = [found] if isinstance(found, dict) else list(found or [])
         return add_events(step, summaries, context["outlet_events"])
 
-    # As a teardown it does not decide how the run ends: as its last task it would turn every failed
-    # run into a success.
-    return tell(task_name(job)).as_teardown()
+    # As a teardown it does not hide how the jobs ended: as the run's last task it would turn every
+    # failed run into a success. Its own failure counts, since nobody would hear of the progress.
+    return tell(task_name(job)).as_teardown(on_failure_fail_dagrun=True)
 
 
 def task_name(job: str) -> str:
@@ -146,14 +154,14 @@ def job_chain(table: Any, jobs: Sequence[str], config: Config, fields: JobFields
     for job in jobs:
         settings = {
             **job_defaults(job, config.airflow),
-            "trigger_rule": TriggerRule.NONE_FAILED,
+            "max_active_tis_per_dag": config.airflow.tasks_in_flight_max,
             **fields(job),
         }
         current = OPERATORS[job](task_id=task_name(job), tables=table, **settings)
         if previous is not None:
             previous >> current
         if job in STEPS:
-            current >> announce(job, STEPS[job], f"announce_{STEPS[job]}")
+            current >> announce(job, STEPS[job], config, f"announce_{STEPS[job]}")
         previous = current
 
 
@@ -171,17 +179,23 @@ def memwal_task_group(
     :param group_id: default `memwal_` and the table's name
     :param overrides: fields of every operator, such as `spark_conn_id` or `deferrable`
 
-    A job with nothing to do is skipped, and the next one runs all the same; after a failure the
-    rest does not run. Limits come from memwal.toml, as for the command line. Asset events tell of
-    progress, so the shipped DAGs go on from there if they know the table.
+    A job with nothing to do ends well, and the next one runs; after a failure the rest does not. If
+    the first is skipped (a branch), so are the others. Limits come from memwal.toml, as for the
+    command line. Asset events tell of progress, so the shipped DAGs go on from there if they know
+    the table.
     """
     unknown = [job for job in jobs if job not in OPERATORS]
     if unknown:
         raise ValueError(f"unknown job {unknown[0]!r}: expected {', '.join(OPERATORS)}")
     readable = "".join(c if c.isalnum() or c in "-_" else "_" for c in table).strip("_")[-120:]
     with TaskGroup(group_id or f"memwal_{readable}") as group:
-        job_chain(table, jobs, dag_config(), lambda job: overrides)
+        job_chain(table, jobs, dag_config(), lambda job: {"skip_when_idle": False, **overrides})
     return group
+
+
+def cron_schedule(text: str) -> CronTriggerTimetable | None:
+    """A schedule by the clock, in UTC whatever Airflow's own zone is; None for an empty text."""
+    return CronTriggerTimetable(text, timezone="UTC") if text else None
 
 
 def event_schedule(step: str, config: Config, *, or_cron: str = "") -> Any:
@@ -190,7 +204,7 @@ def event_schedule(step: str, config: Config, *, or_cron: str = "") -> Any:
     None when neither is there.
     """
     assets = [table_asset(step, table) for table in config.tables]
-    clock = CronTriggerTimetable(or_cron, timezone="UTC") if or_cron else None
+    clock = cron_schedule(or_cron)
     if not assets:
         return clock
     if clock is None:

@@ -28,6 +28,7 @@ runs_kept_max = 200
 merge_schedule = "* * * * *"
 garbage_schedule = "*/10 * * * *"
 compaction_schedule = "*/20 * * * *"
+deferrable = true
 garbage_execute = true
 garbage_wal = true
 retry_delay_seconds = 10

@@ -23,6 +23,9 @@ due_generations_min = 1
 [airflow]
 merge_schedule = ""
 garbage_schedule = ""
+index_catchup_schedule = ""
+snapshot_schedule = ""
+deferrable = true
 compaction_schedule = ""
 garbage_execute = true
 retry_delay_seconds = 1

@@ -188,9 +188,26 @@ def test_spark_connections(fields: dict[str, Any], expected: list[str]) -> None:
     made = {"conn_id": "s", "conn_type": "spark", **fields}
     if "extra" in made:
         made["extra"] = json.dumps(made["extra"])
-    argv = spark_target(Connection(**made)).submit("spark-submit", "merge.py", ["t"], "name")
+    target = spark_target(Connection(**made))
+    argv = target.submit(
+        "spark-submit", "merge.py", ["t"], name="name", properties=Path("/nowhere/spark.conf")
+    )
     assert [part for part in argv if part in expected] == expected
     assert argv[-2:] == ["merge.py", "t"]
+
+
+def test_spark_properties_stay_off_the_command_line(tmp_path: Path) -> None:
+    properties = {"spark.hadoop.fs.s3a.secret.key": PASSWORD, "spark.a b": "c:\\d\ne"}
+    extra = json.dumps({"conf": properties})
+    target = spark_target(Connection(conn_id="s", conn_type="spark", host="yarn", extra=extra))
+    file = tmp_path / "spark.conf"
+    argv = target.submit("spark-submit", "merge.py", ["t"], name="name", properties=file)
+    assert PASSWORD not in " ".join(argv)
+    assert stat.S_IMODE(file.stat().st_mode) == 0o600
+    assert file.read_text().splitlines() == [
+        f"spark.hadoop.fs.s3a.secret.key={PASSWORD}",
+        "spark.a\\ b=c:\\\\d\\ne",
+    ]
 
 
 @pytest.mark.parametrize("extra", [{"spark-binary": "rm"}, {"deploy-mode": "sideways"}])

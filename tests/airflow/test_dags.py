@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -9,6 +10,7 @@ from airflow.dag_processing.dagbag import DagBag
 from airflow.sdk.exceptions import ParamValidationError
 from airflow_server import DAGS, InProcessAirflow
 from dag_runs import asset_events, run_shipped, run_tasks
+from local_airflow.home import JOBS_BIN
 from memwal_airflow.asset_events import table_asset, triggering_tables
 from memwal_airflow.task_groups import memwal_task_group
 
@@ -60,6 +62,25 @@ def test_a_broken_table_fails_alone_and_the_others_are_told_of(home: InProcessAi
     assert events["memwal merged users"]["table"] == "users"
     orders.check()
     users.check()
+
+
+def test_progress_of_a_try_that_died_is_told_by_the_next(
+    home: InProcessAirflow, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    orders = home.tables.make("orders", generations=2)
+    # The first merge commits, and dies before it can say so.
+    dying = tmp_path / "memwal"
+    dying.write_text(
+        f'#!/bin/sh\n{JOBS_BIN}/memwal "$@" || exit $?\n'
+        f'[ "$1" = merge ] && mkdir {tmp_path}/died 2>/dev/null && kill -9 $$\nexit 0\n'
+    )
+    dying.chmod(0o755)
+    monkeypatch.setenv("AIRFLOW__MEMWAL__COMMAND", str(dying))
+    ran = run_shipped(home, "memwal_merge")
+    assert (tmp_path / "died").exists()
+    assert orders.progress() == orders.flushed()
+    assert (ran.task("merge", 0).try_number, ran.states[("merge", 0)]) == (2, "skipped")
+    assert [name for name, _ in asset_events()] == ["memwal merged orders"]
 
 
 def test_an_idle_tick_maps_to_nothing_and_tells_nothing(home: InProcessAirflow) -> None:
@@ -171,8 +192,10 @@ def test_a_dag_of_ones_own_takes_one_line(home: InProcessAirflow) -> None:
     table.check()
     again = run_tasks(home, lambda: memwal_task_group("orders", jobs=["merge", "index-catchup"]))
     assert again.state == "success"
-    assert again.states[("memwal_orders.merge", -1)] == "skipped"
-    assert again.states[("memwal_orders.index_catchup", -1)] == "skipped"
+    # Idle, not skipped: what comes after the group runs.
+    assert again.states[("memwal_orders.merge", -1)] == "success"
+    assert again.xcom("memwal_orders.merge")["outcome"] == "nothing_to_do"
+    assert again.states[("memwal_orders.index_catchup", -1)] == "success"
 
 
 def test_an_unknown_job_is_named(home: InProcessAirflow) -> None:
@@ -194,12 +217,16 @@ def test_a_wrong_configuration_names_the_key(home: InProcessAirflow) -> None:
 
 
 def test_schedules_come_from_the_configuration(home: InProcessAirflow) -> None:
-    home.tables.set_head(HEAD + 'merge_schedule = "7 * * * *"\ngarbage_schedule = "9 1 * * *"\n')
+    schedules = {"merge": "7 * * * *", "garbage": "9 1 * * *", "snapshot": ""}
+    lines = "".join(f'{job}_schedule = "{text}"\n' for job, text in schedules.items())
+    home.tables.set_head(HEAD + lines)
     home.tables.make("orders")
-    assert home.load_dag("memwal_merge").schedule == "7 * * * *"
-    for dag_id in ("memwal_snapshot", "memwal_index_catchup"):
-        (asset,) = home.load_dag(dag_id).schedule.objects
-        assert asset == table_asset("merged", "orders")
+    assert home.load_dag("memwal_merge").schedule.expression == "7 * * * *"
+    snapshot = home.load_dag("memwal_snapshot").schedule
+    assert list(snapshot.objects) == [table_asset("merged", "orders")]
+    catchup = home.load_dag("memwal_index_catchup").schedule
+    assert catchup.timetable.expression == "0 2 * * *"
+    assert list(catchup.asset_condition.objects) == [table_asset("merged", "orders")]
     garbage = home.load_dag("memwal_garbage").schedule
     assert garbage.timetable.expression == "9 1 * * *"
     assert list(garbage.asset_condition.objects) == [table_asset("indexed", "orders")]

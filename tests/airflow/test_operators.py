@@ -102,7 +102,7 @@ def test_fields_are_templates(airflow_home: InProcessAirflow) -> None:
         shards=[f"{{{{ '{table.shards[1]}' }}}}"],
         until_generation="{{ 3 - 2 }}",
         generations_per_commit_max="{{ none }}",
-        dry_run="{{ false }}",
+        dry_run_only="{{ false }}",
     )
     assert ran.state == "success"
     assert table.progress() == {table.shards[1]: 1}
@@ -110,7 +110,7 @@ def test_fields_are_templates(airflow_home: InProcessAirflow) -> None:
 
 def test_a_dry_run_changes_nothing(airflow_home: InProcessAirflow) -> None:
     table = airflow_home.tables.make("orders", generations=1)
-    ran = run_one(airflow_home, MemWalMergeOperator, tables="orders", dry_run=True)
+    ran = run_one(airflow_home, MemWalMergeOperator, tables="orders", dry_run_only=True)
     assert ran.state == "success"
     assert ran.xcom("job")["dry_run"] is True
     assert table.progress() == {}
@@ -224,6 +224,19 @@ def test_the_plan_names_due_and_broken_tables_only(airflow_home: InProcessAirflo
     names = ["due", "idle", "early", "broken", "not-there"]
     ran = run_one(airflow_home, MemWalPlanOperator, tables=names)
     assert ran.xcom("job") == ["due", "broken", "not-there"]
+
+
+def test_one_table_does_not_spoil_the_plan_for_others(airflow_home: InProcessAirflow) -> None:
+    tables = airflow_home.tables
+    tables.make("due", generations=1)
+    tables.make("held", generations=1)
+    tables.make("odd", settings={"storage_options.aws_region": "${NOT_SET_ANYWHERE}"})
+    tables.maker.ask("hold_lease", uri=tables["held"].uri)
+    try:
+        ran = run_one(airflow_home, MemWalPlanOperator, tables=["odd", "held", "due"])
+    finally:
+        tables.maker.ask("release_lease", uri=tables["held"].uri)
+    assert ran.xcom("job") == ["odd", "due"]
 
 
 def test_a_plan_without_tables_is_empty(airflow_home: InProcessAirflow) -> None:

@@ -9,6 +9,8 @@ from memwal_airflow.outcomes import (
     ERROR_CHARACTERS_MAX,
     WATERMARK_SHARDS_MAX,
     Verdict,
+    hidden,
+    moved_before,
     summary,
     verdict,
     watermark,
@@ -70,10 +72,11 @@ def test_a_lost_job_tells_what_to_look_at() -> None:
 
 
 @pytest.mark.parametrize("why", ["cancelled", "timed_out", "detached", "unwatched"])
-def test_a_job_that_was_ended_is_tried_again_whatever_it_left(why: str) -> None:
-    found, text = verdict(Ended(exit_code=0, why=why), report())
+def test_a_job_that_was_ended_is_tried_again_unless_it_was_through(why: str) -> None:
+    found, text = verdict(Ended(exit_code=-15, why=why), report())
     assert found is Verdict.RETRY
     assert why.replace("_", " ") in text
+    assert verdict(Ended(exit_code=0, why=why), report())[0] is Verdict.SUCCESS
 
 
 @pytest.mark.parametrize("code", [-9, 127, 130, 137])
@@ -118,6 +121,21 @@ def test_a_failed_table_that_moved_is_told_of() -> None:
     idle = merge_table(outcome="nothing_to_do", version_before=3, version_after=3)
     found = summary(report("partial", tables=[moved, stood, idle, "nonsense"]))
     assert [table["progress"] for table in found["tables"]] == [True, False, False]
+
+
+def test_a_later_try_tells_of_what_an_earlier_one_may_have_done() -> None:
+    idle = merge_table(outcome="nothing_to_do", version_before=3, version_after=3)
+    found = moved_before(summary(report("nothing_to_do", tables=[idle])))
+    assert [table["progress"] for table in found["tables"]] == [True]
+
+
+def test_secrets_are_hidden_wherever_they_stand() -> None:
+    told = {"error": "bad key se/cret", "tables": [{"error": "se/cret"}], "seconds": 1.5}
+    assert hidden(told, ["", "se/cret"]) == {
+        "error": "bad key ***",
+        "tables": [{"error": "***"}],
+        "seconds": 1.5,
+    }
 
 
 def test_no_report_makes_an_empty_summary() -> None:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import json
 import subprocess
 import threading
 from collections.abc import Callable
 from datetime import timedelta
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -61,7 +63,7 @@ def test_until_a_generation_that_is_named(airflow_home: InProcessAirflow) -> Non
     wanted = {table.shards[0]: 2}
     merge = [str(JOBS_BIN / "memwal"), "merge", "orders", "--until-generation", "2"]
     subprocess.run([*merge, "--config", str(airflow_home.config_file)], check=True)
-    fields = {"table": "orders", "until": "merged", "generations": wanted}
+    fields = {"table": "orders", "until": "merged", "generations": json.dumps(wanted)}
     assert sense(airflow_home, **fields, mode="reschedule").state == "success"
 
 
@@ -70,6 +72,23 @@ def test_a_broken_table_fails_it_at_once(airflow_home: InProcessAirflow) -> None
     for until in ("due", "merged"):
         ran = sense(airflow_home, table="broken", until=until, retries=2)
         assert (ran.state, ran.task("wait").try_number) == ("failed", 1)
+
+
+def test_a_store_that_is_away_is_asked_again(
+    airflow_home: InProcessAirflow, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    airflow_home.tables.make("orders", generations=1, settings={"due_generations_min": 1})
+    # Away at the first look: what `memwal status` says then, and its exit code.
+    away = tmp_path / "memwal"
+    document = {"outcome": "failed", "tables": [{"outcome": "failed", "error": "gave up"}]}
+    away.write_text(
+        f"#!/bin/sh\nif mkdir {tmp_path}/asked 2>/dev/null; then echo '{json.dumps(document)}'; "
+        f'exit 1; fi\nexec {JOBS_BIN}/memwal "$@"\n'
+    )
+    away.chmod(0o755)
+    monkeypatch.setenv("AIRFLOW__MEMWAL__COMMAND", str(away))
+    assert sense(airflow_home, table="orders").state == "success"
+    assert (tmp_path / "asked").exists()
 
 
 def test_the_wait_has_an_end(airflow_home: InProcessAirflow) -> None:

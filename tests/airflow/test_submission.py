@@ -14,6 +14,8 @@ from local_airflow.rest import wait_until
 from memwal_airflow import submission as submissions
 from memwal_airflow.submission import Ended, Submission, new_folder, start
 
+from memwal.errors import Usage
+
 # Tells its pid and its child's, and stays until TERM.
 TREE = """
 import subprocess, sys, time
@@ -99,7 +101,7 @@ def test_an_attached_job_ends_with_the_one_that_waits_for_it(tmp_path: Path) -> 
 def test_a_job_that_nobody_watches_any_more_ends(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(submissions, "UNWATCHED_SECONDS_MAX", 1.5)
+    monkeypatch.setattr(submissions, "UNWATCHED_SECONDS_MAX", (60.0, 1.5))
     made, _ = run(tmp_path, TREE)
     child = child_of(made)
     for _ in range(6):
@@ -108,6 +110,33 @@ def test_a_job_that_nobody_watches_any_more_ends(
     assert made.ended() is None
     assert wait_ended(made).why == "unwatched"
     assert is_gone(child)
+
+
+def test_a_job_that_nobody_ever_watched_ends(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(submissions, "UNWATCHED_SECONDS_MAX", (0.5, 60.0))
+    made, _ = run(tmp_path, TREE)
+    assert wait_ended(made).why == "unwatched"
+
+
+def test_a_job_whose_folder_is_taken_away_ends(tmp_path: Path) -> None:
+    made, process = run(tmp_path, TREE)
+    child = child_of(made)
+    made.remove()
+    process.wait(timeout=20)
+    assert is_gone(child)
+
+
+def test_a_directory_that_others_can_write_to_is_refused(tmp_path: Path) -> None:
+    shared, link = tmp_path / "shared", tmp_path / "link"
+    shared.mkdir()
+    shared.chmod(0o777)
+    (tmp_path / "own").mkdir(mode=0o700)
+    link.symlink_to(tmp_path / "own")
+    for directory in (shared, link):
+        with pytest.raises(Usage, match="nobody else"):
+            new_folder(str(directory), "x")
 
 
 def test_a_detached_job_lives_on(tmp_path: Path) -> None:
@@ -152,8 +181,8 @@ def test_a_supervisor_that_died_is_noticed(tmp_path: Path, monkeypatch: pytest.M
     process.kill()
     process.wait()
     assert wait_until("silence", made.silent, 10) == Ended(exit_code=-1, why="lost")
-    for job in jobs:
-        job.kill()
+    (job,) = jobs
+    assert wait_until("the job's end", lambda: is_gone(job), 10)
 
 
 def test_log_lines_come_whole_and_once(tmp_path: Path) -> None:
