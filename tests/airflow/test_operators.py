@@ -219,7 +219,9 @@ def test_the_plan_names_due_and_broken_tables_only(airflow_home: InProcessAirflo
     tables = airflow_home.tables
     tables.make("due", generations=1, settings={"due_generations_min": 1})
     tables.make("idle")
-    tables.make("early", generations=1, settings={"due_age_seconds_min": 3600})
+    tables.make(
+        "early", generations=1, settings={"due_generations_min": 9, "due_age_seconds_min": 3600}
+    )
     tables.make("broken", generations=1).break_shard()
     names = ["due", "idle", "early", "broken", "not-there"]
     ran = run_one(airflow_home, MemWalPlanOperator, tables=names)
