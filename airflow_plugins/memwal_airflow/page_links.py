@@ -10,8 +10,8 @@ from airflow.sdk import BaseOperatorLink
 from airflow.sdk.configuration import conf
 
 if TYPE_CHECKING:
-    from airflow.sdk.types import TaskInstanceKey
     from airflow.sdk import BaseOperator
+    from airflow.sdk.types import TaskInstanceKey
 
 PAGE_PREFIX = "/memwal"
 

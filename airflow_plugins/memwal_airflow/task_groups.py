@@ -136,7 +136,7 @@ def announce(job: str, step: str, config: Config, task_id: str = "announce") -> 
         return add_events(step, summaries, context["outlet_events"])
 
     # As a teardown it does not decide how the run ends: as its last task it would turn every failed
-    # run into a success. If it fails for good, the others' daily look at all tables makes up for it.
+    # run into a success. If it fails for good, the daily runs over all tables make up for it.
     return tell(task_name(job)).as_teardown()
 
 
