@@ -4,6 +4,7 @@ PYTHON ?= python3
 VENV ?= .venv
 VENV_AIRFLOW ?= .venv-airflow
 PYTEST_ARGS ?=
+TEST_PROCESSES ?= 3
 
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
@@ -35,10 +36,16 @@ airflow: ## Start an Airflow on this machine, with our DAGs and page and tables 
 
 test: ## Run all tests
 	@$(MAKE) -s --no-print-directory -j3 $(READY) $(AIRFLOW_READY) chromium
-	@MAKE="$(MAKE)" bash scripts/test.sh
+	@status=0; \
+	for suite in test-memwal test-airflow; do \
+		$(MAKE) --no-print-directory $$suite NOTHING_SELECTED=$(if $(PYTEST_ARGS),ok) || status=1; \
+	done; \
+	exit $$status
 
+# Much of it waits for other processes, so that more of them than cores pay off. Files stay whole:
+# their tests share Spark sessions and servers.
 test-memwal: $(READY) ## Run the tests of memwal and its jobs
-	@$(PYTEST) $(PYTEST_ARGS)$(selected_none_is_fine)
+	@$(PYTEST) -n $(TEST_PROCESSES) --dist loadfile $(PYTEST_ARGS)$(selected_none_is_fine)
 
 test-airflow: $(READY) $(AIRFLOW_READY) chromium ## Run the tests of DAGs, provider and page
 	@$(AIRFLOW_BIN)/pytest tests/airflow $(PYTEST_ARGS)$(selected_none_is_fine)

@@ -12,6 +12,12 @@ sys.path.insert(0, str(Path(__file__).parent))
 from s3server import S3Server
 
 
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """The files that start JVMs first: they are the longest, and nothing should wait for them."""
+    heavy = {item.path for item in items if item.get_closest_marker("spark")}
+    items.sort(key=lambda item: item.path not in heavy)
+
+
 @pytest.fixture(scope="session")
 def s3_server() -> Iterator[S3Server]:
     """moto's server; `.storage_options` is what both our store and pylance take."""
