@@ -107,6 +107,9 @@ def shard(number: int, **changes: Any) -> Json:
         "replay_after_wal_entry_position": 17,
         "wal_entries": 20 + number % 7,
         "wal_bytes": (20 + number % 7) * 31_000,
+        "unflushed_wal_entries": 0,
+        "idle_seconds": 20.0,
+        "abandoned": False,
         "due_reasons": [f"{pending} pending generations >= 4"] if pending >= 4 else [],
     }
     return {**found, **changes}

@@ -278,15 +278,16 @@ def test_no_configuration_and_no_tables_are_told(world: World) -> None:
     world.tables("--json")
     world.time.passed = 62
     assert world.look() == {}
-    assert "must not start with '-'" in (world.feed.seen().problem or "")
+    assert "tables.--json" in (world.feed.seen().problem or "")
+    assert world.asked() == []
 
 
 def test_a_connection_that_cannot_be_read_is_told(world: World) -> None:
     def refuse() -> JobsEnvironment:
-        raise RuntimeError("vault is sealed")
+        raise RuntimeError("vault https://me:pass@vault is sealed")
 
     assert read_order(refuse).problem == (
-        "the connection can't be read: RuntimeError: vault is sealed"
+        "the connection can't be read: RuntimeError: vault https://***@vault is sealed"
     )
 
 

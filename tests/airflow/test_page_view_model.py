@@ -14,7 +14,6 @@ from memwal_airflow.page.answers import (
     Pending,
     Redactor,
     Unclear,
-    plain_uri,
     secret_values,
     tables_of,
     with_error,
@@ -139,6 +138,16 @@ def test_a_live_lease_is_held_and_an_expired_one_is_not() -> None:
     assert state(over) == "ok"
     assert table_line(over, NOW, LIMITS)["lease"]["state"] == "expired"
     assert state(look(lease=samples.lease("released"))) == "ok"
+
+
+def test_a_shard_that_looks_abandoned_is_lagging_and_is_found() -> None:
+    gone = samples.shard(1, abandoned=True, unflushed_wal_entries=5, idle_seconds=9000)
+    seen = look(shards=[samples.shard(0), gone])
+    health = health_of(seen, NOW, LIMITS)
+    assert health.state == "lagging"
+    assert health.reasons[0].startswith(f"shard {gone['shard_id'][:8]} looks abandoned: 5 WAL")
+    page = table_page(seen, NOW, LIMITS, ShardQuery(only="abandoned"))["shard_page"]
+    assert [(s["shard_id"], s["unflushed"]) for s in page["shards"]] == [(gone["shard_id"], 5)]
 
 
 def test_worse_states_win() -> None:
@@ -314,13 +323,16 @@ def test_secrets_do_not_get_through() -> None:
 
 
 @pytest.mark.parametrize(
-    ("uri", "shown"),
+    ("text", "shown"),
     [
-        ("s3://lake/orders", "s3://lake/orders"),
-        ("s3://key:secret@lake/orders?sig=abc#x", "s3://lake/orders"),
-        ("/data/orders", "/data/orders"),
-        ("az://[oops", "(not an address)"),
+        ("no such table s3://lake/orders: 404", "no such table s3://lake/orders: 404"),
+        ("at s3://key:secret@lake/orders now", "at s3://***@lake/orders now"),
+        ("at s3://key:sec/ret@lake/orders now", "at s3://***@lake/orders now"),
+        ("at s3://key@lake/orders now", "at s3://***@lake/orders now"),
+        ("az://lake/x?sv=1&sig=abc failed", "az://lake/x?*** failed"),
+        ("('https://lake/x?sig=abc')", "('https://lake/x?***')"),
+        ("mail me@example.com: why?", "mail me@example.com: why?"),
     ],
 )
-def test_addresses_are_shown_without_credentials(uri: str, shown: str) -> None:
-    assert plain_uri(uri) == shown
+def test_texts_are_shown_without_credentials(text: str, shown: str) -> None:
+    assert CLEAN.clean(text) == shown

@@ -8,7 +8,6 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any
-from urllib.parse import urlsplit, urlunsplit
 
 from pydantic import ValidationError
 
@@ -16,11 +15,14 @@ from memwal.report import RunRecord, ShardStatusReport, StatusTableReport
 
 TEXT_CHARACTERS_MAX = 600
 SHARDS_KEPT_MAX = 5_000
-BROKEN_NAMED_MAX = 20
+NAMED_MAX = 20
 WELL = ("done", "nothing_to_do")
 _SECRET_CHARACTERS_MIN = 4
 _SECRET_WORDS = ("secret", "token", "key", "password", "credential", "sas")
-_USER_INFO = re.compile(r"(?<=://)[^/\s@]+@")
+# As memwal.config.shown_address has it: a secret key may hold slashes, so a colon in the host's
+# place makes all up to the last @ a secret. A query may be a signature.
+_USER_INFO = re.compile(r"(?<=://)(?:[^/\s@]+|[^/\s:@]*:\S*)@")
+_QUERY = re.compile(r"(://[^\s?]+\?)[^\s'\")]+")
 
 
 # A run record that RunRecord has checked, as JSON has it.
@@ -41,13 +43,14 @@ class Pending:
 class Totals:
     """What a look says about all shards together; summed up once, since it is shown often.
 
-    `broken` has a sentence for each of the first shards that are broken.
+    `broken` and `abandoned` have a sentence for each of the first shards that are so.
     """
 
     shards: int
     pending: Pending
     oldest_pending_at: datetime | None
     broken: tuple[str, ...]
+    abandoned: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -149,7 +152,12 @@ def _totals(shards: Sequence[ShardStatusReport], secrets: Redactor) -> Totals:
         oldest_pending_at=min((time for time in times if time is not None), default=None),
         broken=tuple(
             f"shard {shard.shard_id[:8]}: {secrets.clean(shard.error) or shard.outcome}"
-            for shard in broken[:BROKEN_NAMED_MAX]
+            for shard in broken[:NAMED_MAX]
+        ),
+        abandoned=tuple(
+            f"shard {shard.shard_id[:8]} looks abandoned: {shard.unflushed_wal_entries} WAL "
+            "entries are in no generation, so no merge will see them"
+            for shard in [one for one in whole if one.abandoned][:NAMED_MAX]
         ),
     )
 
@@ -206,7 +214,7 @@ class Redactor:
             return None
         if self._known is not None:
             text = self._known.sub("***", text)
-        text = _USER_INFO.sub("***@", text)
+        text = _QUERY.sub(r"\1***", _USER_INFO.sub("***@", text))
         if len(text) > TEXT_CHARACTERS_MAX:
             text = text[: TEXT_CHARACTERS_MAX - 1] + "…"
         return text
@@ -219,15 +227,3 @@ def secret_values(options: Mapping[str, str]) -> set[str]:
         for name, value in options.items()
         if any(word in name.lower() for word in _SECRET_WORDS)
     }
-
-
-def plain_uri(uri: str) -> str:
-    """The address without user, password, query and fragment."""
-    try:
-        parts = urlsplit(uri)
-    except ValueError:
-        return "(not an address)"
-    if not parts.scheme or not parts.netloc:
-        return uri.partition("?")[0]
-    host = parts.netloc.rpartition("@")[2]
-    return urlunsplit((parts.scheme, host, parts.path, "", ""))

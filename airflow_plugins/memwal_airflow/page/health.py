@@ -47,7 +47,8 @@ def health_of(look: Look, now: datetime, limits: HealthLimits) -> Health:
     broken   memwal can't read the table or a shard of it, or a job's newest run failed in a way
              that the next one won't mend
     unknown  no data, or none that is young enough
-    lagging  work has been waiting for longer than `overdue`, or a job's newest run failed
+    lagging  work has been waiting for longer than `overdue`, a job's newest run failed, or a shard
+             looks abandoned
     due      a merge is due, or an index is behind
     held     nothing is wrong and a job holds the lease right now
     ok       none of these
@@ -60,12 +61,17 @@ def health_of(look: Look, now: datetime, limits: HealthLimits) -> Health:
     if now - look.status_at > limits.stale:
         why = look.error or "nobody has looked since"
         return Health(state=UNKNOWN, reasons=(f"the data are old: {why}",))
+    totals = look.totals
     found = {
         BROKEN: [
-            *(look.totals.broken if look.totals else ()),
+            *(totals.broken if totals else ()),
             *_failed_runs(look.runs, transient=False),
         ],
-        LAGGING: [*_overdue(look, status, now, limits), *_failed_runs(look.runs, transient=True)],
+        LAGGING: [
+            *_overdue(look, status, now, limits),
+            *_failed_runs(look.runs, transient=True),
+            *(totals.abandoned if totals else ()),
+        ],
         DUE: [*status.due_reasons, *_behind(status)],
         HELD: _held(status, now),
     }

@@ -7,10 +7,10 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
-from memwal.config import Config, load_config, resolve_table
+from memwal.config import Config, load_config, resolve_table, shown_address
 from memwal.errors import Usage
 from memwal_airflow.command import JobsEnvironment
-from memwal_airflow.page.answers import Redactor, plain_uri, secret_values
+from memwal_airflow.page.answers import Redactor, secret_values
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -45,22 +45,18 @@ def read_order(environment: Callable[[], JobsEnvironment]) -> Order:
         jobs = environment()
     except Exception as error:
         # Secrets backends raise whatever they like.
-        return Order(problem=f"the connection can't be read: {type(error).__name__}: {error}")
-    redactor = Redactor(secret_values(jobs.storage_options))
+        text = f"the connection can't be read: {type(error).__name__}: {error}"
+        return Order(problem=Redactor().clean(text))
+    redactor = Redactor(_secrets(Config(), jobs))
     try:
         config = load_config(jobs.config_file)
     except Usage as error:
         return Order(problem=redactor.clean(str(error)), redactor=redactor)
     except Exception as error:
         return Order(problem=f"the configuration can't be read: {type(error).__name__}")
-    # The command line would take such a name for an option.
-    odd = sorted(name for name in config.tables if name.startswith("-"))
-    problem = f"table names must not start with '-': {', '.join(odd)}" if odd else None
-    if not config.tables:
-        problem = _no_tables(jobs.config_file)
     return Order(
-        tables={n: plain_uri(t.uri) for n, t in config.tables.items() if n not in odd},
-        problem=problem,
+        tables={name: shown_address(section.uri) for name, section in config.tables.items()},
+        problem=None if config.tables else _no_tables(jobs.config_file),
         redactor=Redactor(_secrets(config, jobs)),
         jobs=jobs,
     )
@@ -72,7 +68,7 @@ def _no_tables(config_file: str | None) -> str:
 
 
 def _secrets(config: Config, jobs: JobsEnvironment) -> set[str]:
-    found = secret_values(jobs.storage_options)
+    found = {*jobs.secrets, *secret_values(jobs.storage_options)}
     for name in config.tables:
         try:
             found |= secret_values(resolve_table(name, config, {}, os.environ).storage_options)

@@ -194,6 +194,8 @@ def shard_line(shard: ShardStatusReport) -> Json:
         "oldest_pending_at": shard.oldest_pending_flushed_at,
         "wal_entries": shard.wal_entries,
         "wal_bytes": shard.wal_bytes,
+        "unflushed": shard.unflushed_wal_entries,
+        "abandoned": shard.abandoned,
         "due_reasons": list(shard.due_reasons),
     }
 
@@ -212,6 +214,7 @@ _ONLY: dict[str, Callable[[ShardStatusReport], bool]] = {
     "pending": lambda shard: bool(shard.pending_generations),
     "due": lambda shard: bool(shard.due_reasons),
     "sealed": is_sealed,
+    "abandoned": lambda shard: shard.abandoned,
     "broken": is_broken,
 }
 _SORTS: dict[str, Callable[[ShardStatusReport], Any]] = {

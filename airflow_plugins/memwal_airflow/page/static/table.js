@@ -7,7 +7,7 @@ import { NOTHING, ago, bytes, compact, count, duration, plural, since } from "./
 import { outcome, stateBadge, stateIcon } from "./icons.js";
 import { lagText, storageLabel, storageParts } from "./overview.js";
 
-const ONLY = [["all", "All"], ["pending", "Pending"], ["due", "Due"], ["sealed", "Sealed"], ["broken", "Broken"]];
+const ONLY = [["all", "All"], ["pending", "Pending"], ["due", "Due"], ["sealed", "Sealed"], ["abandoned", "Abandoned"], ["broken", "Broken"]];
 const SORTS = [["pending", "Most pending"], ["bytes", "Most bytes"], ["oldest", "Oldest first"], ["wal", "Largest WAL"], ["id", "Shard id"]];
 const PAGE = 50;
 
@@ -159,8 +159,15 @@ function shardRow(shard, may, start) {
     cell("Oldest", "number", since(shard.oldest_pending_at, "age")),
     cell("Merged / flushed", "number", h("span", { class: behind ? "" : "muted" }, `${count(shard.merged_generation)} / ${count(shard.flushed_generation)}`)),
     cell("Epoch", "number", count(shard.writer_epoch)),
-    cell("WAL", "number", `${count(shard.wal_entries)} · ${bytes(shard.wal_bytes)}`),
+    cell("WAL", "number", `${count(shard.wal_entries)} · ${bytes(shard.wal_bytes)}`, walNote(shard)),
     may && cell("", "action", h("button", { type: "button", class: "button small", "data-key": `backfill-${shard.shard_id}`, "aria-label": `Backfill shard ${shard.shard_id}`, onclick: () => start(shard.shard_id) }, "Backfill…")));
+}
+
+// What the writer has in the WAL and in no generation yet; usual, until the writer is gone.
+function walNote(shard) {
+  if (!shard.unflushed) return null;
+  const mark = shard.abandoned && h("span", { class: "state-lagging outcome" }, stateIcon("lagging"), "abandoned?");
+  return h("span", { class: "second block" }, mark, `${count(shard.unflushed)} in no generation`);
 }
 
 function generations(shard) {
