@@ -4,12 +4,17 @@ import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
+import hypothesis
 import pytest
 
 # Helpers next to this file are imported by their bare names, from every folder of tests.
 sys.path.insert(0, str(Path(__file__).parent))
 
 from s3server import S3Server
+
+# How long an example takes says more about the machine than about the code.
+hypothesis.settings.register_profile("memwal", deadline=None)
+hypothesis.settings.load_profile("memwal")
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
