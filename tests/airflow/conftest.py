@@ -37,16 +37,6 @@ os.environ.update(_IN_PROCESS.environment(port=0))
 
 
 @pytest.fixture(scope="session")
-def chromium() -> str:
-    """The program that browser tests drive. They fail without one: nothing else tests the page."""
-    names = [os.environ.get("CHROMIUM"), "chromium", "chromium-browser", "google-chrome"]
-    found = next((path for name in names if name and (path := shutil.which(name))), None)
-    if found is None:
-        pytest.fail("no Chromium; scripts/chromium.sh installs one, or says what to install")
-    return found
-
-
-@pytest.fixture(scope="session")
 def database_template(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A migrated Airflow database."""
     return make_template(tmp_path_factory.mktemp("template") / "home")

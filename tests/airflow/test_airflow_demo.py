@@ -87,6 +87,8 @@ def folder(tmp_path: Path) -> Iterator[Path]:
     leftovers.kill_all(tmp_path / "demo" / "airflow")
 
 
+# Two starts, each of which may take START_SECONDS_MAX where much else runs.
+@pytest.mark.timeout(600)
 def test_it_runs_stops_and_starts_again(folder: Path) -> None:
     first = Demo(folder)
     try:
