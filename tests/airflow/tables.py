@@ -28,7 +28,7 @@ snapshot_schedule = ""
 deferrable = true
 compaction_schedule = ""
 garbage_execute = true
-retry_delay_seconds = 1
+retry_delay_seconds = 3
 """
 
 
