@@ -45,7 +45,7 @@ test: ## Run all tests
 # Much of it waits for other processes, so that more of them than cores pay off. Files stay whole:
 # their tests share Spark sessions and servers.
 test-memwal: $(READY) ## Run the tests of memwal and its jobs
-	@$(PYTEST) -n $(TEST_PROCESSES) --dist loadfile $(PYTEST_ARGS)$(selected_none_is_fine)
+	@$(PYTEST) -n $(TEST_PROCESSES) --dist loadfile --no-loadscope-reorder $(PYTEST_ARGS)$(selected_none_is_fine)
 
 test-airflow: $(READY) $(AIRFLOW_READY) chromium ## Run the tests of DAGs, provider and page
 	@$(AIRFLOW_BIN)/pytest tests/airflow $(PYTEST_ARGS)$(selected_none_is_fine)
