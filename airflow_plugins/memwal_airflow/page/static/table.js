@@ -51,7 +51,7 @@ export function tablePage(name, session, reload) {
 
 function heading(data, session, start) {
   const { may_trigger: may, obstacle } = session.value || {};
-  const reasons = data.health.reasons.filter((reason) => reason !== data.error);
+  const reasons = data.pending === null && !data.error ? [] : data.health.reasons.filter((reason) => reason !== data.error);
   const why = may ? obstacle : "You may look at this page; starting a backfill needs the right to trigger the DAG.";
   return [
     h("nav", { "aria-label": "Breadcrumb", class: "crumbs" }, h("a", { href: "#/" }, "All tables"), " / ", h("span", { "aria-current": "page" }, data.name)),
@@ -79,12 +79,12 @@ function tiles(data) {
     tile("Index lag", lag && lag.generations ? plural(lag.generations, "generation") : lagText(lag), lag && lag.unindexed_rows ? `${plural(lag.unindexed_rows, "row")} not indexed` : lag ? plural(lag.indexes, "index", "indexes") : null),
     tile("Reclaimable", reclaimable ? bytes(reclaimable.bytes) : NOTHING, reclaimable && plural(reclaimable.generations, "generation")),
     tile("Shard snapshot", since(data.snapshot_at, "age"), snapshot && plural(snapshot.num_shards, "shard")),
-    tile("Lease", lease ? lease.state : "free", lease && leaseNote(lease)),
+    tile("Lease", lease && lease.state !== "released" ? lease.state : "free", lease && leaseNote(lease)),
     tile("Base table", data.rows === null ? NOTHING : `${compact(data.rows)} rows`, data.version === null ? null : `version ${count(data.version)}${data.primary_key.length ? ` · key ${data.primary_key.join(", ")}` : ""}`));
 }
 
 function leaseNote(lease) {
-  const parts = [`${lease.job} · ${lease.holder}`];
+  const parts = [lease.state === "released" ? `last: ${lease.job}` : `${lease.job} · ${lease.holder}`];
   if (lease.state === "held" && lease.expires_at) parts.push(" · expires ", since(lease.expires_at));
   if (lease.reason) parts.push(` · ${lease.reason}`);
   return parts;
