@@ -12,6 +12,8 @@ from memwal_airflow.hook import MemWalHook
 from memwal_airflow.outcomes import hidden, summary, verdict
 from memwal_airflow.submission import GRACE_SECONDS, Submission
 
+_SETTLE_SECONDS = 1.0
+
 
 class MemWalJobTrigger(BaseTrigger):
     """Fires once, when the job in `folder` is over.
@@ -69,6 +71,8 @@ class MemWalJobTrigger(BaseTrigger):
         goes on watching.
         """
         submission = Submission(self.folder)
+        # A touch of our own may still be on its way in its thread.
+        await asyncio.sleep(_SETTLE_SECONDS)
         before = await asyncio.to_thread(submission.watched_at)
         await asyncio.sleep(2 * self.poll_seconds)
         if await asyncio.to_thread(submission.watched_at) != before:
