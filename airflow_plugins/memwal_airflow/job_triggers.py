@@ -12,8 +12,6 @@ from memwal_airflow.hook import MemWalHook
 from memwal_airflow.outcomes import hidden, summary, verdict
 from memwal_airflow.submission import GRACE_SECONDS, Submission
 
-_SETTLE_SECONDS = 1.0
-
 
 class MemWalJobTrigger(BaseTrigger):
     """Fires once, when the job in `folder` is over.
@@ -67,17 +65,10 @@ class MemWalJobTrigger(BaseTrigger):
     async def on_kill(self) -> None:
         """The task was cleared or marked by somebody: the job ends too.
 
-        Airflow calls this as well when another triggerer has taken the trigger over, which then
-        goes on watching.
+        Airflow may call this as well when another triggerer has taken the trigger over: then the
+        job is ended and tried again, which loses time and nothing else.
         """
         submission = Submission(self.folder)
-        # A touch of our own may still be on its way in its thread.
-        await asyncio.sleep(_SETTLE_SECONDS)
-        before = await asyncio.to_thread(submission.watched_at)
-        await asyncio.sleep(2 * self.poll_seconds)
-        if await asyncio.to_thread(submission.watched_at) != before:
-            self.log.info("Another triggerer watches the job; it goes on")
-            return
         await asyncio.to_thread(submission.cancel)
         waited = 0.0
         while waited < GRACE_SECONDS and await asyncio.to_thread(submission.ended) is None:

@@ -131,13 +131,6 @@ class Submission:
             return None
         return found if isinstance(found, dict) else None
 
-    def watched_at(self) -> int:
-        """When somebody last said so, for comparison with itself; 0 for never."""
-        try:
-            return (self.folder / "watched").stat().st_mtime_ns
-        except FileNotFoundError:
-            return 0
-
     def watch(self) -> None:
         """Tell the supervisor that somebody waits for the job."""
         if self.folder.is_dir():
