@@ -4,7 +4,7 @@ PYTHON ?= python3
 VENV ?= .venv
 VENV_AIRFLOW ?= .venv-airflow
 PYTEST_ARGS ?=
-TEST_PROCESSES ?= 3
+TEST_PROCESSES ?= 2
 
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
@@ -36,14 +36,9 @@ airflow: ## Start an Airflow on this machine, with our DAGs and page and tables 
 
 test: ## Run all tests
 	@$(MAKE) -s --no-print-directory -j3 $(READY) $(AIRFLOW_READY) chromium
-	@status=0; \
-	for suite in test-memwal test-airflow; do \
-		$(MAKE) --no-print-directory $$suite NOTHING_SELECTED=$(if $(PYTEST_ARGS),ok) || status=1; \
-	done; \
-	exit $$status
+	@MAKE="$(MAKE)" bash scripts/test.sh
 
-# Much of it waits for other processes, so that more of them than cores pay off. Files stay whole:
-# their tests share Spark sessions and servers.
+# Files stay whole: their tests share Spark sessions and servers.
 test-memwal: $(READY) ## Run the tests of memwal and its jobs
 	@$(PYTEST) -n $(TEST_PROCESSES) --dist loadfile --no-loadscope-reorder $(PYTEST_ARGS)$(selected_none_is_fine)
 
