@@ -90,7 +90,7 @@ def _run(demo: DemoFolder, port: int) -> int:
             _unpause(server)
             _greet(server, demo, time.monotonic() - began)
             _stand_by(server)
-    except StartFailed as error:
+    except (StartFailed, httpx.HTTPError) as error:
         print(f"airflow demo: {error}", file=sys.stderr)
         return 1
     except Stopped:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+import uuid
 from collections.abc import Callable, Mapping
 from typing import Any, TypeVar
 
@@ -10,6 +11,8 @@ import httpx
 
 _T = TypeVar("_T")
 _FINISHED = ("success", "failed")
+# Airflow on SQLite answers 500 when another process writes between its reading and its writing.
+_SERVER_ERROR_SECONDS_MAX = 30.0
 
 
 def wait_until(
@@ -42,7 +45,7 @@ class AirflowClient:
 
     def get(self, path: str, **params: Any) -> Any:
         """GET `/api/v2` + path."""
-        return self._json(self.http.get(f"/api/v2{path}", params=params))
+        return self._json(self._again_on_500("GET", path, params=params))
 
     def post(self, path: str, body: Mapping[str, Any]) -> Any:
         """POST JSON to `/api/v2` + path."""
@@ -50,7 +53,16 @@ class AirflowClient:
 
     def patch(self, path: str, body: Mapping[str, Any]) -> Any:
         """PATCH `/api/v2` + path with JSON."""
-        return self._json(self.http.patch(f"/api/v2{path}", json=dict(body)))
+        return self._json(self._again_on_500("PATCH", path, json=dict(body)))
+
+    def _again_on_500(self, method: str, path: str, **rest: Any) -> httpx.Response:
+        """Only for what may be done twice."""
+        end = time.monotonic() + _SERVER_ERROR_SECONDS_MAX
+        while True:
+            answer = self.http.request(method, f"/api/v2{path}", **rest)
+            if answer.status_code != 500 or time.monotonic() >= end:
+                return answer
+            time.sleep(0.5)
 
     @staticmethod
     def _json(answer: httpx.Response) -> Any:
@@ -88,9 +100,13 @@ class AirflowClient:
 
     def trigger(self, dag_id: str, conf: Mapping[str, Any] | None = None) -> str:
         """Start a run; returns its run_id. The DAG has to be unpaused to get anywhere."""
-        body = {"logical_date": None, "conf": dict(conf or {})}
-        run: str = self.post(f"/dags/{dag_id}/dagRuns", body)["dag_run_id"]
-        return run
+        run_id = f"by-hand-{uuid.uuid4()}"
+        body = {"dag_run_id": run_id, "logical_date": None, "conf": dict(conf or {})}
+        answer = self._again_on_500("POST", f"/dags/{dag_id}/dagRuns", json=body)
+        # A 500 may have come after the run was made.
+        if answer.status_code != 409:
+            self._json(answer)
+        return run_id
 
     def runs(self, dag_id: str) -> dict[str, str]:
         """run_id to state, oldest first."""
