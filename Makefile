@@ -17,7 +17,7 @@ AIRFLOW_CODE := airflow_plugins/memwal_airflow dags scripts/local_airflow script
 export VENV VENV_AIRFLOW
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo airflow test test-memwal test-airflow test-fast check format proto pin bench conformance \
+.PHONY: help setup demo airflow test test-memwal test-airflow test-fast check format proto pin bench bench-quick conformance \
 	chromium clean distclean
 
 help: ## List the targets
@@ -66,8 +66,11 @@ proto: $(READY) ## Regenerate memwal/_generated from proto/memwal.proto
 pin: ## Renew constraints.txt and constraints-airflow.txt from what is resolved today
 	@PYTHON="$(PYTHON)" bash scripts/pin.sh
 
-bench: $(READY) ## Scan join against index join, side by side (fits the merge planner's costs)
-	@$(BIN)/python tests/bench/merge_join.py
+bench: $(READY) ## Measure everything side by side (BENCH_ARGS='merge read' for some cases)
+	@$(BIN)/python tests/bench/run.py $(BENCH_ARGS)
+
+bench-quick: $(READY) ## The same on smaller tables, in less than five minutes
+	@$(BIN)/python tests/bench/run.py --quick $(BENCH_ARGS)
 
 conformance: $(READY) ## The MemWAL spec's sentences, the tests that hold them, what pylance 14 does otherwise
 	@$(BIN)/python scripts/conformance.py $(CONFORMANCE_ARGS)

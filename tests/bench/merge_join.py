@@ -1,4 +1,4 @@
-"""Side by side: the scan join against the index join of merge-insert. `make bench` runs it.
+"""Side by side: the scan join against the index join of merge-insert.
 
 For each base size and fold size it commits the same rows both ways to copies of one table, as the
 merger does (no conflict retries, a mark), and prints seconds; then fits the constants of

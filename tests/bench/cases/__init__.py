@@ -1,0 +1,1 @@
+"""One module a subject; each has `TITLE` and `run(bench)`."""
