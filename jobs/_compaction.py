@@ -5,28 +5,16 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
+from jobs._each import run_each, run_for
 from jobs._fanout import Fanout
 from jobs._index_catchup import catchup_job, index_errors, index_reports
-from jobs._launch import (
-    OpenTable,
-    Progress,
-    RunOptions,
-    check_lance_version,
-    chosen_limits,
-    error_of,
-    failed_report,
-    job_report,
-    open_tables,
-)
-from jobs._records import RunRecorder
+from jobs._launch import OpenTable, Progress, RunOptions, chosen_limits
 from jobs._units import CompactionUnit, run_compaction_unit
 from jobs._wiring import Stores
 from memwal.apply.compaction import Compactor, Rewritten, TableCompaction
 from memwal.apply.index_catchup import TableCatchup, no_steps
 from memwal.apply.status import view_warnings
-from memwal.clock import SystemClock
 from memwal.config import Settings
-from memwal.errors import MemWalError
 from memwal.model import TableView
 from memwal.plan.compaction import CompactionLimits, CompactionTask
 from memwal.plan.index_catchup import CatchupLimits, CatchupRequest
@@ -52,38 +40,22 @@ class CompactionOptions(RunOptions):
 
 def run_compaction(options: CompactionOptions, progress: Progress) -> JobReport:
     """Compact each table, or with `dry_run` tell what that would do."""
-    check_lance_version(options.untested_lance_allowed)
-    clock = SystemClock()
-    started = clock.monotonic_seconds()
-    recorder = RunRecorder("compaction", options, progress)
-    with (
-        open_tables(options, lambda stores: stores.views.table(), recorder.failed) as tables,
-        Fanout(options, progress) as fanout,
-    ):
-        reports = []
-        for table in tables:
-            table.begin()
-            report = _table(table, options, progress, fanout)
-            reports.append(recorder.write(table, report, view=table.view, engine=fanout.choice))
-        return job_report(
-            "compaction",
-            reports,
-            clock.monotonic_seconds() - started,
-            opened=tables,
-            engine=None if options.dry_run else fanout.choice,
-            dry_run=options.dry_run,
-        )
+    return run_each(
+        "compaction",
+        options,
+        progress,
+        lambda table, stores, view, fanout: _table(table, stores, view, fanout, options, progress),
+    )
 
 
 def _table(
     table: OpenTable,
+    stores: Stores,
+    view: TableView,
+    fanout: Fanout,
     options: CompactionOptions,
     progress: Progress,
-    fanout: Fanout,
 ) -> TableReport:
-    view, stores = table.view, table.stores
-    if table.error is not None or view is None or stores is None:
-        return failed_report(table.resolved.name, error_of(table))
     catchup = catchup_job(
         table,
         stores,
@@ -102,28 +74,25 @@ def _table(
         steps=options.steps,
         before_commit=table.before_commit,
     )
-    try:
-        fragments, plan = compactor.foresee(view)
-        # An index that is behind is work too: a run that died before it put that right left it so,
-        # and fragments that differ in coverage only are not planned together.
-        foreseen = catchup.foresee(view, CatchupRequest())
-        behind = any(i.outcome == DONE for i in foreseen.indexes)
-        if options.dry_run or not (plan.tasks or behind):
-            found = TableCompaction(
-                outcome=DONE if plan.tasks else NOTHING_TO_DO,
-                reason=plan.reason,
-                before=fragments,
-                after=fragments,
-                tasks=len(plan.tasks),
-                tasks_left=plan.left_out,
-                file_bytes=plan.file_bytes,
-                catchup=foreseen,
-            )
-            return _report(table, view, found)
-        table.take_lease("compaction", options)
-        return _report(table, view, compactor.run())
-    except MemWalError as error:
-        return failed_report(table.resolved.name, error)
+    fragments, plan = compactor.foresee(view)
+    # An index that is behind is work too: a run that died before it put that right left it so,
+    # and fragments that differ in coverage only are not planned together.
+    foreseen = catchup.foresee(view, CatchupRequest())
+    behind = any(i.outcome == DONE for i in foreseen.indexes)
+    if options.dry_run or not (plan.tasks or behind):
+        found = TableCompaction(
+            outcome=DONE if plan.tasks else NOTHING_TO_DO,
+            reason=plan.reason,
+            before=fragments,
+            after=fragments,
+            tasks=len(plan.tasks),
+            tasks_left=plan.left_out,
+            file_bytes=plan.file_bytes,
+            catchup=foreseen,
+        )
+        return _report(table, view, found)
+    table.take_lease("compaction", options)
+    return _report(table, view, compactor.run())
 
 
 def _rewriter(
@@ -140,11 +109,15 @@ def _rewriter(
             for task in tasks
         ]
         size = sum(task.file_bytes for task in tasks)
-        results = fanout.run(run_compaction_unit, units, what="rewrites", in_memory_bytes=size)
-        for result in results:
-            table.unit_requests.append(result.requests)
-            if result.trace:
-                progress.trace(result.trace)
+        results = run_for(
+            table,
+            fanout,
+            progress,
+            run_compaction_unit,
+            units,
+            what="rewrites",
+            in_memory_bytes=size,
+        )
         return [result.rewritten for result in results]
 
     return rewrite

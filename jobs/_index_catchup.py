@@ -5,19 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
+from jobs._each import run_each, run_for
 from jobs._fanout import Fanout
-from jobs._launch import (
-    OpenTable,
-    Progress,
-    RunOptions,
-    check_lance_version,
-    chosen_limits,
-    error_of,
-    failed_report,
-    job_report,
-    open_tables,
-)
-from jobs._records import RunRecorder
+from jobs._launch import OpenTable, Progress, RunOptions, chosen_limits
 from jobs._units import SegmentUnit, run_segment_unit
 from jobs._wiring import Stores
 from memwal.apply.index_catchup import (
@@ -28,9 +18,7 @@ from memwal.apply.index_catchup import (
     no_steps,
 )
 from memwal.apply.status import view_warnings
-from memwal.clock import SystemClock
 from memwal.config import Settings
-from memwal.errors import MemWalError
 from memwal.model import TableView
 from memwal.plan.engine import LOCAL_BYTES_PER_SECOND
 from memwal.plan.index_catchup import COSTS, CatchupLimits, CatchupRequest
@@ -56,38 +44,22 @@ class IndexCatchupOptions(RunOptions):
 
 def run_index_catchup(options: IndexCatchupOptions, progress: Progress) -> JobReport:
     """Catch up the indexes of each table, or with `dry_run` tell what that would do."""
-    check_lance_version(options.untested_lance_allowed)
-    clock = SystemClock()
-    started = clock.monotonic_seconds()
-    recorder = RunRecorder("index-catchup", options, progress)
-    with (
-        open_tables(options, lambda stores: stores.views.table(), recorder.failed) as tables,
-        Fanout(options, progress) as fanout,
-    ):
-        reports = []
-        for table in tables:
-            table.begin()
-            report = _table(table, options, progress, fanout)
-            reports.append(recorder.write(table, report, view=table.view, engine=fanout.choice))
-        return job_report(
-            "index-catchup",
-            reports,
-            clock.monotonic_seconds() - started,
-            opened=tables,
-            engine=None if options.dry_run else fanout.choice,
-            dry_run=options.dry_run,
-        )
+    return run_each(
+        "index-catchup",
+        options,
+        progress,
+        lambda table, stores, view, fanout: _table(table, stores, view, fanout, options, progress),
+    )
 
 
 def _table(
     table: OpenTable,
+    stores: Stores,
+    view: TableView,
+    fanout: Fanout,
     options: IndexCatchupOptions,
     progress: Progress,
-    fanout: Fanout,
 ) -> TableReport:
-    view, stores = table.view, table.stores
-    if table.error is not None or view is None or stores is None:
-        return failed_report(table.resolved.name, error_of(table))
     job = catchup_job(
         table,
         stores,
@@ -96,14 +68,11 @@ def _table(
         limits=chosen_limits(CatchupLimits, table, options.limits),
         steps=options.steps,
     )
-    try:
-        if options.dry_run or not job.has_work(view, options.request):
-            return _report(table, view, job.foresee(view, options.request))
-        table.take_lease("index-catchup", options)
-        # What was planned before the lease was ours may be old; the run reads everything again.
-        return _report(table, view, job.run(options.request))
-    except MemWalError as error:
-        return failed_report(table.resolved.name, error)
+    if options.dry_run or not job.has_work(view, options.request):
+        return _report(table, view, job.foresee(view, options.request))
+    table.take_lease("index-catchup", options)
+    # What was planned before the lease was ours may be old; the run reads everything again.
+    return _report(table, view, job.run(options.request))
 
 
 def catchup_job(
@@ -144,11 +113,15 @@ def _builder(
         ]
         seconds = sum(COSTS.seconds(t.kind, sum(f.rows for f in t.fragments)) for t in tasks)
         size = int(seconds * LOCAL_BYTES_PER_SECOND)
-        results = fanout.run(run_segment_unit, units, what="segments", in_memory_bytes=size)
-        for result in results:
-            table.unit_requests.append(result.requests)
-            if result.trace:
-                progress.trace(result.trace)
+        results = run_for(
+            table,
+            fanout,
+            progress,
+            run_segment_unit,
+            units,
+            what="segments",
+            in_memory_bytes=size,
+        )
         return [result.built for result in results]
 
     return build
