@@ -11,13 +11,14 @@ READY := $(VENV)/.ready
 AIRFLOW_BIN := $(VENV_AIRFLOW)/bin
 AIRFLOW_READY := $(VENV_AIRFLOW)/.ready
 PYTEST := $(BIN)/pytest
+SIMULATION := PYTHONPATH=. $(BIN)/python tests/simulation
 FAST := -m "not integration and not spark"
 AIRFLOW_CODE := airflow_plugins/memwal_airflow dags scripts/local_airflow scripts/airflow_demo.py
 
 export VENV VENV_AIRFLOW
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo airflow test test-memwal test-airflow test-fast check format proto pin bench bench-quick conformance \
+.PHONY: help setup demo airflow test test-memwal test-airflow test-fast check format proto pin bench bench-quick conformance simulation mutation \
 	chromium clean distclean
 
 help: ## List the targets
@@ -74,6 +75,12 @@ bench-quick: $(READY) ## The same on smaller tables, in less than five minutes
 
 conformance: $(READY) ## The MemWAL spec's sentences, the tests that hold them, what pylance 14 does otherwise
 	@$(BIN)/python scripts/conformance.py $(CONFORMANCE_ARGS)
+
+simulation: $(READY) ## 10,000 seeds of writers, jobs and readers under faults (SEEDS=N)
+	@$(SIMULATION)/simulate.py --seeds $(or $(SEEDS),10000)
+
+mutation: $(READY) ## Switch each safety check off in turn; the simulation or a test must notice
+	@$(SIMULATION)/mutate.py --seeds $(or $(SEEDS),300)
 
 # The tests that need it say so when it is missing, so its absence stops nothing here.
 chromium:

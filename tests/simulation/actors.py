@@ -1,0 +1,335 @@
+"""The actors: a writer a shard, and each job as its command runs it, over simulated ports."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+
+import pyarrow as pa
+from lake import decode_changes, encode_changes
+from scheduler import Actor
+from sim_ports import SimExpiry, SimSnapshots, SimStores, data_path
+from truth import Truth, Violation
+
+from memwal import layout
+from memwal.apply.garbage import Deleter, GenerationDropper, as_deletions
+from memwal.apply.index_catchup import IndexCatchupJob
+from memwal.apply.merge import ShardMerger
+from memwal.apply.snapshot import SnapshotRefresher
+from memwal.errors import AlreadyExists, MemWalError, Missing, StoreUnavailable
+from memwal.model import FlushedGeneration, LeaseClaim, ShardId, ShardManifest
+from memwal.plan.garbage import expirable, never_merged, plan_garbage
+from memwal.plan.garbage_model import Evidence, GarbageLimits, GarbagePlan
+from memwal.plan.index_catchup import CatchupRequest
+from memwal.plan.merge import MergeLimits, MergeRequest
+from memwal.store.fencing import ShardClaim
+from memwal.store.shard_manifests import Fenced
+
+GRACE_SECONDS = 600.0
+RETENTION_SECONDS = 40.0
+OUTCOMES = (MemWalError,)
+"""How a job may end besides well. Anything else that is raised is a finding."""
+
+
+@dataclass(kw_only=True)
+class Jobs:
+    """Makes the actors' bodies. `open` gives an actor its ports."""
+
+    open: Callable[[Actor], SimStores]
+    truth: Truth
+    shards: list[ShardId]
+    keys: int
+    refreshed: Callable[[int], None]
+    leases_on: bool = True
+
+    # ---- writers
+
+    def writer(self, shard: ShardId, puts: int) -> Callable[[Actor], None]:
+        """One session: claim, replay, put and delete, flush, and end without a flush sometimes."""
+
+        def body(actor: Actor) -> None:
+            try:
+                Session(stores=self.open(actor), jobs=self, shard=shard).run(puts)
+            except OUTCOMES:
+                return
+
+        return body
+
+    # ---- jobs
+
+    @contextmanager
+    def lease(self, stores: SimStores, job: str) -> Iterator[Callable[[], None]]:
+        """The table's lease; what is given is asked before each commit."""
+        if not self.leases_on and job != "snapshot":
+            yield lambda: None
+            return
+        claim: LeaseClaim = stores.leases.acquire(job)
+        try:
+            yield lambda: stores.leases.check(claim.token)
+        finally:
+            stores.leases.release(claim)
+
+    def merge(self, shards: Iterable[ShardId], limits: MergeLimits) -> Callable[[Actor], None]:
+        """`memwal merge`, its units one after the other."""
+
+        def body(actor: Actor) -> None:
+            stores = self.open(actor)
+            try:
+                view = stores.table()
+                work = [s.shard_id for s in view.shards if s.pending and s.shard_id in shards]
+                if not work:
+                    return
+                with self.lease(stores, "merge") as check:
+                    merger = ShardMerger(
+                        views=stores,
+                        table=stores,
+                        clock=stores.clock,
+                        limits=limits,
+                        before_commit=check,
+                    )
+                    for shard in work:
+                        result = merger.run(shard, MergeRequest())
+                        if result.trace:
+                            raise AssertionError(result.trace)
+            except OUTCOMES:
+                return
+
+        return body
+
+    def index_catchup(self, actor: Actor) -> None:
+        """`memwal index-catchup`."""
+        stores = self.open(actor)
+        try:
+            with self.lease(stores, "index-catchup") as check:
+                IndexCatchupJob(
+                    views=stores,
+                    table=stores,
+                    clock=stores.clock,
+                    build=lambda tasks: (),
+                    before_commit=check,
+                ).run(CatchupRequest())
+        except OUTCOMES:
+            return
+
+    def snapshot(self, actor: Actor) -> None:
+        """`memwal snapshot`."""
+        stores = self.open(actor)
+        try:
+            with self.lease(stores, "snapshot") as check:
+                since = stores.lake.latest.number
+                SnapshotRefresher(
+                    views=stores,
+                    snapshots=SimSnapshots(stores),
+                    clock=stores.clock,
+                    before_commit=check,
+                ).run(stores.table)
+                self.refreshed(since)
+        except OUTCOMES:
+            return
+
+    def garbage(self, *, wal: bool, retention: bool) -> Callable[[Actor], None]:
+        """`memwal garbage --execute`, in the order of jobs/_garbage.py."""
+        limits = GarbageLimits(
+            grace_seconds=GRACE_SECONDS, wal=wal, drops_in_flight_max=1, delete_call_objects_max=4
+        )
+
+        def body(actor: Actor) -> None:
+            stores = self.open(actor)
+            try:
+                plan, old = self._plan(stores, limits, retention, verified=False)
+                if not (plan.drops or plan.deletes or old):
+                    return
+                with self.lease(stores, "garbage") as check:
+                    plan, old = self._plan(stores, limits, retention, verified=False)
+                    if old:
+                        check()
+                        SimExpiry(stores).expire_versions(RETENTION_SECONDS)
+                    plan, _ = self._plan(stores, limits, retention, verified=True)
+                    GenerationDropper(
+                        manifests=stores.manifests,
+                        clock=stores.clock,
+                        limits=limits,
+                        before_commit=check,
+                    ).run(plan, lambda done: None)
+                    Deleter(objects=stores.objects, limits=limits, before_commit=check).run(
+                        as_deletions(plan)
+                    )
+            except OUTCOMES:
+                return
+
+        return body
+
+    @staticmethod
+    def _plan(
+        stores: SimStores, limits: GarbageLimits, retention: bool, *, verified: bool
+    ) -> tuple[GarbagePlan, bool]:
+        view = stores.table()
+        now = stores.clock.now_nanos()
+        evidence: Evidence = stores.evidence.read(
+            {s.shard_id: s.manifest for s in view.shards},
+            limits=limits,
+            now_nanos=now,
+            verified=verified,
+        )
+        plan = plan_garbage(view, evidence, limits, now)
+        old = retention and not never_merged(view)
+        return plan, old and bool(expirable(evidence, view.version, RETENTION_SECONDS, now))
+
+    # ---- readers
+
+    def reader(self, actor: Actor) -> None:
+        """A merging read that takes its time: it must see some state that was flushed meanwhile."""
+        stores = self.open(actor)
+        began = {s: self.truth.flushed(s) for s in self.shards}
+        started = actor.scheduler.now_seconds
+        try:
+            view = stores.table()
+            rows = {key: value for key, (value, _) in stores.rows(view.version).items()}
+        except OUTCOMES:
+            # Lance expires a version by its age, also one that was the latest a moment ago.
+            return
+        try:
+            for shard in view.shards:
+                for generation in shard.pending:
+                    data = stores.objects.get(data_path(shard.shard_id, generation))
+                    for key, value in decode_changes(data).items():
+                        if value is None:
+                            rows.pop(key, None)
+                        else:
+                            rows[key] = value
+        except Missing:
+            # Allowed for one that takes longer than the grace, which clocks that jump shorten.
+            if (
+                actor.scheduler.now_seconds - started < GRACE_SECONDS
+                and not actor.scheduler.injected["clock_jump"]
+                and not actor.scheduler.injected["stale_listing"]
+            ):
+                raise
+            return
+        except OUTCOMES:
+            return
+        if actor.scheduler.injected["stale_listing"]:
+            return
+        for place, shard in enumerate(self.shards):
+            mine = {k: v for k, v in rows.items() if k % len(self.shards) == place}
+            upto = range(began[shard], self.truth.flushed(shard) + 1)
+            if not any(mine == self.truth.state(shard, g) for g in upto):
+                raise Violation(f"5: a reader of shard {shard[:4]} saw {mine}")
+
+
+@dataclass(kw_only=True)
+class Session:
+    """A writer as the spec has it, over memwal's own fencing."""
+
+    stores: SimStores
+    jobs: Jobs
+    shard: ShardId
+    memtable: dict[int, int | None] | None = None
+    next_position: int = 1
+
+    def run(self, puts: int) -> None:
+        """Claim, replay, and work; raises Fenced when somebody took over."""
+        claim = self.stores.fencing.claim(self.shard)
+        self._replay(claim.manifest, claim.next_position)
+        dice = self.stores.actor.scheduler.dice
+        for _ in range(puts):
+            self._put(claim, self._changes())
+            if dice.random() < 0.4:
+                claim = self._flush(claim)
+        if dice.random() < 0.7:
+            self._flush(claim)
+
+    def _changes(self) -> dict[int, int | None]:
+        dice = self.stores.actor.scheduler.dice
+        place = self.jobs.shards.index(self.shard)
+        found: dict[int, int | None] = {}
+        for _ in range(dice.choice((1, 1, 2, 4))):
+            key = dice.randrange(self.jobs.keys) * len(self.jobs.shards) + place
+            found[key] = None if dice.random() < 0.3 else dice.getrandbits(30)
+        return found
+
+    def _replay(self, manifest: ShardManifest, upto: int) -> None:
+        self.memtable = {}
+        for position in range(manifest.replay_after_wal_entry_position + 1, upto):
+            data = self.stores.objects.get(layout.wal_entry_path(self.shard, position))
+            self.memtable |= decode_entry(data)
+        self.next_position = upto
+
+    def _put(self, claim: ShardClaim, changes: dict[int, int | None]) -> None:
+        """Append an entry; told to the client when it is stored."""
+        data = encode_entry(changes, claim.writer_epoch, claim.manifest.current_generation)
+        path = layout.wal_entry_path(self.shard, self.next_position)
+        truth = self.jobs.truth
+        for _ in range(4):
+            try:
+                self.stores.objects.put_if_absent(path, data)
+            except (AlreadyExists, StoreUnavailable) as error:
+                try:
+                    stored = self.stores.objects.get(path)
+                except Missing:
+                    continue
+                if stored != data:
+                    raise Fenced(f"position {self.next_position} is taken") from error
+            truth.acknowledged[self.shard].add(self.next_position)
+            assert self.memtable is not None
+            self.memtable |= changes
+            self.next_position += 1
+            return
+        raise StoreUnavailable("the WAL could not be written")
+
+    def _flush(self, claim: ShardClaim) -> ShardClaim:
+        """Write what is in memory as the current generation, then list it."""
+        if not self.memtable:
+            return claim
+        last = self.next_position - 1
+        number = claim.manifest.current_generation
+        random_part = self.stores.actor.scheduler.dice.getrandbits(32)
+        generation = FlushedGeneration(
+            generation=number,
+            path=f"{random_part:08x}_gen_{number}",
+            in_memory_bytes=len(self.memtable) * 100,
+            physical_rows=len(self.memtable),
+        )
+        self.stores.objects.put_if_absent(
+            data_path(self.shard, generation), encode_changes(self.memtable)
+        )
+
+        def listed(manifest: ShardManifest) -> ShardManifest:
+            return replace(
+                manifest,
+                current_generation=number + 1,
+                replay_after_wal_entry_position=last,
+                wal_entry_position_last_seen=last,
+                flushed_generations=(*manifest.flushed_generations, generation),
+            )
+
+        claim = self.stores.fencing.update(claim, listed)
+        self.memtable = {}
+        return claim
+
+
+def encode_entry(changes: dict[int, int | None], epoch: int, generation: int) -> bytes:
+    """A WAL entry: an Arrow stream with the writer's epoch in its schema."""
+    schema = pa.schema(
+        [pa.field("id", pa.int64()), pa.field("n", pa.int64())],
+        metadata={"writer_epoch": str(epoch), "generation": str(generation)},
+    )
+    batch = pa.record_batch(
+        [pa.array(list(changes), pa.int64()), pa.array(list(changes.values()), pa.int64())],
+        schema=schema,
+    )
+    out = io.BytesIO()
+    with pa.ipc.new_stream(out, schema) as stream:
+        stream.write_batch(batch)
+    return out.getvalue()
+
+
+def decode_entry(data: bytes) -> dict[int, int | None]:
+    """Its rows; none of a sentinel's."""
+    with pa.ipc.open_stream(data) as stream:
+        table = stream.read_all()
+    if not table.num_columns:
+        return {}
+    return dict(zip(table["id"].to_pylist(), table["n"].to_pylist(), strict=True))

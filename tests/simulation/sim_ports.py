@@ -1,0 +1,439 @@
+"""The ports of one actor: every call is a step of the scheduler, and then the real store's code.
+
+Shard manifests, table manifests, WAL entries, evidence and leases go through memwal's own stores
+over objects in memory; only Lance itself is played by `lake`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+
+from lake import KEY_FIELD, Lake, Version, decode_changes
+from scheduler import Actor, ActorClock
+
+from memwal import codec, layout
+from memwal.errors import Missing, NotATable
+from memwal.model import (
+    ColumnInfo,
+    FlushedGeneration,
+    MemWalState,
+    ShardId,
+    ShardManifest,
+    ShardView,
+    TableView,
+    VersionManifest,
+)
+from memwal.plan.index_catchup import FragmentFacts, IndexFacts, SegmentFacts, TableIndexes
+from memwal.plan.merge import CommitShape, Deletes, FoldFacts
+from memwal.plan.snapshot import SnapshotRow, Storage, row_of
+from memwal.ports import CommitStats, DeleteResult, Expired, ObjectInfo, RequestCounts
+from memwal.store.fencing import ShardFencing
+from memwal.store.garbage_evidence import StoredGarbageEvidence
+from memwal.store.lease import StoredLeases
+from memwal.store.shard_manifests import ShardManifests
+from memwal.store.table_manifests import TableManifests
+from memwal.table_ports import BuiltSegment, SegmentTask
+from memwal.testing import MemoryObjects
+
+Watch = Callable[[str, str, bytes | None], None]
+"""Told of every object that an actor writes, or deletes (None)."""
+LISTING_LAG_NANOS = 5 * 10**9
+
+
+class SimObjects:
+    """The Objects port of one actor over the shared bucket."""
+
+    def __init__(self, actor: Actor, lake: Lake, watch: Watch) -> None:
+        self._actor = actor
+        self._lake = lake
+        self._inner = MemoryObjects(bucket=lake.bucket, clock=_TrueClock(actor), uri="sim://table")
+        self._watch = watch
+
+    @property
+    def uri(self) -> str:
+        return self._inner.uri
+
+    @property
+    def counts(self) -> RequestCounts:
+        return self._inner.counts
+
+    def list(self, prefix: str) -> Iterator[ObjectInfo]:
+        def listed() -> list[ObjectInfo]:
+            found = list(self._inner.list(prefix))
+            if self._actor.scheduler.stale(self._actor):
+                newest = self._actor.scheduler.now_nanos() - LISTING_LAG_NANOS
+                found = [info for info in found if info.modified_at_nanos <= newest]
+            return found
+
+        return iter(self._actor.step(f"list {prefix}", listed))
+
+    def list_folders(self, prefix: str) -> Sequence[str]:
+        return self._actor.step(f"folders {prefix}", lambda: self._inner.list_folders(prefix))
+
+    def get(self, path: str) -> bytes:
+        return self._actor.step(f"get {path}", lambda: self._inner.get(path))
+
+    def get_range(self, path: str, start: int, end: int) -> bytes:
+        return self._actor.step(
+            f"get_range {path}", lambda: self._inner.get_range(path, start, end)
+        )
+
+    def get_tail(self, path: str, size_bytes_max: int) -> tuple[bytes, int]:
+        return self._actor.step(
+            f"get_tail {path}", lambda: self._inner.get_tail(path, size_bytes_max)
+        )
+
+    def exists(self, path: str) -> bool:
+        return self._actor.step(f"exists {path}", lambda: self._inner.exists(path))
+
+    def put_if_absent(self, path: str, data: bytes) -> None:
+        def put() -> None:
+            self._inner.put_if_absent(path, data)
+            self._watch(self._actor.name, path, data)
+
+        self._actor.step(f"put_if_absent {path}", put)
+
+    def put(self, path: str, data: bytes) -> None:
+        def put() -> None:
+            self._inner.put(path, data)
+            self._watch(self._actor.name, path, data)
+
+        self._actor.step(f"put {path}", put)
+
+    def delete(self, paths: Iterable[str]) -> DeleteResult:
+        wanted = list(paths)
+        what = f"delete {wanted[0]}, {len(wanted)} objects" if wanted else "delete nothing"
+
+        def delete() -> DeleteResult:
+            for path in wanted:
+                self._watch(self._actor.name, path, None)
+            return self._inner.delete(wanted)
+
+        return self._actor.step(what, delete)
+
+
+@dataclass(frozen=True)
+class _TrueClock:
+    """The store's own clock, which stamps objects."""
+
+    actor: Actor
+
+    def now_nanos(self) -> int:
+        return self.actor.scheduler.now_nanos()
+
+    def monotonic_seconds(self) -> float:
+        raise NotImplementedError
+
+    def sleep(self, seconds: float) -> None:
+        raise NotImplementedError
+
+    def random(self) -> float:
+        raise NotImplementedError
+
+    def new_id(self) -> str:
+        raise NotImplementedError
+
+
+class SimStores:
+    """What a job opens: all ports of one actor."""
+
+    def __init__(self, actor: Actor, lake: Lake, watch: Watch) -> None:
+        self.actor = actor
+        self.lake = lake
+        self.clock = ActorClock(actor=actor)
+        self.objects = SimObjects(actor, lake, watch)
+        self.manifests = ShardManifests(self.objects)
+        self.table_manifests = TableManifests(self.objects)
+        self.fencing = ShardFencing(self.objects, self.manifests)
+        self.evidence = StoredGarbageEvidence(self.objects, readers_max=1)
+
+    @cached_property
+    def leases(self) -> StoredLeases:
+        return StoredLeases(self.objects, self.clock, holder=self.actor.name)
+
+    # ---- Views
+
+    def table(self, *, ages: bool = False, sizes: bool = False) -> TableView:
+        view = self._base()
+        found = [self.manifests.latest(s) for s in self.manifests.shard_folders()[0]]
+        return replace(view, shards=tuple(_shard_view(view, m) for m in found if m is not None))
+
+    def shard(self, shard_id: ShardId) -> TableView:
+        view = self._base()
+        manifest = self.manifests.latest(shard_id)
+        if manifest is None:
+            raise NotATable(f"shard {shard_id} has no manifest")
+        return replace(view, shards=(_shard_view(view, manifest),))
+
+    def table_version(self) -> int:
+        return self.actor.step("table.latest", lambda: self.lake.latest.number)
+
+    def manifest(self, version: int) -> VersionManifest:
+        return self.table_manifests.read(version)
+
+    def mem_wal(self, version: int) -> MemWalState:
+        state = self.table_manifests.read(version).mem_wal
+        assert state is not None
+        return state
+
+    def flushed_at_nanos(self, shard_id: ShardId, generation: FlushedGeneration) -> int:
+        path = data_path(shard_id, generation)
+        if not self.objects.exists(path):
+            raise Missing(path)
+        return self.actor.scheduler.now_nanos()
+
+    def mem_wal_since_nanos(self, view: TableView, not_after_nanos: int) -> int | None:
+        return 0
+
+    def _base(self) -> TableView:
+        version = self.table_version()
+        manifest = self.table_manifests.read(version)
+        assert manifest.mem_wal is not None
+        return TableView(
+            uri=self.objects.uri,
+            version=version,
+            primary_key=("id",),
+            columns=(ColumnInfo(field_id=KEY_FIELD, name="id", type_text="int64", nullable=False),),
+            rows=len(self.lake.latest.rows),
+            manifest=manifest,
+            mem_wal=manifest.mem_wal,
+            shards=(),
+        )
+
+    # ---- MergeTable
+
+    def fold(
+        self, view: TableView, shard_id: ShardId, generations: Sequence[FlushedGeneration]
+    ) -> SimFold:
+        changes: dict[int, int | None] = {}
+        deleted: set[int] = set()
+        first: dict[int, int | None] = {}
+        for generation in generations:
+            read = decode_changes(self.objects.get(data_path(shard_id, generation)))
+            first = first or read
+            changes |= read
+            deleted |= {key for key, value in read.items() if value is None}
+        return SimFold(
+            stores=self,
+            read=view.version,
+            shard_id=shard_id,
+            generations=len(generations),
+            changes=changes,
+            anchors=frozenset(first.keys() - deleted),
+            base=self.rows(view.version),
+        )
+
+    def rows(self, version: int) -> Mapping[int, tuple[int, int]]:
+        """The rows of a version, as a scan reads them. Raises Missing when it was expired."""
+        return self.actor.step(f"scan {version}", lambda: self.lake.version(version).rows)
+
+    # ---- IndexTable
+
+    def facts(self, version: int) -> TableIndexes:
+        def look() -> TableIndexes:
+            seen = self.lake.version(version)
+            return TableIndexes(
+                version=version,
+                fragments=tuple(
+                    FragmentFacts(fragment_id=f, rows=n) for f, n in sorted(seen.fragments.items())
+                ),
+                indexes=tuple(
+                    IndexFacts(
+                        name=name,
+                        kind="BTREE",
+                        columns=("id",),
+                        segments=(SegmentFacts(uuid=name, fragment_ids=covered),),
+                    )
+                    for name, covered in seen.covered.items()
+                ),
+            )
+
+        return self.actor.step(f"index facts {version}", look)
+
+    def record(self, name: str) -> None:
+        self._index(None)
+
+    def append(self, name: str, segments_to_merge: int) -> None:
+        self._index(name)
+
+    def retrain(self, name: str, segments_to_merge: int) -> None:
+        self._index(name)
+
+    def _index(self, name: str | None) -> None:
+        read = self.table_version()
+        self.actor.step(f"index {name}", lambda: self.lake.index(read, name))
+
+    def build(self, task: SegmentTask) -> BuiltSegment:
+        raise NotImplementedError("append does all of it here")
+
+    def commit_segments(self, version: int, name: str, segments: Sequence[BuiltSegment]) -> None:
+        raise NotImplementedError("append does all of it here")
+
+
+@dataclass(kw_only=True)
+class SimFold:
+    """The Fold port."""
+
+    stores: SimStores
+    read: int
+    shard_id: ShardId
+    generations: int
+    changes: Mapping[int, int | None]
+    anchors: frozenset[int]
+    base: Mapping[int, tuple[int, int]]
+    bytes_read: int = 0
+
+    @property
+    def facts(self) -> FoldFacts:
+        live = self._live()
+        return FoldFacts(
+            generations=self.generations,
+            live_rows=len(live),
+            tombstones=len(self.changes) - len(live),
+            anchored=bool(self.anchors),
+            anchored_in_base=bool(self.anchors & self.base.keys()),
+            base_rows=len(self.base),
+            key_types=("int64",),
+            key_indexed=False,
+        )
+
+    def rebased(self, view: TableView) -> SimFold:
+        return replace(self, read=view.version, base=self.stores.rows(view.version))
+
+    def delete_pass(self, shape: CommitShape) -> tuple[int, int]:
+        gone = self._dead_in_base()
+        if gone:
+            self.read = self._commit("delete pass", {}, gone, {}).number
+        return self.read, len(gone)
+
+    def commit(self, shape: CommitShape, mark: int) -> CommitStats:
+        live = self._live()
+        gone = self._dead_in_base() if shape.deletes is Deletes.SAME_COMMIT else frozenset()
+        landed = self._commit(f"merge to {mark}", live, gone, {self.shard_id: mark})
+        updated = len(live.keys() & self.base.keys())
+        return CommitStats(
+            version=landed.number,
+            rows_inserted=len(live) - updated,
+            rows_updated=updated,
+            rows_deleted=len(gone),
+        )
+
+    def _commit(
+        self, what: str, live: Mapping[int, int], gone: frozenset[int], marks: Mapping[ShardId, int]
+    ) -> Version:
+        return self.stores.actor.step(
+            f"{what} of {self.shard_id[:4]} on {self.read}",
+            lambda: self.stores.lake.merge(self.read, live, gone, marks),
+        )
+
+    def _live(self) -> dict[int, int]:
+        return {key: value for key, value in self.changes.items() if value is not None}
+
+    def _dead_in_base(self) -> frozenset[int]:
+        return frozenset(k for k, v in self.changes.items() if v is None and k in self.base)
+
+
+@dataclass(frozen=True)
+class SimSnapshots:
+    """The Snapshots port."""
+
+    stores: SimStores
+
+    def read(self, state: MemWalState) -> Sequence[SnapshotRow] | None:
+        lake = self.stores.lake
+        found = [v for v in lake.versions.values() if v.index_uuid == state.index_uuid]
+        if not found or found[0].snapshot is None:
+            return None
+        manifests = found[0].snapshot.split(b"|")
+        rows = []
+        for part in manifests:
+            if part:
+                shard, version, data = part.split(b":")
+                rows.append(
+                    row_of(
+                        codec.decode_shard_manifest(
+                            bytes.fromhex(data.decode()),
+                            shard_id=ShardId(shard.decode()),
+                            version=int(version),
+                        )
+                    )
+                )
+        return rows
+
+    def encode(self, rows: Sequence[SnapshotRow], specs: object) -> bytes:
+        return b"|".join(
+            b":".join(
+                (
+                    row.shard_id.encode(),
+                    str(row.version).encode(),
+                    codec.encode_shard_manifest(_manifest_of(row)).hex().encode(),
+                )
+            )
+            for row in rows
+        )
+
+    def commit(
+        self,
+        *,
+        version: int,
+        state: MemWalState,
+        index_uuid: str,
+        data: bytes,
+        storage: Storage,
+        num_shards: int,
+        taken_at_millis: int,
+        merged: Mapping[ShardId, int],
+    ) -> int:
+        landed = self.stores.actor.step(
+            f"replace the MemWAL entry of {version}, raising {len(merged)}",
+            lambda: self.stores.lake.replace_entry(version, merged, data, num_shards, index_uuid),
+        )
+        return landed.number
+
+    def fragments_and_rows(self, version: int) -> tuple[int, int]:
+        def look() -> tuple[int, int]:
+            seen = self.stores.lake.version(version)
+            return len(seen.fragments), len(seen.rows)
+
+        return self.stores.actor.step(f"count {version}", look)
+
+
+def _manifest_of(row: SnapshotRow) -> ShardManifest:
+    return ShardManifest(
+        shard_id=row.shard_id,
+        version=row.version,
+        writer_epoch=row.writer_epoch,
+        current_generation=row.current_generation,
+        replay_after_wal_entry_position=row.replay_after_wal_entry_position,
+        wal_entry_position_last_seen=row.wal_entry_position_last_seen,
+        flushed_generations=tuple(
+            FlushedGeneration(generation=n, path=p) for n, p in row.flushed_generations
+        ),
+    )
+
+
+def _shard_view(view: TableView, manifest: ShardManifest) -> ShardView:
+    return ShardView(
+        manifest=manifest, merged_generation=view.mem_wal.merged.get(manifest.shard_id, 0)
+    )
+
+
+def data_path(shard_id: ShardId, generation: FlushedGeneration) -> str:
+    """Where a generation's rows are."""
+    folder = layout.generation_folder(shard_id, generation.path, generation.generation)
+    return f"{folder}/data/rows.lance"
+
+
+@dataclass(frozen=True)
+class SimExpiry:
+    """Lance's own cleanup of old versions."""
+
+    stores: SimStores
+
+    def expire_versions(self, older_than_seconds: float) -> Expired:
+        count = self.stores.actor.step(
+            "expire versions", lambda: self.stores.lake.expire(older_than_seconds)
+        )
+        return Expired(versions=count, size_bytes=0)

@@ -1,0 +1,264 @@
+"""What has to be true, kept by watching the bucket, and the audit after every step."""
+
+from __future__ import annotations
+
+import math
+from collections import defaultdict
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from functools import cache
+
+from lake import Lake, decode_changes
+from sim_ports import data_path
+
+from memwal import codec, layout
+from memwal.model import ShardId, ShardManifest
+
+Changes = Mapping[int, int | None]
+State = dict[int, int]
+
+
+class Violation(AssertionError):
+    """A promise was broken; the text says which."""
+
+
+@dataclass(kw_only=True)
+class Truth:
+    """Entries by position as the WAL took them, who was told of them, and what was flushed."""
+
+    wal: dict[ShardId, dict[int, Changes]] = field(default_factory=lambda: defaultdict(dict))
+    acknowledged: dict[ShardId, set[int]] = field(default_factory=lambda: defaultdict(set))
+    manifests: dict[ShardId, list[ShardManifest]] = field(default_factory=lambda: defaultdict(list))
+    replay: dict[ShardId, list[int]] = field(default_factory=lambda: defaultdict(lambda: [0]))
+    """Replay position after each generation; the first is before any."""
+
+    def state(self, shard: ShardId, generation: int) -> State:
+        """What the shard's rows are when generations up to this one were flushed."""
+        return _fold_upto(self, shard, self.replay[shard][generation])
+
+    def generation(self, shard: ShardId, generation: int) -> dict[int, int | None]:
+        """What a flushed generation has to hold."""
+        low, high = self.replay[shard][generation - 1 : generation + 1]
+        changes: dict[int, int | None] = {}
+        for position in range(low + 1, high + 1):
+            changes |= self.wal[shard].get(position, {})
+        return changes
+
+    def flushed(self, shard: ShardId) -> int:
+        """The newest flushed generation."""
+        return len(self.replay[shard]) - 1
+
+
+def _fold_upto(truth: Truth, shard: ShardId, position: int) -> State:
+    state: State = {}
+    for at in range(1, position + 1):
+        for key, value in truth.wal[shard].get(at, {}).items():
+            if value is None:
+                state.pop(key, None)
+            else:
+                state[key] = value
+    return state
+
+
+@cache
+def _decoded(data: bytes) -> dict[int, int | None]:
+    return decode_changes(data)
+
+
+@dataclass(kw_only=True)
+class Auditor:
+    """Checks every invariant against the bucket and the lake. `shard_of` is the keys' owner."""
+
+    lake: Lake
+    truth: Truth
+    shards: list[ShardId]
+    grace_seconds: float
+    clocks_agree: Callable[[], bool]
+    dropped_at: dict[tuple[ShardId, str], int] = field(default_factory=dict)
+    audited: object = None
+    merged_highest: dict[ShardId, int] = field(default_factory=dict)
+    refreshing: bool = False
+    checks: int = 0
+
+    def watch(self, actor: str, path: str, data: bytes) -> None:
+        """Told of every object that was written, by whom."""
+        parts = path.split("/")
+        if parts[0] != layout.MEM_WAL:
+            return
+        shard = ShardId(parts[1])
+        if not layout.is_shard_folder(parts[1]):
+            raise Violation(f"9: {actor} wrote {path}")
+        if parts[2] == "manifest":
+            version = layout.parse_shard_manifest_name(parts[-1])
+            if version is not None:
+                self._new_manifest(
+                    actor, codec.decode_shard_manifest(data, shard_id=shard, version=version)
+                )
+        elif not actor.startswith("writer"):
+            raise Violation(f"4: {actor} wrote {path}")
+
+    def _new_manifest(self, actor: str, new: ShardManifest) -> None:
+        known = self.truth.manifests[new.shard_id]
+        old = known[-1] if known else None
+        if old is not None and new.version != old.version + 1:
+            raise Violation(f"3: manifest {new.version} after {old.version}")
+        if actor.startswith("writer"):
+            self._flushed(old, new)
+        else:
+            self._dropped(actor, old, new)
+        known.append(new)
+
+    def _flushed(self, old: ShardManifest | None, new: ShardManifest) -> None:
+        replay = self.truth.replay[new.shard_id]
+        if old is not None and new.writer_epoch < old.writer_epoch:
+            raise Violation(f"a fenced writer committed manifest {new.version}")
+        if new.current_generation == len(replay) + 1:
+            replay.append(new.replay_after_wal_entry_position)
+            generation = new.flushed_generations[-1]
+            path = data_path(new.shard_id, generation)
+            content = _decoded(self.lake.bucket.objects[path][0])
+            wanted = self.truth.generation(new.shard_id, generation.generation)
+            if content != wanted:
+                raise Violation(f"generation {generation.generation} holds {content}, not {wanted}")
+
+    def _dropped(self, actor: str, old: ShardManifest | None, new: ShardManifest) -> None:
+        if old is None or not set(new.flushed_generations) <= set(old.flushed_generations):
+            raise Violation(f"4: {actor} made or added to a manifest")
+        for name in (
+            "writer_epoch",
+            "current_generation",
+            "replay_after_wal_entry_position",
+            "wal_entry_position_last_seen",
+            "status",
+        ):
+            if getattr(old, name) != getattr(new, name):
+                raise Violation(f"4: {actor} changed {name}")
+
+        for generation in set(old.flushed_generations) - set(new.flushed_generations):
+            self._proven(new.shard_id, generation.generation, "dropped")
+            self.dropped_at[new.shard_id, generation.path] = self.lake.now_nanos()
+
+    def _proven(self, shard: ShardId, number: int, what: str) -> None:
+        """Invariant 6, at the moment in which it counts."""
+        lowest = min(v.merged.get(shard, 0) for v in self.lake.versions.values())
+        if lowest < number:
+            raise Violation(f"6: generation {number} was {what}, a version has merged {lowest}")
+        for name in self.lake.indexes:
+            # Lance may erase an entry later on, when a commit empties all that the index covers.
+            reached = self.lake.caught_up_highest.get((name, shard), 0)
+            if reached < number:
+                raise Violation(f"6: generation {number} was {what}, {name} is at {reached}")
+
+    def watch_delete(self, actor: str, path: str) -> None:
+        """Told of every object before it is deleted."""
+        parts = path.split("/")
+        if parts[0] != layout.MEM_WAL:
+            return
+        shard = ShardId(parts[1])
+        number = layout.parse_generation_folder(parts[2])
+        if number is not None:
+            self._proven(shard, number, "deleted")
+            dropped = self.dropped_at.get((shard, parts[2]))
+            listed = self.truth.manifests[shard][-1].flushed_generations
+            if any(g.path == parts[2] for g in listed):
+                raise Violation(f"6: {path} was deleted while it is listed")
+            waited = math.inf if dropped is None else (self.lake.now_nanos() - dropped) / 1e9
+            if waited < self.grace_seconds and self.clocks_agree():
+                raise Violation(f"6: {path} was deleted {waited:g} s after it was dropped")
+        elif parts[2] != "wal":
+            raise Violation(f"10: {actor} deleted {path}")
+
+    def refreshed(self, since: int) -> None:
+        """Invariant 3: told when a refresh that began at version `since` says that it is done."""
+        latest = self.lake.latest.merged
+        for number, merged in self.lake.progress.items():
+            for shard, generation in merged.items() if number >= since else ():
+                if latest.get(shard, 0) < generation:
+                    raise Violation(
+                        f"3: a refresh left {shard[:4]} at {latest.get(shard, 0)}, "
+                        f"version {number} had {generation}"
+                    )
+
+    def audit(self) -> None:
+        """Everything that must hold at this instant."""
+        objects = self.lake.bucket.objects
+        mark = (self.lake.latest.number, len(self.lake.versions), len(objects),
+                sum(len(m) for m in self.truth.manifests.values()),
+                sum(len(a) for a in self.truth.acknowledged.values()))  # fmt: skip
+        if mark == self.audited:
+            return
+        self.audited = mark
+        self.checks += 1
+        for shard in self.shards:
+            if self.truth.manifests[shard]:
+                self._reads(shard)
+                self._retained(shard)
+                self._durable(shard)
+        self._progress()
+
+    def _own(self, shard: ShardId, key: int) -> bool:
+        return self.shards[key % len(self.shards)] == shard
+
+    def _reads(self, shard: ShardId) -> None:
+        """Invariants 1, 2 and 5: the merging read of this instant is what was flushed."""
+        version, manifest = self.lake.latest, self.truth.manifests[shard][-1]
+        merged = version.merged.get(shard, 0)
+        rows: State = {k: v for k, (v, _) in version.rows.items() if self._own(shard, k)}
+        for generation in manifest.flushed_generations:
+            if generation.generation > merged:
+                for key, value in self._content(shard, data_path(shard, generation)).items():
+                    if value is None:
+                        rows.pop(key, None)
+                    else:
+                        rows[key] = value
+        wanted = self.truth.state(shard, self.truth.flushed(shard))
+        if rows != wanted:
+            raise Violation(
+                f"5: shard {shard[:4]} reads {_difference(rows, wanted)} (merged {merged})"
+            )
+
+    def _content(self, shard: ShardId, path: str) -> Changes:
+        stored = self.lake.bucket.objects.get(path)
+        if stored is None:
+            raise Violation(f"6: {path} is listed and pending, and gone")
+        return _decoded(stored[0])
+
+    def _retained(self, shard: ShardId) -> None:
+        """Invariant 6: what any retained version has not merged is listed and there."""
+        lowest = min(v.merged.get(shard, 0) for v in self.lake.versions.values())
+        listed = {g.generation: g for g in self.truth.manifests[shard][-1].flushed_generations}
+        for number in range(lowest + 1, self.truth.flushed(shard) + 1):
+            if number not in listed:
+                if self._was_dropped_before_fall(shard, number):
+                    continue
+                raise Violation(f"6: generation {number} is needed by a version, and not listed")
+            self._content(shard, data_path(shard, listed[number]))
+
+    def _was_dropped_before_fall(self, shard: ShardId, number: int) -> bool:
+        """Whether every retained version had merged it until a refresh lowered progress again."""
+        return number <= self.merged_highest.get(shard, 0) and self.refreshing
+
+    def _durable(self, shard: ShardId) -> None:
+        """Invariant 7: whatever was acknowledged is flushed, or the next writer will replay it."""
+        replay = self.truth.manifests[shard][-1].replay_after_wal_entry_position
+        tip = replay + 1
+        while layout.wal_entry_path(shard, tip) in self.lake.bucket.objects:
+            tip += 1
+        for position in self.truth.acknowledged[shard]:
+            if replay < position and position >= tip:
+                raise Violation(f"7: position {position} was acknowledged and is not replayed")
+
+    def _progress(self) -> None:
+        """Invariant 3, save for the moments in which a refresh puts right what it overwrote."""
+        merged = self.lake.latest.merged
+        fell = [s for s, g in self.merged_highest.items() if merged.get(s, 0) < g]
+        if fell and self.lake.latest.kind != "mem_wal" and not self.refreshing:
+            raise Violation(f"3: progress of {fell[0][:4]} fell to {merged.get(fell[0], 0)}")
+        self.refreshing = bool(fell)
+        for shard, generation in merged.items():
+            self.merged_highest[shard] = max(self.merged_highest.get(shard, 0), generation)
+
+
+def _difference(rows: State, wanted: State) -> str:
+    keys = sorted(k for k in rows.keys() | wanted.keys() if rows.get(k) != wanted.get(k))[:5]
+    return ", ".join(f"key {k}: {rows.get(k)} instead of {wanted.get(k)}" for k in keys)
