@@ -5,27 +5,33 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
+from typing import TYPE_CHECKING
 
 from memwal.clock import SystemClock
 from memwal.ports import Clock, Objects
-from memwal.store.compaction import LanceCompactionTable
-from memwal.store.garbage_evidence import StoredGarbageEvidence
-from memwal.store.indexes import LanceIndexTable
 from memwal.store.lease import StoredLeases
-from memwal.store.merge_table import LanceMergeTable
 from memwal.store.objects import StoreLimits, normalise_uri, open_objects
-from memwal.store.run_records import StoredRunRecords
 from memwal.store.shard_manifests import ShardManifests
-from memwal.store.snapshots import StoredSnapshots
 from memwal.store.table import LanceTables
 from memwal.store.table_manifests import TableManifests
 from memwal.store.view import StoredViews
 from memwal.store.wal import WalEntries
 
+if TYPE_CHECKING:
+    from memwal.store.compaction import LanceCompactionTable
+    from memwal.store.garbage_evidence import StoredGarbageEvidence
+    from memwal.store.indexes import LanceIndexTable
+    from memwal.store.merge_table import LanceMergeTable
+    from memwal.store.run_records import StoredRunRecords
+    from memwal.store.snapshots import StoredSnapshots
+
 
 @dataclass(frozen=True, kw_only=True)
 class Stores:
-    """Everything that one table's jobs talk to; each part is made when it is first used."""
+    """Everything that one table's jobs talk to; each part is made when it is first used.
+
+    What only some jobs use is imported then, too: `status` starts in a fraction of a second.
+    """
 
     uri: str
     storage_options: Mapping[str, str]
@@ -50,16 +56,22 @@ class Stores:
     @cached_property
     def merge_table(self) -> LanceMergeTable:
         """The merger's side of the base table."""
+        from memwal.store.merge_table import LanceMergeTable
+
         return LanceMergeTable(self.tables, self.views.renamed)
 
     @cached_property
     def indexes(self) -> LanceIndexTable:
         """The base table's indexes."""
+        from memwal.store.indexes import LanceIndexTable
+
         return LanceIndexTable(self.tables)
 
     @cached_property
     def compaction(self) -> LanceCompactionTable:
         """The base table's fragments, to be rewritten."""
+        from memwal.store.compaction import LanceCompactionTable
+
         return LanceCompactionTable(self.tables)
 
     @cached_property
@@ -75,11 +87,15 @@ class Stores:
     @cached_property
     def snapshots(self) -> StoredSnapshots:
         """The shard snapshot in the MemWAL index."""
+        from memwal.store.snapshots import StoredSnapshots
+
         return StoredSnapshots(self.objects, self.tables)
 
     @cached_property
     def garbage_evidence(self) -> StoredGarbageEvidence:
         """What the garbage job decides by."""
+        from memwal.store.garbage_evidence import StoredGarbageEvidence
+
         return StoredGarbageEvidence(self.objects)
 
     @cached_property
@@ -90,6 +106,8 @@ class Stores:
     @cached_property
     def run_records(self) -> StoredRunRecords:
         """What ran on the table."""
+        from memwal.store.run_records import StoredRunRecords
+
         return StoredRunRecords(self.objects)
 
     @cached_property

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -13,8 +13,10 @@ from memwal.layout import parse_shard_id
 from memwal.model import ShardId
 from memwal.options import OneTable, ReadFlags, Tables, with_flags
 from memwal.output import parse_duration
-from memwal.plan.wait import Until
 from memwal.report import JobReport
+
+if TYPE_CHECKING:
+    from memwal.plan.wait import Until
 
 
 @with_flags(ReadFlags)
@@ -75,6 +77,8 @@ def wait(
 
 
 def _parse_until(text: str) -> Until:
+    from memwal.plan.wait import Until
+
     try:
         return Until(text)
     except ValueError:

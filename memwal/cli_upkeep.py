@@ -10,7 +10,6 @@ import typer
 from memwal.console import RunProgress
 from memwal.options import JobFlags, Tables, with_flags
 from memwal.output import parse_duration
-from memwal.plan.garbage_model import GarbageLimits
 from memwal.report import JobReport
 
 Retention = Annotated[
@@ -55,6 +54,8 @@ class DeletingFlags(JobFlags):
 
     def deleting(self, **limits: Any) -> dict[str, Any]:
         """The garbage job's own options. Raises Usage for a duration that is none."""
+        from memwal.plan.garbage_model import GarbageLimits
+
         retention = self.retention
         return {
             "execute": self.execute,

@@ -22,13 +22,16 @@ DEFAULT_FILE = "memwal.toml"
 STORAGE_OPTIONS_VARIABLE = "MEMWAL_STORAGE_OPTIONS"
 _VARIABLE = re.compile(r"\$\{([A-Za-z_][A-Za-z0-9_]*)\}")
 
+# Checks are built when a model is first used (`defer_build`): without a file, few are.
+_STRICT = ConfigDict(extra="forbid", frozen=True, defer_build=True)
+
 EngineName = Literal["auto", "spark", "local"]
 
 
 class Settings(BaseModel):
     """Settings that `[defaults]` and each `[tables.NAME]` may hold. None: not set here."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True)
+    model_config = _STRICT
 
     engine: EngineName | None = None
     master: str | None = None
@@ -75,7 +78,7 @@ class AirflowDags(BaseModel):
     `7d`, as on the command line.
     """
 
-    model_config = ConfigDict(extra="forbid", frozen=True)
+    model_config = _STRICT
 
     merge_schedule: str = "*/5 * * * *"
     index_catchup_schedule: str = "0 2 * * *"
@@ -100,7 +103,7 @@ class AirflowDags(BaseModel):
 class Config(BaseModel):
     """The whole file."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True)
+    model_config = _STRICT
 
     defaults: Settings = Settings()
     tables: dict[TableName, TableSettings] = Field(default_factory=dict)
@@ -110,7 +113,7 @@ class Config(BaseModel):
 class ResolvedTable(BaseModel):
     """A TABLE argument after the configuration was looked up."""
 
-    model_config = ConfigDict(frozen=True)
+    model_config = ConfigDict(frozen=True, defer_build=True)
 
     name: str
     uri: str

@@ -5,13 +5,10 @@ from __future__ import annotations
 import sys
 from collections.abc import Mapping, Sequence
 from types import TracebackType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import structlog
 from rich.console import Console, Group, RenderableType
 from rich.markup import escape
-from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeElapsedColumn
-from rich.progress import Progress as RichProgress
 from rich.table import Table
 from rich.text import Text
 
@@ -39,6 +36,9 @@ from memwal.report import (
 )
 from memwal.report_rescue import RescueTableReport
 
+if TYPE_CHECKING:
+    from memwal.console_steps import Steps
+
 
 def _plain_width() -> int | None:
     """Off a terminal nothing is cut to 80 columns: a path that is folded can't be copied."""
@@ -47,12 +47,12 @@ def _plain_width() -> int | None:
 
 def stdout() -> Console:
     """The console for results."""
-    return Console(width=_plain_width(), highlight=False, soft_wrap=True)
+    return Console(width=_plain_width(), highlight=False, emoji=False, soft_wrap=True)
 
 
 def stderr() -> Console:
     """The console for everything else."""
-    return Console(stderr=True, highlight=False, soft_wrap=True)
+    return Console(stderr=True, highlight=False, emoji=False, soft_wrap=True)
 
 
 class RunProgress:
@@ -62,54 +62,22 @@ class RunProgress:
         self._console = stderr()
         self._debug = debug
         self._quiet = quiet
-        self._bar: RichProgress | None = None
-        self._task: Any = None
-        self._total = 0
-        structlog.configure(
-            processors=[
-                structlog.processors.add_log_level,
-                structlog.processors.TimeStamper(fmt="%Y-%m-%dT%H:%M:%SZ", utc=True),
-                structlog.dev.ConsoleRenderer(colors=False, pad_event_to=0, pad_level=False),
-            ],
-            logger_factory=structlog.PrintLoggerFactory(file=sys.stderr),
-        )
-        self._log = structlog.get_logger()
+        self._made: Steps | None = None
 
     def start(self, what: str, total: int) -> None:
         """A step with `total` units begins."""
-        self._total = total
-        if self._bar is not None:
-            self._bar.stop()
-            self._bar = None
-        if self._console.is_terminal and not self._quiet:
-            self._bar = RichProgress(
-                TextColumn("{task.description}"),
-                BarColumn(),
-                MofNCompleteColumn(),
-                TimeElapsedColumn(),
-                console=self._console,
-                transient=True,
-            )
-            self._task = self._bar.add_task(what, total=total)
-            self._bar.start()
-        elif not self._quiet:
-            self._log.info("started", step=what, total=total)
+        if not self._quiet:
+            self._steps().start(what, total)
 
     def done(self, count: int) -> None:
         """So many units are done."""
-        if self._bar is not None:
-            self._bar.update(self._task, completed=count)
-        elif count == self._total and not self._quiet:
-            self._log.info("finished", total=count)
+        if not self._quiet:
+            self._steps().done(count)
 
     def say(self, text: str) -> None:
         """A line for people."""
-        if self._quiet:
-            return
-        if self._console.is_terminal:
-            self._console.print(escape(text), style="dim")
-        else:
-            self._log.info(text)
+        if not self._quiet:
+            self._steps().say(text)
 
     def trace(self, text: str) -> None:
         """A traceback, with `--debug` only."""
@@ -125,8 +93,16 @@ class RunProgress:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        if self._bar is not None:
-            self._bar.stop()
+        if self._made is not None:
+            self._made.stop()
+
+    def _steps(self) -> Steps:
+        if self._made is None:
+            # Imported late: most commands that only read say nothing.
+            from memwal.console_steps import BarSteps, LoggedSteps
+
+            self._made = BarSteps(self._console) if self._console.is_terminal else LoggedSteps()
+        return self._made
 
 
 def show_report(report: JobReport, console: Console) -> None:

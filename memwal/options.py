@@ -12,6 +12,7 @@ from typing import Annotated, Any, TypeVar, get_type_hints
 
 import typer
 
+from memwal import start
 from memwal.config import ResolvedTable, resolve_table
 from memwal.output import Output, ReportPlace, checked_engine, load
 
@@ -82,7 +83,11 @@ class ReadFlags:
     report: Report = None
 
     def tables(self, names: Sequence[str]) -> list[ResolvedTable]:
-        """The TABLE arguments, looked up in the configuration. Raises Usage."""
+        """The TABLE arguments, looked up in the configuration. Raises Usage.
+
+        The command has imported its job by then, so its start ends here.
+        """
+        start.end()
         config, options = load(self.config, self.storage_option)
         return [resolve_table(name, config, options) for name in names]
 

@@ -11,7 +11,7 @@ import traceback
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from types import FrameType
-from typing import Any, NoReturn, TypeVar
+from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
 
 from rich.console import Console
 from rich.markup import escape
@@ -25,8 +25,10 @@ from memwal.config import (
 )
 from memwal.console import RunProgress, show_document, show_report, stderr, stdout
 from memwal.errors import MemWalError, Usage
-from memwal.plan.index_catchup import Method
 from memwal.report import JobReport
+
+if TYPE_CHECKING:
+    from memwal.plan.index_catchup import Method
 
 EXIT_CANCELLED = 130
 
@@ -183,6 +185,9 @@ def checked_engine(name: str | None) -> str | None:
 
 def parse_method(name: str) -> Method | None:
     """An index catch-up method, None for auto. Raises Usage."""
+    # Imported late: only index-catchup needs it.
+    from memwal.plan.index_catchup import Method
+
     known = {"auto": None, **{m.value: m for m in Method if m is not Method.NONE}}
     if name not in known:
         raise Usage(f"--method {name!r}: expected {', '.join(known)}")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Protocol, TypeVar
+from typing import TYPE_CHECKING, Protocol, TypeVar
 
 from memwal.model import (
     FlushedGeneration,
@@ -16,10 +16,12 @@ from memwal.model import (
     TableView,
     VersionManifest,
 )
-from memwal.plan.garbage_model import Evidence, GarbageLimits
-from memwal.plan.merge import CommitShape, FoldFacts
-from memwal.plan.snapshot import SnapshotRow, Storage
-from memwal.report import RunRecord
+
+if TYPE_CHECKING:  # words of the signatures below; a job brings its own plan along
+    from memwal.plan.garbage_model import Evidence, GarbageLimits
+    from memwal.plan.merge import CommitShape, FoldFacts
+    from memwal.plan.snapshot import SnapshotRow, Storage
+    from memwal.report import RunRecord
 
 Unit = TypeVar("Unit")
 Result = TypeVar("Result")

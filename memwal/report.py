@@ -15,6 +15,9 @@ FAILED = "failed"
 REFUSED = "refused"
 HELD = "held"
 
+# A model's checks are built when it is first used: a command uses few of these.
+_FROZEN = ConfigDict(frozen=True, defer_build=True)
+
 EXIT_DONE = 0
 EXIT_UNEXPECTED = 1
 EXIT_PARTIAL = 6
@@ -23,7 +26,7 @@ EXIT_PARTIAL = 6
 class Part(BaseModel):
     """Something with an outcome: a job, a table, a shard."""
 
-    model_config = ConfigDict(frozen=True)
+    model_config = _FROZEN
 
     outcome: str
     error: str | None = None
@@ -66,7 +69,7 @@ class MergeTableReport(TableReport):
 class PlannedCommit(BaseModel):
     """One commit that a dry run foresees."""
 
-    model_config = ConfigDict(frozen=True)
+    model_config = _FROZEN
 
     from_generation: int
     to_generation: int
@@ -96,7 +99,7 @@ class PlannedMergeReport(TableReport):
 class GarbageItemReport(BaseModel):
     """One candidate of garbage collection. `done` tells whether this run did what `action` says."""
 
-    model_config = ConfigDict(frozen=True)
+    model_config = _FROZEN
 
     kind: str
     shard_id: str | None
@@ -110,7 +113,7 @@ class GarbageItemReport(BaseModel):
 class FailedDelete(BaseModel):
     """An item that could not be deleted whole; the next run finds it again."""
 
-    model_config = ConfigDict(frozen=True)
+    model_config = _FROZEN
 
     path: str
     error: str
@@ -210,7 +213,7 @@ class ShardStatusReport(Part):
 class IndexStatusReport(BaseModel):
     """One base-table index in `status`. `lag_generations` is None where nothing is recorded."""
 
-    model_config = ConfigDict(frozen=True)
+    model_config = _FROZEN
 
     name: str
     caught_up: dict[str, int]
@@ -221,7 +224,7 @@ class IndexStatusReport(BaseModel):
 class SnapshotStatusReport(BaseModel):
     """The shard snapshot in the MemWAL index."""
 
-    model_config = ConfigDict(frozen=True)
+    model_config = _FROZEN
 
     taken_at: str | None
     num_shards: int
@@ -230,7 +233,7 @@ class SnapshotStatusReport(BaseModel):
 class ReclaimableReport(BaseModel):
     """Listed generations that are merged and covered by every index that must cover them."""
 
-    model_config = ConfigDict(frozen=True)
+    model_config = _FROZEN
 
     generations: int
     bytes: int | None
@@ -239,7 +242,7 @@ class ReclaimableReport(BaseModel):
 class LeaseReport(BaseModel):
     """The newest claim on a table's lease."""
 
-    model_config = ConfigDict(frozen=True)
+    model_config = _FROZEN
 
     state: str
     token: int
@@ -278,7 +281,7 @@ class CheckReport(BaseModel):
     `ok` is None for a check that could not be made here.
     """
 
-    model_config = ConfigDict(frozen=True)
+    model_config = _FROZEN
 
     invariant: int | None
     name: str
@@ -299,7 +302,7 @@ class StorageReport(BaseModel):
     sizes are recorded. A shard that could not be read is left out.
     """
 
-    model_config = ConfigDict(frozen=True)
+    model_config = _FROZEN
 
     base_bytes: int | None
     pending_bytes: int | None
@@ -328,7 +331,7 @@ class StatusTableReport(TableReport):
 class BacklogReport(BaseModel):
     """What was pending before and after a run, in the shards that could be read; None: unknown."""
 
-    model_config = ConfigDict(frozen=True)
+    model_config = _FROZEN
 
     generations_before: int | None = None
     bytes_before: int | None = None
@@ -342,7 +345,7 @@ class RunRecord(BaseModel):
     Read back from storage, so everything is checked; fields of a newer build are passed over.
     """
 
-    model_config = ConfigDict(frozen=True, extra="ignore", allow_inf_nan=False)
+    model_config = ConfigDict(frozen=True, extra="ignore", allow_inf_nan=False, defer_build=True)
 
     format: Literal[1] = 1
     run_id: str = Field(pattern=r"^[0-9a-f]{32}$")
@@ -388,7 +391,7 @@ class WaitTableReport(TableReport):
 class EngineReport(BaseModel):
     """Which engine ran, and why."""
 
-    model_config = ConfigDict(frozen=True)
+    model_config = _FROZEN
 
     name: str
     reason: str

@@ -66,7 +66,7 @@ def test_there_is_something_to_look_at() -> None:
 
 def is_command(path: Path) -> bool:
     """The command line's functions are mostly lists of options."""
-    return path.name == "cli.py"
+    return path.name == "cli_app.py"
 
 
 def test_functions_are_short() -> None:

@@ -23,7 +23,7 @@ from typer.testing import CliRunner
 
 from memwal import codec, layout
 from memwal.apply.snapshot import SnapshotRefresher
-from memwal.cli import app
+from memwal.cli_app import app
 from memwal.model import ShardStatus
 from memwal.plan.merge import MergeRequest
 from memwal.plan.snapshot import SnapshotLimits
