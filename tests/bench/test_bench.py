@@ -8,10 +8,9 @@ import sys
 from pathlib import Path
 
 import pytest
+from harness import Bench, Target, program, run_process
 
 HERE = Path(__file__).parent
-
-from harness import Bench, Target, program, run_process
 
 pytestmark = pytest.mark.integration
 
