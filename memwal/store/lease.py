@@ -33,6 +33,7 @@ TTL_SECONDS = 300.0
 FOLDER = f"{layout.MAINTENANCE}/lease"
 _HINT = f"{FOLDER}/hint.json"
 _PROBES_MAX = 64
+_NUMBER_MAX = 2**63 - 1
 
 
 def claim_path(token: int) -> str:
@@ -154,9 +155,9 @@ class StoredLeases:
     def _hinted(self) -> int | None:
         try:
             token = json.loads(self._objects.get(_HINT))["token"]
-        except (Missing, ValueError, KeyError, TypeError):
+        except (Missing, ValueError, KeyError, TypeError, RecursionError):
             return None
-        return token if isinstance(token, int) and token > 0 else None
+        return token if _is_number(token) and token > 0 else None
 
     def _by_listing(self) -> LeaseClaim | None:
         tokens = []
@@ -172,10 +173,7 @@ class StoredLeases:
             data = self._objects.get(path)
         except Missing:
             return None
-        try:
-            claim = LeaseClaim(**json.loads(data))
-        except (ValueError, TypeError):
-            claim = None
+        claim = _decode(data)
         if claim is None or claim.token != token:
             raise Corruption(
                 f"{self._objects.uri}: {path} is not a lease claim; `memwal lease break` can't "
@@ -198,6 +196,26 @@ class StoredLeases:
 
 def _encode(claim: LeaseClaim) -> bytes:
     return json.dumps(asdict(claim), indent=1).encode()
+
+
+def _decode(data: bytes) -> LeaseClaim | None:
+    """The claim; None for bytes that are none (invariant 10)."""
+    try:
+        claim = LeaseClaim(**json.loads(data))
+    except (ValueError, TypeError, RecursionError):
+        return None
+    numbers = (claim.token, claim.acquired_at_nanos, claim.expires_at_nanos)
+    texts = (claim.claim_id, claim.holder, claim.job, "" if claim.reason is None else claim.reason)
+    well = (
+        all(_is_number(n) for n in numbers)
+        and all(isinstance(t, str) for t in texts)
+        and isinstance(claim.released, bool)
+    )
+    return claim if well else None
+
+
+def _is_number(value: object) -> bool:
+    return type(value) is int and 0 <= value <= _NUMBER_MAX
 
 
 def _iso(nanos: int) -> str:

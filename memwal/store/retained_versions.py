@@ -30,6 +30,8 @@ _CACHE_BYTES_MAX = 8 * 1024 * 1024
 # Below this many versions, reading them costs less than keeping a cache is worth.
 _CACHED_VERSIONS_MIN = 64
 
+_NOT_A_REFERENCE = (ValueError, KeyError, TypeError, OverflowError, RecursionError)
+
 _Key = tuple[str, int, int]
 
 
@@ -69,7 +71,7 @@ class RetainedVersions:
         for kind, of, number in (("tags", "branch", "version"),
                                  ("branches", "parentBranch", "parentVersion")):  # fmt: skip
             for info in self._objects.list(f"_refs/{kind}"):
-                with suppress(Missing, ValueError, KeyError, TypeError):
+                with suppress(Missing, *_NOT_A_REFERENCE):
                     reference = json.loads(self._objects.get(info.path))
                     if reference[of] is None:
                         found.add(int(reference[number]))
@@ -234,5 +236,5 @@ def _decode(data: bytes) -> dict[_Key, RetainedVersion]:
             )
             for e in entries
         }
-    except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
+    except (*_NOT_A_REFERENCE, AttributeError):
         return {}

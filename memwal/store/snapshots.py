@@ -20,7 +20,7 @@ from memwal.errors import Corruption, LostRace, Missing, StoreUnavailable
 from memwal.model import MemWalState, ShardField, ShardId, ShardSpec
 from memwal.plan.snapshot import SnapshotRow, Storage
 from memwal.ports import Objects
-from memwal.store.table import LanceTables, tidy_text
+from memwal.store.table import LanceTables, is_panic, tidy_text
 
 _TYPE_URL = "/lance.table.MemWalIndexDetails"
 _GENERATION = pa.struct([pa.field("generation", pa.uint64()), pa.field("path", pa.string())])
@@ -102,8 +102,18 @@ def _field_value(value: bytes | None, kind: pa.DataType) -> object:
 
 
 def from_table(table: pa.Table) -> tuple[SnapshotRow, ...]:
-    """The rows of a stored snapshot. Shard field values stay as they are in the manifests only."""
-    return tuple(
+    """The rows of a stored snapshot. Shard field values stay as they are in the manifests only.
+
+    Raises Corruption for a table that is none.
+    """
+    try:
+        return tuple(_rows(table))
+    except (KeyError, TypeError, ValueError, pa.ArrowException) as error:
+        raise Corruption(f"not a shard snapshot: {tidy_text(error)}") from None
+
+
+def _rows(table: pa.Table) -> Iterator[SnapshotRow]:
+    yield from (
         SnapshotRow(
             shard_id=ShardId(str(UUID(bytes=row["shard_id"]))),
             **{name: row[name] for name in _COUNTERS},
@@ -131,7 +141,10 @@ def from_lance_bytes(data: bytes) -> pa.Table:
         path.write_bytes(data)
         try:
             return LanceFileReader(str(path)).read_all().to_table()
-        except (OSError, ValueError, pa.ArrowException) as error:
+        except BaseException as error:
+            # Lance tells a torn file in many ways, a panic among them.
+            if not (isinstance(error, Exception) or is_panic(error)):
+                raise
             raise Corruption(f"not a Lance file: {tidy_text(error)}") from None
 
 
@@ -163,7 +176,7 @@ class StoredSnapshots:
             if state.inline_snapshots is not None:
                 return from_table(from_lance_bytes(state.inline_snapshots))
             return from_table(from_lance_bytes(self._objects.get(external_path(state.index_uuid))))
-        except (Missing, Corruption, KeyError):
+        except (Missing, Corruption):
             return None
 
     def encode(self, rows: Sequence[SnapshotRow], specs: Sequence[ShardSpec]) -> bytes:
