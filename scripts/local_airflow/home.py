@@ -90,7 +90,7 @@ class AirflowHome:
             "CORE__SIMPLE_AUTH_MANAGER_USERS": ",".join(f"{u}:{r}" for u, r in ROLES.items()),
             "CORE__SIMPLE_AUTH_MANAGER_PASSWORDS_FILE": str(self.passwords_file),
             "CORE__MIN_SERIALIZED_DAG_UPDATE_INTERVAL": "1",
-            # SQLite has one writer at a time; five seconds of patience are too few on a busy machine.
+            # SQLite has one writer at a time; on a busy machine five seconds are too few.
             "DATABASE__SQL_ALCHEMY_CONN": f"sqlite:///{self.database}?timeout=60",
             "DATABASE__LOAD_DEFAULT_CONNECTIONS": "False",
             "LOGGING__BASE_LOG_FOLDER": str(self.logs),
