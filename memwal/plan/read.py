@@ -87,8 +87,9 @@ class PrunedShard:
 class ReadPlan:
     """What one read reads: the base at `version`, and generations of shards.
 
-    `columns` are shown, in that order; `hidden` are key columns that are read besides. `predicate`
-    is the filter with the keys' condition, as SQL for Lance.
+    `columns` are shown, in that order; `hidden` are key columns that are read besides. `keys` are
+    the only ones wanted, if there are any; `predicate` is the filter with their condition, as SQL
+    for Lance.
     """
 
     uri: str
@@ -98,6 +99,7 @@ class ReadPlan:
     hidden: tuple[str, ...]
     shards: tuple[ShardRead, ...]
     pruned: tuple[PrunedShard, ...] = ()
+    keys: tuple[tuple[object, ...], ...] | None = None
     filter: str | None = None
     predicate: str | None = None
     limit: int | None = None
@@ -144,6 +146,7 @@ def plan_read(
             for s in view.shards
             if s.shard_id in reasons
         ),
+        keys=request.keys,
         filter=request.filter,
         predicate=predicate_of(view.primary_key, request),
         limit=request.limit,

@@ -14,7 +14,7 @@ STORAGE_PREFIX = "storage."
 
 # Starting a task takes 0.05 s; half a second or more is read in one of this size.
 PARTITION_BYTES = 32 * 1024 * 1024
-# Four million int64 keys: 2 s to fold, 22 MB to send (tests/bench/spark_read.py).
+# Four million int64 keys: 2 s to fold, 22 MB to send.
 KEYS_BYTES_MAX = 64 * 1024 * 1024
 
 _KNOWN = (

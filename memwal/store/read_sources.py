@@ -8,13 +8,16 @@ from dataclasses import dataclass
 from typing import Any, TypeVar
 
 import lance
+import numpy as np
 import pyarrow as pa
 
+from memwal import layout
 from memwal.errors import Corruption, MemWalError, Missing, StoreUnavailable, Usage
 from memwal.fold import ROW_ADDRESS
-from memwal.keyset import KeySet
+from memwal.keyset import KeySet, Mask
 from memwal.plan.read import DISTANCE
 from memwal.store.generations import Source, as_base_rows, key_names, key_scanner
+from memwal.store.read_whole import taken
 from memwal.store.table import GONE, is_panic, tidy_text
 
 # Errors of Lance and Arrow that are the filter's, or the query vector's, own fault.
@@ -25,24 +28,28 @@ _REQUEST_FAULT = re.compile(
 )
 _FAULTS = (OSError, ValueError, TypeError, KeyError, RuntimeError, pa.ArrowException)
 
+_TOMBSTONE = pa.field(layout.TOMBSTONE, pa.bool_())
+
 T = TypeVar("T")
 Batches = Iterator[pa.RecordBatch]
 
-# In memory only: where a row of a lined-up generation came from.
-_ORIGIN = "__memwal_origin"
+# In memory only: where a row of a copy came from.
+ORIGIN = "__memwal_origin"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Rows:
     """What to scan for: `predicate` as SQL, the first `limit` rows, or a nearest-neighbour query.
 
-    `nearest` is what Lance's scanner takes, with its `k`.
+    `nearest` is what Lance's scanner takes, with its `k`. With `tombstones`, a generation's rows
+    tell whether they are one.
     """
 
     schema: pa.Schema
     predicate: str | None = None
     limit: int | None = None
     nearest: dict[str, Any] | None = None
+    tombstones: bool = False
 
     @property
     def columns(self) -> list[str]:
@@ -66,8 +73,9 @@ class Rows:
 
     @property
     def addressed(self) -> pa.Schema:
-        """The same with the row address, as generations' rows have it."""
-        return self.found.append(pa.field(ROW_ADDRESS, pa.uint64()))
+        """The same with what generations' rows have besides."""
+        schema = self.found.append(pa.field(ROW_ADDRESS, pa.uint64()))
+        return schema.append(_TOMBSTONE) if self.tombstones else schema
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -101,42 +109,58 @@ class Base:
 class Part:
     """One generation of a shard, or the shard's unflushed rows, which are newer than any.
 
-    What a scan finds has superseded rows and tombstones in it, and `_rowaddr`.
+    What a scan finds has superseded rows and tombstones in it, and `_rowaddr`. `in_memory_bytes` is
+    what all its rows take, as far as its writer told.
     """
 
     where: str
     name: str
     source: Source
     base_schema: pa.Schema
+    in_memory_bytes: int | None = None
 
     def keys(self, keys: Sequence[str], only: KeySet | None) -> pa.Table:
         """Key columns, addresses and tombstones: of all rows, or of those with certain keys."""
-        scanner = key_scanner(self.source, keys)
-        schema = scanner.projected_schema
         kept = []
-        for batch in guarded(self.where, lambda: _batches(scanner)):
-            schema = batch.schema
+        for batch in self._key_batches(keys):
             if only is not None:
-                names = key_names(self.source, keys, schema.names)
+                names = key_names(self.source, keys, batch.schema.names)
                 columns = [pa.chunked_array([batch.column(names.index(key))]) for key in keys]
                 batch = batch.filter(pa.array(only.contains(columns)))
             kept.append(batch)
+        # For no rows only: Lance plans the scan once more to tell.
+        schema = kept[0].schema if kept else self._key_schema(keys)
         table = pa.Table.from_batches(kept, schema=schema)
         return table.rename_columns(key_names(self.source, keys, table.column_names))
 
+    def _key_batches(self, keys: Sequence[str]) -> Batches:
+        def start() -> Batches:
+            found = taken(self.source, self._stored(keys, tombstones=True))
+            return _batches(key_scanner(self.source, keys)) if found is None else iter(found)
+
+        return guarded(self.where, start)
+
+    def _key_schema(self, keys: Sequence[str]) -> pa.Schema:
+        return asked(self.where, lambda: key_scanner(self.source, keys).projected_schema)
+
+    def _stored(self, columns: Sequence[str], *, tombstones: bool) -> list[str]:
+        """What the generation calls these columns, without those that it has not got."""
+        names = {c.column: c.source for c in self.source.alignment.columns}
+        found = [name for column in columns if (name := names[column]) is not None]
+        return [*found, layout.TOMBSTONE] if tombstones and self.source.deletes else found
+
     def scanner(self, rows: Rows) -> Any:
         """Lance's scanner on the generation, or None when it has not got the searched column."""
-        names = {c.column: c.source for c in self.source.alignment.columns}
         options = rows.options
         if rows.nearest is not None:
-            column = names[rows.nearest["column"]]
-            if column is None:
+            searched = self._stored([rows.nearest["column"]], tombstones=False)
+            if not searched:
                 return None
-            options = options | {"nearest": {**rows.nearest, "column": column}}
+            options = options | {"nearest": {**rows.nearest, "column": searched[0]}}
         return asked(
             self.where,
             lambda: self.source.dataset.scanner(
-                columns=[name for key in rows.columns if (name := names[key]) is not None],
+                columns=self._stored(rows.columns, tombstones=rows.tombstones),
                 with_row_address=True,
                 batch_size=self.source.batch_rows,
                 blob_handling="all_binary",
@@ -152,6 +176,13 @@ class Part:
         if scanner is None:
             return iter(())
         return guarded(self.where, lambda: self._as_found(_batches(scanner), rows))
+
+    def whole(self, rows: Rows) -> pa.Table:
+        """All rows at once, in `rows.addressed`; `rows` has no bounds."""
+        stored = self._stored(rows.columns, tombstones=rows.tombstones)
+        batches = asked(self.where, lambda: taken(self.source, stored))
+        found = self.scan(rows) if batches is None else self._as_found(iter(batches), rows)
+        return pa.Table.from_batches(found, schema=rows.addressed)
 
     def plan_text(self, rows: Rows) -> str | None:
         """Lance's plan for the scan; None where Lance scans a copy in memory, or nothing."""
@@ -176,7 +207,7 @@ class Part:
     def _as_found(self, batches: Batches, rows: Rows) -> Batches:
         for batch in batches:
             arrays = as_base_rows(self.source.alignment, batch, rows.schema).columns
-            more = [batch.column(name) for name in rows.addressed.names[len(arrays) :]]
+            more = [_column(batch, name) for name in rows.addressed.names[len(arrays) :]]
             yield pa.RecordBatch.from_arrays([*arrays, *more], schema=rows.addressed)
 
     def _lined_up(self, rows: Rows) -> Batches:
@@ -190,12 +221,12 @@ class Part:
         table = pa.Table.from_batches(
             self._as_found(_batches(self.scanner(whole)), whole), schema=whole.addressed
         )
-        copy = lance.write_dataset(table.rename_columns([*loose.names, _ORIGIN]), "memory://")
+        copy = lance.write_dataset(table.rename_columns([*loose.names, ORIGIN]), "memory://")
         scanner = asked(
-            self.where, lambda: copy.scanner(columns=[*rows.columns, _ORIGIN], **rows.options)
+            self.where, lambda: copy.scanner(columns=[*rows.columns, ORIGIN], **rows.options)
         )
         for batch in _batches(scanner):
-            names = [ROW_ADDRESS if name == _ORIGIN else name for name in batch.schema.names]
+            names = [ROW_ADDRESS if name == ORIGIN else name for name in batch.schema.names]
             yield _ordered(batch.rename_columns(names), rows.addressed)
 
 
@@ -207,6 +238,32 @@ Found = tuple[Table, list[pa.RecordBatch]]
 def index_names(dataset: Any) -> frozenset[str]:
     """The indexes of a table, by name."""
     return frozenset(str(described.name) for described in dataset.describe_indices())
+
+
+def judged(where: str, table: pa.Table, predicate: str) -> Mask:
+    """Which rows in memory match, as Lance has it. Raises Usage for what Lance refuses."""
+    # Without the base's metadata and constraints: it is no table of its own.
+    fields = [pa.field(field.name, field.type) for field in table.schema]
+    numbers = pa.array(np.arange(len(table)))
+    copy = pa.table(
+        [*table.columns, numbers], schema=pa.schema([*fields, pa.field(ORIGIN, numbers.type)])
+    )
+
+    def matching() -> pa.Table:
+        dataset = lance.write_dataset(copy, "memory://")
+        return dataset.to_table(columns=[ORIGIN], filter=predicate)
+
+    found = np.zeros(len(table), dtype=bool)
+    found[asked(where, matching)[ORIGIN].to_numpy()] = True
+    return found
+
+
+def _column(batch: pa.RecordBatch, name: str) -> pa.Array:
+    if name == layout.TOMBSTONE:
+        if name not in batch.schema.names:  # its writer knew no deletes
+            return pa.array(np.zeros(batch.num_rows, dtype=bool))
+        return batch.column(name).cast(_TOMBSTONE.type)
+    return batch.column(name)
 
 
 def _batches(scanner: Any) -> Batches:

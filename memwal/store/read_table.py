@@ -11,39 +11,40 @@ tests/integration/test_read_pylance.py):
 - `LsmVectorSearchPlanner` looks into indexes only: rows that no index covers yet are left out, all
   rows when there is no index. It may also give fewer than k rows.
 
-A read goes one of two ways. Keys first: all pending keys are folded (as the merge does), winners
-are read, and the base without the pending keys. Candidates first: when a filter or a limit leaves
-few rows, those are read, and only their keys are looked up in the generations.
+A read goes one of three ways. Held: small generations are read whole, once (see `read_held`). Keys
+first: all pending keys are folded (as the merge does), winners are read, and the base without the
+pending keys. Candidates first: when a filter or a limit leaves few rows, those are read, and only
+their keys are looked up in the generations.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, replace
-from typing import Any, TypeVar
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
+from functools import partial
+from itertools import chain
 
 import lance
 import pyarrow as pa
 
-from memwal import fold
 from memwal.align import Alignment, ColumnSource
-from memwal.errors import Refused
 from memwal.keyset import KeySet
 from memwal.model import FlushedGeneration, ShardId, TableView
 from memwal.plan.read import DISTANCE, ReadPlan, ShardRead
 from memwal.store.generations import Renamed, Source, line_up
+from memwal.store.read_beside import in_turn, scanned, side_by_side, threads_for
+from memwal.store.read_held import Held, HeldShard, held_rows, may_hold
 from memwal.store.read_nearest import Search
-from memwal.store.read_sources import Base, Batches, Found, Part, Rows, Table
+from memwal.store.read_sources import Base, Batches, Found, Part, Rows
+from memwal.store.read_verdict import OpenShard, Verdict, folded, parts_of
 from memwal.store.table import LanceTables, columns_of
 
-T = TypeVar("T")
-
+# Generations that take less, all together, are held.
+_HELD_BYTES_MAX = 128 * 1024 * 1024
 # Up to so many rows of each source are candidates; with more, all keys are folded.
 _CANDIDATES_MAX = 4096
 _CANDIDATES_MIN = 256
 _CANDIDATE_BYTES_MAX = 64 * 1024 * 1024
-_OPENERS_MAX = 16
 
 
 class LanceReadTable:
@@ -62,26 +63,19 @@ class LanceReadTable:
         base = Base(where=f"{plan.uri}: version {plan.version}", dataset=dataset)
         schema = dataset.scanner(blob_handling="all_binary").projected_schema
         opener = _Opener(self._tables, self._renamed, view, schema)
-        with ThreadPoolExecutor(_OPENERS_MAX) as pool:
-            jobs = [[pool.submit(opener.open, s, g) for g in s.generations] for s in plan.shards]
-            shards = []
-            for shard, opening in zip(plan.shards, jobs, strict=True):
-                parts = [job.result() for job in opening]
-                rows = (unflushed or {}).get(shard.shard_id)
-                if rows is not None and len(rows):
-                    parts.insert(0, opener.in_memory(shard, rows))
-                shards.append(OpenShard(read=shard, parts=tuple(parts)))
+        listed = [(shard, g) for shard in plan.shards for g in shard.generations]
+        opening = in_turn(lambda one: opener.open(*one), listed, threads_for(plan.uri))
+        parts: dict[ShardId, list[Part]] = {shard.shard_id: [] for shard in plan.shards}
+        for (shard, _), part in opening:
+            parts[shard.shard_id].append(part)
+        for shard in plan.shards:
+            rows = (unflushed or {}).get(shard.shard_id)
+            if rows is not None and len(rows):
+                parts[shard.shard_id].insert(0, opener.in_memory(shard, rows))
+        shards = [OpenShard(read=s, parts=tuple(parts[s.shard_id])) for s in plan.shards]
         read = LanceRead(plan=plan, base=base, schema=schema, shards=tuple(shards))
         read.check()
         return read
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class OpenShard:
-    """One shard's generations, newest first; unflushed rows come before them."""
-
-    read: ShardRead
-    parts: tuple[Part, ...]
 
 
 class _Opener:
@@ -97,7 +91,8 @@ class _Opener:
         dataset = self._tables.generation(shard.shard_id, generation)
         source = line_up(self._view, shard.shard_id, generation, dataset, self._renamed)
         name = f"generation {generation.generation}"
-        return self._part(shard, f"{name} ({generation.path})", name, source)
+        where = f"{name} ({generation.path})"
+        return self._part(shard, where, name, source, generation.in_memory_bytes)
 
     def in_memory(self, shard: ShardRead, rows: pa.Table) -> Part:
         """Rows with the base's columns and `_tombstone`, as a generation that is in no store."""
@@ -112,71 +107,19 @@ class _Opener:
             alignment=alignment,
             batch_rows=8192,
         )
-        return self._part(shard, "unflushed rows", "unflushed rows", source)
+        name = "unflushed rows"
+        return self._part(shard, name, name, source, rows.nbytes)
 
-    def _part(self, shard: ShardRead, where: str, name: str, source: Source) -> Part:
+    def _part(
+        self, shard: ShardRead, where: str, name: str, source: Source, size: int | None
+    ) -> Part:
         return Part(
             where=f"{self._view.uri}: shard {shard.shard_id}: {where}",
             name=name,
             source=source,
             base_schema=self._schema,
+            in_memory_bytes=size,
         )
-
-
-class Verdict:
-    """Which rows are the newest of their keys: of all keys, or of those that it was asked about."""
-
-    def __init__(
-        self, shards: Sequence[OpenShard], keys: Sequence[str], only: KeySet | None = None
-    ) -> None:
-        self._winners: dict[int, Any] = {}
-        self._hidden: KeySet | None = None
-        self._keys = list(keys)
-        if not keys:
-            return
-        tables = _side_by_side(lambda part: part.keys(keys, only), _parts(shards))
-        for shard in shards:
-            oldest_first = list(reversed(shard.parts))
-            if not oldest_first:
-                continue
-            folded = _folded(shard, [tables[id(p)] for p in oldest_first], keys)
-            for part, winners in zip(oldest_first, folded.winners, strict=True):
-                self._winners[id(part)] = winners
-        if tables:
-            columns = [
-                pa.chunked_array([c for t in tables.values() for c in t[key].chunks])
-                for key in keys
-            ]
-            self._hidden = KeySet(columns)
-
-    def live(self, part: Part, batches: Batches) -> Batches:
-        """A generation's rows without superseded and deleted ones."""
-        for batch in batches:
-            if self._keys:
-                batch = fold.keep_winners(batch, self._winners[id(part)])
-            if batch.num_rows:
-                yield batch
-
-    def visible(self, batches: Batches) -> Batches:
-        """The base's rows without those whose key is in a generation."""
-        return batches if self._hidden is None else self._hidden.outside(batches, self._keys)
-
-
-def _folded(shard: OpenShard, tables: Sequence[pa.Table], keys: Sequence[str]) -> fold.Folded:
-    try:
-        return fold.fold(tables, keys)
-    except Refused as error:
-        raise Refused(f"shard {shard.read.shard_id}: {error}") from None
-
-
-def _parts(shards: Sequence[OpenShard]) -> list[Part]:
-    return [part for shard in shards for part in shard.parts]
-
-
-def _side_by_side(work: Callable[[Part], T], parts: Sequence[Part]) -> dict[int, T]:
-    """Do something to each part in threads; the results by the part's identity."""
-    with ThreadPoolExecutor(_OPENERS_MAX) as pool:
-        return dict(zip(map(id, parts), pool.map(work, parts), strict=True))
 
 
 class LanceRead:
@@ -188,9 +131,11 @@ class LanceRead:
         self._plan = plan
         self._base = base
         self._shards = shards
+        self._base_schema = schema
+        self._threads = threads_for(plan.uri)
         self._scanned = pa.schema([schema.field(name) for name in plan.scanned])
         self._rows = Rows(schema=self._scanned, predicate=plan.predicate)
-        self._parts = _parts(shards)
+        self._parts = parts_of(shards)
         shown = list(self._scanned)[: len(plan.columns)]
         if plan.nearest is not None:
             shown.append(pa.field(DISTANCE, pa.float32()))
@@ -214,8 +159,9 @@ class LanceRead:
         if plan.nearest is not None:
             search = Search(plan.nearest, self._base, self._parts, self._rows)
             return self._shown(search.run(self._judged))
-        found = self._few()
-        return self._shown(self._all() if found is None else iter(found))
+        if self._looks_up:
+            return self._shown(self._looked_up())
+        return self._shown(self._held() if self._holds else self._few())
 
     @property
     def way(self) -> str:
@@ -224,6 +170,10 @@ class LanceRead:
             return "candidates of each table, then their keys in the generations"
         if not self._parts:
             return "the base alone: nothing is pending"
+        if self._looks_up:
+            return "the keys in all generations, then rows of those that have them, then the base"
+        if self._holds:
+            return "all generations, held in memory, then the base without their keys"
         if self._plan.predicate is None and self._plan.limit is None:
             return "keys of all generations, then winners, then the base without these keys"
         return (
@@ -238,13 +188,16 @@ class LanceRead:
             search = Search(self._plan.nearest, self._base, self._parts, rows)
             rows = search.rows(self._plan.nearest.k)
         parts = self._listed()
-        texts = _side_by_side(lambda part: part.plan_text(rows), list(parts.values()))
+        asked = self._held_rows() if self._holds else rows
+        texts = side_by_side(
+            lambda part: part.plan_text(asked), list(parts.values()), self._threads
+        )
         return self._base.plan_text(rows), {key: texts[id(part)] for key, part in parts.items()}
 
     def own_indexes(self) -> dict[tuple[ShardId, int], frozenset[str]]:
         """Names of the indexes that each generation has (see the port)."""
         parts = self._listed()
-        names = _side_by_side(lambda part: part.index_names(), list(parts.values()))
+        names = side_by_side(lambda part: part.index_names(), list(parts.values()), self._threads)
         return {key: names[id(part)] for key, part in parts.items()}
 
     def _listed(self) -> dict[tuple[ShardId, int], Part]:
@@ -270,44 +223,133 @@ class LanceRead:
                 if not left:
                     return
 
+    # -- by key
+
+    @property
+    def _looks_up(self) -> bool:
+        return bool(self._parts and self._plan.keys and self._plan.nearest is None)
+
+    def _looked_up(self) -> Batches:
+        names, keys = self._plan.primary_key, self._plan.keys or ()
+        columns = [
+            pa.chunked_array([list(values)], type=self._scanned.field(name).type)
+            for name, values in zip(names, zip(*keys, strict=True), strict=True)
+        ]
+        only = KeySet(columns)
+        verdict = Verdict(self._shards, names, only, threads=self._threads)
+        having = [part for part in self._parts if verdict.has_winners(part)]
+        live = list(self._live(verdict, scanned(having, self._rows, self._threads)))
+        if verdict.hides_all(only.count):
+            return iter(live)
+        return chain(live, verdict.visible(self._base.scan(self._rows)))
+
+    # -- held
+
+    @property
+    def _holds(self) -> bool:
+        plan = self._plan
+        if not self._parts or not plan.primary_key or plan.nearest is not None or self._looks_up:
+            return False
+        return may_hold(self._parts, self._held_rows(), plan.predicate, _HELD_BYTES_MAX)
+
+    def _held_rows(self) -> Rows:
+        return held_rows(self._parts, self._rows, self._plan.primary_key, self._base_schema)
+
+    def _held(self) -> Batches:
+        keys = self._plan.primary_key
+        wanted = self._held_rows()
+        tables = side_by_side(lambda part: part.whole(wanted), self._parts, self._threads)
+        shards = [
+            HeldShard(
+                parts=shard.parts[::-1],
+                tables=[tables[id(part)] for part in reversed(shard.parts)],
+                fold=partial(folded, shard, keys=keys),
+            )
+            for shard in self._shards
+            if shard.parts
+        ]
+        held = Held(self._plan.uri, keys, self._rows, shards, self._threads)
+        few = self._held_candidates(held)
+        if few is None:
+            live, base, only = held.live(), self._base.scan(self._rows), None
+        else:
+            base, only = few
+            live = iter(list(held.live(only)))
+        return chain(live, held.hidden(only).outside(base, keys))
+
+    def _held_candidates(self, held: Held) -> tuple[Batches, KeySet] | None:
+        """The base's rows that match, and their keys with the held ones', if both are few."""
+        if self._plan.predicate is None:
+            return None
+        candidates = held.candidates()
+        if len(candidates) > _CANDIDATES_MAX:
+            return None
+        rows = replace(self._rows, limit=_CANDIDATES_MAX + 1)
+        base, whole = _up_to(_CANDIDATES_MAX, self._base.scan(rows))
+        if not whole:
+            return None
+        asked = pa.concat_tables(
+            [
+                candidates,
+                *(pa.Table.from_batches([b.select(candidates.column_names)]) for b in base),
+            ]
+        )
+        return iter(base), KeySet(asked.columns)
+
     # -- keys first
 
-    def _all(self) -> Batches:
-        verdict = Verdict(self._shards, self._plan.primary_key)
-        return self._winners(verdict)
+    def _all(self, found: Iterable[tuple[Part, Iterable[pa.RecordBatch]]] | None = None) -> Batches:
+        """All rows; `found` are those of the generations, if they were read already."""
+        verdict = Verdict(self._shards, self._plan.primary_key, threads=self._threads)
+        if found is None:
+            found = scanned(self._parts, self._rows, self._threads)
+        return self._winners(verdict, found)
 
-    def _winners(self, verdict: Verdict) -> Batches:
+    def _winners(
+        self, verdict: Verdict, found: Iterable[tuple[Part, Iterable[pa.RecordBatch]]]
+    ) -> Batches:
         # Generations first: they may be collected once they are merged, the version stays longer.
-        for part in self._parts:
-            yield from verdict.live(part, part.scan(self._rows))
+        yield from self._live(verdict, found)
         limit = None if self._parts else self._plan.limit
         yield from verdict.visible(self._base.scan(replace(self._rows, limit=limit)))
 
+    def _live(
+        self, verdict: Verdict, found: Iterable[tuple[Part, Iterable[pa.RecordBatch]]]
+    ) -> Batches:
+        for part, batches in found:
+            yield from verdict.live(part, batches)
+
     # -- candidates first
 
-    def _few(self) -> list[pa.RecordBatch] | None:
-        """All rows if they are few, or as many as the limit asks for; None if that was no use."""
+    def _few(self) -> Batches:
+        """All rows if they are few, or as many as the limit asks for; else keys first."""
         plan = self._plan
         if not self._parts or not plan.primary_key:
-            return None
+            return self._all()
         if plan.predicate is None and plan.limit is None:
-            return None
+            return self._all()
         most = _CANDIDATES_MAX
         if plan.limit is not None:
             most = min(most, max(_CANDIDATES_MIN, 4 * plan.limit))
-        found: list[Found] = []
+        rows = replace(self._rows, limit=most + 1)
+        enough = plan.limit is not None and plan.limit <= most
+        found: list[tuple[Part, list[pa.RecordBatch]]] = []
         complete = True
-        tables: list[Table] = [*self._parts, self._base]
-        for source in tables:
-            batches, whole = _up_to(most, source.scan(replace(self._rows, limit=most + 1)))
-            found.append((source, batches))
+        for part, (batches, whole) in in_turn(
+            lambda p: _up_to(most, p.scan(rows)), self._parts, self._threads
+        ):
+            found.append((part, batches))
             complete = complete and whole
-            if not complete and (plan.limit is None or plan.limit > most):
-                return None
-        rows = [batch for _, batches in self._judged(found) for batch in batches]
-        if not complete and sum(batch.num_rows for batch in rows) < (plan.limit or 0):
-            return None
-        return rows
+            if not complete and not enough:
+                return self._all()
+        candidates, whole = _up_to(most, self._base.scan(rows))
+        if not whole and not enough:
+            return self._all(found)
+        judged = self._judged([*found, (self._base, candidates)])
+        kept = [batch for _, batches in judged for batch in batches]
+        if not (complete and whole) and sum(batch.num_rows for batch in kept) < (plan.limit or 0):
+            return self._all(found if complete else None)
+        return iter(kept)
 
     def _judged(self, found: Sequence[Found]) -> list[Found]:
         """The same without superseded rows; asks the generations about these rows' keys only."""
@@ -317,7 +359,9 @@ class LanceRead:
             pa.chunked_array([b.column(key) for b in batches], type=self._scanned.field(key).type)
             for key in keys
         ]
-        verdict = Verdict(self._shards, keys, KeySet(asked) if keys else None)
+        verdict = Verdict(
+            self._shards, keys, KeySet(asked) if keys else None, threads=self._threads
+        )
         return [
             (
                 source,

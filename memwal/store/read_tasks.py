@@ -27,11 +27,11 @@ from memwal.model import FlushedGeneration, MemWalState, ShardId, TableView, Ver
 from memwal.plan.read import ReadPlan, ShardRead
 from memwal.plan.read_tasks import ReadTask
 from memwal.store.generations import Renamed, line_up
+from memwal.store.read_beside import threads_for
 from memwal.store.read_sources import Base, Batches, Part, Rows
-from memwal.store.read_table import OpenShard, Verdict
+from memwal.store.read_verdict import OpenShard, Verdict
 from memwal.store.table import LanceTables
 
-_READERS_MAX = 16
 # Only rows of more than 8 KiB make smaller batches than Lance's own.
 _BATCH_BYTES_MAX = 64 * 1024 * 1024
 _BATCH_ROWS_MAX = 8192
@@ -83,6 +83,7 @@ class TaskReads:
         self._snapshot = snapshot
         self._plan = snapshot.plan
         self._keys = snapshot.plan.primary_key
+        self._threads = threads_for(snapshot.plan.uri)
 
     def fragments(self) -> list[tuple[int, int | None]]:
         """The base's fragments with the sizes of their files in bytes, None where not recorded."""
@@ -115,7 +116,7 @@ class TaskReads:
         listed = [(s.shard_id, g) for s in self._plan.shards for g in s.generations]
         tables: dict[Generation, pa.Table] = {}
         size = 0
-        with ThreadPoolExecutor(_READERS_MAX) as pool:
+        with ThreadPoolExecutor(self._threads) as pool:
             found = pool.map(lambda one: self._part(*one).keys(self._keys, None), listed)
             for (shard_id, generation), table in zip(listed, found, strict=True):
                 size += table.nbytes
@@ -167,18 +168,20 @@ class TaskReads:
         (shard,) = (s for s in self._plan.shards if s.shard_id == shard_id)
         newer = tuple(g for g in shard.generations if g.generation > generation.generation)
         (opened,) = self._opened([replace(shard, generations=newer)])
-        verdict = Verdict([replace(opened, parts=(*opened.parts, part))], self._keys, own)
+        verdict = Verdict(
+            [replace(opened, parts=(*opened.parts, part))], self._keys, own, threads=self._threads
+        )
         yield from verdict.live(part, part.scan(self._rows()))
 
     def _looked_up_base(self, base: Base) -> Batches:
         own = self._own_keys(base)
         if own is None:
             return
-        verdict = Verdict(self._opened(self._plan.shards), self._keys, own)
+        verdict = Verdict(self._opened(self._plan.shards), self._keys, own, threads=self._threads)
         yield from verdict.visible(base.scan(self._rows(keyed=True)))
 
     def _opened(self, shards: Sequence[ShardRead]) -> list[OpenShard]:
-        with ThreadPoolExecutor(_READERS_MAX) as pool:
+        with ThreadPoolExecutor(self._threads) as pool:
             opening = [
                 [pool.submit(self._part, s.shard_id, g) for g in s.generations] for s in shards
             ]
@@ -224,6 +227,7 @@ class TaskReads:
             name=name,
             source=source,
             base_schema=self._snapshot.schema,
+            in_memory_bytes=generation.in_memory_bytes,
         )
 
     def _base(self, fragments: Sequence[int]) -> Base:

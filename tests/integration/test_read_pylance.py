@@ -22,6 +22,7 @@ from lance.mem_wal import (
 from memwal.plan.merge import MergeRequest
 from memwal.read import Nearest, open_table
 from memwal.read.explain import explain
+from memwal.store import read_table
 
 pytestmark = pytest.mark.integration
 
@@ -218,7 +219,10 @@ GAP: Sequence[tuple[str, str, str]] = (
 )
 
 
-def test_explain_shows_what_lance_does_with_a_scalar_filter(tmp_path: Path) -> None:
+def test_explain_shows_what_lance_does_with_a_scalar_filter(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(read_table, "_HELD_BYTES_MAX", 0)
     table = gap_table(tmp_path)
     reads = open_table(table.uri)
     found = explain(reads, reads.request(filter="n = 2203"))
@@ -228,6 +232,14 @@ def test_explain_shows_what_lance_does_with_a_scalar_filter(tmp_path: Path) -> N
     (shard,) = found["shards"]
     assert [g["generation"] for g in shard["generations"]] == [3]
     assert (shard["merged_generation"], shard["skipped_as_merged"]) == (2, [1, 2])
+
+
+def test_explain_shows_that_small_generations_are_read_whole(tmp_path: Path) -> None:
+    table = gap_table(tmp_path)
+    reads = open_table(table.uri)
+    found = explain(reads, reads.request(filter="n = 2203"))
+    assert "held in memory" in found["way"]
+    assert answers(found, "n_idx")[-1] == ("generation 3", "scan", "own index")
 
 
 def test_explain_shows_what_lance_does_with_a_search(tmp_path: Path) -> None:
@@ -247,7 +259,8 @@ def test_explain_shows_an_index_that_lance_does_not_use(tmp_path: Path) -> None:
     assert answers(found, "n_idx")[0] == ("base, covered by the index", "scan", "base index")
 
 
-def test_explain_without_an_index_scans(tmp_path: Path) -> None:
+def test_explain_without_an_index_scans(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(read_table, "_HELD_BYTES_MAX", 0)
     table = gap_table(tmp_path)
     table.dataset.add_columns(pa.field("x", pa.int64()))
     reads = open_table(table.uri)

@@ -97,10 +97,12 @@ def check_read(table: Table, reads: ReadableTable, version: int, first: list[str
         assert in_order(some.to_pylist()) == in_order(cut), f"{text} without the key"
 
 
-@pytest.fixture(params=["candidates first", "keys first"])
+@pytest.fixture(params=["held", "held, all keys", "candidates first", "keys first"])
 def way(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
-    """Both ways through a read: with few candidates allowed, all keys are folded."""
-    if request.param == "keys first":
+    """The ways through a read: with few candidates allowed, all keys are folded."""
+    if "held" not in request.param:
+        monkeypatch.setattr(read_table, "_HELD_BYTES_MAX", 0)
+    if "keys" in request.param:
         monkeypatch.setattr(read_table, "_CANDIDATES_MAX", 1)
         monkeypatch.setattr(read_table, "_CANDIDATES_MIN", 1)
     return str(request.param)
@@ -118,7 +120,7 @@ def test_every_read_gives_the_model_at_every_version(tmp_path: Path, seed: int, 
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_every_kind_of_key(tmp_path: Path, kind: str) -> None:
+def test_every_kind_of_key(tmp_path: Path, kind: str, way: str) -> None:
     rng = random.Random(kind)
     table = random_table(tmp_path, kind, rng)
     reads, truth = open_table(table.uri), table.truth()

@@ -23,6 +23,7 @@ from memwal.model import ShardId, ShardManifest, ShardStatus, TableView
 from memwal.plan.merge import MergeRequest
 from memwal.plan.read import Incomplete, ReadRequest
 from memwal.read import Nearest, ReadableTable, open_table
+from memwal.store import read_table
 from memwal.store.wal_rows import Moved
 
 pytestmark = pytest.mark.integration
@@ -348,7 +349,10 @@ def test_a_table_that_never_holds_still_is_an_error_in_the_end(table: Table) -> 
     assert reads.taken == 5
 
 
-def test_what_goes_away_under_a_reader_is_an_error_not_a_wrong_answer(table: Table) -> None:
+def test_what_goes_away_under_a_reader_is_an_error_not_a_wrong_answer(
+    table: Table, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(read_table, "_HELD_BYTES_MAX", 0)
     (shard,) = table.shards
     table.flush(shard, Put([2, 20], 1))
     reader = open_table(table.uri).read()
