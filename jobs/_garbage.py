@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from functools import partial
 
 from jobs._launch import (
+    TABLE_READERS_MAX,
     OpenTable,
     Progress,
     RunOptions,
@@ -20,6 +21,7 @@ from jobs._launch import (
     job_report,
     open_tables,
     run_units,
+    side_by_side,
 )
 from jobs._records import RunRecorder
 from jobs._wiring import Stores, open_stores
@@ -160,8 +162,9 @@ def run_garbage(options: GarbageOptions, progress: Progress, steps: Steps = no_s
     recorder = RunRecorder("garbage", options, progress, acts=options.acts)
     with open_tables(options, lambda stores: stores.views.table(), recorder.failed) as tables:
         runs = [_Run(table=table) for table in tables]
+        side_by_side(lambda run: _foresee(run, options), runs, TABLE_READERS_MAX)
         for run in runs:
-            _prepare(run, options, progress, steps)
+            _act(run, options, progress, steps)
         choice = _delete(runs, options, progress, steps)
         reports = [
             recorder.write(run.table, _report(run, options), view=run.view, engine=choice)
@@ -177,16 +180,24 @@ def run_garbage(options: GarbageOptions, progress: Progress, steps: Steps = no_s
         )
 
 
-def _prepare(run: _Run, options: GarbageOptions, progress: Progress, steps: Steps) -> None:
-    """Everything but the deletes: plan, and when there is something to do, plan again and drop."""
+def _foresee(run: _Run, options: GarbageOptions) -> None:
+    """Plan without the lease: to list, or to tell whether there is anything to do."""
     try:
         _plan(run, options, verified=False)
-        if not options.acts:
-            return
+    except MemWalError as error:
+        run.table.error = error
+
+
+def _act(run: _Run, options: GarbageOptions, progress: Progress, steps: Steps) -> None:
+    """Everything but the deletes: when there is something to do, plan again and drop."""
+    if not options.acts or run.table.error is not None:
+        return
+    try:
         if _has_work(run):
             run.table.take_lease("garbage", options)
-            _look_again(run, options, verified=False)
-            _expire(run, options, steps)
+            if options.retention_seconds is not None:
+                _look_again(run, options, verified=False)
+                _expire(run, options, steps)
             _look_again(run, options, verified=True)
             run.acted = True
             _drop(run, options, progress, steps)

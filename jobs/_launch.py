@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib.util
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any, Protocol, TypeVar
@@ -27,6 +28,10 @@ Limits = TypeVar("Limits")
 # The range of pylance majors that is tested (design section 6). This is its one place.
 TESTED_LANCE_MAJORS = (14,)
 
+# Each of these reads a table's shards in threads of its own (`memwal.store.view`).
+TABLE_READERS_MAX = 4
+KNOWN_SECONDS_MAX = 60.0
+
 
 class Progress(Protocol):
     """Told how far a long step is."""
@@ -48,6 +53,37 @@ class Progress(Protocol):
         ...
 
 
+class KnownTables:
+    """Views that one job read, for the next job of the same run, where the first changed nothing.
+
+    What such a view shows as done is done; before anything is written, every job reads again.
+    """
+
+    def __init__(self) -> None:
+        self._known: dict[str, tuple[Stores, TableView, float]] = {}
+
+    def keep(self, table: OpenTable) -> None:
+        """Remember the view that the table was opened with."""
+        if table.view is not None and table.stores is not None:
+            self._known[table.resolved.name] = (table.stores, table.view, table.began_seconds)
+
+    def forget(self, name: str) -> None:
+        """The table may have changed."""
+        self._known.pop(name, None)
+
+    def give(self, table: OpenTable) -> None:
+        """Open a table that is known, and not for too long."""
+        known = self._known.get(table.resolved.name)
+        if known is None:
+            return
+        stores, view, seconds = known
+        if stores.clock.monotonic_seconds() - seconds > KNOWN_SECONDS_MAX:
+            return
+        table.stores, table.view, table.known = stores, view, True
+        table.requests_before = stores.objects.counts.as_dict()
+        table.begin()
+
+
 @dataclass(frozen=True, kw_only=True)
 class RunOptions:
     """What every job takes."""
@@ -58,6 +94,7 @@ class RunOptions:
     dry_run: bool = False
     lease: bool = True
     untested_lance_allowed: bool = False
+    known: KnownTables | None = None
 
 
 @dataclass(kw_only=True)
@@ -79,6 +116,7 @@ class OpenTable:
     known: bool = False
     began_at_nanos: int = 0
     began_seconds: float = 0.0
+    requests_before: Mapping[str, int] = field(default_factory=dict)
 
     def begin(self) -> None:
         """Work on this table starts now, for its run record."""
@@ -93,7 +131,7 @@ class OpenTable:
         for counts in (*own, *self.unit_requests):
             for key, value in counts.items():
                 total[key] = total.get(key, 0) + value
-        return total
+        return {key: value - self.requests_before.get(key, 0) for key, value in total.items()}
 
     @property
     def lease_token(self) -> int | None:
@@ -131,30 +169,28 @@ def open_tables(
     options: RunOptions,
     read: Callable[[Stores], TableView],
     failed: Callable[[OpenTable, BaseException], None] = lambda table, error: None,
+    *,
+    readers_max: int = TABLE_READERS_MAX,
 ) -> Iterator[list[OpenTable]]:
-    """Open the tables one by one; at the end, give up the leases that were taken for them.
+    """Open the tables, several side by side; at the end, give up the leases taken for them.
 
     A table that can't be opened carries its error; the others go on. `failed` is told of each table
-    when the job as a whole ends in an error.
+    when the job as a whole ends in an error. `read` is called in threads, unless
+    `readers_max` is 1.
     """
     tables = [OpenTable(resolved=resolved) for resolved in options.tables]
-    seen: set[str] = set()
     ended: BaseException | None = None
     try:
-        for table in tables:
-            try:
-                resolved = table.resolved
-                stores = open_stores(resolved.uri, resolved.storage_options)
-                _ = stores.objects.counts  # bad store options show here, as this table's error
-                if stores.uri in seen:
-                    raise Usage(f"{resolved.name}: the same table was named before: {stores.uri}")
-                seen.add(stores.uri)
-                table.stores = stores
-                table.begin()
-                table.view = read(table.stores)
-                table.known = True
-            except MemWalError as error:
-                table.error = error
+        _open_stores(tables)
+        there = [t for t in tables if t.stores is not None]
+        if options.known is not None:
+            for table in there:
+                options.known.give(table)
+        unread = [table for table in there if table.view is None]
+        side_by_side(lambda table: _read(table, read), unread, readers_max)
+        if options.known is not None:
+            for table in unread:
+                options.known.keep(table)
         yield tables
     except BaseException as error:
         ended = error
@@ -167,6 +203,49 @@ def open_tables(
         if ended is not None:
             for table in tables:
                 failed(table, ended)
+
+
+def _open_stores(tables: Sequence[OpenTable]) -> None:
+    seen: set[str] = set()
+    for table in tables:
+        try:
+            resolved = table.resolved
+            stores = open_stores(resolved.uri, resolved.storage_options)
+            _ = stores.objects.counts  # bad store options show here, as this table's error
+            if stores.uri in seen:
+                raise Usage(f"{resolved.name}: the same table was named before: {stores.uri}")
+            seen.add(stores.uri)
+            table.stores = stores
+        except MemWalError as error:
+            table.error = error
+
+
+def _read(table: OpenTable, read: Callable[[Stores], TableView]) -> None:
+    if table.stores is None:
+        return
+    table.begin()
+    try:
+        table.view = read(table.stores)
+        table.known = True
+    except MemWalError as error:
+        table.error = error
+
+
+def side_by_side(work: Callable[[Unit], None], things: Sequence[Unit], threads_max: int) -> None:
+    """Call `work` on each, in threads; what is not begun is left when the run is cancelled.
+
+    Raises what the first of them raised, in their order.
+    """
+    if threads_max == 1 or len(things) < 2:
+        for thing in things:
+            work(thing)
+        return
+    pool = ThreadPoolExecutor(min(threads_max, len(things)))
+    try:
+        for _ in pool.map(work, things):
+            pass
+    finally:
+        pool.shutdown(cancel_futures=True)
 
 
 def failed_report(name: str, error: MemWalError) -> TableReport:

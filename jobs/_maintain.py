@@ -9,7 +9,7 @@ from typing import TypeVar
 from jobs._compaction import CompactionOptions, run_compaction
 from jobs._garbage import GarbageOptions, run_garbage
 from jobs._index_catchup import IndexCatchupOptions, run_index_catchup
-from jobs._launch import Progress, RunOptions
+from jobs._launch import KnownTables, Progress, RunOptions
 from jobs._merge import MergeOptions, run_merge
 from jobs._snapshot import run_snapshot
 from memwal.clock import SystemClock
@@ -19,6 +19,7 @@ from memwal.plan.garbage_model import GarbageLimits
 from memwal.report import (
     FAILED,
     HELD,
+    NOTHING_TO_DO,
     REFUSED,
     JobReport,
     MaintainTableReport,
@@ -66,7 +67,8 @@ def run_maintain(options: MaintainOptions, progress: Progress) -> JobReport:
     started = clock.monotonic_seconds()
     tables = [_Table(resolved=resolved) for resolved in options.tables]
     requests: dict[str, int] = {}
-    for name, run in _jobs(options, progress):
+    known = KnownTables()
+    for name, run in _jobs(options, progress, known):
         going = [table for table in tables if not table.stopped]
         if not going:
             break
@@ -74,6 +76,8 @@ def run_maintain(options: MaintainOptions, progress: Progress) -> JobReport:
         done = run([table.resolved for table in going])
         for table, report in zip(going, done.tables, strict=True):
             table.reports.append((name, report))
+            if report.outcome != NOTHING_TO_DO:
+                known.forget(table.resolved.name)
         for key, value in done.requests.items():
             requests[key] = requests.get(key, 0) + value
     reports = tuple(_summed(table) for table in tables)
@@ -90,7 +94,7 @@ def run_maintain(options: MaintainOptions, progress: Progress) -> JobReport:
 
 
 def _jobs(
-    options: MaintainOptions, progress: Progress
+    options: MaintainOptions, progress: Progress, known: KnownTables
 ) -> list[tuple[str, Callable[[Sequence[ResolvedTable]], JobReport]]]:
     def common(kind: type[Options], tables: Sequence[ResolvedTable]) -> Options:
         return kind(
@@ -100,6 +104,7 @@ def _jobs(
             dry_run=options.dry_run,
             lease=options.lease,
             untested_lance_allowed=options.untested_lance_allowed,
+            known=known,
         )
 
     def garbage(tables: Sequence[ResolvedTable]) -> JobReport:

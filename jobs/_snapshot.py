@@ -42,7 +42,10 @@ def run_snapshot(options: RunOptions, progress: Progress) -> JobReport:
     started = clock.monotonic_seconds()
     recorder = RunRecorder("snapshot", options, progress)
     with open_tables(
-        options, lambda stores: _read(stores, options, progress), recorder.failed
+        options,
+        lambda stores: _read(stores, options, progress),
+        recorder.failed,
+        readers_max=1,  # it may start an engine
     ) as tables:
         reports = []
         progress.start("tables", len(tables))

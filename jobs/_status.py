@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 
 from jobs._launch import (
     OpenTable,
@@ -18,12 +19,13 @@ from jobs._wiring import Stores
 from memwal.apply.status import WalSize, lease_report, table_status
 from memwal.clock import SystemClock
 from memwal.errors import MemWalError
-from memwal.model import ShardManifest
+from memwal.model import LeaseClaim, ShardManifest, TableView
 from memwal.plan.due import DueLimits, due_shards
 from memwal.plan.replay import SENTINEL_BYTES_MAX, unflushed_in_listing
 from memwal.plan.rescue import AbandonedLimits
 from memwal.ports import ObjectInfo
 from memwal.report import DONE, JobReport, TableReport
+from memwal.store.view import Wal
 
 
 def run_status(options: RunOptions) -> JobReport:
@@ -31,8 +33,14 @@ def run_status(options: RunOptions) -> JobReport:
     check_lance_version(options.untested_lance_allowed)
     clock = SystemClock()
     started = clock.monotonic_seconds()
-    with open_tables(options, lambda stores: stores.views.table(ages=True, sizes=True)) as tables:
-        reports = [_status(table) for table in tables]
+    looks: dict[str, _Look] = {}
+
+    def read(stores: Stores) -> TableView:
+        looks[stores.uri] = look = _look(stores)
+        return look.view
+
+    with open_tables(options, read) as tables:
+        reports = [_status(table, looks) for table in tables]
     return job_report(
         "status",
         reports,
@@ -42,30 +50,56 @@ def run_status(options: RunOptions) -> JobReport:
     )
 
 
-def _status(table: OpenTable) -> TableReport:
+@dataclass(frozen=True, kw_only=True, slots=True)
+class _Look:
+    """All that was read of one table. `lease` is an error where the claim is unreadable."""
+
+    view: TableView
+    wal: Wal
+    lease: LeaseClaim | MemWalError | None
+
+
+def _look(stores: Stores) -> _Look:
+    lease: LeaseClaim | MemWalError | None
+    try:
+        lease = stores.leases.glance()
+        reached = True
+    except MemWalError as error:
+        lease, reached = error, False
+    view, wal = stores.views.table_and_wal(reached=reached)
+    return _Look(view=view, wal=wal, lease=lease)
+
+
+def _status(table: OpenTable, looks: Mapping[str, _Look]) -> TableReport:
     if table.error is not None or table.view is None or table.stores is None:
         return failed_report(table.resolved.name, error_of(table))
     stores, view = table.stores, table.view
     now = stores.clock.now_nanos()
     manifests = {shard.shard_id: shard.manifest for shard in view.shards}
     after = chosen_limits(AbandonedLimits, table).abandoned_after_seconds
+    look = looks[stores.uri]
     try:
+        if isinstance(look.lease, MemWalError):
+            raise look.lease
         return table_status(
             table.resolved.name,
             view,
-            wal=lambda shard: _wal(stores, manifests[shard], after, now),
+            wal=lambda shard: _wal(stores, manifests[shard], look.wal[shard], after, now),
             unindexed_rows=lambda name: stores.tables.unindexed_rows(view.version, name),
             due=due_shards(view, chosen_limits(DueLimits, table), now),
-            lease=lease_report(stores.leases.current(), now),
+            lease=lease_report(look.lease, now),
         )
     except MemWalError as error:
         return failed_report(table.resolved.name, error)
 
 
 def _wal(
-    stores: Stores, manifest: ShardManifest, abandoned_after_seconds: float, now_nanos: int
+    stores: Stores,
+    manifest: ShardManifest,
+    listed: Sequence[tuple[int, ObjectInfo]],
+    abandoned_after_seconds: float,
+    now_nanos: int,
 ) -> WalSize:
-    listed = stores.wal.listed(manifest.shard_id)
     unflushed = unflushed_in_listing(manifest, ((p, info.size_bytes) for p, info in listed))
     newest = max((info.modified_at_nanos for _, info in listed), default=None)
     idle = None if newest is None else max(0.0, (now_nanos - newest) / 1e9)

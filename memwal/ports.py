@@ -95,6 +95,11 @@ class Objects(Protocol):
         """Requests so far."""
         ...
 
+    @property
+    def page_objects(self) -> int:
+        """How many objects of any depth one request lists; 0 where each folder costs one."""
+        ...
+
     def list(self, prefix: str) -> Iterator[ObjectInfo]:
         """Every object below the folder `prefix` (recursive), in no promised order."""
         ...

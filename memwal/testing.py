@@ -109,6 +109,11 @@ class MemoryObjects:
         """Requests through this instance."""
         return self._counts
 
+    @property
+    def page_objects(self) -> int:
+        """As on S3."""
+        return _PAGE_OBJECTS
+
     def list(self, prefix: str) -> Iterator[ObjectInfo]:
         """Every object below the folder `prefix`, as of the call."""
         below = _below(prefix)
@@ -276,6 +281,11 @@ class FaultyObjects:
     def counts(self) -> RequestCounts:
         """The wrapped store's counts."""
         return self._inner.counts
+
+    @property
+    def page_objects(self) -> int:
+        """The wrapped store's."""
+        return self._inner.page_objects
 
     def list(self, prefix: str) -> Iterator[ObjectInfo]:
         """A whole listing; faults happen at the call, not while it is read."""

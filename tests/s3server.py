@@ -24,6 +24,9 @@ _START_SECONDS_MAX = 60
 class S3Server:
     """`with S3Server() as server:`. Storage options fit memwal's store and pylance alike."""
 
+    program = _SERVE
+    """What the subprocess runs."""
+
     def __enter__(self) -> S3Server:
         with socket.socket() as probe:
             probe.bind(("127.0.0.1", 0))
@@ -38,7 +41,7 @@ class S3Server:
         }
         self._numbers = count(1)
         self._process = subprocess.Popen(
-            [sys.executable, "-c", _SERVE, "-H", "127.0.0.1", "-p", str(port)],
+            [sys.executable, "-c", self.program, "-H", "127.0.0.1", "-p", str(port)],
             stdin=subprocess.PIPE,
             stdout=subprocess.DEVNULL,
             stderr=subprocess.DEVNULL,

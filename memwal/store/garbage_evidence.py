@@ -8,7 +8,7 @@ version had.
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from typing import TypeVar
@@ -32,6 +32,7 @@ from memwal.plan.garbage_model import (
 )
 from memwal.ports import ObjectInfo, Objects
 from memwal.store.retained_versions import RetainedVersions
+from memwal.store.shard_listing import list_shards
 from memwal.store.shard_manifests import ShardManifests
 from memwal.store.wal import WalEntries
 
@@ -98,62 +99,20 @@ class StoredGarbageEvidence:
         whole: bool,
     ) -> list[ShardEvidence]:
         cutoff = cutoff_nanos(limits, now_nanos)
-        names = self._shards.shard_folders()[0]
+        listing = list_shards(self._objects)
 
         def look(shard_id: ShardId) -> ShardEvidence:
             listed = ShardEvidence(shard_id=shard_id)
             try:
-                listed = self._list_shard(shard_id, wal=limits.wal, whole=whole)
+                files = listing.files(shard_id)
+                listed = _sorted_out(shard_id, files, wal=limits.wal, whole=whole)
                 manifest = manifests.get(shard_id)
                 return listed if manifest is None else self._dated(listed, manifest, cutoff)
             except MemWalError as error:
                 return replace(listed, problem=error)
 
-        shards = self._side_by_side(look, names)
+        shards = self._side_by_side(look, listing.shards)
         return self._with_heads(shards, manifests, limits, cutoff) if limits.wal else shards
-
-    def _list_shard(self, shard_id: ShardId, *, wal: bool, whole: bool) -> ShardEvidence:
-        below = layout.shard_folder(shard_id)
-        folders: dict[str, list[StoredFile]] = {}
-        others: dict[str, StoredFile] = {}
-        manifests: list[StoredManifest] = []
-        entries: list[WalFile] = []
-        files: list[StoredFile] = []
-        for info in self._objects.list(below):
-            top, _, rest = info.path.removeprefix(f"{below}/").partition("/")
-            file = _stored_file(info)
-            if top == "manifest" and rest:
-                version = layout.parse_shard_manifest_name(rest)
-                if version is not None:
-                    manifests.append(
-                        StoredManifest(version=version, modified_at_nanos=info.modified_at_nanos)
-                    )
-            elif top == "wal" and rest:
-                position = layout.parse_wal_entry_name(rest)
-                if position is not None and wal:
-                    entries.append(WalFile(position=position, file=file))
-            elif rest and layout.parse_generation_folder(top) is not None:
-                folders.setdefault(top, []).append(file)
-            else:
-                others[top] = _together(others.get(top), file, f"{below}/{top}")
-                continue
-            if whole:
-                files.append(file)
-        return ShardEvidence(
-            shard_id=shard_id,
-            folders=tuple(
-                GenerationFolder(
-                    name=name,
-                    generation=layout.parse_generation_folder(name) or 0,
-                    files=tuple(found),
-                )
-                for name, found in sorted(folders.items())
-            ),
-            wal=tuple(sorted(entries, key=lambda e: e.position)),
-            manifests=tuple(manifests),
-            others=tuple(others.values()),
-            files=tuple(files),
-        )
 
     def _dated(self, listed: ShardEvidence, manifest: ShardManifest, cutoff: int) -> ShardEvidence:
         """With the manifest from before the grace, and what former manifests say of the folders."""
@@ -161,6 +120,8 @@ class StoredGarbageEvidence:
         if version is None:
             return listed
         named = {g.path for g in manifest.flushed_generations}
+        unnamed = [folder for folder in listed.folders if folder.name not in named]
+        were_listed = self._listed_once(listed, unnamed)
         return replace(
             listed,
             past=(
@@ -169,35 +130,48 @@ class StoredGarbageEvidence:
                 else self._manifest(listed.shard_id, version)
             ),
             folders=tuple(
-                folder
-                if folder.name in named
-                else replace(folder, was_listed=self._was_listed(listed, folder))
-                for folder in listed.folders
+                replace(folder, was_listed=folder.name in were_listed) for folder in listed.folders
             ),
         )
 
-    def _was_listed(self, listed: ShardEvidence, folder: GenerationFolder) -> bool:
-        """Whether the flush of the folder's number listed this very folder.
+    def _listed_once(
+        self, listed: ShardEvidence, folders: Sequence[GenerationFolder]
+    ) -> frozenset[str]:
+        """Which of the folders a stored manifest version names: their own flush listed them.
 
-        That was the first version whose current generation is above the number; counters never
-        fall, so it is found by halves. Only the report's word for the folder hangs on it.
+        Only the report's word for a folder hangs on it. Newest first: the version that names the
+        newest names those before it too, unless they had been dropped by then.
         """
         versions = sorted(m.version for m in listed.manifests)
-        low, high = 0, len(versions)
+        named: set[str] = set()
+        for folder in sorted(folders, key=lambda f: f.generation, reverse=True):
+            if folder.name not in named:
+                named |= self._names_around(listed.shard_id, versions, folder)
+        return frozenset(named)
+
+    def _names_around(
+        self, shard_id: ShardId, versions: Sequence[int], folder: GenerationFolder
+    ) -> set[str]:
+        """What the versions name that are read on the way to the one that a folder's flush made.
+
+        That was the first version whose current generation is above the folder's number. Counters
+        never fall, so it is found by steps that double, then by halves; a version that names the
+        folder ends the search.
+        """
+        names: set[str] = set()
+        low, high, step = 0, len(versions), 1
         try:
-            while low < high:
-                middle = (low + high) // 2
-                found = self._manifest(listed.shard_id, versions[middle])
+            while low < high and folder.name not in names:
+                middle = max(low, high - step) if step else (low + high) // 2
+                found = self._manifest(shard_id, versions[middle])
+                names |= {g.path for g in found.flushed_generations}
                 if found.current_generation > folder.generation:
-                    high = middle
+                    high, step = middle, step * 2
                 else:
-                    low = middle + 1
-            if low == len(versions):
-                return False
-            flushed = self._manifest(listed.shard_id, versions[low])
+                    low, step = middle + 1, 0
         except MemWalError:
-            return False
-        return any(g.path == folder.name for g in flushed.flushed_generations)
+            pass  # it goes by the other word then
+        return names
 
     def _manifest(self, shard_id: ShardId, version: int) -> ShardManifest:
         known = self._past.get((shard_id, version))
@@ -295,6 +269,53 @@ class StoredGarbageEvidence:
             return []
         with ThreadPoolExecutor(min(self._readers_max, len(things))) as pool:
             return list(pool.map(work, things))
+
+
+def _sorted_out(
+    shard_id: ShardId, listed: Iterable[ObjectInfo], *, wal: bool, whole: bool
+) -> ShardEvidence:
+    """What the files of a shard are."""
+    below = layout.shard_folder(shard_id)
+    folders: dict[str, list[StoredFile]] = {}
+    others: dict[str, StoredFile] = {}
+    manifests: list[StoredManifest] = []
+    entries: list[WalFile] = []
+    files: list[StoredFile] = []
+    for info in listed:
+        top, _, rest = info.path.removeprefix(f"{below}/").partition("/")
+        file = _stored_file(info)
+        if top == "manifest" and rest:
+            version = layout.parse_shard_manifest_name(rest)
+            if version is not None:
+                manifests.append(
+                    StoredManifest(version=version, modified_at_nanos=info.modified_at_nanos)
+                )
+        elif top == "wal" and rest:
+            position = layout.parse_wal_entry_name(rest)
+            if position is not None and wal:
+                entries.append(WalFile(position=position, file=file))
+        elif rest and layout.parse_generation_folder(top) is not None:
+            folders.setdefault(top, []).append(file)
+        else:
+            others[top] = _together(others.get(top), file, f"{below}/{top}")
+            continue
+        if whole:
+            files.append(file)
+    return ShardEvidence(
+        shard_id=shard_id,
+        folders=tuple(
+            GenerationFolder(
+                name=name,
+                generation=layout.parse_generation_folder(name) or 0,
+                files=tuple(found),
+            )
+            for name, found in sorted(folders.items())
+        ),
+        wal=tuple(sorted(entries, key=lambda e: e.position)),
+        manifests=tuple(manifests),
+        others=tuple(others.values()),
+        files=tuple(files),
+    )
 
 
 def _stored_file(info: ObjectInfo) -> StoredFile:

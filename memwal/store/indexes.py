@@ -77,7 +77,7 @@ class LanceIndexTable:
 
     def facts(self, version: int) -> TableIndexes:
         """Fragments and indexes of a version (see the port)."""
-        dataset = self._tables.base(version)
+        dataset = self._tables.seen(version)
         return committed(
             lambda: TableIndexes(
                 version=version,

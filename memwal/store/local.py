@@ -59,6 +59,11 @@ class LocalObjects:
         """Requests so far. A listing, a read, a write or a removed file is one each."""
         return self._counts
 
+    @property
+    def page_objects(self) -> int:
+        """0: each folder is read by itself."""
+        return 0
+
     def list(self, prefix: str) -> Iterator[ObjectInfo]:
         """Every file below the folder `prefix`; files that vanish on the way are left out."""
         folder = check_folder(prefix)

@@ -96,7 +96,7 @@ class RetainedVersions:
             (f.version for f in files if f.branch is None and not layout.is_detached(f.version)),
             default=None,
         )
-        stored = {} if verified else self._cached()
+        stored = {} if verified or len(files) < _CACHED_VERSIONS_MIN else self._cached()
 
         def look_up(file: _VersionFile) -> RetainedVersion | None:
             latest = file.branch is None and file.version == newest

@@ -1,4 +1,4 @@
-"""Objects on S3 and what speaks its protocol. The only importer of boto3.
+"""Objects on S3 and what speaks its protocol. With `s3_client`, the only importer of boto3.
 
 botocore's own retries are off: they know nothing of the total deadline, and each would be
 multiplied by ours. `_request` is the one place that retries.
@@ -6,7 +6,6 @@ multiplied by ours. `_request` is the one place that retries.
 
 from __future__ import annotations
 
-import os
 import re
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -15,10 +14,7 @@ from contextlib import closing
 from datetime import datetime
 from typing import Any, TypeVar
 
-import boto3
-from botocore import UNSIGNED
 from botocore import exceptions as boto
-from botocore.config import Config
 from botocore.parsers import ResponseParserError
 from tenacity import RetryCallState, Retrying, retry_if_exception
 
@@ -32,12 +28,10 @@ from memwal.ports import (
     check_object_path,
 )
 from memwal.store.objects import StoreLimits
+from memwal.store.s3_client import canonical, forget_clients, shared_client
 
 T = TypeVar("T")
 
-# Other spellings that object_store (and so pylance) takes for the options read here.
-_ALIASES = {"endpoint_url": "endpoint", "token": "session_token"}
-_TRUE = {"1", "true", "on", "yes", "y"}
 _NO_CREDENTIALS = (
     boto.NoCredentialsError,
     boto.PartialCredentialsError,
@@ -57,7 +51,7 @@ _TRANSIENT_ERRORS = (
 )
 _CONTENT_RANGE = re.compile(r"bytes ([0-9]+)-[0-9]+/([0-9]+)")
 _FIRST_WAIT_SECONDS = 0.1
-_POOL_CONNECTIONS = 32  # callers read from several threads, too
+_PAGE_OBJECTS = 1000
 
 
 class S3Objects:
@@ -76,10 +70,10 @@ class S3Objects:
         self._limits = limits
         self._counts = RequestCounts()
         self._lock = threading.Lock()
-        options = _canonical(storage_options)
+        options = canonical(storage_options)
         self._put_options = _encryption(options)
         try:
-            self._client = _connect(self._bucket, options, limits)
+            self._client = shared_client(self._bucket, options, limits)
         except _NO_CREDENTIALS as error:
             raise errors.BadCredentials(f"{uri}: {_cause(error)}") from error
 
@@ -95,6 +89,11 @@ class S3Objects:
     def counts(self) -> RequestCounts:
         """Requests so far."""
         return self._counts
+
+    @property
+    def page_objects(self) -> int:
+        """S3's bound on a listing's page."""
+        return _PAGE_OBJECTS
 
     def list(self, prefix: str) -> Iterator[ObjectInfo]:
         """Every object below the folder `prefix`, page by page as it is read.
@@ -327,6 +326,7 @@ class S3Objects:
     def _explained(self, error: Exception, request: str, attempts: int) -> errors.MemWalError:
         status, code, cause = _status(error), _code(error), _cause(error)
         if isinstance(error, _NO_CREDENTIALS) or status in (401, 403) or code in _REFUSED_CODES:
+            forget_clients()  # the next store looks for credentials anew
             return errors.BadCredentials(f"{self._uri}: access refused: {cause}")
         if code == "NoSuchBucket":
             return errors.Usage(f"{self._uri}: there is no bucket {self._bucket!r}")
@@ -401,83 +401,6 @@ def _is_path(key: str) -> bool:
 def _nanos(moment: datetime) -> int:
     # A float holds milliseconds since 1970 exactly, nanoseconds not.
     return round(moment.timestamp() * 1_000) * 1_000_000
-
-
-def _canonical(storage_options: Mapping[str, str]) -> Mapping[str, str]:
-    """Options under one spelling each: lower case, without `aws_`. Values never show in errors."""
-    options: dict[str, str] = {}
-    for name, value in storage_options.items():
-        short = name.lower().removeprefix("aws_")
-        short = _ALIASES.get(short, short)
-        if options.setdefault(short, value) != value:
-            raise errors.Usage(f"the storage option {name} is given twice, with different values")
-    return options
-
-
-def _connect(bucket: str, options: Mapping[str, str], limits: StoreLimits) -> Any:
-    if ("access_key_id" in options) != ("secret_access_key" in options):
-        raise errors.Usage(
-            "the storage options aws_access_key_id and aws_secret_access_key go together"
-        )
-    session = boto3.session.Session(
-        aws_access_key_id=options.get("access_key_id"),
-        aws_secret_access_key=options.get("secret_access_key"),
-        aws_session_token=options.get("session_token") if "access_key_id" in options else None,
-    )
-    virtual_hosted = _flag(options, "virtual_hosted_style_request")
-    endpoint = _endpoint(options)
-    if endpoint is not None and virtual_hosted:
-        # object_store wants the bucket in the endpoint then; boto3 puts it there by itself.
-        endpoint = endpoint.replace(f"://{bucket}.", "://", 1)
-    config = Config(
-        connect_timeout=min(limits.connect_timeout_seconds, limits.retry_seconds_max),
-        read_timeout=min(limits.read_timeout_seconds, limits.retry_seconds_max),
-        max_pool_connections=max(_POOL_CONNECTIONS, limits.deletes_in_flight_max),
-        tcp_keepalive=True,
-        retries={"total_max_attempts": 1, "mode": "standard"},
-        # Checksums by default break older S3-compatible stores, which pylance works with.
-        request_checksum_calculation="when_required",
-        response_checksum_validation="when_required",
-        signature_version=UNSIGNED if _flag(options, "skip_signature") else None,
-        s3={
-            "addressing_style": "virtual" if virtual_hosted else "path" if endpoint else "auto",
-        },
-    )
-    region = (
-        options.get("region")
-        or options.get("default_region")
-        or os.environ.get("AWS_REGION")
-        or session.region_name
-        or "us-east-1"
-    )
-    try:
-        client = session.client("s3", region_name=region, endpoint_url=endpoint, config=config)
-    except ValueError:
-        raise errors.Usage("the storage option aws_endpoint is not a URL") from None
-    if not client.meta.endpoint_url.startswith("https://") and not _flag(options, "allow_http"):
-        raise errors.Usage(
-            "the endpoint is not https://; set the storage option allow_http=true "
-            "if requests may go over the network in the clear"
-        )
-    return client
-
-
-def _endpoint(options: Mapping[str, str]) -> str | None:
-    """The endpoint by option, or AWS_ENDPOINT as object_store reads it.
-
-    None leaves it to boto3, which reads AWS_ENDPOINT_URL and AWS_ENDPOINT_URL_S3 itself.
-    """
-    endpoint = options.get("endpoint")
-    if endpoint is None and not {"AWS_ENDPOINT_URL", "AWS_ENDPOINT_URL_S3"} & os.environ.keys():
-        endpoint = os.environ.get("AWS_ENDPOINT")
-    if endpoint is not None and "@" in endpoint:
-        raise errors.Usage("the endpoint holds a user name; give credentials as storage options")
-    return endpoint or None
-
-
-def _flag(options: Mapping[str, str], name: str) -> bool:
-    value = options.get(name, os.environ.get(f"AWS_{name.upper()}", ""))
-    return value.lower() in _TRUE
 
 
 def _encryption(options: Mapping[str, str]) -> Mapping[str, str]:

@@ -6,6 +6,7 @@ put-if-absent (spec: Shard Manifest Versioning, Writer Fencing).
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 
 from memwal import codec, invariants, layout
@@ -62,6 +63,18 @@ class ShardManifests:
                 return self._decode(found, shard_id, version)
             found, version = following, version + 1
         return self._latest_by_listing(shard_id)
+
+    def newest(self, shard_id: ShardId, versions: Sequence[int]) -> ShardManifest | None:
+        """The newest of the versions that a listing showed; None when it showed none.
+
+        Raises Corruption as `latest` does.
+        """
+        if not versions:
+            return None
+        data = self._bytes(shard_id, max(versions))
+        if data is None:
+            return self.latest(shard_id)  # gone since it was listed
+        return self._decode(data, shard_id, max(versions))
 
     def read(self, shard_id: ShardId, version: int) -> ShardManifest:
         """One version. Raises Missing or Corruption."""

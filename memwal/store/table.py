@@ -18,6 +18,7 @@ from memwal.errors import (
     StoreUnavailable,
 )
 from memwal.model import ColumnInfo, FlushedGeneration, ShardId
+from memwal.plan.garbage_model import SYSTEM_INDEXES
 from memwal.plan.verify import GenerationFacts
 from memwal.ports import Expired
 
@@ -54,6 +55,7 @@ class LanceTables:
         self._session = lance.Session(
             index_cache_size_bytes=_CACHE_BYTES, metadata_cache_size_bytes=_CACHE_BYTES
         )
+        self._seen: Any = None
 
     @property
     def uri(self) -> str:
@@ -67,14 +69,37 @@ class LanceTables:
         except Missing as error:
             raise NotATable(str(error)) from None
 
+    def look(self, version: int | None = None) -> Any:
+        """As `base`, and remembered for `seen`."""
+        dataset = self.base(version)
+        self._seen = dataset
+        return dataset
+
+    def seen(self, version: int) -> Any:
+        """The version, without a request if it was the last one looked at.
+
+        Only to read from: a commit would move a handle that others hold.
+        """
+        seen = self._seen
+        return seen if seen is not None and int(seen.version) == version else self.look(version)
+
     def unindexed_rows(self, version: int, index_name: str) -> int | None:
-        """Rows of a version that the index does not cover; None when Lance can't tell."""
-        try:
-            stats = self.base(version).stats.index_stats(index_name)
-        except (OSError, ValueError, KeyError):
+        """Rows of a version that the index does not cover; None when that can't be told.
+
+        By the fragments that its segments name, as Lance counts, but without opening the index.
+        """
+        if index_name in SYSTEM_INDEXES:
             return None
-        rows = stats.get("num_unindexed_rows")
-        return None if rows is None else int(rows)
+        base = self.seen(version)
+        try:
+            segments = [
+                s for d in base.describe_indices() if d.name == index_name for s in d.segments
+            ]
+            covered = {fragment for s in segments for fragment in s.fragment_ids}
+            left = [f for f in base.get_fragments() if f.fragment_id not in covered]
+            return sum(int(f.metadata.num_rows) for f in left) if segments else None
+        except (OSError, ValueError, RuntimeError, TypeError):
+            return None
 
     def generation_facts(self, shard_id: ShardId, generation: FlushedGeneration) -> GenerationFacts:
         """Whether a listed generation opens, and how many rows it physically has."""

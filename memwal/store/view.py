@@ -8,9 +8,10 @@ what is pending or deletable can only be under-stated.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
+from typing import TypeVar
 
 from memwal import align, layout
 from memwal.errors import MemWalError, Missing, NotATable
@@ -24,12 +25,24 @@ from memwal.model import (
     TableView,
     VersionManifest,
 )
-from memwal.ports import Objects
+from memwal.ports import ObjectInfo, Objects
+from memwal.store.shard_listing import (
+    ShardListing,
+    list_shards,
+    manifest_versions,
+    wal_entries,
+)
 from memwal.store.shard_manifests import ShardManifests
 from memwal.store.table import LanceTables, columns_of, file_bytes_of, primary_key_of
 from memwal.store.table_manifests import TableManifests, check_table_folder
 
-ReadShards = Callable[[Sequence[ShardId]], Sequence[ShardManifest | BrokenShard | None]]
+T = TypeVar("T")
+R = TypeVar("R")
+
+Found = ShardManifest | BrokenShard | None
+ReadShards = Callable[[Sequence[ShardId]], Sequence[Found]]
+WalFiles = Sequence[tuple[int, ObjectInfo]]
+Wal = Mapping[ShardId, WalFiles]
 
 _READERS_MAX = 16
 _HISTORY_VERSIONS_MAX = 10_000
@@ -57,38 +70,50 @@ class StoredViews:
         """The table with all its shards (see the port).
 
         `read_shards` reads the manifests of many shards elsewhere (on executors); by default
-        `readers_max` threads of this process do.
+        `readers_max` threads of this process do. Shards that one request lists are not many.
         """
         self._check_there()
-        view = self._with_shards(self._base_view(sizes=sizes), read_shards or self.read_shards)
-        if not ages:
-            return view
-        with ThreadPoolExecutor(self._readers_max) as pool:
-            return replace(view, shards=tuple(pool.map(self._with_age, view.shards)))
+        view = self._base_view(sizes=sizes)
+        listing = list_shards(self._objects)
+        if listing.is_whole:
+            found: Sequence[Found] = self._side_by_side(
+                lambda shard: self._try_shard(shard, listing.files(shard)), listing.shards
+            )
+        else:
+            found = (read_shards or self.read_shards)(listing.shards)
+        view = _with_shards(view, found, listing.strangers)
+        return self._with_ages(view) if ages else view
 
-    def read_shards(
-        self, shard_ids: Sequence[ShardId]
-    ) -> Sequence[ShardManifest | BrokenShard | None]:
+    def table_and_wal(self, *, reached: bool = False) -> tuple[TableView, Wal]:
+        """The table with ages and sizes, and its shards' WAL entries as the same look found them.
+
+        `reached`: the store answered a moment ago, so it is not asked first whether it does.
+        """
+        view = self._reached_view() if reached else self._checked_view()
+        listing = list_shards(self._objects)
+        looks = self._side_by_side(lambda shard: self._look(shard, listing), listing.shards)
+        view = _with_shards(view, [found for found, _ in looks], listing.strangers)
+        wal = {shard: entries for shard, (_, entries) in zip(listing.shards, looks, strict=True)}
+        return self._with_ages(view), wal
+
+    def _look(self, shard_id: ShardId, listing: ShardListing) -> tuple[Found, WalFiles]:
+        if self._objects.page_objects == 0:
+            # Each folder costs a request, so only the WAL's is listed.
+            found = self._try_shard(shard_id)
+            return found, wal_entries(shard_id, self._objects.list(layout.wal_folder(shard_id)))
+        files = listing.files(shard_id)
+        return self._try_shard(shard_id, files), wal_entries(shard_id, files)
+
+    def read_shards(self, shard_ids: Sequence[ShardId]) -> Sequence[Found]:
         """The latest manifest of each shard, read in threads; None for one without any."""
-        with ThreadPoolExecutor(self._readers_max) as pool:
-            return list(pool.map(self._try_shard, shard_ids))
+        return self._side_by_side(self._try_shard, shard_ids)
 
     def at(self, version: int | None) -> TableView:
         """The table at a version (None: the latest), with every shard as it is now."""
         self._check_there()
-        return self._with_shards(self._base_view(version), self.read_shards)
-
-    def _with_shards(self, view: TableView, read: ReadShards) -> TableView:
+        view = self._base_view(version)
         shards, strangers = self._shards.shard_folders()
-        found = read(shards)
-        return replace(
-            view,
-            shards=tuple(
-                _shard_view(view.mem_wal, m) for m in found if isinstance(m, ShardManifest)
-            ),
-            broken=tuple(s for s in found if isinstance(s, BrokenShard)),
-            strangers=tuple(strangers),
-        )
+        return _with_shards(view, self.read_shards(shards), strangers)
 
     def table_version(self) -> int:
         """The latest version's number. Raises NotATable."""
@@ -164,7 +189,7 @@ class StoredViews:
         return versions[-_HISTORY_VERSIONS_MAX:]
 
     def _base_view(self, at: int | None = None, *, sizes: bool = False) -> TableView:
-        dataset = self._tables.base(at)
+        dataset = self._tables.look(at)
         version = int(dataset.version)
         manifest = self._manifests.read(version)
         return TableView(
@@ -187,11 +212,34 @@ class StoredViews:
             )
         return manifest.mem_wal
 
-    def _try_shard(self, shard_id: ShardId) -> ShardManifest | BrokenShard | None:
+    def _checked_view(self) -> TableView:
+        self._check_there()
+        return self._base_view(sizes=True)
+
+    def _reached_view(self) -> TableView:
         try:
-            return self._shards.latest(shard_id)
+            return self._base_view(sizes=True)
+        except NotATable:
+            self._check_there()  # says it more exactly
+            raise
+
+    def _try_shard(self, shard_id: ShardId, files: Sequence[ObjectInfo] | None = None) -> Found:
+        """The latest manifest; among `files`, where they were listed already."""
+        try:
+            if files is None:
+                return self._shards.latest(shard_id)
+            return self._shards.newest(shard_id, manifest_versions(shard_id, files))
         except MemWalError as error:
             return BrokenShard(shard_id=shard_id, error=error)
+
+    def _side_by_side(self, work: Callable[[T], R], things: Sequence[T]) -> list[R]:
+        if not things:
+            return []
+        with ThreadPoolExecutor(min(self._readers_max, len(things))) as pool:
+            return list(pool.map(work, things))
+
+    def _with_ages(self, view: TableView) -> TableView:
+        return replace(view, shards=tuple(self._side_by_side(self._with_age, view.shards)))
 
     def _with_age(self, view: ShardView) -> ShardView:
         if not view.pending:
@@ -203,6 +251,15 @@ class StoredViews:
             return self.flushed_at_nanos(view.shard_id, view.pending[0])
         except MemWalError:
             return None  # an age is for people and triggers; what is wrong shows when it is merged
+
+
+def _with_shards(view: TableView, found: Sequence[Found], strangers: Sequence[str]) -> TableView:
+    return replace(
+        view,
+        shards=tuple(_shard_view(view.mem_wal, m) for m in found if isinstance(m, ShardManifest)),
+        broken=tuple(s for s in found if isinstance(s, BrokenShard)),
+        strangers=tuple(strangers),
+    )
 
 
 def _shard_view(state: MemWalState, manifest: ShardManifest) -> ShardView:

@@ -14,6 +14,7 @@ from memwal.errors import Corruption, MemWalError, Missing, Refused
 from memwal.model import ShardId, ShardManifest
 from memwal.plan.replay import WalEntry
 from memwal.ports import ObjectInfo, Objects
+from memwal.store.shard_listing import wal_entries
 
 _HEAD_BYTES = 4096
 _HEAD_BYTES_MAX = 1024 * 1024
@@ -71,12 +72,7 @@ class WalEntries:
 
     def listed(self, shard_id: ShardId) -> list[tuple[int, ObjectInfo]]:
         """Positions and files, ascending; names that are no entry's are passed over."""
-        found = []
-        for info in self._objects.list(layout.wal_folder(shard_id)):
-            position = layout.parse_wal_entry_name(info.path.rsplit("/", 1)[-1])
-            if position is not None:
-                found.append((position, info))
-        return sorted(found, key=lambda pair: pair[0])
+        return wal_entries(shard_id, self._objects.list(layout.wal_folder(shard_id)))
 
     def settled(self, manifest: ShardManifest) -> list[tuple[int, ObjectInfo]]:
         """The same, without a hole that is only the listing's.

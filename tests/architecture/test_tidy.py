@@ -20,7 +20,6 @@ MODULE_LINES_MAX = 450
 # none, and raise none.
 LONGER_MODULES: dict[str, int] = {
     "memwal/plan/index_catchup.py": 484,
-    "memwal/store/s3.py": 491,
 }
 LONGER_FUNCTIONS: dict[str, int] = {}
 

@@ -164,3 +164,25 @@ def test_the_heart_beats_and_notices_a_take_over() -> None:
     after = stored.current()
     assert after is not None
     assert after.reason == "test"
+
+
+def test_a_glance_is_what_is_current(open_store: Open) -> None:
+    clock = ManualClock()
+    stored = leases(open_store(), clock, "a")
+    assert stored.glance() is None
+    held = stored.acquire("merge")
+    assert stored.glance() == stored.current() == held
+    stored.release(held)
+    stored.acquire("garbage")
+    assert stored.glance() == stored.current()
+
+
+def test_a_glance_at_more_claims_than_a_page_holds_goes_by_the_hint() -> None:
+    objects = MemoryObjects()
+    stored = leases(objects, ManualClock(), "a")
+    for _ in range(objects.page_objects + 1):
+        stored.release(stored.acquire("merge"))
+    newest = stored.current()
+    assert newest is not None
+    assert newest.token == objects.page_objects + 1
+    assert stored.glance() == newest

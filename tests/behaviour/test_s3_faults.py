@@ -518,3 +518,21 @@ def test_contradictory_options_are_refused_without_showing_them(options: dict[st
     with pytest.raises(errors.Usage) as refused:
         open_objects(URI, options, ManualClock(), StoreLimits())
     assert "not-shown" not in str(refused.value)
+
+
+def test_stores_with_the_same_options_share_a_client(
+    server: ScriptedServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def client(**options: str) -> object:
+        return vars(server.open(**options))["_client"]
+
+    first = client()
+    assert client() is first
+    assert client(aws_region="eu-west-7") is not first
+    monkeypatch.setenv("AWS_CA_BUNDLE_OF_NOBODY", "x")
+    assert client() is not first
+    monkeypatch.undo()
+    assert client() is first
+    with pytest.raises(errors.BadCredentials):
+        server.open(fault(403, "AccessDenied")).get("a")
+    assert client() is not first

@@ -49,7 +49,9 @@ def _targets(results: dict[str, Any], file: Path) -> Path:
 def _share(figure: dict[str, Any]) -> float:
     target, value = figure["target"], figure["value"]
     if target["at_most"] is not None:
-        return float(value / target["at_most"]) if target["at_most"] else math.inf
+        if not target["at_most"]:
+            return 0.0 if value <= 0 else 2.0
+        return float(value / target["at_most"])
     return float(target["at_least"] / value) if value else math.inf
 
 

@@ -11,7 +11,11 @@ from pathlib import Path
 import builders
 import pytest
 from builders import Put, Table
+from garbage_runs import Quiet
 
+from jobs._garbage import GarbageOptions, run_garbage
+from jobs._maintain import MaintainOptions, run_maintain
+from memwal.config import ResolvedTable, Settings
 from memwal.model import ShardStatus
 from memwal.store.lease import StoredLeases
 
@@ -116,3 +120,29 @@ def test_short_times_are_refused_before_anything_is_done(table: Table) -> None:
     code, _ = maintain(table, arguments=("--execute", "--grace", "1s"))
     assert code == 5
     assert int(table.dataset.version) == before
+
+
+def test_an_idle_run_reads_the_table_for_its_first_job_only(table: Table) -> None:
+    for _ in range(4):
+        _, (last,) = maintain(table, arguments=SHORT)
+    assert set(outcomes(last).values()) == {"nothing_to_do"}
+    settings = {"settings": Settings(), "storage_options": {}}
+    tables = [ResolvedTable(name="t", uri=table.uri, **settings)]
+    whole = run_maintain(MaintainOptions(tables=tables), Quiet())
+    last_job = run_garbage(GarbageOptions(tables=tables), Quiet())
+    assert whole.outcome == last_job.outcome == "nothing_to_do"
+    for name in ("list", "get", "put"):
+        assert whole.requests[name] == last_job.requests[name]
+
+
+def test_a_table_that_is_known_for_too_long_is_read_again(
+    table: Table, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("jobs._launch.KNOWN_SECONDS_MAX", -1.0)
+    tables = [ResolvedTable(name="t", uri=table.uri, settings=Settings(), storage_options={})]
+    run_maintain(MaintainOptions(tables=tables), Quiet())
+    whole = run_maintain(MaintainOptions(tables=tables), Quiet())
+    (report,) = whole.tables
+    assert report.outcome == "nothing_to_do"
+    last_job = run_garbage(GarbageOptions(tables=tables), Quiet())
+    assert whole.requests["get"] > 2 * last_job.requests["get"]

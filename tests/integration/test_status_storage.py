@@ -75,10 +75,8 @@ def test_storage_is_what_is_on_disk(table: Table) -> None:
 def test_sizes_and_what_is_due_add_no_request(table: Table) -> None:
     resolved = ResolvedTable(name="t", uri=table.uri, settings=Settings(), storage_options={})
     stores = table.stores
-    stores.views.table(ages=True)
-    for shard in table.shards:
-        stores.wal.listed(shard)
-    stores.leases.current()
+    stores.views.table_and_wal(reached=True)
+    stores.leases.glance()
     asked = run_status(RunOptions(tables=[resolved])).requests
     assert {k: asked[k] for k in ("list", "get", "put")} == {
         k: getattr(stores.objects.counts, k) for k in ("list", "get", "put")

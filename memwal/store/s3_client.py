@@ -1,0 +1,125 @@
+"""Makes boto3 clients from storage options, and shares them between the stores of a process."""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Hashable, Mapping
+from typing import Any
+
+import boto3
+from botocore import UNSIGNED
+from botocore.config import Config
+
+from memwal import errors
+from memwal.store.objects import StoreLimits
+
+# Other spellings that object_store (and so pylance) takes for the options read here.
+_ALIASES = {"endpoint_url": "endpoint", "token": "session_token"}
+_TRUE = {"1", "true", "on", "yes", "y"}
+_POOL_CONNECTIONS = 64  # one client serves the threads of several tables
+_CLIENTS_MAX = 16
+
+_clients: dict[Hashable, Any] = {}
+_clients_lock = threading.Lock()
+
+
+def canonical(storage_options: Mapping[str, str]) -> Mapping[str, str]:
+    """Options under one spelling each: lower case, without `aws_`. Values never show in errors."""
+    options: dict[str, str] = {}
+    for name, value in storage_options.items():
+        short = name.lower().removeprefix("aws_")
+        short = _ALIASES.get(short, short)
+        if options.setdefault(short, value) != value:
+            raise errors.Usage(f"the storage option {name} is given twice, with different values")
+    return options
+
+
+def shared_client(bucket: str, options: Mapping[str, str], limits: StoreLimits) -> Any:
+    """A client, shared by the stores of this process that would make the same one.
+
+    Making one takes some 70 ms, and a run opens a store for each table and each unit. `options` are
+    canonical ones. Raises Usage, and what boto3 says about credentials.
+    """
+    environment = frozenset(pair for pair in os.environ.items() if pair[0].startswith("AWS_"))
+    # A forked process must not go on with its parent's connections.
+    key = (os.getpid(), bucket, frozenset(options.items()), limits, environment)
+    with _clients_lock:
+        if key not in _clients:
+            made = _connect(bucket, options, limits)
+            while len(_clients) >= _CLIENTS_MAX:
+                del _clients[next(iter(_clients))]
+            _clients[key] = made
+        return _clients[key]
+
+
+def forget_clients() -> None:
+    """Make new ones from here on; stores that have one keep it."""
+    with _clients_lock:
+        _clients.clear()
+
+
+def _connect(bucket: str, options: Mapping[str, str], limits: StoreLimits) -> Any:
+    if ("access_key_id" in options) != ("secret_access_key" in options):
+        raise errors.Usage(
+            "the storage options aws_access_key_id and aws_secret_access_key go together"
+        )
+    session = boto3.session.Session(
+        aws_access_key_id=options.get("access_key_id"),
+        aws_secret_access_key=options.get("secret_access_key"),
+        aws_session_token=options.get("session_token") if "access_key_id" in options else None,
+    )
+    virtual_hosted = _flag(options, "virtual_hosted_style_request")
+    endpoint = _endpoint(options)
+    if endpoint is not None and virtual_hosted:
+        # object_store wants the bucket in the endpoint then; boto3 puts it there by itself.
+        endpoint = endpoint.replace(f"://{bucket}.", "://", 1)
+    config = Config(
+        connect_timeout=min(limits.connect_timeout_seconds, limits.retry_seconds_max),
+        read_timeout=min(limits.read_timeout_seconds, limits.retry_seconds_max),
+        max_pool_connections=max(_POOL_CONNECTIONS, limits.deletes_in_flight_max),
+        tcp_keepalive=True,
+        retries={"total_max_attempts": 1, "mode": "standard"},
+        # Checksums by default break older S3-compatible stores, which pylance works with.
+        request_checksum_calculation="when_required",
+        response_checksum_validation="when_required",
+        signature_version=UNSIGNED if _flag(options, "skip_signature") else None,
+        s3={
+            "addressing_style": "virtual" if virtual_hosted else "path" if endpoint else "auto",
+        },
+    )
+    region = (
+        options.get("region")
+        or options.get("default_region")
+        or os.environ.get("AWS_REGION")
+        or session.region_name
+        or "us-east-1"
+    )
+    try:
+        client = session.client("s3", region_name=region, endpoint_url=endpoint, config=config)
+    except ValueError:
+        raise errors.Usage("the storage option aws_endpoint is not a URL") from None
+    if not client.meta.endpoint_url.startswith("https://") and not _flag(options, "allow_http"):
+        raise errors.Usage(
+            "the endpoint is not https://; set the storage option allow_http=true "
+            "if requests may go over the network in the clear"
+        )
+    return client
+
+
+def _endpoint(options: Mapping[str, str]) -> str | None:
+    """The endpoint by option, or AWS_ENDPOINT as object_store reads it.
+
+    None leaves it to boto3, which reads AWS_ENDPOINT_URL and AWS_ENDPOINT_URL_S3 itself.
+    """
+    endpoint = options.get("endpoint")
+    if endpoint is None and not {"AWS_ENDPOINT_URL", "AWS_ENDPOINT_URL_S3"} & os.environ.keys():
+        endpoint = os.environ.get("AWS_ENDPOINT")
+    if endpoint is not None and "@" in endpoint:
+        raise errors.Usage("the endpoint holds a user name; give credentials as storage options")
+    return endpoint or None
+
+
+def _flag(options: Mapping[str, str], name: str) -> bool:
+    value = options.get(name, os.environ.get(f"AWS_{name.upper()}", ""))
+    return value.lower() in _TRUE

@@ -1,0 +1,91 @@
+"""What is stored below `_mem_wal/`, by listing: of all shards in one request where that is enough.
+
+A listing shows everything that was there when it began, so the highest manifest version in it is
+at least as new as any that was written before it: as good as probing upwards from the hint, and
+for shards with few files far fewer requests.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from itertools import islice
+
+from memwal import layout
+from memwal.model import ShardId
+from memwal.ports import ObjectInfo, Objects
+
+
+class ShardListing:
+    """One look at a table's shards: which there are, and, where `is_whole`, all of their files."""
+
+    def __init__(
+        self,
+        objects: Objects,
+        shards: Sequence[ShardId],
+        strangers: Sequence[str],
+        files: Mapping[ShardId, Sequence[ObjectInfo]] | None,
+    ) -> None:
+        self._objects = objects
+        self._files = files
+        self.shards = shards
+        self.strangers = strangers
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether every file is known already."""
+        return self._files is not None
+
+    def files(self, shard_id: ShardId) -> Sequence[ObjectInfo]:
+        """Every file of one shard; where the look is not whole, by a listing of the shard."""
+        if self._files is None:
+            return list(self._objects.list(layout.shard_folder(shard_id)))
+        return self._files.get(shard_id, ())
+
+
+def list_shards(objects: Objects) -> ShardListing:
+    """List everything where one request can, and else the shards' folders only."""
+    files = _whole(objects)
+    names = objects.list_folders(layout.MEM_WAL) if files is None else sorted(files)
+    shards = [ShardId(name) for name in names if layout.is_shard_folder(name)]
+    strangers = [name for name in names if not layout.is_shard_folder(name)]
+    known = None if files is None else {shard: files[shard] for shard in shards}
+    return ShardListing(objects, shards, strangers, known)
+
+
+def _whole(objects: Objects) -> dict[str, list[ObjectInfo]] | None:
+    """Every file by the folder that it is in; None where one request may not tell them all."""
+    most = objects.page_objects
+    if most == 0:
+        return None
+    # The page is not read to its end: whether there is another one would cost a request.
+    infos = list(islice(objects.list(layout.MEM_WAL), most))
+    if len(infos) == most:
+        return None
+    files: dict[str, list[ObjectInfo]] = {}
+    for info in infos:
+        name, slash, _ = info.path.removeprefix(f"{layout.MEM_WAL}/").partition("/")
+        if slash:
+            files.setdefault(name, []).append(info)
+    return files
+
+
+def manifest_versions(shard_id: ShardId, files: Iterable[ObjectInfo]) -> list[int]:
+    """The shard manifest versions among a shard's files."""
+    names = _names(layout.manifest_folder(shard_id), files)
+    versions = (layout.parse_shard_manifest_name(name) for name, _ in names)
+    return [version for version in versions if version is not None]
+
+
+def wal_entries(shard_id: ShardId, files: Iterable[ObjectInfo]) -> list[tuple[int, ObjectInfo]]:
+    """Positions and files of the WAL entries among a shard's files, ascending."""
+    names = _names(layout.wal_folder(shard_id), files)
+    found = ((layout.parse_wal_entry_name(name), info) for name, info in names)
+    return sorted(
+        ((position, info) for position, info in found if position is not None),
+        key=lambda pair: pair[0],
+    )
+
+
+def _names(folder: str, files: Iterable[ObjectInfo]) -> Iterable[tuple[str, ObjectInfo]]:
+    below = f"{folder}/"
+    return ((i.path.removeprefix(below), i) for i in files if i.path.startswith(below))
