@@ -220,7 +220,7 @@ def _plan(run: _Run, options: GarbageOptions, *, verified: bool) -> None:
     try:
         if run.table.error is not None:
             raise run.table.error
-        view = run.table.view or stores.views.table()
+        view = run.table.view or stores.views.table(probed=verified)
     except NotATable:
         _plan_without_index(run, limits, now, verified)
     else:

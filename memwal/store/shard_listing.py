@@ -2,7 +2,9 @@
 
 A listing shows everything that was there when it began, so the highest manifest version in it is
 at least as new as any that was written before it: as good as probing upwards from the hint, and
-for shards with few files far fewer requests.
+for shards with few files far fewer requests. On a store whose listings lag, it is an older one,
+which under-states what is pending or deletable. That is good enough to tell that there is nothing
+to do; what is about to be deleted is judged by manifests that were probed for.
 """
 
 from __future__ import annotations
@@ -42,9 +44,9 @@ class ShardListing:
         return self._files.get(shard_id, ())
 
 
-def list_shards(objects: Objects) -> ShardListing:
+def list_shards(objects: Objects, *, folders_only: bool = False) -> ShardListing:
     """List everything where one request can, and else the shards' folders only."""
-    files = _whole(objects)
+    files = None if folders_only else _whole(objects)
     names = objects.list_folders(layout.MEM_WAL) if files is None else sorted(files)
     shards = [ShardId(name) for name in names if layout.is_shard_folder(name)]
     strangers = [name for name in names if not layout.is_shard_folder(name)]

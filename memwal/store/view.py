@@ -65,16 +65,22 @@ class StoredViews:
         self._readers_max = readers_max
 
     def table(
-        self, *, ages: bool = False, sizes: bool = False, read_shards: ReadShards | None = None
+        self,
+        *,
+        ages: bool = False,
+        sizes: bool = False,
+        probed: bool = False,
+        read_shards: ReadShards | None = None,
     ) -> TableView:
         """The table with all its shards (see the port).
 
         `read_shards` reads the manifests of many shards elsewhere (on executors); by default
         `readers_max` threads of this process do. Shards that one request lists are not many.
+        `probed` looks for each shard's newest manifest itself, instead of taking a listing's word.
         """
         self._check_there()
         view = self._base_view(sizes=sizes)
-        listing = list_shards(self._objects)
+        listing = list_shards(self._objects, folders_only=probed)
         if listing.is_whole:
             found: Sequence[Found] = self._side_by_side(
                 lambda shard: self._try_shard(shard, listing.files(shard)), listing.shards

@@ -59,6 +59,10 @@ class SimObjects:
     def counts(self) -> RequestCounts:
         return self._inner.counts
 
+    @property
+    def page_objects(self) -> int:
+        return self._inner.page_objects
+
     def list(self, prefix: str) -> Iterator[ObjectInfo]:
         def listed() -> list[ObjectInfo]:
             found = list(self._inner.list(prefix))
