@@ -23,7 +23,7 @@ from memwal.model import ShardId, ShardManifest, ShardStatus, TableView
 from memwal.plan.merge import MergeRequest
 from memwal.plan.read import Incomplete, ReadRequest
 from memwal.read import Nearest, ReadableTable, open_table
-from memwal.store import read_table
+from memwal.store import read_held, read_table
 from memwal.store.wal_rows import Moved
 
 pytestmark = pytest.mark.integration
@@ -58,6 +58,45 @@ def test_a_filter_does_not_bring_an_older_row_back(table: Table) -> None:
     for stale in ("n = 1002", "n = 1"):
         assert numbers(table, stale) == []
     assert numbers(table, "n = 2") == [2]
+
+
+@pytest.mark.parametrize("held_bytes_max", [0, 1 << 27])
+@pytest.mark.parametrize(
+    ("text", "wanted"),
+    [
+        ("abs(n) = 7", [7]),  # a call, for which nothing is held
+        ("`n` IN (7, 500)", [7]),
+        ("N = 7 OR n = 1002", [7]),
+        ("n = 7 AND nested.a = 99999", []),
+        ("true", [1, 7, *range(1003, 1010)]),
+    ],
+)
+def test_filters_mean_the_same_whether_rows_are_held(
+    table: Table,
+    monkeypatch: pytest.MonkeyPatch,
+    held_bytes_max: int,
+    text: str,
+    wanted: list[int],
+) -> None:
+    monkeypatch.setattr(read_table, "_HELD_BYTES_MAX", held_bytes_max)
+    (shard,) = table.shards
+    table.flush(shard, Put([2], 500))
+    table.flush(shard, Put([2], 7), Put([20], 1))
+    assert numbers(table, text) == wanted
+
+
+@pytest.mark.parametrize("whole_bytes_max", [0, 1 << 20])
+def test_payload_of_held_rows(
+    table: Table, monkeypatch: pytest.MonkeyPatch, whole_bytes_max: int
+) -> None:
+    """With and without payload among what is held."""
+    monkeypatch.setattr(read_held, "_WHOLE_BYTES_MAX", whole_bytes_max)
+    (shard,) = table.shards
+    table.flush(shard, Put([2, 20], 700), Delete([3]))
+    table.flush(shard, Put([20], 800))
+    wanted = [row for row in table.truth().values() if row["n"] >= 700]
+    found = open_table(table.uri).read(filter="n >= 700").read_all().to_pylist()
+    assert sorted(map(repr, found)) == sorted(map(repr, wanted))
 
 
 def test_the_highest_row_address_of_a_generation_wins(table: Table) -> None:
