@@ -23,19 +23,22 @@ Mask = np.ndarray[tuple[int], np.dtype[np.bool_]]
 
 ROW_ADDRESS = "_rowaddr"
 ANCHORS_MAX = 64
+_ANCHORS_ASKED = 16_384
 
 
 @dataclass(frozen=True, kw_only=True, slots=True, eq=False)
 class Folded:
     """The outcome of folding generations, oldest first.
 
-    `winners[i]` are the ascending row addresses (uint64) of generation i's live winners;
+    `winners[i]` are the ascending row addresses (uint64) of generation i's live winners, and
+    `reach[i]` how many of its rows, in address order, have to be read to see them all;
     `tombstones` the key columns of deleted keys; `anchors` the keys (a sample) of the first
     generation that no generation of the fold deletes: any other merger's fold of a part of these
     generations has to write them too (see `plan.merge.guard`).
     """
 
     winners: tuple[np.ndarray[tuple[int], np.dtype[np.uint64]], ...]
+    reach: tuple[int, ...]
     rows_read: tuple[int, ...]
     tombstones: pa.Table
     anchors: pa.Table
@@ -66,10 +69,10 @@ def fold(tables: Sequence[pa.Table], keys: Sequence[str]) -> Folded:
     live = newest[~dead[newest]]
     starts = np.cumsum([0, *(len(table) for table in ordered)])
     ends = np.searchsorted(live, starts)
+    places = [live[ends[i] : ends[i + 1]] - starts[i] for i in range(len(ordered))]
     return Folded(
-        winners=tuple(
-            addresses[i][live[ends[i] : ends[i + 1]] - starts[i]] for i in range(len(ordered))
-        ),
+        winners=tuple(mine[at] for mine, at in zip(addresses, places, strict=True)),
+        reach=tuple(int(at[-1]) + 1 if len(at) else 0 for at in places),
         rows_read=tuple(len(table) for table in tables),
         tombstones=_rows(columns, newest[dead[newest]]).rename_columns(list(keys)),
         anchors=_anchors(columns, dead, len(ordered[0])).rename_columns(list(keys)),
@@ -130,11 +133,17 @@ def _anchors(columns: pa.Table, dead: Mask, first_rows: int) -> pa.Table:
     """Keys of the first `first_rows` rows that no row deletes, at most ANCHORS_MAX of them."""
     first = columns.slice(0, first_rows)
     distinct = _newest(first)
-    if dead.any():
-        deleted = KeySet(_rows(columns, np.flatnonzero(dead)).columns)
-        first = _rows(first, distinct)
-        distinct = np.flatnonzero(~deleted.contains(first.columns))
-    return _rows(first, distinct[:ANCHORS_MAX])
+    if not dead.any():
+        return _rows(first, distinct[:ANCHORS_MAX])
+    deleted = KeySet(_rows(columns, np.flatnonzero(dead)).columns)
+    found: list[Places] = []
+    # Bit by bit, since the first few rows mostly have enough of them.
+    for start in range(0, len(distinct), _ANCHORS_ASKED):
+        some = distinct[start : start + _ANCHORS_ASKED]
+        found.append(some[~deleted.contains(_rows(first, some).columns)])
+        if sum(map(len, found)) >= ANCHORS_MAX:
+            break
+    return _rows(first, np.concatenate([distinct[:0], *found])[:ANCHORS_MAX])
 
 
 def _rows(columns: pa.Table, places: Places) -> pa.Table:

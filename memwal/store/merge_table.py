@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 from lance.mem_wal import CompactedSsTable
 
@@ -254,24 +255,33 @@ class _Payload:
         return pa.RecordBatchReader.from_batches(self._schema, self._batches())
 
     def _batches(self) -> Iterator[pa.RecordBatch]:
-        for source, winners in zip(self._sources, self._folded.winners, strict=True):
+        folded = self._folded
+        for source, winners, reach in zip(self._sources, folded.winners, folded.reach, strict=True):
             if not len(winners):
                 continue
             try:
-                yield from self._generation(source, winners)
+                yield from self._generation(source, winners, reach)
             except (OSError, ValueError, pa.ArrowException) as error:
                 with self._lock:
                     self.error = unreadable_text(source.dataset.uri, error)
                 raise
 
-    def _generation(self, source: Source, winners: Any) -> Iterator[pa.RecordBatch]:
+    def _generation(
+        self, source: Source, winners: np.ndarray, reach: int
+    ) -> Iterator[pa.RecordBatch]:
+        """The winners' rows. Raises OSError when not all of them are where the keys were read."""
+        left = len(winners)
         scanner = source.dataset.scanner(
             columns=list(source.alignment.sources),
             with_row_address=True,
             batch_size=source.batch_rows,
             blob_handling="all_binary",
+            limit=reach,
         )
         for batch in scanner.to_batches():
             kept = fold.keep_winners(batch, winners)
+            left -= kept.num_rows
             if kept.num_rows:
                 yield as_base_rows(source.alignment, kept, self._schema)
+        if left:
+            raise OSError(f"{left} of {len(winners)} rows to merge were not found again")

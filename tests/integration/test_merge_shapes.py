@@ -6,7 +6,7 @@ import datetime
 import decimal
 import json
 import shutil
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -18,8 +18,9 @@ from builders import KINDS, Delete, Put, Table
 from lance.blob import blob_array, blob_field
 from typer.testing import CliRunner
 
-from memwal import cli, layout
+from memwal import cli, fold, layout
 from memwal.model import ShardId, ShardStatus
+from memwal.store import merge_table
 
 pytestmark = pytest.mark.integration
 
@@ -135,6 +136,29 @@ def test_a_large_generation_is_streamed(tmp_path: Path, sizes: dict[str, int]) -
 
 
 # ---- schema drift
+
+
+@pytest.mark.parametrize("in_memory_bytes_max", [0, 1 << 30], ids=["streamed", "table"])
+def test_rows_that_are_not_found_again_fail_the_commit(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, in_memory_bytes_max: int
+) -> None:
+    table = builders.make_table(tmp_path / "t", rows=range(4))
+    table.flush(table.shards[0], Put([2, 11, 12], 500))
+    version = int(table.dataset.version)
+    whole = fold.fold
+
+    def short(*arguments: Any) -> fold.Folded:
+        folded = whole(*arguments)
+        return replace(folded, reach=tuple(rows - 1 for rows in folded.reach))
+
+    monkeypatch.setattr(merge_table, "_IN_MEMORY_BYTES_MAX", in_memory_bytes_max)
+    monkeypatch.setattr(fold, "fold", short)
+    run = merge_job(table)
+    assert run.exit_code == CORRUPT
+    assert "1 of 3 rows to merge were not found again" in str(run.table["error"])
+    assert int(table.dataset.version) == version
+    monkeypatch.undo()
+    check_all_merged(table)
 
 
 def test_an_added_column_is_null_even_where_a_row_matches(tmp_path: Path) -> None:

@@ -91,6 +91,7 @@ def check(folded: Folded, generations: Sequence[Generation]) -> None:
         expected = sorted(at for n, at, dead in last.values() if n == number and not dead)
         assert winners.dtype == np.uint64
         assert winners.tolist() == expected
+        assert folded.reach[number] == (expected[-1] + 1 if expected else 0)
     assert keys_of(folded.tombstones) == {key for key, (_, _, dead) in last.items() if dead}
     assert folded.live_rows == sum(not dead for _, _, dead in last.values())
     assert folded.rows_read == tuple(len(rows) for rows in generations)
