@@ -18,7 +18,7 @@ from builders import KINDS, Delete, Put, Table
 from lance.blob import blob_array, blob_field
 from typer.testing import CliRunner
 
-from memwal import cli, fold, layout
+from memwal import cli_app, fold, layout
 from memwal.model import ShardId, ShardStatus
 from memwal.store import merge_table
 
@@ -47,7 +47,7 @@ class Run:
 def merge_job(table: Table, *flags: str) -> Run:
     """`memwal merge` on the local engine."""
     arguments = ["merge", table.uri, "--engine", "local", "--json", *flags]
-    done = CliRunner().invoke(cli.app, arguments)
+    done = CliRunner().invoke(cli_app.app, arguments)
     assert done.stdout, done.stderr
     return Run(done.exit_code, json.loads(done.stdout))
 
