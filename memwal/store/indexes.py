@@ -74,6 +74,8 @@ class LanceIndexTable:
 
     def __init__(self, tables: LanceTables) -> None:
         self._tables = tables
+        # By the segments they were told of: a segment never changes, and a run looks three times.
+        self._partitions: dict[tuple[str, ...], tuple[int, ...]] = {}
 
     def facts(self, version: int) -> TableIndexes:
         """Fragments and indexes of a version (see the port)."""
@@ -85,7 +87,7 @@ class LanceIndexTable:
                     FragmentFacts(fragment_id=f.fragment_id, rows=f.metadata.num_rows)
                     for f in dataset.get_fragments()
                 ),
-                indexes=tuple(_facts(dataset, described) for described in _described(dataset)),
+                indexes=tuple(self._index(dataset, described) for described in _described(dataset)),
                 stable_row_ids=bool(dataset.has_stable_row_ids),
             )
         )
@@ -138,6 +140,32 @@ class LanceIndexTable:
         built = [pickle.loads(s.data) for s in segments]
         committed(lambda: dataset.commit_existing_index_segments(name, column, built))
 
+    def _index(self, dataset: Any, described: Any) -> IndexFacts:
+        kind = _kind(described)
+        segments = tuple(
+            SegmentFacts(uuid=str(s.uuid), fragment_ids=frozenset(s.fragment_ids))
+            for s in described.segments
+        )
+        return IndexFacts(
+            name=described.name,
+            kind=kind,
+            columns=tuple(described.field_names),
+            segments=segments,
+            partition_rows=(
+                self._partition_rows(dataset, described.name, segments)
+                if kind.startswith("IVF_")
+                else ()
+            ),
+        )
+
+    def _partition_rows(
+        self, dataset: Any, name: str, segments: Sequence[SegmentFacts]
+    ) -> tuple[int, ...]:
+        key = (name, *sorted(s.uuid for s in segments))
+        known = self._partitions.get(key, ()) or _partition_rows(dataset, name)
+        self._partitions[key] = known
+        return known
+
     def _optimise(self, name: str, **options: Any) -> None:
         # From the latest version: what a handle has seen is what its commit records.
         dataset = self._tables.base()
@@ -160,20 +188,6 @@ def _find(dataset: Any, name: str) -> Any:
 def _kind(described: Any) -> str:
     kind = str(described.index_type)
     return _KINDS.get(kind, kind.upper())
-
-
-def _facts(dataset: Any, described: Any) -> IndexFacts:
-    kind = _kind(described)
-    return IndexFacts(
-        name=described.name,
-        kind=kind,
-        columns=tuple(described.field_names),
-        segments=tuple(
-            SegmentFacts(uuid=str(s.uuid), fragment_ids=frozenset(s.fragment_ids))
-            for s in described.segments
-        ),
-        partition_rows=_partition_rows(dataset, described.name) if kind.startswith("IVF_") else (),
-    )
 
 
 def _partition_rows(dataset: Any, name: str) -> tuple[int, ...]:

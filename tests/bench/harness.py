@@ -140,7 +140,11 @@ def against(seconds: Mapping[str, float], ours: str, theirs: str) -> str:
 
 @dataclass(frozen=True, kw_only=True)
 class Ended:
-    """A process that was run to its end. `rss_bytes_max` is its own peak, without its children."""
+    """A process that was run to its end. `rss_bytes_max` is its own peak, without its children.
+
+    The kernel starts that peak at the size that this process had (vfork), so it says nothing of a
+    child that stays smaller: `cases/memory.py` has the child look itself.
+    """
 
     code: int
     seconds: float
