@@ -216,6 +216,10 @@ class _Shard:
         self._limits = limits
         self._cutoff = cutoff
         self._listed = {g.path for g in shard.manifest.flushed_generations}
+        # Found once: folders and manifests are both many in a shard that was never collected.
+        self._past = self._manifest_before_grace()
+        past = () if self._past is None else self._past.flushed_generations
+        self._listed_before = {g.path for g in past}
 
     def items(self) -> Iterator[Item]:
         """Every candidate of the shard."""
@@ -252,7 +256,7 @@ class _Shard:
     def _path(self, name: str) -> str:
         return f"{layout.shard_folder(self._shard.shard_id)}/{name}"
 
-    def _past(self) -> ShardManifest | None:
+    def _manifest_before_grace(self) -> ShardManifest | None:
         """The manifest from before the grace, if it is the one that the listing calls for."""
         past = self._found.past
         wanted = past_version(self._found.manifests, self._cutoff)
@@ -281,10 +285,10 @@ class _Shard:
         held = self._gates.held(self._shard.shard_id, number)
         if held is not None:
             return held
-        past = self._past()
+        past = self._past
         if past is None:
             return "no manifest is older than the grace"
-        if any(g.path == folder.name for g in past.flushed_generations):
+        if folder.name in self._listed_before:
             return f"manifest version {past.version} named it when the grace began"
         if number >= past.current_generation:
             return "it was flushed after the grace began"
@@ -294,7 +298,7 @@ class _Shard:
 
     def _wal(self, shut: str | None) -> Iterator[Item]:
         highest = max((w.position for w in self._found.wal), default=0)
-        past = self._past()
+        past = self._past
         numbers = {g.generation for g in self._manifest.flushed_generations}
         numbers |= {f.generation for f in self._found.folders}
         claimed = unfinished_claim(self._found.wal, self._manifest.writer_epoch)

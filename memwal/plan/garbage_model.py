@@ -182,11 +182,11 @@ class GarbagePlan:
     @property
     def drops(self) -> Mapping[ShardId, tuple[Item, ...]]:
         """What to drop, by shard."""
-        found: dict[ShardId, tuple[Item, ...]] = {}
+        found: dict[ShardId, list[Item]] = {}
         for item in self.items:
             if item.action is Action.DROP and item.shard_id is not None:
-                found[item.shard_id] = (*found.get(item.shard_id, ()), item)
-        return found
+                found.setdefault(item.shard_id, []).append(item)
+        return {shard: tuple(items) for shard, items in found.items()}
 
     @property
     def deletes(self) -> tuple[Item, ...]:

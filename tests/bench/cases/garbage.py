@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import time
 import uuid
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from datetime import timedelta
 from pathlib import Path
 from statistics import median
 
 import lance
 from counted_s3 import CountedS3, Seen
-from harness import Bench, Ended, program, run_process
+from harness import Bench, program, run_process
 from tables import make_base, new_shards, rows_of
 
 from jobs._wiring import open_stores
@@ -35,10 +35,27 @@ _SHORT = ("--grace", "0s", "--allow-short-retention", "--engine", "local", "--js
 
 def run(bench: Bench) -> None:
     """B7."""
-    folder = _merged_table(bench, 3_000 if bench.quick else 20_000)
+    sizes = (500, 1_500) if bench.quick else (5_000, 20_000)
+    tables = [_merged_table(bench, objects) for objects in sizes]
     with CountedS3() as server:
-        _deleting(bench, server, folder)
-    _planning(bench, folder)
+        few, many = [_deleted(bench, server, table) for table in tables]
+    for what in many:
+        _told(bench, what, few[what], many[what])
+    _planning(bench, tables[-1])
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Pass:
+    """A run that deleted `gone` objects."""
+
+    gone: int
+    seconds: float
+    seen: Seen
+
+    @property
+    def beyond_listing(self) -> int:
+        """Every request that lists nothing: reading evidence, the lease, deleting, the record."""
+        return self.seen.requests - self.seen.kinds.get("list", 0)
 
 
 def _merged_table(bench: Bench, objects: int) -> Path:
@@ -65,53 +82,60 @@ def _merged_table(bench: Bench, objects: int) -> Path:
     return table
 
 
-def _deleting(bench: Bench, server: CountedS3, table: Path) -> None:
-    """Two passes, as the grace time wants it: the first drops, the second deletes."""
+def _deleted(bench: Bench, server: CountedS3, table: Path) -> dict[str, _Pass]:
+    """Two passes, as the grace time wants it: the first drops, the second deletes. Then the WAL."""
     bucket = server.make_bucket()
     server.load(table, bucket, "t")
     argv = [program("memwal"), "garbage", f"s3://{bucket}/t", *_SHORT, *server.arguments]
     folder = bench.new_folder("run")
-    for pass_, name, extra in (
-        ("drop", "", []),
-        ("delete", "generations", []),
-        ("delete", "WAL entries", ["--wal"]),
-    ):
+    run_process([*argv, "--execute"], folder)
+    found: dict[str, _Pass] = {}
+    for what, extra in (("generations", ()), ("WAL entries", ("--wal",))):
         server.forget()
         ended = run_process([*argv, "--execute", *extra], folder)
-        if pass_ == "delete":
-            _told(bench, name, ended, server.seen())
+        gone = ended.json()["tables"][0]["objects_deleted"]
+        if not gone:
+            raise RuntimeError(f"nothing was deleted: {ended.stdout[:2000]}")
+        found[what] = _Pass(gone=gone, seconds=ended.seconds, seen=server.seen())
+    return found
 
 
-def _told(bench: Bench, name: str, ended: Ended, seen: Seen) -> None:
-    gone = ended.json()["tables"][0]["objects_deleted"]
-    if not gone:
-        raise RuntimeError(f"nothing was deleted: {ended.stdout[:2000]}")
-    beyond = seen.requests - seen.kinds.get("list", 0)
+def _told(bench: Bench, what: str, few: _Pass, many: _Pass) -> None:
+    """The requests that grow with the deletions, and all of them."""
+    name = f"garbage, {many.gone:,} objects of {what}: requests for each 500"
+    kinds = ", ".join(f"{kind} {count}" for kind, count in sorted(many.seen.kinds.items()))
+    more = many.gone - few.gone
     bench.figure(
         "B7",
-        f"garbage, {gone:,} objects of {name}: delete requests for each 500",
-        seen.kinds["delete"] / (gone / 500),
+        f"{name}, DeleteObjects only",
+        many.seen.kinds["delete"] / (many.gone / 500),
         "",
         at_most=1.0,
-        measured=", ".join(f"{kind} {count}" for kind, count in sorted(seen.kinds.items())),
+        measured=kinds,
         costs={
-            "seconds": ended.seconds,
-            "of these the S3 server's processor s": seen.server_cpu_seconds,
-            "objects a second": gone / ended.seconds,
+            "seconds": many.seconds,
+            "of these the S3 server's processor s": many.seen.server_cpu_seconds,
+            "objects a second": many.gone / many.seconds,
         },
     )
     bench.figure(
         "B7",
-        f"garbage, {gone:,} objects of {name}: all requests but listings for each 500",
-        beyond / (gone / 500),
+        f"{name} more, beyond the listing",
+        (many.beyond_listing - few.beyond_listing) / (more / 500),
         "",
         at_most=1.0,
-        measured=", ".join(f"{count} {shape}" for shape, count in _most(seen)),
+        measured=f"{many.beyond_listing} for {many.gone:,} objects, {few.beyond_listing} for "
+        f"{few.gone:,}",
     )
-
-
-def _most(seen: Seen) -> list[tuple[str, int]]:
-    return sorted(seen.shapes.items(), key=lambda item: -item[1])[:4]
+    most = sorted(many.seen.shapes.items(), key=lambda item: -item[1])[:4]
+    bench.figure(
+        "B7",
+        f"{name}, beyond the listing, with what a run of any size reads and writes",
+        many.beyond_listing / (many.gone / 500),
+        "",
+        at_most=1.0,
+        measured=", ".join(f"{count} {shape}" for shape, count in most),
+    )
 
 
 # ---- planning

@@ -29,13 +29,13 @@ _SHORT = ("--execute", "--wal", "--grace", "0s", "--retention", "0s", "--allow-s
 
 def run(bench: Bench) -> None:
     """B5."""
-    most = 30 if bench.quick else 100
+    most = 20 if bench.quick else 100
     origins = {shards: _idle_table(bench, shards) for shards in (4, _SHARDS, 64)}
     _on_local_files(bench, origins[_SHARDS], most)
     with CountedS3() as server:
         tables = _Tables(server, origins)
         for job in ("merge", "status", "maintain"):
-            _over_tables(bench, tables, job, [n for n in (10, 30, 100) if n <= most])
+            _over_tables(bench, tables, job, [n for n in (5, 20, 100) if n <= most])
         _over_shards(bench, tables, 5)
         _with_long_wals(bench, server)
         _with_latency(bench, tables, most)
