@@ -34,8 +34,11 @@ def run(bench: Bench) -> None:
     _on_local_files(bench, origins[_SHARDS], most)
     with CountedS3() as server:
         tables = _Tables(server, origins)
+        # All of them first: moto looks through the whole bucket for each listing.
+        for shards, count in ((_SHARDS, most), (4, 10), (64, 5)):
+            tables.uris(count, shards=shards)
         for job in ("merge", "status", "maintain"):
-            _over_tables(bench, tables, job, [n for n in (5, 20, 100) if n <= most])
+            _over_tables(bench, tables, job, [n for n in (10, 20, 100) if n <= most])
         _over_shards(bench, tables, 5)
         _with_long_wals(bench, server)
         _with_latency(bench, tables, most)
