@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 
 from jobs import _cancel
 from jobs._wiring import open_stores
+from memwal import heap
 from memwal.apply.merge import ShardMerge, ShardMerger
 from memwal.errors import MemWalError
 from memwal.model import BrokenShard, ShardId, ShardManifest
@@ -123,6 +124,7 @@ def _unexpected(error: Exception) -> MemWalError:
 
 def run_merge_unit(unit: MergeUnit) -> MergeUnitResult:
     """Run one unit in this process. Never raises: a bad shard must not stop the others."""
+    heap.limit_arenas()
     try:
         stores = open_stores(unit.uri, unit.storage_options)
         token = unit.lease_token

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 
-from memwal import start
+from memwal import heap, start
 
 # Lance prints an error about its own field-less MemWAL index at every commit, and pyarrow datasets
 # warn about forks; neither tells an operator anything.
@@ -17,6 +17,7 @@ os.environ.setdefault("PYDANTIC_DISABLE_PLUGINS", "__all__")
 def main(arguments: list[str] | None = None) -> None:
     """The `memwal` command."""
     start.begin()
+    heap.limit_arenas()
     # Imported late: after the start began.
     from memwal.cli_app import app
 
