@@ -51,6 +51,7 @@ def main() -> int:
     if arguments.cases and arguments.output.exists():
         results = _merged(json.loads(arguments.output.read_text()), results)
     arguments.output.write_text(json.dumps(results, indent=1) + "\n")
+    arguments.output.with_suffix(".md").write_text(_markdown(results))
     draw(results, arguments.output.parent / "plots")
     figures = [_figure(told) for case in results["cases"] for told in case["figures"]]
     Console().print(_table(figures))
@@ -142,6 +143,30 @@ def _merged(old: dict[str, Any], new: dict[str, Any]) -> dict[str, Any]:
 def _figure(told: dict[str, Any]) -> Figure:
     fields = {name: value for name, value in told.items() if name not in ("met", "target")}
     return Figure(**fields, target=Target(**told["target"]))
+
+
+def _markdown(results: dict[str, Any]) -> str:
+    """The results as a Markdown page."""
+    machine = ", ".join(f"{name} {value}" for name, value in results["machine"].items())
+    lines = [f"# What `make bench` measured ({machine})", ""]
+    marks = {True: "yes", False: "**no**", None: ""}
+    for case in results["cases"]:
+        lines += [f"## {case['title']}", "", "| | what | value | target | met | measured | costs |"]
+        lines.append("|---|---|---|---|---|---|---|")
+        for told in case["figures"]:
+            figure = _figure(told)
+            cells = (
+                figure.case,
+                figure.what,
+                f"{figure.value:,.3g} {figure.unit}",
+                figure.target.text(),
+                marks[figure.met],
+                figure.measured,
+                ", ".join(f"{name} {value:,.4g}" for name, value in figure.costs.items()),
+            )
+            lines.append(f"| {' | '.join(cell.replace('|', '/') for cell in cells)} |")
+        lines.append("")
+    return "\n".join(lines)
 
 
 def _table(figures: Sequence[Figure]) -> Table:
