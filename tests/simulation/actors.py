@@ -142,8 +142,9 @@ class Jobs:
                 if not (plan.drops or plan.deletes or old):
                     return
                 with self.lease(stores, "garbage") as check:
-                    plan, old = self._plan(stores, limits, retention, verified=False)
-                    if old:
+                    if retention:
+                        _, old = self._plan(stores, limits, retention, verified=False)
+                    if retention and old:
                         check()
                         SimExpiry(stores).expire_versions(RETENTION_SECONDS)
                     plan, _ = self._plan(stores, limits, retention, verified=True)
