@@ -23,7 +23,8 @@ def abandon(table: Table, shard: ShardId, *ops: Put | Delete, **options: Any) ->
     The model counts what it did as the shard's next generation, which the next writer makes of it.
     """
     done: Effects = {}
-    writer = table.writer(shard, **options)
+    # It goes on looking for something to flush until the tests end, so it may do that slowly.
+    writer = table.writer(shard, **{"max_wal_flush_interval_ms": 20, **options})
     for op in ops:
         builders.apply(table, writer, table.dataset.schema, op, done)
     _ABANDONED.append(writer)

@@ -64,8 +64,8 @@ def test_peak_memory_is_the_process_own(tmp_path: Path) -> None:
     large = run_process([sys.executable, "-c", "x = b'1' * 300_000_000; print(2)"], tmp_path)
 
     assert (small.json(), large.json()) == (1, 2)
-    # The small one's can't be below this process's own: see `run_process`.
-    assert 250e6 < large.rss_bytes_max < 500e6
+    # Neither can be below this process's own: see `run_process`.
+    assert large.rss_bytes_max > 300e6
     assert small.rss_bytes_max <= large.rss_bytes_max
     with pytest.raises(RuntimeError, match="ended with 3"):
         run_process([sys.executable, "-c", "raise SystemExit(3)"], tmp_path)
