@@ -54,7 +54,7 @@ MUTATIONS = (
     Mutation(
         name="garbage: the past manifest is not asked whether it named the folder",
         file="memwal/plan/garbage.py",
-        before="        if any(g.path == folder.name for g in past.flushed_generations):",
+        before="        if folder.name in self._listed_before:",
         after="        if False:",
     ),
     Mutation(
