@@ -40,8 +40,9 @@ def run(bench: Bench) -> None:
         for job in ("merge", "status", "maintain"):
             _over_tables(bench, tables, job, [n for n in (10, 20, 100) if n <= most])
         _over_shards(bench, tables, 5)
-        _with_long_wals(bench, server)
-        _with_latency(bench, tables, most)
+        if not bench.quick:
+            _with_long_wals(bench, server)
+            _with_latency(bench, tables, most)
 
 
 def _idle_table(bench: Bench, shards: int) -> Path:

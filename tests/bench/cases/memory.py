@@ -92,7 +92,7 @@ def _peaks(bench: Bench) -> None:
     """The same backlog, merged up to the 10th, 30th and 100th generation."""
     rows, base, counts, limit = 100_000, 1_000_000, (10, 30, 100), 256 * _MIB
     if bench.quick:
-        rows, base, counts = 50_000, 200_000, (10, 30, 60)
+        rows, base, counts = 50_000, 200_000, (10, 20, 40)
     folder = bench.new_folder("memory")
     table = folder / "table"
     make_base(table, base, dim=_DIM)
@@ -183,7 +183,7 @@ def _growth(bench: Bench) -> None:
     Once as it is, and once with hardly any of Lance's caches, which are bounded: what grows then
     would grow for ever.
     """
-    commits, every = (100, 5) if bench.quick else (500, 10)
+    commits, every = (60, 5) if bench.quick else (500, 10)
     folder = bench.new_folder("growth")
     table = folder / "table"
     make_base(table, 10_000)
