@@ -59,8 +59,9 @@ def fold(tables: Sequence[pa.Table], keys: Sequence[str]) -> Folded:
     # Keys go by aliases in here: a key column may be called anything, `_generation` too.
     aliases = [f"key{place}" for place in range(len(keys))]
     ordered = [_ordered(table) for table in tables]
+    # Made anew, so that a table whose schema lets keys be NULL fits one whose schema doesn't.
     columns = pa.concat_tables(
-        [table.select(list(keys)).rename_columns(aliases) for table in ordered]
+        [pa.table([table[key] for key in keys], names=aliases) for table in ordered]
     )
     _check_keys(columns, keys)
     addresses = [table[ROW_ADDRESS].cast(pa.uint64()).to_numpy() for table in ordered]

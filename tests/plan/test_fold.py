@@ -218,3 +218,15 @@ def test_winners_are_kept(winners: set[int], addresses: list[int]) -> None:
     assert kept["v"].to_pylist() == [f"row {a}" for a in addresses if a in winners]
     if set(addresses) <= winners:
         assert kept is batch
+
+
+def test_tables_whose_keys_may_be_null_fit_those_whose_keys_may_not() -> None:
+    def keyed(nullable: bool) -> pa.Table:
+        schema = pa.schema(
+            [pa.field("k", pa.int64(), nullable=nullable), ("_rowaddr", pa.uint64())]
+        )
+        return pa.table({"k": [1, 2], "_rowaddr": [0, 1]}, schema=schema)
+
+    folded = fold([keyed(False), keyed(True)], ["k"])
+
+    assert [len(winners) for winners in folded.winners] == [0, 2]
