@@ -23,7 +23,8 @@ def draw(results: dict[str, Any], folder: Path) -> list[Path]:
     for case in results["cases"]:
         for series in case["series"]:
             plots[series["plot"]].append(series)
-    written += [_lines(series, folder / f"{name}.png") for name, series in plots.items()]
+    for name, series in plots.items():
+        written.append(_lines(series, folder / (name.replace(" ", "-") + ".png")))
     return written
 
 

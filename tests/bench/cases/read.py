@@ -125,7 +125,7 @@ def _side_by_side(
         return seconds | bench.side_by_side({"LsmScanner": runs["LsmScanner"]}, 1), found
     for warm in runs.values():
         warm()
-    return bench.side_by_side(runs, 5 if bench.quick else 11), found
+    return bench.side_by_side(runs, 3 if bench.quick else 11), found
 
 
 def _ours(table: Path, shape: Shape) -> pa.Table:
