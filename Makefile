@@ -79,7 +79,7 @@ conformance: $(READY) ## The MemWAL spec's sentences, the tests that hold them, 
 simulation: $(READY) ## 10,000 seeds of writers, jobs and readers under faults (SEEDS=N)
 	@$(SIMULATION)/simulate.py --seeds $(or $(SEEDS),10000)
 
-mutation: $(READY) ## Switch each safety check off in turn; the simulation or a test must notice
+mutation: $(READY) ## Switch each safety check off in turn and tell which the simulation notices
 	@$(SIMULATION)/mutate.py --seeds $(or $(SEEDS),300)
 
 # The tests that need it say so when it is missing, so its absence stops nothing here.
