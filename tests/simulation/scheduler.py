@@ -1,8 +1,8 @@
 """One seeded scheduler for actors that run the real code, one step at a time.
 
-Each actor is a thread, but only one of them ever runs: at every call of a port it hands the baton
-back, and the scheduler's dice say who goes on, how much time passes, and what goes wrong. The same
-seed gives the same run, step by step.
+Each actor is a thread, but only one of them ever runs: at every call of a port it throws the
+scheduler's dice, which say who goes on, how much time passes, and what goes wrong, and hands the
+baton to that one. The same seed gives the same run, step by step.
 """
 
 from __future__ import annotations
@@ -21,6 +21,13 @@ from memwal.errors import StoreUnavailable
 T = TypeVar("T")
 
 START_NANOS = 1_750_000_000_000_000_000
+
+
+def _baton() -> threading.Lock:
+    """A lock that is taken: whoever takes it again waits until somebody hands it over."""
+    lock = threading.Lock()
+    lock.acquire()
+    return lock
 
 
 class Crashed(BaseException):
@@ -57,7 +64,7 @@ class Actor:
         self.wake_seconds = 0.0
         self.skew_seconds = 0.0
         self._body = body
-        self.go = threading.Semaphore(0)
+        self.go = _baton()
         self._thread = threading.Thread(target=self._run, name=name, daemon=True)
         self._thread.start()
 
@@ -71,7 +78,7 @@ class Actor:
         except BaseException as error:
             self.error, self.trace = error, traceback.format_exc()
         self.done = True
-        self.scheduler.back.release()
+        self.scheduler.pass_on(self)
 
     def step(self, what: str, effect: Callable[[], T]) -> T:
         """Pause, then let `effect` happen, unless something goes wrong."""
@@ -90,8 +97,7 @@ class Actor:
 
     def pause(self) -> None:
         """Hand the baton back and wait for it. A dead actor goes no further."""
-        if not self.dead:
-            self.scheduler.back.release()
+        if not self.dead and self.scheduler.pass_on(self):
             self.go.acquire()
         if self.dead:
             raise Crashed
@@ -150,8 +156,12 @@ class Scheduler:
 
     def __post_init__(self) -> None:
         self.dice = random.Random(self.seed)
-        self.back = threading.Semaphore(0)
+        self.back = _baton()
         self.actors: list[Actor] = []
+        self.kinds = [(kind, getattr(self.rates, kind)) for kind in self.rates.names()]
+        self._steps_max = 0
+        self._failure: BaseException | None = None
+        self._stopping = False
         self._is_stale = False
 
     def now_nanos(self) -> int:
@@ -171,17 +181,40 @@ class Scheduler:
 
     def run(self, steps_max: int) -> None:
         """Let actors take steps. Raises what the audit raises; the actors are stopped then."""
-        try:
-            while self.steps < steps_max:
-                actor = self._choose()
-                if actor is None:
-                    return
-                self._let(actor)
-                self.steps += 1
-                self.audit()
-        except BaseException:
+        self._steps_max, self._failure = steps_max, None
+        first = self._choose() if self.steps < steps_max else None
+        if first is None:
+            return
+        first.go.release()
+        self.back.acquire()
+        if self._failure is not None:
             self.stop()
-            raise
+            raise self._failure
+
+    def pass_on(self, actor: Actor) -> bool:
+        """After a step of `actor`, in its thread: audit, and hand the baton to who is next.
+
+        Returns whether it is another's turn.
+        """
+        if self._stopping:
+            self.back.release()
+            return True
+        try:
+            self._finish_step(actor)
+            following = self._choose() if self.steps < self._steps_max else None
+        except BaseException as failure:
+            self._failure, following = failure, None
+        if following is actor:
+            return False
+        (self.back if following is None else following.go).release()
+        return True
+
+    def _finish_step(self, actor: Actor) -> None:
+        self.steps += 1
+        if actor.error is not None:
+            error, actor.error = actor.error, None
+            raise AssertionError(f"{actor.name} ended in an error:\n{actor.trace}") from error
+        self.audit()
 
     def _choose(self) -> Actor | None:
         self.actors = [a for a in self.actors if not a.done]
@@ -194,21 +227,14 @@ class Scheduler:
             ready = [a for a in self.actors if a.wake_seconds <= self.now_seconds]
         return ready[int(self.dice.random() * len(ready))]
 
-    def _let(self, actor: Actor) -> None:
-        actor.go.release()
-        self.back.acquire()
-        if actor.error is not None:
-            error, actor.error = actor.error, None
-            raise AssertionError(f"{actor.name} ended in an error:\n{actor.trace}") from error
-
     def fault(self, actor: Actor, what: str) -> str | None:
         """What goes wrong with this call, if anything. Delays happen here."""
         self._is_stale = False
         chosen = None
         if self.faults_on:
             draw = self.dice.random()
-            for kind in self.rates.names():
-                draw -= getattr(self.rates, kind)
+            for kind, rate in self.kinds:
+                draw -= rate
                 if draw < 0:
                     chosen = kind
                     break
@@ -229,9 +255,11 @@ class Scheduler:
 
     def stop(self) -> None:
         """Kill every actor that is left."""
+        self._stopping = True
         for actor in self.actors:
-            while not actor.done:
+            if not actor.done:
                 actor.dead = True
                 actor.go.release()
                 self.back.acquire()
+        self._stopping = False
         self.actors = []

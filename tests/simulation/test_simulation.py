@@ -18,7 +18,7 @@ from memwal.testing import MemoryBucket
 
 pytestmark = pytest.mark.integration
 
-SEEDS = int(os.environ.get("SIMULATION_SEEDS", "60"))
+SEEDS = int(os.environ.get("SIMULATION_SEEDS", "300"))
 _CHUNK = 20
 
 
