@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from fnmatch import fnmatchcase
 from threading import Lock, RLock
-from typing import Literal, TypeVar
+from typing import Literal, Protocol, TypeVar
 
 from memwal import errors
 from memwal.ports import (
@@ -262,15 +262,33 @@ class Fault:
     hook: Callable[[], None] | None = None
 
 
-class FaultyObjects:
-    """An Objects with a script of faults. `calls` holds every (operation, path) in order."""
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Call:
+    """One call of an Objects: the method's name, the paths it names, and what it writes."""
 
-    def __init__(self, inner: Objects, *faults: Fault) -> None:
+    operation: str
+    paths: tuple[str, ...]
+    data: bytes | None = None
+
+
+class CallHook(Protocol):
+    """Asked about every call of a HookedObjects."""
+
+    def __call__(self, call: Call, effect: Callable[[], T]) -> T:
+        """Do what there is to do before and after; `effect()` makes the call.
+
+        What is returned is the call's answer. An error instead of `effect()` is a call that had no
+        effect, one after it a lost reply.
+        """
+        ...
+
+
+class HookedObjects:
+    """An Objects whose every call goes through a hook. A listing is made whole, at the call."""
+
+    def __init__(self, inner: Objects, hook: CallHook) -> None:
         self._inner = inner
-        self._faults = faults
-        self._matches = [0] * len(faults)
-        self._lock = Lock()
-        self.calls: list[tuple[str, str]] = []
+        self._hook = hook
 
     @property
     def uri(self) -> str:
@@ -288,45 +306,62 @@ class FaultyObjects:
         return self._inner.page_objects
 
     def list(self, prefix: str) -> Iterator[ObjectInfo]:
-        """A whole listing; faults happen at the call, not while it is read."""
-        listing = self._call("list", [prefix], lambda: tuple(self._inner.list(prefix)))
-        return iter(listing)
+        """A whole listing; the hook is asked at the call, not while it is read."""
+        call = Call(operation="list", paths=(prefix,))
+        return iter(self._hook(call, lambda: tuple(self._inner.list(prefix))))
 
     def list_folders(self, prefix: str) -> Sequence[str]:
         """As the wrapped store."""
-        return self._call("list_folders", [prefix], lambda: self._inner.list_folders(prefix))
+        call = Call(operation="list_folders", paths=(prefix,))
+        return self._hook(call, lambda: self._inner.list_folders(prefix))
 
     def get(self, path: str) -> bytes:
         """As the wrapped store."""
-        return self._call("get", [path], lambda: self._inner.get(path))
+        return self._hook(Call(operation="get", paths=(path,)), lambda: self._inner.get(path))
 
     def get_range(self, path: str, start: int, end: int) -> bytes:
         """As the wrapped store."""
-        return self._call("get_range", [path], lambda: self._inner.get_range(path, start, end))
+        call = Call(operation="get_range", paths=(path,))
+        return self._hook(call, lambda: self._inner.get_range(path, start, end))
 
     def get_tail(self, path: str, size_bytes_max: int) -> tuple[bytes, int]:
         """As the wrapped store."""
-        return self._call("get_tail", [path], lambda: self._inner.get_tail(path, size_bytes_max))
+        call = Call(operation="get_tail", paths=(path,))
+        return self._hook(call, lambda: self._inner.get_tail(path, size_bytes_max))
 
     def exists(self, path: str) -> bool:
         """As the wrapped store."""
-        return self._call("exists", [path], lambda: self._inner.exists(path))
+        return self._hook(Call(operation="exists", paths=(path,)), lambda: self._inner.exists(path))
 
     def put_if_absent(self, path: str, data: bytes) -> None:
         """As the wrapped store."""
-        self._call("put_if_absent", [path], lambda: self._inner.put_if_absent(path, data))
+        call = Call(operation="put_if_absent", paths=(path,), data=data)
+        self._hook(call, lambda: self._inner.put_if_absent(path, data))
 
     def put(self, path: str, data: bytes) -> None:
         """As the wrapped store."""
-        self._call("put", [path], lambda: self._inner.put(path, data))
+        call = Call(operation="put", paths=(path,), data=data)
+        self._hook(call, lambda: self._inner.put(path, data))
 
     def delete(self, paths: Iterable[str]) -> DeleteResult:
         """As the wrapped store."""
-        wanted = [*paths]
-        return self._call("delete", wanted, lambda: self._inner.delete(wanted))
+        wanted = tuple(paths)
+        call = Call(operation="delete", paths=wanted)
+        return self._hook(call, lambda: self._inner.delete(wanted))
 
-    def _call(self, operation: str, paths: Sequence[str], effect: Callable[[], T]) -> T:
-        due = self._due(operation, paths)
+
+class FaultyObjects(HookedObjects):
+    """An Objects with a script of faults. `calls` holds every (operation, path) in order."""
+
+    def __init__(self, inner: Objects, *faults: Fault) -> None:
+        super().__init__(inner, self._scripted)
+        self._faults = faults
+        self._matches = [0] * len(faults)
+        self._lock = Lock()
+        self.calls: list[tuple[str, str]] = []
+
+    def _scripted(self, call: Call, effect: Callable[[], T]) -> T:
+        due = self._due(call.operation, call.paths)
         _strike(due, "before")
         result = effect()
         _strike(due, "after")

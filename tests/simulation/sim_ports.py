@@ -6,9 +6,10 @@ over objects in memory; only Lance itself is played by `lake`.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
+from typing import TypeVar, cast
 
 from lake import KEY_FIELD, Lake, Version, decode_changes
 from scheduler import Actor, ActorClock
@@ -28,94 +29,49 @@ from memwal.model import (
 from memwal.plan.index_catchup import FragmentFacts, IndexFacts, SegmentFacts, TableIndexes
 from memwal.plan.merge import CommitShape, Deletes, FoldFacts
 from memwal.plan.snapshot import SnapshotRow, Storage, row_of
-from memwal.ports import CommitStats, DeleteResult, Expired, ObjectInfo, RequestCounts
+from memwal.ports import CommitStats, Expired, ObjectInfo
 from memwal.store.fencing import ShardFencing
 from memwal.store.garbage_evidence import StoredGarbageEvidence
 from memwal.store.lease import StoredLeases
 from memwal.store.shard_manifests import ShardManifests
 from memwal.store.table_manifests import TableManifests
 from memwal.table_ports import BuiltSegment, SegmentTask
-from memwal.testing import MemoryObjects
+from memwal.testing import Call, HookedObjects, MemoryObjects
+
+T = TypeVar("T")
 
 Watch = Callable[[str, str, bytes | None], None]
 """Told of every object that an actor writes, or deletes (None)."""
 LISTING_LAG_NANOS = 5 * 10**9
 
 
-class SimObjects:
-    """The Objects port of one actor over the shared bucket."""
+def sim_objects(actor: Actor, lake: Lake, watch: Watch) -> HookedObjects:
+    """The Objects port of one actor over the shared bucket: each call is a step of its own."""
+    inner = MemoryObjects(bucket=lake.bucket, clock=_TrueClock(actor), uri="sim://table")
 
-    def __init__(self, actor: Actor, lake: Lake, watch: Watch) -> None:
-        self._actor = actor
-        self._lake = lake
-        self._inner = MemoryObjects(bucket=lake.bucket, clock=_TrueClock(actor), uri="sim://table")
-        self._watch = watch
+    def watched(call: Call, effect: Callable[[], T]) -> T:
+        if call.operation == "delete":
+            for path in call.paths:
+                watch(actor.name, path, None)
+        result = effect()
+        if call.data is not None:
+            watch(actor.name, call.paths[0], call.data)
+        if call.operation == "list" and actor.scheduler.stale(actor):
+            newest = actor.scheduler.now_nanos() - LISTING_LAG_NANOS
+            listed = cast("tuple[ObjectInfo, ...]", result)
+            return cast("T", tuple(i for i in listed if i.modified_at_nanos <= newest))
+        return result
 
-    @property
-    def uri(self) -> str:
-        return self._inner.uri
+    def stepped(call: Call, effect: Callable[[], T]) -> T:
+        return actor.step(_named(call), lambda: watched(call, effect))
 
-    @property
-    def counts(self) -> RequestCounts:
-        return self._inner.counts
+    return HookedObjects(inner, stepped)
 
-    @property
-    def page_objects(self) -> int:
-        return self._inner.page_objects
 
-    def list(self, prefix: str) -> Iterator[ObjectInfo]:
-        def listed() -> list[ObjectInfo]:
-            found = list(self._inner.list(prefix))
-            if self._actor.scheduler.stale(self._actor):
-                newest = self._actor.scheduler.now_nanos() - LISTING_LAG_NANOS
-                found = [info for info in found if info.modified_at_nanos <= newest]
-            return found
-
-        return iter(self._actor.step(f"list {prefix}", listed))
-
-    def list_folders(self, prefix: str) -> Sequence[str]:
-        return self._actor.step(f"folders {prefix}", lambda: self._inner.list_folders(prefix))
-
-    def get(self, path: str) -> bytes:
-        return self._actor.step(f"get {path}", lambda: self._inner.get(path))
-
-    def get_range(self, path: str, start: int, end: int) -> bytes:
-        return self._actor.step(
-            f"get_range {path}", lambda: self._inner.get_range(path, start, end)
-        )
-
-    def get_tail(self, path: str, size_bytes_max: int) -> tuple[bytes, int]:
-        return self._actor.step(
-            f"get_tail {path}", lambda: self._inner.get_tail(path, size_bytes_max)
-        )
-
-    def exists(self, path: str) -> bool:
-        return self._actor.step(f"exists {path}", lambda: self._inner.exists(path))
-
-    def put_if_absent(self, path: str, data: bytes) -> None:
-        def put() -> None:
-            self._inner.put_if_absent(path, data)
-            self._watch(self._actor.name, path, data)
-
-        self._actor.step(f"put_if_absent {path}", put)
-
-    def put(self, path: str, data: bytes) -> None:
-        def put() -> None:
-            self._inner.put(path, data)
-            self._watch(self._actor.name, path, data)
-
-        self._actor.step(f"put {path}", put)
-
-    def delete(self, paths: Iterable[str]) -> DeleteResult:
-        wanted = list(paths)
-        what = f"delete {wanted[0]}, {len(wanted)} objects" if wanted else "delete nothing"
-
-        def delete() -> DeleteResult:
-            for path in wanted:
-                self._watch(self._actor.name, path, None)
-            return self._inner.delete(wanted)
-
-        return self._actor.step(what, delete)
+def _named(call: Call) -> str:
+    if call.operation == "delete":
+        return f"delete {call.paths[0]}, {len(call.paths)} objects" if call.paths else "delete none"
+    return f"{call.operation} {call.paths[0]}"
 
 
 @dataclass(frozen=True)
@@ -147,7 +103,7 @@ class SimStores:
         self.actor = actor
         self.lake = lake
         self.clock = ActorClock(actor=actor)
-        self.objects = SimObjects(actor, lake, watch)
+        self.objects = sim_objects(actor, lake, watch)
         self.manifests = ShardManifests(self.objects)
         self.table_manifests = TableManifests(self.objects)
         self.fencing = ShardFencing(self.objects, self.manifests)
