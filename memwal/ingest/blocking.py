@@ -1,0 +1,114 @@
+"""The write coordinator for callers without an event loop: same words, plain calls."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Coroutine
+from threading import Thread
+from types import TracebackType
+from typing import Any, Generic, TypeVar
+
+from memwal.ingest.broadcast import Published
+from memwal.ingest.commands import Reached, State
+from memwal.ingest.coordinator import WriteCoordinator
+from memwal.ingest.protocols import Closed, Delta
+
+DeltaT = TypeVar("DeltaT", bound=Delta)
+SnapshotT = TypeVar("SnapshotT")
+T = TypeVar("T")
+
+
+class BlockingCoordinator(Generic[DeltaT, SnapshotT]):
+    """Runs a coordinator on an event loop in a thread of its own. Any thread may call it.
+
+    As a context manager it shuts down at the end; after an error in the block what is pending may
+    be left unflushed.
+    """
+
+    def __init__(self, make: Callable[[], WriteCoordinator[DeltaT, SnapshotT]]) -> None:
+        """`make` is called on the event loop; what it raises is raised here."""
+        self._loop = asyncio.new_event_loop()
+        self._thread = Thread(target=self._loop.run_forever, name="write coordinator", daemon=True)
+        self._thread.start()
+        try:
+            self._coordinator = self._call(_made(make))
+        except BaseException:
+            self._stop()
+            raise
+
+    @property
+    def state(self) -> State:
+        """What the coordinator is doing."""
+        return self._coordinator.state
+
+    @property
+    def snapshot(self) -> Published[SnapshotT]:
+        """The newest snapshot."""
+        return self._coordinator.subscribe().current
+
+    @property
+    def durable_epoch(self) -> int:
+        """The highest epoch that would survive a crash."""
+        return self._coordinator.durable_epoch
+
+    def write(self, delta: DeltaT) -> int:
+        """Hand over a delta; its epoch."""
+        return self._call(self._coordinator.write(delta))
+
+    def flush(self, epoch: int | None = None, until: Reached = Reached.DURABLE) -> int:
+        """Wait until `epoch` (None: all written so far) has reached the watermark."""
+        return self._call(self._coordinator.flush(epoch, until))
+
+    def write_durable(self, delta: DeltaT) -> int:
+        """Write, and wait until it is durable; its epoch."""
+        return self._call(self._coordinator.write_durable(delta))
+
+    def snapshot_after(self, epoch: int) -> Published[SnapshotT]:
+        """Wait for a snapshot that holds more than `epoch`."""
+        return self._call(self._coordinator.snapshot_after(epoch))
+
+    def shutdown(self) -> None:
+        """Flush what is pending, wait until all is durable, and end."""
+        if self._loop.is_closed():
+            return
+        try:
+            self._call(self._coordinator.shutdown())
+        finally:
+            self._stop()
+
+    def __enter__(self) -> BlockingCoordinator[DeltaT, SnapshotT]:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        if kind is None:
+            self.shutdown()
+        elif not self._loop.is_closed():
+            self._call(self._coordinator.abandon())
+            self._stop()
+
+    def _call(self, work: Coroutine[Any, Any, T]) -> T:
+        if self._loop.is_closed():
+            work.close()
+            raise Closed("the write coordinator was shut down")
+        call = asyncio.run_coroutine_threadsafe(work, self._loop)
+        try:
+            return call.result()
+        except BaseException:
+            call.cancel()
+            raise
+
+    def _stop(self) -> None:
+        self._loop.call_soon_threadsafe(self._loop.stop)
+        self._thread.join()
+        self._loop.close()
+
+
+async def _made(
+    make: Callable[[], WriteCoordinator[DeltaT, SnapshotT]],
+) -> WriteCoordinator[DeltaT, SnapshotT]:
+    return make()

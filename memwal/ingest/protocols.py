@@ -1,0 +1,103 @@
+"""What the write coordinator is generic over, and the errors that it answers with.
+
+Source: OpenData RFC 0003. A delta is what was written and not flushed yet; a flush handler makes
+it part of the stored state. The coordinator knows nothing of either but this.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable
+from dataclasses import dataclass
+from typing import Generic, Protocol, Self, TypeVar
+
+from memwal.errors import MemWalError, Refused
+
+SnapshotT = TypeVar("SnapshotT")
+DeltaT_contra = TypeVar("DeltaT_contra", contravariant=True)
+
+
+class Delta(Protocol):
+    """Writes that wait for a flush. The coordinator owns a delta from the moment it is written."""
+
+    def is_empty(self) -> bool:
+        """Whether there is nothing to flush."""
+        ...
+
+    def merge(self, other: Self) -> None:
+        """Take in `other`, which was written later."""
+        ...
+
+    def size_bytes(self) -> int:
+        """About how much memory it holds; asked for often."""
+        ...
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Flushed(Generic[SnapshotT]):
+    """What a flush left behind: the new snapshot, and when it is safe.
+
+    `durable` ends when the flushed writes would survive a crash, or raises when they will not.
+    None: they would already.
+    """
+
+    snapshot: SnapshotT
+    durable: Awaitable[None] | None = None
+
+
+class FlushHandler(Protocol[DeltaT_contra, SnapshotT]):
+    """Persists deltas, one at a time and in the order of their epochs."""
+
+    async def flush(self, delta: DeltaT_contra, snapshot: SnapshotT) -> Flushed[SnapshotT]:
+        """Apply `delta` on top of `snapshot`. Whatever it raises fails the coordinator for good."""
+        ...
+
+
+class AsyncClock(Protocol):
+    """Time as the coordinator sees it, so that its runs can be replayed."""
+
+    async def sleep(self, seconds: float) -> None:
+        """Wait, without holding up others."""
+        ...
+
+
+class SystemAsyncClock:
+    """The AsyncClock port on this host."""
+
+    async def sleep(self, seconds: float) -> None:
+        """Wait."""
+        await asyncio.sleep(seconds)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class CoordinatorLimits:
+    """Bounds on one coordinator.
+
+    `queue_depth_max` commands wait at most; more callers wait outside. From `pending_bytes_max` on
+    a flush begins, and no write is taken in before it has taken the pending ones. The oldest
+    pending write waits `flush_interval_seconds` at most for its flush to begin; None: for ever.
+    """
+
+    queue_depth_max: int = 1024
+    pending_bytes_max: int = 64 * 1024 * 1024
+    flush_interval_seconds: float | None = 1.0
+
+
+class Closed(Refused):
+    """The coordinator was shut down: it takes no more commands."""
+
+
+class FlushFailed(MemWalError):
+    """A flush, or the wait for its durability, failed; the coordinator is finished.
+
+    What a waiter asked for may or may not be stored: find out from the store before writing it
+    again. `__cause__` is what the flush handler raised; its exit code and outcome are kept.
+    """
+
+    def __init__(self, cause: BaseException, durable_epoch: int) -> None:
+        super().__init__(f"writes after epoch {durable_epoch} are not known to be stored: {cause}")
+        self.__cause__ = cause
+        self.durable_epoch = durable_epoch
+        if isinstance(cause, MemWalError):
+            self.exit_code = cause.exit_code
+            self.outcome = cause.outcome
