@@ -1,0 +1,308 @@
+"""The operators of row-merge policies: several values of a column into one. Pure (Arrow in, out).
+
+An operator is associative, and gets values oldest first. NULL adds nothing: NULL and NULL are NULL
+(`last` alone takes a NULL as it is).
+
+    sum          numbers and durations; one that does not fit its type is an error. Floats are added
+                 one by one from the oldest on, so that it makes no difference where a merge cuts
+    min, max     by Arrow's order; NaN loses against any number
+    bit_and, bit_or  integers and booleans
+    list_append  one list after the other; with a cap, the newest elements
+    set_union    a list's elements once each, in the order in which they came first
+    coalesce     the newest value that is not NULL
+    last         the newest value, as for a column without an operator
+
+A user's own is an entry point of the group `memwal.operators`: a callable that takes two Arrow
+arrays of the column's type and one length, older values left, and returns a third of the same. It
+is asked for many keys at once, and in any grouping of neighbours.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from importlib.metadata import entry_points
+from typing import Protocol
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from memwal.errors import Unsupported
+
+GROUP = "memwal.operators"
+
+Places = np.ndarray[tuple[int], np.dtype[np.int64]]
+Mask = np.ndarray[tuple[int], np.dtype[np.bool_]]
+Combine = Callable[[pa.Array, pa.Array], pa.Array]
+
+
+class OperatorError(Exception):
+    """An operator failed on the values of one key. `group` is the key's number."""
+
+    def __init__(self, group: int, cause: str) -> None:
+        super().__init__(cause)
+        self.group = group
+
+
+class Operator(Protocol):
+    """Makes one value of each group of values."""
+
+    def accepts(self, kind: pa.DataType) -> bool:
+        """Whether a column of this type can have the operator."""
+        ...
+
+    def reduce(self, values: pa.Array, starts: Places) -> pa.Array:
+        """One value a group; a group is what lies between two starts, oldest first, never empty.
+
+        Raises OperatorError.
+        """
+        ...
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Pairwise:
+    """An operator on two arrays; neighbours are combined, in as many rounds as a tree is high."""
+
+    combine: Combine
+    any_type: bool = False
+
+    def accepts(self, kind: pa.DataType) -> bool:
+        """Whether Arrow can do it, and gives the type back."""
+        if self.any_type:
+            return True
+        try:
+            found: pa.DataType = self.combine(pa.nulls(1, kind), pa.nulls(1, kind)).type
+        except (pa.ArrowException, TypeError, ValueError):
+            return False
+        return bool(found == kind)
+
+    def reduce(self, values: pa.Array, starts: Places) -> pa.Array:
+        """See the protocol."""
+        counts = np.diff(starts, append=len(values))
+        while len(counts) and counts.max() > 1:
+            groups = np.repeat(np.arange(len(counts)), counts)
+            within = np.arange(len(values)) - np.repeat(starts, counts)
+            lefts = np.flatnonzero(within % 2 == 0)
+            paired = lefts[within[lefts] + 1 < counts[groups[lefts]]]
+            combined = self._combined(values, paired, groups)
+            # A left without a partner stays; the others are taken from behind the values.
+            source = lefts.copy()
+            source[np.searchsorted(lefts, paired)] = len(values) + np.arange(len(paired))
+            values = pa.concat_arrays([values, combined]).take(pa.array(source))
+            counts = (counts + 1) // 2
+            starts = np.cumsum(counts) - counts
+        return values
+
+    def _combined(self, values: pa.Array, lefts: Places, groups: Places) -> pa.Array:
+        left, right = values.take(pa.array(lefts)), values.take(pa.array(lefts + 1))
+        error = self._error(left, right)
+        if isinstance(error, pa.Array):
+            return error
+        place = 0
+        # The half in which it fails; the first pair when it fails for no half alone.
+        while len(left) > 1:
+            half = len(left) // 2
+            first = self._error(left[:half], right[:half])
+            if isinstance(first, str):
+                left, right, error = left[:half], right[:half], first
+                continue
+            second = self._error(left[half:], right[half:])
+            if not isinstance(second, str):
+                break
+            left, right, error, place = left[half:], right[half:], second, place + half
+        raise OperatorError(int(groups[lefts[place]]), error)
+
+    def _error(self, left: pa.Array, right: pa.Array) -> pa.Array | str:
+        """The result, or what is wrong with it."""
+        try:
+            found = self.combine(left, right)
+        except Exception as error:  # a user's operator may raise anything
+            return f"{type(error).__name__}: {error}"
+        if isinstance(found, pa.ChunkedArray):
+            found = found.combine_chunks()
+        if not isinstance(found, pa.Array) or found.type != left.type or len(found) != len(left):
+            what = (
+                f"{found.type} of length {len(found)}"
+                if isinstance(found, pa.Array)
+                else type(found)
+            )
+            return f"it returned {what} for {left.type} of length {len(left)}"
+        return found
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Sum(Pairwise):
+    """Addition. Floats, whose sums depend on the grouping, are added in order."""
+
+    def reduce(self, values: pa.Array, starts: Places) -> pa.Array:
+        """See the protocol."""
+        if not pa.types.is_floating(values.type):
+            return Pairwise.reduce(self, values, starts)
+        counts = np.diff(starts, append=len(values))
+        groups = np.repeat(np.arange(len(starts)), counts)
+        valid = np.flatnonzero(values.is_valid().to_numpy(zero_copy_only=False))
+        numbers = values.fill_null(0).to_numpy(zero_copy_only=False)
+        distinct, first = np.unique(groups[valid], return_index=True)
+        sums = np.zeros(len(starts), dtype=numbers.dtype)
+        sums[distinct] = numbers[valid[first]]
+        later = np.delete(valid, first)
+        np.add.at(sums, groups[later], numbers[later])
+        missing = np.ones(len(starts), dtype=bool)
+        missing[distinct] = False
+        return pa.array(sums, values.type, mask=missing)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Newest:
+    """The newest value; or the newest that is not NULL."""
+
+    skip_nulls: bool
+
+    def accepts(self, kind: pa.DataType) -> bool:
+        """Values are only chosen, so any type will do."""
+        return True
+
+    def reduce(self, values: pa.Array, starts: Places) -> pa.Array:
+        """See the protocol."""
+        if not len(starts):
+            return values
+        ends = np.append(starts[1:], len(values)) - 1
+        if self.skip_nulls and values.null_count:
+            valid = values.is_valid().to_numpy(zero_copy_only=False)
+            places = np.where(valid, np.arange(len(values)), -1)
+            newest = np.maximum.reduceat(places, starts)
+            ends = np.where(newest >= 0, newest, ends)
+        return values.take(pa.array(ends))
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Lists:
+    """Lists of several rows as one. A row alone stays as it is."""
+
+    distinct: bool = False
+    cap: int | None = None
+
+    def accepts(self, kind: pa.DataType) -> bool:
+        """Lists; their elements must be comparable where each is kept once."""
+        if not (pa.types.is_list(kind) or pa.types.is_large_list(kind)):
+            return False
+        if not self.distinct:
+            return True
+        try:
+            _codes(pa.nulls(1, kind.value_type))
+        except (pa.ArrowException, TypeError):
+            return False
+        return True
+
+    def reduce(self, values: pa.Array, starts: Places) -> pa.Array:
+        """See the protocol."""
+        if not len(starts):
+            return values
+        counts = np.diff(starts, append=len(values))
+        sizes = values.value_lengths().fill_null(0).to_numpy().astype(np.int64)
+        groups = np.repeat(np.arange(len(starts)), counts)
+        owner = np.repeat(groups, sizes)
+        elements = values.flatten()
+        kept = self._kept(elements, owner, counts > 1, len(starts))
+        sizes = np.bincount(owner[kept], minlength=len(starts))
+        nulls = np.logical_and.reduceat(values.is_null().to_numpy(zero_copy_only=False), starts)
+        large = pa.types.is_large_list(values.type)
+        made = pa.LargeListArray if large else pa.ListArray
+        return made.from_arrays(
+            pa.array(np.append(0, np.cumsum(sizes)), pa.int64() if large else pa.int32()),
+            elements.take(pa.array(kept)),
+            type=values.type,
+            mask=pa.array(nulls),
+        )
+
+    def _kept(self, elements: pa.Array, owner: Places, several: Mask, groups: int) -> Places:
+        places = np.arange(len(elements))
+        if self.distinct and len(elements):
+            codes, count = _codes(elements)
+            _, first = np.unique(owner * count + codes, return_index=True)
+            once = np.zeros(len(elements), dtype=bool)
+            once[first] = True
+            places = places[once | ~several[owner]]
+        if self.cap is not None:
+            ends = np.cumsum(np.bincount(owner, minlength=groups))
+            newest = ends[owner] - places <= self.cap
+            places = places[newest | ~several[owner]]
+        return places
+
+
+def _codes(values: pa.Array) -> tuple[Places, int]:
+    """A number for each distinct value, NULL among them, and how many there are."""
+    found = pc.dictionary_encode(values, null_encoding="encode")
+    return found.indices.to_numpy().astype(np.int64), max(1, len(found.dictionary))
+
+
+def _add(left: pa.Array, right: pa.Array) -> pa.Array:
+    kind = left.type
+    if pa.types.is_decimal(kind):
+        # A decimal's sum has a digit more than its type; what does not fit fails at the way back.
+        wide = pa.decimal256(min(75, kind.precision), kind.scale)
+        left, right = left.cast(wide), right.cast(wide)
+    added = pc.add_checked(left, right)
+    return pc.coalesce(added, left.cast(added.type), right.cast(added.type)).cast(kind)
+
+
+def _chosen(kernel: Combine) -> Combine:
+    """Least or greatest; Arrow has no kernel for times with a zone."""
+
+    def combine(left: pa.Array, right: pa.Array) -> pa.Array:
+        kind = left.type
+        if pa.types.is_timestamp(kind) and kind.tz is not None:
+            plain = pa.timestamp(kind.unit)
+            return kernel(left.view(plain), right.view(plain)).view(kind)
+        return kernel(left, right)
+
+    return combine
+
+
+def _bits(on_booleans: Combine, on_integers: Combine) -> Combine:
+    def combine(left: pa.Array, right: pa.Array) -> pa.Array:
+        kernel = on_booleans if pa.types.is_boolean(left.type) else on_integers
+        return pc.coalesce(kernel(left, right), left, right)
+
+    return combine
+
+
+_BUILT_IN: dict[str, Operator] = {
+    "sum": Sum(combine=_add),
+    "min": Pairwise(combine=_chosen(pc.min_element_wise)),
+    "max": Pairwise(combine=_chosen(pc.max_element_wise)),
+    "bit_and": Pairwise(combine=_bits(pc.and_, pc.bit_wise_and)),
+    "bit_or": Pairwise(combine=_bits(pc.or_, pc.bit_wise_or)),
+    "list_append": Lists(),
+    "set_union": Lists(distinct=True),
+    "coalesce": Newest(skip_nulls=True),
+    "last": Newest(skip_nulls=False),
+}
+BUILT_IN = frozenset(_BUILT_IN)
+
+
+def operator_named(name: str, cap: int | None = None) -> Operator:
+    """A built-in operator, or a user's own. Raises Unsupported for one that is not installed."""
+    if cap is not None:
+        return Lists(cap=cap)
+    found = _BUILT_IN.get(name)
+    return found if found is not None else Pairwise(combine=_installed(name), any_type=True)
+
+
+def _installed(name: str) -> Combine:
+    points = {point.value: point for point in entry_points(group=GROUP, name=name)}
+    if len(points) != 1:
+        how = "no installed package offers" if not points else f"{', '.join(sorted(points))} offer"
+        raise Unsupported(
+            f"operator {name!r} is not built in, and {how} it as an entry point of {GROUP}"
+        )
+    (point,) = points.values()
+    try:
+        combine = point.load()
+    except Exception as error:  # whatever a user's module raises
+        raise Unsupported(f"operator {name!r} ({point.value}) can't be loaded: {error}") from None
+    if not callable(combine):
+        raise Unsupported(f"operator {name!r} ({point.value}) can't be called")
+    found: Combine = combine
+    return found
