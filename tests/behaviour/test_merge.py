@@ -1,4 +1,4 @@
-"""One merge suite over the in-memory fake and over real tables, on files and on S3."""
+"""One merge suite over the in-memory fakes and over real tables, on files and on S3."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 from builders import Delete, Put, Table, make_table
+from race_worlds import LakeWorld
 from s3server import S3Server
 
 from memwal.apply.merge import ShardMerge, ShardMerger
@@ -53,6 +54,35 @@ class Fake:
 
 
 @dataclass
+class OnTheLake:
+    """The simulation's table, which the simulated merger folds as the fake's does."""
+
+    world: LakeWorld = field(default_factory=lambda: LakeWorld({k: 1000 + k for k in BASE}))
+
+    @property
+    def shards(self) -> list[ShardId]:
+        return self.world.shards
+
+    def flush(self, shard: ShardId, *ops: Put | Delete) -> int:
+        changes: dict[int, int | None] = {}
+        for op in ops:
+            for place, key in enumerate(op.keys):
+                changes[key] = op.n + place if isinstance(op, Put) else None
+        return self.world.flush(shard, changes)
+
+    def merger(self, **settings: Any) -> ShardMerger:
+        stores = self.world.stores
+        ports = {"views": stores, "table": stores, "clock": ManualClock()}
+        return ShardMerger(**{**ports, **settings})
+
+    def progress(self) -> dict[ShardId, int]:
+        return dict(self.world.lake.latest.merged)
+
+    def numbers(self) -> dict[int, int]:
+        return self.world.rows()
+
+
+@dataclass
 class Real:
     """A real table, keyed by small integers."""
 
@@ -76,16 +106,22 @@ class Real:
         return {number[key]: row["n"] for key, row in self.table.base_rows().items()}
 
 
+Where = Fake | OnTheLake | Real
+
+
 @pytest.fixture(
     params=[
         "memory",
+        "lake",
         pytest.param("local", marks=pytest.mark.integration),
         pytest.param("s3", marks=pytest.mark.integration),
     ]
 )
-def table(request: pytest.FixtureRequest, tmp_path: Path) -> Fake | Real:
+def table(request: pytest.FixtureRequest, tmp_path: Path) -> Where:
     if request.param == "memory":
         return Fake()
+    if request.param == "lake":
+        return OnTheLake()
     if request.param == "local":
         return Real(make_table(tmp_path / "t", rows=BASE))
     server: S3Server = request.getfixturevalue("s3_server")
@@ -97,7 +133,7 @@ def table(request: pytest.FixtureRequest, tmp_path: Path) -> Fake | Real:
 TWO_PASSES = MergeLimits(tombstones_in_commit_max=0)
 
 
-def run(where: Fake | Real, request: MergeRequest | None = None, /, **settings: Any) -> ShardMerge:
+def run(where: Where, request: MergeRequest | None = None, /, **settings: Any) -> ShardMerge:
     return where.merger(**settings).run(where.shards[0], request or MergeRequest())
 
 
@@ -107,7 +143,7 @@ def base(**changes: int | None) -> dict[int, int]:
     return {k: n for k, n in numbers.items() if n is not None}
 
 
-def fill(table: Fake | Real) -> None:
+def fill(table: Where) -> None:
     shard = table.shards[0]
     table.flush(shard, Put([1, 50], 1))
     table.flush(shard, Put([2, 51], 10), Delete([50, 3]))
@@ -115,7 +151,7 @@ def fill(table: Fake | Real) -> None:
 
 
 @pytest.mark.parametrize("limits", [MergeLimits(), TWO_PASSES], ids=["one commit", "two passes"])
-def test_everything_in_one_commit(table: Fake | Real, limits: MergeLimits) -> None:
+def test_everything_in_one_commit(table: Where, limits: MergeLimits) -> None:
     fill(table)
     merge = run(table, limits=limits)
     assert (merge.outcome, merge.commits, merge.generations) == ("done", 1, 3)
@@ -125,7 +161,7 @@ def test_everything_in_one_commit(table: Fake | Real, limits: MergeLimits) -> No
     assert table.numbers() == base(k1=20, k2=10, k3=None)
 
 
-def test_prefixes_by_count_by_bytes_and_by_request(table: Fake | Real) -> None:
+def test_prefixes_by_count_by_bytes_and_by_request(table: Where) -> None:
     fill(table)
     assert run(table, MergeRequest(until_generation=1)).to_generation == 1
     assert table.numbers() == base(k1=1, k50=2)
@@ -135,7 +171,7 @@ def test_prefixes_by_count_by_bytes_and_by_request(table: Fake | Real) -> None:
     assert run(table).outcome == "nothing_to_do"
 
 
-def test_a_shorter_merge_in_between_is_noticed(table: Fake | Real) -> None:
+def test_a_shorter_merge_in_between_is_noticed(table: Where) -> None:
     """The second commit must not land on rows that it never saw (plan.merge: why folding ...)."""
     fill(table)
     racing: list[ShardMerge] = []
@@ -152,7 +188,7 @@ def test_a_shorter_merge_in_between_is_noticed(table: Fake | Real) -> None:
     assert table.progress() == {table.shards[0]: 3}
 
 
-def test_a_fold_without_an_anchor_is_cut_to_one_generation(table: Fake | Real) -> None:
+def test_a_fold_without_an_anchor_is_cut_to_one_generation(table: Where) -> None:
     shard = table.shards[0]
     table.flush(shard, Put([60], 1))
     table.flush(shard, Delete([60]))
@@ -168,7 +204,7 @@ def test_a_fold_without_an_anchor_is_cut_to_one_generation(table: Fake | Real) -
     assert table.numbers() == base(k61=2)
 
 
-def test_a_longer_merge_in_between_leaves_nothing_to_do(table: Fake | Real) -> None:
+def test_a_longer_merge_in_between_leaves_nothing_to_do(table: Where) -> None:
     fill(table)
     racing: list[ShardMerge] = []
 
@@ -182,7 +218,7 @@ def test_a_longer_merge_in_between_leaves_nothing_to_do(table: Fake | Real) -> N
 
 
 @pytest.mark.parametrize("when", ["before", "after"])
-def test_a_fault_around_the_commit_is_resolved_by_reading(table: Fake | Real, when: str) -> None:
+def test_a_fault_around_the_commit_is_resolved_by_reading(table: Where, when: str) -> None:
     fill(table)
     faulty = FaultyTable(table.merger().table, when)
     merge = run(table, table=faulty)
@@ -192,7 +228,7 @@ def test_a_fault_around_the_commit_is_resolved_by_reading(table: Fake | Real, wh
     assert table.numbers() == base(k1=20, k2=10, k3=None)
 
 
-def test_races_without_end_are_given_up(table: Fake | Real) -> None:
+def test_races_without_end_are_given_up(table: Where) -> None:
     fill(table)
     merge = run(
         table,
@@ -204,7 +240,7 @@ def test_races_without_end_are_given_up(table: Fake | Real) -> None:
     assert table.progress() == {}
 
 
-def test_a_deadline_ends_the_retries(table: Fake | Real) -> None:
+def test_a_deadline_ends_the_retries(table: Where) -> None:
     fill(table)
     merge = run(
         table,

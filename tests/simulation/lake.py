@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import json
 import struct
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from uuid import UUID, uuid5
 
@@ -27,7 +27,10 @@ Progress = Mapping[ShardId, int]
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Version:
-    """One version. `rows`: key to value and fragment; `touched`: keys that its commit changed."""
+    """One version. `rows`: key to value and fragment; `touched`: keys that its commit changed.
+
+    `changed` are the fragments that lost rows in it, `indexed` those that an index came to cover.
+    """
 
     number: int
     kind: str
@@ -38,6 +41,8 @@ class Version:
     catchup: Mapping[str, Progress] = field(default_factory=dict)
     covered: Mapping[str, frozenset[int]] = field(default_factory=dict)
     touched: frozenset[int] = frozenset()
+    changed: frozenset[int] = frozenset()
+    indexed: frozenset[int] = frozenset()
     snapshot: bytes | None = None
     num_shards: int = 0
     index_uuid: str = str(uuid5(NAMESPACE, "mem_wal"))
@@ -67,6 +72,11 @@ class Lake:
     progress: dict[int, Progress] = field(default_factory=dict)
     caught_up_highest: dict[tuple[str, ShardId], int] = field(default_factory=dict)
     """For the audit: what each version had, expired or not."""
+    tags: dict[str, int] = field(default_factory=dict)
+    branches: dict[str, Version] = field(default_factory=dict)
+    """The version that a branch has, which is the one that it was made from."""
+    referenced: dict[str, int] = field(default_factory=dict)
+    """Branches that Lance knows of, and the version of main that each was made from."""
 
     def __post_init__(self) -> None:
         self._store(
@@ -91,22 +101,40 @@ class Lake:
     ) -> Version:
         """Upserts and deletes in one commit, with marks (none: a delete pass)."""
         touched = frozenset(live) | gone
+        seen = self.version(read)
+        changed = frozenset(seen.rows[k][1] for k in touched if k in seen.rows)
         for other in self._since(read):
-            if other.touched & touched:
+            if (
+                other.touched & touched
+                or other.kind in ("append", "update")
+                or (other.kind == "rewrite" and other.changed & changed)
+            ):
                 raise LostRace("Too many concurrent writers. Attempted 0 retries.")
         latest = self.latest
         for shard, mark in marks.items():
             if mark <= latest.merged.get(shard, 0):
                 raise LostRace(f"Stale SSTable compaction for shard {shard}")
+        return self._write("merge" if marks else "delete", live, gone, marks)
+
+    def write(self, kind: str, live: Mapping[int, int], gone: frozenset[int]) -> Version:
+        """A user's plain append, update or delete, which Lance tries again until it lands."""
+        return self._write(kind, live, gone, {})
+
+    def _write(
+        self, kind: str, live: Mapping[int, int], gone: frozenset[int], marks: Progress
+    ) -> Version:
+        touched, latest = frozenset(live) | gone, self.latest
         rows = {k: r for k, r in latest.rows.items() if k not in touched}
         rows |= {key: (value, latest.next_fragment) for key, value in live.items()}
         landed = replace(
             latest,
-            kind="merge" if marks else "delete",
+            kind=kind,
             rows=rows,
             next_fragment=latest.next_fragment + bool(live),
             merged={**latest.merged, **marks},
             touched=touched,
+            changed=frozenset(latest.rows[k][1] for k in touched if k in latest.rows),
+            indexed=frozenset(),
         )
         return self._store(self._forget_emptied(latest, landed))
 
@@ -127,15 +155,14 @@ class Lake:
                 raise LostRace("commit conflict on the index")
         seen, latest = self.version(read), self.latest
         covered = dict(latest.covered)
+        indexed = frozenset[int]()
         if name is not None:
+            indexed = frozenset(seen.fragments) - seen.covered[name]
             covered[name] = covered[name] | frozenset(seen.fragments)
-        credited = {
-            n for n in self.indexes if seen.is_covered(n) or (n == name and name is not None)
-        }
-        catchup = {
-            **latest.catchup,
-            **{n: _highest(latest.catchup.get(n, {}), seen.merged) for n in credited},
-        }
+        if any(other.kind == "rewrite" for other in self._since(read)):
+            raise LostRace("Retryable commit conflict: preempted by concurrent Rewrite")
+        credited = {n for n in self.indexes if seen.is_covered(n) or n == name}
+        catchup = _credited(latest.catchup, credited, seen.merged)
         return self._store(
             replace(
                 latest,
@@ -143,6 +170,8 @@ class Lake:
                 covered=covered,
                 catchup=catchup,
                 touched=frozenset(),
+                changed=frozenset(),
+                indexed=indexed,
             )
         )
 
@@ -154,23 +183,110 @@ class Lake:
             if other.kind == "mem_wal":
                 raise LostRace("commit conflict on the index entry")
         seen = self.version(read)
+        raised = _highest(seen.merged, merged)
+        covered = {name for name in self.indexes if seen.is_covered(name)}
         return self._store(
             replace(
                 self.latest,
                 kind="mem_wal",
-                merged=_highest(seen.merged, merged),
-                catchup=seen.catchup,
+                merged=raised,
+                catchup=_credited(seen.catchup, covered, raised),
                 snapshot=data,
                 num_shards=num_shards,
                 index_uuid=index_uuid,
                 touched=frozenset(),
+                changed=frozenset(),
+                indexed=frozenset(),
             )
         )
 
+    def reserve(self) -> Version:
+        """Reserve fragment ids, as a compaction does in a version of its own before it commits."""
+        nothing = frozenset[int]()
+        return self._store(
+            replace(self.latest, kind="reserve", touched=nothing, changed=nothing, indexed=nothing)
+        )
+
+    def rewrite(self, read: int, groups: Sequence[frozenset[int]]) -> Version:
+        """Put the fragments of each group, planned on `read`, together as one."""
+        old = frozenset[int]().union(*groups)
+        for other in self._since(read):
+            if (other.changed | other.indexed) & old:
+                raise LostRace("Retryable commit conflict: this Rewrite was preempted")
+        latest = self.latest
+        new = {f: latest.next_fragment + place for place, group in enumerate(groups) for f in group}
+        rows = {k: (value, new.get(f, f)) for k, (value, f) in latest.rows.items()}
+        covered = {
+            name: (known - old) | {new[next(iter(g))] for g in groups if g <= known}
+            for name, known in latest.covered.items()
+        }
+        # Every entry goes when fragments were rewritten that some index covers.
+        erased = any(known & old for known in latest.covered.values())
+        return self._store(
+            replace(
+                latest,
+                kind="rewrite",
+                rows=rows,
+                next_fragment=latest.next_fragment + len(groups),
+                covered=covered,
+                catchup={} if erased else latest.catchup,
+                touched=frozenset(),
+                changed=old,
+                indexed=frozenset(),
+            )
+        )
+
+    # ---- tags and branches
+
+    @property
+    def retained(self) -> list[Version]:
+        """Every version that somebody may read: of main, and of branches."""
+        return [*self.versions.values(), *self.branches.values()]
+
+    def tag(self, name: str, version: int) -> None:
+        """Name a version of main, which then is not expired. Raises Missing."""
+        self.version(version)
+        self.tags[name] = version
+        self._refer("tags", name, {"branch": None, "version": version, "manifestSize": 1})
+
+    def untag(self, name: str) -> None:
+        """Remove a tag; nothing happens when it is gone."""
+        self.tags.pop(name, None)
+        self.bucket.objects.pop(f"_refs/tags/{name}.json", None)
+
+    def branch(self, name: str, version: int) -> None:
+        """The first half of making a branch: its version. Raises Missing."""
+        self.branches[name] = self.version(version)
+        path = f"{layout.versions_folder(name)}/{layout.table_manifest_names(version)[0]}"
+        self.bucket.objects[path] = (_encoded(self.branches[name]), self.now_nanos())
+
+    def refer(self, name: str) -> None:
+        """The second half: from now on Lance keeps the version that it was made from."""
+        version = self.branches[name].number
+        self.referenced[name] = version
+        self._refer("branches", name, {"parentBranch": None, "parentVersion": version})
+
+    def unrefer(self, name: str) -> None:
+        """The first half of deleting a branch."""
+        self.referenced.pop(name, None)
+        self.bucket.objects.pop(f"_refs/branches/{name}.json", None)
+
+    def unbranch(self, name: str) -> None:
+        """The second half: what is stored of it."""
+        self.branches.pop(name, None)
+        folder = f"{layout.BRANCHES}/{name}/"
+        for path in [p for p in self.bucket.objects if p.startswith(folder)]:
+            del self.bucket.objects[path]
+
+    def _refer(self, kind: str, name: str, document: Mapping[str, object]) -> None:
+        path = f"_refs/{kind}/{name}.json"
+        self.bucket.objects[path] = (json.dumps(document).encode(), self.now_nanos())
+
     def expire(self, older_than_seconds: float) -> int:
-        """Remove old versions, never the latest."""
+        """Remove old versions, never the latest, a tagged one, or one that a branch starts from."""
         cutoff = self.now_nanos() - older_than_seconds * 1e9
-        old = [v for v in self.versions.values() if v.at_nanos < cutoff and v != self.latest]
+        kept = {self.latest.number, *self.tags.values(), *self.referenced.values()}
+        old = [v for v in self.versions.values() if v.at_nanos < cutoff and v.number not in kept]
         for version in old:
             del self.versions[version.number]
             del self.bucket.objects[_path(version.number)]
@@ -198,6 +314,14 @@ class Lake:
 
 def _highest(one: Progress, other: Progress) -> dict[ShardId, int]:
     return {s: max(one.get(s, 0), other.get(s, 0)) for s in one.keys() | other.keys()}
+
+
+def _credited(
+    entries: Mapping[str, Progress], names: Iterable[str], merged: Progress
+) -> dict[str, Progress]:
+    """Catch-up entries, with those of some indexes raised; an index gets none for no progress."""
+    raised = {name: _highest(entries.get(name, {}), merged) for name in names}
+    return {**entries, **{name: reached for name, reached in raised.items() if reached}}
 
 
 def _path(version: int) -> str:

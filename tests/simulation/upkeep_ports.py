@@ -1,0 +1,86 @@
+"""The ports that upkeep needs besides: fragments to rewrite, and shards to claim for a rescue."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from itertools import groupby
+from typing import TypeVar
+
+from lake import Lake
+from sim_ports import SimStores
+
+from memwal.plan.compaction import CompactionLimits, CompactionTask, TableFragments
+from memwal.table_ports import RewrittenFragments
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True)
+class SimCompactionTable:
+    """The CompactionTable port."""
+
+    stores: SimStores
+
+    def fragments(self, version: int) -> TableFragments:
+        def look() -> TableFragments:
+            seen = self._lake.version(version)
+            return TableFragments(
+                version=version,
+                fragment_ids=frozenset(seen.fragments),
+                files=len(seen.fragments),
+                rows=len(seen.rows),
+                deleted_rows=0,
+            )
+
+        return self._step(f"fragments of {version}", look)
+
+    def plan(self, version: int, limits: CompactionLimits) -> Sequence[CompactionTask]:
+        """Neighbours below the target that the same indexes cover."""
+
+        def look() -> list[CompactionTask]:
+            seen = self._lake.version(version)
+            small = [
+                (tuple(sorted(n for n, known in seen.covered.items() if f in known)), f, rows)
+                for f, rows in sorted(seen.fragments.items())
+                if rows < limits.target_rows_per_fragment
+            ]
+            groups = [list(found) for _, found in groupby(small, key=lambda entry: entry[0])]
+            return [
+                CompactionTask(
+                    version=version,
+                    fragment_ids=tuple(f for _, f, _ in group),
+                    rows=sum(rows for _, _, rows in group),
+                    file_bytes=0,
+                    data="",
+                )
+                for group in groups
+                if len(group) > 1
+            ]
+
+        return self._step(f"plan compaction of {version}", look)
+
+    def rewrite(self, task: CompactionTask) -> RewrittenFragments:
+        """What is written is in no version yet, so there is nothing to keep but what it was of."""
+
+        def read() -> RewrittenFragments:
+            self._lake.version(task.version)
+            data = json.dumps({"version": task.version})
+            return RewrittenFragments(fragment_ids=task.fragment_ids, data=data)
+
+        return self._step(f"rewrite {len(task.fragment_ids)} fragments of {task.version}", read)
+
+    def commit(self, rewritten: Sequence[RewrittenFragments], limits: CompactionLimits) -> None:
+        """Two versions; when the second is refused, the first is there all the same."""
+        read = min(int(json.loads(r.data)["version"]) for r in rewritten)
+        groups = [frozenset(r.fragment_ids) for r in rewritten]
+        self._step("reserve fragments", self._lake.reserve)
+        self._step(f"compaction on {read}", lambda: self._lake.rewrite(read, groups))
+
+    @property
+    def _lake(self) -> Lake:
+        return self.stores.lake
+
+    def _step(self, what: str, effect: Callable[[], T]) -> T:
+        return self.stores.actor.step(what, effect)
