@@ -25,7 +25,7 @@ A failed flush leaves a folder whose retry has the same number, so it goes by th
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 
 from memwal import layout
 from memwal.errors import Refused
@@ -45,10 +45,10 @@ from memwal.plan.garbage_model import (
     WalFile,
     covering_indexes,
     cutoff_nanos,
+    held_by_claims,
     newest_of,
     past_version,
     size_of,
-    unfinished_claim,
     unreadable_text,
     wal_floor,
 )
@@ -301,12 +301,10 @@ class _Shard:
         past = self._past
         numbers = {g.generation for g in self._manifest.flushed_generations}
         numbers |= {f.generation for f in self._found.folders}
-        claimed = unfinished_claim(self._found.wal, self._manifest.writer_epoch)
+        claims = held_by_claims(self._found.wal, self._manifest.writer_epoch)
         for entry in self._found.wal:
             why = (
-                shut
-                or self._wal_held(entry, highest, past, numbers)
-                or _claim_holds(entry, claimed)
+                shut or self._wal_held(entry, highest, past, numbers) or _claim_holds(entry, claims)
             )
             yield Item(
                 kind=Kind.WAL_ENTRY,
@@ -351,12 +349,12 @@ class _Shard:
         return self._gates.version_holds(self._shard.shard_id, entry.generation)
 
 
-def _claim_holds(entry: WalFile, claimed: tuple[int | None, int | None]) -> str | None:
+def _claim_holds(entry: WalFile, claims: Mapping[int, int]) -> str | None:
     """Invariant 7 for a writer that may be stalled inside its claim."""
-    last, epoch = claimed
-    if epoch is None or (last is not None and entry.position > last):
+    epoch = claims.get(entry.position)
+    if epoch is None:
         return None
-    return f"leads the claim of epoch {epoch}, which left no entry, to a newer sentinel"
+    return f"leads the claim of epoch {epoch}, which left no row, to a newer sentinel"
 
 
 def generation_stages(folder: GenerationFolder) -> tuple[tuple[StoredFile, ...], ...]:

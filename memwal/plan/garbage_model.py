@@ -248,28 +248,46 @@ def wal_floor(manifest: ShardManifest) -> int:
     return min(manifest.replay_after_wal_entry_position, manifest.wal_entry_position_last_seen)
 
 
-def unfinished_claim(wal: Sequence[WalFile], current_epoch: int) -> tuple[int | None, int | None]:
-    """Up to which position the WAL has to stay for a claim that may still be under way.
+def held_by_claims(wal: Sequence[WalFile], current_epoch: int) -> Mapping[int, int]:
+    """Positions that have to stay for claims that may still be under way, each with its epoch.
 
-    A writer that has committed its epoch, but not yet written its sentinel, works from the manifest
-    that it claimed: it looks for the tip upwards from there, writes its sentinel, and replays until
-    a position is missing. If it stalls in between, only the entries below a newer sentinel lead it
-    to that sentinel; without them it takes a hole for the tip, and acknowledges writes that are
-    lost (seen on 14.0.2). An epoch of which any entry is stored is past that point.
+    A writer that has committed its epoch works from the manifest that it claimed: it writes its
+    sentinel at the tip, and then replays upwards from what its manifest covers, until a position is
+    missing or holds a newer epoch. If it stalls before that, only the entries below a newer
+    sentinel lead it there; without them it takes a hole for the tip, and acknowledges writes that
+    are lost (seen on 14.0.2, before and after its sentinel; `make model` shows it). An epoch of
+    which a row is stored is past that point; one of which only a sentinel is stored need not be.
 
-    Positions grow with epochs, so the newest such epoch decides. Returns the position of the first
-    newer sentinel, and that epoch; (None, epoch) when no newer sentinel is known, so that all has
-    to stay; (0, None) when every epoch below the current one has left an entry.
+    What such an epoch needs ends at the first newer sentinel, and begins above the highest missing
+    position below that: by this same rule nothing is deleted that it needs, so that a position that
+    is missing is covered by its manifest. Where no newer sentinel is known, everything stays.
     """
     known = [w for w in wal if w.read and w.problem is None and w.writer_epoch is not None]
-    finished = {w.writer_epoch for w in known}
-    epoch = current_epoch - 1
-    while epoch in finished:
-        epoch -= 1
-    if epoch < 1:
-        return 0, None
-    newer = [w.position for w in known if w.fence_sentinel and (w.writer_epoch or 0) > epoch]
-    return min(newer, default=None), epoch
+    with_rows = {w.writer_epoch for w in known if not w.fence_sentinel}
+    sentinels = sorted((w.writer_epoch or 0, w.position) for w in known if w.fence_sentinel)
+    stored = {w.position for w in wal}
+    held: dict[int, int] = {}
+    # Epochs between two sentinels' epochs have the same first newer sentinel. Newest first.
+    newer: int | None = None
+    above = current_epoch
+    for low, position in [*reversed(sentinels), (1, 0)]:
+        epoch = min(above, current_epoch) - 1
+        while epoch in with_rows and epoch >= low:
+            epoch -= 1
+        if epoch >= low and newer is None:
+            return dict.fromkeys(stored, epoch)
+        if epoch >= low and newer is not None:
+            _hold_down_from(newer, epoch, stored, held)
+        newer = position if newer is None else min(newer, position)
+        above = low
+    return held
+
+
+def _hold_down_from(last: int, epoch: int, stored: set[int], held: dict[int, int]) -> None:
+    position = last
+    while position in stored and position not in held:
+        held[position] = epoch
+        position -= 1
 
 
 def unreadable_text(evidence: Evidence, version: int) -> str | None:

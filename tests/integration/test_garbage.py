@@ -28,6 +28,7 @@ from memwal.model import ShardStatus
 from memwal.plan.merge import MergeRequest
 from memwal.plan.snapshot import SnapshotLimits
 from memwal.store import retained_versions
+from memwal.store.fencing import ShardFencing
 
 pytestmark = pytest.mark.integration
 
@@ -443,18 +444,24 @@ def test_no_hole_is_left_above_the_last_position_seen(tmp_path: Path) -> None:
         assert runs.sentinels(table)[-1] == highest + 1
 
 
-def test_entries_that_lead_an_unfinished_claim_to_a_newer_sentinel_stay(tmp_path: Path) -> None:
-    """A writer that stalls between its epoch and its sentinel looks for the tip in these entries.
+@pytest.mark.parametrize("fenced", [False, True], ids=["before its sentinel", "after it"])
+def test_entries_that_lead_an_unfinished_claim_to_a_newer_sentinel_stay(
+    tmp_path: Path, fenced: bool
+) -> None:
+    """A writer that stalls inside its claim replays these entries when it wakes.
 
-    Its claim is all that it has written: the manifest with its epoch, and nothing in the WAL.
+    Its claim is all that it has written: the manifest with its epoch, and at most its sentinel.
     """
     table = runs.collectable(tmp_path / "t", generations=2)
     shard = table.shards[0]
-    claimed = table.stores.shard_manifests.claim(shard)
-    covered = runs.positions(table)
+    if fenced:
+        stalled = ShardFencing(table.stores.objects).claim(shard).manifest
+    else:
+        stalled = table.stores.shard_manifests.claim(shard)
+    first = stalled.replay_after_wal_entry_position + 1
     table.flush(shard, Put([600], 1))
     table.flush(shard, Put([601], 2))
-    assert runs.manifest(table).writer_epoch == claimed.writer_epoch + 2
+    assert runs.manifest(table).writer_epoch == stalled.writer_epoch + 2
     table.merge_all()
     runs.catch_up(table)
     runs.expire(table)
@@ -462,12 +469,12 @@ def test_entries_that_lead_an_unfinished_claim_to_a_newer_sentinel_stay(tmp_path
     newer = next(
         p
         for p, info in table.stores.wal.listed(shard)
-        if table.stores.wal.read(shard, p, info).writer_epoch > claimed.writer_epoch
+        if table.stores.wal.read(shard, p, info).writer_epoch > stalled.writer_epoch
     )
-    assert set(runs.positions(table)) >= {*covered, newer}
     assert newer in runs.sentinels(table)
+    assert set(runs.positions(table)) >= set(range(first, newer + 1))
     report = runs.garbage(table, wal=True, execute=False)
-    assert any(f"claim of epoch {claimed.writer_epoch}" in why for why in runs.reasons(report))
+    assert any("leads the claim of epoch" in why for why in runs.reasons(report))
 
 
 # ---- broken and sealed shards

@@ -84,7 +84,7 @@ MUTATIONS = (
     Mutation(
         name="wal: an unfinished claim holds nothing",
         file="memwal/plan/garbage.py",
-        before="                or _claim_holds(entry, claimed)",
+        before="                or _claim_holds(entry, claims)",
         after="                or None",
     ),
     Mutation(
