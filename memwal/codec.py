@@ -58,7 +58,7 @@ def decode_shard_manifest(data: bytes, *, shard_id: ShardId, version: int) -> Sh
     """A shard manifest, checked against the folder and file name that it was read from.
 
     Raises Corruption when it is torn, names another shard or version, or lists a generation whose
-    path is forged or twice there (invariant 10).
+    path is forged, or that is there with two paths (invariant 10).
     """
     message = _parse(pb.ShardManifest, data)
     if message.version != version:
@@ -86,10 +86,16 @@ def decode_shard_manifest(data: bytes, *, shard_id: ShardId, version: int) -> Sh
 
 
 def _generations(entries: Iterable[pb.FlushedGeneration]) -> tuple[FlushedGeneration, ...]:
+    """By number. One that is listed twice with one path counts once.
+
+    pylance 14.0.2 writes that when the reply to a manifest's create was lost: its flush takes the
+    create for failed, and adds its generation to the manifest that has it already.
+    """
     found: dict[int, FlushedGeneration] = {}
     for entry in entries:
         layout.check_generation_path(entry.path, entry.generation)
-        if entry.generation in found:
+        known = found.get(entry.generation)
+        if known is not None and known.path != entry.path:
             raise Corruption(f"lists generation {entry.generation} twice")
         found[entry.generation] = FlushedGeneration(
             generation=entry.generation,

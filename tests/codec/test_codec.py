@@ -277,11 +277,18 @@ def test_a_path_that_is_not_text_is_corruption() -> None:
         decode(EIGHTH.replace(b"e3abc7c1_gen_1", b"\xff3abc7c1_gen_1"))
 
 
-def test_a_generation_listed_twice_is_corruption() -> None:
+def test_a_generation_listed_with_two_paths_is_corruption() -> None:
     message = pb.ShardManifest.FromString(EIGHTH)
     message.flushed_generations.add(generation=2, path="00000000_gen_2")
     with pytest.raises(Corruption, match="lists generation 2 twice"):
         decode(message.SerializeToString())
+
+
+def test_a_generation_that_a_retried_flush_listed_again_counts_once() -> None:
+    message = pb.ShardManifest.FromString(EIGHTH)
+    message.flushed_generations.append(message.flushed_generations[-1])
+    found = decode(message.SerializeToString()).flushed_generations
+    assert found == decode(EIGHTH).flushed_generations
 
 
 def test_generations_are_sorted_whatever_their_order_on_the_wire() -> None:
