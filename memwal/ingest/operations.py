@@ -1,0 +1,112 @@
+"""Rows with deletes among them -> the puts and deletes that a shard's writer is to make. Pure.
+
+A writer puts rows or deletes keys, but not both in one call. What was said of one key must keep its
+order, as a row-merge policy tells `5, delete, 7` from `5, 7, delete`; different keys don't mind.
+So rows go by how often their key was deleted before: first all puts of keys not deleted yet, then
+their first deletes, then what was put after those, and so on.
+
+The result depends on the rows alone: a run that starts again cuts them in the same way.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from enum import Enum
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from memwal.errors import Refused
+
+Codes = npt.NDArray[np.int64]
+
+
+class Kind(Enum):
+    """What a call of the writer does."""
+
+    PUT = "put"
+    DELETE = "delete"
+
+
+@dataclass(frozen=True, kw_only=True, slots=True, eq=False)
+class Operation:
+    """One call of a shard's writer, and one WAL entry. A delete has the key's columns only."""
+
+    kind: Kind
+    rows: pa.Table
+
+    def __len__(self) -> int:
+        return int(self.rows.num_rows)
+
+
+def operations(
+    rows: pa.Table, deleted: pa.Array | None, key: Sequence[str], *, rows_max: int
+) -> list[Operation]:
+    """The calls for `rows`, in order, each of `rows_max` rows at most.
+
+    `deleted` tells for each row whether it deletes its key. Raises Refused for a delete without a
+    primary key, or of a NULL key.
+    """
+    if deleted is None or not pc.any(deleted).as_py():
+        return list(_pieces(Kind.PUT, rows, rows_max))
+    if not key:
+        raise Refused("the table has no primary key, so that nothing can be deleted by it")
+    gone = np.asarray(deleted, dtype=bool)
+    rank = _deletes_before(_key_codes(rows, key), gone)
+    found: list[Operation] = []
+    for turn in range(int(rank.max()) + 1):
+        found += _pieces(Kind.PUT, _taken(rows, (rank == turn) & ~gone), rows_max)
+        keys = _taken(rows.select(list(key)), (rank == turn) & gone)
+        found += _pieces(Kind.DELETE, keys, rows_max)
+    return found
+
+
+def joined(before: Operation, after: Operation, *, rows_max: int) -> Operation | None:
+    """Both in one call, if that does the same and is not too much; else None."""
+    if before.kind is not after.kind or len(before) + len(after) > rows_max:
+        return None
+    return Operation(kind=before.kind, rows=pa.concat_tables([before.rows, after.rows]))
+
+
+def _pieces(kind: Kind, rows: pa.Table, rows_max: int) -> Iterator[Operation]:
+    for start in range(0, rows.num_rows, rows_max):
+        yield Operation(kind=kind, rows=rows.slice(start, rows_max))
+
+
+def _taken(rows: pa.Table, wanted: npt.NDArray[np.bool_]) -> pa.Table:
+    return rows.filter(pa.array(wanted))
+
+
+def _key_codes(rows: pa.Table, key: Sequence[str]) -> Codes:
+    """Equal numbers for equal keys."""
+    columns = [rows[name] for name in key]
+    if any(column.null_count for column in columns):
+        raise Refused(f"a row's primary key ({', '.join(key)}) is NULL")
+    return codes_of(columns)
+
+
+def codes_of(columns: Sequence[pa.ChunkedArray | pa.Array]) -> Codes:
+    """A number for each row: equal where all columns are equal, NULL being equal to NULL."""
+    codes = np.zeros(len(columns[0]), dtype=np.int64)
+    for column in columns:
+        whole = column.combine_chunks() if isinstance(column, pa.ChunkedArray) else column
+        encoded = whole.dictionary_encode(null_encoding="encode")
+        indices = np.asarray(encoded.indices, dtype=np.int64)
+        # Numbered anew after each column, so that products stay small.
+        _, codes = np.unique(codes * (len(encoded.dictionary) + 1) + indices, return_inverse=True)
+    return codes.astype(np.int64).reshape(-1)
+
+
+def _deletes_before(codes: Codes, gone: npt.NDArray[np.bool_]) -> Codes:
+    """For each row, how many rows above it delete its key."""
+    order = np.argsort(codes, kind="stable")
+    counted: Codes = np.cumsum(gone[order]) - gone[order]
+    first = np.r_[True, codes[order][1:] != codes[order][:-1]]
+    # The count at the start of each key's run, carried along the run.
+    starts = np.maximum.accumulate(np.where(first, np.arange(len(order)), 0))
+    rank = np.empty(len(order), dtype=np.int64)
+    rank[order] = counted - counted[starts]
+    return rank

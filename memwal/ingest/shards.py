@@ -1,0 +1,222 @@
+"""The coordinator's delta and flush handler for a MemWAL table.
+
+A delta holds, for each shard, the calls that its writer has to make. A flush makes them, shards
+side by side, one pylance writer a shard. Each call is a WAL entry and returns when pylance says
+that it is durable, so here what is flushed is durable. The snapshot tells how far each shard's WAL
+is known to go.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from typing import Protocol, Self
+
+import pyarrow as pa
+
+from memwal.errors import Refused
+from memwal.ingest.operations import Kind, Operation, joined, operations
+from memwal.ingest.protocols import Flushed
+from memwal.ingest.routing import Place, Router
+from memwal.model import ShardId
+from memwal.store.shard_writers import Claim
+
+
+class Writer(Protocol):
+    """A shard's writer (`memwal.store.shard_writers.OpenShard`)."""
+
+    claim: Claim
+
+    @property
+    def position(self) -> int:
+        """The WAL position of the last acknowledged entry."""
+        ...
+
+    def put(self, rows: pa.Table) -> None:
+        """Write rows as one entry; returns when they are durable."""
+        ...
+
+    def delete(self, keys: pa.Table) -> None:
+        """Delete keys as one entry; returns when that is durable."""
+        ...
+
+    def close(self) -> None:
+        """Flush to a generation and close."""
+        ...
+
+    def abandon(self) -> None:
+        """Close, whatever comes of it."""
+        ...
+
+
+class Writers(Protocol):
+    """Opens shards (`memwal.store.shard_writers.ShardWriters`)."""
+
+    def open(
+        self, shard_id: ShardId, spec_id: int = 0, entries: tuple[tuple[str, bytes], ...] = ()
+    ) -> Writer:
+        """Claim a shard for writing."""
+        ...
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Tip:
+    """How far one shard's WAL is known to go, and by which epoch."""
+
+    writer_epoch: int
+    position: int
+
+
+Tips = Mapping[ShardId, Tip]
+
+
+@dataclass(kw_only=True, slots=True)
+class ShardOperations:
+    """The coordinator's delta: for each shard, what its writer has to do, in order."""
+
+    by_place: dict[Place, list[Operation]] = field(default_factory=dict)
+    bytes: int = 0
+
+    def is_empty(self) -> bool:
+        """Whether there is nothing to do."""
+        return not self.by_place
+
+    def merge(self, other: Self) -> None:
+        """Do what `other` says afterwards."""
+        for place, more in other.by_place.items():
+            self.by_place.setdefault(place, []).extend(more)
+        self.bytes += other.bytes
+
+    def size_bytes(self) -> int:
+        """The rows' size."""
+        return self.bytes
+
+
+def route_rows(
+    router: Router,
+    rows: pa.Table,
+    key: Sequence[str],
+    *,
+    deleted: pa.Array | None = None,
+    rows_max: int,
+) -> ShardOperations:
+    """A delta of `rows` of the table's own schema; `deleted` marks those that delete their key.
+
+    Raises Usage, Unsupported, Refused: see `Router.route` and `operations`.
+    """
+    delta = ShardOperations()
+    offset = 0
+    for batch in rows.combine_chunks().to_batches():
+        gone = None if deleted is None else deleted.slice(offset, batch.num_rows)
+        offset += batch.num_rows
+        for routed in router.route(batch):
+            taken = pa.Table.from_batches([batch]).take(routed.indices)
+            todo = operations(
+                taken, None if gone is None else gone.take(routed.indices), key, rows_max=rows_max
+            )
+            delta.by_place.setdefault(routed.place, []).extend(todo)
+            delta.bytes += taken.nbytes
+    return delta
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class HandlerLimits:
+    """Bounds on the handler. `rows_per_entry_max` has to be below pylance's `max_memtable_rows`."""
+
+    shards_open_max: int = 1024
+    shards_in_flight_max: int = 16
+    rows_per_entry_max: int = 50_000
+
+
+class ShardHandler:
+    """The coordinator's flush handler for a MemWAL table. Close it after the coordinator."""
+
+    def __init__(
+        self, writers: Writers, *, limits: HandlerLimits | None = None, join: bool = True
+    ) -> None:
+        """`join` puts small neighbours into one call; without it, each operation is one entry."""
+        self._writers = writers
+        self._limits = limits or HandlerLimits()
+        self._join = join
+        self._open: dict[ShardId, Writer] = {}
+        self._pool = ThreadPoolExecutor(
+            self._limits.shards_in_flight_max, thread_name_prefix="shard writer"
+        )
+
+    @property
+    def open_shards(self) -> Mapping[ShardId, Writer]:
+        """The shards that have a writer."""
+        return dict(self._open)
+
+    async def flush(self, delta: ShardOperations, snapshot: Tips) -> Flushed[Tips]:
+        """Write every shard's part, side by side. The first error counts, when all have ended."""
+        loop = asyncio.get_running_loop()
+        work = [
+            loop.run_in_executor(self._pool, self._write, place, todo)
+            for place, todo in delta.by_place.items()
+        ]
+        # All of them end, come what may: none goes on writing once the failure is known.
+        ended = await asyncio.gather(*work, return_exceptions=True)
+        tips = dict(snapshot)
+        for result in ended:
+            if isinstance(result, BaseException):
+                raise result
+            tips[result[0]] = result[1]
+        return Flushed(snapshot=tips)
+
+    def _write(self, place: Place, todo: Sequence[Operation]) -> tuple[ShardId, Tip]:
+        writer = self.writer(place)
+        for operation in self._joined(todo) if self._join else todo:
+            if operation.kind is Kind.PUT:
+                writer.put(operation.rows)
+            else:
+                writer.delete(operation.rows)
+        tip = Tip(writer_epoch=writer.claim.writer_epoch, position=writer.position)
+        return place.shard_id, tip
+
+    def writer(self, place: Place) -> Writer:
+        """The shard's writer, opened when it is first asked for. Raises Refused for too many."""
+        if place.shard_id not in self._open:
+            if len(self._open) >= self._limits.shards_open_max:
+                raise Refused(
+                    f"the rows go to more than {self._limits.shards_open_max} shards; a shard spec "
+                    "with fewer values would serve better"
+                )
+            values = place.values
+            self._open[place.shard_id] = self._writers.open(
+                place.shard_id, values.spec_id, values.entries
+            )
+        return self._open[place.shard_id]
+
+    def _joined(self, todo: Sequence[Operation]) -> list[Operation]:
+        found: list[Operation] = []
+        for operation in todo:
+            both = None
+            if found:
+                rows_max = self._limits.rows_per_entry_max
+                both = joined(found[-1], operation, rows_max=rows_max)
+            if both is None:
+                found.append(operation)
+            else:
+                found[-1] = both
+        return found
+
+    def close(self) -> None:
+        """Close all writers, each flushing a generation. Raises the first error, at the end."""
+        open_now, self._open = list(self._open.values()), {}
+        try:
+            closing = [self._pool.submit(writer.close) for writer in open_now]
+            errors = [error for done in closing if (error := done.exception()) is not None]
+        finally:
+            self._pool.shutdown()
+        if errors:
+            raise errors[0]
+
+    def abandon(self) -> None:
+        """Let all writers go after a failure. What was acknowledged is in the WAL."""
+        open_now, self._open = list(self._open.values()), {}
+        for writer in open_now:
+            writer.abandon()
+        self._pool.shutdown()

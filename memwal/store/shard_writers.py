@@ -1,0 +1,236 @@
+"""Opens pylance's shard writers, and tells which epoch and which WAL positions are whose.
+
+pylance says neither. But a claim raises the shard's epoch by one, and from the second epoch on
+leaves an empty entry, the sentinel, at the tip of the WAL; every put or delete takes the next
+position, whole, and returns when it is durable (tests/ingest/test_shard_writers.py). So a manifest
+before and one after opening prove the epoch, and the sentinel is where counting
+starts. Shards are created here with epoch 1, so that pylance's first writer has a sentinel too.
+
+Whoever claims the shard next fences this writer: its next put fails, and its positions end below
+the next sentinel.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import Any
+
+import pyarrow as pa
+
+from memwal.errors import (
+    Corruption,
+    LostRace,
+    MemWalError,
+    Missing,
+    Refused,
+    StoreUnavailable,
+)
+from memwal.model import ShardId, ShardManifest, ShardStatus
+from memwal.ports import Objects
+from memwal.store.shard_manifests import Fenced, ShardManifests
+from memwal.store.table import LanceTables, is_panic, tidy_text
+from memwal.store.wal import WalEntries
+
+# pylance's own default, where neither the table nor the caller says otherwise.
+MEMTABLE_ROWS_MAX = 100_000
+_DURABLE = {"durable_write": True}
+_FENCED = "fenced"
+_USER = "Invalid user input"
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Claim:
+    """A writer's hold on a shard. Its first entry goes to `start_position` + 1."""
+
+    shard_id: ShardId
+    writer_epoch: int
+    start_position: int
+
+
+class ShardWriters:
+    """The writers of one table's shards."""
+
+    def __init__(
+        self, objects: Objects, tables: LanceTables, settings: Mapping[str, Any] | None = None
+    ) -> None:
+        """`settings` go to pylance (`max_memtable_rows`, …); writes are durable in any case."""
+        self._uri = objects.uri
+        self._tables = tables
+        self._settings = {**(settings or {}), **_DURABLE}
+        self.manifests = ShardManifests(objects)
+        self.wal = WalEntries(objects)
+
+    def open(
+        self, shard_id: ShardId, spec_id: int = 0, entries: tuple[tuple[str, bytes], ...] = ()
+    ) -> OpenShard:
+        """Claim a shard for writing; one that does not exist is made, with these values.
+
+        Raises Refused for a SEALED shard, LostRace when another writer claimed it meanwhile,
+        StoreUnavailable.
+        """
+        before = self.manifests.latest(shard_id) or self._create(shard_id, spec_id, entries)
+        if before.status is ShardStatus.SEALED:
+            raise Refused(f"{self._uri}: shard {shard_id} is SEALED: no writer may claim it")
+        try:
+            writer = self._tables.base().mem_wal_writer(shard_id, **self._settings)
+        except BaseException as error:
+            raise self._as_ours(shard_id, error) from None
+        try:
+            claim = self._claim(shard_id, before.writer_epoch)
+        except BaseException:
+            _close_quietly(writer)
+            raise
+        return OpenShard(self, writer, claim)
+
+    def _create(
+        self, shard_id: ShardId, spec_id: int, entries: tuple[tuple[str, bytes], ...]
+    ) -> ShardManifest:
+        first = ShardManifest(
+            shard_id=shard_id,
+            version=1,
+            writer_epoch=1,
+            current_generation=1,
+            shard_spec_id=spec_id,
+            shard_field_entries=entries,
+        )
+        with suppress(LostRace):
+            self.manifests.commit(None, first)
+        # Read back: who created it with the very same bytes may have claimed it since.
+        found = self.manifests.latest(shard_id)
+        if found is None:
+            raise Corruption(f"{self._uri}: shard {shard_id}: its first manifest is gone")
+        return found
+
+    def _claim(self, shard_id: ShardId, epoch_before: int) -> Claim:
+        after = self.manifests.latest(shard_id)
+        epoch = 0 if after is None else after.writer_epoch
+        if after is None or epoch != epoch_before + 1:
+            raise LostRace(
+                f"{self._uri}: shard {shard_id}: another writer claimed it at the same time: epoch "
+                f"{epoch_before} became {epoch}"
+            )
+        if self._is_sentinel(shard_id, after.wal_entry_position_last_seen, epoch):
+            position = after.wal_entry_position_last_seen
+        else:
+            position = self._sentinel_listed(shard_id, epoch)
+        return Claim(shard_id=shard_id, writer_epoch=epoch, start_position=position)
+
+    def _is_sentinel(self, shard_id: ShardId, position: int, epoch: int) -> bool:
+        if position < 1:
+            return False
+        try:
+            found = self.wal.rows(shard_id, position).entry
+        except Missing:
+            return False
+        return found.fence_sentinel and found.writer_epoch == epoch
+
+    def _sentinel_listed(self, shard_id: ShardId, epoch: int) -> int:
+        """Where the epoch's sentinel stands, by a listing: at the tip, or close below it."""
+        for position, info in reversed(self.wal.listed(shard_id)):
+            head = self.wal.head(info.path, info.size_bytes)
+            if head.fence_sentinel and head.writer_epoch == epoch:
+                return position
+            if head.writer_epoch < epoch:
+                break
+        raise Corruption(
+            f"{self._uri}: shard {shard_id}: the WAL has no sentinel of epoch {epoch}, which was "
+            "just claimed"
+        )
+
+    def _as_ours(self, shard_id: ShardId, error: BaseException, epoch: int = 0) -> BaseException:
+        """pylance's error as one of ours; what is no error of pylance's stays as it is."""
+        where, text = f"{self._uri}: shard {shard_id}", tidy_text(error)
+        if is_panic(error):
+            return Corruption(f"{where}: {text}")
+        if isinstance(error, MemWalError) or not isinstance(error, OSError | ValueError):
+            return error
+        if _FENCED in text.lower():
+            return Fenced(f"{where}: {self._who_took_over(shard_id, epoch)}")
+        if _USER in text:
+            return Refused(f"{where}: {text}")
+        return StoreUnavailable(f"{where}: {text}")
+
+    def _who_took_over(self, shard_id: ShardId, epoch: int) -> str:
+        try:
+            latest = self.manifests.latest(shard_id)
+        except MemWalError as error:
+            return f"our writer (epoch {epoch}) was fenced; by whom can't be read: {error}"
+        if latest is None:
+            return f"our writer (epoch {epoch}) was fenced, and the shard's manifests are gone"
+        return (
+            f"our writer (epoch {epoch}) was fenced: a writer with epoch {latest.writer_epoch} "
+            f"took over (manifest version {latest.version}). Rows that were acknowledged are safe"
+        )
+
+
+class OpenShard:
+    """One shard's writer. For one thread at a time."""
+
+    def __init__(self, owner: ShardWriters, writer: Any, claim: Claim) -> None:
+        self._owner = owner
+        self._writer = writer
+        self.claim = claim
+        self.entries = 0
+
+    @property
+    def position(self) -> int:
+        """The WAL position of the last entry that was acknowledged."""
+        return self.claim.start_position + self.entries
+
+    def put(self, rows: pa.Table) -> None:
+        """Write rows, at least one, as one WAL entry; returns when it is durable.
+
+        Raises Fenced, Refused, StoreUnavailable; after any of them nobody knows from here whether
+        the rows are stored, so that the writer must not be used again.
+        """
+        self._write(self._writer.put, rows)
+
+    def delete(self, keys: pa.Table) -> None:
+        """Delete keys, at least one, as one WAL entry; as `put`."""
+        self._write(self._writer.delete, keys)
+
+    def _write(self, write: Any, rows: pa.Table) -> None:
+        if rows.num_rows == 0:
+            raise ValueError("an empty write would leave no WAL entry, and counting would go wrong")
+        try:
+            write(rows.combine_chunks())
+        except BaseException as error:
+            claim = self.claim
+            raise self._owner._as_ours(claim.shard_id, error, claim.writer_epoch) from None
+        self.entries += 1
+
+    def check_position(self) -> None:
+        """Compare our count with the WAL. Raises Fenced, or Corruption when it doesn't add up."""
+        shard_id, wal = self.claim.shard_id, self._owner.wal
+        if wal.exists(shard_id, self.position) and not wal.exists(shard_id, self.position + 1):
+            return
+        latest = self._owner.manifests.latest(shard_id)
+        if latest is not None and latest.writer_epoch > self.claim.writer_epoch:
+            who = self._owner._who_took_over(shard_id, self.claim.writer_epoch)
+            raise Fenced(f"{self._owner._uri}: shard {shard_id}: {who}")
+        raise Corruption(
+            f"{self._owner._uri}: shard {shard_id}: {self.entries} entries were written behind "
+            f"position {self.claim.start_position}, but its WAL "
+            f"does not end at {self.position}"
+        )
+
+    def close(self) -> None:
+        """Flush to a generation and close. Raises as `put`; acknowledged rows are safe anyway."""
+        try:
+            self._writer.close()
+        except BaseException as error:
+            claim = self.claim
+            raise self._owner._as_ours(claim.shard_id, error, claim.writer_epoch) from None
+
+    def abandon(self) -> None:
+        """Close without caring whether that works: the WAL has what was acknowledged."""
+        _close_quietly(self._writer)
+
+
+def _close_quietly(writer: Any) -> None:
+    try:
+        writer.close()
+    except (OSError, ValueError, RuntimeError):
+        return

@@ -1,0 +1,108 @@
+"""pylance's writers as the ingest counts on them: epochs, sentinels, one entry a call."""
+
+from __future__ import annotations
+
+import pytest
+from ingest_tables import make, rows_of
+
+from memwal.errors import LostRace, Refused
+from memwal.model import ShardId
+from memwal.store.shard_manifests import Fenced
+from memwal.store.shard_writers import ShardWriters
+
+pytestmark = pytest.mark.integration
+
+SHARD = ShardId("5d1c1f8a-3c4b-4d0e-9a64-0d2b9c6f1a11")
+VALUES = (("bucket", b"\3\0\0\0"),)
+
+
+def entries(writers: ShardWriters) -> list[tuple[int, int, int | None]]:
+    """(position, epoch, rows or None for a sentinel) of the WAL."""
+    found = [writers.wal.rows(SHARD, position).entry for position, _ in writers.wal.listed(SHARD)]
+    return [(e.position, e.writer_epoch, None if e.fence_sentinel else e.rows) for e in found]
+
+
+def test_every_call_is_one_entry_behind_the_sentinel(tmp_path) -> None:
+    table = make(tmp_path / "t", bucket_column="id", num_buckets=4)
+    writers = table.writers(max_memtable_rows=500)
+    shard = writers.open(SHARD, 1, VALUES)
+    assert (shard.claim.writer_epoch, shard.claim.start_position) == (2, 1)
+    for n, size in enumerate([1, 400, 399, 30, 500]):  # MemTables fill up on the way
+        shard.put(rows_of(range(size), n))
+    shard.delete(rows_of([0, 1]).select(["id"]))
+    assert shard.position == 7
+    shard.check_position()
+    wanted = [(1, 2, None), (2, 2, 1), (3, 2, 400), (4, 2, 399), (5, 2, 30), (6, 2, 500), (7, 2, 2)]
+    assert entries(writers) == wanted
+    shard.close()
+    again = table.writers().open(SHARD)
+    assert (again.claim.writer_epoch, again.claim.start_position) == (3, 8)
+    again.put(rows_of([9]))
+    assert entries(writers) == [*wanted, (8, 3, None), (9, 3, 1)]
+    manifest = writers.manifests.latest(SHARD)
+    assert manifest is not None
+    assert (manifest.shard_spec_id, manifest.shard_field_entries) == (1, VALUES)
+
+
+def test_entries_left_by_a_writer_that_never_closed(tmp_path) -> None:
+    table = make(tmp_path / "t")
+    first = table.writers().open(SHARD)
+    first.put(rows_of([1]))
+    first.put(rows_of([2]))
+    second = table.writers().open(SHARD)
+    assert second.claim.start_position == 4
+    second.put(rows_of([3]))
+    second.check_position()
+    assert sorted(table.read()) == [1, 2, 3]
+
+
+def test_a_fenced_writer_says_who_took_over(tmp_path) -> None:
+    table = make(tmp_path / "t")
+    first = table.writers().open(SHARD)
+    first.put(rows_of([1]))
+    with table.dataset.mem_wal_writer(SHARD) as other:
+        other.put(rows_of([2]))
+        with pytest.raises(Fenced, match=r"epoch 2\) was fenced: a writer with epoch 3 took over"):
+            first.put(rows_of([3]))
+        with pytest.raises(Fenced, match="epoch 3 took over"):
+            first.check_position()
+    first.abandon()
+    assert sorted(table.read()) == [1, 2]
+
+
+def test_a_sealed_shard_and_rows_that_do_not_fit(tmp_path) -> None:
+    table = make(tmp_path / "t")
+    shard = table.writers().open(SHARD)
+    with pytest.raises(Refused, match="does not match"):
+        shard.put(rows_of([1]).select(["id", "n"]))
+    with pytest.raises(ValueError, match="empty write"):
+        shard.put(rows_of([]))
+    shard.abandon()
+
+
+def test_two_claims_at_the_same_time(tmp_path, monkeypatch) -> None:
+    table = make(tmp_path / "t")
+    writers = table.writers()
+    dataset = table.dataset
+    latest, asked = writers.manifests.latest, []
+
+    def late(shard_id: ShardId):
+        found = latest(shard_id)
+        if not asked:
+            asked.append(dataset.mem_wal_writer(shard_id))
+        return found
+
+    writers.open(SHARD).close()
+    monkeypatch.setattr(writers.manifests, "latest", late)
+    with pytest.raises(LostRace, match="epoch 2 became 4"):
+        writers.open(SHARD)
+    asked[0].close()
+
+
+def test_two_coordinators_make_one_shard(tmp_path) -> None:
+    table = make(tmp_path / "t", bucket_column="id", num_buckets=4)
+    first = table.writers().open(SHARD, 1, VALUES)
+    second = table.writers()._create(SHARD, 1, VALUES)
+    assert second.writer_epoch == 2
+    first.put(rows_of([1]))
+    first.close()
