@@ -20,7 +20,7 @@ from memwal.model import (
 if TYPE_CHECKING:  # words of the signatures below; a job brings its own plan along
     from memwal.plan.garbage_model import Evidence, GarbageLimits
     from memwal.plan.merge import CommitShape, FoldFacts
-    from memwal.plan.snapshot import SnapshotRow, Storage
+    from memwal.plan.snapshot import SnapshotRow, Storage, Stored
     from memwal.report import RunRecord
 
 Unit = TypeVar("Unit")
@@ -277,12 +277,12 @@ class MergeTable(Protocol):
 class Snapshots(Protocol):
     """Shard snapshots: their bytes, and the commit that stores them."""
 
-    def read(self, state: MemWalState) -> Sequence[SnapshotRow] | None:
-        """The stored rows, sorted by shard; None for none, or none that can be read."""
+    def encode(self, rows: Sequence[SnapshotRow], specs: Sequence[ShardSpec]) -> bytes:
+        """The rows as Lance file bytes: the same bytes for the same rows."""
         ...
 
-    def encode(self, rows: Sequence[SnapshotRow], specs: Sequence[ShardSpec]) -> bytes:
-        """The rows as Lance file bytes."""
+    def compare(self, state: MemWalState, data: bytes) -> Stored:
+        """How the stored snapshot differs from `data`, without parsing it."""
         ...
 
     def commit(

@@ -14,7 +14,15 @@ from dataclasses import dataclass
 from memwal.apply.merge import no_steps
 from memwal.errors import Corruption, LostRace, MemWalError, Missing, StoreUnavailable
 from memwal.model import ShardId, TableView
-from memwal.plan.snapshot import SnapshotLimits, SnapshotPlan, lowered, plan_snapshot
+from memwal.plan.snapshot import (
+    SnapshotLimits,
+    SnapshotPlan,
+    SnapshotRow,
+    is_fresh,
+    lowered,
+    plan_snapshot,
+    snapshot_rows,
+)
 from memwal.ports import Clock, Snapshots, Steps, Views
 
 _WAIT_SECONDS_MAX = 2.0
@@ -54,7 +62,14 @@ class SnapshotRefresher:
 
     def plan(self, view: TableView) -> SnapshotPlan | None:
         """What a refresh would write now; None when the snapshot is fresh. Raises Refused."""
-        return plan_snapshot(view, self.snapshots.read(view.mem_wal), self.limits)
+        rows, data = self._encoded(view)
+        stored = self.snapshots.compare(view.mem_wal, data)
+        return None if is_fresh(view, rows, stored) else plan_snapshot(rows, stored, self.limits)
+
+    def _encoded(self, view: TableView) -> tuple[tuple[SnapshotRow, ...], bytes]:
+        """The rows that a snapshot has now, and their bytes."""
+        rows = snapshot_rows(view)
+        return rows, self.snapshots.encode(rows, view.mem_wal.shard_specs)
 
     def run(self, read: Callable[[], TableView]) -> SnapshotResult:
         """Refresh from a view that `read` takes freshly, as often as a conflict makes it.
@@ -76,11 +91,12 @@ class SnapshotRefresher:
         )
 
     def _attempt(self, run: _Run, view: TableView) -> SnapshotResult:
-        plan = self.plan(view)
+        rows, data = self._encoded(view)
+        stored = self.snapshots.compare(view.mem_wal, data)
         # The entry to replace is read again here, after the slow part.
         version = self.views.table_version()
         fell = self._lowered(run, version)
-        if plan is None and not fell:
+        if is_fresh(view, rows, stored) and not fell:
             return SnapshotResult(
                 # An earlier attempt may have landed although it reported an error.
                 outcome="nothing_to_do" if run.floor is None else "done",
@@ -90,10 +106,7 @@ class SnapshotRefresher:
                 version_after=version,
                 reason="the snapshot says what the shard manifests say",
             )
-        plan = plan or plan_snapshot(view, None, self.limits)
-        if plan is None:
-            raise Corruption(f"{view.uri}: a table without shards has progress to repair")
-        data = self.snapshots.encode(plan.rows, view.mem_wal.shard_specs)
+        plan = plan_snapshot(rows, stored, self.limits)
         # From here on progress of this version and later ones may have been overwritten by us,
         # whatever a commit reports; later attempts look back as far as this.
         run.floor = version if run.floor is None else run.floor
@@ -105,7 +118,7 @@ class SnapshotRefresher:
             landed = self._commit(run, landed, plan, data, fell)
         return SnapshotResult(
             outcome="done",
-            num_shards=len(plan.rows),
+            num_shards=len(rows),
             storage=plan.storage.value,
             repairs=run.repairs,
             version_after=landed,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from enum import Enum
 
 from memwal.errors import Refused
@@ -15,6 +15,14 @@ class Storage(Enum):
 
     INLINE = "inline"
     EXTERNAL = "external"
+
+
+class Stored(Enum):
+    """What the table has in place of a snapshot, beside the one that its manifests make."""
+
+    NONE = "there is no snapshot"
+    SAME = "the snapshot is what the shard manifests say"
+    OTHER = "the snapshot is not what the shard manifests say"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -65,13 +73,10 @@ def row_of(manifest: ShardManifest) -> SnapshotRow:
     )
 
 
-def plan_snapshot(
-    view: TableView, stored: Sequence[SnapshotRow] | None, limits: SnapshotLimits
-) -> SnapshotPlan | None:
-    """What to write; None when the stored snapshot already says what the manifests say.
+def snapshot_rows(view: TableView) -> tuple[SnapshotRow, ...]:
+    """What a snapshot of the view holds, sorted by shard.
 
-    `stored` is None for a snapshot that is absent, or external and lost its entry. Raises Refused
-    when a shard's manifest is broken: a snapshot without it would hide the shard.
+    Raises Refused when a shard's manifest is broken: a snapshot without it would hide the shard.
     """
     if view.broken:
         names = ", ".join(b.shard_id for b in view.broken)
@@ -79,24 +84,23 @@ def plan_snapshot(
             f"{view.uri}: shards {names} have broken manifests; a snapshot without them would "
             "hide them from readers"
         )
-    rows = tuple(row_of(shard.manifest) for shard in sorted(view.shards, key=lambda s: s.shard_id))
-    state = view.mem_wal
-    # Shard field values are fixed when a shard is made, and are not read back.
-    bare = tuple(replace(row, shard_fields={}) for row in rows)
-    if stored is not None and tuple(stored) == bare and state.num_shards == len(rows):
-        return None
-    if not rows and stored is None and state.num_shards == 0:
-        return None
+    return tuple(row_of(shard.manifest) for shard in sorted(view.shards, key=lambda s: s.shard_id))
+
+
+def is_fresh(view: TableView, rows: Sequence[SnapshotRow], stored: Stored) -> bool:
+    """Whether nothing has to be written for the view's `rows`."""
+    if view.mem_wal.num_shards != len(rows):
+        return False
+    return stored is Stored.SAME or (stored is Stored.NONE and not rows)
+
+
+def plan_snapshot(
+    rows: tuple[SnapshotRow, ...], stored: Stored, limits: SnapshotLimits
+) -> SnapshotPlan:
+    """What to write in place of what is stored."""
     inline = len(rows) <= limits.inline_shards_max
-    if stored is None:
-        reason = "there is no snapshot that can be read"
-    else:
-        before = {row.shard_id: row for row in stored}
-        changed = sum(before.get(row.shard_id) != row for row in bare)
-        gone = len(before.keys() - {row.shard_id for row in rows})
-        reason = f"{changed} shards changed, {gone} are gone"
     return SnapshotPlan(
-        rows=rows, storage=Storage.INLINE if inline else Storage.EXTERNAL, reason=reason
+        rows=rows, storage=Storage.INLINE if inline else Storage.EXTERNAL, reason=stored.value
     )
 
 

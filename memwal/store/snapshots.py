@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from uuid import UUID
@@ -13,14 +12,14 @@ import lance
 import pyarrow as pa
 from lance.commit import CommitConflictError
 from lance.dataset import Index
-from lance.file import LanceFileReader, LanceFileWriter
+from lance.file import LanceFileWriter
 
 from memwal import codec, layout
-from memwal.errors import Corruption, LostRace, Missing, StoreUnavailable
+from memwal.errors import LostRace, Missing, StoreUnavailable
 from memwal.model import MemWalState, ShardField, ShardId, ShardSpec
-from memwal.plan.snapshot import SnapshotRow, Storage
+from memwal.plan.snapshot import SnapshotRow, Storage, Stored
 from memwal.ports import Objects
-from memwal.store.table import LanceTables, is_panic, tidy_text
+from memwal.store.table import LanceTables, tidy_text
 
 _TYPE_URL = "/lance.table.MemWalIndexDetails"
 _GENERATION = pa.struct([pa.field("generation", pa.uint64()), pa.field("path", pa.string())])
@@ -101,57 +100,17 @@ def _field_value(value: bytes | None, kind: pa.DataType) -> object:
     return int.from_bytes(value, "little", signed=signed)
 
 
-def from_table(table: pa.Table) -> tuple[SnapshotRow, ...]:
-    """The rows of a stored snapshot. Shard field values stay as they are in the manifests only.
-
-    Raises Corruption for a table that is none.
-    """
-    try:
-        return tuple(_rows(table))
-    except (KeyError, TypeError, ValueError, pa.ArrowException) as error:
-        raise Corruption(f"not a shard snapshot: {tidy_text(error)}") from None
-
-
-def _rows(table: pa.Table) -> Iterator[SnapshotRow]:
-    yield from (
-        SnapshotRow(
-            shard_id=ShardId(str(UUID(bytes=row["shard_id"]))),
-            **{name: row[name] for name in _COUNTERS},
-            flushed_generations=tuple(
-                (g["generation"], g["path"]) for g in row["flushed_generations"]
-            ),
-            shard_fields={},
-        )
-        for row in table.select([f.name for f in _BASE_COLUMNS]).to_pylist()
-    )
-
-
 def to_lance_bytes(table: pa.Table) -> bytes:
-    """The table as the bytes of a Lance file (through a local temporary file)."""
-    with _temporary() as path:
+    """The table as the bytes of a Lance file (through a local temporary file).
+
+    Lance writes the same bytes for the same table.
+    """
+    with tempfile.TemporaryDirectory(prefix="memwal-") as folder:
+        path = Path(folder) / "snapshot.lance"
         with LanceFileWriter(str(path), table.schema) as writer:
             for batch in table.to_batches():
                 writer.write_batch(batch)
         return path.read_bytes()
-
-
-def from_lance_bytes(data: bytes) -> pa.Table:
-    """The table in a Lance file's bytes. Raises Corruption."""
-    with _temporary() as path:
-        path.write_bytes(data)
-        try:
-            return LanceFileReader(str(path)).read_all().to_table()
-        except BaseException as error:
-            # Lance tells a torn file in many ways, a panic among them.
-            if not (isinstance(error, Exception) or is_panic(error)):
-                raise
-            raise Corruption(f"not a Lance file: {tidy_text(error)}") from None
-
-
-@contextmanager
-def _temporary() -> Iterator[Path]:
-    with tempfile.TemporaryDirectory(prefix="memwal-") as folder:
-        yield Path(folder) / "snapshot.lance"
 
 
 def external_path(index_uuid: str) -> str:
@@ -166,22 +125,25 @@ class StoredSnapshots:
         self._objects = objects
         self._tables = tables
 
-    def read(self, state: MemWalState) -> tuple[SnapshotRow, ...] | None:
-        """The stored rows; None when there are none, or their file lost its entry.
-
-        Merging gives the entry a new uuid, under which an external file is not found: that is no
-        error (field notes section 12). Neither are bytes that are no snapshot: they are replaced.
-        """
-        try:
-            if state.inline_snapshots is not None:
-                return from_table(from_lance_bytes(state.inline_snapshots))
-            return from_table(from_lance_bytes(self._objects.get(external_path(state.index_uuid))))
-        except (Missing, Corruption):
-            return None
-
     def encode(self, rows: Sequence[SnapshotRow], specs: Sequence[ShardSpec]) -> bytes:
         """The rows as Lance file bytes."""
         return to_lance_bytes(to_table(rows, specs))
+
+    def compare(self, state: MemWalState, data: bytes) -> Stored:
+        """How the stored snapshot differs from `data`, byte by byte.
+
+        It is never parsed: Lance's reader ends the process on some forged bytes, and what the
+        snapshot says, the shard manifests say better. Bytes that are no snapshot differ, and so do
+        those of another writer: they are replaced. Merging gives the entry a new uuid, under which
+        an external file is not found (field notes section 12).
+        """
+        if state.inline_snapshots is not None:
+            return Stored.SAME if state.inline_snapshots == data else Stored.OTHER
+        try:
+            tail, size = self._objects.get_tail(external_path(state.index_uuid), len(data))
+        except Missing:
+            return Stored.NONE
+        return Stored.SAME if size == len(data) and tail == data else Stored.OTHER
 
     def commit(
         self,

@@ -23,13 +23,13 @@ from hypothesis import strategies as st
 from memwal import layout
 from memwal.config import load_config
 from memwal.errors import Corruption, MemWalError, Missing, Refused, Usage
-from memwal.model import LeaseClaim, MemWalState, ShardId
+from memwal.model import LeaseClaim, ShardId
 from memwal.plan.snapshot import SnapshotRow
 from memwal.report import RunRecord
 from memwal.store.lease import FOLDER, StoredLeases, claim_path
 from memwal.store.retained_versions import CACHE_PATH, RetainedVersions
 from memwal.store.run_records import StoredRunRecords, record_path
-from memwal.store.snapshots import StoredSnapshots, to_lance_bytes, to_table
+from memwal.store.snapshots import to_lance_bytes, to_table
 from memwal.store.wal import WalEntries
 from memwal.testing import ManualClock, MemoryObjects
 
@@ -221,37 +221,6 @@ def snapshot() -> bytes:
         shard_fields={},
     )
     return to_lance_bytes(to_table([row] * 5, []))
-
-
-SNAPSHOT = snapshot()
-
-
-# Cut, not damaged at will: some damage makes Lance's reader allocate without bounds and abort.
-@pytest.mark.integration
-@pytest.mark.parametrize("kept", [0, 1, 16, len(SNAPSHOT) // 2, len(SNAPSHOT) - 1])
-def test_inline_snapshots_that_were_cut(kept: int) -> None:
-    state = MemWalState(
-        index_uuid=SHARD,
-        created_at_millis=0,
-        merged={},
-        index_catchup={},
-        inline_snapshots=SNAPSHOT[:kept],
-    )
-
-    assert StoredSnapshots(MemoryObjects(), None).read(state) is None  # type: ignore[arg-type]
-
-
-@pytest.mark.integration
-def test_an_inline_snapshot_of_another_schema_is_none() -> None:
-    state = MemWalState(
-        index_uuid=SHARD,
-        created_at_millis=0,
-        merged={},
-        index_catchup={},
-        inline_snapshots=to_lance_bytes(pa.table({"shard_id": [None, "x"]})),
-    )
-
-    assert StoredSnapshots(MemoryObjects(), None).read(state) is None  # type: ignore[arg-type]
 
 
 # ---- configuration

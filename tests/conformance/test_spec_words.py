@@ -2,11 +2,20 @@
 
 from __future__ import annotations
 
+from snapshot_files import from_lance_bytes
+
 from memwal import layout
 from memwal.clock import SystemClock
 from memwal.model import ShardId
-from memwal.plan.snapshot import SnapshotLimits, Storage, plan_snapshot
-from memwal.store.snapshots import from_lance_bytes, snapshot_schema, to_lance_bytes, to_table
+from memwal.plan.snapshot import (
+    SnapshotLimits,
+    Storage,
+    Stored,
+    is_fresh,
+    plan_snapshot,
+    snapshot_rows,
+)
+from memwal.store.snapshots import snapshot_schema, to_lance_bytes, to_table
 from memwal.testing_tables import MemoryTable
 
 SHARD = ShardId("6f2c5a8e-1d0b-4d55-9a53-0f6f6a1f0c11")
@@ -26,8 +35,7 @@ def test_a_hundred_shards_are_inline_and_more_are_not() -> None:
         table = MemoryTable(clock=SystemClock())
         for number in range(count):
             table.flush(ShardId(f"00000000-0000-4000-8000-{number:012}"), {(1,): {"id": 1}})
-        plan = plan_snapshot(table.table(), None, SnapshotLimits())
-        assert plan is not None
+        plan = plan_snapshot(snapshot_rows(table.table()), Stored.NONE, SnapshotLimits())
         assert (plan.storage, len(plan.rows)) == (storage, count)
 
 
@@ -35,4 +43,4 @@ def test_a_snapshot_of_no_shards_is_an_empty_file_with_the_schema() -> None:
     empty = from_lance_bytes(to_lance_bytes(to_table([], [])))
     assert (len(empty), empty.schema) == (0, snapshot_schema([]))
     # And where there is none at all, nothing is written for no shards.
-    assert plan_snapshot(MemoryTable(clock=SystemClock()).table(), None, SnapshotLimits()) is None
+    assert is_fresh(MemoryTable(clock=SystemClock()).table(), (), Stored.NONE)

@@ -28,7 +28,7 @@ from memwal.model import (
 )
 from memwal.plan.index_catchup import FragmentFacts, IndexFacts, SegmentFacts, TableIndexes
 from memwal.plan.merge import CommitShape, Deletes, FoldFacts
-from memwal.plan.snapshot import SnapshotRow, Storage, row_of
+from memwal.plan.snapshot import SnapshotRow, Storage, Stored
 from memwal.ports import CommitStats, Expired, ObjectInfo
 from memwal.store.fencing import ShardFencing
 from memwal.store.garbage_evidence import StoredGarbageEvidence
@@ -301,26 +301,12 @@ class SimSnapshots:
 
     stores: SimStores
 
-    def read(self, state: MemWalState) -> Sequence[SnapshotRow] | None:
+    def compare(self, state: MemWalState, data: bytes) -> Stored:
         lake = self.stores.lake
         found = [v for v in lake.versions.values() if v.index_uuid == state.index_uuid]
         if not found or found[0].snapshot is None:
-            return None
-        manifests = found[0].snapshot.split(b"|")
-        rows = []
-        for part in manifests:
-            if part:
-                shard, version, data = part.split(b":")
-                rows.append(
-                    row_of(
-                        codec.decode_shard_manifest(
-                            bytes.fromhex(data.decode()),
-                            shard_id=ShardId(shard.decode()),
-                            version=int(version),
-                        )
-                    )
-                )
-        return rows
+            return Stored.NONE
+        return Stored.SAME if found[0].snapshot == data else Stored.OTHER
 
     def encode(self, rows: Sequence[SnapshotRow], specs: object) -> bytes:
         return b"|".join(
