@@ -10,6 +10,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any, Protocol, TypeVar
 
+from jobs._engines import SharedEngines, Started
 from jobs._lease import HeldLease
 from jobs._local import LocalEngine
 from jobs._wiring import Stores, open_stores
@@ -17,7 +18,6 @@ from memwal.config import ResolvedTable, Settings
 from memwal.errors import MemWalError, Unsupported, Usage
 from memwal.model import ShardView, TableView
 from memwal.plan.engine import EngineChoice, choose_engine
-from memwal.ports import Engine
 from memwal.report import NOTHING_TO_DO, EngineReport, JobReport, Part, TableReport, sum_up
 from memwal.store.table import lance_version
 
@@ -65,15 +65,15 @@ class KnownTables:
     def keep(self, table: OpenTable) -> None:
         """Remember the view that the table was opened with."""
         if table.view is not None and table.stores is not None:
-            self._known[table.resolved.name] = (table.stores, table.view, table.began_seconds)
+            self._known[table.resolved.uri] = (table.stores, table.view, table.began_seconds)
 
-    def forget(self, name: str) -> None:
+    def forget(self, table: ResolvedTable) -> None:
         """The table may have changed."""
-        self._known.pop(name, None)
+        self._known.pop(table.uri, None)
 
     def give(self, table: OpenTable) -> None:
         """Open a table that is known, and not for too long."""
-        known = self._known.get(table.resolved.name)
+        known = self._known.get(table.resolved.uri)
         if known is None:
             return
         stores, view, seconds = known
@@ -86,7 +86,7 @@ class KnownTables:
 
 @dataclass(frozen=True, kw_only=True)
 class RunOptions:
-    """What every job takes."""
+    """What every job takes. With `engines`, those are used and left running."""
 
     tables: Sequence[ResolvedTable]
     engine: str | None = None
@@ -95,6 +95,7 @@ class RunOptions:
     lease: bool = True
     untested_lance_allowed: bool = False
     known: KnownTables | None = None
+    engines: SharedEngines | None = None
 
 
 @dataclass(kw_only=True)
@@ -340,9 +341,16 @@ def run_units(
         stop()
 
 
-def start_engine(choice: EngineChoice, options: RunOptions) -> tuple[Engine, Callable[[], None]]:
+def start_engine(choice: EngineChoice, options: RunOptions) -> Started:
     """The chosen engine, started, and what ends it. Raises Unsupported, Refused."""
-    if choice.name == "local":
+    if options.engines is not None:
+        return options.engines.get(choice.name), lambda: None
+    return begin_engine(choice.name, options)
+
+
+def begin_engine(name: str, options: RunOptions) -> Started:
+    """The engine of that name, started, and what ends it. Raises Unsupported, Refused."""
+    if name == "local":
         return LocalEngine(), lambda: None
     if importlib.util.find_spec("pyspark") is None:
         raise Unsupported("pyspark is not installed: pip install 'memwal[spark]'")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import threading
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from typing import TypeVar
@@ -20,6 +21,9 @@ class LocalEngine:
 
     def __init__(self, *, workers_max: int | None = None) -> None:
         self._workers_max = workers_max or max(2, os.cpu_count() or 2)
+        # Runs side by side, each with threads of its own, still work on so many units together.
+        self._slots = threading.BoundedSemaphore(self._workers_max)
+        _cancel.begin()
 
     def run(
         self,
@@ -28,10 +32,9 @@ class LocalEngine:
         on_done: Callable[[int], None],
     ) -> Sequence[Result]:
         """Run `work` on each unit. An interrupt stops running units before their next commit."""
-        _cancel.begin()
         pool = ThreadPoolExecutor(min(self._workers_max, len(units)) or 1)
         try:
-            futures = [pool.submit(work, unit) for unit in units]
+            futures = [pool.submit(self._one, work, unit) for unit in units]
             for done, _ in enumerate(as_completed(futures), start=1):
                 on_done(done)
             return [future.result() for future in futures]
@@ -40,3 +43,12 @@ class LocalEngine:
             raise
         finally:
             pool.shutdown(wait=True, cancel_futures=True)
+
+    def cancel(self) -> None:
+        """Stop running units before their next commit, and begin none that waits."""
+        _cancel.cancel()
+
+    def _one(self, work: Callable[[Unit], Result], unit: Unit) -> Result:
+        with self._slots:
+            _cancel.check()
+            return work(unit)

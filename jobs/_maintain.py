@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TypeVar
 
+from jobs._chain import STOPPING, summed_fields
 from jobs._compaction import CompactionOptions, run_compaction
 from jobs._garbage import GarbageOptions, run_garbage
 from jobs._index_catchup import IndexCatchupOptions, run_index_catchup
@@ -17,19 +18,12 @@ from memwal.config import ResolvedTable
 from memwal.plan.garbage import check_limits
 from memwal.plan.garbage_model import GarbageLimits
 from memwal.report import (
-    FAILED,
-    HELD,
     NOTHING_TO_DO,
-    REFUSED,
     JobReport,
     MaintainTableReport,
     TableReport,
     sum_up,
 )
-
-# After one of these a table's later jobs would work on a state that somebody has to look at first.
-# A partial outcome lets them go on: one sealed shard must not keep the others from being collected.
-_STOPPING = (FAILED, REFUSED, HELD)
 
 Options = TypeVar("Options", bound=RunOptions)
 
@@ -52,7 +46,7 @@ class _Table:
 
     @property
     def stopped(self) -> bool:
-        return bool(self.reports) and self.reports[-1][1].outcome in _STOPPING
+        return bool(self.reports) and self.reports[-1][1].outcome in STOPPING
 
 
 def run_maintain(options: MaintainOptions, progress: Progress) -> JobReport:
@@ -77,7 +71,7 @@ def run_maintain(options: MaintainOptions, progress: Progress) -> JobReport:
         for table, report in zip(going, done.tables, strict=True):
             table.reports.append((name, report))
             if report.outcome != NOTHING_TO_DO:
-                known.forget(table.resolved.name)
+                known.forget(table.resolved)
         for key, value in done.requests.items():
             requests[key] = requests.get(key, 0) + value
     reports = tuple(_summed(table) for table in tables)
@@ -137,16 +131,4 @@ def _jobs(
 
 
 def _summed(table: _Table) -> MaintainTableReport:
-    reports = [report for _, report in table.reports]
-    outcome, code = sum_up(reports)
-    versions = [r for r in reports if r.version_before is not None]
-    after = [r.version_after for r in reports if r.version_after is not None]
-    return MaintainTableReport(
-        table=table.resolved.name,
-        outcome=outcome,
-        exit_code=code,
-        error="; ".join(f"{name}: {r.error}" for name, r in table.reports if r.error) or None,
-        version_before=versions[0].version_before if versions else None,
-        version_after=after[-1] if after else None,
-        jobs=tuple({"job": name, **r.model_dump(mode="json")} for name, r in table.reports),
-    )
+    return MaintainTableReport(table=table.resolved.name, **summed_fields(table.reports))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import logging
 import os
 import sys
@@ -66,6 +67,7 @@ class SparkEngine:
             builder = builder.master(master)
         self._session = builder.getOrCreate()
         self._context = self._session.sparkContext
+        self._groups = itertools.count()
         self._context.setLogLevel("ERROR")
         if self._context.getConf().get("spark.speculation", "false").lower() == "true":
             self.stop()
@@ -81,7 +83,7 @@ class SparkEngine:
         on_done: Callable[[int], None],
     ) -> Sequence[Result]:
         """Run `work` on each unit, one task each. An interrupt cancels the job's tasks."""
-        group = f"memwal-{id(self):x}"
+        group = f"memwal-{id(self):x}-{next(self._groups)}"
         self._context.setJobGroup(group, "memwal", interruptOnCancel=True)
         finished = threading.Event()
         watcher = threading.Thread(target=self._watch, args=(group, on_done, finished), daemon=True)
@@ -98,6 +100,10 @@ class SparkEngine:
             watcher.join()
         on_done(len(units))
         return results
+
+    def cancel(self) -> None:
+        """End every job of the application."""
+        self._context.cancelAllJobs()
 
     def stop(self) -> None:
         """End the application."""

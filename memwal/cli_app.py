@@ -8,6 +8,7 @@ from typing import Annotated
 import typer
 
 from memwal import start
+from memwal.cli_backfill import backfill
 from memwal.cli_inspect import inspect_app
 from memwal.cli_read import read
 from memwal.cli_rescue import rescue
@@ -17,14 +18,18 @@ from memwal.console import RunProgress, stderr, stdout
 from memwal.errors import Usage
 from memwal.layout import parse_shard_id
 from memwal.options import (
+    BytesPerCommitMax,
     Debug,
     EngineOption,
+    GenerationsPerCommitMax,
     JobFlags,
     Json,
     Master,
     OneTable,
     ReadFlags,
+    Shards,
     Tables,
+    UntilGeneration,
     with_flags,
 )
 from memwal.output import Output, checked_engine, given_settings, parse_method
@@ -39,6 +44,7 @@ app = typer.Typer(
     rich_markup_mode=None,
 )
 app.add_typer(inspect_app, name="inspect")
+app.command()(backfill)
 app.command()(garbage)
 app.command()(maintain)
 app.command()(rescue)
@@ -77,31 +83,10 @@ def status(
 @with_flags(JobFlags)
 def merge(
     tables: Tables,
-    shard: Annotated[
-        list[str] | None, typer.Option("--shard", metavar="ID", help="Only these; repeatable.")
-    ] = None,
-    until_generation: Annotated[
-        int | None, typer.Option("--until-generation", metavar="N", min=1, help="Up to this one.")
-    ] = None,
-    generations_per_commit_max: Annotated[
-        int | None,
-        typer.Option(
-            "--generations-per-commit-max",
-            metavar="N",
-            min=1,
-            envvar="MEMWAL_GENERATIONS_PER_COMMIT_MAX",
-        ),
-    ] = None,
-    bytes_per_commit_max: Annotated[
-        int | None,
-        typer.Option(
-            "--bytes-per-commit-max",
-            metavar="N",
-            min=1,
-            envvar="MEMWAL_BYTES_PER_COMMIT_MAX",
-            help="In-memory bytes; at least one generation is always taken.",
-        ),
-    ] = None,
+    shard: Shards = None,
+    until_generation: UntilGeneration = None,
+    generations_per_commit_max: GenerationsPerCommitMax = None,
+    bytes_per_commit_max: BytesPerCommitMax = None,
     allow_index_join: Annotated[
         bool,
         typer.Option(

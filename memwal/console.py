@@ -12,6 +12,7 @@ from rich.markup import escape
 from rich.table import Table
 from rich.text import Text
 
+from memwal.console_backfill import backfill_parts
 from memwal.console_rescue import rescue_parts
 from memwal.console_status import runs_parts, status_parts, wait_parts
 from memwal.console_text import STYLE, count_text, grid_of, size_text
@@ -34,6 +35,7 @@ from memwal.report import (
     VerifyTableReport,
     WaitTableReport,
 )
+from memwal.report_backfill import BackfillReport
 from memwal.report_rescue import RescueTableReport
 
 if TYPE_CHECKING:
@@ -107,8 +109,11 @@ class RunProgress:
 
 def show_report(report: JobReport, console: Console) -> None:
     """Print a job's report."""
-    for table in report.tables:
-        console.print(_table(table))
+    parts = [_table(table) for table in report.tables]
+    if isinstance(report, BackfillReport):
+        parts = backfill_parts(report)
+    for part in parts:
+        console.print(part)
     style = STYLE.get(report.outcome, "red")
     engine = f" on {report.engine.name}" if report.engine and report.engine.name != "none" else ""
     dry = " (dry run: nothing was changed)" if report.dry_run else ""

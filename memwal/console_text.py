@@ -68,6 +68,7 @@ _LEFT = {
     "action",
     "kind",
     "path",
+    "table",
     "reason",
     "shard",
     "status",

@@ -69,6 +69,31 @@ Version = Annotated[
     int | None, typer.Option("--version", metavar="N", min=1, help="Default: the latest.")
 ]
 Shard = Annotated[str | None, typer.Option("--shard", metavar="ID", help="Only this one.")]
+Shards = Annotated[
+    list[str] | None, typer.Option("--shard", metavar="ID", help="Only these; repeatable.")
+]
+UntilGeneration = Annotated[
+    int | None, typer.Option("--until-generation", metavar="N", min=1, help="Up to this one.")
+]
+GenerationsPerCommitMax = Annotated[
+    int | None,
+    typer.Option(
+        "--generations-per-commit-max",
+        metavar="N",
+        min=1,
+        envvar="MEMWAL_GENERATIONS_PER_COMMIT_MAX",
+    ),
+]
+BytesPerCommitMax = Annotated[
+    int | None,
+    typer.Option(
+        "--bytes-per-commit-max",
+        metavar="N",
+        min=1,
+        envvar="MEMWAL_BYTES_PER_COMMIT_MAX",
+        help="In-memory bytes; at least one generation is always taken.",
+    ),
+]
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -56,7 +56,7 @@ class ReportPlace:
         file = Path(self._place)
         if not file.parent.is_dir():
             raise Usage(f"--report {file}: there is no folder {file.parent}")
-        self._write = file.write_text
+        self._write = lambda document: _write_whole(file, document)
 
     def write(self, document: str) -> str | None:
         """Write it, unless `check` refused the place; what went wrong, if anything did."""
@@ -82,6 +82,17 @@ class ReportPlace:
         return lambda document: objects.put(name, document.encode())
 
 
+def _write_whole(file: Path, document: str) -> None:
+    """A file that is there whole or as it was: a run may be killed while it writes."""
+    if file.exists() and not file.is_file():
+        file.write_text(document)  # a pipe or a terminal
+        return
+    target = file.resolve()
+    partial = target.with_name(f".{target.name}.partial")
+    partial.write_text(document)
+    partial.replace(target)
+
+
 class Output:
     """Where a command's report goes, and how its errors end."""
 
@@ -105,6 +116,11 @@ class Output:
     def run(self, work: Callable[[RunProgress], JobReport]) -> NoReturn:
         """Run the job, print its report, exit with its code. No traceback without `--debug`."""
         self._end(self._guarded(work))
+
+    def so_far(self, report: JobReport) -> None:
+        """Store the report of a run that goes on; what is in the way of that shows at its end."""
+        if self._place is not None:
+            self._place.write(json.dumps(report.to_json(), indent=2) + "\n")
 
     def run_document(
         self, work: Callable[[RunProgress], dict[str, object]], show: Show | None = None

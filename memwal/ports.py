@@ -442,3 +442,7 @@ class Engine(Protocol):
     ) -> Sequence[Result]:
         """Run `work` on each unit; `on_done(n)` tells how many are done so far."""
         ...
+
+    def cancel(self) -> None:
+        """End what other threads run here, as soon as that does no harm."""
+        ...

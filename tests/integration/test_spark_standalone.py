@@ -1,4 +1,4 @@
-"""`jobs/merge.py` through spark-submit, on a standalone master and worker on loopback."""
+"""Jobs through spark-submit, on a standalone master and worker on loopback."""
 
 from __future__ import annotations
 
@@ -83,7 +83,9 @@ def master(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
         yield url
 
 
-def submit(master: str, *arguments: str, conf: tuple[str, ...] = ()) -> subprocess.CompletedProcess:
+def submit(
+    master: str, *arguments: str, job: str = "merge", conf: tuple[str, ...] = ()
+) -> subprocess.CompletedProcess:
     confs = ("spark.executor.memory=1g", "spark.driver.host=127.0.0.1", "spark.ui.enabled=false")
     flags = [flag for pair in (*confs, *conf) for flag in ("--conf", pair)]
     spark_submit = Path(sys.executable).with_name("spark-submit")
@@ -93,7 +95,7 @@ def submit(master: str, *arguments: str, conf: tuple[str, ...] = ()) -> subproce
             "--master",
             master,
             *flags,
-            str(ROOT / "jobs" / "merge.py"),
+            str(ROOT / "jobs" / f"{job}.py"),
             *arguments,
         ],
         capture_output=True,
@@ -123,6 +125,18 @@ def test_merge_on_a_standalone_cluster(master: str, tmp_path: Path) -> None:
     assert again.returncode == 0, again.stderr[-3000:]
     assert json.loads(again.stdout)["outcome"] == "nothing_to_do"
     assert json.loads(again.stdout)["engine"]["name"] == "none"
+
+
+def test_a_backfill_of_two_tables_side_by_side(master: str, tmp_path: Path) -> None:
+    tables = [demo.make_table(tmp_path / name, seed) for name, seed in (("a", 1), ("b", 2))]
+    ran = submit(master, *(t.uri for t in tables), "--json", job="backfill")
+    assert ran.returncode == 0, ran.stderr[-3000:]
+    report = json.loads(ran.stdout)
+    assert (report["outcome"], report["engine"]["name"]) == ("done", "spark")
+    for table in report["tables"]:
+        assert table["backlog"]["generations"] == demo.SHARDS * demo.GENERATIONS
+        assert [job["outcome"] for job in table["jobs"]] == ["done", "done"]
+    assert [demo.count_differences(table) for table in tables] == [0, 0]
 
 
 def test_speculation_is_refused(tmp_path: Path) -> None:
