@@ -17,6 +17,7 @@ from jobs._launch import (
     open_tables,
     run_units,
 )
+from jobs._policy import policy_to_store, store_policy
 from jobs._records import RunRecorder
 from jobs._units import MergeUnit, run_merge_unit
 from jobs._wiring import Stores
@@ -102,6 +103,9 @@ def _plan_merge(table: OpenTable, options: MergeOptions) -> None:
     try:
         check_table(view)
         _check_asked_shards(view, options.shards)
+        policy = policy_to_store(table)
+        if policy is not None and not options.dry_run:
+            store_policy(table, policy, options)
     except MemWalError as error:
         table.error = error
         return

@@ -11,6 +11,7 @@ from typing import Any
 import pyarrow as pa
 
 from jobs._launch import check_lance_version
+from jobs._policy import check_stored
 from memwal.clock import SystemClock
 from memwal.config import ResolvedTable
 from memwal.errors import Usage
@@ -55,10 +56,13 @@ def run_read(options: ReadOptions) -> dict[str, Any]:
     table = open_table(options.table.uri, options.table.storage_options)
     request = _request(table, options)
     if options.explain:
+        if options.table.policy is not None:
+            check_stored(options.table, table.views.at(options.version).policy_text)
         found = {"explain": explain(table, request)}
         found = {"version": found["explain"]["base"]["version"], **found}
     else:
         opened, reader = table.reader(request, with_wal=options.with_wal)
+        check_stored(options.table, opened.view.policy_text)
         found = _rows(opened, reader, options.output)
     return {
         "job": "read",

@@ -14,9 +14,10 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
 from memwal.errors import Usage
+from memwal.policy import RowPolicy, row_policy
 
 DEFAULT_FILE = "memwal.toml"
 STORAGE_OPTIONS_VARIABLE = "MEMWAL_STORAGE_OPTIONS"
@@ -61,10 +62,44 @@ class Settings(BaseModel):
     storage_options: dict[str, str] = Field(default_factory=dict)
 
 
+class ColumnOperator(BaseModel):
+    """`COLUMN = { operator = …, cap = … }`; a text alone is the operator."""
+
+    model_config = _STRICT
+
+    operator: str = Field(min_length=1)
+    cap: int | None = Field(default=None, ge=1)
+
+    @model_validator(mode="after")
+    def _cap_fits(self) -> ColumnOperator:
+        if self.cap is not None and self.operator != "list_append":
+            raise ValueError("cap goes with list_append")
+        return self
+
+
+class PolicySettings(BaseModel):
+    """`[tables.NAME.policy]`: how several rows of one key become one (`memwal.policy`)."""
+
+    model_config = _STRICT
+
+    columns: dict[str, ColumnOperator | str] = Field(min_length=1)
+    marker: str | None = None
+    expiry: str | None = None
+
+    def policy(self) -> RowPolicy:
+        """The same as the rest of the program knows it."""
+        columns = {
+            name: (found, None) if isinstance(found, str) else (found.operator, found.cap)
+            for name, found in self.columns.items()
+        }
+        return row_policy(columns, self.marker, self.expiry)
+
+
 class TableSettings(Settings):
     """One `[tables.NAME]` section."""
 
     uri: str = Field(min_length=1)
+    policy: PolicySettings | None = None
 
 
 # A name that starts with a dash would be an option on every command line.
@@ -119,6 +154,7 @@ class ResolvedTable(BaseModel):
     uri: str
     settings: Settings
     storage_options: dict[str, str]
+    policy: RowPolicy | None = None
 
 
 def load_config(path: str | None, environment: Mapping[str, str] = os.environ) -> Config:
@@ -171,6 +207,7 @@ def resolve_table(
         own = section.model_dump(exclude_none=True)
         options.update(own.pop("storage_options", {}))
         own.pop("uri")
+        own.pop("policy", None)
         merged.update(own)
     # An option of the command line also stands in for a variable that is not set.
     options = {
@@ -182,6 +219,7 @@ def resolve_table(
         uri=table if section is None else section.uri,
         settings=Settings.model_validate(merged),
         storage_options=options,
+        policy=None if section is None or section.policy is None else section.policy.policy(),
     )
 
 

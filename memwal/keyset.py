@@ -52,12 +52,23 @@ class KeySet:
         self, batches: Iterable[pa.RecordBatch], keys: Sequence[str]
     ) -> Iterator[pa.RecordBatch]:
         """The rows whose key, in columns of these names, is not in the set."""
+        return self._chosen(batches, keys, inside=False)
+
+    def inside(
+        self, batches: Iterable[pa.RecordBatch], keys: Sequence[str]
+    ) -> Iterator[pa.RecordBatch]:
+        """The rows whose key is in the set."""
+        return self._chosen(batches, keys, inside=True)
+
+    def _chosen(
+        self, batches: Iterable[pa.RecordBatch], keys: Sequence[str], *, inside: bool
+    ) -> Iterator[pa.RecordBatch]:
         for group in grouped(batches):
             columns = [pa.chunked_array([b.column(key) for b in group]) for key in keys]
-            found = self.contains(columns)
+            found = self.contains(columns) == inside
             start = 0
             for batch in group:
-                mask = ~found[start : start + batch.num_rows]
+                mask = found[start : start + batch.num_rows]
                 start += batch.num_rows
                 kept = batch if mask.all() else batch.filter(pa.array(mask))
                 if kept.num_rows:

@@ -189,6 +189,7 @@ class TableView:
     """A table, its progress and its shards, read in the safe order (design section 5).
 
     `file_bytes` is the size of the version's files; None when it was not asked for or not known.
+    `policy_text` is the table's row-merge policy as it is stored; None when it has none.
     """
 
     uri: str
@@ -202,3 +203,4 @@ class TableView:
     broken: tuple[BrokenShard, ...] = ()
     strangers: tuple[str, ...] = ()
     file_bytes: int | None = None
+    policy_text: str | None = None

@@ -207,6 +207,8 @@ class FoldFacts:
     base_rows: int
     key_types: tuple[str, ...]
     key_indexed: bool
+    deletes_with_rows: bool = False
+    """Tombstones have to leave in the commit of the rows, however many they are."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -258,7 +260,7 @@ def shape_commit(facts: FoldFacts, limits: MergeLimits, costs: JoinCosts) -> Com
     """How to commit the fold; None when it can't be guarded and has to be cut to one generation."""
     if facts.tombstones == 0:
         deletes = Deletes.NONE
-    elif facts.tombstones <= limits.tombstones_in_commit_max:
+    elif facts.deletes_with_rows or facts.tombstones <= limits.tombstones_in_commit_max:
         deletes = Deletes.SAME_COMMIT
     else:
         deletes = Deletes.PASS_BEFORE

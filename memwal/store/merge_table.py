@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import re
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -13,10 +12,11 @@ import pyarrow as pa
 from lance.mem_wal import CompactedSsTable
 
 from memwal import fold, sql
-from memwal.errors import LostRace, Refused, StoreUnavailable
+from memwal.errors import LostRace, Refused
 from memwal.model import FlushedGeneration, ShardId, TableView
 from memwal.plan.merge import CommitShape, Deletes, FoldFacts, Join, new_keys_are_compared
-from memwal.ports import CommitStats
+from memwal.policy import RowPolicy
+from memwal.ports import Clock, CommitStats
 from memwal.store.generations import (
     Renamed,
     Source,
@@ -27,35 +27,41 @@ from memwal.store.generations import (
     unreadable,
     unreadable_text,
 )
-from memwal.store.table import LanceTables, is_panic, tidy_text
+from memwal.store.merge_commit import guarded, upsert
+from memwal.store.policy_merge import (
+    LancePolicyFold,
+    PolicySources,
+    check_fits,
+    checked_policy,
+    policy_layers,
+)
+from memwal.store.table import LanceTables
 
 # Folds up to this size go to Lance as a table, whose known size lets it hash the smaller side of
 # the join (5 times faster on 40 million rows: tests/bench/merge_join.py); larger ones are streamed.
 _IN_MEMORY_BYTES_MAX = 128 * 1024 * 1024
 
-_CONFLICT = re.compile(
-    r"too many concurrent writers|commit conflict|preempted by concurrent|"
-    r"incompatible transaction|stale sstable|concurrent modification",
-    re.IGNORECASE,
-)
-
 
 class LanceMergeTable:
     """The MergeTable port over Lance."""
 
-    def __init__(self, tables: LanceTables, renamed: Renamed) -> None:
+    def __init__(self, tables: LanceTables, renamed: Renamed, clock: Clock) -> None:
         """`renamed(view, rename, since_version)` tells whether history proves a rename."""
         self._tables = tables
         self._renamed = renamed
+        self._clock = clock
 
     def fold(
         self, view: TableView, shard_id: ShardId, generations: Sequence[FlushedGeneration]
-    ) -> LanceFold:
+    ) -> LanceFold | LancePolicyFold:
         """Read the generations' keys and fold them against `view` (see the port)."""
+        policy = checked_policy(view, self._tables)
         opened = [(g, self._tables.generation(shard_id, g)) for g in generations]
         sources = [
             self._source(view, shard_id, generation, dataset) for generation, dataset in opened
         ]
+        if policy is not None:
+            return self._policy_fold(view, policy, shard_id, generations, sources)
         tables = []
         for generation, source in zip(generations, sources, strict=True):
             try:
@@ -79,6 +85,39 @@ class LanceMergeTable:
             generations=tuple(generations),
             sources=tuple(sources),
             folded=folded,
+        )
+
+    def check_policy(self, view: TableView, policy: RowPolicy) -> None:
+        """Raise Refused or Unsupported for a policy that the table can't have."""
+        check_fits(policy, view, self._tables.base(view.version).schema)
+
+    def _policy_fold(
+        self,
+        view: TableView,
+        policy: RowPolicy,
+        shard_id: ShardId,
+        generations: Sequence[FlushedGeneration],
+        sources: Sequence[Source],
+    ) -> LancePolicyFold:
+        def again(view: TableView) -> LancePolicyFold:
+            fold = self.fold(view, shard_id, generations)
+            if not isinstance(fold, LancePolicyFold):
+                raise LostRace(f"shard {shard_id}: the table's row-merge policy went meanwhile")
+            return fold
+
+        opened = PolicySources(
+            tables=self._tables,
+            shard_id=shard_id,
+            generations=tuple(generations),
+            sources=tuple(sources),
+        )
+        return LancePolicyFold(
+            view=view,
+            policy=policy,
+            opened=opened,
+            layers=policy_layers(opened, self._tables.base(view.version).schema),
+            clock=self._clock,
+            refold=again,
         )
 
     def _source(
@@ -153,8 +192,10 @@ class LanceFold:
             self._bytes_read += dataset.io_stats_incremental().read_bytes
         return self._bytes_read
 
-    def rebased(self, view: TableView) -> LanceFold:
+    def rebased(self, view: TableView) -> LanceFold | LancePolicyFold:
         """The same winners on a newer version of the base."""
+        if view.policy_text != self._view.policy_text:
+            return self._owner.fold(view, self._shard_id, self._generations)
         sources = tuple(
             replace(
                 source,
@@ -187,30 +228,24 @@ class LanceFold:
             .conflict_retries(0)
             .use_index(shape.join is Join.INDEX)
         )
-        stats = _guarded(lambda: builder.execute(self._folded.tombstones))
+        stats = guarded(lambda: builder.execute(self._folded.tombstones))
         return int(self._base.version), int(stats["num_deleted_rows"])
 
     def commit(self, shape: CommitShape, mark: int) -> CommitStats:
         """Upsert the winners and mark the prefix, in one commit without a retry on conflict."""
-        builder = (
-            self._base.merge_insert(list(self._view.primary_key))
-            .when_matched_update_all()
-            .when_not_matched_insert_all()
-            .conflict_retries(0)
-            .use_index(shape.join is Join.INDEX)
-        )
+        predicate = None
         if shape.deletes is Deletes.SAME_COMMIT:
             columns = [c.to_pylist() for c in self._folded.tombstones.columns]
             predicate = sql.keys_in(self._view.primary_key, zip(*columns, strict=True))
-            builder = builder.when_not_matched_by_source_delete(predicate)
-        builder.mark_sstables_as_compacted([CompactedSsTable(self._shard_id, mark)])
         payload = _Payload(self._base.schema, self._sources, self._folded)
-        stats = _guarded(lambda: builder.execute(payload.source(stream=self.streams)), payload)
-        return CommitStats(
-            version=int(self._base.version),
-            rows_inserted=int(stats["num_inserted_rows"]),
-            rows_updated=int(stats["num_updated_rows"]),
-            rows_deleted=int(stats["num_deleted_rows"]),
+        return upsert(
+            self._base,
+            self._view.primary_key,
+            lambda: payload.source(stream=self.streams),
+            join=shape.join,
+            deletes=predicate,
+            mark=CompactedSsTable(self._shard_id, mark),
+            cause=lambda: payload.error,
         )
 
     @property
@@ -218,24 +253,6 @@ class LanceFold:
         """Whether the payload is streamed to Lance: when it is large, or its size is unknown."""
         sizes = [g.in_memory_bytes for g in self._generations]
         return None in sizes or sum(s or 0 for s in sizes) > _IN_MEMORY_BYTES_MAX
-
-
-def _guarded(call: Callable[[], Any], payload: _Payload | None = None) -> Any:
-    """Run a commit; conflicts become LostRace, anything else an error with an open outcome."""
-    try:
-        return call()
-    except (OSError, ValueError, RuntimeError, pa.ArrowException) as error:
-        # What went wrong while rows were read for the commit is not the commit's own fault.
-        if payload is not None and payload.error is not None:
-            raise payload.error from None
-        text = tidy_text(error)
-        if _CONFLICT.search(str(error)):
-            raise LostRace(text) from None
-        raise StoreUnavailable(text) from None
-    except BaseException as error:
-        if is_panic(error):
-            raise StoreUnavailable(f"Lance panicked: {tidy_text(error)}") from None
-        raise
 
 
 class _Payload:

@@ -12,6 +12,7 @@ import lance
 from memwal import layout
 from memwal.errors import (
     Corruption,
+    LostRace,
     MemWalError,
     Missing,
     NotATable,
@@ -20,6 +21,7 @@ from memwal.errors import (
 from memwal.model import ColumnInfo, FlushedGeneration, ShardId
 from memwal.plan.garbage_model import SYSTEM_INDEXES
 from memwal.plan.verify import GenerationFacts
+from memwal.policy import STORED_KEY
 from memwal.ports import Expired
 
 # One small cache for all datasets of a run: each open would otherwise bring a 6 GiB one of its own
@@ -161,6 +163,27 @@ class LanceTables:
                 f"{self._uri}: old versions can't be expired: {tidy_text(error)}"
             ) from None
         return Expired(versions=int(stats.old_versions), size_bytes=int(stats.bytes_removed))
+
+    def put_policy(self, text: str) -> str:
+        """Store a row-merge policy unless there is one; returns what is stored afterwards.
+
+        Raises LostRace when another commit of its kind was in the way, StoreUnavailable.
+        """
+        dataset = self.base()
+        found: str | None = dataset.config().get(STORED_KEY)
+        if found is not None:
+            return found
+        try:
+            # From a handle that has none: beside another such commit, one of the two fails.
+            dataset.update_config({STORED_KEY: text})
+        except (OSError, ValueError, RuntimeError) as error:
+            found = self.base().config().get(STORED_KEY)
+            if found is None:
+                raise LostRace(
+                    f"{self._uri}: the policy was not stored: {tidy_text(error)}"
+                ) from None
+            return found
+        return text
 
     def generation(self, shard_id: ShardId, generation: FlushedGeneration) -> Any:
         """A flushed generation. Raises Missing, Corruption, StoreUnavailable."""

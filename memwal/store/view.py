@@ -25,6 +25,7 @@ from memwal.model import (
     TableView,
     VersionManifest,
 )
+from memwal.policy import STORED_KEY
 from memwal.ports import ObjectInfo, Objects
 from memwal.store.shard_listing import (
     ShardListing,
@@ -115,9 +116,15 @@ class StoredViews:
         return self._side_by_side(self._try_shard, shard_ids)
 
     def at(self, version: int | None) -> TableView:
-        """The table at a version (None: the latest), with every shard as it is now."""
+        """The table at a version (None: the latest), with every shard as it is now.
+
+        A row-merge policy that was stored after the version counts as well: what is pending at the
+        version are the same rows.
+        """
         self._check_there()
         view = self._base_view(version)
+        if version is not None and view.policy_text is None:
+            view = replace(view, policy_text=self._tables.base().config().get(STORED_KEY))
         shards, strangers = self._shards.shard_folders()
         return _with_shards(view, self.read_shards(shards), strangers)
 
@@ -208,6 +215,7 @@ class StoredViews:
             mem_wal=self._mem_wal_of(manifest),
             shards=(),
             file_bytes=file_bytes_of(dataset) if sizes else None,
+            policy_text=dataset.config().get(STORED_KEY),
         )
 
     def _mem_wal_of(self, manifest: VersionManifest) -> MemWalState:

@@ -1,0 +1,73 @@
+"""The row-merge policy that the configuration wants a table to have, and the one that it has."""
+
+from __future__ import annotations
+
+from jobs._launch import OpenTable, RunOptions
+from memwal.config import ResolvedTable
+from memwal.errors import Refused
+from memwal.model import TableView
+from memwal.policy import STORED_KEY, RowPolicy
+
+
+def check_policies(resolved: ResolvedTable, stored: str | None) -> None:
+    """Raise Refused when the configuration and the table have policies that differ."""
+    wanted = resolved.policy
+    if wanted is not None and stored is not None and wanted.as_text() != stored:
+        raise Refused(
+            f"{resolved.name}: the configuration's row-merge policy is {wanted.as_text()}, and the "
+            f"table's is {stored}: rows were merged by it. Mend the configuration. To change the "
+            "policy, merge what is pending, stop the writers, and remove the key "
+            f"{STORED_KEY!r} from the table's config with pylance"
+        )
+
+
+def check_stored(resolved: ResolvedTable, stored: str | None) -> None:
+    """The same for a reader, for whom the policy has to be there already."""
+    check_policies(resolved, stored)
+    if resolved.policy is not None and stored is None:
+        raise Refused(
+            f"{resolved.name}: the configuration has a row-merge policy, which the table does not "
+            "have yet: rows would be read without it. `memwal merge` stores it first of all"
+        )
+
+
+def policy_to_store(table: OpenTable) -> RowPolicy | None:
+    """The policy that the table is to get; None when it has it, or none is wanted.
+
+    Raises Refused for a mismatch, and for a policy that does not fit the table; Unsupported.
+    """
+    view, stores = table.view, table.stores
+    if view is None or stores is None:
+        return None
+    check_policies(table.resolved, view.policy_text)
+    policy = table.resolved.policy
+    if policy is None or view.policy_text is not None:
+        return None
+    stores.merge_table.check_policy(view, policy)
+    return policy
+
+
+def store_policy(table: OpenTable, policy: RowPolicy, options: RunOptions) -> None:
+    """Put the policy into the table. Raises Refused without the lease, LeaseHeld, LostRace."""
+    if not options.lease or table.stores is None:
+        raise Refused(
+            f"{table.resolved.name}: its row-merge policy is not stored yet, which needs the lease:"
+            " a merge that is under way would still merge by no policy. Run once without --no-lease"
+        )
+    table.take_lease("merge", options)
+    table.before_commit()
+    stored = table.stores.tables.put_policy(policy.as_text())
+    check_policies(table.resolved, stored)
+
+
+def policy_document(view: TableView | None) -> dict[str, object] | None:
+    """The stored policy for a report; an unreadable one as its text."""
+    from memwal.errors import Unsupported
+    from memwal.policy import parse_policy
+
+    if view is None or view.policy_text is None:
+        return None
+    try:
+        return parse_policy(view.policy_text).as_document()
+    except Unsupported:
+        return {"unreadable": view.policy_text}

@@ -1,0 +1,414 @@
+"""Merges by a row-merge policy, on real tables, against the row-by-row model."""
+
+from __future__ import annotations
+
+import os
+import random
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import lance
+import pyarrow as pa
+import pytest
+from builders import KINDS, Table, hand_written, list_generations
+from policy_tables import (
+    PolicyTable,
+    Variant,
+    make_policy_table,
+    random_table,
+    seconds,
+)
+
+from jobs._merge import MergeOptions, run_merge
+from jobs._wiring import open_stores
+from memwal.config import ResolvedTable, Settings
+from memwal.errors import LostRace
+from memwal.model import ShardId
+from memwal.plan.merge import MergeLimits, MergeRequest
+from memwal.policy import STORED_KEY, RowPolicy, row_policy
+from memwal.report import JobReport
+from memwal.store import policy_merge
+
+pytestmark = pytest.mark.integration
+
+SEEDS = range(int(os.environ.get("MEMWAL_SEEDS", "10")))
+KINDS_TRIED = ("int64", "utf8", "utf8+int32", "binary")
+
+
+def variant_of(seed: int) -> Variant:
+    return Variant(
+        key=KINDS_TRIED[seed % len(KINDS_TRIED)], marker=seed % 3 != 0, expiry=seed % 5 != 0
+    )
+
+
+def truth_at(table: PolicyTable, version: int) -> dict[Any, Any]:
+    """By the model: the base as it was at a version, with what it had not merged."""
+    state = table.stores.table_manifests.read(version).mem_wal
+    merged = dict(state.merged) if state else {}
+    numbers = {table.kind.key(number): number for number in range(40)}
+    base = {
+        numbers[k]: r for k, r in table.keyed(lance.dataset(table.uri, version).to_table()).items()
+    }
+    pending = [g for s in table.shards for g in table.written[s][merged.get(s, 0) :]]
+    return table.by_key(table.variant.model.table(base, pending, table.now))
+
+
+# ---- random tables
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_random_tables(tmp_path: Path, seed: int) -> None:
+    table = random_table(tmp_path / "t", seed, variant_of(seed))
+    truth = table.by_key(table.truth())
+    first = int(table.dataset.version)
+    limits = MergeLimits(generations_per_commit_max=random.Random(seed).choice([1, 2, 64]))
+
+    for shard in table.shards:
+        table.merge(shard, limits=limits)
+
+    assert table.base_rows() == truth
+    for version in table.stores.table_manifests.versions():
+        if version >= first:  # invariant 5, at every version that a merge made
+            assert truth_at(table, version) == truth
+    assert {s: len(g) for s, g in table.written.items()} == dict(
+        table.stores.views.table().mem_wal.merged
+    )
+
+
+def test_many_keys_are_taken_from_the_base_by_place(tmp_path: Path) -> None:
+    table = make_policy_table(tmp_path / "t", Variant(expiry=False), rows=range(20_000))
+    for step in (9, 7):  # more keys than are asked for by name; then more than are taken
+        table.flush(*[(k, table.row(k, 5)) for k in range(0, 20_000, step)], put_rows=5000)
+        table.dataset.delete("k > 100 AND k < 500")
+        table.base = {k: r for k, r in table.base.items() if not 100 < table.kind.key(k)[0] < 500}
+        truth = table.by_key(table.truth())
+        table.merge()
+        assert table.base_rows() == truth
+        table.base, table.written[table.shards[0]] = table.truth(), []
+
+
+def test_time_passes_between_merges(tmp_path: Path) -> None:
+    """What was merged before it expired stays in the value; what expires first drops out."""
+    table = make_policy_table(tmp_path / "t", rows=[1])
+    table.flush((1, table.row(1, 5, until=seconds(10))), (2, table.row(2, 7, until=seconds(10))))
+    table.flush((1, table.row(1, 6, until=seconds(20))))
+    table.merge(limits=MergeLimits(generations_per_commit_max=1))
+    rows = table.base_rows()
+    assert {k[0]: r["n"] for k, r in rows.items()} == {
+        table.kind.key(1)[0]: 1012,
+        table.kind.key(2)[0]: 7,
+    }
+    table.clock.advance(15)
+    assert table.kind.key(2) not in table.base_rows()
+    table.flush((2, table.row(2, 1)), (1, table.row(1, 9, until=seconds(12))))
+    table.merge()
+    rows = table.base_rows()
+    assert {r["n"] for r in rows.values()} == {1012, 1}
+
+
+# ---- generations that do not have all rows
+
+
+def test_a_generation_without_all_its_rows_is_refused(tmp_path: Path) -> None:
+    table = make_policy_table(tmp_path / "t", rows=[1])
+    plain = Table(uri=table.uri, kind=KINDS["int64"])
+    shard = ShardId("00000000-0000-4000-8000-000000000001")
+    rows = [table.row(1, 5), table.row(1, 6)]
+    listed = hand_written(plain, shard, rows, physical_rows=3)
+    list_generations(plain, shard, listed)
+
+    found = table.merger().run(shard, MergeRequest())
+
+    assert (found.outcome, found.exit_code) == ("refused", 5)
+    assert "has 2 rows, but its writer counted 3" in str(found.error)
+    assert table.base_rows() == {table.kind.key(1): table.base[1]}
+
+
+def test_a_generation_of_another_writer_counts_row_by_row(tmp_path: Path) -> None:
+    table = make_policy_table(tmp_path / "t", Variant(marker=False), rows=[1])
+    plain = Table(uri=table.uri, kind=KINDS["int64"])
+    shard = ShardId("00000000-0000-4000-8000-000000000001")
+    first = hand_written(plain, shard, [table.row(1, 5), table.row(1, 6)], tombstone_column=False)
+    list_generations(plain, shard, first)
+    again = hand_written(plain, shard, [table.row(1, 7)] * 3, rows_per_file=1, physical_rows=3)
+    list_generations(plain, shard, again)
+
+    found = table.merger().run(shard, MergeRequest())
+
+    assert found.error is None
+    assert {r["n"] for r in table.base_rows().values()} == {1001 + 5 + 6 + 21}
+
+
+# ---- races: something commits between the read of the base's rows and our commit
+
+Race = Callable[[PolicyTable], None]
+
+
+def _key(table: PolicyTable, key: int) -> int:
+    return int(table.kind.key(key)[0])
+
+
+def _update(table: PolicyTable) -> None:
+    table.dataset.update({"n": "5000"}, where=f"k = {_key(table, 1)}")
+
+
+def _delete(table: PolicyTable) -> None:
+    table.dataset.delete(f"k = {_key(table, 1)}")
+
+
+def _insert(table: PolicyTable) -> None:
+    rows = pa.Table.from_pylist([table.row(9, 70, op=False)], schema=table.dataset.schema)
+    table.dataset.merge_insert("k").when_not_matched_insert_all().execute(rows)
+
+
+def _append(table: PolicyTable) -> None:
+    rows = pa.Table.from_pylist([table.row(9, 70, op=False)], schema=table.dataset.schema)
+    lance.write_dataset(rows, table.uri, mode="append")
+
+
+def _compact(table: PolicyTable) -> None:
+    rows = pa.Table.from_pylist([table.row(30, 1, op=False)], schema=table.dataset.schema)
+    lance.write_dataset(rows, table.uri, mode="append")
+    table.dataset.optimize.compact_files()
+
+
+def _add_column(table: PolicyTable) -> None:
+    table.dataset.add_columns(pa.field("new", pa.int64()))
+
+
+def _merge_all(table: PolicyTable) -> None:
+    table.merge()
+
+
+def _merge_one(table: PolicyTable) -> None:
+    found = table.merger().run(table.shards[0], MergeRequest(until_generation=1))
+    assert found.error is None, found
+
+
+def racing(monkeypatch: pytest.MonkeyPatch, table: PolicyTable, race: Race) -> list[str]:
+    """The race is run once, right before the first marked commit."""
+    upsert, log = policy_merge.upsert, []
+
+    def raced(*args: Any, **more: Any) -> Any:
+        if not log:
+            log.append("raced")
+            race(table)
+        try:
+            return upsert(*args, **more)
+        except LostRace:
+            log.append("lost")
+            raise
+
+    monkeypatch.setattr(policy_merge, "upsert", raced)
+    return log
+
+
+@pytest.mark.parametrize(
+    ("race", "sums"),
+    [
+        (_update, {1: 5012, 2: 1002, 9: 3}),
+        (_delete, {1: 12, 2: 1002, 9: 3}),
+        (_insert, {1: 1013, 2: 1002, 9: 73}),
+        (_append, {1: 1013, 2: 1002, 9: 73}),
+        (_compact, {1: 1013, 2: 1002, 9: 3, 30: 1}),
+        (_add_column, {1: 1013, 2: 1002, 9: 3}),
+        (_merge_all, {1: 1013, 2: 1002, 9: 3}),
+        (_merge_one, {1: 1013, 2: 1002, 9: 3}),
+    ],
+    ids=lambda v: getattr(v, "__name__", None),
+)
+@pytest.mark.parametrize("kind", ["int64", "int32"])
+def test_a_base_that_changed_in_between_is_folded_with_anew(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, race: Race, sums: dict[int, int], kind: str
+) -> None:
+    table = make_policy_table(tmp_path / "t", Variant(key=kind, expiry=False), rows=[1, 2])
+    table.flush((1, table.row(1, 5)), (9, table.row(9, 3)))
+    table.flush((1, table.row(1, 7)))
+    log = racing(monkeypatch, table, race)
+
+    table.merge()
+
+    assert log == ["raced", "lost"] or race is _merge_all
+    found = {k[0]: r["n"] for k, r in table.keyed(table.dataset.to_table()).items()}
+    assert found == {_key(table, k): n for k, n in sums.items()}
+
+
+def test_a_key_type_that_lance_does_not_compare_is_unsupported(tmp_path: Path) -> None:
+    table = make_policy_table(tmp_path / "t", Variant(key="int16"), rows=[1])
+    table.flush((1, table.row(1, 5)))
+
+    found = table.merger().run(table.shards[0], MergeRequest())
+
+    assert (found.outcome, found.exit_code) == ("refused", 7)
+    assert "key of type int16" in str(found.error)
+
+
+# ---- through the job: the policy's way into the table, and errors of one shard
+
+
+class Silent:
+    def start(self, what: str, total: int) -> None: ...
+
+    def done(self, count: int) -> None: ...
+
+    def say(self, text: str) -> None: ...
+
+    def trace(self, text: str) -> None:
+        raise AssertionError(text)
+
+
+def job(table: PolicyTable, policy: RowPolicy | None, **options: Any) -> JobReport:
+    resolved = ResolvedTable(
+        name="t", uri=table.uri, settings=Settings(), storage_options={}, policy=policy
+    )
+    return run_merge(MergeOptions(tables=[resolved], engine="local", **options), Silent())
+
+
+def stored(table: PolicyTable) -> str | None:
+    found: str | None = table.dataset.config().get(STORED_KEY)
+    return found
+
+
+def test_the_first_merge_stores_the_policy(tmp_path: Path) -> None:
+    table = make_policy_table(tmp_path / "t", Variant(expiry=False), rows=[1], stored=False)
+    policy = table.variant.policy
+    assert job(table, policy, dry_run=True).exit_code == 0
+    assert stored(table) is None
+
+    assert job(table, policy).exit_code == 0  # nothing is pending: it is stored all the same
+    assert stored(table) == policy.as_text()
+    table.flush((1, table.row(1, 5)), (1, table.row(1, 6)))
+    assert job(table, None).exit_code == 0  # who has no configuration merges by it as well
+    assert job(table, policy).exit_code == 0
+    assert table.base_rows() == table.by_key(table.truth())
+
+
+def test_a_policy_that_differs_is_refused(tmp_path: Path) -> None:
+    table = make_policy_table(tmp_path / "t", Variant(expiry=False), rows=[1])
+    table.flush((1, table.row(1, 5)))
+    other = row_policy({"n": ("max", None)}, None, None)
+
+    report = job(table, other)
+
+    assert (report.outcome, report.exit_code) == ("refused", 5)
+    assert '"n": "max"' in str(report.tables[0].error)
+    assert table.base_rows() == {table.kind.key(1): table.base[1]}
+
+
+@pytest.mark.parametrize(
+    ("policy", "code", "text"),
+    [
+        (row_policy({"gone": ("max", None)}, None, None), 5, "no column"),
+        (row_policy({"n": ("nobodys", None)}, None, None), 7, "not built in"),
+    ],
+)
+def test_a_policy_that_does_not_fit_is_not_stored(
+    tmp_path: Path, policy: RowPolicy, code: int, text: str
+) -> None:
+    table = make_policy_table(tmp_path / "t", rows=[1], stored=False)
+    report = job(table, policy)
+    assert report.exit_code == code
+    assert text in str(report.tables[0].error)
+    assert stored(table) is None
+
+
+def test_a_policy_is_stored_under_the_lease_only(tmp_path: Path) -> None:
+    table = make_policy_table(tmp_path / "t", rows=[1], stored=False)
+    assert job(table, table.variant.policy, lease=False).exit_code == 5
+    assert stored(table) is None
+    claim = table.stores.leases.acquire("merge")
+    assert job(table, table.variant.policy).exit_code == 4
+    table.stores.leases.release(claim)
+    assert stored(table) is None
+
+
+def test_of_two_that_store_a_policy_one_wins(tmp_path: Path) -> None:
+    table = make_policy_table(tmp_path / "t", stored=False)
+    one, other = (open_stores(table.uri, {}).tables for _ in range(2))
+    first = other.base()
+    assert one.put_policy("A") == "A"
+    assert other.put_policy("B") == "A"
+    with pytest.raises(OSError, match="Incompatible transaction"):
+        first.update_config({STORED_KEY: "B"})
+    assert stored(table) == "A"
+
+
+def test_a_policy_survives_what_jobs_and_users_do(tmp_path: Path) -> None:
+    table = make_policy_table(tmp_path / "t", rows=[1], stored=False)
+    shard = table.shards[0]
+    with table.dataset.mem_wal_writer(shard, max_wal_flush_interval_ms=1) as writer:
+        rows = pa.Table.from_pylist([table.row(1, 5)], schema=table.dataset.schema)
+        writer.put(rows)
+        table.stores.tables.put_policy(table.variant.policy.as_text())
+        writer.put(rows)  # a writer that is open does not mind
+    table.merge()
+    (found,) = table.base_rows().values()
+    assert found["n"] == 1011
+    table.dataset.optimize.compact_files()
+    table.dataset.delete("true")
+    lance.write_dataset(table.dataset.schema.empty_table(), table.uri, mode="overwrite")
+    assert stored(table) == table.variant.policy.as_text()
+
+
+def test_a_fold_by_no_policy_is_not_put_into_a_table_that_got_one(tmp_path: Path) -> None:
+    table = make_policy_table(tmp_path / "t", Variant(expiry=False), rows=[1], stored=False)
+    table.flush((1, table.row(1, 5)), (1, table.row(1, 6)))
+    stores = table.stores
+    view = stores.views.shard(table.shards[0])
+    fold = stores.merge_table.fold(view, table.shards[0], view.shards[0].pending)
+    stores.tables.put_policy(table.variant.policy.as_text())
+
+    again = fold.rebased(stores.views.shard(table.shards[0]))
+
+    assert isinstance(again, policy_merge.LancePolicyFold)
+
+
+def test_an_operator_error_stops_its_shard_only(tmp_path: Path) -> None:
+    table = make_policy_table(tmp_path / "t", Variant(expiry=False), rows=[1, 2], shards=2)
+    bad, good = table.shards
+    table.flush((1, table.row(1, 2**63 - 1)), (4, table.row(4, 1)), shard=bad)
+    table.flush((2, table.row(2, 5)), shard=good)
+
+    report = job(table, None)
+
+    assert (report.outcome, report.exit_code) == ("partial", 6)
+    shards = {s.shard_id: s for s in report.tables[0].shards}  # type: ignore[attr-defined]
+    assert (shards[good].outcome, shards[bad].outcome) == ("done", "refused")
+    text = shards[bad].error
+    assert f"of key {{'k': {_key(table, 1)}}}" in text
+    assert "the base, generation 1 row 0" in text
+    assert dict(table.stores.views.table().mem_wal.merged) == {good: 1}
+    assert _key(table, 4) not in {k[0] for k in table.base_rows()}
+    # Once the base's value lets it fit, the next run merges what is pending.
+    table.dataset.update({"n": "0"}, where=f"k = {_key(table, 1)}")
+    assert job(table, None).exit_code == 0
+    assert table.base_rows()[table.kind.key(1)]["n"] == 2**63 - 1
+
+
+class Died(BaseException):
+    """As a kill: nothing catches it."""
+
+
+@pytest.mark.parametrize("step", ["commit", "committed"])
+def test_a_merge_that_dies_at_a_step_counts_nothing_twice(tmp_path: Path, step: str) -> None:
+    table = make_policy_table(tmp_path / "t", rows=[1, 2])
+    for n in range(4):
+        table.flush((1, table.row(1, n)), (2, None), (2, table.row(2, 10 + n)), (3, None))
+    seen: list[str] = []
+
+    def steps(name: str) -> None:
+        seen.append(name)
+        if seen.count(step) == 2:
+            raise Died
+
+    limits = MergeLimits(generations_per_commit_max=1)
+    with pytest.raises(Died):
+        table.merger(limits=limits, steps=steps).run(table.shards[0], MergeRequest())
+    merged = 1 if step == "commit" else 2
+    assert dict(table.stores.views.table().mem_wal.merged) == {table.shards[0]: merged}
+
+    table.merge()
+
+    assert "delete_pass" not in seen
+    assert table.base_rows() == table.by_key(table.truth())
