@@ -68,6 +68,8 @@ from memwal.report import (
 
 # One prefix of an S3 bucket takes about 3,500 deletes a second; local disks some more.
 _DELETES_PER_SECOND = 2000
+# S3 dates by whole seconds, and being told takes time.
+_CLOCKS_AGREE_NANOS = 5 * 10**9
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -139,6 +141,8 @@ class _Run:
     never_merged: tuple[str, ...] = ()
     expired: Expired | None = None
     acted: bool = False
+    fast_nanos: int = 0
+    """How far this host's clock is ahead of the store's, once that was looked at."""
     dropped: tuple[Dropped, ...] = ()
     deleted: list[Deleted] = field(default_factory=list)
 
@@ -195,6 +199,7 @@ def _act(run: _Run, options: GarbageOptions, progress: Progress, steps: Steps) -
     try:
         if _has_work(run):
             run.table.take_lease("garbage", options)
+            _look_at_clocks(run)
             if options.retention_seconds is not None:
                 _look_again(run, options, verified=False)
                 _expire(run, options, steps)
@@ -207,6 +212,17 @@ def _act(run: _Run, options: GarbageOptions, progress: Progress, steps: Steps) -
         run.table.error = error
 
 
+def _look_at_clocks(run: _Run) -> None:
+    """Grace and retention are counted by the store's clock where this host's is ahead of it.
+
+    By a fast clock, things would be older than they are. A slow one only keeps them for longer.
+    """
+    stores = run.stores
+    store_now = stores.garbage_evidence.store_now_nanos(stores.clock.new_id())
+    ahead = stores.clock.now_nanos() - store_now
+    run.fast_nanos = ahead if ahead > _CLOCKS_AGREE_NANOS else 0
+
+
 def _look_again(run: _Run, options: GarbageOptions, *, verified: bool) -> None:
     """Plan from a fresh view: what was planned before the lease may have changed meanwhile."""
     run.table.view = None
@@ -216,7 +232,7 @@ def _look_again(run: _Run, options: GarbageOptions, *, verified: bool) -> None:
 def _plan(run: _Run, options: GarbageOptions, *, verified: bool) -> None:
     """Read and plan. The first time, the view that the table was opened with will do."""
     stores, limits = run.stores, options.limits
-    now = stores.clock.now_nanos()
+    now = stores.clock.now_nanos() - run.fast_nanos
     try:
         if run.table.error is not None:
             raise run.table.error
@@ -266,7 +282,9 @@ def _expire(run: _Run, options: GarbageOptions, steps: Steps) -> None:
         return
     run.table.before_commit()
     steps("before_expire")
-    run.expired = run.stores.tables.expire_versions(options.retention_seconds)
+    # Lance counts by this host's clock.
+    fast_seconds = run.fast_nanos / 1e9
+    run.expired = run.stores.tables.expire_versions(options.retention_seconds + fast_seconds)
 
 
 def _drop(run: _Run, options: GarbageOptions, progress: Progress, steps: Steps) -> None:

@@ -343,6 +343,10 @@ class GarbageEvidence(Protocol):
         """
         ...
 
+    def store_now_nanos(self, name: str) -> int:
+        """The time by the clock that dates the store's files: of a file of this name, gone again."""
+        ...
+
     def referenced_versions(self) -> frozenset[int]:
         """Versions of main that tags name or branches start from, which no expiry removes.
 

@@ -10,12 +10,13 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import replace
 from typing import TypeVar
 from uuid import UUID
 
 from memwal import layout
-from memwal.errors import MemWalError, Missing
+from memwal.errors import MemWalError, Missing, StoreUnavailable
 from memwal.model import ShardId, ShardManifest
 from memwal.plan.garbage_model import (
     Evidence,
@@ -38,6 +39,7 @@ from memwal.store.wal import WalEntries
 
 _READERS_MAX = 16
 _INDICES = "_indices"
+_STAGING = f"{layout.MAINTENANCE}/tmp"
 _SNAPSHOT_FILE = "index.lance"
 _SNAPSHOT_TAIL_BYTES = 64 * 1024
 # Column names of the spec's shard snapshot, as they stand in a Lance file's schema.
@@ -76,10 +78,27 @@ class StoredGarbageEvidence:
         return Evidence(
             versions=versions,
             shards={s.shard_id: s for s in shards},
-            leftovers=self._files(f"{layout.MAINTENANCE}/tmp"),
+            leftovers=self._files(_STAGING),
             snapshots=self._snapshots(),
             problems=tuple(problems),
         )
+
+    def store_now_nanos(self, name: str) -> int:
+        """The store's own time (see the port)."""
+        path = f"{_STAGING}/{name}"
+        self._objects.put(path, b"what time is it?")
+        try:
+            found = [i for i in self._objects.list(_STAGING) if i.path == path]
+        finally:
+            # What stays after a fault is a leftover like any other.
+            with suppress(MemWalError):
+                self._objects.delete([path])
+        if not found:
+            raise StoreUnavailable(
+                f"{self._objects.uri}: {path} was written and is not listed: the store's time is "
+                "not known, so nothing can be told to be out of its grace"
+            )
+        return found[0].modified_at_nanos
 
     def referenced_versions(self) -> frozenset[int]:
         """Versions of main that tags name or branches start from (see the port)."""
