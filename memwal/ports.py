@@ -344,7 +344,7 @@ class GarbageEvidence(Protocol):
         ...
 
     def store_now_nanos(self, name: str) -> int:
-        """The time by the clock that dates the store's files: of a file of this name, gone again."""
+        """The time by the clock that dates the store's files, told by a file of this name."""
         ...
 
     def referenced_versions(self) -> frozenset[int]:

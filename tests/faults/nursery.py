@@ -1,0 +1,72 @@
+"""Processes to be killed: forked from one that has everything imported, so that they start at once.
+
+A job that is started so runs the same code as the command line, and dies as a whole from SIGKILL:
+no handler runs, and what its threads and Lance's had in flight is cut off.
+"""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from multiprocessing.context import ForkServerContext
+from multiprocessing.process import BaseProcess
+from pathlib import Path
+from typing import Any
+
+_TESTS = Path(__file__).parent.parent
+_PRELOADED = [
+    "boto3",
+    "live",
+    "jobs._compaction",
+    "memwal.store.compaction",
+    "memwal.store.garbage_evidence",
+    "memwal.store.indexes",
+    "memwal.store.merge_table",
+    "memwal.store.s3",
+    "memwal.store.snapshots",
+]
+END_SECONDS_MAX = 120
+
+
+@contextmanager
+def nursery() -> Iterator[Any]:
+    """A context whose `Process` starts in milliseconds."""
+    context: ForkServerContext = multiprocessing.get_context("forkserver")
+    context.set_forkserver_preload(_PRELOADED)
+    before = os.environ.get("PYTHONPATH")
+    # The server is started with the first process, and imports by this path.
+    paths = [str(_TESTS.parent), str(_TESTS), str(_TESTS / "faults")]
+    os.environ["PYTHONPATH"] = os.pathsep.join([*paths, *filter(None, [before])])
+    try:
+        first = context.Process(target=_nothing)
+        first.start()
+        ended(first)
+    finally:
+        if before is None:
+            del os.environ["PYTHONPATH"]
+        else:
+            os.environ["PYTHONPATH"] = before
+    yield context
+
+
+def _nothing() -> None:
+    pass
+
+
+def ended(process: BaseProcess) -> int:
+    """Its exit code, once it has ended."""
+    process.join(END_SECONDS_MAX)
+    assert process.exitcode is not None, f"{process.name} does not end"
+    return process.exitcode
+
+
+def command(arguments: list[str], out: str) -> None:
+    """`memwal ARGUMENTS`, in a process of the nursery; stdout and stderr go to the file `out`."""
+    handle = os.open(out, os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
+    os.dup2(handle, 1)
+    os.dup2(handle, 2)
+    from memwal.cli import main
+
+    main(arguments)

@@ -1,0 +1,164 @@
+"""Jobs and writers killed with -9 at random moments, on local files and on S3.
+
+`MEMWAL_FAULT_KILLS` says how many jobs are killed in each place (default 12 on local files, 3 on
+S3). The other files kill at named steps; here the moment is any. After every kill the merging
+read, WAL included, has to be what the writers' logs allow, and at the end the reruns finish.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+import signal
+import time
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import builders
+import live
+import pytest
+from builders import Rows, Table
+from live import Model
+from nursery import command, ended, nursery
+from s3server import S3Server
+
+from memwal.read import open_table
+
+pytestmark = pytest.mark.integration
+
+KILLS = os.environ.get("MEMWAL_FAULT_KILLS")
+SEED = int(os.environ.get("MEMWAL_FAULT_SEED", "1"))
+SHARDS = 2
+KEYS = 120
+PAUSE_SECONDS = 0.02
+
+COLLECT = ["--execute", "--wal", "--retention", "0s", "--grace", "0s", "--allow-short-retention"]
+JOBS: dict[str, list[str]] = {
+    "merge": [],
+    "merge without a lease": ["--no-lease"],
+    "index-catchup": [],
+    "compaction": [],
+    "snapshot": [],
+    "garbage": COLLECT,
+    "maintain": COLLECT,
+}
+
+
+@pytest.fixture(scope="module")
+def processes() -> Iterator[Any]:
+    with nursery() as context:
+        yield context
+
+
+class Killing:
+    """One table, and what was killed at work on it."""
+
+    def __init__(self, table: Table, processes: Any, folder: Path, seed: int) -> None:
+        self.table, self.processes, self.folder = table, processes, folder
+        self.chance = random.Random(seed)
+        self.model = Model.of(table, KEYS, range(0, KEYS, 2))
+        self.seconds = dict.fromkeys(JOBS, 0.3)
+        self.seeds = iter(range(seed * 10_000, seed * 10_000 + 10_000))
+        self.kills: Counter[str] = Counter()
+        self.ended: Counter[str] = Counter()
+        self.acknowledged = 0
+
+    def round(self) -> None:
+        """Every shard's writer beside one job; all of them killed, or let go, at random."""
+        writers = [self._writer(place) for place in range(SHARDS)]
+        self._wait_for_writes(writers)
+        job = self.chance.choice([*JOBS])
+        self._kill_job(job)
+        for process, keys, seed, log in writers:
+            if self.chance.random() < 0.5:
+                process.kill()
+                assert ended(process) == -signal.SIGKILL
+                self.kills["writer"] += 1
+            else:
+                Path(f"{log}.stop").touch()
+                assert ended(process) == 0, log
+            self.acknowledged += live.replay_log(self.model, keys, seed, log)
+        self.model.check(self.rows(with_wal=True), f"after {job}")
+
+    def rows(self, *, with_wal: bool) -> Rows:
+        table = open_table(self.table.uri, self.table.options)
+        request = table.request()
+        return self.table.keyed(table.reader(request, with_wal=with_wal)[1].read_all())
+
+    def _writer(self, place: int) -> tuple[Any, Any, int, Path]:
+        keys, seed = live.keys_of(place, SHARDS, KEYS), next(self.seeds)
+        log = self.folder / f"writer-{seed}"
+        table = self.table
+        arguments = (
+            table.uri,
+            table.options,
+            table.shards[place],
+            keys,
+            seed,
+            str(log),
+            PAUSE_SECONDS,
+        )
+        process = self.processes.Process(target=live.write_and_log, args=arguments)
+        process.start()
+        return process, keys, seed, log
+
+    @staticmethod
+    def _wait_for_writes(writers: list[tuple[Any, Any, int, Path]]) -> None:
+        """Until each has written a generation or so."""
+        for process, _, _, log in writers:
+            while not log.exists() or log.read_text().count("acknowledged") < 6:
+                assert process.is_alive(), log
+                time.sleep(0.005)
+
+    def _kill_job(self, job: str) -> None:
+        # What a killed job leaves is its lease; an operator breaks it, or waits.
+        self.table.stores.leases.break_("the last job was killed")
+        options = [f"{k}={v}" for k, v in self.table.options.items()]
+        arguments = [
+            job.split()[0], self.table.uri, *JOBS[job], "--engine", "local", "--json",
+            *(word for option in options for word in ("--storage-option", option)),
+        ]  # fmt: skip
+        out = self.folder / "job.json"
+        began = time.monotonic()
+        process = self.processes.Process(target=command, args=(arguments, str(out)))
+        process.start()
+        process.join(self.chance.uniform(0, 1.2 * self.seconds[job]))
+        process.kill()
+        code = ended(process)
+        if code == -signal.SIGKILL:
+            self.kills[job] += 1
+            self.seconds[job] *= 1.2  # it may take longer than was thought
+        else:
+            self.seconds[job] = time.monotonic() - began
+            self.ended[f"{job}: {code}"] += 1
+            assert code == 0, out.read_text()
+
+
+@pytest.mark.parametrize("place", ["local", "s3"])
+def test_jobs_and_writers_killed_at_random(
+    place: str, request: pytest.FixtureRequest, tmp_path: Path, processes: Any
+) -> None:
+    where: object = tmp_path / "t"
+    options: dict[str, str] = {}
+    if place == "s3":
+        server: S3Server = request.getfixturevalue("s3_server")
+        where, options = f"s3://{server.make_bucket()}/t", server.storage_options
+    table = builders.make_table(
+        where, rows=range(0, KEYS, 2), shards=SHARDS, indexed=True, options=options
+    )
+    killing = Killing(table, processes, tmp_path, SEED)
+    wanted = int(KILLS) if KILLS else {"local": 12, "s3": 3}[place]
+    while sum(killing.kills.values()) - killing.kills["writer"] < wanted:
+        killing.round()
+    print(f"{place}: killed {dict(killing.kills)}, came to an end {dict(killing.ended)}")
+    table.stores.leases.break_("the last job was killed")
+    live.flush(table)
+    killing.model.check(killing.rows(with_wal=False), "before the rerun")
+    live.finish(table, grace=lambda: time.sleep(live.GRACE_SECONDS))
+    killing.model.check(killing.rows(with_wal=False), "after the rerun")
+    live.check_verified(table)
+    print(
+        f"{place}: {killing.acknowledged} writes acknowledged, {killing.model.open_keys} open keys"
+    )
