@@ -19,7 +19,7 @@ export VENV VENV_AIRFLOW
 
 .DEFAULT_GOAL := help
 .PHONY: help setup demo airflow test test-memwal test-airflow test-fast check format proto pin bench bench-quick conformance simulation mutation \
-	chromium clean distclean
+	model chromium spin clean distclean
 
 help: ## List the targets
 	@echo "Usage: make TARGET [PYTHON=python3] [VENV=.venv] [PYTEST_ARGS='-k name']"
@@ -36,11 +36,11 @@ airflow: ## Start an Airflow on this machine, with our DAGs and page and tables 
 	@exec $(AIRFLOW_BIN)/python scripts/airflow_demo.py $(AIRFLOW_ARGS)
 
 test: ## Run all tests
-	@$(MAKE) -s --no-print-directory -j3 $(READY) $(AIRFLOW_READY) chromium
+	@$(MAKE) -s --no-print-directory -j4 $(READY) $(AIRFLOW_READY) chromium spin
 	@MAKE="$(MAKE)" bash scripts/test.sh
 
 # Files stay whole: their tests share Spark sessions and servers.
-test-memwal: $(READY) ## Run the tests of memwal and its jobs
+test-memwal: $(READY) spin ## Run the tests of memwal and its jobs
 	@$(PYTEST) -n $(TEST_PROCESSES) --dist loadfile --no-loadscope-reorder $(PYTEST_ARGS)$(selected_none_is_fine)
 
 test-airflow: $(READY) $(AIRFLOW_READY) chromium ## Run the tests of DAGs, provider and page
@@ -82,9 +82,15 @@ simulation: $(READY) ## 10,000 seeds of writers, jobs and readers under faults (
 mutation: $(READY) ## Switch each safety check off in turn and tell which the simulation notices
 	@$(SIMULATION)/mutate.py --seeds $(or $(SEEDS),300)
 
-# The tests that need it say so when it is missing, so its absence stops nothing here.
+model: $(READY) ## Check the formal models of fencing, merging and the lease (needs spin and gcc)
+	@spin=$$(bash scripts/spin.sh) && SPIN=$$spin $(BIN)/python tests/model/check.py
+
+# The tests that need them say so when one is missing, so its absence stops nothing here.
 chromium:
 	@bash scripts/chromium.sh >/dev/null || true
+
+spin:
+	@bash scripts/spin.sh >/dev/null || true
 
 clean: ## Remove caches and build leftovers; keeps the environments
 	@rm -rf build dist spark-warehouse metastore_db derby.log .pytest_cache .mypy_cache .ruff_cache \
