@@ -18,7 +18,7 @@ AIRFLOW_CODE := airflow_plugins/memwal_airflow dags scripts/local_airflow script
 export VENV VENV_AIRFLOW
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo airflow test test-memwal test-airflow test-fast check format proto pin bench bench-quick conformance simulation mutation \
+.PHONY: help setup demo airflow test test-memwal test-airflow test-fast check format proto pin bench bench-quick conformance simulation mutation fuzz \
 	model chromium spin clean distclean
 
 help: ## List the targets
@@ -81,6 +81,10 @@ simulation: $(READY) ## 10,000 seeds of writers, jobs and readers under faults (
 
 mutation: $(READY) ## Switch each safety check off in turn and tell which the simulation notices
 	@$(SIMULATION)/mutate.py --seeds $(or $(SEEDS),300)
+
+# About thirty parsers, one after the other.
+fuzz: $(READY) ## Ten minutes of damaged and forged bytes for every parser (MINUTES=N)
+	@MEMWAL_FUZZ_SECONDS=$$(($(or $(MINUTES),10) * 2)) $(PYTEST) -q tests/fuzz $(PYTEST_ARGS)
 
 model: $(READY) ## Check the formal models of fencing, merging and the lease (needs spin and gcc)
 	@spin=$$(bash scripts/spin.sh) && SPIN=$$spin $(BIN)/python tests/model/check.py

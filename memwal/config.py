@@ -170,12 +170,12 @@ def load_config(path: str | None, environment: Mapping[str, str] = os.environ) -
         return Config()
     try:
         return Config.model_validate(tomllib.loads(file.read_text("utf-8-sig")))
-    except tomllib.TOMLDecodeError as error:
-        raise Usage(f"{file}: not valid TOML: {error}") from None
     except (OSError, UnicodeDecodeError) as error:
         raise Usage(f"{file}: can't be read: {error}") from None
     except ValidationError as error:
         raise Usage(f"{file}: {_explain(error)}") from None
+    except (ValueError, RecursionError) as error:  # a number of 5000 digits is no TOMLDecodeError
+        raise Usage(f"{file}: not valid TOML: {error}") from None
 
 
 def _explain(error: ValidationError) -> str:

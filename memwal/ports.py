@@ -64,8 +64,7 @@ class DeleteResult:
 def check_object_path(path: str) -> str:
     """`path` itself when it may name an object below a store's root, else ValueError.
 
-    Every store calls this first. Paths out of storage are validated where they are read; one that
-    arrives here malformed is a bug of ours, not a fault of the user's.
+    Every store calls this first. Paths out of storage are validated already, where they are read.
     """
     if "\0" in path or any(part in ("", ".", "..") for part in path.split("/")):
         raise ValueError(f"not a relative object path: {path!r}")
@@ -127,8 +126,7 @@ class Objects(Protocol):
     def put_if_absent(self, path: str, data: bytes) -> None:
         """Create the object whole, or raise AlreadyExists; a reader never sees half of it.
 
-        A create that reports "exists" but holds exactly `data` is NOT told apart here: the caller
-        reads back and compares (design section 5).
+        An object that holds exactly `data` "exists" too: the caller compares (design section 5).
         """
         ...
 

@@ -84,7 +84,7 @@ def _end(process: asyncio.subprocess.Process) -> None:
 def _document(out: bytes, err: bytes, what: str) -> Mapping[str, Any]:
     try:
         found = json.loads(out)
-    except ValueError:
+    except (ValueError, RecursionError):
         found = None
     if not isinstance(found, dict):
         said = err.decode(errors="replace").strip()[-ERROR_CHARACTERS_MAX:]

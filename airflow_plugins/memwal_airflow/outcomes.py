@@ -22,6 +22,7 @@ from memwal_airflow.submission import LOST, Ended
 
 WATERMARK_SHARDS_MAX = 200
 ERROR_CHARACTERS_MAX = 2_000
+NAME_CHARACTERS_MAX = 200
 
 _NO_RETRY = {2: "usage", 5: "guard", 6: "partly failed", 7: "unsupported", 8: "corruption"}
 
@@ -43,7 +44,7 @@ def verdict(
         # Whatever came after: the job was through.
         if report.get("outcome") == words.NOTHING_TO_DO:
             return Verdict.SKIP, "nothing to do"
-        return Verdict.SUCCESS, str(report.get("outcome"))
+        return Verdict.SUCCESS, str(_short(report.get("outcome")))
     if ended.why == LOST:
         return Verdict.RETRY, (
             "nothing was heard of the job any more: its host is gone (a worker's pod ends when its "
@@ -67,10 +68,10 @@ def summary(report: Mapping[str, Any] | None) -> dict[str, Any]:
     if report is None:
         return {"outcome": None, "tables": []}
     return {
-        "job": report.get("job"),
-        "outcome": report.get("outcome"),
-        "seconds": report.get("seconds"),
-        "dry_run": report.get("dry_run", False),
+        "job": _plain(report.get("job")),
+        "outcome": _plain(report.get("outcome")),
+        "seconds": _plain(report.get("seconds")),
+        "dry_run": report.get("dry_run") is True,
         "error": _short(report.get("error")),
         "tables": [_table(table) for table in _list(report.get("tables"))],
     }
@@ -80,11 +81,11 @@ def _table(table: Mapping[str, Any]) -> dict[str, Any]:
     marks = watermark(table)
     shown = dict(sorted(marks.items())[:WATERMARK_SHARDS_MAX])
     return {
-        "table": table.get("table"),
-        "outcome": table.get("outcome"),
+        "table": _plain(table.get("table")),
+        "outcome": _plain(table.get("outcome")),
         "error": _short(table.get("error")),
-        "version_before": table.get("version_before"),
-        "version_after": table.get("version_after"),
+        "version_before": _plain(table.get("version_before")),
+        "version_after": _plain(table.get("version_after")),
         "progress": _progress(table),
         "watermark": shown,
         "watermark_shards": len(marks),
@@ -123,15 +124,24 @@ def watermark(table: Mapping[str, Any]) -> dict[str, int]:
             marks.update(watermark(job))
         return marks
     merged = {
-        str(shard["shard_id"]): int(shard["to_generation"])
+        str(shard.get("shard_id"))[:NAME_CHARACTERS_MAX]: to
         for shard in _list(table.get("shards"))
-        if shard.get("to_generation") is not None
+        if (to := _generation(shard.get("to_generation"))) is not None
     }
     if merged:
         return merged
-    covered = [index.get("caught_up") or {} for index in _list(table.get("indexes"))]
+    told = [index.get("caught_up") for index in _list(table.get("indexes"))]
+    covered = [marks if isinstance(marks, Mapping) else {} for marks in told]
     shards = set().union(*covered) if covered else set()
-    return {shard: min(int(marks.get(shard, 0)) for marks in covered) for shard in shards}
+    return {
+        shard[:NAME_CHARACTERS_MAX]: min(_generation(marks.get(shard)) or 0 for marks in covered)
+        for shard in shards
+    }
+
+
+def _generation(value: Any) -> int | None:
+    """A generation's number; None for anything else."""
+    return value if type(value) is int and 0 <= value < 2**64 else None
 
 
 def _progress(table: Mapping[str, Any]) -> bool:
@@ -160,6 +170,13 @@ def _short(text: Any) -> str | None:
         return None
     full = str(text)
     return full if len(full) <= ERROR_CHARACTERS_MAX else full[:ERROR_CHARACTERS_MAX] + "…"
+
+
+def _plain(value: Any) -> Any:
+    """A number as it is; anything else as short text, so that nothing large goes to XCom."""
+    if value is None or isinstance(value, bool | float):
+        return value
+    return value if type(value) is int and abs(value) < 2**64 else _short(value)
 
 
 def _list(value: Any) -> list[Any]:

@@ -127,7 +127,7 @@ class Submission:
             if self.report_file.stat().st_size > REPORT_BYTES_MAX:
                 return None
             found = json.loads(self.report_file.read_text())
-        except (OSError, ValueError):
+        except (OSError, ValueError, RecursionError):
             return None
         return found if isinstance(found, dict) else None
 

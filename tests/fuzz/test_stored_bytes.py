@@ -1,0 +1,448 @@
+"""Bytes out of storage, damaged in every way: a clear error or an honest answer, and nothing else.
+
+The samples are what pylance and memwal write. What a parser may raise is in its contract, and names
+the file; a crash, a hang, a path outside the table or an allocation by a forged length is none of
+it.
+"""
+
+from __future__ import annotations
+
+import io
+import json
+import struct
+from collections.abc import Callable
+from dataclasses import asdict, replace
+
+import pyarrow as pa
+import pytest
+import real_bytes
+from attack import attack
+from damage import HOSTILE_TEXTS, damaged, forged, odd_json
+from hypothesis import strategies as st
+from real_bytes import SHARD
+
+from memwal import layout
+from memwal._generated import memwal_pb2 as pb
+from memwal.codec import decode_shard_manifest, encode_shard_manifest
+from memwal.errors import Corruption, MemWalError, Missing, Refused, Unsupported
+from memwal.model import LeaseClaim, MemWalState, ShardManifest, VersionManifest
+from memwal.plan.snapshot import Stored
+from memwal.ports import check_object_path
+from memwal.report import RunRecord
+from memwal.store import retained_versions
+from memwal.store.lease import FOLDER, StoredLeases, claim_path
+from memwal.store.rescue_evidence import StoredShardWal
+from memwal.store.retained_versions import CACHE_PATH, RetainedVersions
+from memwal.store.run_records import StoredRunRecords, record_path
+from memwal.store.shard_manifests import ShardManifests
+from memwal.store.snapshots import StoredSnapshots, external_path
+from memwal.store.table_manifests import TableManifests
+from memwal.store.wal import WalEntries
+from memwal.testing import ManualClock, MemoryObjects
+
+# The samples are files of a real table.
+pytestmark = pytest.mark.integration
+
+
+# ---- shard manifests
+
+
+def check_shard(manifest: ShardManifest) -> None:
+    """Whatever it says, its generations are folders of this shard."""
+    for generation in manifest.flushed_generations:
+        folder = layout.generation_folder(SHARD, generation.path, generation.generation)
+        assert check_object_path(folder).startswith(f"_mem_wal/{SHARD}/")
+        assert folder.count("/") == 2
+    data = encode_shard_manifest(manifest)
+    again = decode_shard_manifest(data, shard_id=SHARD, version=manifest.version)
+    assert replace(again, raw=b"") == replace(manifest, raw=b"")
+
+
+def test_shard_manifests() -> None:
+    samples = real_bytes.shard_manifests()
+    version = len(samples)
+    path = layout.shard_manifest_path(SHARD, version)
+
+    def check(data: bytes) -> None:
+        objects = MemoryObjects()
+        objects.put(path, data)
+        manifests = ShardManifests(objects)
+        for read in (lambda: manifests.latest(SHARD), lambda: manifests.read(SHARD, version)):
+            try:
+                found = read()
+            except (Corruption, Unsupported) as error:
+                assert path in str(error)
+            else:
+                assert found is not None
+                check_shard(found)
+
+    newest = max(samples, key=lambda data: pb.ShardManifest.FromString(data).version)
+    attack("shard manifest, damaged", damaged(newest, *samples), check)
+    attack("shard manifest, forged", forged(pb.ShardManifest, newest), check)
+
+
+def test_version_hints() -> None:
+    samples = real_bytes.shard_manifests()
+    numbers = [pb.ShardManifest.FromString(data).version for data in samples]
+
+    def check(data: bytes) -> None:
+        objects = MemoryObjects()
+        objects.put(layout.version_hint_path(SHARD), data)
+        for number, sample in zip(numbers, samples, strict=True):
+            objects.put(layout.shard_manifest_path(SHARD, number), sample)
+        found = ShardManifests(objects).latest(SHARD)
+        assert found is not None
+        assert found.version == max(numbers), "a hint hides no newer manifest"
+        assert objects.counts.get < 40
+
+    attack("version hint", odd_json({"version": max(numbers)}), check)
+
+
+# ---- table manifests and the index details in them
+
+
+def check_version(manifest: VersionManifest) -> None:
+    state = manifest.mem_wal
+    for shard in () if state is None else state.merged:
+        assert layout.is_shard_folder(shard)
+    for entry in manifest.indexes:
+        assert check_object_path(external_path(entry.uuid)).startswith("_indices/")
+
+
+def read_version(data: bytes, version: int) -> None:
+    path = f"{layout.VERSIONS}/{layout.table_manifest_names(version)[0]}"
+    objects = MemoryObjects()
+    objects.put(path, data)
+    # A short tail, so that the blocks are fetched by the offsets that the file names.
+    for tail_bytes in (64, 64 * 1024):
+        try:
+            check_version(TableManifests(objects, tail_bytes=tail_bytes).read(version))
+        except (Corruption, Unsupported) as error:
+            assert path in str(error)
+
+
+def test_table_manifests() -> None:
+    manifests = real_bytes.table_manifests()
+    newest = max(manifests)
+    samples = [manifests[newest], *manifests.values()]
+    attack("table manifest, damaged", damaged(*samples), lambda d: read_version(d, newest))
+
+
+def test_offsets_of_table_manifests() -> None:
+    """The footer's offset, the manifest's offset of its index section, and their lengths."""
+    manifests = real_bytes.table_manifests()
+    newest = max(manifests)
+    sample = manifests[newest]
+    place = struct.unpack("<q", sample[-16:-8])[0]
+    message = pb.Manifest.FromString(sample[place + 4 : -16])
+    numbers = st.sampled_from([0, 1, place, len(sample), 2**31, 2**63 - 1, 2**64 - 1])
+    odd = st.integers(0, 2 * len(sample)) | numbers
+
+    def rebuilt(values: tuple[int, int, int, int]) -> bytes:
+        footer, section, length, section_length = values
+        message.index_section = section
+        body = message.SerializeToString()
+        head = bytearray(sample[:place])
+        head[message.index_section : message.index_section + 4] = struct.pack(
+            "<I", section_length % 2**32
+        )
+        length = length % 2**32 if length % 3 else len(body)
+        found = bytes(head) + struct.pack("<I", length) + body
+        return found + struct.pack("<Q", footer if footer % 3 else place) + sample[-8:]
+
+    attack(
+        "table manifest, offsets",
+        st.tuples(odd, odd, odd, odd).map(rebuilt),
+        lambda data: read_version(data, newest),
+    )
+
+
+def test_index_details() -> None:
+    manifests = real_bytes.table_manifests()
+    newest = max(manifests)
+    sample = manifests[newest]
+    place = struct.unpack("<q", sample[-16:-8])[0]
+    message = pb.Manifest.FromString(sample[place + 4 : -16])
+    at = message.index_section
+    (length,) = struct.unpack("<I", sample[at : at + 4])
+    section = pb.IndexSection.FromString(sample[at + 4 : at + 4 + length])
+    (entry,) = (i for i in section.indices if i.name == layout.MEM_WAL_INDEX_NAME)
+
+    def with_section(data: bytes) -> bytes:
+        message.index_section = 0
+        body = message.SerializeToString()
+        head = struct.pack("<I", len(data)) + data
+        framed = struct.pack("<I", len(body)) + body
+        return head + framed + struct.pack("<q", len(head)) + sample[-8:]
+
+    def with_details(data: bytes) -> bytes:
+        changed = pb.IndexSection.FromString(section.SerializeToString())
+        for index in changed.indices:
+            if index.name == layout.MEM_WAL_INDEX_NAME:
+                index.index_details.value = data
+        return with_section(changed.SerializeToString())
+
+    details = entry.index_details.value
+    sections = forged(pb.IndexSection, section.SerializeToString())
+    attack("index section, forged", sections, lambda d: read_version(with_section(d), newest))
+    attack(
+        "index details, damaged", damaged(details), lambda d: read_version(with_details(d), newest)
+    )
+    attack(
+        "index details, forged",
+        forged(pb.MemWalIndexDetails, details),
+        lambda d: read_version(with_details(d), newest),
+    )
+
+
+# ---- WAL entries
+
+
+def big_entry() -> bytes:
+    schema = pa.schema(
+        [pa.field("id", pa.int64()), pa.field("text", pa.list_(pa.string()))],
+        metadata={"writer_epoch": "4", "generation": "2"},
+    )
+    out = io.BytesIO()
+    with pa.ipc.new_stream(out, schema) as stream:
+        for start in (0, 50):
+            ids = list(range(start, start + 50))
+            texts = pa.array([[f"t{i}"] * (i % 3) for i in ids], pa.list_(pa.string()))
+            stream.write_batch(pa.record_batch([pa.array(ids), texts], schema=schema))
+    return out.getvalue()
+
+
+def test_wal_entries() -> None:
+    path = layout.wal_entry_path(SHARD, 7)
+
+    def check(data: bytes) -> None:
+        objects = MemoryObjects()
+        objects.put(path, data)
+        entries = WalEntries(objects)
+        before = pa.total_allocated_bytes()
+        for read in (lambda: entries.rows(SHARD, 7), lambda: entries.head(path, len(data))):
+            try:
+                read()
+            except (Corruption, Refused) as error:
+                assert path in str(error)
+        (found,) = entries.described(SHARD, entries.listed(SHARD))
+        assert found.position == 7
+        assert pa.total_allocated_bytes() - before < 10_000_000
+
+    attack("WAL entry", damaged(*real_bytes.wal_entries(), big_entry()), check, weight=2)
+
+
+# ---- snapshots
+
+
+def test_snapshots_are_compared_and_never_parsed() -> None:
+    """Lance's reader ends the process on some of these (`b"\xff"` in a footer's counts)."""
+    ours = bytes(range(256)) * 8
+
+    def check(data: bytes) -> None:
+        state = MemWalState(index_uuid=SHARD, created_at_millis=0, merged={}, index_catchup={})
+        objects = MemoryObjects()
+        snapshots = StoredSnapshots(objects, None)  # type: ignore[arg-type]
+        expected = Stored.SAME if data == ours else Stored.OTHER
+        assert snapshots.compare(state, ours) is Stored.NONE
+        assert snapshots.compare(replace(state, inline_snapshots=data), ours) is expected
+        objects.put(external_path(SHARD), data)
+        assert snapshots.compare(state, ours) is expected
+        assert objects.counts.bytes_read <= len(ours)
+
+    attack("snapshot, inline and external", damaged(ours), check)
+
+
+# ---- lease claims
+
+CLAIM = LeaseClaim(
+    token=3,
+    claim_id="22222222-2222-4222-8222-222222222222",
+    holder="user@host:1",
+    job="merge",
+    acquired_at_nanos=1_750_000_000_000_000_000,
+    expires_at_nanos=1_750_000_300_000_000_000,
+)
+
+
+def check_lease(claim: bytes, hint: bytes) -> None:
+    objects = MemoryObjects(clock=ManualClock())
+    objects.put(claim_path(3), claim)
+    objects.put(f"{FOLDER}/hint.json", hint)
+    leases = StoredLeases(objects, ManualClock(), holder="me")
+    before = dict(objects.bucket.objects)
+
+    for act in (
+        leases.current,
+        leases.glance,
+        lambda: leases.check(2),
+        lambda: leases.acquire("merge"),
+    ):
+        try:
+            act()
+        except MemWalError as error:
+            assert error.exit_code in (4, 8)
+            assert "memory://table" in str(error)
+
+    written = objects.bucket.objects.keys() - before.keys()
+    assert written <= {claim_path(4)}, "only the next claim may be written"
+
+
+def test_lease_claims() -> None:
+    hint, claim = json.dumps({"token": 3}).encode(), json.dumps(asdict(CLAIM)).encode()
+    attack("lease claim", odd_json(asdict(CLAIM)), lambda data: check_lease(data, hint))
+    attack("lease hint", odd_json({"token": 3}), lambda data: check_lease(claim, data))
+
+
+# ---- run records
+
+RECORD = RunRecord(
+    run_id="a" * 32,
+    job="merge",
+    started_at="2026-11-21T10:00:00+00:00",
+    finished_at="2026-11-21T10:00:05+00:00",
+    seconds=5.0,
+    outcome="done",
+    exit_code=0,
+    holder="user@host:1",
+)
+
+
+def test_run_records() -> None:
+    def check(data: bytes) -> None:
+        objects = MemoryObjects()
+        objects.put(record_path(RECORD), data)
+        found = StoredRunRecords(objects, readers_max=1).newest(10)
+        assert len(found.records) + found.unreadable == 1
+
+    attack("run record", odd_json(RECORD.model_dump()), check)
+
+
+# ---- tags, branches, and what is remembered of retained versions
+
+
+def test_tags_and_branches() -> None:
+    def check(data: bytes) -> None:
+        objects = MemoryObjects()
+        objects.put("_refs/tags/one.json", data)
+        objects.put("_refs/branches/two.json", data)
+        retained = RetainedVersions(objects, readers_max=1)
+        versions, problems = retained.all(verified=True)
+        assert versions == ()
+        assert [type(problem) for problem in problems] == [Corruption], "the branch is missing"
+        try:
+            assert all(isinstance(number, int) for number in retained.referenced())
+        except Corruption as error:
+            assert "_refs/" in str(error)
+
+    tag = {"branch": None, "version": 1, "parentBranch": None, "parentVersion": 1}
+    attack("tag, branch", odd_json(tag), check)
+
+
+@pytest.mark.parametrize("name", HOSTILE_TEXTS)
+def test_names_of_branches(name: str) -> None:
+    """A branch whose name climbs is told as missing, and nothing outside the table is asked for."""
+    objects = MemoryObjects()
+    objects.bucket.objects[f"_refs/branches/{name}.json"] = (b"{}", 0)
+    _, problems = RetainedVersions(objects, readers_max=1).all(verified=True)
+    assert len(problems) == 1
+
+
+def test_the_cache_of_versions(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(retained_versions, "_CACHED_VERSIONS_MIN", 0)
+    manifests = real_bytes.table_manifests()
+
+    def stored() -> MemoryObjects:
+        objects = MemoryObjects()
+        for version, data in manifests.items():
+            objects.put(f"{layout.VERSIONS}/{layout.table_manifest_names(version)[0]}", data)
+        return objects
+
+    first = stored()
+    remembered = RetainedVersions(first, readers_max=1)
+    truth, _ = remembered.all(verified=True)
+    remembered.remember()
+    sample = json.loads(first.get(CACHE_PATH))
+
+    def check(data: bytes) -> None:
+        objects = stored()
+        objects.put(CACHE_PATH, data)
+        retained = RetainedVersions(objects, readers_max=1)
+        assert [v.version for v in retained.all(verified=False)[0]] == [v.version for v in truth]
+        assert retained.all(verified=True)[0] == truth, "what is acted on was read"
+
+    def signed(data: bytes) -> bytes:
+        """The forger knows how the digest is made."""
+        try:
+            document = json.loads(data)
+            document["sha256"] = retained_versions._digest(document["entries"])
+        except (ValueError, KeyError, TypeError, RecursionError):
+            return data
+        return json.dumps(document).encode()
+
+    attack("cache of versions", odd_json(sample), check)
+    attack("cache of versions, signed", odd_json(sample).map(signed), check)
+
+
+# ---- rescue marks
+
+MARK = {
+    "format": 1,
+    "writer_epoch": 2,
+    "highest_position": 7,
+    "sign": "entry 7",
+    "sign_at_nanos": 1_750_000_000_000_000_000,
+}
+
+
+def test_rescue_marks() -> None:
+    path = layout.rescue_mark_path(SHARD)
+
+    def check(data: bytes) -> None:
+        objects = MemoryObjects()
+        objects.put(path, data)
+        evidence = StoredShardWal(objects)
+        try:
+            evidence._mark(SHARD)
+        except Corruption as error:
+            assert path in str(error)
+
+    attack("rescue mark", odd_json(MARK), check)
+
+
+# ---- names
+
+
+@pytest.mark.parametrize(
+    "parse",
+    [
+        layout.parse_shard_manifest_name,
+        layout.parse_wal_entry_name,
+        layout.parse_table_manifest_name,
+        layout.parse_generation_folder,
+        layout.parse_run_record_name,
+        lambda name: name if layout.is_shard_folder(name) else None,
+    ],
+)
+def test_names(parse: Callable[[str], object]) -> None:
+    real = sorted({part for path in real_bytes.files() for part in path.split("/")})
+
+    def check(data: bytes) -> None:
+        name = data.decode(errors="surrogatepass")
+        found = parse(name)
+        if found is not None:
+            assert check_object_path(name) == name
+            assert "/" not in name
+            assert name.isascii()
+            assert name.isprintable()
+
+    texts = st.text(max_size=90) | st.sampled_from(HOSTILE_TEXTS)
+    samples = [name.encode() for name in real]
+    wild = texts.map(lambda text: text.encode(errors="surrogatepass"))
+    near = damaged(*samples).map(lambda data: data.decode(errors="replace").encode())
+    attack("name", wild | near, check)
+
+
+def test_a_missing_file_is_missing() -> None:
+    with pytest.raises(Missing):
+        WalEntries(MemoryObjects()).rows(SHARD, 1)
