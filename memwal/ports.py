@@ -247,10 +247,7 @@ class Fold(Protocol):
         ...
 
     def delete_pass(self, shape: CommitShape) -> tuple[int, int]:
-        """Delete the tombstoned keys, unmarked, without a retry on conflict.
-
-        Returns the version that the handle is at afterwards, and the rows deleted.
-        """
+        """Delete the tombstoned keys, unmarked, no retry; the handle's version after, and rows."""
         ...
 
     def commit(self, shape: CommitShape, mark: int) -> CommitStats:
