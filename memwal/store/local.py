@@ -153,15 +153,33 @@ class LocalObjects:
         for path in wanted:
             self._count("delete")
             try:
-                (self._root / path).unlink(missing_ok=True)
-            except (NotADirectoryError, IsADirectoryError):
-                continue  # a parent is a file, or this is a folder: there is no such object
+                self._unlink(path)
+            except (FileNotFoundError, NotADirectoryError, IsADirectoryError):
+                continue  # gone; or a parent is a file or a link, or this is a folder: no object
             except OSError as error:
                 failed.append((path, _reason(error)))
         generations = {m[1] for m in map(_GENERATION_FOLDER.match, wanted) if m is not None}
         for folder in generations:
-            _remove_empty_folders(self._root / folder)
+            if (self._root / folder).resolve() == self._root.resolve() / folder:
+                _remove_empty_folders(self._root / folder)
         return DeleteResult(deleted=len(wanted) - len(failed), failed=tuple(failed))
+
+    def _unlink(self, path: str) -> None:
+        """Remove the file itself, going through no link: a folder that was listed may be one now.
+
+        So a delete stays below the root (invariant 10), whoever changes folders meanwhile.
+        """
+        *folders, name = path.split("/")
+        handle = os.open(self._root, os.O_RDONLY | os.O_DIRECTORY)
+        try:
+            for folder in folders:
+                flags = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW
+                inner = os.open(folder, flags, dir_fd=handle)
+                os.close(handle)
+                handle = inner
+            os.unlink(name, dir_fd=handle)
+        finally:
+            os.close(handle)
 
     def _scan(self, folder: str) -> Sequence[os.DirEntry[str]]:
         try:
