@@ -48,14 +48,19 @@ class Waiter:
         clock: Clock,
         limits: WaitLimits = WaitLimits(),
         tell: Callable[[Mapping[ShardId, int]], None] = lambda missing: None,
+        readers_max: int = _READERS_MAX,
     ) -> None:
-        """`tell` gets what is missing after each look in which that has changed."""
+        """`tell` gets what is missing after each look in which that has changed.
+
+        `readers_max` shards are looked at side by side.
+        """
         self._views = views
         self._shards = shards
         self._folders = folders
         self._clock = clock
         self._limits = limits
         self._tell = tell
+        self._readers_max = readers_max
         self._manifest: VersionManifest | None = None
         self._reached: dict[ShardId, int] = {}
 
@@ -121,6 +126,6 @@ class Waiter:
             return collected_to(merged_to(state, shard), left)
 
         if asked:
-            with ThreadPoolExecutor(min(_READERS_MAX, len(asked))) as pool:
+            with ThreadPoolExecutor(min(self._readers_max, len(asked))) as pool:
                 self._reached.update(zip(asked, pool.map(look, asked), strict=True))
         return self._reached

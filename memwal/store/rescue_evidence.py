@@ -10,7 +10,7 @@ from memwal.model import ShardId
 from memwal.plan.rescue import RescueEvidence, RescueMark, SignOfLife, StoredShardFile
 from memwal.ports import ObjectInfo, Objects
 from memwal.store.shard_manifests import ShardManifests
-from memwal.store.wal import WalEntries
+from memwal.store.wal import WalEntries, WalLimits
 
 _FORMAT = 1
 
@@ -18,10 +18,10 @@ _FORMAT = 1
 class StoredShardWal:
     """The ShardWal port over an object store."""
 
-    def __init__(self, objects: Objects) -> None:
+    def __init__(self, objects: Objects, limits: WalLimits | None = None) -> None:
         self._objects = objects
         self._manifests = ShardManifests(objects)
-        self._wal = WalEntries(objects)
+        self._wal = WalEntries(objects, limits)
 
     def read(self, shard_id: ShardId) -> RescueEvidence | None:
         """The shard as it is now (see the port).

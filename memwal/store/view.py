@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from memwal import align, layout
 from memwal.errors import MemWalError, Missing, NotATable
@@ -47,6 +47,7 @@ Wal = Mapping[ShardId, WalFiles]
 
 _READERS_MAX = 16
 _HISTORY_VERSIONS_MAX = 10_000
+_LATEST_ATTEMPTS_MAX = 3
 
 
 class StoredViews:
@@ -202,9 +203,8 @@ class StoredViews:
         return versions[-_HISTORY_VERSIONS_MAX:]
 
     def _base_view(self, at: int | None = None, *, sizes: bool = False) -> TableView:
-        dataset = self._tables.look(at)
-        version = int(dataset.version)
-        manifest = self._manifests.read(version)
+        dataset, manifest = self._opened(at)
+        version = manifest.version
         return TableView(
             uri=self._objects.uri,
             version=version,
@@ -217,6 +217,21 @@ class StoredViews:
             file_bytes=file_bytes_of(dataset) if sizes else None,
             policy_text=dataset.config().get(STORED_KEY),
         )
+
+    def _opened(self, at: int | None) -> tuple[Any, VersionManifest]:
+        """A version, and its own manifest; taken anew when the latest is expired in between.
+
+        A version that was the latest a moment ago may be old enough for that.
+        """
+        for _ in range(_LATEST_ATTEMPTS_MAX):
+            dataset = self._tables.look(at)
+            try:
+                return dataset, self._manifests.read(int(dataset.version))
+            except Missing as error:
+                missing = error
+            if at is not None:
+                break
+        raise missing
 
     def _mem_wal_of(self, manifest: VersionManifest) -> MemWalState:
         if manifest.mem_wal is None:

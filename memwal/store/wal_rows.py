@@ -202,7 +202,8 @@ class _ShardReader:
 
     def _upwards(self, start: int) -> Iterator[ReadEntry]:
         """Entries from `start` on, up to the first position that holds none."""
-        shard, position, count = self._manifest.shard_id, start, 2
+        shard, position = self._manifest.shard_id, start
+        count = min(2, self._wal.readers_for(1))
         while True:
             window = self._wal.rows_from(shard, position, count)
             largest = 1

@@ -11,7 +11,7 @@ import pyarrow as pa
 from lake import decode_changes, encode_changes
 from scheduler import Actor
 from sim_ports import SimExpiry, SimSnapshots, SimStores, data_path
-from truth import Truth, Violation
+from truth import USER_KEYS, Truth, Violation, apply
 
 from memwal import layout
 from memwal.apply.garbage import Deleter, GenerationDropper, as_deletions
@@ -175,8 +175,10 @@ class Jobs:
             verified=verified,
         )
         plan = plan_garbage(view, evidence, limits, now)
-        old = retention and not never_merged(view)
-        return plan, old and bool(expirable(evidence, view.version, RETENTION_SECONDS, now))
+        if not retention or never_merged(view):
+            return plan, False
+        old = expirable(evidence, view.version, RETENTION_SECONDS, now)
+        return plan, bool(old and old - stores.evidence.referenced_versions())
 
     # ---- readers
 
@@ -195,11 +197,7 @@ class Jobs:
             for shard in view.shards:
                 for generation in shard.pending:
                     data = stores.objects.get(data_path(shard.shard_id, generation))
-                    for key, value in decode_changes(data).items():
-                        if value is None:
-                            rows.pop(key, None)
-                        else:
-                            rows[key] = value
+                    apply(rows, decode_changes(data))
         except Missing:
             # Allowed for one that takes longer than the grace, which clocks that jump shorten.
             if (
@@ -214,9 +212,11 @@ class Jobs:
         if actor.scheduler.injected["stale_listing"]:
             return
         for place, shard in enumerate(self.shards):
-            mine = {k: v for k, v in rows.items() if k % len(self.shards) == place}
+            mine = {
+                k: v for k, v in rows.items() if k < USER_KEYS and k % len(self.shards) == place
+            }
             upto = range(began[shard], self.truth.flushed(shard) + 1)
-            if not any(mine == self.truth.state(shard, g) for g in upto):
+            if not any(mine == self.truth.state(shard, g, view.version) for g in upto):
                 raise Violation(f"5: a reader of shard {shard[:4]} saw {mine}")
 
 
@@ -232,15 +232,20 @@ class Session:
 
     def run(self, puts: int) -> None:
         """Claim, replay, and work; raises Fenced when somebody took over."""
-        claim = self.stores.fencing.claim(self.shard)
-        self._replay(claim.manifest, claim.next_position)
+        claim = self.open()
         dice = self.stores.actor.scheduler.dice
         for _ in range(puts):
             self._put(claim, self._changes())
             if dice.random() < 0.4:
-                claim = self._flush(claim)
+                claim = self.flush(claim)
         if dice.random() < 0.7:
-            self._flush(claim)
+            self.flush(claim)
+
+    def open(self) -> ShardClaim:
+        """Claim the shard, and replay what is in no generation."""
+        claim = self.stores.fencing.claim(self.shard)
+        self._replay(claim.manifest, claim.next_position)
+        return claim
 
     def _changes(self) -> dict[int, int | None]:
         dice = self.stores.actor.scheduler.dice
@@ -280,7 +285,7 @@ class Session:
             return
         raise StoreUnavailable("the WAL could not be written")
 
-    def _flush(self, claim: ShardClaim) -> ShardClaim:
+    def flush(self, claim: ShardClaim) -> ShardClaim:
         """Write what is in memory as the current generation, then list it."""
         if not self.memtable:
             return claim

@@ -12,6 +12,7 @@ import json
 import struct
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from urllib.parse import quote
 from uuid import UUID, uuid5
 
 from memwal import layout
@@ -71,6 +72,7 @@ class Lake:
     latest: Version = field(init=False)
     progress: dict[int, Progress] = field(default_factory=dict)
     caught_up_highest: dict[tuple[str, ShardId], int] = field(default_factory=dict)
+    catchups: dict[int, Mapping[str, Progress]] = field(default_factory=dict)
     """For the audit: what each version had, expired or not."""
     tags: dict[str, int] = field(default_factory=dict)
     branches: dict[str, Version] = field(default_factory=dict)
@@ -238,6 +240,12 @@ class Lake:
 
     # ---- tags and branches
 
+    def indexed_to(self, version: int, shard: ShardId) -> int:
+        """Up to which generation a version had merged, and every index had caught up."""
+        entries = self.catchups[version]
+        reached = [entries.get(name, {}).get(shard, 0) for name in self.indexes]
+        return min([self.progress[version].get(shard, 0), *reached])
+
     @property
     def retained(self) -> list[Version]:
         """Every version that somebody may read: of main, and of branches."""
@@ -269,7 +277,7 @@ class Lake:
     def unrefer(self, name: str) -> None:
         """The first half of deleting a branch."""
         self.referenced.pop(name, None)
-        self.bucket.objects.pop(f"_refs/branches/{name}.json", None)
+        self.bucket.objects.pop(f"_refs/branches/{quote(name, safe='')}.json", None)
 
     def unbranch(self, name: str) -> None:
         """The second half: what is stored of it."""
@@ -279,7 +287,7 @@ class Lake:
             del self.bucket.objects[path]
 
     def _refer(self, kind: str, name: str, document: Mapping[str, object]) -> None:
-        path = f"_refs/{kind}/{name}.json"
+        path = f"_refs/{kind}/{quote(name, safe='')}.json"
         self.bucket.objects[path] = (json.dumps(document).encode(), self.now_nanos())
 
     def expire(self, older_than_seconds: float) -> int:
@@ -303,7 +311,7 @@ class Lake:
         number = max(self.versions, default=0) + 1
         landed = replace(landed, number=number, at_nanos=self.now_nanos())
         self.versions[number] = self.latest = landed
-        self.progress[number] = landed.merged
+        self.progress[number], self.catchups[number] = landed.merged, landed.catchup
         for name, reached in landed.catchup.items():
             for shard, generation in reached.items():
                 highest = self.caught_up_highest.get((name, shard), 0)

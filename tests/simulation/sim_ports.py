@@ -7,6 +7,7 @@ over objects in memory; only Lance itself is played by `lake`.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import TypeVar, cast
@@ -43,6 +44,7 @@ T = TypeVar("T")
 Watch = Callable[[str, str, bytes | None], None]
 """Told of every object that an actor writes, or deletes (None)."""
 LISTING_LAG_NANOS = 5 * 10**9
+LATEST_ATTEMPTS_MAX = 3
 
 
 def sim_objects(actor: Actor, lake: Lake, watch: Watch) -> HookedObjects:
@@ -116,9 +118,7 @@ class SimStores:
     # ---- Views
 
     def table(self, *, ages: bool = False, sizes: bool = False) -> TableView:
-        view = self._base()
-        found = [self.manifests.latest(s) for s in self.manifests.shard_folders()[0]]
-        return replace(view, shards=tuple(_shard_view(view, m) for m in found if m is not None))
+        return self._with_shards(self._base())
 
     def shard(self, shard_id: ShardId) -> TableView:
         view = self._base()
@@ -147,15 +147,33 @@ class SimStores:
     def mem_wal_since_nanos(self, view: TableView, not_after_nanos: int) -> int | None:
         return 0
 
-    def _base(self) -> TableView:
-        version = self.table_version()
-        manifest = self.table_manifests.read(version)
+    def at(self, version: int) -> TableView:
+        """A version, with every shard as it is now. Raises Missing."""
+        return self._with_shards(self._base(version))
+
+    def _with_shards(self, view: TableView) -> TableView:
+        found = [self.manifests.latest(s) for s in self.manifests.shard_folders()[0]]
+        return replace(view, shards=tuple(_shard_view(view, m) for m in found if m is not None))
+
+    def _latest(self) -> VersionManifest:
+        """Taken anew when it is expired in between, as StoredViews does."""
+        for _ in range(LATEST_ATTEMPTS_MAX):
+            with suppress(Missing):
+                return self.table_manifests.read(self.table_version())
+        raise Missing("the latest version was expired again and again")
+
+    def _base(self, at: int | None = None) -> TableView:
+        manifest = self._latest() if at is None else self.table_manifests.read(at)
+        version = manifest.version
         assert manifest.mem_wal is not None
         return TableView(
             uri=self.objects.uri,
             version=version,
             primary_key=("id",),
-            columns=(ColumnInfo(field_id=KEY_FIELD, name="id", type_text="int64", nullable=False),),
+            columns=(
+                ColumnInfo(field_id=KEY_FIELD, name="id", type_text="int64", nullable=False),
+                ColumnInfo(field_id=KEY_FIELD + 1, name="n", type_text="int64", nullable=True),
+            ),
             rows=len(self.lake.latest.rows),
             manifest=manifest,
             mem_wal=manifest.mem_wal,

@@ -8,18 +8,30 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import cache
 
-from lake import Lake, decode_changes
+from lake import Lake, Version, decode_changes
 from sim_ports import data_path
 
 from memwal import codec, layout
 from memwal.model import ShardId, ShardManifest
 
+USER_KEYS = 10**6
+"""Keys from here on are a user's own: only plain writes to the base touch them."""
 Changes = Mapping[int, int | None]
 State = dict[int, int]
 
 
 class Violation(AssertionError):
     """A promise was broken; the text says which."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class PlainWrite:
+    """A user's write to a row of a shard in the base: newer than what had been merged by then."""
+
+    after_generation: int
+    version: int
+    key: int
+    value: int | None
 
 
 @dataclass(kw_only=True)
@@ -31,10 +43,22 @@ class Truth:
     manifests: dict[ShardId, list[ShardManifest]] = field(default_factory=lambda: defaultdict(list))
     replay: dict[ShardId, list[int]] = field(default_factory=lambda: defaultdict(lambda: [0]))
     """Replay position after each generation; the first is before any."""
+    plain: dict[ShardId, list[PlainWrite]] = field(default_factory=lambda: defaultdict(list))
+    rescue_traces: set[str] = field(default_factory=set)
+    """Files of shards that rescues wrote."""
+    users: State = field(default_factory=dict)
+    """A user's own rows."""
 
-    def state(self, shard: ShardId, generation: int) -> State:
-        """What the shard's rows are when generations up to this one were flushed."""
-        return _fold_upto(self, shard, self.replay[shard][generation])
+    def state(self, shard: ShardId, generation: int, version: int | None = None) -> State:
+        """What the shard's rows are when generations up to this one were flushed.
+
+        With what users wrote up to `version` of the base, by default ever.
+        """
+        return _fold_upto(self, shard, self.replay[shard][generation], version)
+
+    def at(self, shard: ShardId, position: int, version: int) -> State:
+        """The same with all that the WAL had up to a position."""
+        return _fold_upto(self, shard, position, version)
 
     def generation(self, shard: ShardId, generation: int) -> dict[int, int | None]:
         """What a flushed generation has to hold."""
@@ -49,15 +73,41 @@ class Truth:
         return len(self.replay[shard]) - 1
 
 
-def _fold_upto(truth: Truth, shard: ShardId, position: int) -> State:
+def _fold_upto(truth: Truth, shard: ShardId, position: int, version: int | None = None) -> State:
     state: State = {}
+    plain = _plain_by_position(truth, shard, version)
+    apply(state, plain.get(0, {}))
     for at in range(1, position + 1):
-        for key, value in truth.wal[shard].get(at, {}).items():
-            if value is None:
-                state.pop(key, None)
-            else:
-                state[key] = value
+        apply(state, truth.wal[shard].get(at, {}))
+        if at in plain:
+            apply(state, plain[at])
     return state
+
+
+def _plain_by_position(
+    truth: Truth, shard: ShardId, version: int | None
+) -> dict[int, dict[int, int | None]]:
+    """Plain writes, by the position that they come after."""
+    found: dict[int, dict[int, int | None]] = {}
+    for write in truth.plain[shard]:
+        if version is None or write.version <= version:
+            after = truth.replay[shard][write.after_generation]
+            found.setdefault(after, {})[write.key] = write.value
+    return found
+
+
+def apply(state: State, changes: Changes) -> None:
+    """Put changes on top of a state."""
+    for key, value in changes.items():
+        if value is None:
+            state.pop(key, None)
+        else:
+            state[key] = value
+
+
+def may_write(actor: str) -> bool:
+    """Whether this actor is a shard's writer: others leave the shards' data alone."""
+    return actor.split("-")[0] in ("writer", "rescue")
 
 
 @cache
@@ -85,6 +135,8 @@ class Auditor:
         parts = path.split("/")
         if parts[0] != layout.MEM_WAL:
             return
+        if actor.startswith("rescue"):
+            self.truth.rescue_traces.add(path)
         shard = ShardId(parts[1])
         if not layout.is_shard_folder(parts[1]):
             raise Violation(f"9: {actor} wrote {path}")
@@ -94,7 +146,7 @@ class Auditor:
                 self._new_manifest(
                     actor, codec.decode_shard_manifest(data, shard_id=shard, version=version)
                 )
-        elif not actor.startswith("writer"):
+        elif not may_write(actor):
             raise Violation(f"4: {actor} wrote {path}")
 
     def _new_manifest(self, actor: str, new: ShardManifest) -> None:
@@ -102,7 +154,7 @@ class Auditor:
         old = known[-1] if known else None
         if old is not None and new.version != old.version + 1:
             raise Violation(f"3: manifest {new.version} after {old.version}")
-        if actor.startswith("writer"):
+        if may_write(actor):
             self._flushed(old, new)
         else:
             self._dropped(actor, old, new)
@@ -140,7 +192,7 @@ class Auditor:
 
     def _proven(self, shard: ShardId, number: int, what: str) -> None:
         """Invariant 6, at the moment in which it counts."""
-        lowest = min(v.merged.get(shard, 0) for v in self.lake.versions.values())
+        lowest = min(v.merged.get(shard, 0) for v in self.lake.retained)
         if lowest < number:
             raise Violation(f"6: generation {number} was {what}, a version has merged {lowest}")
         for name in self.lake.indexes:
@@ -182,7 +234,8 @@ class Auditor:
     def audit(self) -> None:
         """Everything that must hold at this instant."""
         objects = self.lake.bucket.objects
-        mark = (self.lake.latest.number, len(self.lake.versions), len(objects),
+        mark = (self.lake.latest.number, len(self.lake.retained), len(objects),
+                tuple(self.lake.tags.values()),
                 sum(len(m) for m in self.truth.manifests.values()),
                 sum(len(a) for a in self.truth.acknowledged.values()))  # fmt: skip
         if mark == self.audited:
@@ -194,28 +247,46 @@ class Auditor:
                 self._reads(shard)
                 self._retained(shard)
                 self._durable(shard)
+                self._time_travel(shard)
         self._progress()
+        users = {k: v for k, (v, _) in self.lake.latest.rows.items() if k >= USER_KEYS}
+        if users != self.truth.users:
+            raise Violation(f"a user's rows: {_difference(users, self.truth.users)}")
 
     def _own(self, shard: ShardId, key: int) -> bool:
-        return self.shards[key % len(self.shards)] == shard
+        return key < USER_KEYS and self.shards[key % len(self.shards)] == shard
 
     def _reads(self, shard: ShardId) -> None:
         """Invariants 1, 2 and 5: the merging read of this instant is what was flushed."""
-        version, manifest = self.lake.latest, self.truth.manifests[shard][-1]
-        merged = version.merged.get(shard, 0)
-        rows: State = {k: v for k, (v, _) in version.rows.items() if self._own(shard, k)}
-        for generation in manifest.flushed_generations:
-            if generation.generation > merged:
-                for key, value in self._content(shard, data_path(shard, generation)).items():
-                    if value is None:
-                        rows.pop(key, None)
-                    else:
-                        rows[key] = value
+        version = self.lake.latest
+        rows = self._merged_read(shard, version)
         wanted = self.truth.state(shard, self.truth.flushed(shard))
         if rows != wanted:
             raise Violation(
-                f"5: shard {shard[:4]} reads {_difference(rows, wanted)} (merged {merged})"
+                f"5: shard {shard[:4]} reads {_difference(rows, wanted)} "
+                f"(merged {version.merged.get(shard, 0)})"
             )
+
+    def _merged_read(self, shard: ShardId, version: Version) -> State:
+        merged = version.merged.get(shard, 0)
+        rows: State = {k: v for k, (v, _) in version.rows.items() if self._own(shard, k)}
+        for generation in self.truth.manifests[shard][-1].flushed_generations:
+            if generation.generation > merged:
+                apply(rows, self._content(shard, data_path(shard, generation)))
+        return rows
+
+    def _time_travel(self, shard: ShardId) -> None:
+        """Invariants 5 and 6 at every tag: its version, and what it has not merged."""
+        for name, number in self.lake.tags.items():
+            if number not in self.lake.versions:
+                raise Violation(f"6: version {number}, which is tag {name}, was expired")
+            rows = self._merged_read(shard, self.lake.version(number))
+            wanted = self.truth.state(shard, self.truth.flushed(shard), number)
+            if rows != wanted:
+                raise Violation(
+                    f"5: shard {shard[:4]} at tag {name}, version {number}, reads "
+                    f"{_difference(rows, wanted)}"
+                )
 
     def _content(self, shard: ShardId, path: str) -> Changes:
         stored = self.lake.bucket.objects.get(path)
@@ -225,7 +296,7 @@ class Auditor:
 
     def _retained(self, shard: ShardId) -> None:
         """Invariant 6: what any retained version has not merged is listed and there."""
-        lowest = min(v.merged.get(shard, 0) for v in self.lake.versions.values())
+        lowest = min(v.merged.get(shard, 0) for v in self.lake.retained)
         listed = {g.generation: g for g in self.truth.manifests[shard][-1].flushed_generations}
         for number in range(lowest + 1, self.truth.flushed(shard) + 1):
             if number not in listed:

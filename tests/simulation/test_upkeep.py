@@ -1,0 +1,125 @@
+"""Upkeep in the simulation: every actor gets to act, and what each is there for is noticed."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import pytest
+import simulate
+from lake import Lake, Version
+from scheduler import FaultRates
+from upkeep_actors import UPKEEP
+
+from memwal.apply import wait
+from memwal.plan import rescue
+from memwal.store.retained_versions import RetainedVersions
+
+pytestmark = pytest.mark.integration
+
+USUAL = ("merge", "index_catchup", "garbage")
+
+
+def setup(seed: int, *jobs: str, rates: FaultRates | None = None) -> simulate.Setup:
+    return simulate.Setup(
+        seed=seed,
+        shards=1,
+        keys=4,
+        rates=rates or FaultRates(),
+        jobs=(*USUAL, *jobs),
+        leases_on=False,
+    )
+
+
+def first_failure(
+    jobs: Sequence[str],
+    lake: type[Lake] = Lake,
+    rates: FaultRates | None = None,
+    seeds: int = 12,
+) -> str:
+    """What the first seed that fails says."""
+    for seed in range(seeds):
+        found = simulate.Simulation(setup(seed, *jobs, rates=rates), lake).run()
+        if found.failure is not None:
+            return found.failure
+    raise AssertionError(f"none of {seeds} seeds noticed")
+
+
+ACTS = (
+    "compaction on ",
+    "delete tag ",
+    "refer to branch ",
+    "delete branch ",
+    "expire versions",
+    "user: append",
+    "user: update",
+    "user: delete",
+    "time_traveller-",
+    "wal_reader-",
+    "status-",
+    "wait-",
+)
+
+
+def test_every_actor_acts_and_all_is_well() -> None:
+    missing, claims = set(ACTS), 0
+    for seed in range(20):
+        outcome = simulate.run_setup(setup(seed, *UPKEEP, rates=FaultRates(delay=0.05)))
+        assert outcome.failure is None, f"seed {seed}: {outcome.failure}"
+        missing -= {act for act in missing if any(act in line for line in outcome.trace)}
+        chaos = outcome.trace[: next(n for n, t in enumerate(outcome.trace) if "quiet" in t)]
+        claims += sum("rescue-" in t and "put_if_absent _mem_wal" in t for t in chaos)
+        if claims and not missing:
+            return
+    raise AssertionError(f"in no seed: {missing}, {claims} claims of a rescue")
+
+
+def test_rows_that_a_compaction_loses_are_noticed() -> None:
+    class Forgetful(Lake):
+        def rewrite(self, read: int, groups: Sequence[frozenset[int]]) -> Version:
+            key = next(iter(self.latest.rows), None)
+            if key is not None:
+                self.write("delete", {}, frozenset({key}))
+            return super().rewrite(read, groups)
+
+    assert "5: " in first_failure(["compaction"], Forgetful)
+
+
+def test_a_cleanup_that_takes_a_tagged_version_is_noticed() -> None:
+    class Careless(Lake):
+        def expire(self, older_than_seconds: float) -> int:
+            tags, self.tags = self.tags, {}
+            try:
+                return super().expire(older_than_seconds)
+            finally:
+                self.tags = tags
+
+    assert "6: version" in first_failure(["referrer", "time_traveller", "cleaner"], Careless)
+
+
+def test_garbage_that_overlooks_branches_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
+    files: Callable[..., Any] = RetainedVersions._version_files
+
+    def of_main(self: RetainedVersions, problems: list[Exception]) -> Any:
+        return (f for f in files(self, problems) if f.branch is None)
+
+    monkeypatch.setattr(RetainedVersions, "_version_files", of_main)
+    monkeypatch.setattr(RetainedVersions, "_missing_branches", lambda *_: iter(()))
+
+    class HalfMade(Lake):
+        """A branch that Lance knows of keeps its version on main too; these it never gets to."""
+
+        def refer(self, name: str) -> None:
+            pass
+
+    assert "6: generation" in first_failure(["referrer", "cleaner"], HalfMade)
+
+
+def test_a_rescue_of_a_shard_that_is_not_idle_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(rescue, "_refusal", lambda *_: None)
+    assert "4: a shard was claimed" in first_failure(["rescue"])
+
+
+def test_a_wait_that_is_over_too_early_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(wait, "missing_of", lambda target, reached: {})
+    assert "wait: " in first_failure(["wait"])

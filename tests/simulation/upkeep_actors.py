@@ -1,0 +1,440 @@
+"""More actors: compaction, rescue, whoever looks (status, wait, reads), and users of the base.
+
+A user here is anybody with plain Lance in hand: tags and branches, cleanup, writes to the base.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import pyarrow as pa
+from actors import GRACE_SECONDS, OUTCOMES, Jobs, Session
+from lake import Progress, Version, decode_changes
+from scheduler import Actor
+from sim_ports import SimExpiry, SimStores, data_path
+from truth import USER_KEYS, PlainWrite, State, Violation, apply
+from upkeep_ports import SimCompactionTable
+
+from memwal import layout
+from memwal.apply.compaction import Compactor, Rewritten
+from memwal.apply.index_catchup import IndexCatchupJob, TableCatchup
+from memwal.apply.rescue import ShardRescuer
+from memwal.apply.status import WalSize, table_status
+from memwal.apply.wait import Waiter
+from memwal.errors import Corruption, MemWalError, Missing, Refused
+from memwal.model import ShardId, TableView
+from memwal.plan.compaction import CompactionLimits, CompactionTask
+from memwal.plan.index_catchup import CatchupRequest
+from memwal.plan.replay import unflushed_in_listing
+from memwal.plan.rescue import RescueLimits
+from memwal.plan.wait import Until, target_of
+from memwal.report import StatusTableReport
+from memwal.store.fencing import ShardClaim
+from memwal.store.rescue_evidence import StoredShardWal
+from memwal.store.wal import WalEntries, WalLimits
+from memwal.store.wal_rows import StoredWalRows
+
+IDLE_SECONDS = 20.0
+TAGS = ("monday", "tuesday")
+BRANCHES = ("side", "other/side")
+ONE_READER = WalLimits(entries_in_flight_max=1)
+COLUMNS = pa.schema([pa.field("id", pa.int64()), pa.field("n", pa.int64())])
+
+UPKEEP = (
+    "compaction",
+    "rescue",
+    "referrer",
+    "cleaner",
+    "user",
+    "time_traveller",
+    "wal_reader",
+    "status",
+    "wait",
+)
+"""Their names, which are those of the methods that run them."""
+
+
+@dataclass(kw_only=True)
+class Upkeep:
+    """Makes these actors' bodies. `shard_rows` lets users write to rows that shards own too."""
+
+    jobs: Jobs
+    shard_rows: bool = True
+
+    # ---- jobs
+
+    def compaction(self, actor: Actor) -> None:
+        """`memwal compaction`."""
+        stores = self.jobs.open(actor)
+        table = SimCompactionTable(stores)
+
+        def rewrite(tasks: Sequence[CompactionTask]) -> list[Rewritten]:
+            done: list[Rewritten] = []
+            for task in tasks:
+                try:
+                    done.append(table.rewrite(task))
+                except MemWalError as error:
+                    done.append(error)
+            return done
+
+        try:
+            with self.jobs.lease(stores, "compaction") as check:
+
+                def catch_up() -> TableCatchup:
+                    return IndexCatchupJob(
+                        views=stores,
+                        table=stores,
+                        clock=stores.clock,
+                        build=lambda tasks: (),
+                        before_commit=check,
+                    ).run(CatchupRequest())
+
+                Compactor(
+                    views=stores,
+                    table=table,
+                    clock=stores.clock,
+                    rewrite=rewrite,
+                    catch_up=catch_up,
+                    limits=CompactionLimits(target_rows_per_fragment=8),
+                    before_commit=check,
+                ).run()
+        except OUTCOMES:
+            return
+
+    def rescue(self, actor: Actor) -> None:
+        """`memwal rescue`, on every shard."""
+        stores = self.jobs.open(actor)
+        signs = {s: self._newest_sign(stores, s) for s in self.jobs.shards}
+        try:
+            with self.jobs.lease(stores, "rescue") as check:
+                rescuer = ShardRescuer(
+                    wal=StoredShardWal(stores.objects, ONE_READER),
+                    writers=_Writers(stores=stores, jobs=self.jobs, signs=signs),
+                    clock=stores.clock,
+                    limits=RescueLimits(idle_seconds=IDLE_SECONDS),
+                    before_claim=check,
+                )
+                for shard in self.jobs.shards:
+                    rescuer.run(shard)
+        except OUTCOMES:
+            return
+
+    def _newest_sign(self, stores: SimStores, shard: ShardId) -> int:
+        """When a writer last left something; what rescues left does not count."""
+        traces = self.jobs.truth.rescue_traces
+        folder = f"{layout.shard_folder(shard)}/"
+        return max(
+            (
+                at
+                for path, (_, at) in stores.lake.bucket.objects.items()
+                if path.startswith(folder) and path not in traces
+            ),
+            default=0,
+        )
+
+    # ---- users with plain Lance
+
+    def referrer(self, actor: Actor) -> None:
+        """Makes or deletes a tag or a branch, of any version that is there."""
+        stores = self.jobs.open(actor)
+        lake, dice = stores.lake, actor.scheduler.dice
+        version = dice.choice(sorted(lake.versions))
+        try:
+            if dice.random() < 0.5:
+                name = dice.choice(TAGS)
+                if name in lake.tags:
+                    actor.step(f"delete tag {name}", lambda: lake.untag(name))
+                else:
+                    actor.step(f"tag {version} as {name}", lambda: lake.tag(name, version))
+                return
+            name = dice.choice(BRANCHES)
+            if name in lake.branches:
+                actor.step(f"forget branch {name}", lambda: lake.unrefer(name))
+                actor.step(f"delete branch {name}", lambda: lake.unbranch(name))
+            else:
+                actor.step(f"branch {name} from {version}", lambda: lake.branch(name, version))
+                actor.step(f"refer to branch {name}", lambda: lake.refer(name))
+        except OUTCOMES:
+            return
+
+    def cleaner(self, actor: Actor) -> None:
+        """Lance's own cleanup, by somebody who asks nobody."""
+        stores = self.jobs.open(actor)
+        try:
+            SimExpiry(stores).expire_versions(actor.scheduler.dice.choice((0.0, 5.0, 60.0)))
+        except OUTCOMES:
+            return
+
+    def user(self, actor: Actor) -> None:
+        """A plain append, update or delete: of own rows, or of a shard's row that is there."""
+        stores, truth = self.jobs.open(actor), self.jobs.truth
+        dice = actor.scheduler.dice
+        value, new = dice.getrandbits(30), USER_KEYS + dice.randrange(10**6)
+        kind = dice.choice(("append", "update", "delete"))
+
+        def write() -> None:
+            rows = stores.lake.latest.rows
+            known = sorted(k for k in rows if self.shard_rows or k >= USER_KEYS)
+            if kind == "append" or not known:
+                stores.lake.write("append", {new: value}, frozenset())
+                truth.users[new] = value
+                return
+            key = dice.choice(known)
+            live = {key: value} if kind == "update" else {}
+            gone = frozenset[int]() if live else frozenset({key})
+            landed = stores.lake.write(kind, live, gone)
+            if key >= USER_KEYS:
+                apply(truth.users, {key: live.get(key)})
+            else:
+                self._remember(landed, key, live.get(key))
+
+        try:
+            actor.step(f"user: {kind}", write)
+        except OUTCOMES:
+            return
+
+    def _remember(self, landed: Version, key: int, value: int | None) -> None:
+        shard = self.jobs.shards[key % len(self.jobs.shards)]
+        self.jobs.truth.plain[shard].append(
+            PlainWrite(
+                after_generation=landed.merged.get(shard, 0),
+                version=landed.number,
+                key=key,
+                value=value,
+            )
+        )
+
+    # ---- readers
+
+    def time_traveller(self, actor: Actor) -> None:
+        """A merging read at a tag: never mind how long it takes, nothing of it may go."""
+        stores, truth = self.jobs.open(actor), self.jobs.truth
+        tags = dict(stores.lake.tags)
+        if not tags:
+            return
+        name = actor.scheduler.dice.choice(sorted(tags))
+        began = {s: truth.flushed(s) for s in self.jobs.shards}
+        try:
+            view = stores.at(tags[name])
+            rows = self._read(stores, view)
+        except Missing as error:
+            if stores.lake.tags.get(name) == tags[name] and not _listings_lag(actor):
+                raise Violation(f"6: tag {name} is there, and can't be read: {error}") from error
+            return
+        except OUTCOMES:
+            return
+        self._check_read(f"at tag {name}", view, rows, began)
+
+    def wal_reader(self, actor: Actor) -> None:
+        """A strongly consistent read: with whatever was acknowledged before it began."""
+        stores, truth = self.jobs.open(actor), self.jobs.truth
+        acknowledged = {s: max(truth.acknowledged[s], default=0) for s in self.jobs.shards}
+        started = actor.scheduler.now_seconds
+        wal = WalEntries(stores.objects, ONE_READER)
+        reader = StoredWalRows(wal, stores.manifests, renamed=lambda *_: False)
+        try:
+            view, tails = reader.settled(stores.table, lambda view: COLUMNS)
+        except (Corruption, Refused) as error:
+            raise Violation(f"7: a WAL that is whole was refused: {error}") from error
+        except OUTCOMES:
+            return
+        try:
+            rows = self._read(stores, view)
+        except Missing:
+            if view.version in stores.lake.versions:
+                self._excuse(actor, started)
+            return
+        except OUTCOMES:
+            return
+        for shard in view.shards:
+            tail, mine = tails[shard.shard_id], self._own(rows, shard.shard_id)
+            columns = (tail.rows[name].to_pylist() for name in ("id", "n"))
+            apply(mine, dict(zip(*columns, strict=True)))
+            positions = truth.wal[shard.shard_id]
+            upto = range(acknowledged[shard.shard_id], max(positions, default=0) + 1)
+            if not any(mine == truth.at(shard.shard_id, p, view.version) for p in upto):
+                raise Violation(f"5: a read of {shard.shard_id[:4]} with its WAL saw {mine}")
+
+    def _excuse(self, actor: Actor, started: float) -> None:
+        """A file may only be gone for one that takes longer than the grace."""
+        waited = actor.scheduler.now_seconds - started
+        if waited < GRACE_SECONDS and not _listings_lag(actor) and not _clocks_jump(actor):
+            raise Violation(f"6: a file was gone within {waited:g} s")
+
+    def _read(self, stores: SimStores, view: TableView) -> State:
+        rows = {key: value for key, (value, _) in stores.rows(view.version).items()}
+        for shard in view.shards:
+            for generation in shard.pending:
+                data = stores.objects.get(data_path(shard.shard_id, generation))
+                apply(rows, decode_changes(data))
+        return rows
+
+    def _own(self, rows: State, shard: ShardId) -> State:
+        place, shards = self.jobs.shards.index(shard), len(self.jobs.shards)
+        return {k: v for k, v in rows.items() if k < USER_KEYS and k % shards == place}
+
+    def _check_read(
+        self, where: str, view: TableView, rows: State, began: dict[ShardId, int]
+    ) -> None:
+        truth = self.jobs.truth
+        for shard, least in began.items():
+            mine = self._own(rows, shard)
+            upto = range(least, truth.flushed(shard) + 1)
+            if not any(mine == truth.state(shard, g, view.version) for g in upto):
+                raise Violation(f"5: a reader of shard {shard[:4]} {where} saw {mine}")
+
+    # ---- who looks
+
+    def status(self, actor: Actor) -> None:
+        """`memwal status`: each number is what it was at some instant of the look."""
+        stores = self.jobs.open(actor)
+        before, faults = self._progress(stores), actor.scheduler.injected.total()
+        try:
+            view = stores.table()
+            listed = {s: WalEntries(stores.objects).listed(s) for s in self.jobs.shards}
+        except OUTCOMES as error:
+            self._not_by_itself("status", actor, faults, error)
+            return
+        manifests = {s.shard_id: s.manifest for s in view.shards}
+
+        def wal(shard: ShardId) -> WalSize:
+            entries = [(position, info.size_bytes) for position, info in listed[shard]]
+            return WalSize(
+                entries=len(entries),
+                size_bytes=sum(size for _, size in entries),
+                unflushed=unflushed_in_listing(manifests[shard], entries),
+            )
+
+        report = table_status("t", view, wal=wal, unindexed_rows=lambda name: None, due={})
+        recorded = stores.lake.progress[view.version]
+        self._check_status(report, recorded, before, self._progress(stores))
+
+    def _progress(self, stores: SimStores) -> dict[ShardId, tuple[int, int]]:
+        """Merged and flushed, now."""
+        merged = stores.lake.latest.merged
+        return {s: (merged.get(s, 0), self.jobs.truth.flushed(s)) for s in self.jobs.shards}
+
+    def _check_status(
+        self,
+        report: StatusTableReport,
+        merged: Progress,
+        before: dict[ShardId, tuple[int, int]],
+        after: dict[ShardId, tuple[int, int]],
+    ) -> None:
+        for shard in report.shards:
+            assert shard.shard_id is not None
+            known = ShardId(shard.shard_id)
+            recorded = merged.get(known, 0)
+            if shard.merged_generation != recorded:
+                raise Violation(f"status: merged {shard.merged_generation}, not {recorded}")
+            highest = max(recorded, before[known][0], after[known][0])
+            least = set(range(highest + 1, before[known][1] + 1))
+            most = set(range(recorded + 1, after[known][1] + 1))
+            if not least <= set(shard.pending_generations) <= most:
+                raise Violation(
+                    f"status: pending {shard.pending_generations}, where {sorted(least)} were all "
+                    f"the time, and {sorted(most)} at some"
+                )
+
+    def wait(self, actor: Actor) -> None:
+        """`memwal wait`: what it says is there is there, and what it misses was missing."""
+        stores, dice = self.jobs.open(actor), actor.scheduler.dice
+        until = dice.choice(list(Until))
+        faults, started = actor.scheduler.injected.total(), actor.scheduler.now_nanos()
+        try:
+            target = dict(target_of(stores.table(), {}))
+            waiter = Waiter(
+                views=stores,
+                shards=stores.manifests,
+                folders=lambda shard: _folders(stores, shard),
+                clock=stores.clock,
+                readers_max=1,
+            )
+            waited = waiter.run(until, target, timeout_seconds=dice.choice((0.0, 5.0, 50.0)))
+        except OUTCOMES as error:
+            self._not_by_itself("wait", actor, faults, error)
+            return
+        if until is Until.COLLECTED:
+            reached = {s: g for s, g in target.items() if s not in waited.missing}
+            self._check_collected(stores, reached, started)
+            return
+        for shard, wanted in target.items():
+            found = self._reached(stores, until, shard, waited.version)
+            said = waited.missing.get(shard, wanted)
+            if said != min(found, wanted):
+                raise Violation(f"wait: {until.value} up to {said}, where {found} was the truth")
+
+    def _reached(self, stores: SimStores, until: Until, shard: ShardId, version: int) -> int:
+        """How far the shard was at that version, by the lake's own record."""
+        if until is Until.MERGED:
+            return stores.lake.progress[version].get(shard, 0)
+        return stores.lake.indexed_to(version, shard)
+
+    def _check_collected(
+        self, stores: SimStores, reached: dict[ShardId, int], started_nanos: int
+    ) -> None:
+        """Nothing is left that was there before; a stalled writer may leave a folder any time."""
+        for shard, wanted in reached.items():
+            listed = self.jobs.truth.manifests[shard][-1].flushed_generations
+            left = [g.generation for g in listed if g.generation <= wanted]
+            folder = f"{layout.shard_folder(shard)}/"
+            for path, (_, at) in stores.lake.bucket.objects.items():
+                if path.startswith(folder) and at < started_nanos:
+                    number = layout.parse_generation_folder(path.split("/")[2])
+                    left += [number] if number is not None and number <= wanted else []
+            if left:
+                raise Violation(f"wait: {wanted} generations are collected, and {left} are there")
+
+    @staticmethod
+    def _not_by_itself(what: str, actor: Actor, faults: int, error: MemWalError) -> None:
+        """Who only looks fails for a fault, and for nothing else."""
+        if actor.scheduler.injected.total() == faults:
+            raise Violation(f"{what} failed without a fault: {error}") from error
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Writers:
+    """The ShardWriters port. Checks that whom a rescue fences was silent for long enough."""
+
+    stores: SimStores
+    jobs: Jobs
+    signs: dict[ShardId, int]
+
+    def claim(
+        self, shard_id: ShardId, *, memtable_rows_max: int, memtable_batches_max: int
+    ) -> _Claimed:
+        marked = self.stores.lake.bucket.objects[layout.rescue_mark_path(shard_id)][1]
+        idle = (marked - self.signs[shard_id]) / 1e9
+        if idle < IDLE_SECONDS:
+            raise Violation(f"4: a shard was claimed that had been silent for {idle:g} s only")
+        session = Session(stores=self.stores, jobs=self.jobs, shard=shard_id)
+        return _Claimed(session, session.open())
+
+
+@dataclass(frozen=True)
+class _Claimed:
+    """The ClaimedShard port."""
+
+    session: Session
+    claimed: ShardClaim
+
+    @property
+    def rows(self) -> int:
+        return len(self.session.memtable or {})
+
+    def flush(self) -> None:
+        self.session.flush(self.claimed)
+
+
+def _folders(stores: SimStores, shard: ShardId) -> list[int]:
+    names = stores.objects.list_folders(layout.shard_folder(shard))
+    return [n for n in map(layout.parse_generation_folder, names) if n is not None]
+
+
+def _listings_lag(actor: Actor) -> bool:
+    return bool(actor.scheduler.injected["stale_listing"])
+
+
+def _clocks_jump(actor: Actor) -> bool:
+    return bool(actor.scheduler.injected["clock_jump"])
