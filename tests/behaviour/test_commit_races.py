@@ -7,8 +7,9 @@ that the jobs use, so that what a job does about an outcome is not in question, 
 from __future__ import annotations
 
 import uuid
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 import pytest
 from race_worlds import BASE, INDEXES, LakeWorld, LanceWorld, World, fold, state
@@ -21,7 +22,9 @@ from memwal.plan.garbage_model import GarbageLimits
 from memwal.plan.merge import CommitShape, Deletes, Join
 from memwal.plan.snapshot import Storage
 from memwal.ports import CommitStats, Fold
+from memwal.store.view import StoredViews
 from memwal.table_ports import RewrittenFragments
+from memwal.testing import Call, HookedObjects
 
 SHAPE = CommitShape(join=Join.SCAN, deletes=Deletes.NONE, reason="")
 DELETING = CommitShape(join=Join.SCAN, deletes=Deletes.SAME_COMMIT, reason="")
@@ -540,3 +543,21 @@ def test_a_fold_on_an_expired_version_does_not_land(world: World) -> None:
     with pytest.raises((LostRace, Missing, StoreUnavailable)):
         made.commit(SHAPE, 1)
     assert progress(world) == [0, 0]
+
+
+@pytest.mark.integration
+def test_a_view_is_taken_anew_when_the_latest_version_expires_in_between(tmp_path: Path) -> None:
+    world = LanceWorld(tmp_path / "t")
+    expired: list[str] = []
+
+    def hook(call: Call, effect: Callable[[], Any]) -> Any:
+        if "_versions" in call.paths[0] and call.operation == "get_tail" and not expired:
+            expired.append(call.paths[0])
+            world.append({70: 1})
+            world.expire()
+        return effect()
+
+    stores = world.table.stores
+    views = StoredViews(HookedObjects(stores.objects, hook), stores.tables)
+    assert views.table().version == world.versions()[-1]
+    assert expired
