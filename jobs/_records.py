@@ -30,6 +30,7 @@ from memwal.report import (
     SnapshotTableReport,
     TableReport,
 )
+from memwal.report_ingest import IngestTableReport
 from memwal.report_rescue import RescueTableReport
 
 RUNS_KEPT_MAX = 500
@@ -160,6 +161,8 @@ def summary_of(report: TableReport) -> Mapping[str, int | None]:
             names = ("fragments_before", "fragments_after", "bytes_rewritten")
         case RescueTableReport():
             names = ("generations", "rows")
+        case IngestTableReport():
+            names = ("rows_written", "rows_deleted", "merges")
         case SnapshotTableReport():
             names = ("num_shards", "repairs")
         case _:

@@ -9,6 +9,7 @@ import typer
 
 from memwal import start
 from memwal.cli_backfill import backfill
+from memwal.cli_ingest import ingest
 from memwal.cli_inspect import inspect_app
 from memwal.cli_read import read
 from memwal.cli_rescue import rescue
@@ -46,6 +47,7 @@ app = typer.Typer(
 app.add_typer(inspect_app, name="inspect")
 app.command()(backfill)
 app.command()(garbage)
+app.command()(ingest)
 app.command()(maintain)
 app.command()(rescue)
 app.command()(runs)

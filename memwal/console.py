@@ -13,6 +13,7 @@ from rich.table import Table
 from rich.text import Text
 
 from memwal.console_backfill import backfill_parts
+from memwal.console_ingest import ingest_parts
 from memwal.console_rescue import rescue_parts
 from memwal.console_status import runs_parts, status_parts, wait_parts
 from memwal.console_text import STYLE, count_text, grid_of, size_text
@@ -36,6 +37,7 @@ from memwal.report import (
     WaitTableReport,
 )
 from memwal.report_backfill import BackfillReport
+from memwal.report_ingest import IngestTableReport
 from memwal.report_rescue import RescueTableReport
 
 if TYPE_CHECKING:
@@ -156,6 +158,8 @@ def _table(report: TableReport) -> RenderableType:
             parts += status_parts(report)
         case RescueTableReport():
             parts += rescue_parts(report)
+        case IngestTableReport():
+            parts += ingest_parts(report)
         case RunsTableReport():
             parts += runs_parts(report)
         case WaitTableReport():

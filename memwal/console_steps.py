@@ -11,7 +11,27 @@ from typing import Protocol
 import structlog
 from rich.console import Console
 from rich.markup import escape
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+from rich.progress import (
+    BarColumn,
+    MofNCompleteColumn,
+    Progress,
+    ProgressColumn,
+    Task,
+    TextColumn,
+    TimeElapsedColumn,
+)
+from rich.text import Text
+
+ROWS = "rows"
+"""The one unit that is counted fast enough to have a speed. A total of 0: not known."""
+
+
+class SpeedColumn(ProgressColumn):
+    """Units a second."""
+
+    def render(self, task: Task) -> Text:
+        """The speed of the last half minute."""
+        return Text("" if task.speed is None else f"{task.speed:,.0f}/s", style="dim")
 
 
 class Steps(Protocol):
@@ -48,11 +68,12 @@ class BarSteps:
             TextColumn("{task.description}"),
             BarColumn(),
             MofNCompleteColumn(),
+            *([SpeedColumn()] if what == ROWS else []),
             TimeElapsedColumn(),
             console=self._console,
             transient=True,
         )
-        self._bar.add_task(what, total=total)
+        self._bar.add_task(what, total=total or None)
         self._bar.start()
 
     def done(self, count: int) -> None:

@@ -22,6 +22,7 @@ MEM_WAL = "_mem_wal"
 MAINTENANCE = "_maintenance"
 RUNS = f"{MAINTENANCE}/runs"
 RESCUES = f"{MAINTENANCE}/rescue"
+INGESTS = f"{MAINTENANCE}/ingest"
 VERSIONS = "_versions"
 BRANCHES = "tree"
 MEM_WAL_INDEX_NAME = "__lance_mem_wal"
@@ -39,6 +40,8 @@ _DECIMAL = re.compile(r"(0|[1-9][0-9]{0,19})")
 _V2 = re.compile(r"[0-9]{20}")
 _RUN_ID = re.compile(r"[0-9a-f]{32}")
 _RUN_RECORD = re.compile(r"([0-9]{19})-([0-9a-f]{32})\.json")
+_INGEST_ID = re.compile(r"[a-z0-9][a-z0-9-]{0,63}")
+_SEQUENCE = re.compile(r"([0-9]{12})\.json")
 _NANOS_MAX = 2**63 - 1
 
 
@@ -198,6 +201,31 @@ def parse_run_record_name(name: str) -> str | None:
 def rescue_mark_path(shard_id: ShardId) -> str:
     """Path of the mark that a rescue of the shard is under way."""
     return f"{RESCUES}/{shard_id}.json"
+
+
+def parse_ingest_id(text: str) -> str:
+    """An ingest's id as a person types it. Raises Usage for one that can't be a folder's name."""
+    if not _INGEST_ID.fullmatch(text):
+        raise Usage(f"{text!r} is not an ingest's id: expected a-z, 0-9 and '-', 64 at most")
+    return text
+
+
+def ingest_folder(ingest_id: str) -> str:
+    """The folder of an ingest's documents."""
+    return f"{INGESTS}/{parse_ingest_id(ingest_id)}"
+
+
+def sequence_name(number: int) -> str:
+    """A name in a folder of numbered documents; they sort by their numbers."""
+    if not 0 <= number < 10**12:
+        raise ValueError(f"{number} does not fit into a document's name")
+    return f"{number:012d}.json"
+
+
+def parse_sequence_name(name: str) -> int | None:
+    """The number in such a name, or None for any other file name."""
+    match = _SEQUENCE.fullmatch(name)
+    return int(match[1]) if match else None
 
 
 def is_detached(version: int) -> bool:

@@ -64,9 +64,9 @@ class MemWalTable:
             **settings,
         )
 
-    def read(self) -> dict[int, tuple[Any, ...]]:
-        """What a strongly consistent reader sees, by id."""
-        found = open_table(self.uri, self.options).read(with_wal=True).read_all()
+    def read(self, *, with_wal: bool = True) -> dict[int, tuple[Any, ...]]:
+        """What a reader sees, by id; with the WAL, a strongly consistent one."""
+        found = open_table(self.uri, self.options).read(with_wal=with_wal).read_all()
         rows = {row["id"]: (row["n"], row["note"]) for row in found.to_pylist()}
         assert len(rows) == found.num_rows
         return rows
@@ -103,3 +103,20 @@ class Session:
     def end(self) -> None:
         self.coordinator.shutdown()
         self.handler.close()
+
+
+def wal_rows(table: MemWalTable) -> dict[str, list[tuple[Any, ...]]]:
+    """Every row of every WAL entry, by shard and in order: deletes are (True, id)."""
+    stores = table.stores
+    found: dict[str, list[tuple[Any, ...]]] = {}
+    for shard in stores.views.table().shards:
+        rows = found.setdefault(shard.shard_id, [])
+        for position, _ in stores.wal.listed(shard.shard_id):
+            for batch in stores.wal.rows(shard.shard_id, position).batches:
+                rows += [_row(row) for row in batch.to_pylist()]
+    return found
+
+
+def _row(row: Mapping[str, Any]) -> tuple[Any, ...]:
+    dead = bool(row["_tombstone"])
+    return (dead, row["id"]) if dead else (dead, row["id"], row["n"], row["note"])

@@ -68,12 +68,15 @@ def current_spec(specs: Sequence[ShardSpec]) -> Spec | None:
 
 @dataclass(kw_only=True)
 class Router:
-    """Routes rows by one spec; `places` remembers where values were found to go."""
+    """Routes rows by one spec, or all of them to the `fixed` place.
+
+    `places` remembers where values were found to go.
+    """
 
     spec: Spec | None
     sources: Sources
     manifests: Sequence[ShardManifest] = ()
-    only: ShardId | None = None
+    fixed: Place | None = None
     rule: Rule | None = None
     places: dict[ShardValues, Place] = field(default_factory=dict)
 
@@ -84,7 +87,7 @@ class Router:
     @property
     def columns(self) -> Sequence[str]:
         """The top-level columns that a row's shard depends on."""
-        if self.spec is None or self.only is not None:
+        if self.spec is None or self.fixed is not None:
             return ()
         found = {s.path[0] for f in self.spec.fields for s in self._sources_of(f.source_ids)}
         found |= {f.column.partition(".")[0] for f in self.spec.fields if f.column}
@@ -101,9 +104,9 @@ class Router:
         """
         if rows.num_rows == 0:
             return []
-        if self.spec is None or self.only is not None:
-            everything = pa.array(np.arange(rows.num_rows))
-            return [Routed(place=self._manual(), indices=everything)]
+        if self.spec is None or self.fixed is not None:
+            place = self.fixed or self._place(ShardValues(spec_id=MANUAL_SPEC_ID))
+            return [Routed(place=place, indices=pa.array(np.arange(rows.num_rows)))]
         values = shard_values(rows, self.spec, self.sources, rule=self.rule)
         codes = codes_of(values.columns)
         _, firsts, codes = np.unique(codes, return_index=True, return_inverse=True)
@@ -114,12 +117,6 @@ class Router:
             place = self._place(self._values_at(values, int(first)))
             found.append((int(first), Routed(place=place, indices=pa.array(indices))))
         return [routed for _, routed in sorted(found, key=lambda pair: pair[0])]
-
-    def _manual(self) -> Place:
-        values = ShardValues(spec_id=MANUAL_SPEC_ID)
-        if self.only is not None:
-            return Place(shard_id=self.only, values=values)
-        return self._place(values)
 
     def _values_at(self, values: pa.RecordBatch, row: int) -> ShardValues:
         spec_id = MANUAL_SPEC_ID if self.spec is None else self.spec.spec_id

@@ -21,17 +21,15 @@ from memwal.ingest.operations import Kind, Operation, joined, operations
 from memwal.ingest.protocols import Flushed
 from memwal.ingest.routing import Place, Router
 from memwal.model import ShardId
-from memwal.store.shard_writers import Claim
+from memwal.store.shard_writers import Tip
 
 
 class Writer(Protocol):
     """A shard's writer (`memwal.store.shard_writers.OpenShard`)."""
 
-    claim: Claim
-
     @property
-    def position(self) -> int:
-        """The WAL position of the last acknowledged entry."""
+    def tip(self) -> Tip:
+        """The last acknowledged entry."""
         ...
 
     def put(self, rows: pa.Table) -> None:
@@ -59,14 +57,6 @@ class Writers(Protocol):
     ) -> Writer:
         """Claim a shard for writing."""
         ...
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Tip:
-    """How far one shard's WAL is known to go, and by which epoch."""
-
-    writer_epoch: int
-    position: int
 
 
 Tips = Mapping[ShardId, Tip]
@@ -173,8 +163,7 @@ class ShardHandler:
                 writer.put(operation.rows)
             else:
                 writer.delete(operation.rows)
-        tip = Tip(writer_epoch=writer.claim.writer_epoch, position=writer.position)
-        return place.shard_id, tip
+        return place.shard_id, writer.tip
 
     def writer(self, place: Place) -> Writer:
         """The shard's writer, opened when it is first asked for. Raises Refused for too many."""

@@ -36,8 +36,28 @@ from memwal.store.wal import WalEntries
 # pylance's own default, where neither the table nor the caller says otherwise.
 MEMTABLE_ROWS_MAX = 100_000
 _DURABLE = {"durable_write": True}
+_NUMBERS = (
+    "max_wal_buffer_size",
+    "max_wal_flush_interval_ms",
+    "max_memtable_size",
+    "max_memtable_rows",
+    "max_memtable_batches",
+    "max_unflushed_memtable_bytes",
+    "manifest_scan_batch_size",
+    "backpressure_log_interval_ms",
+    "stats_log_interval_ms",
+)
 _FENCED = "fenced"
 _USER = "Invalid user input"
+
+
+def settings_of(defaults: Mapping[str, str]) -> dict[str, int]:
+    """The writer settings that a table recorded, as pylance's writer takes them.
+
+    `initialize_mem_wal` records them for every writer, but pylance 14.0.2's writers start from
+    built-in ones all the same.
+    """
+    return {name: int(defaults[name]) for name in _NUMBERS if defaults.get(name, "").isdigit()}
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -47,6 +67,14 @@ class Claim:
     shard_id: ShardId
     writer_epoch: int
     start_position: int
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Tip:
+    """How far a shard's WAL goes, as far as one of its writers knows."""
+
+    writer_epoch: int
+    position: int
 
 
 class ShardWriters:
@@ -178,6 +206,11 @@ class OpenShard:
     def position(self) -> int:
         """The WAL position of the last entry that was acknowledged."""
         return self.claim.start_position + self.entries
+
+    @property
+    def tip(self) -> Tip:
+        """The last entry that was acknowledged."""
+        return Tip(writer_epoch=self.claim.writer_epoch, position=self.position)
 
     def put(self, rows: pa.Table) -> None:
         """Write rows, at least one, as one WAL entry; returns when it is durable.

@@ -1,0 +1,425 @@
+"""`memwal ingest`: files into a table's MemWAL, exactly once."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+
+from jobs._each import run_each, run_for
+from jobs._fanout import Fanout
+from jobs._ingest_round import (
+    IngestRequest,
+    Rounds,
+    check_same,
+    check_unchanged,
+    file_of,
+    is_finished,
+    not_yet,
+    record_of,
+)
+from jobs._ingest_table import Backlog, IngestTable
+from jobs._ingest_units import IngestUnit, run_ingest_unit
+from jobs._launch import OpenTable, Progress, RunOptions, asked_engine
+from jobs._merge import MergeOptions, run_merge
+from jobs._wiring import Stores
+from memwal.errors import MemWalError, Unsupported, Usage
+from memwal.ingest.line_up import Shape
+from memwal.ingest.records import PlanRecord, Round
+from memwal.ingest.resume import ShardCounts
+from memwal.ingest.run import WHOLE, Track, TrackResult
+from memwal.ingest.splits import FileSplit
+from memwal.model import ShardId, TableView
+from memwal.report import DONE, HELD, NOTHING_TO_DO, JobReport, TableReport, sum_up
+from memwal.report_ingest import IngestShardReport, IngestSourceReport, IngestTableReport
+from memwal.store.ingest_sources import Format, SourceFile, SourceFiles
+
+CHUNK_ROWS = 128 * 1024
+_CHUNK_BYTES = 32 * 1024 * 1024
+_SAMPLE_ROWS = 1024
+_SAID_EVERY_SECONDS = 30.0
+BACKLOG_WITH_MERGE = 64
+
+
+@dataclass(frozen=True, kw_only=True)
+class IngestOptions(RunOptions):
+    """What `ingest` takes besides."""
+
+    request: IngestRequest
+    merge: bool = False
+    backlog_generations_max: int | None = None
+    backlog_wait_seconds_max: float = 600.0
+
+
+def run_ingest(options: IngestOptions, progress: Progress) -> JobReport:
+    """Write sources into each table's MemWAL, or with `dry_run` tell what would go where."""
+
+    def one_table(table: OpenTable, stores: Stores, view: TableView, fanout: Fanout) -> TableReport:
+        return _Ingest(options, progress, table, stores, view, fanout).run()
+
+    return run_each("ingest", options, progress, one_table)
+
+
+@dataclass
+class _Ingest:
+    options: IngestOptions
+    progress: Progress
+    table: OpenTable
+    stores: Stores
+    view: TableView
+    fanout: Fanout
+    merges: int = 0
+    rows_known: dict[str, int | None] = field(default_factory=dict)
+
+    @cached_property
+    def known(self) -> IngestTable:
+        return IngestTable.of(self.stores, self.view, self.options.request.shard)
+
+    @cached_property
+    def files(self) -> SourceFiles:
+        types = {f.name: f.type for f in self.known.schema}
+        return SourceFiles(self.table.resolved.storage_options, types)
+
+    @cached_property
+    def shape(self) -> Shape:
+        request = self.options.request
+        return Shape(
+            schema=self.known.schema,
+            key=self.view.primary_key,
+            delete_column=request.delete_column,
+            skips_unknown_columns=request.skips_unknown_columns,
+        )
+
+    def run(self) -> IngestTableReport:
+        """Choose the round, carry it out, report."""
+        request, clock = self.options.request, self.stores.clock
+        began = clock.monotonic_seconds()
+        rounds = Rounds(
+            objects=self.stores.objects, ingest_id=request.named(), run_id=clock.new_id()
+        )
+        before = rounds.latest()
+        unfinished = before is not None and not is_finished(*before)
+        if self.options.dry_run:
+            files = self._planned(before[1]) if before and unfinished else self._new(before)
+            return self._foreseen(files, rounds.ingest_id, resumed=unfinished)
+        self._merge_first()
+        if before is not None and unfinished:
+            check_same(before[1], request, self.known)
+            found = before
+        else:
+            started = self._started(rounds, before)
+            if started is None:
+                return self._report(rounds.ingest_id, NOTHING_TO_DO)
+            found = started
+        report = self._carried_out(rounds.ingest_id, *found)
+        seconds = clock.monotonic_seconds() - began
+        return report.model_copy(
+            update={
+                "seconds": round(seconds, 3),
+                "rows_per_second": round(report.rows_written / seconds, 1) if seconds else 0.0,
+            }
+        )
+
+    def _started(
+        self, rounds: Rounds, before: tuple[Round, PlanRecord] | None
+    ) -> tuple[Round, PlanRecord] | None:
+        """Begin a new round; None when there is nothing new."""
+        if asked_engine(self.options) == "spark":
+            # Imported when asked for only: it brings a JVM.
+            from jobs._ingest_spark import staged_plan
+
+            if before is not None and not self.options.request.again:
+                return None
+            plan = staged_plan(self.options, self.known, self.shape, self.fanout, rounds)
+        else:
+            files = self._new(before)
+            if not files:
+                return None
+            plan = self._plan(files, None if before is None else before[1])
+        return rounds.begin(before, plan), plan
+
+    # ---- sources
+
+    def _found(self) -> list[SourceFile]:
+        request = self.options.request
+        if request.format is not None and request.format not in list(Format):
+            raise Unsupported(f"--format {request.format} is read by Spark only: --engine spark")
+        wanted = None if request.format is None else Format(request.format)
+        files = self.files.found(request.sources, wanted)
+        if any(file.uri == self.stores.uri for file in files):
+            raise Usage(f"{self.stores.uri} can't be ingested into itself")
+        return files
+
+    def _new(self, before: tuple[Round, PlanRecord] | None) -> list[SourceFile]:
+        done = None if before is None or self.options.request.again else before[1]
+        return not_yet(self._found(), done)
+
+    def _planned(self, plan: PlanRecord) -> list[SourceFile]:
+        """The files of a plan, which have to be as they were."""
+        planned = [file_of(record) for record in plan.sources]
+        check_unchanged(planned, self._found())
+        return planned
+
+    def _plan(self, files: Sequence[SourceFile], before: PlanRecord | None) -> PlanRecord:
+        request = self.options.request
+        for file in files:
+            self.shape.check(self.files.schema(file), file.uri)
+        known = () if before is None else (*before.before, *before.sources)
+        return PlanRecord(
+            sources=tuple(record_of(file) for file in files),
+            before=known,
+            chunk_rows=request.chunk_rows or self._chunk_rows(files[0]),
+            rows_per_entry_max=self.known.rows_per_entry_max,
+            delete_column=request.delete_column,
+            shard=request.shard,
+            spec_id=self.known.spec_id,
+            skips_unknown_columns=request.skips_unknown_columns,
+        )
+
+    def _chunk_rows(self, file: SourceFile) -> int:
+        """Fewer rows at a time where rows are wide."""
+        first = next(self.files.chunks(file, _SAMPLE_ROWS), None)
+        if first is None:
+            return CHUNK_ROWS
+        row_bytes = max(1, first.nbytes // len(first))
+        return int(max(_SAMPLE_ROWS, min(CHUNK_ROWS, _CHUNK_BYTES // row_bytes)))
+
+    # ---- work
+
+    def _carried_out(self, ingest_id: str, found: Round, plan: PlanRecord) -> IngestTableReport:
+        if plan.staged is not None:
+            return self._staged(ingest_id, found, plan)
+        files = self._planned(plan)
+        shape = replace(self.shape, skips_unknown_columns=plan.skips_unknown_columns)
+        splits = []
+        for file in files:
+            schema = self.files.schema(file)
+            shape.check(schema, file.uri)
+            splits.append(
+                FileSplit(
+                    files=self.files,
+                    file=file,
+                    chunk_rows=plan.chunk_rows,
+                    columns=shape.columns(schema),
+                )
+            )
+        self.rows_known = {file.uri: self.files.count(file) for file in files}
+        backlog = self._backlog()
+        track = Track(
+            name=WHOLE,
+            splits=splits,
+            shape=shape,
+            router=self.known.router(),
+            rows_per_entry_max=plan.rows_per_entry_max,
+            writers=self.known.writers(),
+            records=found,
+            clock=self.stores.clock,
+            on_rows=self._shown(found.progress(WHOLE).rows),
+            between=backlog,
+        )
+        result = track.run()
+        self.merges += backlog.merges
+        if self.options.merge:
+            self._merge()
+        return self._result(ingest_id, files, [result])
+
+    def _staged(self, ingest_id: str, found: Round, plan: PlanRecord) -> IngestTableReport:
+        units = [
+            IngestUnit(
+                uri=self.stores.uri,
+                storage_options=self.table.resolved.storage_options,
+                ingest_id=ingest_id,
+                round=found.number,
+                run_id=found.run_id,
+                shard=staged.shard_id,
+                backlog_generations_max=self.options.backlog_generations_max,
+                backlog_wait_seconds_max=self.options.backlog_wait_seconds_max,
+            )
+            for staged in plan.staged or ()
+        ]
+        results = run_for(
+            self.table,
+            self.fanout,
+            self.progress,
+            run_ingest_unit,
+            units,
+            what="shards",
+            in_memory_bytes=0,
+        )
+        failed = [r for r in results if r.error is not None]
+        if self.options.merge and not failed:
+            self._merge()
+        done = [r.result for r in results if r.result is not None]
+        report = self._result(ingest_id, (), done)
+        if not failed:
+            self.stores.objects.delete([p for s in plan.staged or () for p in s.files])
+            return report
+        parts = [*report.shards, *(r.part() for r in failed)]
+        outcome, code = sum_up(parts)
+        text = "; ".join(f"{r.shard}: {r.error}" for r in failed)
+        return report.model_copy(update={"outcome": outcome, "exit_code": code, "error": text})
+
+    def _backlog(self) -> Backlog:
+        limit = self.options.backlog_generations_max
+        if limit is None and self.options.merge:
+            limit = BACKLOG_WITH_MERGE
+        return Backlog(
+            stores=self.stores,
+            generations_max=limit,
+            merge=self._merge_quietly if self.options.merge else None,
+            wait_seconds_max=self.options.backlog_wait_seconds_max,
+            say=self.progress.say,
+        )
+
+    def _merge_first(self) -> None:
+        """With `--merge`, what other shards hold goes into the base table before new rows come."""
+        if self.options.merge and any(shard.pending for shard in self.view.shards):
+            self._merge()
+            self.view = self.stores.views.table()
+
+    def _merge(self) -> None:
+        self._merge_quietly()
+        self.merges += 1
+
+    def _merge_quietly(self) -> None:
+        options = MergeOptions(
+            tables=[self.table.resolved],
+            engine="local",
+            lease=self.options.lease,
+            untested_lance_allowed=self.options.untested_lance_allowed,
+        )
+        report = run_merge(options, _Silent())
+        # Held: somebody else merges, which serves as well.
+        if report.exit_code and report.outcome != HELD:
+            text = "; ".join(t.error for t in report.tables if t.error) or str(report.error)
+            error = MemWalError(f"the merge between failed: {text}")
+            error.exit_code, error.outcome = report.exit_code, report.outcome
+            raise error
+
+    def _shown(self, done_before: int) -> _RowsShown:
+        counts = list(self.rows_known.values())
+        total = sum(count or 0 for count in counts) if None not in counts else 0
+        self.progress.start("rows", total)
+        return _RowsShown(self.progress, self.stores, done_before)
+
+    # ---- reports
+
+    def _foreseen(
+        self, files: Sequence[SourceFile], ingest_id: str, *, resumed: bool
+    ) -> IngestTableReport:
+        """A dry run: every row's shard, by the columns that decide it."""
+        router, shards = self.known.router(), dict[ShardId, IngestShardReport]()
+        there = {shard.shard_id for shard in self.view.shards}
+        for file in files:
+            schema = self.files.schema(file)
+            self.shape.check(schema, file.uri)
+            columns = [*router.columns, *filter(None, [self.shape.delete_column])]
+            columns = columns or self.shape.columns(schema)[:1]
+            self.rows_known[file.uri] = 0
+            for chunk in self.files.chunks(file, CHUNK_ROWS, columns=columns):
+                self.rows_known[file.uri] = (self.rows_known[file.uri] or 0) + len(chunk)
+                for batch in chunk.combine_chunks().to_batches():
+                    for routed in router.route(batch):
+                        shard_id = routed.place.shard_id
+                        before = shards.get(shard_id) or IngestShardReport(
+                            shard_id=shard_id, outcome=DONE, is_new=shard_id not in there
+                        )
+                        rows = before.rows + len(routed.indices)
+                        shards[shard_id] = before.model_copy(update={"rows": rows})
+        outcome = DONE if files else NOTHING_TO_DO
+        report = self._report(ingest_id, outcome, files)
+        return report.model_copy(
+            update={
+                "shards": tuple(shards[s] for s in sorted(shards)),
+                "rows": sum(count or 0 for count in self.rows_known.values()),
+                "resumed": resumed,
+            }
+        )
+
+    def _result(
+        self, ingest_id: str, files: Sequence[SourceFile], results: Sequence[TrackResult]
+    ) -> IngestTableReport:
+        there = {shard.shard_id for shard in self.view.shards}
+        counts = {s: c for result in results for s, c in result.shards.items()}
+        report = self._report(ingest_id, DONE, files)
+        return report.model_copy(
+            update={
+                "version_after": int(self.stores.tables.base().version),
+                "resumed": any(result.resumed for result in results),
+                "shards": tuple(_shard(s, counts[s], s not in there) for s in sorted(counts)),
+                "rows": sum(result.rows for result in results),
+                "rows_deleted": sum(result.rows_deleted for result in results),
+                "rows_written": sum(c.rows + c.rows_deleted for c in counts.values()),
+                "merges": self.merges,
+            }
+        )
+
+    def _report(
+        self, ingest_id: str, outcome: str, files: Sequence[SourceFile] = ()
+    ) -> IngestTableReport:
+        return IngestTableReport(
+            table=self.table.resolved.name,
+            outcome=outcome,
+            version_before=self.view.version,
+            version_after=self.view.version,
+            ingest_id=ingest_id,
+            sources=tuple(
+                IngestSourceReport(
+                    uri=file.uri,
+                    format=file.format.value,
+                    bytes=file.size_bytes,
+                    rows=self.rows_known.get(file.uri),
+                )
+                for file in files
+            ),
+            warnings=self.known.warnings(),
+        )
+
+
+def _shard(shard_id: ShardId, counts: ShardCounts, is_new: bool) -> IngestShardReport:
+    return IngestShardReport(
+        shard_id=shard_id,
+        outcome=DONE,
+        is_new=is_new,
+        writer_epoch=counts.writer_epoch,
+        entries=counts.entries,
+        rows=counts.rows,
+        rows_deleted=counts.rows_deleted,
+        entries_found=counts.entries_found,
+        rows_found=counts.rows_found,
+    )
+
+
+class _RowsShown:
+    """Rows taken in so far, for people."""
+
+    def __init__(self, progress: Progress, stores: Stores, rows: int) -> None:
+        self._progress = progress
+        self._clock = stores.clock
+        self._began = self._said = self._clock.monotonic_seconds()
+        self._rows_before = self._rows = rows
+
+    def __call__(self, rows: int) -> None:
+        self._rows += rows
+        self._progress.done(self._rows)
+        now = self._clock.monotonic_seconds()
+        if now - self._said >= _SAID_EVERY_SECONDS:
+            speed = (self._rows - self._rows_before) / (now - self._began)
+            self._progress.say(f"{self._rows:,} rows, {speed:,.0f} rows/s")
+            self._said = now
+
+
+class _Silent:
+    """No progress of a merge inside another step's."""
+
+    def start(self, what: str, total: int) -> None:
+        """Nothing."""
+
+    def done(self, count: int) -> None:
+        """Nothing."""
+
+    def say(self, text: str) -> None:
+        """Nothing."""
+
+    def trace(self, text: str) -> None:
+        """Nothing."""

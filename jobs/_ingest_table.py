@@ -1,0 +1,139 @@
+"""What an ingest knows of its table: columns, routing, limits; and what it must not run beside."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import pyarrow as pa
+
+from jobs._wiring import Stores
+from memwal.errors import Refused
+from memwal.ingest.routing import (
+    MANUAL_SPEC_ID,
+    Place,
+    Router,
+    ShardValues,
+    current_spec,
+    unlabelled,
+)
+from memwal.model import ShardId, TableView
+from memwal.sharding.spec import sources_of
+from memwal.store.shard_writers import MEMTABLE_ROWS_MAX, ShardWriters, settings_of
+
+_ROWS_PER_ENTRY_MAX = 50_000
+BACKLOG_CHECK_SECONDS = 5.0
+_BACKLOG_POLL_SECONDS = 1.0
+
+
+@dataclass(frozen=True, kw_only=True)
+class IngestTable:
+    """The table as it was when the run began."""
+
+    stores: Stores
+    view: TableView
+    schema: pa.Schema
+    only: ShardId | None
+
+    @classmethod
+    def of(cls, stores: Stores, view: TableView, only: ShardId | None) -> IngestTable:
+        """Look at the table's schema too."""
+        schema = stores.tables.seen(view.version).schema
+        return cls(stores=stores, view=view, schema=schema, only=only)
+
+    @property
+    def spec_id(self) -> int:
+        """The spec that rows are routed by; 0 for a table without one, or one named shard."""
+        spec = None if self.only is not None else current_spec(self.view.mem_wal.shard_specs)
+        return MANUAL_SPEC_ID if spec is None else spec.spec_id
+
+    def router(self) -> Router:
+        """Routes rows by the table's spec. Raises Unsupported for one that makes no sense."""
+        return Router(
+            spec=current_spec(self.view.mem_wal.shard_specs),
+            sources=sources_of(self.view.columns, self.schema),
+            manifests=[shard.manifest for shard in self.view.shards],
+            fixed=None if self.only is None else named_place(self.only),
+        )
+
+    @property
+    def rows_per_entry_max(self) -> int:
+        """So many rows that pylance takes them in one call: it never splits one."""
+        settings = settings_of(self.view.mem_wal.writer_config_defaults)
+        memtable = settings.get("max_memtable_rows", MEMTABLE_ROWS_MAX)
+        return max(1, min(_ROWS_PER_ENTRY_MAX, memtable))
+
+    def writers(self) -> ShardWriters:
+        """The shards' writers, with the settings that the table recorded."""
+        settings = settings_of(self.view.mem_wal.writer_config_defaults)
+        return ShardWriters(self.stores.objects, self.stores.tables, settings)
+
+    def warnings(self) -> tuple[str, ...]:
+        """What a person should know before rows go in."""
+        found = [f"shard {b.shard_id} can't be read: {b.error}" for b in self.view.broken]
+        manifests = [s.manifest for s in self.view.shards if s.shard_id != self.only]
+        strangers = unlabelled(manifests, self.view.mem_wal.merged)
+        if strangers:
+            found.append(
+                f"{len(strangers)} shards hold rows that are not merged and don't say for which "
+                f"values they are ({', '.join(strangers[:3])}{', …' * (len(strangers) > 3)}): for "
+                "a key that is in one of them and in the source, nothing says which is newer. "
+                "Merge first, or name the shard with --shard"
+            )
+        return tuple(found)
+
+
+def named_place(shard_id: ShardId) -> Place:
+    """A shard that the user chose; it keeps the values that it has."""
+    return Place(shard_id=shard_id, values=ShardValues(spec_id=MANUAL_SPEC_ID))
+
+
+@dataclass(kw_only=True)
+class Backlog:
+    """Holds an ingest back while too many generations wait for a merge.
+
+    `merge` makes it merge by itself; else it waits for somebody's merges, up to `wait_seconds_max`.
+    """
+
+    stores: Stores
+    generations_max: int | None
+    merge: Callable[[], None] | None
+    wait_seconds_max: float
+    say: Callable[[str], None]
+    merges: int = 0
+    _checked_at: float | None = None
+
+    def __call__(self) -> None:
+        """Look now and then; return when there is room. Raises Refused when none comes."""
+        if self.generations_max is None:
+            return
+        now = self.stores.clock.monotonic_seconds()
+        if self._checked_at is not None and now - self._checked_at < BACKLOG_CHECK_SECONDS:
+            return
+        pending = self.pending()
+        if pending > self.generations_max:
+            self.say(f"{pending} generations wait for a merge; {self.generations_max} may")
+            self._make_room(self.generations_max)
+        self._checked_at = self.stores.clock.monotonic_seconds()
+
+    def pending(self) -> int:
+        """Generations of all shards that are not merged."""
+        return sum(len(shard.pending) for shard in self.stores.views.table().shards)
+
+    def _make_room(self, generations_max: int) -> None:
+        clock = self.stores.clock
+        deadline = clock.monotonic_seconds() + self.wait_seconds_max
+        while True:
+            if self.merge is not None:
+                self.merge()
+                self.merges += 1
+            pending = self.pending()
+            if pending <= generations_max:
+                return
+            if clock.monotonic_seconds() >= deadline:
+                raise Refused(
+                    f"{self.stores.uri}: {pending} generations wait for a merge, {generations_max} "
+                    "may, and nobody merges them fast enough; run `memwal merge`, or this with "
+                    "--merge; it goes on where it stopped"
+                )
+            clock.sleep(_BACKLOG_POLL_SECONDS)

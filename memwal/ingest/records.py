@@ -1,0 +1,219 @@
+"""What an ingest has to remember, under `_maintenance/ingest/{id}/{round}/`.
+
+plan.json                         what is ingested, and how it is cut; written once, before a row is
+progress/{track}/{number}.json    "every row before this one is in the WAL", and where each shard's
+                                  WAL stood then; the newest counts, older ones are removed
+sessions/{shard}/{epoch}.json     "this writer epoch is ours", written before its first entry
+
+Rows and offsets can't be stored in one object: pylance keeps nothing of a batch but its rows, and a
+column of ours has no place in a user's table. But one call of a writer is one WAL entry, stored
+whole or not at all, and a source that is cut in a fixed way gives each shard a fixed sequence of
+calls. So a count of entries is an offset, and the WAL itself, which has the rows, has the count:
+after a crash, the entries of our own epochs beyond the last progress document tell how many of the
+calls that follow it are done already. The documents only say which epochs are ours (anybody else's
+writer may come in between) and save counting from the start. A call whose outcome nobody learned
+needs no other rule: its entry is there, or it is not (see `memwal.ingest.resume`).
+
+All documents are created put-if-absent, and each states a fact that stays true: a stalled run that
+writes one late does no harm.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Literal, TypeVar
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from memwal import layout
+from memwal.errors import AlreadyExists, Corruption, Missing, StandDown
+from memwal.model import ShardId
+from memwal.ports import Objects
+from memwal.store.shard_writers import Tip
+
+DocumentT = TypeVar("DocumentT", bound=BaseModel)
+
+_KEPT = 2
+_STORED = ConfigDict(frozen=True, extra="ignore", defer_build=True)
+
+
+class SourceRecord(BaseModel):
+    """One split: a file as it was when the ingest began."""
+
+    model_config = _STORED
+
+    uri: str
+    format: str
+    size_bytes: int = Field(ge=0)
+    stamp: str
+
+
+class StagedRecord(BaseModel):
+    """Rows of one shard, already routed and in order, in files below the table's root."""
+
+    model_config = _STORED
+
+    shard_id: str
+    entries: tuple[tuple[str, str], ...] = ()
+    """(field id, value in hexadecimal)"""
+    files: tuple[str, ...]
+    rows: int = Field(ge=0)
+
+
+class PlanRecord(BaseModel):
+    """What is ingested. Everything that the sequence of calls depends on is in here."""
+
+    model_config = _STORED
+
+    format: Literal[1] = 1
+    sources: tuple[SourceRecord, ...] = ()
+    before: tuple[SourceRecord, ...] = ()
+    """What earlier rounds ingested."""
+    staged: tuple[StagedRecord, ...] | None = None
+    chunk_rows: int = Field(ge=1)
+    rows_per_entry_max: int = Field(ge=1)
+    delete_column: str | None = None
+    shard: str | None = None
+    spec_id: int = Field(ge=0)
+    skips_unknown_columns: bool = False
+
+
+class TipRecord(BaseModel):
+    """Where a shard's WAL stood: the last of our entries there."""
+
+    model_config = _STORED
+
+    writer_epoch: int = Field(ge=1)
+    position: int = Field(ge=1)
+
+
+class ProgressRecord(BaseModel):
+    """Rows before row `row` of split `split` are durable; `tips` is where that left the WALs."""
+
+    model_config = _STORED
+
+    number: int = Field(ge=0)
+    run_id: str
+    split: int = Field(ge=0)
+    row: int = Field(ge=0)
+    rows: int = Field(default=0, ge=0)
+    rows_deleted: int = Field(default=0, ge=0)
+    finished: bool = False
+    tips: dict[str, TipRecord] = Field(default_factory=dict)
+
+
+class SessionRecord(BaseModel):
+    """A claim of ours on a shard."""
+
+    model_config = _STORED
+
+    run_id: str
+    writer_epoch: int = Field(ge=1)
+    start_position: int = Field(ge=0)
+
+
+START = ProgressRecord(number=0, run_id="", split=0, row=0)
+
+
+class Round:
+    """The documents of one round of an ingest: one plan and all that belongs to it."""
+
+    def __init__(self, objects: Objects, ingest_id: str, number: int, run_id: str) -> None:
+        self._objects = objects
+        self.number = number
+        self.run_id = run_id
+        self.folder = f"{layout.ingest_folder(ingest_id)}/{number:06d}"
+
+    def plan(self) -> PlanRecord | None:
+        """What this round ingests; None when it never began."""
+        return self._read(f"{self.folder}/plan.json", PlanRecord)
+
+    def begin(self, plan: PlanRecord) -> None:
+        """Store the plan. Raises StandDown when another run was faster with another one."""
+        self._create(f"{self.folder}/plan.json", plan)
+
+    def progress(self, track: str) -> ProgressRecord:
+        """How far the track is; its start when it never began."""
+        numbers = self._numbers(f"{self.folder}/progress/{track}")
+        if not numbers:
+            return START
+        path = f"{self.folder}/progress/{track}/{layout.sequence_name(max(numbers))}"
+        found = self._read(path, ProgressRecord)
+        if found is None:
+            raise StandDown(f"{self._objects.uri}: {path}: another run of this ingest is at work")
+        return found
+
+    def advance(self, track: str, progress: ProgressRecord) -> None:
+        """Store progress. Raises StandDown when another run is at work on the same track."""
+        folder = f"{self.folder}/progress/{track}"
+        self._create(f"{folder}/{layout.sequence_name(progress.number)}", progress)
+        if progress.number > _KEPT:
+            old = f"{folder}/{layout.sequence_name(progress.number - _KEPT)}"
+            self._objects.delete([old])
+
+    def sessions(self, shard_id: ShardId) -> dict[int, SessionRecord]:
+        """Our epochs of a shard."""
+        folder = f"{self.folder}/sessions/{shard_id}"
+        found = {}
+        for epoch in self._numbers(folder):
+            path = f"{folder}/{layout.sequence_name(epoch)}"
+            session = self._read(path, SessionRecord)
+            if session is None or session.writer_epoch != epoch:
+                raise Corruption(f"{self._objects.uri}: {path} is not the record of epoch {epoch}")
+            found[epoch] = session
+        return found
+
+    def add_session(self, shard_id: ShardId, writer_epoch: int, start_position: int) -> None:
+        """Say that an epoch is ours, before anything is written in it."""
+        session = SessionRecord(
+            run_id=self.run_id, writer_epoch=writer_epoch, start_position=start_position
+        )
+        folder = f"{self.folder}/sessions/{shard_id}"
+        self._create(f"{folder}/{layout.sequence_name(writer_epoch)}", session)
+
+    def _numbers(self, folder: str) -> list[int]:
+        names = (info.path.rpartition("/")[2] for info in self._objects.list(folder))
+        return [n for name in names if (n := layout.parse_sequence_name(name)) is not None]
+
+    def _create(self, path: str, document: BaseModel) -> None:
+        data = document.model_dump_json(indent=1).encode()
+        try:
+            self._objects.put_if_absent(path, data)
+        except AlreadyExists:
+            # A create that "exists" may be our own, its reply lost (design section 5).
+            if self._objects.get(path) != data:
+                raise StandDown(
+                    f"{self._objects.uri}: {path} is there already: another run of this ingest is "
+                    "at work; run again when it has ended"
+                ) from None
+
+    def _read(self, path: str, kind: type[DocumentT]) -> DocumentT | None:
+        try:
+            return kind.model_validate_json(self._objects.get(path))
+        except Missing:
+            return None
+        except ValidationError as error:
+            text = str(error).split("\n", 1)[0]
+            raise Corruption(f"{self._objects.uri}: {path}: {text}") from None
+
+
+def rounds(objects: Objects, ingest_id: str) -> list[int]:
+    """The numbers of the rounds that were begun."""
+    names = objects.list_folders(layout.ingest_folder(ingest_id))
+    return sorted(int(name) for name in names if name.isdecimal() and len(name) == 6)
+
+
+def tips_of(progress: ProgressRecord) -> dict[ShardId, Tip]:
+    """Where the shards' WALs stood."""
+    return {
+        layout.parse_shard_id(shard): Tip(writer_epoch=tip.writer_epoch, position=tip.position)
+        for shard, tip in progress.tips.items()
+    }
+
+
+def recorded(tips: Mapping[ShardId, Tip]) -> dict[str, TipRecord]:
+    """The same, to be stored."""
+    return {
+        shard: TipRecord(writer_epoch=tip.writer_epoch, position=tip.position)
+        for shard, tip in tips.items()
+    }

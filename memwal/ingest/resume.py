@@ -1,0 +1,225 @@
+"""Writers that know what is written already: calls whose entries are in the WAL are passed over.
+
+See `memwal.ingest.records` for why entries can be counted. What is counted is read after our own
+claim, whose sentinel ends every earlier writer's entries. An entry that is still stored is compared
+with the call that it is taken for; one that was collected meanwhile was merged, and its place alone
+counts, between sentinels that stay (invariant 7).
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterable, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from typing import Any
+
+import pyarrow as pa
+
+from memwal import layout
+from memwal.errors import Corruption, Missing
+from memwal.ingest.operations import Kind
+from memwal.ingest.records import Round, SessionRecord
+from memwal.model import ShardId
+from memwal.ports import Steps
+from memwal.store.shard_writers import Claim, OpenShard, ShardWriters, Tip
+from memwal.store.wal import WalEntries, WalHead
+
+_READERS_MAX = 8
+
+
+@dataclass(kw_only=True, slots=True)
+class ShardCounts:
+    """What one run did to one shard."""
+
+    writer_epoch: int
+    entries: int = 0
+    rows: int = 0
+    rows_deleted: int = 0
+    entries_found: int = 0
+    rows_found: int = 0
+
+
+class ResumingWriters:
+    """Opens shards so that what the round wrote to them before is not written again."""
+
+    def __init__(
+        self,
+        writers: ShardWriters,
+        records: Round,
+        tips: Mapping[ShardId, Tip],
+        key: tuple[str, ...],
+        steps: Steps = lambda step: None,
+    ) -> None:
+        """`tips` is where the WALs stood where reading starts. `steps` is told before each step."""
+        self._writers = writers
+        self._records = records
+        self._tips = dict(tips)
+        self._key = key
+        self._steps = steps
+        self.opened: dict[ShardId, ResumedShard] = {}
+
+    def open(
+        self, shard_id: ShardId, spec_id: int = 0, entries: tuple[tuple[str, bytes], ...] = ()
+    ) -> ResumedShard:
+        """Claim the shard, and find out what is done."""
+        self._steps("claim")
+        inner = self._writers.open(shard_id, spec_id, entries)
+        own = self._records.sessions(shard_id)
+        done = landed(self._writers.wal, inner.claim, self._tips.get(shard_id), own)
+        opened = ResumedShard(self, inner, done)
+        self.opened[shard_id] = opened
+        return opened
+
+    def check_all_used(self) -> None:
+        """Raise Corruption when the WAL holds entries of ours that the source did not ask for."""
+        for shard_id, shard in self.opened.items():
+            if shard.left:
+                raise Corruption(
+                    f"shard {shard_id}: {shard.left} WAL entries of this ingest belong to no row "
+                    "of its source: the source has changed"
+                )
+
+    def check_positions(self) -> None:
+        """Compare what was written with the WALs. Raises Fenced, Corruption."""
+        for shard in self.opened.values():
+            shard.inner.check_position()
+
+
+class ResumedShard:
+    """One shard's writer; passes over calls that are done."""
+
+    def __init__(self, owner: ResumingWriters, inner: OpenShard, done: Iterable[Tip]) -> None:
+        self._owner = owner
+        self.inner = inner
+        self._done = deque(done)
+        self._passed: Tip | None = None
+        self._announced = False
+        self.counts = ShardCounts(writer_epoch=inner.claim.writer_epoch)
+
+    @property
+    def left(self) -> int:
+        """Entries that are there and were not asked for yet."""
+        return len(self._done)
+
+    @property
+    def tip(self) -> Tip:
+        """The entry of the last call."""
+        if self.inner.entries or self._passed is None:
+            return self.inner.tip
+        return self._passed
+
+    def put(self, rows: pa.Table) -> None:
+        """Write rows, unless that was done."""
+        if not self._is_done(Kind.PUT, rows):
+            self._announce()
+            self.inner.put(rows)
+            self._owner._steps("written")
+            self.counts.entries += 1
+            self.counts.rows += rows.num_rows
+
+    def delete(self, keys: pa.Table) -> None:
+        """Delete keys, unless that was done."""
+        if not self._is_done(Kind.DELETE, keys):
+            self._announce()
+            self.inner.delete(keys)
+            self._owner._steps("written")
+            self.counts.entries += 1
+            self.counts.rows_deleted += keys.num_rows
+
+    def close(self) -> None:
+        """Flush to a generation and close."""
+        self._owner._steps("close")
+        self.inner.close()
+
+    def abandon(self) -> None:
+        """Close, whatever comes of it."""
+        self.inner.abandon()
+
+    def _announce(self) -> None:
+        if not self._announced:
+            claim = self.inner.claim
+            self._owner._steps("session")
+            self._owner._records.add_session(
+                claim.shard_id, claim.writer_epoch, claim.start_position
+            )
+            self._announced = True
+        self._owner._steps("entry")
+
+    def _is_done(self, kind: Kind, rows: pa.Table) -> bool:
+        if not self._done:
+            return False
+        found = self._done.popleft()
+        self._compare(found, kind, rows)
+        self._passed = found
+        self.counts.entries_found += 1
+        self.counts.rows_found += rows.num_rows
+        return True
+
+    def _compare(self, found: Tip, kind: Kind, rows: pa.Table) -> None:
+        shard_id = self.inner.claim.shard_id
+        try:
+            stored = self._owner._writers.wal.rows(shard_id, found.position)
+        except Missing:
+            return
+        table = pa.Table.from_batches(stored.batches, schema=stored.schema)
+        if not _is_same(table, kind, rows, self._owner._key):
+            raise Corruption(
+                f"shard {shard_id}: WAL position {found.position} holds other rows than the source "
+                "gives for it now: the source has changed"
+            )
+
+
+def _is_same(stored: pa.Table, kind: Kind, rows: pa.Table, key: tuple[str, ...]) -> bool:
+    """Whether an entry is what the call would have written: as many rows, with the same keys."""
+    if stored.num_rows != rows.num_rows:
+        return False
+    if layout.TOMBSTONE in stored.column_names:
+        dead = stored[layout.TOMBSTONE].fill_null(False).to_pylist()
+        if any(flag != (kind is Kind.DELETE) for flag in dead):
+            return False
+    return all(_same_values(stored[name], rows[name]) for name in key)
+
+
+def _same_values(stored: Any, wanted: Any) -> bool:
+    return bool(stored.cast(wanted.type).combine_chunks().equals(wanted.combine_chunks()))
+
+
+def landed(
+    wal: WalEntries, claim: Claim, tip: Tip | None, own: Mapping[int, SessionRecord]
+) -> list[Tip]:
+    """The entries of our own earlier epochs between `tip` and our new claim, in order."""
+    earlier = {epoch: s for epoch, s in own.items() if epoch < claim.writer_epoch}
+    if not earlier:
+        return []
+    if tip is None:
+        first = min(earlier.values(), key=lambda session: session.start_position)
+        tip = Tip(writer_epoch=first.writer_epoch, position=first.start_position)
+    positions = range(tip.position + 1, claim.start_position)
+    heads = _heads(wal, claim.shard_id, positions)
+    epoch, found = tip.writer_epoch, []
+    for position in positions:
+        head = heads.get(position)
+        if head is not None:
+            epoch = head.writer_epoch
+        # A position without an entry was one, and not a sentinel: those are never collected.
+        if epoch in earlier and (head is None or not head.fence_sentinel):
+            found.append(Tip(writer_epoch=epoch, position=position))
+    return found
+
+
+def _heads(wal: WalEntries, shard_id: ShardId, positions: range) -> dict[int, WalHead]:
+    if not positions:
+        return {}
+    listed = {p: info for p, info in wal.listed(shard_id) if p in positions}
+
+    def head(position: int) -> WalHead | None:
+        info = listed[position]
+        try:
+            return wal.head(info.path, info.size_bytes)
+        except Missing:
+            return None
+
+    with ThreadPoolExecutor(_READERS_MAX) as pool:
+        found = dict(zip(listed, pool.map(head, listed), strict=True))
+    return {position: head for position, head in found.items() if head is not None}

@@ -1,0 +1,60 @@
+"""The parts that a track reads: source files, and rows that were staged for one shard."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import pyarrow as pa
+
+from memwal.errors import Corruption, Missing
+from memwal.ports import Objects
+from memwal.store.ingest_sources import SourceFile, SourceFiles, cut
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class FileSplit:
+    """One source file."""
+
+    files: SourceFiles
+    file: SourceFile
+    chunk_rows: int
+    columns: Sequence[str]
+
+    @property
+    def name(self) -> str:
+        """Its address."""
+        return self.file.uri
+
+    def chunks(self, first_row: int) -> Iterator[pa.Table]:
+        """Its rows from `first_row` on."""
+        return self.files.chunks(
+            self.file, self.chunk_rows, first_row=first_row, columns=self.columns
+        )
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class StagedSplit:
+    """One file of staged rows, an Arrow stream below the table's root; read whole."""
+
+    objects: Objects
+    path: str
+    chunk_rows: int
+
+    @property
+    def name(self) -> str:
+        """Its path."""
+        return self.path
+
+    def chunks(self, first_row: int) -> Iterator[pa.Table]:
+        """Its rows from `first_row` on."""
+        if first_row % self.chunk_rows:
+            return  # behind the last chunk
+        try:
+            with pa.ipc.open_stream(self.objects.get(self.path)) as stream:
+                table = stream.read_all()
+        except Missing:
+            raise Corruption(f"{self.objects.uri}: {self.path}: staged rows are gone") from None
+        except pa.ArrowException as error:
+            raise Corruption(f"{self.objects.uri}: {self.path}: {error}") from None
+        yield from cut(iter(table.slice(first_row).to_batches()), self.chunk_rows)

@@ -1,0 +1,307 @@
+"""The files that an ingest reads: Parquet, Arrow, CSV and Lance, local and on S3.
+
+A file is cut into chunks of so many rows from its beginning, wherever reading starts: what a run
+that goes on reads next is what the one before would have read.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from itertools import accumulate
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.csv as pacsv
+import pyarrow.parquet as pq
+from pyarrow import fs
+
+from memwal.errors import Missing, StoreUnavailable, Unsupported, Usage
+from memwal.store.objects import normalise_uri
+from memwal.store.table import LanceTables
+
+_CSV_BLOCK_BYTES = 4 * 1024 * 1024
+_FILES_MAX = 100_000
+
+
+class Format(StrEnum):
+    """What a source file is."""
+
+    PARQUET = "parquet"
+    ARROW = "arrow"
+    CSV = "csv"
+    LANCE = "lance"
+
+
+_ENDINGS = {
+    ".parquet": Format.PARQUET,
+    ".pq": Format.PARQUET,
+    ".arrow": Format.ARROW,
+    ".arrows": Format.ARROW,
+    ".ipc": Format.ARROW,
+    ".feather": Format.ARROW,
+    ".csv": Format.CSV,
+    ".csv.gz": Format.CSV,
+}
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class SourceFile:
+    """One file, or one Lance table. `stamp` changes when its contents do: a time, or a version."""
+
+    uri: str
+    format: Format
+    size_bytes: int
+    stamp: str
+
+
+class SourceFiles:
+    """Finds and reads source files with one set of storage options.
+
+    Raises Usage for what is not there or can't be read as what it claims to be, StoreUnavailable.
+    """
+
+    def __init__(
+        self, storage_options: Mapping[str, str], types: Mapping[str, pa.DataType] | None = None
+    ) -> None:
+        """`types` are the wanted types by column, for formats that have none of their own."""
+        self._options = dict(storage_options)
+        self._types = dict(types or {})
+        self._s3: fs.FileSystem | None = None
+
+    # ---- finding
+
+    def found(self, addresses: Sequence[str], wanted: Format | None = None) -> list[SourceFile]:
+        """The files behind the addresses: in the order given, those of a folder by name."""
+        files: dict[str, SourceFile] = {}
+        for address in addresses:
+            for file in self._behind(normalise_uri(address), wanted):
+                files.setdefault(file.uri, file)
+            if len(files) > _FILES_MAX:
+                raise Usage(f"more than {_FILES_MAX} source files; give parts of them at a time")
+        return list(files.values())
+
+    def _behind(self, uri: str, wanted: Format | None) -> list[SourceFile]:
+        system, path = self._system(uri)
+        info = self._guarded(uri, lambda: system.get_file_info(path))
+        if info.type == fs.FileType.NotFound:
+            raise Usage(f"{uri}: no such source")
+        if info.type == fs.FileType.File:
+            return [self._file(uri, info, wanted or _format_of(uri))]
+        versions = system.get_file_info(f"{path}/_versions")
+        if wanted is Format.LANCE or versions.type == fs.FileType.Directory:
+            return [self._lance(uri)]
+        return self._folder(uri, path, system, wanted)
+
+    def _folder(
+        self, uri: str, path: str, system: fs.FileSystem, wanted: Format | None
+    ) -> list[SourceFile]:
+        selector = fs.FileSelector(path, recursive=True)
+        infos = self._guarded(uri, lambda: system.get_file_info(selector))
+        found = []
+        for info in sorted(infos, key=lambda i: i.path):
+            below = info.path[len(path) :].strip("/")
+            hidden = any(part.startswith(("_", ".")) for part in below.split("/"))
+            if info.type != fs.FileType.File or hidden:
+                continue
+            kind = wanted or _format_or_none(info.path)
+            if kind is not None:
+                found.append(self._file(f"{uri}/{below}", info, kind))
+        if not found:
+            raise Usage(f"{uri}: the folder holds no source file ({', '.join(_ENDINGS)})")
+        return found
+
+    def _file(self, uri: str, info: fs.FileInfo, kind: Format) -> SourceFile:
+        return SourceFile(
+            uri=uri, format=kind, size_bytes=int(info.size or 0), stamp=str(info.mtime_ns or 0)
+        )
+
+    def _lance(self, uri: str) -> SourceFile:
+        dataset = self._dataset(uri, None)
+        version = int(dataset.version)
+        return SourceFile(uri=uri, format=Format.LANCE, size_bytes=0, stamp=f"version {version}")
+
+    # ---- reading
+
+    def schema(self, file: SourceFile) -> pa.Schema:
+        """The file's columns."""
+        match file.format:
+            case Format.LANCE:
+                return self._opened_lance(file).schema
+            case Format.PARQUET:
+                return self._read(file, lambda: self._parquet(file).schema_arrow)
+            case _:
+                return self._read(file, lambda: self._stream(file)[0])
+
+    def count(self, file: SourceFile) -> int | None:
+        """How many rows it has, where that is known without reading them."""
+        match file.format:
+            case Format.LANCE:
+                return int(self._opened_lance(file).count_rows())
+            case Format.PARQUET:
+                return int(self._read(file, lambda: self._parquet(file).metadata.num_rows))
+            case _:
+                return None
+
+    def chunks(
+        self,
+        file: SourceFile,
+        chunk_rows: int,
+        *,
+        first_row: int = 0,
+        columns: Sequence[str] | None = None,
+    ) -> Iterator[pa.Table]:
+        """The rows from `first_row` on, `chunk_rows` at a time.
+
+        `first_row` is where a chunk of this size ended: only a file's last one may be smaller, so
+        that behind it there is nothing.
+        """
+        if first_row % chunk_rows:
+            return
+        batches = self._batches(file, chunk_rows, first_row, columns)
+        yield from self._told(file, cut(batches, chunk_rows))
+
+    def _batches(
+        self, file: SourceFile, chunk_rows: int, first_row: int, columns: Sequence[str] | None
+    ) -> Iterator[pa.RecordBatch]:
+        wanted = None if columns is None else list(columns)
+        if file.format is Format.LANCE:
+            dataset = self._opened_lance(file)
+            scan = dataset.scanner(columns=wanted, offset=first_row, scan_in_order=True)
+            yield from scan.to_batches()
+            return
+        if file.format is Format.PARQUET:
+            parquet = self._parquet(file)
+            groups, skipped = _groups_from(parquet.metadata, first_row)
+            found = parquet.iter_batches(chunk_rows, row_groups=groups, columns=wanted)
+        else:
+            _, found = self._stream(file)
+            skipped = 0
+        yield from _without(found, first_row - skipped, wanted)
+
+    def _parquet(self, file: SourceFile) -> pq.ParquetFile:
+        system, path = self._system(file.uri)
+        return pq.ParquetFile(system.open_input_file(path))
+
+    def _stream(self, file: SourceFile) -> tuple[pa.Schema, Iterator[pa.RecordBatch]]:
+        """Schema and batches of an Arrow or CSV file, from its beginning."""
+        system, path = self._system(file.uri)
+        if file.format is Format.CSV:
+            reader = pacsv.open_csv(
+                system.open_input_stream(path),
+                read_options=pacsv.ReadOptions(block_size=_CSV_BLOCK_BYTES),
+                convert_options=pacsv.ConvertOptions(column_types=self._types),
+            )
+            return reader.schema, iter(reader)
+        opened = system.open_input_file(path)
+        if bytes(opened.read(6)) == b"ARROW1":
+            arrow = pa.ipc.open_file(opened)
+            return arrow.schema, (arrow.get_batch(i) for i in range(arrow.num_record_batches))
+        opened.seek(0)
+        stream = pa.ipc.open_stream(opened)
+        return stream.schema, iter(stream)
+
+    # ---- doors
+
+    def _system(self, uri: str) -> tuple[fs.FileSystem, str]:
+        if not uri.startswith("s3://"):
+            return fs.LocalFileSystem(), uri
+        if self._s3 is None:
+            self._s3 = _s3_system(self._options)
+        return self._s3, uri.removeprefix("s3://")
+
+    def _opened_lance(self, file: SourceFile) -> Any:
+        return self._dataset(file.uri, int(file.stamp.removeprefix("version ")))
+
+    def _dataset(self, uri: str, version: int | None) -> Any:
+        return LanceTables(uri, self._options).base(version)
+
+    def _told(self, file: SourceFile, chunks: Iterator[pa.Table]) -> Iterator[pa.Table]:
+        while True:
+            chunk = self._read(file, lambda: next(chunks, None))
+            if chunk is None:
+                return
+            yield chunk
+
+    def _read(self, file: SourceFile, work: Any) -> Any:
+        try:
+            return self._guarded(file.uri, work)
+        except (pa.ArrowException, ValueError, KeyError) as error:
+            text = str(error).split("\n", 1)[0]
+            raise Usage(f"{file.uri}: can't be read as {file.format}: {text}") from None
+
+    def _guarded(self, uri: str, work: Any) -> Any:
+        try:
+            return work()
+        except (FileNotFoundError, Missing):
+            raise Usage(f"{uri}: no such source") from None
+        except OSError as error:
+            raise StoreUnavailable(f"{uri}: {error}") from None
+
+
+def _format_of(uri: str) -> Format:
+    found = _format_or_none(uri)
+    if found is None:
+        raise Usage(f"{uri}: can't tell its format from its name; give --format")
+    return found
+
+
+def _format_or_none(path: str) -> Format | None:
+    name = path.lower()
+    return next((kind for ending, kind in _ENDINGS.items() if name.endswith(ending)), None)
+
+
+def _groups_from(metadata: pq.FileMetaData, first_row: int) -> tuple[list[int], int]:
+    """The row groups from the one that holds `first_row` on, and the rows in those before."""
+    sizes = [metadata.row_group(i).num_rows for i in range(metadata.num_row_groups)]
+    ends = list(accumulate(sizes))
+    groups = [i for i, end in enumerate(ends) if end > first_row]
+    return groups, (ends[groups[0]] - sizes[groups[0]] if groups else sum(sizes))
+
+
+def _without(
+    batches: Iterator[pa.RecordBatch], rows: int, columns: Sequence[str] | None
+) -> Iterator[pa.RecordBatch]:
+    """All but the first `rows` rows."""
+    for batch in batches:
+        if rows >= batch.num_rows:
+            rows -= batch.num_rows
+            continue
+        left, rows = batch.slice(rows), 0
+        yield left if columns is None else left.select(columns)
+
+
+def cut(batches: Iterator[pa.RecordBatch], chunk_rows: int) -> Iterator[pa.Table]:
+    """Batches of any size as tables of `chunk_rows` rows; the last one may be smaller."""
+    held: list[pa.RecordBatch] = []
+    rows = 0
+    for batch in batches:
+        start = 0
+        while start < batch.num_rows:
+            taken = batch.slice(start, chunk_rows - rows)
+            start += taken.num_rows
+            rows += taken.num_rows
+            held.append(taken)
+            if rows == chunk_rows:
+                yield pa.Table.from_batches(held)
+                held, rows = [], 0
+    if held:
+        yield pa.Table.from_batches(held)
+
+
+def _s3_system(options: Mapping[str, str]) -> fs.FileSystem:
+    """The same store that Lance's options lead to."""
+    known = {key.lower().removeprefix("aws_"): value for key, value in options.items()}
+    endpoint = known.get("endpoint") or known.get("endpoint_url") or ""
+    try:
+        return fs.S3FileSystem(
+            access_key=known.get("access_key_id"),
+            secret_key=known.get("secret_access_key"),
+            session_token=known.get("session_token"),
+            region=known.get("region") or known.get("default_region"),
+            endpoint_override=endpoint.partition("://")[2] or endpoint or None,
+            scheme="http" if endpoint.startswith("http://") else "https",
+        )
+    except (OSError, ValueError, pa.ArrowException) as error:
+        raise Unsupported(f"s3:// sources can't be read: {error}") from None

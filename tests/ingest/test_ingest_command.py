@@ -1,0 +1,197 @@
+"""The command, from its arguments to its report."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from types import SimpleNamespace
+from typing import cast
+
+import lance
+import pyarrow as pa
+import pyarrow.csv as pacsv
+import pyarrow.parquet as pq
+import pytest
+from ingest_tables import MemWalTable, make, rows_of, wal_rows
+from typer.testing import CliRunner
+
+from jobs._ingest_table import Backlog
+from jobs._wiring import Stores
+from memwal.cli_app import app
+from memwal.errors import Refused
+from memwal.testing import ManualClock
+
+pytestmark = pytest.mark.integration
+
+SPEC = {"bucket_column": "id", "num_buckets": 3}
+
+
+def run(*arguments: str) -> dict:
+    done = CliRunner().invoke(app, [*arguments, "--json"], catch_exceptions=False)
+    report = json.loads(done.stdout)
+    return {"exit_code": done.exit_code, "report": report, **report["tables"][0]}
+
+
+def content(rows: pa.Table) -> dict[int, tuple[object, ...]]:
+    return {row["id"]: (row["n"], row["note"]) for row in rows.to_pylist()}
+
+
+def test_formats_side_by_side_and_what_came_since(tmp_path) -> None:
+    table = make(tmp_path / "t", **SPEC)
+    source = tmp_path / "source"
+    source.mkdir()
+    pq.write_table(rows_of(range(100)), source / "a.parquet")
+    pacsv.write_csv(rows_of(range(90, 120), 1), source / "b.csv")
+    lance.write_dataset(rows_of(range(115, 130), 2), str(tmp_path / "c.lance"))
+    asked = ["ingest", table.uri, str(source), str(tmp_path / "c.lance")]
+
+    foreseen = run(*asked, "--dry-run")
+    assert (foreseen["outcome"], foreseen["rows"], len(foreseen["shards"])) == ("done", 145, 3)
+    assert all(shard["is_new"] for shard in foreseen["shards"])
+    assert not (tmp_path / "t" / "_maintenance").exists()
+
+    done = run(*asked)
+    assert (done["exit_code"], done["outcome"], done["rows_written"]) == (0, "done", 145)
+    assert {s["shard_id"]: s["rows"] for s in done["shards"]} == {
+        s["shard_id"]: s["rows"] for s in foreseen["shards"]
+    }
+    wanted = content(rows_of(range(100))) | content(rows_of(range(90, 120), 1))
+    wanted |= content(rows_of(range(115, 130), 2))
+    assert table.read(with_wal=False) == wanted
+
+    assert run(*asked)["outcome"] == "nothing_to_do"
+    pq.write_table(rows_of([500]), source / "c.parquet")
+    more = run(*asked)
+    assert [s["uri"].rpartition("/")[2] for s in more["sources"]] == ["c.parquet"]
+    assert run(*asked)["outcome"] == "nothing_to_do"
+    assert table.read() == wanted | content(rows_of([500]))
+    again = run(*asked, "--again")
+    assert again["rows_written"] == 146
+
+
+def test_a_table_without_a_spec_and_one_named_shard(tmp_path) -> None:
+    table = make(tmp_path / "t")
+    pq.write_table(rows_of(range(10)), tmp_path / "a.parquet")
+    first = run("ingest", table.uri, str(tmp_path / "a.parquet"))
+    assert len(first["shards"]) == 1
+    named = "0a7cbb0e-3f5e-4a2c-8a37-3f4d0b6d9a55"
+    pq.write_table(rows_of([90]), tmp_path / "b.parquet")
+    second = run("ingest", table.uri, str(tmp_path / "b.parquet"), "--shard", named)
+    assert [shard["shard_id"] for shard in second["shards"]] == [named]
+    assert sorted(table.read()) == [*range(10), 90]
+
+
+def test_shards_that_hold_something_else_are_warned_of(tmp_path) -> None:
+    table = make(tmp_path / "t", **SPEC)
+    with table.dataset.mem_wal_writer("0a7cbb0e-3f5e-4a2c-8a37-3f4d0b6d9a55") as writer:
+        writer.put(rows_of([1], 5))
+    pq.write_table(rows_of([1], 7), tmp_path / "a.parquet")
+    done = run("ingest", table.uri, str(tmp_path / "a.parquet"), "--dry-run")
+    assert "1 shards hold rows that are not merged" in done["warnings"][0]
+    # With --merge they are in the base table before the source's rows come.
+    done = run("ingest", table.uri, str(tmp_path / "a.parquet"), "--merge")
+    assert (done["warnings"], done["merges"]) == ([], 2)
+    assert content(table.dataset.to_table()) == {1: (7, "1-7")}
+
+
+class Views:
+    """A table of which so many generations wait, and a clock."""
+
+    def __init__(self, pending: int) -> None:
+        self.pending = pending
+        self.views = self
+        self.uri = "memory://table"
+        self.clock = ManualClock()
+
+    def table(self) -> SimpleNamespace:
+        return SimpleNamespace(shards=[SimpleNamespace(pending=range(self.pending))])
+
+
+def backlog(stores: Views, merge: Callable[[], None] | None, seconds: float = 5.0) -> Backlog:
+    return Backlog(
+        stores=cast(Stores, stores),
+        generations_max=3,
+        merge=merge,
+        wait_seconds_max=seconds,
+        say=lambda text: None,
+    )
+
+
+def test_a_backlog_is_merged_before_more_comes() -> None:
+    stores = Views(8)
+
+    def merge() -> None:
+        stores.pending -= 3
+
+    held = backlog(stores, merge)
+    held()
+    assert (held.merges, stores.pending) == (2, 2)
+    stores.pending = 9
+    held()
+    assert held.merges == 2  # it looks now and then only
+    stores.clock.advance(5)
+    held()
+    assert held.merges == 4
+
+
+def test_a_backlog_that_nobody_merges() -> None:
+    stores = Views(8)
+    with pytest.raises(Refused, match="nobody merges them fast enough"):
+        backlog(stores, None)()
+    assert sum(stores.clock.slept_seconds) == 5
+
+
+def test_too_many_generations_wait(tmp_path) -> None:
+    table = make(tmp_path / "t", max_memtable_rows=50)
+    pq.write_table(rows_of(range(400)), tmp_path / "a.parquet")
+    pq.write_table(rows_of(range(900, 910)), tmp_path / "b.parquet")
+    first = run("ingest", table.uri, str(tmp_path / "a.parquet"), "--rows-per-chunk", "50")
+    assert first["exit_code"] == 0
+    asked = ["ingest", table.uri, str(tmp_path / "b.parquet"), "--backlog-generations-max", "3"]
+    held = run(*asked, "--backlog-wait", "0s")
+    assert held["exit_code"] == 5
+    assert "nobody merges them fast enough" in held["error"]
+    assert run(*asked, "--merge")["exit_code"] == 0
+    [rows] = wal_rows(table).values()
+    assert len(rows) == 410
+    assert len(content(table.dataset.to_table())) == 410
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "text"),
+    [
+        (["missing.parquet"], 2, "no such source"),
+        (["wrong.parquet"], 2, "the table has no column 'x'"),
+        (["wrong.parquet", "--skip-unknown-columns"], 2, "column 'id' is missing"),
+        (["rows.parquet", "--delete-column", "gone"], 2, "no column 'gone' to delete by"),
+        (["rows.parquet", "--format", "orc"], 7, "read by Spark only"),
+        (["t"], 2, "can't be ingested into itself"),
+        (["nulls.parquet"], 2, "may not be NULL"),
+    ],
+)
+def test_what_is_refused(tmp_path, arguments, code, text) -> None:
+    table = make(tmp_path / "t")
+    pq.write_table(rows_of([1]), tmp_path / "rows.parquet")
+    pq.write_table(pa.table({"x": [1]}), tmp_path / "wrong.parquet")
+    pq.write_table(pa.table({"id": pa.array([None], pa.int64())}), tmp_path / "nulls.parquet")
+    report = run("ingest", table.uri, str(tmp_path / arguments[0]), *arguments[1:])
+    assert report["exit_code"] == code
+    assert text in report["error"]
+
+
+def test_people_see_a_table(tmp_path) -> None:
+    table = make(tmp_path / "t")
+    pq.write_table(rows_of(range(10)), tmp_path / "a.parquet")
+    done = CliRunner().invoke(app, ["ingest", table.uri, str(tmp_path / "a.parquet")])
+    assert done.exit_code == 0
+    assert "10 rows at" in done.stdout and "(new)" in done.stdout
+
+
+def test_on_s3(make_s3_uri, s3_server, tmp_path, monkeypatch) -> None:
+    options = s3_server.storage_options
+    monkeypatch.setenv("MEMWAL_STORAGE_OPTIONS", json.dumps(options))
+    table = make(make_s3_uri(), options, **SPEC)
+    pq.write_table(rows_of(range(30)), tmp_path / "a.parquet")
+    assert run("ingest", table.uri, str(tmp_path / "a.parquet"))["exit_code"] == 0
+    assert run("ingest", table.uri, str(tmp_path / "a.parquet"))["outcome"] == "nothing_to_do"
+    assert MemWalTable(uri=table.uri, options=options).read() == content(rows_of(range(30)))

@@ -1,0 +1,229 @@
+"""Wherever a run ends, the next one goes on: no row is lost, none is written twice, order stays.
+
+What is compared is the WAL itself, row by row: a reader would not see a row that is there twice.
+"""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from threading import Lock
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from ingest_tables import MemWalTable, make, wal_rows
+from typer.testing import CliRunner
+
+import jobs._ingest
+from memwal.cli_app import app
+from memwal.ingest.run import Track, TrackLimits
+from memwal.store.shard_manifests import Fenced
+from memwal.store.shard_writers import OpenShard
+
+pytestmark = pytest.mark.integration
+
+KILLED = Path(__file__).parents[1] / "ingest_killed.py"
+ARGUMENTS = ["--json", "--delete-column", "gone", "--rows-per-chunk", "40"]
+SPEC = {"bucket_column": "id", "num_buckets": 3}
+
+
+def write_source(folder: Path) -> str:
+    """Keys that come again and again, deleted in between: 300 changes of 50 keys in 2 files."""
+    folder.mkdir()
+    for part in range(2):
+        steps = range(part * 150, part * 150 + 150)
+        table = pa.table(
+            {
+                "gone": [n % 4 == 3 for n in steps],
+                "id": pa.array([n * 7 % 50 for n in steps], pa.int32()),
+                "n": list(steps),
+                "note": [f"step {n}" for n in steps],
+            }
+        )
+        pq.write_table(table, folder / f"part-{part}.parquet", row_group_size=64)
+    return str(folder)
+
+
+def ingest(table: MemWalTable, *arguments: str) -> dict:
+    """Run the command in this process; its report."""
+    done = CliRunner().invoke(app, ["ingest", table.uri, *arguments], catch_exceptions=False)
+    return {"exit_code": done.exit_code, **json.loads(done.stdout)}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Undisturbed:
+    """A source, and what a run that nothing disturbs makes of it."""
+
+    source: str
+    rows: dict[str, list[tuple]]
+    table: MemWalTable
+
+
+def clean(tmp_path: Path, source: str) -> tuple[dict[str, list[tuple]], MemWalTable]:
+    """What a run that nothing disturbs leaves in the WALs."""
+    table = make(tmp_path / "clean", **SPEC)
+    report = ingest(table, source, *ARGUMENTS)
+    assert report["exit_code"] == 0
+    [found] = report["tables"]
+    assert (found["rows"], found["rows_deleted"], found["rows_written"]) == (300, 75, 300)
+    rows = wal_rows(table)
+    assert sorted(len(r) for r in rows.values()) == sorted(
+        s["rows"] + s["rows_deleted"] for s in found["shards"]
+    )
+    assert sum(len(r) for r in rows.values()) == 300
+    return rows, table
+
+
+@pytest.fixture(scope="module")
+def undisturbed(tmp_path_factory) -> Undisturbed:
+    folder = tmp_path_factory.mktemp("undisturbed")
+    source = write_source(folder / "source")
+    rows, table = clean(folder, source)
+    return Undisturbed(source=source, rows=rows, table=table)
+
+
+def test_each_key_keeps_its_order(undisturbed) -> None:
+    rows = undisturbed.rows
+    told: dict[int, list[object]] = {}
+    for shard in rows.values():
+        for row in shard:
+            told.setdefault(row[1], []).append("gone" if row[0] else row[2])
+    wanted: dict[int, list[object]] = {}
+    for n in range(300):
+        wanted.setdefault(n * 7 % 50, []).append("gone" if n % 4 == 3 else n)
+    assert told == wanted
+
+
+class Stop(Exception):
+    """The run ends here."""
+
+
+class Stopper:
+    """Raises at the nth step, and at all that come after it: nothing more is done."""
+
+    def __init__(self, nth: int) -> None:
+        self.left = nth
+        self.lock = Lock()
+
+    def __call__(self, step: str) -> None:
+        with self.lock:
+            self.left -= 1
+            if self.left <= 0:
+                raise Stop(step)
+
+
+@pytest.fixture
+def stalled(monkeypatch) -> Iterator[list[OpenShard]]:
+    """Writers of runs that were stopped are not closed, as those of a dead process."""
+    left: list[OpenShard] = []
+    monkeypatch.setattr(OpenShard, "abandon", lambda shard: left.append(shard))
+    yield left
+    for shard in left:
+        try:
+            shard._writer.close()
+        except OSError:
+            continue
+
+
+def stop_at(monkeypatch, nth: int, progress_seconds: float) -> Stopper:
+    stopper = Stopper(nth)
+    limits = TrackLimits(progress_seconds=progress_seconds)
+    monkeypatch.setattr(jobs._ingest, "Track", partial(Track, steps=stopper, limits=limits))
+    return stopper
+
+
+# With progress at every chunk, and with none at all: then only the WAL knows.
+@pytest.mark.parametrize("progress_seconds", [0.0, 1e9])
+def test_stopped_again_and_again(
+    undisturbed, tmp_path, monkeypatch, stalled, progress_seconds
+) -> None:
+    source, wanted = undisturbed.source, undisturbed.rows
+    table = make(tmp_path / "t", **SPEC)
+    ends = 0
+    for nth in (1, 2, 4, 7, 8, 13, 17, 22, 29, 200):
+        stop_at(monkeypatch, nth, progress_seconds)
+        report = ingest(table, source, *ARGUMENTS)
+        if report["exit_code"] == 0:
+            break
+        assert report["error"] is None or "Stop" in report["error"]
+        ends += 1
+    assert report["exit_code"] == 0 and ends >= 6
+    assert report["tables"][0]["resumed"]
+    assert report["tables"][0]["rows"] == 300
+    assert wal_rows(table) == wanted
+    # A writer that was only stalled can't add anything any more.
+    for shard in stalled:
+        if shard.entries:
+            with pytest.raises(Fenced):
+                shard.put(shard_rows(table))
+    assert wal_rows(table) == wanted
+
+
+def shard_rows(table: MemWalTable) -> pa.Table:
+    schema = table.dataset.schema
+    return pa.table({"id": [1], "n": [1], "note": ["late"]}, schema=schema)
+
+
+def test_killed_twice(undisturbed, tmp_path) -> None:
+    source, wanted = undisturbed.source, undisturbed.rows
+    table = make(tmp_path / "t", **SPEC)
+    for nth in (9, 24):
+        command = [sys.executable, str(KILLED), str(nth), "ingest", table.uri, source, *ARGUMENTS]
+        done = subprocess.run(command, capture_output=True, timeout=120, check=False)
+        assert done.returncode == -9, done.stderr.decode()
+    report = ingest(table, source, *ARGUMENTS)
+    assert report["exit_code"] == 0
+    assert wal_rows(table) == wanted
+    # Everything was flushed at the end: nothing waits in a WAL only.
+    assert table.read(with_wal=False) == undisturbed.table.read()
+
+
+def test_somebody_elses_writer_in_between(undisturbed, tmp_path, monkeypatch, stalled) -> None:
+    source, wanted = undisturbed.source, undisturbed.rows
+    table = make(tmp_path / "t", **SPEC)
+    stop_at(monkeypatch, 16, 1e9)
+    assert ingest(table, source, *ARGUMENTS)["exit_code"] != 0
+    shards = [shard.claim.shard_id for shard in stalled]
+    assert shards
+    for shard in shards:
+        with table.dataset.mem_wal_writer(shard) as writer:
+            writer.put(shard_rows(table))
+            writer.put(shard_rows(table))
+    monkeypatch.undo()
+    assert ingest(table, source, *ARGUMENTS)["exit_code"] == 0
+    found = wal_rows(table)
+    late = (False, 1, 1, "late")
+    assert {s: [r for r in rows if r != late] for s, rows in found.items()} == wanted
+    assert all(found[shard].count(late) == 2 for shard in shards)
+
+
+def test_a_source_that_changed_in_between_is_refused(tmp_path, monkeypatch, stalled) -> None:
+    source = write_source(tmp_path / "source")
+    table = make(tmp_path / "t", **SPEC)
+    stop_at(monkeypatch, 12, 0.0)
+    assert ingest(table, source, *ARGUMENTS)["exit_code"] != 0
+    monkeypatch.undo()
+    pq.write_table(pa.table({"gone": [True], "id": [1]}), tmp_path / "source" / "part-1.parquet")
+    report = ingest(table, source, *ARGUMENTS)
+    assert report["exit_code"] == 5
+    assert "part-1.parquet has changed since its ingest began" in report["tables"][0]["error"]
+
+
+def test_other_rows_in_the_wal_than_the_source_gives(tmp_path, monkeypatch, stalled) -> None:
+    source = write_source(tmp_path / "source")
+    table = make(tmp_path / "t", **SPEC)
+    stop_at(monkeypatch, 12, 1e9)
+    assert ingest(table, source, *ARGUMENTS)["exit_code"] != 0
+    monkeypatch.undo()
+    # As if a file were other than its time and size say.
+    [plan] = Path(table.uri).glob("_maintenance/ingest/*/000001/plan.json")
+    plan.write_text(plan.read_text().replace('"chunk_rows": 40', '"chunk_rows": 30'))
+    report = ingest(table, source, *ARGUMENTS)
+    assert report["exit_code"] == 8
+    assert "holds other rows than the source" in report["tables"][0]["error"]

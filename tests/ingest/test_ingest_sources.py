@@ -1,0 +1,129 @@
+from __future__ import annotations
+
+import io
+
+import boto3
+import lance
+import pyarrow as pa
+import pyarrow.csv as pacsv
+import pyarrow.feather as feather
+import pyarrow.parquet as pq
+import pytest
+
+from memwal.errors import NotATable, Usage
+from memwal.store.ingest_sources import Format, SourceFiles
+
+ROWS = pa.table({"id": pa.array(range(95), pa.int64()), "note": [f"n{i}" for i in range(95)]})
+TYPES = {"id": pa.int64(), "note": pa.string()}
+
+
+def write(folder, kind: str) -> str:
+    path = folder / f"rows.{kind}"
+    match kind:
+        case "parquet":
+            pq.write_table(ROWS, path, row_group_size=17)
+        case "arrow":
+            with pa.ipc.new_file(path, ROWS.schema) as out:
+                out.write_table(ROWS, max_chunksize=13)
+        case "arrows":
+            with pa.ipc.new_stream(path, ROWS.schema) as out:
+                out.write_table(ROWS, max_chunksize=13)
+        case "feather":
+            feather.write_feather(ROWS, path, chunksize=20)
+        case "csv":
+            pacsv.write_csv(ROWS, path)
+        case "csv.gz":
+            with pa.CompressedOutputStream(path, "gzip") as out:
+                pacsv.write_csv(ROWS, out)
+        case "lance":
+            lance.write_dataset(ROWS, path, max_rows_per_file=30)
+    return str(path)
+
+
+@pytest.mark.parametrize(
+    "kind", ["parquet", "arrow", "arrows", "feather", "csv", "csv.gz", "lance"]
+)
+def test_chunks_are_the_same_from_wherever_reading_starts(tmp_path, kind) -> None:
+    files = SourceFiles({}, TYPES)
+    [file] = files.found([write(tmp_path, kind)])
+    assert files.schema(file).names == ["id", "note"]
+    assert files.count(file) in (95, None if file.format in ("csv", "arrow") else 95)
+    chunks = list(files.chunks(file, 10))
+    assert [len(chunk) for chunk in chunks] == [*[10] * 9, 5]
+    assert pa.concat_tables(chunks).select(["id", "note"]).equals(ROWS)
+    for first in range(0, 91, 10):
+        later = list(files.chunks(file, 10, first_row=first, columns=["note"]))
+        assert later[0].column_names == ["note"]
+        assert pa.concat_tables(later)["note"].to_pylist() == ROWS["note"].to_pylist()[first:]
+    assert list(files.chunks(file, 10, first_row=95)) == []
+
+
+def test_a_folder_by_name_without_what_is_hidden(tmp_path) -> None:
+    for name in (
+        "b/2.parquet",
+        "b/1.pq",
+        "a.csv",
+        "_SUCCESS",
+        ".hidden.csv",
+        "_old/x.csv",
+        "n.txt",
+    ):
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_text("id,note\n1,x\n")
+    files = SourceFiles({})
+    found = files.found([str(tmp_path), str(tmp_path / "a.csv")])
+    assert [(f.uri.removeprefix(f"{tmp_path}/"), f.format) for f in found] == [
+        ("a.csv", Format.CSV),
+        ("b/1.pq", Format.PARQUET),
+        ("b/2.parquet", Format.PARQUET),
+    ]
+    [forced] = files.found([str(tmp_path / "n.txt")], Format.CSV)
+    assert forced.format is Format.CSV
+
+
+def test_what_is_no_source(tmp_path) -> None:
+    files = SourceFiles({})
+    with pytest.raises(Usage, match="no such source"):
+        files.found([str(tmp_path / "missing.csv")])
+    with pytest.raises(Usage, match="holds no source file"):
+        files.found([str(tmp_path)])
+    (tmp_path / "n.txt").write_text("x")
+    with pytest.raises(Usage, match="give --format"):
+        files.found([str(tmp_path / "n.txt")])
+    (tmp_path / "torn.parquet").write_text("PAR1")
+    [torn] = files.found([str(tmp_path / "torn.parquet")])
+    with pytest.raises(Usage, match="can't be read as parquet"):
+        files.schema(torn)
+    with pytest.raises((Usage, NotATable)):
+        files.found([str(tmp_path)], Format.LANCE)
+
+
+def test_a_lance_source_stays_at_its_version(tmp_path) -> None:
+    uri = write(tmp_path, "lance")
+    files = SourceFiles({})
+    [file] = files.found([uri])
+    lance.write_dataset(ROWS, uri, mode="append")
+    assert files.count(file) == 95
+    [later] = files.found([uri])
+    assert later != file
+
+
+@pytest.mark.integration
+def test_sources_on_s3(make_s3_uri, s3_server) -> None:
+    uri = make_s3_uri()
+    bucket = uri.split("/")[2]
+    options = s3_server.storage_options
+    client = boto3.client(
+        "s3",
+        endpoint_url=options["aws_endpoint"],
+        aws_access_key_id=options["aws_access_key_id"],
+        aws_secret_access_key=options["aws_secret_access_key"],
+        region_name=options["aws_region"],
+    )
+    out = io.BytesIO()
+    pq.write_table(ROWS, out)
+    client.put_object(Bucket=bucket, Key="in/rows.parquet", Body=out.getvalue())
+    files = SourceFiles(options)
+    [file] = files.found([f"s3://{bucket}/in"])
+    assert file.uri == f"s3://{bucket}/in/rows.parquet"
+    assert pa.concat_tables(files.chunks(file, 50)).equals(ROWS)
