@@ -9,11 +9,14 @@ from __future__ import annotations
 import importlib.util
 from collections.abc import Callable, Sequence
 from types import TracebackType
-from typing import TypeVar
+from typing import TYPE_CHECKING, TypeVar, cast
 
 from jobs._launch import Progress, RunOptions, asked_engine, start_engine
 from memwal.plan.engine import EngineChoice, choose_engine
 from memwal.ports import Engine
+
+if TYPE_CHECKING:
+    from jobs._spark import SparkEngine
 
 Unit = TypeVar("Unit")
 Result = TypeVar("Result")
@@ -39,15 +42,22 @@ class Fanout:
         """Run units where their size says; `choice` then tells the largest engine that ran."""
         if not units:
             return ()
-        choice = self._choose(len(units), in_memory_bytes)
+        engine = self._started(self._choose(len(units), in_memory_bytes))
+        self._progress.start(what, len(units))
+        return engine.run(work, units, self._progress.done)
+
+    def spark(self) -> SparkEngine:
+        """The Spark engine itself, for rows that go through Spark. Raises Unsupported, Refused."""
+        choice = EngineChoice(name="spark", reason="rows go through Spark")
+        return cast("SparkEngine", self._started(choice))
+
+    def _started(self, choice: EngineChoice) -> Engine:
         if choice.name not in self._engines:
             self._progress.say(f"engine: {choice.name} ({choice.reason})")
             self._engines[choice.name] = start_engine(choice, self._options)
         if self.choice.name != "spark":
             self.choice = choice
-        engine, _ = self._engines[choice.name]
-        self._progress.start(what, len(units))
-        return engine.run(work, units, self._progress.done)
+        return self._engines[choice.name][0]
 
     def _choose(self, units: int, in_memory_bytes: int) -> EngineChoice:
         return choose_engine(

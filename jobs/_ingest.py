@@ -9,7 +9,7 @@ from functools import cached_property
 from jobs._each import run_each, run_for
 from jobs._fanout import Fanout
 from jobs._ingest_round import (
-    IngestRequest,
+    IngestOptions,
     Rounds,
     check_same,
     check_unchanged,
@@ -20,12 +20,12 @@ from jobs._ingest_round import (
 )
 from jobs._ingest_table import Backlog, IngestTable
 from jobs._ingest_units import IngestUnit, run_ingest_unit
-from jobs._launch import OpenTable, Progress, RunOptions, asked_engine
+from jobs._launch import OpenTable, Progress, asked_engine
 from jobs._merge import MergeOptions, run_merge
 from jobs._wiring import Stores
 from memwal.errors import MemWalError, Unsupported, Usage
 from memwal.ingest.line_up import Shape
-from memwal.ingest.records import PlanRecord, Round
+from memwal.ingest.records import PlanRecord, Round, SourceRecord
 from memwal.ingest.resume import ShardCounts
 from memwal.ingest.run import WHOLE, Track, TrackResult
 from memwal.ingest.splits import FileSplit
@@ -39,16 +39,6 @@ _CHUNK_BYTES = 32 * 1024 * 1024
 _SAMPLE_ROWS = 1024
 _SAID_EVERY_SECONDS = 30.0
 BACKLOG_WITH_MERGE = 64
-
-
-@dataclass(frozen=True, kw_only=True)
-class IngestOptions(RunOptions):
-    """What `ingest` takes besides."""
-
-    request: IngestRequest
-    merge: bool = False
-    backlog_generations_max: int | None = None
-    backlog_wait_seconds_max: float = 600.0
 
 
 def run_ingest(options: IngestOptions, progress: Progress) -> JobReport:
@@ -124,26 +114,40 @@ class _Ingest:
         self, rounds: Rounds, before: tuple[Round, PlanRecord] | None
     ) -> tuple[Round, PlanRecord] | None:
         """Begin a new round; None when there is nothing new."""
+        done_before = None if before is None else before[1]
+        files = self._new(before) if self._is_ours() else None
+        if files == [] or (files is None and before and not self.options.request.again):
+            return None
         if asked_engine(self.options) == "spark":
             # Imported when asked for only: it brings a JVM.
             from jobs._ingest_spark import staged_plan
 
-            if before is not None and not self.options.request.again:
-                return None
-            plan = staged_plan(self.options, self.known, self.shape, self.fanout, rounds)
+            plan = staged_plan(
+                self.options.request,
+                self.known,
+                self.shape,
+                self.fanout.spark().session,
+                rounds.at(1 if before is None else before[0].number + 1),
+                files,
+            )
+        elif files is None:
+            kind = self.options.request.format
+            raise Unsupported(f"--format {kind} is read by Spark only: --engine spark")
         else:
-            files = self._new(before)
-            if not files:
-                return None
-            plan = self._plan(files, None if before is None else before[1])
+            plan = self._plan(files)
+        plan = plan.model_copy(update=self._sources(files or (), done_before))
         return rounds.begin(before, plan), plan
 
     # ---- sources
 
+    def _is_ours(self) -> bool:
+        """Whether our own reader reads the sources, whatever the engine."""
+        return self.options.request.format in (None, *Format)
+
     def _found(self) -> list[SourceFile]:
         request = self.options.request
-        if request.format is not None and request.format not in list(Format):
-            raise Unsupported(f"--format {request.format} is read by Spark only: --engine spark")
+        if not self._is_ours():
+            raise Unsupported(f"what --format {request.format} holds is not known beforehand")
         wanted = None if request.format is None else Format(request.format)
         files = self.files.found(request.sources, wanted)
         if any(file.uri == self.stores.uri for file in files):
@@ -160,14 +164,18 @@ class _Ingest:
         check_unchanged(planned, self._found())
         return planned
 
-    def _plan(self, files: Sequence[SourceFile], before: PlanRecord | None) -> PlanRecord:
+    def _sources(
+        self, files: Sequence[SourceFile], before: PlanRecord | None
+    ) -> dict[str, tuple[SourceRecord, ...]]:
+        """What a plan says of its files, and of those of the rounds before."""
+        known = () if before is None else (*before.before, *before.sources)
+        return {"sources": tuple(record_of(file) for file in files), "before": known}
+
+    def _plan(self, files: Sequence[SourceFile]) -> PlanRecord:
         request = self.options.request
         for file in files:
             self.shape.check(self.files.schema(file), file.uri)
-        known = () if before is None else (*before.before, *before.sources)
         return PlanRecord(
-            sources=tuple(record_of(file) for file in files),
-            before=known,
             chunk_rows=request.chunk_rows or self._chunk_rows(files[0]),
             rows_per_entry_max=self.known.rows_per_entry_max,
             delete_column=request.delete_column,
@@ -224,6 +232,7 @@ class _Ingest:
         return self._result(ingest_id, files, [result])
 
     def _staged(self, ingest_id: str, found: Round, plan: PlanRecord) -> IngestTableReport:
+        backlog = self._backlog()
         units = [
             IngestUnit(
                 uri=self.stores.uri,
@@ -232,27 +241,31 @@ class _Ingest:
                 round=found.number,
                 run_id=found.run_id,
                 shard=staged.shard_id,
-                backlog_generations_max=self.options.backlog_generations_max,
+                backlog_generations_max=backlog.generations_max,
                 backlog_wait_seconds_max=self.options.backlog_wait_seconds_max,
             )
             for staged in plan.staged or ()
         ]
-        results = run_for(
-            self.table,
-            self.fanout,
-            self.progress,
-            run_ingest_unit,
-            units,
-            what="shards",
-            in_memory_bytes=0,
-        )
+        # What units may not do by themselves, side by side: merge.
+        with backlog.beside():
+            results = run_for(
+                self.table,
+                self.fanout,
+                self.progress,
+                run_ingest_unit,
+                units,
+                what="shards",
+                in_memory_bytes=0,
+            )
+        self.merges += backlog.merges
         failed = [r for r in results if r.error is not None]
         if self.options.merge and not failed:
             self._merge()
         done = [r.result for r in results if r.result is not None]
         report = self._result(ingest_id, (), done)
         if not failed:
-            self.stores.objects.delete([p for s in plan.staged or () for p in s.files])
+            left = self.stores.objects.list(f"{found.folder}/staged")
+            self.stores.objects.delete([info.path for info in left])
             return report
         parts = [*report.shards, *(r.part() for r in failed)]
         outcome, code = sum_up(parts)

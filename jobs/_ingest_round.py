@@ -14,6 +14,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from jobs._ingest_table import IngestTable
+from jobs._launch import RunOptions
 from memwal import layout
 from memwal.errors import Refused
 from memwal.ingest.records import PlanRecord, Round, SourceRecord, rounds
@@ -50,6 +51,16 @@ class IngestRequest:
             self.shard,
         ]
         return hashlib.sha256(json.dumps(asked).encode()).hexdigest()[:16]
+
+
+@dataclass(frozen=True, kw_only=True)
+class IngestOptions(RunOptions):
+    """What `ingest` takes besides."""
+
+    request: IngestRequest
+    merge: bool = False
+    backlog_generations_max: int | None = None
+    backlog_wait_seconds_max: float = 600.0
 
 
 def _address(source: str) -> str:

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from dataclasses import dataclass
+from threading import Event
 
 import pyarrow as pa
 
@@ -119,6 +122,25 @@ class Backlog:
     def pending(self) -> int:
         """Generations of all shards that are not merged."""
         return sum(len(shard.pending) for shard in self.stores.views.table().shards)
+
+    @contextmanager
+    def beside(self) -> Iterator[None]:
+        """Keep looking while others write; what went wrong is raised at the end."""
+        if self.generations_max is None or self.merge is None:
+            yield
+            return
+        ended = Event()
+        with ThreadPoolExecutor(1, thread_name_prefix="merging") as pool:
+            looking = pool.submit(self._look_until, ended)
+            try:
+                yield
+            finally:
+                ended.set()
+            looking.result()
+
+    def _look_until(self, ended: Event) -> None:
+        while not ended.wait(BACKLOG_CHECK_SECONDS):
+            self()
 
     def _make_room(self, generations_max: int) -> None:
         clock = self.stores.clock

@@ -76,6 +76,11 @@ class SparkEngine:
                 "commits; set spark.speculation=false for this application"
             )
 
+    @property
+    def session(self) -> SparkSession:
+        """For jobs that bring rows through Spark."""
+        return self._session
+
     def run(
         self,
         work: Callable[[Unit], Result],

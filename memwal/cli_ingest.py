@@ -94,8 +94,8 @@ def ingest(
     """Write files into the MemWAL, each row once; run it again after a crash and it goes on."""
 
     def work(progress: RunProgress) -> JobReport:
-        from jobs._ingest import IngestOptions, run_ingest
-        from jobs._ingest_round import IngestRequest
+        from jobs._ingest import run_ingest
+        from jobs._ingest_round import IngestOptions, IngestRequest
         from memwal.config import parse_storage_options
 
         request = IngestRequest(
