@@ -58,7 +58,7 @@ class Stores:
         """The merger's side of the base table."""
         from memwal.store.merge_table import LanceMergeTable
 
-        return LanceMergeTable(self.tables, self.views.renamed, self.clock)
+        return LanceMergeTable(self.objects, self.tables, self.views.renamed, self.clock)
 
     @cached_property
     def indexes(self) -> LanceIndexTable:

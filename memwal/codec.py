@@ -31,7 +31,9 @@ from memwal.model import (
 
 MAGIC = b"LANC"
 FOOTER_BYTES = 16
+DATA_FOOTER_BYTES = 40
 _LENGTH_BYTES = 4
+_TABLE_ENTRY_BYTES = 16
 
 M = TypeVar("M", bound=Message)
 
@@ -175,6 +177,29 @@ def decode_footer(tail: bytes) -> int:
     if position < 0:
         raise Corruption(f"points at offset {position}")
     return int(position)
+
+
+def check_data_file(tail: bytes, file_bytes: int) -> None:
+    """Raise Corruption when a data file's footer (Lance format 2) claims what can't be there.
+
+    It has the offsets of the column metadata, of the table of columns and of the table of global
+    buffers, how many entries the two tables have, and the format's version.
+    """
+    footer = tail[-DATA_FOOTER_BYTES:]
+    if len(footer) < DATA_FOOTER_BYTES or footer[-4:] != MAGIC:
+        raise Corruption("does not end like a Lance data file")
+    metadata, columns, buffers, buffer_count, column_count = struct.unpack("<QQQII", footer[:32])
+    end = file_bytes - DATA_FOOTER_BYTES
+    if not metadata <= columns <= buffers <= end:
+        raise Corruption(f"its footer points outside of its {file_bytes} bytes")
+    if (
+        column_count * _TABLE_ENTRY_BYTES > buffers - columns
+        or buffer_count * _TABLE_ENTRY_BYTES > end - buffers
+    ):
+        raise Corruption(
+            f"its footer claims {column_count} columns and {buffer_count} buffers, more than there "
+            "is room for"
+        )
 
 
 def message_length(data: bytes) -> int:

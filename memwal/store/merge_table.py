@@ -16,7 +16,8 @@ from memwal.errors import LostRace, Refused
 from memwal.model import FlushedGeneration, ShardId, TableView
 from memwal.plan.merge import CommitShape, Deletes, FoldFacts, Join, new_keys_are_compared
 from memwal.policy import RowPolicy
-from memwal.ports import Clock, CommitStats
+from memwal.ports import Clock, CommitStats, Objects
+from memwal.store.data_files import check_data_files
 from memwal.store.generations import (
     Renamed,
     Source,
@@ -45,8 +46,11 @@ _IN_MEMORY_BYTES_MAX = 128 * 1024 * 1024
 class LanceMergeTable:
     """The MergeTable port over Lance."""
 
-    def __init__(self, tables: LanceTables, renamed: Renamed, clock: Clock) -> None:
+    def __init__(
+        self, objects: Objects, tables: LanceTables, renamed: Renamed, clock: Clock
+    ) -> None:
         """`renamed(view, rename, since_version)` tells whether history proves a rename."""
+        self._objects = objects
         self._tables = tables
         self._renamed = renamed
         self._clock = clock
@@ -57,6 +61,8 @@ class LanceMergeTable:
         """Read the generations' keys and fold them against `view` (see the port)."""
         policy = checked_policy(view, self._tables)
         opened = [(g, self._tables.generation(shard_id, g)) for g in generations]
+        for generation, dataset in opened:
+            check_data_files(self._objects, shard_id, generation, dataset)
         sources = [
             self._source(view, shard_id, generation, dataset) for generation, dataset in opened
         ]

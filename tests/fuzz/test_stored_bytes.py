@@ -23,7 +23,12 @@ from real_bytes import SHARD
 
 from memwal import layout
 from memwal._generated import memwal_pb2 as pb
-from memwal.codec import decode_shard_manifest, encode_shard_manifest
+from memwal.codec import (
+    DATA_FOOTER_BYTES,
+    check_data_file,
+    decode_shard_manifest,
+    encode_shard_manifest,
+)
 from memwal.errors import Corruption, MemWalError, Missing, Refused, Unsupported
 from memwal.model import LeaseClaim, MemWalState, ShardManifest, VersionManifest
 from memwal.plan.snapshot import Stored
@@ -230,6 +235,28 @@ def test_wal_entries() -> None:
         assert pa.total_allocated_bytes() - before < 10_000_000
 
     attack("WAL entry", damaged(*real_bytes.wal_entries(), big_entry()), check, weight=2)
+
+
+# ---- data files of generations
+
+
+def test_footers_of_data_files() -> None:
+    """What passes asks Lance for no more room than the file has."""
+    samples = [
+        data for path, data in real_bytes.files().items() if "_gen_" in path and "/data/" in path
+    ]
+    for sample in samples:
+        check_data_file(sample[-DATA_FOOTER_BYTES:], len(sample))
+
+    def check(data: bytes) -> None:
+        try:
+            check_data_file(data[-DATA_FOOTER_BYTES:], len(data))
+        except Corruption:
+            return
+        buffers, columns = struct.unpack("<II", data[-16:-8])
+        assert 16 * (buffers + columns) <= len(data)
+
+    attack("data file, footer", damaged(*(data[-200:] for data in samples)), check)
 
 
 # ---- snapshots

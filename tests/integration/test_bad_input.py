@@ -437,6 +437,22 @@ def test_a_generation_whose_data_is_torn(table: Path) -> None:
     check(table, code=CORRUPT, says=[SHARD, folder.name], table=table)
 
 
+def test_a_generation_whose_data_claims_too_many_columns(pristine: Path, tmp_path: Path) -> None:
+    """Lance's reader would end the process, and the other table would never be merged."""
+    bad, good = (copied(pristine, tmp_path / name) for name in ("bad", "good"))
+    folder = generation_folder(bad, 1)
+    for file in (folder / "data").glob("*.lance"):
+        rewrite(file, lambda data: data[:-16] + b"\xff" * 8 + data[-8:])
+
+    ran = run("merge", bad, good, "--engine", "local", "--json", folder=tmp_path)
+
+    assert ran.code == PARTLY, ran.text
+    assert "Traceback" not in ran.text
+    assert folder.name in ran.errors
+    assert "more than there is room for" in ran.errors
+    assert (generations_of(bad), generations_of(good)) == (0, 2)
+
+
 # ---- guards and features
 
 

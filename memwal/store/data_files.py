@@ -1,0 +1,52 @@
+"""Looks at the ends of a generation's data files before Lance reads them.
+
+Lance's reader makes room for as many columns and buffers as a file's footer claims, and when that
+room can't be had it ends the whole process. So a torn or forged footer is found here, with one
+small read a file. Damage further in is mostly told by Lance itself, as an error or a panic.
+"""
+
+from __future__ import annotations
+
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+from memwal import codec, layout
+from memwal.errors import Corruption
+from memwal.model import FlushedGeneration, ShardId
+from memwal.ports import Objects, check_object_path
+
+_READERS_MAX = 8
+
+
+def check_data_files(
+    objects: Objects, shard_id: ShardId, generation: FlushedGeneration, dataset: Any
+) -> None:
+    """Raise Corruption for a data file that must not be read, Missing for one that is gone."""
+    folder = layout.generation_folder(shard_id, generation.path, generation.generation)
+    files = [f for part in dataset.get_fragments() for f in part.data_files()]
+    paths = [f"{folder}/data/{f.path}" for f in files if _has_footer(f)]
+    if not paths:
+        return
+
+    def check(path: str) -> None:
+        try:
+            codec.check_data_file(*objects.get_tail(_inside(path), codec.DATA_FOOTER_BYTES))
+        except Corruption as error:
+            raise Corruption(f"{objects.uri}: {path}: {error}") from None
+
+    with ThreadPoolExecutor(min(_READERS_MAX, len(paths))) as pool:
+        for _ in pool.map(check, paths):
+            pass
+
+
+def _has_footer(file: Any) -> bool:
+    """Whether it is of format 2, and in the generation's own folder."""
+    version = (file.file_major_version, file.file_minor_version)
+    return version >= (0, 3) and getattr(file, "base_id", None) is None
+
+
+def _inside(path: str) -> str:
+    try:
+        return check_object_path(path)
+    except ValueError:
+        raise Corruption("leads out of its folder") from None
