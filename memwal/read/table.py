@@ -22,6 +22,7 @@ from memwal.errors import (
 from memwal.model import ShardId, TableView
 from memwal.plan.merge import check_lineage
 from memwal.plan.read import Incomplete, Nearest, ReadPlan, ReadRequest, plan_read
+from memwal.ports import Clock
 from memwal.read.pruning import pruned_shards
 from memwal.read.request import Key, keys_of
 from memwal.read_ports import OpenRead, ReadTable
@@ -53,14 +54,20 @@ class ReadableTable:
     Safe to use from several threads.
     """
 
-    def __init__(self, uri: str, storage_options: Mapping[str, str] | None = None) -> None:
-        """See `open_table`."""
+    def __init__(
+        self,
+        uri: str,
+        storage_options: Mapping[str, str] | None = None,
+        clock: Clock | None = None,
+    ) -> None:
+        """See `open_table`. Rows expire by the clock, where a row-merge policy has them do so."""
         self.uri = normalise_uri(uri)
         options = dict(storage_options or {})
-        self._objects = open_objects(self.uri, options, SystemClock(), StoreLimits())
+        clock = clock or SystemClock()
+        self._objects = open_objects(self.uri, options, clock, StoreLimits())
         self.tables = LanceTables(self.uri, options)
         self.views = StoredViews(self._objects, self.tables)
-        self._reads: ReadTable = LanceReadTable(self.tables, self.views.renamed)
+        self._reads: ReadTable = LanceReadTable(self.tables, self.views.renamed, clock)
 
     @cached_property
     def _wal_rows(self) -> StoredWalRows:

@@ -32,10 +32,9 @@ from memwal.store.merge_commit import guarded, upsert
 from memwal.store.policy_merge import (
     LancePolicyFold,
     PolicySources,
-    check_fits,
-    checked_policy,
     policy_layers,
 )
+from memwal.store.stored_policy import check_fits, checked_policy
 from memwal.store.table import LanceTables
 
 # Folds up to this size go to Lance as a table, whose known size lets it hash the smaller side of

@@ -14,42 +14,17 @@ import pyarrow as pa
 from lance.mem_wal import CompactedSsTable
 
 from memwal import sql
-from memwal.errors import Refused, Unsupported
+from memwal.errors import Refused
 from memwal.model import FlushedGeneration, ShardId, TableView
-from memwal.plan.merge import CommitShape, FoldFacts, Join, new_keys_are_compared
-from memwal.policy import RowPolicy, parse_policy
-from memwal.policy_fold import Layer, Outcome, PolicyFold, check_policy
+from memwal.plan.merge import CommitShape, FoldFacts, Join
+from memwal.policy import RowPolicy
+from memwal.policy_fold import Layer, Outcome, PolicyFold
 from memwal.ports import Clock, CommitStats
 from memwal.store.generations import Source, is_reading_fault, unreadable
 from memwal.store.merge_commit import guarded, upsert
 from memwal.store.policy_rows import all_rows, base_rows
+from memwal.store.stored_policy import key_types
 from memwal.store.table import LanceTables
-
-
-def checked_policy(view: TableView, tables: LanceTables) -> RowPolicy | None:
-    """The table's policy, if it has one. Raises Refused, Unsupported for one that can't be kept."""
-    if view.policy_text is None:
-        return None
-    policy = parse_policy(view.policy_text)
-    check_fits(policy, view, tables.base(view.version).schema)
-    return policy
-
-
-def check_fits(policy: RowPolicy, view: TableView, schema: pa.Schema) -> None:
-    """Raise Refused or Unsupported when the table can't have the policy."""
-    check_policy(policy, schema, view.primary_key)
-    types = key_types(view)
-    if not new_keys_are_compared(types):
-        raise Unsupported(
-            f"{view.uri}: a key of type {', '.join(types)} can't go with a row-merge policy: Lance "
-            "would not notice that a key is inserted twice at a time"
-        )
-
-
-def key_types(view: TableView) -> tuple[str, ...]:
-    """The key columns' types, by name."""
-    by_name = {column.name: column.type_text for column in view.columns}
-    return tuple(by_name[key] for key in view.primary_key)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -51,12 +51,15 @@ def held_rows(parts: Sequence[Part], rows: Rows, keys: Sequence[str], base: pa.S
     size = sum(part.in_memory_bytes or 0 for part in parts) // max(1, len(parts))
     plain = not any(isinstance(field.type, pa.BaseExtensionType) for field in rows.schema)
     wanted = {*keys, *(rows.columns if plain and size <= _WHOLE_BYTES_MAX else ())}
-    fields = [f for f in base if f.name in wanted or _may_name(rows.predicate, f.name)]
+    fields = [f for f in base if f.name in wanted or may_name(rows.predicate, f.name)]
     return Rows(schema=pa.schema(fields), tombstones=True)
 
 
-def _may_name(predicate: str | None, column: str) -> bool:
-    """Told by the text, so that it is too often true, and never too seldom; Lance alone knows."""
+def may_name(predicate: str | None, column: str) -> bool:
+    """Whether the filter may read the column.
+
+    Told by the text, so that it is too often true, and never too seldom; Lance alone knows.
+    """
     if predicate is None:
         return False
     return column.lower() in predicate.lower() or not column.isidentifier()
@@ -86,7 +89,7 @@ class Held:
         self._stacked_keys = stacked.select(self._keys)
         self._matched: Mask | None = None
         if (predicate := rows.predicate) is not None:
-            named = [n for n in stacked.column_names if _may_name(predicate, n)]
+            named = [n for n in stacked.column_names if may_name(predicate, n)]
             self._matched = judged(where, stacked.select(named), predicate)
 
     def candidates(self) -> pa.Table:

@@ -258,6 +258,20 @@ def judged(where: str, table: pa.Table, predicate: str) -> Mask:
     return found
 
 
+def shown(batches: Batches, schema: pa.Schema, limit: int | None) -> Batches:
+    """What was asked for: no hidden columns, no more rows than the limit."""
+    left = limit
+    for batch in batches:
+        kept = batch if left is None else batch.slice(0, left)
+        yield pa.RecordBatch.from_arrays(
+            [kept.column(name) for name in schema.names], schema=schema
+        )
+        if left is not None:
+            left -= kept.num_rows
+            if not left:
+                return
+
+
 def _column(batch: pa.RecordBatch, name: str) -> pa.Array:
     if name == layout.TOMBSTONE:
         if name not in batch.schema.names:  # its writer knew no deletes

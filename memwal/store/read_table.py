@@ -31,12 +31,16 @@ from memwal.align import Alignment, ColumnSource
 from memwal.keyset import KeySet
 from memwal.model import FlushedGeneration, ShardId, TableView
 from memwal.plan.read import DISTANCE, ReadPlan, ShardRead
+from memwal.ports import Clock
+from memwal.read_ports import OpenRead
 from memwal.store.generations import Renamed, Source, line_up
+from memwal.store.policy_read import PolicyGenerations, PolicyRead
 from memwal.store.read_beside import in_turn, scanned, side_by_side, threads_for
 from memwal.store.read_held import Held, HeldShard, held_rows, may_hold
 from memwal.store.read_nearest import Search
-from memwal.store.read_sources import Base, Batches, Found, Part, Rows
+from memwal.store.read_sources import Base, Batches, Found, Part, Rows, shown
 from memwal.store.read_verdict import OpenShard, Verdict, folded, parts_of
+from memwal.store.stored_policy import checked_policy
 from memwal.store.table import LanceTables, columns_of
 
 # Generations that take less, all together, are held.
@@ -50,15 +54,20 @@ _CANDIDATE_BYTES_MAX = 64 * 1024 * 1024
 class LanceReadTable:
     """Opens merging reads (the ReadTable port) over Lance."""
 
-    def __init__(self, tables: LanceTables, renamed: Renamed) -> None:
+    def __init__(self, tables: LanceTables, renamed: Renamed, clock: Clock) -> None:
         """`renamed(view, rename, generation)` tells whether history proves a rename."""
         self._tables = tables
         self._renamed = renamed
+        self._clock = clock
 
     def open(
         self, view: TableView, plan: ReadPlan, unflushed: Mapping[ShardId, pa.Table] | None = None
-    ) -> LanceRead:
+    ) -> OpenRead:
         """Open every table that the plan names (see the port)."""
+        policy = checked_policy(view, self._tables)
+        if policy is not None:
+            generations = PolicyGenerations(self._tables, self._renamed, view)
+            return PolicyRead(policy, plan, generations, unflushed or {}, self._clock)
         dataset = self._tables.base(plan.version)
         base = Base(where=f"{plan.uri}: version {plan.version}", dataset=dataset)
         schema = dataset.scanner(blob_handling="all_binary").projected_schema
@@ -211,17 +220,7 @@ class LanceRead:
         }
 
     def _shown(self, found: Batches) -> Batches:
-        """What was asked for: no hidden columns, no more rows than the limit."""
-        left = self._plan.limit
-        for batch in found:
-            kept = batch if left is None else batch.slice(0, left)
-            yield pa.RecordBatch.from_arrays(
-                [kept.column(name) for name in self.schema.names], schema=self.schema
-            )
-            if left is not None:
-                left -= kept.num_rows
-                if not left:
-                    return
+        return shown(found, self.schema, self._plan.limit)
 
     # -- by key
 

@@ -43,9 +43,10 @@ class UnflushedRows:
 
     `rows` has the asked-for base columns, the key's among them, and `_tombstone` (bool, never
     null); the values of a deleted row are null outside its key. With a primary key there is one row
-    a key, the newest; without one, all rows. All of them are newer than every generation that the
-    view lists. `first_position` and `last_position` bound the entries that were read (inclusive;
-    last = first - 1 for none); `rows_read` counts rows before folding, `bytes_read` stored bytes.
+    a key, the newest; without one, or with a row-merge policy, all rows in the order of the writes.
+    All of them are newer than every generation that the view lists. `first_position` and
+    `last_position` bound the entries that were read (inclusive; last = first - 1 for none);
+    `rows_read` counts rows before folding, `bytes_read` stored bytes.
     """
 
     shard_id: ShardId
@@ -174,7 +175,7 @@ class _ShardReader:
         self._where = f"{self._wal.uri}: shard {shard.shard_id}: the WAL"
         limit = self._wal.limits.rows_bytes_max
         self._gathered = _Gathered(
-            keys=view.primary_key,
+            keys=view.primary_key if view.policy_text is None else (),
             bytes_max=limit if bytes_max is None else bytes_max,
             where=self._where,
         )
