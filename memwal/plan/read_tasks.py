@@ -30,14 +30,28 @@ class ReadTask:
 
 
 def plan_tasks(
-    plan: ReadPlan, fragments: Sequence[tuple[int, int | None]], task_bytes: int
+    plan: ReadPlan,
+    fragments: Sequence[tuple[int, int | None]],
+    task_bytes: int,
+    *,
+    whole_shards: bool = False,
 ) -> tuple[ReadTask, ...]:
     """The tasks of a read, generations first: they may be collected once they are merged.
 
     `fragments` are the base's, with their sizes in bytes; one that is not known (None) counts as
     `task_bytes`, which is about what a task reads at most, unless one fragment or generation alone
-    is larger.
+    is larger. With `whole_shards`, a shard's generations stay together, in one task of their own.
     """
+    if whole_shards:
+        shards = [
+            tuple((shard.shard_id, g) for g in shard.generations)
+            for shard in plan.shards
+            if shard.generations
+        ]
+        return (
+            *(ReadTask(generations=found) for found in shards),
+            *(ReadTask(fragments=found) for found in _packed(fragments, task_bytes)),
+        )
     generations = [
         ((shard.shard_id, g), g.in_memory_bytes) for shard in plan.shards for g in shard.generations
     ]

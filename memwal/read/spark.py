@@ -23,8 +23,9 @@ Lance's SQL, which the newest row of each key is asked.
 Options, besides: `version`, `storage.KEY` (or the variable MEMWAL_STORAGE_OPTIONS of the driver;
 no plan shows either), `allow_holes`, `allow_reinitialised`, `partition_bytes` (about what one task
 reads), `keys_bytes_max`: pending keys that take more memory are not sent to the tasks, which look
-them up instead, each in all generations. A task reads whole fragments and whole generations. Rows
-that are in the WAL only are not read.
+them up instead, each in all generations. A task reads whole fragments and whole generations; with a
+row-merge policy all pending generations of a shard, and keys that take more are an error. Rows that
+are in the WAL only are not read.
 
 Lance is imported in Spark's Python workers, never in the driver's own process.
 """
@@ -147,7 +148,12 @@ class MemWalReader(DataSourceReader):  # type: ignore[misc]
         reads = _reads(settings, snapshot)
         decided = _reloadable(snapshot, lambda: reads.decide(settings.keys_bytes_max))
         fragments = _reloadable(snapshot, reads.fragments)
-        tasks = plan_tasks(snapshot.plan, fragments, settings.partition_bytes)
+        tasks = plan_tasks(
+            snapshot.plan,
+            fragments,
+            settings.partition_bytes,
+            whole_shards=snapshot.whole_shards,
+        )
         self._partitions = [MemWalPartition(t, _winners(decided, t)) for t in tasks]
         # What each task needs is in its partition; the rest goes to all of them.
         self._decided = None if decided is None else replace(decided, winners={})
@@ -182,7 +188,8 @@ def _snapshot(settings: Settings) -> Snapshot:
 
     table = _table(settings.uri, tuple(sorted(settings.storage_options.items())))
     return table.opened(
-        settings.request, lambda opened: snapshot_of(table.tables, opened.view, opened.plan)
+        settings.request,
+        lambda opened: snapshot_of(table.tables, opened.view, opened.plan, table.now_nanos()),
     )
 
 

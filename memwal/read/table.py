@@ -63,11 +63,11 @@ class ReadableTable:
         """See `open_table`. Rows expire by the clock, where a row-merge policy has them do so."""
         self.uri = normalise_uri(uri)
         options = dict(storage_options or {})
-        clock = clock or SystemClock()
-        self._objects = open_objects(self.uri, options, clock, StoreLimits())
+        self._clock = clock or SystemClock()
+        self._objects = open_objects(self.uri, options, self._clock, StoreLimits())
         self.tables = LanceTables(self.uri, options)
         self.views = StoredViews(self._objects, self.tables)
-        self._reads: ReadTable = LanceReadTable(self.tables, self.views.renamed, clock)
+        self._reads: ReadTable = LanceReadTable(self.tables, self.views.renamed, self._clock)
 
     @cached_property
     def _wal_rows(self) -> StoredWalRows:
@@ -177,6 +177,10 @@ class ReadableTable:
         except NotATable:
             self._at(version)  # says better what is wrong
             raise
+
+    def now_nanos(self) -> int:
+        """The instant at which rows of a read that starts now expire."""
+        return self._clock.now_nanos()
 
     def plan(self, request: ReadRequest) -> ReadPlan:
         """What a read of the table as it is now would read; opens no generation."""

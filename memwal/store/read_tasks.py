@@ -21,15 +21,18 @@ import numpy as np
 import pyarrow as pa
 
 from memwal import fold
-from memwal.errors import Missing, Refused
+from memwal.errors import Missing, Refused, Usage
 from memwal.keyset import KeySet
 from memwal.model import FlushedGeneration, MemWalState, ShardId, TableView, VersionManifest
 from memwal.plan.read import ReadPlan, ShardRead
 from memwal.plan.read_tasks import ReadTask
+from memwal.policy import RowPolicy
 from memwal.store.generations import Renamed, line_up
+from memwal.store.policy_read import Folding, PolicyGenerations
 from memwal.store.read_beside import threads_for
 from memwal.store.read_sources import Base, Batches, Part, Rows
 from memwal.store.read_verdict import OpenShard, Verdict
+from memwal.store.stored_policy import checked_policy
 from memwal.store.table import LanceTables
 
 # Only rows of more than 8 KiB make smaller batches than Lance's own.
@@ -43,15 +46,21 @@ Generation = tuple[ShardId, int]
 class Snapshot:
     """What is read: a plan, with as much of the view behind it as tasks need.
 
-    `schema` is the base's, with blobs as bytes.
+    `schema` is the base's, with blobs as bytes; `now_nanos` the instant at which rows expire.
     """
 
     view: TableView
     plan: ReadPlan
     schema: pa.Schema
+    now_nanos: int
+
+    @property
+    def whole_shards(self) -> bool:
+        """Whether a task needs all pending rows of a shard: a row-merge policy folds them."""
+        return self.view.policy_text is not None
 
 
-def snapshot_of(tables: LanceTables, view: TableView, plan: ReadPlan) -> Snapshot:
+def snapshot_of(tables: LanceTables, view: TableView, plan: ReadPlan, now_nanos: int) -> Snapshot:
     """A plan and its view, without what may be large there: manifests and the shards' states."""
     scanner = tables.base(plan.version).scanner(blob_handling="all_binary")
     slim = replace(
@@ -62,7 +71,7 @@ def snapshot_of(tables: LanceTables, view: TableView, plan: ReadPlan) -> Snapsho
         broken=(),
         strangers=(),
     )
-    return Snapshot(view=slim, plan=plan, schema=scanner.projected_schema)
+    return Snapshot(view=slim, plan=plan, schema=scanner.projected_schema, now_nanos=now_nanos)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -84,6 +93,7 @@ class TaskReads:
         self._plan = snapshot.plan
         self._keys = snapshot.plan.primary_key
         self._threads = threads_for(snapshot.plan.uri)
+        self._policy = checked_policy(snapshot.view, tables)
 
     def fragments(self) -> list[tuple[int, int | None]]:
         """The base's fragments with the sizes of their files in bytes, None where not recorded."""
@@ -95,13 +105,22 @@ class TaskReads:
     def decide(self, keys_bytes_max: int) -> Decided | None:
         """Fold all pending keys; None when keys and row addresses take more than that in memory.
 
-        Raises Missing when a generation is gone, Refused for a NULL in a key.
+        Raises Missing when a generation is gone, Refused for a NULL in a key, Usage where a
+        row-merge policy needs them.
         """
         if not self._keys or not self._plan.generations:
             return Decided()
         tables = self._key_tables(keys_bytes_max)
+        if tables is None and self._policy is not None:
+            raise Usage(
+                f"{self._plan.uri}: the pending keys take more than keys_bytes_max = "
+                f"{keys_bytes_max}, and a table with a row-merge policy has to send them to the "
+                "tasks: raise it, or merge first"
+            )
         if tables is None:
             return None
+        if self._policy is not None:
+            return Decided(hidden=self._set_of(list(tables.values())))
         winners: dict[Generation, bytes] = {}
         for shard in self._plan.shards:
             numbers = [g.generation for g in reversed(shard.generations)]
@@ -139,6 +158,9 @@ class TaskReads:
 
         Raises Missing when the base's files or a generation are gone.
         """
+        if self._policy is not None:
+            yield from self._by_policy(self._policy, task, decided or Decided())
+            return
         for shard_id, generation in task.generations:
             part = self._part(shard_id, generation)
             if decided is None:
@@ -157,6 +179,22 @@ class TaskReads:
                 found = base.scan(self._rows())
             else:
                 found = decided.hidden.outside(base.scan(self._rows(keyed=True)), self._keys)
+            yield from self._shown(found)
+
+    def _by_policy(self, policy: RowPolicy, task: ReadTask, decided: Decided) -> Batches:
+        snapshot = self._snapshot
+        folding = Folding(policy, self._plan, snapshot.schema, snapshot.now_nanos)
+        mine = {shard_id for shard_id, _ in task.generations}
+        if mine:
+            generations = PolicyGenerations(self._tables, self._renamed, snapshot.view)
+            shards = [shard for shard in self._plan.shards if shard.shard_id in mine]
+            where = f"{self._plan.uri}: version {self._plan.version}"
+            base = Base(where=where, dataset=self._tables.base(self._plan.version))
+            tables, _ = folding.rows(base, generations.pending(shards, {}))
+            for table in tables:
+                yield from self._shown(iter(table.to_batches()))
+        if task.fragments:
+            found = folding.base_rows(self._base(task.fragments), decided.hidden)
             yield from self._shown(found)
 
     def _looked_up_generation(
