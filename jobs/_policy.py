@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from jobs._launch import OpenTable, RunOptions
+from jobs._wiring import Stores
 from memwal.config import ResolvedTable
 from memwal.errors import Refused
 from memwal.model import TableView
-from memwal.policy import STORED_KEY, RowPolicy
+from memwal.plan import verify
+from memwal.policy import STORED_KEY, RowPolicy, parse_policy
 
 
 def check_policies(resolved: ResolvedTable, stored: str | None) -> None:
@@ -60,14 +62,24 @@ def store_policy(table: OpenTable, policy: RowPolicy, options: RunOptions) -> No
     check_policies(table.resolved, stored)
 
 
-def policy_document(view: TableView | None) -> dict[str, object] | None:
-    """The stored policy for a report; an unreadable one as its text."""
-    from memwal.errors import Unsupported
-    from memwal.policy import parse_policy
-
-    if view is None or view.policy_text is None:
-        return None
+def policy_warnings(resolved: ResolvedTable, view: TableView) -> list[str]:
+    """What a merge or a read would refuse because of the configuration's policy."""
     try:
-        return parse_policy(view.policy_text).as_document()
-    except Unsupported:
-        return {"unreadable": view.policy_text}
+        check_stored(resolved, view.policy_text)
+    except Refused as error:
+        return [str(error)]
+    return []
+
+
+def policy_checks(resolved: ResolvedTable, stores: Stores, view: TableView) -> list[verify.Check]:
+    """Whether the stored policy fits the table; a configuration that differs settles nothing."""
+    ok: bool | None = True
+    try:
+        if view.policy_text is not None:
+            stores.merge_table.check_policy(view, parse_policy(view.policy_text))
+        text = str(view.policy_text)
+    except Refused as error:
+        ok, text = False, str(error)
+    for warning in policy_warnings(resolved, view) if ok else ():
+        ok, text = None, warning
+    return [verify.Check(invariant=None, name="row-merge policy", ok=ok, detail=text)]

@@ -15,6 +15,7 @@ from jobs._launch import (
     job_report,
     open_tables,
 )
+from jobs._policy import policy_warnings
 from jobs._wiring import Stores
 from memwal.apply.status import WalSize, lease_report, table_status
 from memwal.clock import SystemClock
@@ -88,6 +89,7 @@ def _status(table: OpenTable, looks: Mapping[str, _Look]) -> TableReport:
             unindexed_rows=lambda name: stores.tables.unindexed_rows(view.version, name),
             due=due_shards(view, chosen_limits(DueLimits, table), now),
             lease=lease_report(look.lease, now),
+            warnings=policy_warnings(table.resolved, view),
         )
     except MemWalError as error:
         return failed_report(table.resolved.name, error)

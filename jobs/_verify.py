@@ -16,6 +16,7 @@ from jobs._launch import (
     job_report,
     open_tables,
 )
+from jobs._policy import policy_checks
 from jobs._wiring import Stores
 from memwal import layout
 from memwal.apply.merge import check_shard_lineage
@@ -53,6 +54,11 @@ def _verify(table: OpenTable, progress: Progress) -> TableReport:
         return failed_report(table.resolved.name, error_of(table))
     checks: list[verify.Check] = []
     steps = _checks(stores, view)
+    if view.policy_text is not None or table.resolved.policy is not None:
+        steps = (
+            *steps,
+            ("row-merge policy", lambda: policy_checks(table.resolved, stores, view)),
+        )
     progress.start("checks", len(steps))
     for done, (name, make) in enumerate(steps, start=1):
         try:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+
 from rich.console import RenderableType
 from rich.text import Text
 
@@ -58,6 +60,8 @@ def status_parts(report: StatusTableReport) -> list[RenderableType]:
         Text(f"  {count_text(report.rows)} base rows, primary key: {key}"),
         shards if report.shards else Text("  no shards yet", style="dim"),
     ]
+    if report.policy is not None:
+        parts.append(Text(f"  row-merge policy: {json.dumps(report.policy)}"))
     if report.indexes:
         indexes = grid_of("index", "unindexed rows", "lag (generations)")
         for index in report.indexes:

@@ -124,3 +124,13 @@ def parse_policy(text: str) -> RowPolicy:
             f"knows: {text[:200]}"
         )
     return policy
+
+
+def policy_document(text: str | None) -> dict[str, object] | None:
+    """A stored policy for a report; one that can't be read as its text, None for none."""
+    if text is None:
+        return None
+    try:
+        return parse_policy(text).as_document()
+    except Unsupported:
+        return {"unreadable": text}

@@ -320,6 +320,7 @@ class StatusTableReport(TableReport):
     version: int | None = None
     rows: int | None = None
     primary_key: tuple[str, ...] = ()
+    policy: dict[str, Any] | None = None
     shards: tuple[ShardStatusReport, ...] = ()
     indexes: tuple[IndexStatusReport, ...] = ()
     snapshot: SnapshotStatusReport | None = None

@@ -9,6 +9,7 @@ from datetime import UTC, datetime
 from memwal.model import BrokenShard, LeaseClaim, ShardId, ShardView, TableView
 from memwal.plan.due import table_reasons
 from memwal.plan.garbage_model import covering_indexes
+from memwal.policy import policy_document
 from memwal.report import (
     DONE,
     FAILED,
@@ -51,10 +52,11 @@ def table_status(
     unindexed_rows: Callable[[str], int | None],
     due: Mapping[ShardId, tuple[str, ...]],
     lease: LeaseReport | None = None,
+    warnings: Sequence[str] = (),
 ) -> StatusTableReport:
     """The status report of one table. The two callables look up what a view does not hold.
 
-    `due` is `plan.due.due_shards` of the view.
+    `due` is `plan.due.due_shards` of the view; `warnings` are added to those of the view.
     """
     shards = tuple(_shard(s, wal(s.shard_id), due.get(s.shard_id, ())) for s in view.shards)
     reclaimable = _reclaimable(view)
@@ -79,6 +81,7 @@ def table_status(
         version=view.version,
         rows=view.rows,
         primary_key=view.primary_key,
+        policy=policy_document(view.policy_text),
         shards=(*shards, *broken),
         indexes=_indexes(view, unindexed_rows),
         snapshot=SnapshotStatusReport(
@@ -87,7 +90,7 @@ def table_status(
         ),
         reclaimable=reclaimable,
         lease=lease,
-        warnings=(*view_warnings(view), *_abandoned(shards)),
+        warnings=(*view_warnings(view), *_abandoned(shards), *warnings),
     )
 
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from itertools import chain
 
 import pyarrow as pa
@@ -131,9 +132,8 @@ class Folding:
             if not folds:
                 continue
             wanted = pa.concat_tables([fold.base_keys for fold in folds])
-            found = asked(
-                base.where, lambda keys=wanted: base_rows(base.dataset, keys, self._folded.names)
-            )
+            names = self._folded.names
+            found = asked(base.where, partial(base_rows, base.dataset, wanted, names))
             for fold in folds:
                 keys.append(fold.keys)
                 tables.append(self._matching(base.where, self._finished(fold, found)))
