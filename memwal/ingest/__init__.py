@@ -9,4 +9,28 @@ blocking     the same for callers without an event loop
 operations   rows with deletes among them -> calls of a writer; pure
 routing      rows -> shards, by the table's shard spec; pure
 shards       the coordinator's delta and flush handler for a MemWAL table
+writer       these together, for programs: `open_writer`
+line_up      source rows -> rows of the table's own schema
+records      what an ingest remembers, and how rows are counted once
+resume       writers that pass over what is written already
+splits       the parts that a track reads
+run          one track of an ingest, from its source to its end
 """
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from memwal.ingest.writer import TableWriter, open_writer
+
+__all__ = ["TableWriter", "open_writer"]
+
+
+def __getattr__(name: str) -> object:
+    # Imported when asked for: the coordinator alone needs no Lance.
+    if name in __all__:
+        from memwal.ingest import writer
+
+        return getattr(writer, name)
+    raise AttributeError(name)

@@ -36,6 +36,7 @@ CASES = (
     "garbage",
     "index_catchup",
     "read",
+    "ingest",
     "startup",
 )
 NOT_MET = 3

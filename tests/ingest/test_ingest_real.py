@@ -9,8 +9,10 @@ import pytest
 from ingest_tables import MemWalTable, Session, make, rows_of
 
 from memwal.apply.merge import ShardMerger
+from memwal.errors import Usage
+from memwal.ingest import open_writer
 from memwal.ingest.commands import State
-from memwal.ingest.protocols import FlushFailed
+from memwal.ingest.protocols import Closed, FlushFailed
 from memwal.plan.merge import MergeRequest
 from memwal.store.shard_manifests import Fenced
 
@@ -140,3 +142,21 @@ def test_on_s3(make_s3_uri, s3_server) -> None:
     again.coordinator.write_durable(again.delta(rows_of([4], 7)))
     again.end()
     assert sorted(table.read()) == [0, 1, 2, 4, 5, 6, 7, 8, 9]
+
+
+def test_a_programs_own_writer(tmp_path) -> None:
+    table = make(tmp_path / "t", bucket_column="id", num_buckets=2)
+    with open_writer(table.uri) as writer:
+        assert writer.write(rows_of(range(10))) == 1
+        assert writer.write(rows_of([3, 4]), deleted=[True, False]) == 2
+        assert writer.flush() == 2
+        assert sorted(table.read()) == [0, 1, 2, 4, 5, 6, 7, 8, 9]
+        assert len(writer.tips) == 2
+        with pytest.raises(Usage, match="no column 'other'"):
+            writer.write(rows_of([1]).append_column("other", [[1]]))
+        assert writer.write_durable(rows_of([3], 5).select(["note", "id", "n"])) == 3
+    assert table.read(with_wal=False)[3] == (5, "3-5")
+    with pytest.raises(Closed):
+        writer.write(rows_of([1]))
+    with pytest.raises(KeyError), open_writer(table.uri) as writer:
+        raise KeyError

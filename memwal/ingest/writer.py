@@ -1,0 +1,136 @@
+"""Writing to a MemWAL table from a program: the coordinator, routing and writers put together."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from types import TracebackType
+
+import pyarrow as pa
+
+from memwal.clock import SystemClock
+from memwal.ingest.blocking import BlockingCoordinator
+from memwal.ingest.coordinator import WriteCoordinator
+from memwal.ingest.line_up import Shape
+from memwal.ingest.protocols import CoordinatorLimits
+from memwal.ingest.routing import Router, current_spec
+from memwal.ingest.shards import HandlerLimits, ShardHandler, ShardOperations, Tips, route_rows
+from memwal.sharding.spec import sources_of
+from memwal.store.objects import StoreLimits, normalise_uri, open_objects
+from memwal.store.shard_writers import MEMTABLE_ROWS_MAX, ShardWriters, settings_of
+from memwal.store.table import LanceTables
+from memwal.store.view import StoredViews
+
+_WHERE = "the rows"
+_ENTRY_ROWS_MAX = 50_000
+
+
+class TableWriter:
+    """Writes rows and deletes of one table. Any thread may call it; one a table and process.
+
+    Two of them fence each other, shard by shard. As a context manager it ends with `close`.
+    """
+
+    def __init__(
+        self,
+        uri: str,
+        storage_options: Mapping[str, str] | None = None,
+        *,
+        limits: CoordinatorLimits | None = None,
+    ) -> None:
+        """See `open_writer`."""
+        self.uri = normalise_uri(uri)
+        options = dict(storage_options or {})
+        objects = open_objects(self.uri, options, SystemClock(), StoreLimits())
+        tables = LanceTables(self.uri, options)
+        view = StoredViews(objects, tables).table()
+        schema = tables.seen(view.version).schema
+        settings = settings_of(view.mem_wal.writer_config_defaults)
+        self._shape = Shape(schema=schema, key=view.primary_key)
+        self._router = Router(
+            spec=current_spec(view.mem_wal.shard_specs),
+            sources=sources_of(view.columns, schema),
+            manifests=[shard.manifest for shard in view.shards],
+        )
+        memtable = settings.get("max_memtable_rows", MEMTABLE_ROWS_MAX)
+        self._rows_max = min(_ENTRY_ROWS_MAX, memtable)
+        self._handler = ShardHandler(
+            ShardWriters(objects, tables, settings),
+            limits=HandlerLimits(rows_per_entry_max=self._rows_max),
+        )
+        self._coordinator: BlockingCoordinator[ShardOperations, Tips] = BlockingCoordinator(
+            lambda: WriteCoordinator(self._handler, {}, limits=limits)
+        )
+
+    def write(self, rows: pa.Table, deleted: Sequence[bool] | pa.Array | None = None) -> int:
+        """Hand over rows with the table's columns; `deleted` marks those that delete their key.
+
+        Returns the epoch, to flush by. A deleted row needs its key and what its shard depends on.
+        Raises Usage for rows that don't fit, FlushFailed, Closed.
+        """
+        gone = None if deleted is None else pa.array(deleted, pa.bool_())
+        shape = self._shape
+        if gone is not None:
+            shape = Shape(schema=shape.schema, key=shape.key, delete_column=_DELETED)
+            rows = rows.append_column(_DELETED, gone)
+        shape.check(rows.schema, _WHERE)
+        lined_up, gone = shape.lined_up(rows, _WHERE)
+        return self._coordinator.write(
+            route_rows(self._router, lined_up, shape.key, deleted=gone, rows_max=self._rows_max)
+        )
+
+    def flush(self, epoch: int | None = None) -> int:
+        """Wait until `epoch` (None: all written so far) is durable. Raises FlushFailed, Closed."""
+        return self._coordinator.flush(epoch)
+
+    def write_durable(
+        self, rows: pa.Table, deleted: Sequence[bool] | pa.Array | None = None
+    ) -> int:
+        """Write, and wait until it is durable; its epoch."""
+        epoch = self.write(rows, deleted)
+        self.flush(epoch)
+        return epoch
+
+    @property
+    def tips(self) -> Tips:
+        """How far each shard's WAL goes with what was flushed."""
+        return self._coordinator.snapshot.snapshot
+
+    def close(self) -> None:
+        """Flush what is pending, and each shard to a generation. Raises FlushFailed."""
+        try:
+            self._coordinator.shutdown()
+        except BaseException:
+            self._handler.abandon()
+            raise
+        self._handler.close()
+
+    def __enter__(self) -> TableWriter:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        if kind is None:
+            self.close()
+            return
+        self._coordinator.__exit__(kind, error, trace)
+        self._handler.abandon()
+
+
+_DELETED = "_memwal_deleted"
+
+
+def open_writer(
+    uri: str,
+    storage_options: Mapping[str, str] | None = None,
+    *,
+    limits: CoordinatorLimits | None = None,
+) -> TableWriter:
+    """Open a table for writing; shards are claimed when the first row comes for them.
+
+    Raises NotATable, Unsupported, StoreUnavailable, BadCredentials.
+    """
+    return TableWriter(uri, storage_options, limits=limits)
