@@ -18,12 +18,12 @@ from jobs._launch import (
 from jobs._records import RunRecorder
 from jobs._units import ManifestsUnit, run_manifests_unit
 from jobs._wiring import Stores
-from memwal.apply.snapshot import SnapshotRefresher, SnapshotResult
+from memwal.apply.snapshot import SnapshotRefresher, SnapshotResult, nothing_to_write
 from memwal.apply.status import view_warnings
 from memwal.clock import SystemClock
 from memwal.errors import MemWalError, Refused
 from memwal.model import BrokenShard, ShardId, ShardManifest, TableView
-from memwal.report import DONE, NOTHING_TO_DO, JobReport, SnapshotTableReport, TableReport
+from memwal.report import DONE, JobReport, SnapshotTableReport, TableReport
 
 # From so many shards on, their manifests are read on the executors.
 FANNED_OUT_SHARDS_MIN = 2000
@@ -101,14 +101,16 @@ def _snapshot(table: OpenTable, options: RunOptions, progress: Progress) -> Tabl
     )
     try:
         plan = refresher.plan(view)
-        if plan is None or options.dry_run:
+        if plan is None:
+            result = nothing_to_write(view)
+        elif options.dry_run:
             result = SnapshotResult(
-                outcome=NOTHING_TO_DO if plan is None else DONE,
+                outcome=DONE,
                 num_shards=len(view.shards),
-                storage=None if plan is None else plan.storage.value,
+                storage=plan.storage.value,
                 repairs=0,
                 version_after=view.version,
-                reason="the snapshot is fresh" if plan is None else f"would write: {plan.reason}",
+                reason=f"would write: {plan.reason}",
             )
         else:
             table.take_lease("snapshot", options)

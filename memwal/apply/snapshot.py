@@ -3,7 +3,8 @@
 Replacing the MemWAL index entry from a stale version overwrites newer progress, and Lance reports
 no conflict (field notes section 12). So the entry is read at the last moment, and after the commit
 the landed version and those between are read back: what was lowered is put right at once. Until
-then a reader merges generations once more that the base already has, which reads the same.
+then a reader merges generations once more that the base already has, which reads the same. Not so
+for a table with a row-merge policy, whose operands would count twice: it gets no snapshot.
 """
 
 from __future__ import annotations
@@ -61,7 +62,9 @@ class SnapshotRefresher:
     before_commit: Callable[[], None] = lambda: None
 
     def plan(self, view: TableView) -> SnapshotPlan | None:
-        """What a refresh would write now; None when the snapshot is fresh. Raises Refused."""
+        """What a refresh would write now; None for nothing. Raises Refused."""
+        if view.policy_text is not None:
+            return None
         rows, data = self._encoded(view)
         stored = self.snapshots.compare(view.mem_wal, data)
         return None if is_fresh(view, rows, stored) else plan_snapshot(rows, stored, self.limits)
@@ -91,6 +94,8 @@ class SnapshotRefresher:
         )
 
     def _attempt(self, run: _Run, view: TableView) -> SnapshotResult:
+        if view.policy_text is not None and run.floor is None:
+            return nothing_to_write(view)
         rows, data = self._encoded(view)
         stored = self.snapshots.compare(view.mem_wal, data)
         # The entry to replace is read again here, after the slow part.
@@ -172,6 +177,20 @@ class SnapshotRefresher:
             except Missing:
                 continue  # expired already: a later one of the range still holds its progress
         return lowered(before, self.views.mem_wal(landed))
+
+
+def nothing_to_write(view: TableView) -> SnapshotResult:
+    """The result of a refresh that has no plan."""
+    fresh = "the snapshot says what the shard manifests say"
+    policy = "a table with a row-merge policy gets none: its operands might count twice meanwhile"
+    return SnapshotResult(
+        outcome="nothing_to_do",
+        num_shards=len(view.shards),
+        storage=None,
+        repairs=0,
+        version_after=view.version,
+        reason=fresh if view.policy_text is None else policy,
+    )
 
 
 def _progress_text(progress: Mapping[ShardId, int]) -> str:
