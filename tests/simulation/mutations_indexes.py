@@ -1,0 +1,69 @@
+"""Mutations of index catch-up and compaction."""
+
+from __future__ import annotations
+
+from mutation_list import Mutation, mutations
+
+_PLAN = "tests/plan/test_index_catchup_plan.py"
+_APPLY = "tests/apply/test_index_catchup_apply.py"
+
+INDEXES: tuple[Mutation, ...] = (
+    *mutations(
+        "memwal/plan/index_catchup.py",
+        f"{_PLAN} {_APPLY}",
+        ("catch-up: an absent entry is caught up", "known.get(s, -1) < generation", "known.get(s, generation) < generation"),
+        ("catch-up: unknown index names pass", "        if table.index(name) is None:\n            known", "        if False:\n            known"),
+        ("catch-up: an index that can't be trained is tried", "    if index.is_vector and not index.covered and not _is_trainable(table, index):", "    if False:"),
+        ("catch-up: an index that Lance can't extend is tried", "    if index.is_nested and not index.takes_segments:", "    if False:"),
+        ("catch-up: a retrain that can't train is made", "and _is_trainable(table, index):\n        return _retrain(table, index, rows, \"asked for\"", "and True:\n        return _retrain(table, index, rows, \"asked for\""),
+        ("catch-up: old segments answer under stable row ids", "        if table.stable_row_ids and (index.is_nested or large or asked is Method.SEGMENTS):", "        if False:"),
+        ("catch-up: some segments are left under stable row ids", "    if table.stable_row_ids:\n        return len(index.segments)\n", ""),
+        ("catch-up: the segment that a model was trained on is merged", "    segments = index.segments[1:] if index.is_vector else index.segments", "    segments = index.segments"),
+        ("catch-up: segments pile up", "    if len(index.segments) > limits.retrain_segments_max:", "    if False:"),
+        ("catch-up: a model is kept for rows that it never saw", "    if percent > limits.retrain_unindexed_percent_max:", "    if False:"),
+        ("catch-up: skewed data is trained for ever", "        and _grown_percent(table, index) >= limits.retrain_growth_percent_min\n", ""),
+        ("catch-up: a merged fragment need not be covered", "f for f in self.fragments if f.fragment_id not in covered", "f for f in self.fragments[:-1] if f.fragment_id not in covered"),
+    ),
+    *mutations(
+        "memwal/apply/index_catchup.py",
+        _APPLY,
+        ("catch-up: the goal is not checked", "        if run.error is not None or (goal.is_reached(look, name) and not run.owes_retrain):", "        if True:"),
+        ("catch-up: coverage is all that counts", "        if index is None or behind(look.recorded(name), self.merged):", "        if index is None:"),
+        ("catch-up: what is recorded is all that counts", "        return not left & self.fragments", "        return True"),
+        ("catch-up: a lost retrain is forgotten", "        return self.method is Method.RETRAIN and not self.retrained", "        return False"),
+        ("catch-up: a lost lease is one index's trouble", "        except LeaseHeld:\n            raise\n", ""),
+        ("catch-up: the lease is not asked before a record", "        self.before_commit()\n        self.steps(\"record\")", "        self.steps(\"record\")"),
+        ("catch-up: the lease is not asked before segments", "            self.before_commit()\n            self.steps(\"commit_segments\")", "            self.steps(\"commit_segments\")"),
+        ("catch-up: the lease is not asked before an append", "        self.before_commit()\n        self.steps(plan.method.value)", "        self.steps(plan.method.value)"),
+        ("catch-up: commits that cover nothing go on for ever", "        elif run.committed and done.indexes and not index.covered - index_before.covered:", "        elif False:"),
+        ("catch-up: an index that can't be caught up is tried", "            if run.plan.refusal is not None:\n                run.error", "            if False:\n                run.error"),
+        ("catch-up: a segment that failed is left out", "                if isinstance(result, MemWalError):\n                    raise result", "                if isinstance(result, MemWalError):\n                    continue"),
+        ("catch-up: waiting has no deadline", "        if self.clock.monotonic_seconds() + wait > deadline:", "        if False:"),
+        ("catch-up: faults have no bound", "            run.faults += 1\n            if run.faults >= self.limits.fault_attempts_max:\n                run.error = fault", "            run.faults += 1\n            if False:\n                run.error = fault"),
+        ("catch-up: what was undone is not told", "    if not reached and error is None:", "    if False:"),
+    ),
+    *mutations(
+        "memwal/store/indexes.py",
+        "tests/integration/test_index_catchup.py tests/integration/test_index_catchup_beside.py -m 'not spark'",
+        ("catch-up: a conflict is a fault like any other", "    if _CONFLICT.search(str(error)):\n        return LostRace(text)", "    if False:\n        return LostRace(text)"),
+        ("catch-up: Lance's own indexes are taken along", " if i.name not in SYSTEM_INDEXES]", "]"),
+        ("catch-up: a retrain on too few rows", "    if rows < PQ_TRAINING_ROWS_MIN:", "    if False:"),
+    ),
+    *mutations(
+        "memwal/plan/compaction.py",
+        "tests/plan/test_compaction_plan.py",
+        ("compaction: tasks have no bound", "[: limits.compaction_tasks_max]", ""),
+    ),
+    *mutations(
+        "memwal/apply/compaction.py",
+        "tests/apply/test_compaction_apply.py",
+        ("compaction: entries are not put back", "        if run.commits:\n            self.steps(\"restore\")\n            catchup = self.catch_up()\n", ""),
+        ("compaction: indexes are not caught up before", "        catchup = self.catch_up()\n        run = _Run()", "        catchup = None\n        run = _Run()"),
+        ("compaction: the lease is not asked", "        self.before_commit()\n        self.steps(\"commit\")", "        self.steps(\"commit\")"),
+        ("compaction: a lost lease is a lost race", "            except LeaseHeld:\n                raise\n", ""),
+        ("compaction: a commit after an error is not looked for", "                if self._landed(rewritten):", "                if False:"),
+        ("compaction: one task that is gone proves the commit", "        return not any(there.intersection(r.fragment_ids) for r in rewritten)", "        return not all(there.intersection(r.fragment_ids) for r in rewritten)"),
+        ("compaction: a task that failed is committed as if it hadn't", "        done = [r for r in results if isinstance(r, RewrittenFragments)]", "        done = list(results)"),
+        ("compaction: waiting has no deadline", "        if self.clock.monotonic_seconds() + wait > deadline:", "        if False:"),
+    ),
+)

@@ -1,0 +1,412 @@
+"""Mutations of the merge and of the snapshot job."""
+
+from __future__ import annotations
+
+from mutation_list import Mutation, mutations
+
+PLAN = "tests/plan/test_merge_plan.py"
+FAKE = "tests/behaviour/test_merge.py -m 'not integration'"
+APPLY = "tests/apply/test_merge_apply.py"
+_PLAN = "memwal/plan/merge.py"
+_APPLY = "memwal/apply/merge.py"
+
+_PLANNED = mutations(
+    _PLAN,
+    PLAN,
+    ("merge: a SEALED shard is merged", "    if shard.manifest.status is ShardStatus.SEALED:", "    if False:"),
+    (
+        "merge: a hole above the watermark is passed",
+        "    if work[0].generation != shard.merged_generation + 1 and not request.holes_allowed:",
+        "    if False:",
+    ),
+    ("merge: a commit passes a hole", "or not (follows or request.holes_allowed)", "or False"),
+    (
+        "merge: no bound on generations",
+        "len(chosen) >= limits.generations_per_commit_max",
+        "False",
+    ),
+    ("merge: no bound on bytes", "total + size > limits.bytes_per_commit_max", "False"),
+    (
+        "merge: an unknown size counts as nothing",
+        "size = limits.bytes_per_commit_max if size is None else size",
+        "size = 0 if size is None else size",
+    ),
+    (
+        "merge: what is above the request is merged",
+        "if until is None or g.generation <= until)",
+        ")",
+    ),
+    ("merge: the index join is taken unasked", "return costs.index_allowed and facts", "return facts"),
+    (
+        "merge: the index join needs no anchor in the base",
+        "    if join is Join.INDEX:\n        return False",
+        "    if join is Join.INDEX:\n        return True",
+    ),
+    (
+        "merge: several generations need no anchor",
+        "facts.generations == 1 or (facts.anchored and",
+        "facts.generations >= 1 or (facts.anchored and",
+    ),
+    (
+        "merge: a new anchor guards keys that Lance does not compare",
+        "(facts.anchored and new_keys_are_compared(facts.key_types))",
+        "facts.anchored",
+    ),
+    (
+        "merge: every key type counts as compared",
+        "    return not _UNCOMPARED_TYPES.intersection(key_types)",
+        "    return True",
+    ),
+    ("merge: a fold is committed without a guard", "    if not is_guarded(facts, Join.SCAN):", "    if False:"),
+    ("merge: tombstones stay out", "        deletes = Deletes.SAME_COMMIT", "        deletes = Deletes.NONE"),
+    (
+        "merge: an index of unknown age passes",
+        "    if mem_wal_since_nanos is not None and mem_wal_since_nanos <= flushed_at_nanos:",
+        "    if mem_wal_since_nanos is None or mem_wal_since_nanos <= flushed_at_nanos:",
+    ),
+    (
+        "merge: generations older than the index pass",
+        "    if mem_wal_since_nanos is not None and mem_wal_since_nanos <= flushed_at_nanos:",
+        "    if mem_wal_since_nanos is not None:",
+    ),
+    (
+        "merge: the order of generations is not checked",
+        "    invariants.check_merge_order(\n        shard.merged_generation,\n"
+        "        [g.generation for g in chosen],\n"
+        "        holes_allowed=request.holes_allowed,\n    )\n",
+        "",
+    ),
+)
+
+_TABLES = mutations(
+    _PLAN,
+    PLAN,
+    ("merge: a table without a key is taken", "    if not view.primary_key:", "    if False:"),
+    ("merge: a key with a quote in its name is taken", "        if \"`\" in name or '\"' in name:", "        if False:"),
+)
+
+_ORDER = mutations(
+    "memwal/invariants.py",
+    "tests/plan/test_invariants.py",
+    (
+        "invariant 2: an empty commit passes",
+        "    if not generations:\n",
+        "    if False:\n",
+    ),
+    ("invariant 2: a generation may come again", "        if generation <= before:", "        if False:"),
+    (
+        "invariant 2: a hole passes",
+        "        if generation != before + 1 and not holes_allowed:",
+        "        if False:",
+    ),
+    (
+        "invariant 3: progress may fall",
+        "        if proposed.get(shard, -1) < generation:",
+        "        if False:",
+    ),
+    (
+        "invariant 3: progress may get lost",
+        "        if proposed.get(shard, -1) < generation:",
+        "        if proposed.get(shard, generation) < generation:",
+    ),
+    (
+        "invariant 3: a manifest need not be the next",
+        "proposed.shard_id != current.shard_id or proposed.version != current.version + 1:",
+        "proposed.shard_id != current.shard_id:",
+    ),
+    (
+        "invariant 3: a manifest may be another shard's",
+        "proposed.shard_id != current.shard_id or proposed.version",
+        "proposed.version",
+    ),
+    (
+        "invariant 3: a manifest's counters may fall",
+        "        if getattr(proposed, name) < getattr(current, name):",
+        "        if False:",
+    ),
+    (
+        "invariant 4: maintenance may change the epoch",
+        "    if proposed.writer_epoch != current.writer_epoch:",
+        "    if False:",
+    ),
+)
+
+_DONE = mutations(
+    _APPLY,
+    APPLY,
+    ("merge: a run takes a table without a key", "        check_table(view)\n", ""),
+    (
+        "merge: the lease is not asked before a commit",
+        "        self.before_commit()\n        self.steps(\"commit\")",
+        "        self.steps(\"commit\")",
+    ),
+    (
+        "merge: the lease is not asked before a delete pass",
+        "        self.before_commit()\n        self.steps(\"delete_pass\")",
+        "        self.steps(\"delete_pass\")",
+    ),
+    (
+        "merge: progress that fell is not noticed",
+        "        if shard.merged_generation < run.to_generation:",
+        "        if False:",
+    ),
+    (
+        "merge: a table that was initialised again is not noticed on the way",
+        "            self._check_same_table(run, view, request)\n            shard = view.shards[0]",
+        "            shard = view.shards[0]",
+    ),
+    (
+        "merge: nor after a lost race",
+        "                self._check_same_table(run, view, request)\n                self._wait",
+        "                self._wait",
+    ),
+    (
+        "merge: nor at the start",
+        "        self._check_same_table(run, view, request)\n        bounded",
+        "        bounded",
+    ),
+    (
+        "merge: a run goes on with what is flushed meanwhile",
+        "bounded = replace(request, until_generation=work[-1].generation)",
+        "bounded = request",
+    ),
+    (
+        "merge: commits between delete pass and mark are not looked at",
+        "        if version > view.version + 1:",
+        "        if False:",
+    ),
+    (
+        "merge: a commit after an error is not looked for",
+        "                if shard.merged_generation >= start:",
+        "                if False:",
+    ),
+    (
+        "merge: a generation that is gone is retried for ever",
+        "                if isinstance(error, Missing):",
+        "                if False:",
+    ),
+    ("merge: faults have no bound", "                if faults >= self.limits.fault_attempts_max:", "                if False:"),
+    (
+        "merge: waiting has no deadline",
+        "        if self.clock.monotonic_seconds() + wait > deadline:",
+        "        if False:",
+    ),
+    (
+        "merge: an outcome that can't be looked up is guessed",
+        "            raise OutcomeUnknown(",
+        "            raise LostRace(",
+    ),
+    ("merge: a fold of another prefix is used again", "        if fold is None or not same:", "        if fold is None:"),
+    (
+        "merge: progress that proves nothing is believed",
+        "    if shard.merged_generation > 0 or request.reinitialised_allowed:",
+        "    if True:",
+    ),
+)
+
+_SIMULATED = (
+    *mutations(
+        _PLAN,
+        "",
+        ("simulated: a fold is never cut for want of an anchor", "    if not is_guarded(facts, Join.SCAN):", "    if False:"),
+        (
+            "simulated: keys that Lance does not compare count as anchors",
+            "(facts.anchored and new_keys_are_compared(facts.key_types))",
+            "facts.anchored",
+        ),
+        (
+            "simulated: newest first",
+            "    for generation in wanted(shard, request):",
+            "    for generation in reversed(wanted(shard, request)):",
+        ),
+        ("simulated: tombstones stay out", "        deletes = Deletes.SAME_COMMIT", "        deletes = Deletes.NONE"),
+    ),
+    *mutations(
+        _APPLY,
+        "",
+        (
+            "simulated: commits between delete pass and mark are not looked at",
+            "        if version > view.version + 1:",
+            "        if False:",
+        ),
+        (
+            "simulated: a fold of another prefix is used again",
+            "        if fold is None or not same:",
+            "        if fold is None:",
+        ),
+        (
+            "simulated: a commit after an error is not looked for",
+            "                if shard.merged_generation >= start:",
+            "                if False:",
+        ),
+    ),
+)
+
+_FOLD = (
+    *mutations(
+        "memwal/fold.py",
+        "tests/plan/test_fold.py",
+        ("fold: a NULL key is taken", "        if column.null_count:", "        if False:"),
+        ("fold: tombstones win nothing", "    live = newest[~dead[newest]]", "    live = newest"),
+        (
+            "fold: rows out of address order",
+            "    if len(flat) > 1 and not bool(np.all(flat[1:] > flat[:-1])):",
+            "    if False:",
+        ),
+        (
+            "fold: the oldest row wins",
+            "    return np.sort(np.maximum.reduceat(order, starts))",
+            "    return np.sort(np.minimum.reduceat(order, starts))",
+        ),
+        (
+            "fold: the oldest row wins, by hash",
+            'aggregate([("place", "max")])["place_max"]',
+            'aggregate([("place", "min")])["place_min"]',
+        ),
+        (
+            "fold: deleted keys are anchors",
+            "        found.append(some[~deleted.contains(_rows(first, some).columns)])",
+            "        found.append(some)",
+        ),
+        (
+            "fold: keys of any generation are anchors",
+            "_anchors(columns, dead, len(ordered[0]))",
+            "_anchors(columns, dead, len(columns))",
+        ),
+    ),
+    *mutations(
+        "memwal/align.py",
+        "tests/plan/test_align.py",
+        (
+            "align: `_tombstone` is a column",
+            "for c in generation if c.name != layout.TOMBSTONE}",
+            "for c in generation}",
+        ),
+        ("align: a changed name is no rename", "        if old.name != column.name:", "        if False:"),
+        ("align: a changed type passes", "        if _shape(old) != _shape(column):", "        if False:"),
+        ("align: a required column may be missing", "    if not column.nullable:", "    if False:"),
+        (
+            "align: nested fields match by name alone",
+            "tuple((c.field_id, c.name, _shape(c)) for c in column.children)",
+            "tuple((c.name, _shape(c)) for c in column.children)",
+        ),
+    ),
+    *mutations(
+        "memwal/store/generations.py",
+        "tests/integration/test_merge_shapes.py -k 'rename or dropped or column'",
+        (
+            "align: a rename needs no proof",
+            "            if not renamed(view, rename, generation.generation):",
+            "            if False:",
+        ),
+    ),
+    *mutations(
+        "memwal/store/merge_table.py",
+        "tests/integration/test_merge_shapes.py tests/behaviour/test_merge.py "
+        "tests/faults/test_merge_races.py tests/faults/test_merge_midrun.py -m 'not spark' "
+        "--deselect tests/behaviour/test_merge.py::s3",
+        (
+            "merge: Lance retries a stale delete pass",
+            "            .when_matched_delete()\n            .conflict_retries(0)",
+            "            .when_matched_delete()",
+        ),
+        (
+            "merge: Lance retries a stale commit",
+            "            .when_not_matched_insert_all()\n            .conflict_retries(0)",
+            "            .when_not_matched_insert_all()",
+        ),
+        (
+            "merge: a conflict is a fault like any other",
+            "        if _CONFLICT.search(str(error)):\n            raise LostRace(text) from None",
+            "        if False:\n            raise LostRace(text) from None",
+        ),
+        (
+            "merge: rows that are not found again don't fail the commit",
+            "        if left:\n            raise OSError",
+            "        if False:\n            raise OSError",
+        ),
+    ),
+)
+
+_SNAPSHOT_APPLY = "tests/apply/test_snapshot_apply.py"
+_SNAPSHOT = (
+    *mutations(
+        "memwal/plan/snapshot.py",
+        _SNAPSHOT_APPLY,
+        ("snapshot: shards that can't be read are left out", "    if view.broken:", "    if False:"),
+        (
+            "snapshot: a shard that lost its entry is not repaired",
+            "        if landed.merged.get(shard, -1) < generation",
+            "        if landed.merged.get(shard, generation) < generation",
+        ),
+        (
+            "snapshot: the last of several versions decides what to repair",
+            "            highest[shard] = max(highest.get(shard, 0), generation)",
+            "            highest[shard] = generation",
+        ),
+        (
+            "snapshot: however many shards go inline",
+            "    inline = len(rows) <= limits.inline_shards_max",
+            "    inline = True",
+        ),
+    ),
+    *mutations(
+        "memwal/apply/snapshot.py",
+        _SNAPSHOT_APPLY,
+        (
+            "snapshot: the lease is not asked",
+            "        else:\n            self.before_commit()\n",
+            "",
+        ),
+        ("snapshot: repairs have no bound", "            if run.repairs >= self.limits.repairs_max:", "            if False:"),
+        (
+            "snapshot: a commit that changed the data passes",
+            "        if before != after:",
+            "        if False:",
+        ),
+        (
+            "snapshot: later attempts look back to their own start only",
+            "        run.floor = version if run.floor is None else run.floor",
+            "        run.floor = version",
+        ),
+        (
+            "snapshot: the entry is not read again at the last moment",
+            "        version = self.views.table_version()",
+            "        version = view.version",
+        ),
+        (
+            "snapshot: what an earlier attempt lowered is left to a fresh snapshot",
+            "        if plan is None and not fell:",
+            "        if plan is None:",
+        ),
+    ),
+    *mutations(
+        "memwal/apply/snapshot.py",
+        "",
+        ("simulated: a snapshot is not repaired", "        while fell := self._lowered(run, landed):", "        while fell := {}:"),
+        (
+            "simulated: later attempts look back to their own start only",
+            "        run.floor = version if run.floor is None else run.floor",
+            "        run.floor = version",
+        ),
+    ),
+    *mutations(
+        "memwal/codec.py",
+        "tests/codec/test_codec.py",
+        (
+            "snapshot: a repair may lower progress",
+            "        entry.generation = max(entry.generation, generation)",
+            "        entry.generation = generation",
+        ),
+    ),
+)
+
+MERGE: tuple[Mutation, ...] = (
+    *_PLANNED,
+    *_TABLES,
+    *_ORDER,
+    *_DONE,
+    *_FOLD,
+    *_SNAPSHOT,
+    *_SIMULATED,
+)

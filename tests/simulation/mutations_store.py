@@ -1,0 +1,191 @@
+"""Mutations of names and bytes, of shard manifests, fencing, leases and the object stores."""
+
+from __future__ import annotations
+
+from mutation_list import Mutation, mutations
+
+_FAST = "-m 'not integration'"
+_MANIFESTS = f"tests/behaviour/test_manifests.py {_FAST}"
+_FENCING = f"tests/behaviour/test_fencing.py {_FAST}"
+_LEASE = f"tests/behaviour/test_lease.py {_FAST}"
+_OBJECTS = f"tests/behaviour/test_objects.py {_FAST}"
+_CODEC = "tests/codec/test_codec.py"
+
+_NAMES = mutations(
+    "memwal/layout.py",
+    "tests/codec/test_layout.py tests/codec/test_run_names.py tests/codec/test_codec.py",
+    ("names: a shard's folder need not be a canonical UUID", "        return str(UUID(name)) == name", "        return bool(UUID(name))"),
+    ("names: a generation's path may be anything", "    if match is None:\n        raise Corruption", "    if match is None:\n        return path\n        raise Corruption"),
+    ("names: a generation's path may have another number", "    if int(match[1]) != generation:", "    if False:"),
+    ("names: a manifest's extension does not matter", "    if not dot or extension != \"binpb\" or not", "    if not"),
+    ("names: a WAL entry's extension does not matter", "    if not dot or extension != \"arrow\" or not", "    if not"),
+    ("names: 64 characters are a number", "    if not _BITS.fullmatch(name):\n        raise ValueError", "    if False:\n        raise ValueError"),
+    ("names: numbers of more than 64 bits have names", "    if not 0 <= value <= U64_MAX:", "    if False:"),
+    ("names: a detached version need not have its bit", "        return version if DETACHED_BIT <= version <= U64_MAX else None", "        return version"),
+    ("names: a V2 name may be out of bounds", "        return version if 0 < version < DETACHED_BIT else None\n    if _DECIMAL", "        return version\n    if _DECIMAL"),
+    ("names: a run's id may be anything", "    if not 0 <= finished_at_nanos <= _NANOS_MAX or not _RUN_ID.fullmatch(run_id):", "    if not 0 <= finished_at_nanos <= _NANOS_MAX:"),
+)
+
+_BYTES = mutations(
+    "memwal/codec.py",
+    _CODEC,
+    ("bytes: another version's manifest", "    if message.version != version:\n        raise Corruption(f\"holds version", "    if False:\n        raise Corruption(f\"holds version"),
+    ("bytes: another shard's manifest", "    if found != shard_id:", "    if False:"),
+    ("bytes: a status that is not known is ACTIVE", "        raise Unsupported(f\"has an unknown shard status {message.status}\") from None", "        status = ShardStatus.ACTIVE"),
+    ("bytes: a forged generation path", "        layout.check_generation_path(entry.path, entry.generation)\n", ""),
+    ("bytes: a generation twice", "        if entry.generation in found:", "        if False:"),
+    ("bytes: generations as they come", "    return tuple(found[number] for number in sorted(found))", "    return tuple(found.values())"),
+    ("bytes: a shard id of any length", "    if len(message.uuid) != 16:", "    if False:"),
+    ("bytes: an index uuid of any length", "    if len(message.uuid.uuid) != 16:", "    if False:"),
+    ("bytes: any footer", "    if len(footer) < FOOTER_BYTES or footer[-4:] != MAGIC:", "    if len(footer) < FOOTER_BYTES:"),
+    ("bytes: a footer that points before the file", "    if position < 0:", "    if False:"),
+    ("bytes: a block that is cut off", "    if len(body) < length:", "    if False:"),
+    ("bytes: another table version", "    if message.version != version:\n        raise Corruption(f\"holds table version", "    if False:\n        raise Corruption(f\"holds table version"),
+    ("bytes: two MemWAL entries", "    if len(entries) > 1:", "    if False:"),
+    ("bytes: progress twice", "        if shard in progress:", "        if False:"),
+    ("bytes: catch-up twice", "        if entry.index_name in catchup:", "        if False:"),
+    ("bytes: unknown fields of a manifest get lost", "    message = _parse(pb.ShardManifest, manifest.raw)", "    message = pb.ShardManifest()"),
+    ("bytes: unknown fields of a generation get lost", "        if old is not None:\n            entry.CopyFrom(old)", "        if False:\n            entry.CopyFrom(old)"),
+    ("bytes: unknown fields of the MemWAL index get lost", "    details = _parse(pb.MemWalIndexDetails, state.raw)", "    details = pb.MemWalIndexDetails()"),
+    ("bytes: a hint may be any number", "return version if type(version) is int and 0 < version <= layout.U64_MAX else None", "return version"),
+)
+
+_SHARD_MANIFESTS = mutations(
+    "memwal/store/shard_manifests.py",
+    _MANIFESTS,
+    ("manifests: a hint is the latest", "        for _ in range(self._probes_max):", "        for _ in range(1):\n            return self._decode(found, shard_id, version)\n        for _ in range(self._probes_max):"),
+    ("manifests: a commit without put-if-absent", "        self._objects.put_if_absent(path, data)", "        self._objects.put(path, data)"),
+    ("manifests: a name that is taken is lost, though it is ours", "        if stored == data:\n            return\n", ""),
+    ("manifests: a name that is taken is ours", "        if stored == data:\n            return\n        if stored is None", "        if True:\n            return\n        if stored is None"),
+    ("manifests: an open outcome is a lost race", "        if stored is None and isinstance(error, StoreUnavailable):\n            raise error", "        if False:\n            raise error"),
+    ("manifests: an outcome that can't be looked up is a failure", "            raise OutcomeUnknown(", "            raise StoreUnavailable("),
+    ("manifests: a fenced writer's commit is taken", "        if current is not None and proposed.writer_epoch < current.writer_epoch:", "        if False:"),
+    ("manifests: counters may fall", "        invariants.check_shard_manifest(current, proposed)\n", ""),
+    ("manifests: a SEALED shard is claimed", "            if current is not None and current.status is ShardStatus.SEALED:", "            if False:"),
+    ("manifests: two claims share an epoch", "            except AlreadyExists:\n                continue", "            except AlreadyExists:\n                pass"),
+    ("manifests: an epoch that was never stored is verified", "        if current is None or writer_epoch > current.writer_epoch:", "        if current is None:"),
+    ("manifests: a superseded epoch is verified", "        if writer_epoch < current.writer_epoch:\n            raise Fenced", "        if False:\n            raise Fenced"),
+    ("manifests: a hint that can't be written fails a commit that landed", "        except MemWalError:\n            return\n", "        except Missing:\n            return\n"),
+)
+
+_FENCES = (
+    *mutations(
+        "memwal/store/fencing.py",
+        _FENCING,
+        ("fencing: no sentinel", "        position = 1 if manifest.writer_epoch == 1 else self._fence(manifest)", "        position = manifest.replay_after_wal_entry_position + 1\n        while self._wal.exists(shard_id, position):\n            position += 1"),
+        ("fencing: an overtaken claim goes on", "            self._manifests.verify_epoch(shard, manifest.writer_epoch)\n            try:", "            try:"),
+        ("fencing: a position that is taken is ours", "                if not self._is_ours(shard, position, data, error):", "                if False:"),
+        ("fencing: our own sentinel is somebody else's", "        return stored == data", "        return False"),
+        ("fencing: a sentinel that is missing was written", "        except Missing:\n            raise error from None\n        return stored", "        except Missing:\n            return True\n        return stored"),
+        ("fencing: a lost race ends an update", "                if attempt == self._updates_max:\n                    raise", "                raise"),
+        ("fencing: updates have no bound", "                if attempt == self._updates_max:\n                    raise", "                if attempt == self._updates_max:\n                    return claim"),
+        ("fencing: the sentinel is not marked as one", '{"fence_sentinel": "true", "writer_epoch"', '{"writer_epoch"'),
+    ),
+    *mutations(
+        "memwal/store/fencing.py",
+        "",
+        ("simulated: the epoch is not verified before an update", "            claim = self.verify(claim)\n            try:", "            latest = self._manifests.latest(claim.manifest.shard_id)\n            latest = replace(latest, writer_epoch=claim.writer_epoch)\n            claim = replace(claim, manifest=latest)\n            try:"),
+        ("simulated: no sentinel", "        position = 1 if manifest.writer_epoch == 1 else self._fence(manifest)", "        position = manifest.replay_after_wal_entry_position + 1\n        while self._wal.exists(shard_id, position):\n            position += 1"),
+        ("simulated: an overtaken claim goes on", "            self._manifests.verify_epoch(shard, manifest.writer_epoch)\n            try:", "            try:"),
+    ),
+    *mutations(
+        "memwal/store/shard_manifests.py",
+        "",
+        ("simulated: a manifest is committed without put-if-absent", "        self._objects.put_if_absent(path, data)", "        self._objects.put(path, data)"),
+        ("simulated: a manifest's name that is taken is ours", "        if stored == data:\n            return\n        if stored is None", "        if True:\n            return\n        if stored is None"),
+        ("simulated: two claims share an epoch", "            except AlreadyExists:\n                continue", "            except AlreadyExists:\n                pass"),
+    ),
+    *mutations(
+        "memwal/store/wal.py",
+        "tests/behaviour/test_wal_entries.py",
+        ("wal: a sentinel may have rows", "            if head.fence_sentinel and rows:", "            if False:"),
+        ("wal: an entry needs no epoch", "    if b\"writer_epoch\" not in metadata:\n        raise ValueError", "    if b\"writer_epoch\" not in metadata:\n        return WalHead(writer_epoch=0, generation=None, fence_sentinel=False)\n        raise ValueError"),
+        ("wal: an odd flag is no sentinel", "    return value is not None and value != b\"false\"", "    return value == b\"true\""),
+        ("wal: any number", "    if not _NUMBER.fullmatch(text) or int(text) > layout.U64_MAX:", "    if not _NUMBER.fullmatch(text):"),
+        ("wal: entries of any size are read", "        if size > len(data):", "        if False:"),
+        ("wal: batches are not checked", "                batch.validate(full=True)", "                pass"),
+        ("wal: a hole of the listing's is one of the WAL's", "            if tip > max(positions, default=0) or not self.exists(manifest.shard_id, tip):", "            if True:"),
+        ("wal: a head's size is what it says", "    return min(8 + int.from_bytes(data[4:8], \"little\"), _HEAD_BYTES_MAX)", "    return 8 + int.from_bytes(data[4:8], \"little\")"),
+    ),
+)
+
+_LEASES = (
+    *mutations(
+        "memwal/store/lease.py",
+        _LEASE,
+        ("lease: a live claim is taken over", "        if current is not None and self.is_live(current):", "        if False:"),
+        ("lease: an expired claim is live", " and claim.expires_at_nanos > self._clock.now_nanos()", ""),
+        ("lease: a released claim is live", "        return not claim.released and claim", "        return claim"),
+        ("lease: claims overwrite each other", "            self._objects.put_if_absent(claim_path(claim.token), _encode(claim))", "            self._objects.put(claim_path(claim.token), _encode(claim))"),
+        ("lease: whoever has the name, it is ours", "            if winner is None or winner.claim_id != claim.claim_id:", "            if winner is None:"),
+        ("lease: our own claim is another's", "            if winner is None or winner.claim_id != claim.claim_id:", "            if True:"),
+        ("lease: a superseded holder goes on", "        if newer is not None:\n            raise LeaseHeld", "        if False:\n            raise LeaseHeld"),
+        ("lease: a superseded holder's heart beats on", "        self.check(claim.token)\n        renewed", "        renewed"),
+        ("lease: a hint is the latest", "        for _ in range(_PROBES_MAX):", "        for _ in range(_PROBES_MAX if found is None else 0):"),
+        ("lease: a torn claim is a free lease", "            raise Corruption(\n", "            return None\n            raise Corruption(\n"),
+    ),
+    *mutations(
+        "memwal/store/lease.py",
+        "tests/codec/test_fuzz_stored.py -k lease",
+        ("lease: numbers in a claim are not checked", "        all(_is_number(n) for n in numbers)\n        and all", "        all"),
+    ),
+    *mutations(
+        "jobs/_lease.py",
+        f"{_LEASE}",
+        ("lease: the heart does not notice a take-over", "                self._lost = lost\n", ""),
+    ),
+)
+
+_STORES = (
+    *mutations(
+        "memwal/ports.py",
+        _OBJECTS,
+        ("objects: paths lead out", "any(part in (\"\", \".\", \"..\") for part in path.split(\"/\"))", "False"),
+        ("objects: paths may hold a NUL", "    if \"\\0\" in path or any", "    if any"),
+    ),
+    *mutations(
+        "memwal/store/local.py",
+        _OBJECTS,
+        ("local: a create replaces", "                target.hardlink_to(staged)", "                staged.replace(target)"),
+        ("local: a create that is not atomic is made up for", "                raise errors.Unsupported(", "                raise errors.StoreUnavailable("),
+        ("local: folders of writers go when empty", 're.compile(r"^(_mem_wal/[^/]+/[0-9a-f]{8}_gen_[0-9]+)/")', 're.compile(r"^(_mem_wal/[^/]+/[^/]+)/")'),
+        ("local: links to folders are followed", "    return entry.is_dir(follow_symlinks=False)", "    return entry.is_dir()"),
+        ("local: a short file is read as far as it goes", "            if size_bytes < end:", "            if False:"),
+        ("local: a refused delete counts as done", "                failed.append((path, _reason(error)))", "                pass"),
+        ("local: what is staged lies under `_mem_wal`", '_STAGING = "_maintenance/tmp"', '_STAGING = "_mem_wal/tmp"'),
+    ),
+    *mutations(
+        "memwal/store/s3.py",
+        "tests/behaviour/test_objects.py tests/behaviour/test_s3_faults.py",
+        ("s3: a create replaces", "self._put(key, data, IfNoneMatch=\"*\")", "self._put(key, data)"),
+        ("s3: a conditional write under way is tried again", "_status(error) == 412 or _code(error) == \"ConditionalRequestConflict\":", "_status(error) == 412:"),
+        ("s3: refused deletes count as done", "            failed.update({pending[key]: faults[key] for key in faults if key not in again})\n", ""),
+        ("s3: requests have no deadline", "                or passed + state.upcoming_sleep > self._limits.retry_seconds_max\n", ""),
+        ("s3: attempts have no bound", "                attempts >= self._limits.retry_attempts_max\n                or passed", "                passed"),
+        ("s3: a short object is read as far as it goes", "        if size_bytes < end:", "        if False:"),
+        ("s3: keys that are no paths are listed", "                if _is_path(path):\n                    yield", "                if True:\n                    yield"),
+        ("s3: refused credentials are retried by others", "        if isinstance(error, _NO_CREDENTIALS) or status in (401, 403) or code in _REFUSED_CODES:", "        if isinstance(error, _NO_CREDENTIALS):"),
+    ),
+    *mutations(
+        "memwal/store/table_manifests.py",
+        f"tests/behaviour/test_manifests.py {_FAST} tests/behaviour/test_manifests.py -k 'footer or another_version or torn'",
+        ("table manifests: an offset may lead out of the file", "        if offset >= size:", "        if False:"),
+    ),
+)
+
+_STORED_SNAPSHOTS = mutations(
+    "memwal/store/snapshots.py",
+    "tests/integration/test_snapshot.py -m 'not spark' -k 'external or garbage_where or repaired'",
+    ("snapshot: bytes that are none end the job", "        except (Missing, Corruption):\n            return None", "        except Missing:\n            return None"),
+    ("snapshot: an external file is not written", "            self._objects.put(external_path(index_uuid), data)", "            pass"),
+)
+
+STORE: tuple[Mutation, ...] = (
+    *_NAMES,
+    *_BYTES,
+    *_SHARD_MANIFESTS,
+    *_FENCES,
+    *_LEASES,
+    *_STORES,
+    *_STORED_SNAPSHOTS,
+)
