@@ -76,10 +76,10 @@ bench-quick: $(READY) ## The same on smaller tables, in less than five minutes
 conformance: $(READY) ## The MemWAL spec's sentences, the tests that hold them, what pylance 14 does otherwise
 	@$(BIN)/python scripts/conformance.py $(CONFORMANCE_ARGS)
 
-simulation: $(READY) ## 10,000 seeds of writers, jobs and readers under faults (SEEDS=N)
-	@$(SIMULATION)/simulate.py --seeds $(or $(SEEDS),10000)
+simulation: $(READY) ## 10,000 seeds of writers, jobs and readers under faults (SEEDS=N); a report
+	@$(SIMULATION)/simulate.py --seeds $(or $(SEEDS),10000) --report simulation-report.json
 
-mutation: $(READY) ## Switch each safety check off in turn and tell which the simulation notices
+mutation: $(READY) ## Switch each safety check off in turn; the tests or the simulation have to notice
 	@$(SIMULATION)/mutate.py --seeds $(or $(SEEDS),300)
 
 # About thirty parsers, one after the other.

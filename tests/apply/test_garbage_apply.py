@@ -37,9 +37,7 @@ def manifests() -> ShardManifests:
         writer_epoch=3,
         current_generation=4,
         replay_after_wal_entry_position=7,
-        flushed_generations=tuple(
-            FlushedGeneration(generation=n, path=name(n)) for n in (1, 2, 3)
-        ),
+        flushed_generations=tuple(FlushedGeneration(generation=n, path=name(n)) for n in (1, 2, 3)),
     )
     stored.commit(None, first)
     return stored

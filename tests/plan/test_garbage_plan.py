@@ -33,6 +33,7 @@ from memwal.plan.garbage import (
     check_limits,
     expirable,
     generation_stages,
+    never_merged,
     plan_garbage,
 )
 from memwal.plan.garbage_model import (
@@ -743,11 +744,22 @@ def test_a_version_is_expirable_by_its_age_unless_it_is_the_latest() -> None:
             version(2, None, timestamp_nanos=NOW),
             version(3, None, timestamp_nanos=0, on_main=False),
             version(layout.DETACHED_BIT | 7, None, timestamp_nanos=0),
+            version(4, None, timestamp_nanos=0, problem="torn"),
             version(5, None, timestamp_nanos=0),
         ),
         shards={},
     )
     assert expirable(evidence, 5, 86_400, NOW) == {1}
+
+
+def test_shards_without_any_progress_keep_every_version() -> None:
+    """Expired versions would take the proof that a merge needs of when the index was made."""
+    where = world()
+    assert never_merged(where.view) == ()
+    unmerged = replace(where, state=replace(where.state, merged={}))
+    assert never_merged(unmerged.view) == (SHARD,)
+    broken = BrokenShard(shard_id=OTHER, error=Corruption("torn"))
+    assert never_merged(replace(where, broken=(broken,)).view) == (OTHER,)
 
 
 def test_a_folder_stops_being_a_table_first() -> None:

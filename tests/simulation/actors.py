@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import io
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 import pyarrow as pa
 from lake import decode_changes, encode_changes
+from pylance_claims import PylanceClaims
 from scheduler import Actor
 from sim_ports import SimExpiry, SimSnapshots, SimStores, data_path
 from truth import USER_KEYS, Truth, Violation, apply
@@ -16,9 +18,16 @@ from truth import USER_KEYS, Truth, Violation, apply
 from memwal import layout
 from memwal.apply.garbage import Deleter, GenerationDropper, as_deletions
 from memwal.apply.index_catchup import IndexCatchupJob
-from memwal.apply.merge import ShardMerger
+from memwal.apply.merge import ShardMerge, ShardMerger
 from memwal.apply.snapshot import SnapshotRefresher
-from memwal.errors import AlreadyExists, MemWalError, Missing, StoreUnavailable
+from memwal.errors import (
+    AlreadyExists,
+    Corruption,
+    LeaseHeld,
+    MemWalError,
+    Missing,
+    StoreUnavailable,
+)
 from memwal.model import FlushedGeneration, LeaseClaim, ShardId, ShardManifest
 from memwal.plan.garbage import expirable, never_merged, plan_garbage
 from memwal.plan.garbage_model import Evidence, GarbageLimits, GarbagePlan
@@ -43,6 +52,16 @@ class Jobs:
     keys: int
     refreshed: Callable[[int], None]
     leases_on: bool = True
+    deletes: float = 0.3
+    """How often a writer deletes a key instead of putting it."""
+    flushes: float = 0.4
+    """How often a writer flushes after a put."""
+    stalls: float = 0.0
+    """How often a writer sleeps where that is most dangerous."""
+    foreign: float = 0.0
+    """How often a writer claims as pylance does."""
+    seen: Counter[str] = field(default_factory=Counter)
+    """Interesting things that came about."""
 
     # ---- writers
 
@@ -52,8 +71,11 @@ class Jobs:
         def body(actor: Actor) -> None:
             try:
                 Session(stores=self.open(actor), jobs=self, shard=shard).run(puts)
+                self.seen["writer sessions"] += 1
+            except Fenced:
+                self.seen["writers fenced"] += 1
             except OUTCOMES:
-                return
+                self.seen["writers given up"] += 1
 
         return body
 
@@ -65,7 +87,11 @@ class Jobs:
         if not self.leases_on and job != "snapshot":
             yield lambda: None
             return
-        claim: LeaseClaim = stores.leases.acquire(job)
+        try:
+            claim: LeaseClaim = stores.leases.acquire(job)
+        except LeaseHeld:
+            self.seen["leases held"] += 1
+            raise
         try:
             yield lambda: stores.leases.check(claim.token)
         finally:
@@ -90,26 +116,35 @@ class Jobs:
                         before_commit=check,
                     )
                     for shard in work:
-                        result = merger.run(shard, MergeRequest())
-                        if result.trace:
-                            raise AssertionError(result.trace)
+                        self._merged(merger.run(shard, MergeRequest()))
             except OUTCOMES:
                 return
 
         return body
+
+    def _merged(self, result: ShardMerge) -> None:
+        if result.trace:
+            raise AssertionError(result.trace)
+        if result.exit_code == Corruption.exit_code:
+            raise Violation(f"a merge calls a sound table corrupt: {result.error}")
+        self.seen["merge commits"] += result.commits
+        self.seen["merges that lost a race"] += result.conflicts > 0
+        self.seen["commits found landed"] += result.resolved
+        self.seen["merges that ended in part"] += result.outcome == "partial"
 
     def index_catchup(self, actor: Actor) -> None:
         """`memwal index-catchup`."""
         stores = self.open(actor)
         try:
             with self.lease(stores, "index-catchup") as check:
-                IndexCatchupJob(
+                done = IndexCatchupJob(
                     views=stores,
                     table=stores,
                     clock=stores.clock,
                     build=lambda tasks: (),
                     before_commit=check,
                 ).run(CatchupRequest())
+            self.seen["catch-ups that lost a race"] += any(i.conflicts for i in done.indexes)
         except OUTCOMES:
             return
 
@@ -119,13 +154,15 @@ class Jobs:
         try:
             with self.lease(stores, "snapshot") as check:
                 since = stores.lake.latest.number
-                SnapshotRefresher(
+                refreshed = SnapshotRefresher(
                     views=stores,
                     snapshots=SimSnapshots(stores),
                     clock=stores.clock,
                     before_commit=check,
                 ).run(stores.table)
                 self.refreshed(since)
+                self.seen["snapshots written"] += refreshed.outcome == "done"
+                self.seen["progress repaired"] += refreshed.repairs
         except OUTCOMES:
             return
 
@@ -148,15 +185,19 @@ class Jobs:
                         check()
                         SimExpiry(stores).expire_versions(RETENTION_SECONDS)
                     plan, _ = self._plan(stores, limits, retention, verified=True)
-                    GenerationDropper(
+                    drops = GenerationDropper(
                         manifests=stores.manifests,
                         clock=stores.clock,
                         limits=limits,
                         before_commit=check,
                     ).run(plan, lambda done: None)
-                    Deleter(objects=stores.objects, limits=limits, before_commit=check).run(
-                        as_deletions(plan)
-                    )
+                    self.seen["drops tried again"] += sum(d.attempts > 1 for d in drops)
+                    deleted = Deleter(
+                        objects=stores.objects, limits=limits, before_commit=check
+                    ).run(as_deletions(plan))
+                    for item in deleted:
+                        kind = "WAL entries" if "/wal/" in item.path else "generations"
+                        self.seen[f"{kind} collected"] += item.error is None
             except OUTCOMES:
                 return
 
@@ -192,6 +233,7 @@ class Jobs:
             rows = {key: value for key, (value, _) in stores.rows(view.version).items()}
         except OUTCOMES:
             # Lance expires a version by its age, also one that was the latest a moment ago.
+            self.seen["readers whose version was expired"] += 1
             return
         try:
             for shard in view.shards:
@@ -206,6 +248,7 @@ class Jobs:
                 and not actor.scheduler.injected["stale_listing"]
             ):
                 raise
+            self.seen["readers slower than the grace"] += 1
             return
         except OUTCOMES:
             return
@@ -218,6 +261,7 @@ class Jobs:
             upto = range(began[shard], self.truth.flushed(shard) + 1)
             if not any(mine == self.truth.state(shard, g, view.version) for g in upto):
                 raise Violation(f"5: a reader of shard {shard[:4]} saw {mine}")
+        self.seen["readers that saw a true state"] += 1
 
 
 @dataclass(kw_only=True)
@@ -232,11 +276,12 @@ class Session:
 
     def run(self, puts: int) -> None:
         """Claim, replay, and work; raises Fenced when somebody took over."""
-        claim = self.open()
         dice = self.stores.actor.scheduler.dice
+        foreign = dice.random() < self.jobs.foreign
+        claim = self._claimed_as_pylance() if foreign else self.open()
         for _ in range(puts):
             self._put(claim, self._changes())
-            if dice.random() < 0.4:
+            if dice.random() < self.jobs.flushes:
                 claim = self.flush(claim)
         if dice.random() < 0.7:
             self.flush(claim)
@@ -247,13 +292,32 @@ class Session:
         self._replay(claim.manifest, claim.next_position)
         return claim
 
+    def _claimed_as_pylance(self) -> ShardClaim:
+        claims = PylanceClaims(
+            objects=self.stores.objects, manifests=self.stores.manifests, stall=self._stall
+        )
+        claim = claims.claim(self.shard)
+        self._stall()
+        entries, self.next_position = claims.replayed(claim)
+        self.memtable = {}
+        for data in entries:
+            self.memtable |= decode_entry(data)
+        return claim
+
+    def _stall(self) -> None:
+        dice = self.stores.actor.scheduler.dice
+        if dice.random() < self.jobs.stalls:
+            self.jobs.seen["writers stalled"] += 1
+            self.stores.actor.scheduler.note(f"{self.stores.actor.name}: stalls")
+            self.stores.actor.sleep(dice.choice((300.0, 700.0, 2000.0, 6000.0)))
+
     def _changes(self) -> dict[int, int | None]:
         dice = self.stores.actor.scheduler.dice
         place = self.jobs.shards.index(self.shard)
         found: dict[int, int | None] = {}
         for _ in range(dice.choice((1, 1, 2, 4))):
             key = dice.randrange(self.jobs.keys) * len(self.jobs.shards) + place
-            found[key] = None if dice.random() < 0.3 else dice.getrandbits(30)
+            found[key] = None if dice.random() < self.jobs.deletes else dice.getrandbits(30)
         return found
 
     def _replay(self, manifest: ShardManifest, upto: int) -> None:
@@ -268,6 +332,7 @@ class Session:
         data = encode_entry(changes, claim.writer_epoch, claim.manifest.current_generation)
         path = layout.wal_entry_path(self.shard, self.next_position)
         truth = self.jobs.truth
+        self._stall()
         for _ in range(4):
             try:
                 self.stores.objects.put_if_absent(path, data)
@@ -301,6 +366,8 @@ class Session:
         self.stores.objects.put_if_absent(
             data_path(self.shard, generation), encode_changes(self.memtable)
         )
+
+        self._stall()
 
         def listed(manifest: ShardManifest) -> ShardManifest:
             return replace(

@@ -19,6 +19,7 @@ from memwal import layout
 from memwal._generated import memwal_pb2 as pb
 from memwal.errors import LostRace, Missing
 from memwal.model import ShardId
+from memwal.plan.merge import new_keys_are_compared
 from memwal.testing import MemoryBucket
 
 NAMESPACE = UUID("8b7c3f0e-0000-4000-8000-000000000000")
@@ -68,9 +69,13 @@ class Lake:
     bucket: MemoryBucket
     now_nanos: Callable[[], int]
     indexes: tuple[str, ...] = ("id_idx",)
+    key_type: str = "int64"
+    doubled: set[int] = field(default_factory=set)
+    """Keys that two commits inserted, of a type that Lance does not compare."""
     versions: dict[int, Version] = field(default_factory=dict)
     latest: Version = field(init=False)
     progress: dict[int, Progress] = field(default_factory=dict)
+    kinds: list[str] = field(default_factory=list)
     caught_up_highest: dict[tuple[str, ShardId], int] = field(default_factory=dict)
     catchups: dict[int, Mapping[str, Progress]] = field(default_factory=dict)
     """For the audit: what each version had, expired or not."""
@@ -105,9 +110,11 @@ class Lake:
         touched = frozenset(live) | gone
         seen = self.version(read)
         changed = frozenset(seen.rows[k][1] for k in touched if k in seen.rows)
+        inserted = touched - seen.rows.keys()
+        compared = touched if new_keys_are_compared((self.key_type,)) else touched - inserted
         for other in self._since(read):
             if (
-                other.touched & touched
+                other.touched & compared
                 or other.kind in ("append", "update")
                 or (other.kind == "rewrite" and other.changed & changed)
             ):
@@ -116,6 +123,7 @@ class Lake:
         for shard, mark in marks.items():
             if mark <= latest.merged.get(shard, 0):
                 raise LostRace(f"Stale SSTable compaction for shard {shard}")
+        self.doubled |= inserted & latest.rows.keys()
         return self._write("merge" if marks else "delete", live, gone, marks)
 
     def write(self, kind: str, live: Mapping[int, int], gone: frozenset[int]) -> Version:
@@ -312,6 +320,7 @@ class Lake:
         landed = replace(landed, number=number, at_nanos=self.now_nanos())
         self.versions[number] = self.latest = landed
         self.progress[number], self.catchups[number] = landed.merged, landed.catchup
+        self.kinds.append(landed.kind)
         for name, reached in landed.catchup.items():
             for shard, generation in reached.items():
                 highest = self.caught_up_highest.get((name, shard), 0)

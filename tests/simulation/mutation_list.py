@@ -30,8 +30,6 @@ class Mutation:
 def mutations(file: str, tests: str, *found: tuple[str, str, str]) -> tuple[Mutation, ...]:
     """Mutations of one file that the same tests notice: (name, before, after)."""
     return tuple(
-        Mutation(
-            name=name, changes=(Change(file=file, before=before, after=after),), tests=tests
-        )
+        Mutation(name=name, changes=(Change(file=file, before=before, after=after),), tests=tests)
         for name, before, after in found
     )

@@ -11,7 +11,7 @@ _MODEL = "memwal/plan/garbage_model.py"
 
 _LIMITS = mutations(
     _PLAN,
-    f"{PLAN} -k 'short_times or expirable'",
+    f"{PLAN} -k 'short_times or expirable or without_any_progress'",
     (
         "garbage: a short retention is not refused",
         "retention_seconds is not None and retention_seconds < RETENTION_SECONDS_MIN:",
@@ -201,8 +201,8 @@ _SIMULATED = (
         ),
         (
             "simulated: an unfinished claim holds no WAL",
-            "                or _claim_holds(entry, claimed)",
-            "                or None",
+            " or _claim_holds(entry, claims)",
+            "",
         ),
     ),
     *mutations(
@@ -218,7 +218,9 @@ _SIMULATED = (
         # A sentinel names no generation, so that the gate for that stands behind it.
         name="simulated: sentinels go",
         changes=(
-            Change(file=_PLAN, before="        if entry.fence_sentinel:", after="        if False:"),
+            Change(
+                file=_PLAN, before="        if entry.fence_sentinel:", after="        if False:"
+            ),
             Change(
                 file=_PLAN,
                 before="        if entry.generation is None or entry.generation < 1:\n"
@@ -267,14 +269,18 @@ _SIMULATED = (
         name="simulated: the highest WAL position goes",
         changes=(
             Change(
-                file=_PLAN, before="        if entry.position == highest:", after="        if False:"
+                file=_PLAN,
+                before="        if entry.position == highest:",
+                after="        if False:",
             ),
             Change(
                 file=_MODEL,
                 before="(p for p in positions if p <= last and p != highest)",
                 after="(p for p in positions if p <= last)",
             ),
-            Change(file=_PLAN, before="        if entry.fence_sentinel:", after="        if False:"),
+            Change(
+                file=_PLAN, before="        if entry.fence_sentinel:", after="        if False:"
+            ),
             Change(
                 file=_PLAN,
                 before="        if entry.generation is None or entry.generation < 1:\n"
@@ -290,14 +296,26 @@ _WAL = mutations(
     _PLAN,
     f"{PLAN} -k 'wal or claim or stalled or entries'",
     ("wal: entries go unasked", "        if self._limits.wal:", "        if True:"),
-    ("wal: entries of a closed shard go", "                shut\n                or self._wal", "                self._wal"),  # noqa: E501
-    ("wal: entries above the replay position go", "        if entry.position > replay:", "        if False:"),  # noqa: E501
+    (
+        "wal: entries of a closed shard go",
+        "                shut or self._wal_held(entry, highest, past, numbers)",
+        "                self._wal_held(entry, highest, past, numbers)",
+    ),
+    (
+        "wal: entries above the replay position go",
+        "        if entry.position > replay:",
+        "        if False:",
+    ),
     (
         "wal: entries above the last position seen go",
         "        if entry.position > self._manifest.wal_entry_position_last_seen:",
         "        if False:",
     ),
-    ("wal: the highest position goes", "        if entry.position == highest:", "        if False:"),
+    (
+        "wal: the highest position goes",
+        "        if entry.position == highest:",
+        "        if False:",
+    ),
     (
         "wal: entries go without a manifest from before the grace",
         "        if past is None:\n"
@@ -315,7 +333,11 @@ _WAL = mutations(
         "        if entry.file.modified_at_nanos > self._cutoff:",
         "        if False:",
     ),
-    ("wal: entries that can't be read go", "        if entry.problem is not None:", "        if False:"),  # noqa: E501
+    (
+        "wal: entries that can't be read go",
+        "        if entry.problem is not None:",
+        "        if False:",
+    ),
     ("wal: entries that were not looked at go", "        if not entry.read:", "        if False:"),
     ("wal: sentinels go", "        if entry.fence_sentinel:", "        if False:"),
     (
@@ -340,8 +362,8 @@ _WAL = mutations(
     ),
     (
         "wal: an unfinished claim holds nothing",
-        "                or _claim_holds(entry, claimed)",
-        "                or None",
+        " or _claim_holds(entry, claims)",
+        "",
     ),
 )
 
@@ -372,14 +394,14 @@ _MODELLED = mutations(
         "[w for w in wal if w.writer_epoch is not None]",
     ),
     (
-        "wal: any entry ends the hold of an unfinished claim",
-        "[w.position for w in known if w.fence_sentinel and (w.writer_epoch or 0) > epoch]",
-        "[w.position for w in known if (w.writer_epoch or 0) > epoch]",
+        "wal: a sentinel ends a claim",
+        "    with_rows = {w.writer_epoch for w in known if not w.fence_sentinel}",
+        "    with_rows = {w.writer_epoch for w in known}",
     ),
     (
-        "wal: an older sentinel ends the hold of an unfinished claim",
-        "[w.position for w in known if w.fence_sentinel and (w.writer_epoch or 0) > epoch]",
-        "[w.position for w in known if w.fence_sentinel]",
+        "wal: a claim holds nothing while no newer sentinel is known",
+        "            return dict.fromkeys(stored, epoch)",
+        "            return held",
     ),
     (
         "garbage: a version that can't be read is passed over",
@@ -412,7 +434,11 @@ _ORPHANS = mutations(
         "        if unreadable is not None:\n            why: str | None",
         "        if False:\n            why: str | None",
     ),
-    ("garbage: a snapshot goes that a version names", "        elif named is not None:", "        elif False:"),  # noqa: E501
+    (
+        "garbage: a snapshot goes that a version names",
+        "        elif named is not None:",
+        "        elif False:",
+    ),
     (
         "garbage: young snapshots go",
         "        elif found.file.modified_at_nanos > cutoff:",
@@ -423,7 +449,11 @@ _ORPHANS = mutations(
         "    if not limits.adopt_orphans:\n        shut",
         "    if False:\n        shut",
     ),
-    ("adoption: though versions can't be read", "    elif unreadable is not None:", "    elif False:"),
+    (
+        "adoption: though versions can't be read",
+        "    elif unreadable is not None:",
+        "    elif False:",
+    ),
     ("adoption: while a version has the index", "    elif holding is not None:", "    elif False:"),
     (
         "adoption: of a shard that can't be read",
@@ -459,8 +489,8 @@ _DONE = (
         ),
         (
             "drop: the lease is not asked",
-            "        self.before_commit()\n        self.steps(\"before_drop\")",
-            "        self.steps(\"before_drop\")",
+            '        self.before_commit()\n        self.steps("before_drop")',
+            '        self.steps("before_drop")',
         ),
         (
             "drop: nothing more is dropped than that",
@@ -469,8 +499,8 @@ _DONE = (
         ),
         (
             "delete: the lease is not asked",
-            "            self.before_commit()\n            self.steps(\"before_delete\")",
-            "            self.steps(\"before_delete\")",
+            '            self.before_commit()\n            self.steps("before_delete")',
+            '            self.steps("before_delete")',
         ),
         (
             "delete: a stage follows one that failed",
@@ -493,7 +523,7 @@ _DONE = (
         PLAN,
         (
             "delete: an item's objects are not checked",
-            "    if file.path != path and not file.path.startswith(f\"{path}/\"):",
+            '    if file.path != path and not file.path.startswith(f"{path}/"):',
             "    if False:",
         ),
         ("delete: items are not checked", "        check_item(item)", "        pass"),

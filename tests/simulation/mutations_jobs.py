@@ -10,30 +10,74 @@ JOBS: tuple[Mutation, ...] = (
     *mutations(
         "jobs/_launch.py",
         "tests/plan/test_launch.py",
-        ("jobs: an untested pylance is taken", "not in TESTED_LANCE_MAJORS and not allowed:", "in () and not allowed:"),
-        ("jobs: a table may be named twice", "            if stores.uri in seen:", "            if False:"),
-        ("jobs: an old view is as good as a fresh one", "        if stores.clock.monotonic_seconds() - seconds > KNOWN_SECONDS_MAX:", "        if False:"),
-        ("jobs: the lease is not asked before a commit", "        if self.lease is not None:\n            self.lease.check()", "        if False:\n            self.lease.check()"),
-        ("jobs: leases are not given up", "                table.lease.release()", "                pass"),
+        (
+            "jobs: an untested pylance is taken",
+            "not in TESTED_LANCE_MAJORS and not allowed:",
+            "in () and not allowed:",
+        ),
+        (
+            "jobs: a table may be named twice",
+            "            if stores.uri in seen:",
+            "            if False:",
+        ),
+        (
+            "jobs: an old view is as good as a fresh one",
+            "        if stores.clock.monotonic_seconds() - seconds > KNOWN_SECONDS_MAX:",
+            "        if False:",
+        ),
+        (
+            "jobs: the lease is not asked before a commit",
+            "        if self.lease is not None:\n            self.lease.check()",
+            "        if False:\n            self.lease.check()",
+        ),
+        (
+            "jobs: leases are not given up",
+            "                table.lease.release()",
+            "                pass",
+        ),
     ),
     *mutations(
         "jobs/_snapshot.py",
         "tests/integration/test_snapshot.py -m 'not spark' -k 'command or lease'",
-        ("snapshot: it runs without the lease", "    if not options.lease and not options.dry_run:", "    if False:"),
+        (
+            "snapshot: it runs without the lease",
+            "    if not options.lease and not options.dry_run:",
+            "    if False:",
+        ),
     ),
     *mutations(
         "jobs/_garbage.py",
         f"{_GARBAGE} 'exit_codes or lease or never_merged or expired_first or within_the_grace'",
         ("garbage: limits are not checked", "    check_limits(\n", "    (lambda **_: None)(\n"),
-        ("garbage: what was planned before the lease is done", "            _look_again(run, options, verified=True)\n", ""),
-        ("garbage: no lease is taken", "            run.table.take_lease(\"garbage\", options)\n", ""),
-        ("garbage: versions are expired while a shard was never merged", "        if not run.never_merged:\n", "        if True:\n"),
-        ("garbage: versions are expired without the lease", "    run.table.before_commit()\n    steps(\"before_expire\")", "    steps(\"before_expire\")"),
+        (
+            "garbage: what was planned before the lease is done",
+            "            _look_again(run, options, verified=True)\n",
+            "",
+        ),
+        (
+            "garbage: no lease is taken",
+            '            run.table.take_lease("garbage", options)\n',
+            "",
+        ),
+        (
+            "garbage: versions are expired while a shard was never merged",
+            "        if not run.never_merged:\n",
+            "        if True:\n",
+        ),
+        (
+            "garbage: versions are expired without the lease",
+            '    run.table.before_commit()\n    steps("before_expire")',
+            '    steps("before_expire")',
+        ),
     ),
     *mutations(
         "jobs/_rescue.py",
         "tests/integration/test_rescue.py -m 'not spark' -k 'obeyed or lease or dry_run'",
-        ("rescue: nobody is asked", "            if not options.confirm(table.resolved.name, due):", "            if False:"),
-        ("rescue: no lease is taken", "            table.take_lease(\"rescue\", options)\n", ""),
+        (
+            "rescue: nobody is asked",
+            "            if not options.confirm(table.resolved.name, due):",
+            "            if False:",
+        ),
+        ("rescue: no lease is taken", '            table.take_lease("rescue", options)\n', ""),
     ),
 )

@@ -148,6 +148,8 @@ class Scheduler:
     rates: FaultRates = FaultRates()
     audit: Callable[[], None] = lambda: None
     faults_on: bool = True
+    pace: float = 1.0
+    """How many times half a second passes with a step, on average."""
     now_seconds: float = 0.0
     steps: int = 0
     injected: Counter[str] = field(default_factory=Counter)
@@ -220,7 +222,7 @@ class Scheduler:
         self.actors = [a for a in self.actors if not a.done]
         if not self.actors:
             return None
-        self.now_seconds += self.dice.random() ** 3 * 2.0
+        self.now_seconds += self.dice.random() ** 3 * 2.0 * self.pace
         ready = [a for a in self.actors if a.wake_seconds <= self.now_seconds]
         if not ready:
             self.now_seconds = min(a.wake_seconds for a in self.actors)

@@ -16,7 +16,7 @@ from lake import KEY_FIELD, Lake, Version, decode_changes
 from scheduler import Actor, ActorClock
 
 from memwal import codec, layout
-from memwal.errors import Missing, NotATable
+from memwal.errors import Missing, NotATable, StoreUnavailable
 from memwal.model import (
     ColumnInfo,
     FlushedGeneration,
@@ -171,7 +171,9 @@ class SimStores:
             version=version,
             primary_key=("id",),
             columns=(
-                ColumnInfo(field_id=KEY_FIELD, name="id", type_text="int64", nullable=False),
+                ColumnInfo(
+                    field_id=KEY_FIELD, name="id", type_text=self.lake.key_type, nullable=False
+                ),
                 ColumnInfo(field_id=KEY_FIELD + 1, name="n", type_text="int64", nullable=True),
             ),
             rows=len(self.lake.latest.rows),
@@ -200,12 +202,19 @@ class SimStores:
             generations=len(generations),
             changes=changes,
             anchors=frozenset(first.keys() - deleted),
-            base=self.rows(view.version),
+            base=self.base_rows(view.version),
         )
 
     def rows(self, version: int) -> Mapping[int, tuple[int, int]]:
         """The rows of a version, as a scan reads them. Raises Missing when it was expired."""
         return self.actor.step(f"scan {version}", lambda: self.lake.version(version).rows)
+
+    def base_rows(self, version: int) -> Mapping[int, tuple[int, int]]:
+        """The same for a merge: Lance opens no version that was expired."""
+        try:
+            return self.rows(version)
+        except Missing as error:
+            raise NotATable(str(error)) from None
 
     # ---- IndexTable
 
@@ -273,12 +282,12 @@ class SimFold:
             anchored=bool(self.anchors),
             anchored_in_base=bool(self.anchors & self.base.keys()),
             base_rows=len(self.base),
-            key_types=("int64",),
+            key_types=(self.stores.lake.key_type,),
             key_indexed=False,
         )
 
     def rebased(self, view: TableView) -> SimFold:
-        return replace(self, read=view.version, base=self.stores.rows(view.version))
+        return replace(self, read=view.version, base=self.stores.base_rows(view.version))
 
     def delete_pass(self, shape: CommitShape) -> tuple[int, int]:
         gone = self._dead_in_base()
@@ -301,10 +310,13 @@ class SimFold:
     def _commit(
         self, what: str, live: Mapping[int, int], gone: frozenset[int], marks: Mapping[ShardId, int]
     ) -> Version:
-        return self.stores.actor.step(
-            f"{what} of {self.shard_id[:4]} on {self.read}",
-            lambda: self.stores.lake.merge(self.read, live, gone, marks),
-        )
+        def land() -> Version:
+            try:
+                return self.stores.lake.merge(self.read, live, gone, marks)
+            except Missing as error:
+                raise StoreUnavailable(str(error)) from None
+
+        return self.stores.actor.step(f"{what} of {self.shard_id[:4]} on {self.read}", land)
 
     def _live(self) -> dict[int, int]:
         return {key: value for key, value in self.changes.items() if value is not None}

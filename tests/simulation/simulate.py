@@ -1,66 +1,35 @@
-"""Runs seeds: `python simulate.py --seeds 300`, `--seed 17 --trace` for one of them."""
+"""Runs seeds: `python simulate.py --seeds 300`; `--seed 17 --trace` for one of them."""
 
 from __future__ import annotations
 
 import argparse
+import json
 import os
-import random
 import sys
-import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
+from pathlib import Path
 from uuid import UUID
 
 from actors import GRACE_SECONDS, RETENTION_SECONDS, Jobs, decode_entry
+from explore import explore
 from lake import Lake
-from scheduler import Actor, FaultRates, Scheduler
+from rich.console import Console
+from scheduler import Actor, Scheduler
 from sim_ports import SimStores
 from truth import Auditor, Truth, Violation
 from upkeep_actors import UPKEEP, Upkeep
+from weather import Setup
 
 from memwal import layout
 from memwal.model import ShardId
 from memwal.plan.merge import MergeLimits
 from memwal.testing import MemoryBucket
 
-STEPS_MAX = 1500
 Body = Callable[[Actor], None]
-
-
-@dataclass(frozen=True, kw_only=True)
-class Setup:
-    """What one seed runs: sizes, faults, and which actors take part."""
-
-    seed: int
-    shards: int
-    keys: int
-    rates: FaultRates
-    jobs: tuple[str, ...]
-    leases_on: bool
-    steps_max: int = STEPS_MAX
-
-    @classmethod
-    def of(cls, seed: int) -> Setup:
-        """Chosen by the seed: every run has faults and actors of its own (swarm testing)."""
-        dice = random.Random(f"setup {seed}")
-        kinds = [k for k in FaultRates.__dataclass_fields__ if dice.random() < 0.5]
-        rates = FaultRates(**{k: dice.choice((0.002, 0.01, 0.03)) for k in kinds})
-        all_jobs = ("merge", "merge", "index_catchup", "snapshot", "garbage", "garbage", "reader")
-        chosen = [j for j in all_jobs if dice.random() < 0.8]
-        upkeep = random.Random(f"upkeep {seed}")
-        if upkeep.random() < 0.5:
-            chosen += [j for j in UPKEEP if upkeep.random() < 0.5]
-        return cls(
-            seed=seed,
-            shards=dice.choice((1, 1, 2)),
-            keys=dice.choice((2, 5, 12)),
-            rates=rates,
-            jobs=tuple(dict.fromkeys(chosen)) or ("merge",),
-            leases_on=dice.random() < 0.7,
-        )
 
 
 @dataclass(kw_only=True)
@@ -72,6 +41,7 @@ class Outcome:
     checks: int = 0
     injected: Counter[str] = field(default_factory=Counter)
     commits: Counter[str] = field(default_factory=Counter)
+    seen: Counter[str] = field(default_factory=Counter)
     failure: str | None = None
     trace: list[str] = field(default_factory=list)
 
@@ -81,10 +51,12 @@ class Simulation:
 
     def __init__(self, setup: Setup, lake: type[Lake] = Lake) -> None:
         self.setup = setup
-        self.scheduler = Scheduler(seed=setup.seed, rates=setup.rates)
+        self.scheduler = Scheduler(seed=setup.seed, rates=setup.rates, pace=setup.pace)
         self.truth = Truth()
         self.shards = [ShardId(str(UUID(int=n + 1, version=4))) for n in range(setup.shards)]
-        self.lake = lake(bucket=MemoryBucket(), now_nanos=self.scheduler.now_nanos)
+        self.lake = lake(
+            bucket=MemoryBucket(), now_nanos=self.scheduler.now_nanos, key_type=setup.key_type
+        )
         self.auditor = Auditor(
             lake=self.lake,
             truth=self.truth,
@@ -100,6 +72,10 @@ class Simulation:
             keys=setup.keys,
             refreshed=self.auditor.refreshed,
             leases_on=setup.leases_on,
+            deletes=setup.deletes,
+            flushes=setup.flushes,
+            stalls=setup.stalls,
+            foreign=setup.foreign,
         )
         # A refresh that overwrites progress brings a generation back above a plain write for the
         # moment until it is repaired.
@@ -117,7 +93,7 @@ class Simulation:
         if parts[0] == layout.MEM_WAL and parts[2] == "wal":
             position = layout.parse_wal_entry_name(parts[-1])
             assert position is not None
-            self.truth.wal[ShardId(parts[1])][position] = decode_entry(data)
+            self.auditor.watch_entry(actor, ShardId(parts[1]), position, decode_entry(data))
         self.auditor.watch(actor, path, data)
 
     def run(self) -> Outcome:
@@ -127,30 +103,52 @@ class Simulation:
             while self.scheduler.steps < self.setup.steps_max:
                 self._populate()
                 self.scheduler.run(min(self.setup.steps_max, self.scheduler.steps + 20))
+            sleepers = self._sleepers()
             self.scheduler.stop()
             self.scheduler.note("---- quiet")
             self._heal()
+            if sleepers:
+                self._wake(sleepers)
+                self._heal()
+            self._check_healed()
         except AssertionError as error:
             outcome.failure = str(error)
         finally:
             self.scheduler.stop()
         outcome.steps, outcome.checks = self.scheduler.steps, self.auditor.checks
         outcome.injected, outcome.trace = self.scheduler.injected, self.scheduler.trace
-        outcome.commits = self.commits()
+        outcome.seen = self.jobs.seen + self.changes()
         return outcome
 
-    def commits(self) -> Counter[str]:
+    def _sleepers(self) -> list[Actor]:
+        """Writers that are in the middle of something, taken from the scheduler."""
+        if not self.setup.woken:
+            return []
+        actors = self.scheduler.actors
+        found = [a for a in actors if a.name.startswith("writer") and not a.done]
+        self.scheduler.actors = [a for a in actors if a not in found]
+        return found
+
+    def _wake(self, sleepers: list[Actor]) -> None:
+        """They go on as if nothing had happened, some time after all WAL that may go is gone."""
+        self.scheduler.note("---- sleepers wake")
+        self.jobs.seen["writers woken"] += len(sleepers)
+        for actor in sleepers:
+            actor.wake_seconds = 0.0
+        self.scheduler.actors = sleepers
+        self.scheduler.run(self.scheduler.steps + 100_000)
+
+    def changes(self) -> Counter[str]:
         """What was committed, by kind."""
         found = Counter(
-            "drop"
-            for m in self.truth.manifests.values()
-            for a, b in pairwise(m)
-            if len(b.flushed_generations) < len(a.flushed_generations)
+            f"versions by {kind.split()[0]}" for kind in self.lake.kinds if kind != "create"
         )
-        for line in self.scheduler.trace:
-            for word in ("merge to", "delete pass", "index id", "replace the", "delete _mem"):
-                if word in line:
-                    found[word] += 1
+        for manifests in self.truth.manifests.values():
+            for before, after in pairwise(manifests):
+                found["epochs claimed"] += after.writer_epoch > before.writer_epoch
+                gone = len(before.flushed_generations) - len(after.flushed_generations)
+                found["generations dropped"] += max(0, gone)
+                found["generations flushed"] += after.current_generation > before.current_generation
         return found
 
     def _populate(self) -> None:
@@ -161,13 +159,15 @@ class Simulation:
             if running["writer"] < len(self.shards) + (dice.random() < 0.2):
                 self._spawn("writer", self.jobs.writer(shard, dice.randrange(1, 8)))
         for job in self.setup.jobs:
-            most = 2 if job in ("merge", "reader") else 1
+            most = {"merge": self.setup.mergers, "reader": 2}.get(job, 1)
             if running[job] < most and dice.random() < (0.2 if job in UPKEEP else 0.4):
                 self._spawn(job, self._body(job))
 
     def _body(self, job: str) -> Body:
         dice = self.scheduler.dice
         if job == "merge":
+            if self.setup.whole_folds:
+                return self.jobs.merge(self.shards, MergeLimits(conflict_attempts_max=5))
             limits = MergeLimits(
                 generations_per_commit_max=dice.choice((1, 2, 64)),
                 tombstones_in_commit_max=dice.choice((0, 0, 200)),
@@ -207,7 +207,6 @@ class Simulation:
         for _ in range(3):
             scheduler.now_seconds += GRACE_SECONDS + RETENTION_SECONDS + 1
             self._alone("garbage", garbage)
-        self._check_healed()
 
     def _alone(self, name: str, body: Body) -> None:
         self._spawn(name, body)
@@ -300,31 +299,35 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--seeds", type=int, default=300)
     parser.add_argument("--first", type=int, default=0)
-    parser.add_argument("--seed", type=int, help="this one only, with its trace")
+    parser.add_argument("--seed", type=int, help="this one only, cut short and with its trace")
+    parser.add_argument("--trace", action="store_true", help="the trace also when all is well")
     parser.add_argument("--until-failure", action="store_true", help="stop at the first failure")
+    parser.add_argument("--processes", type=int, default=os.cpu_count())
+    parser.add_argument("--report", type=Path, help="write what was explored as JSON")
+    parser.add_argument("--quiet", action="store_true", help="failures only")
     arguments = parser.parse_args()
     if arguments.seed is not None:
-        outcome = run_seed(arguments.seed)
-        if outcome.failure is not None:
-            outcome = shrink(outcome)
+        return replay(arguments.seed, trace=arguments.trace)
+    seeds = range(arguments.first, arguments.first + arguments.seeds)
+    console = Console(quiet=arguments.quiet)
+    explored = explore(seeds, arguments.processes, console, until_failure=arguments.until_failure)
+    for seed, failure in explored.failures.items():
+        print(f"seed {seed}: {failure[-1500:]}")
+    console.print(explored.table())
+    if arguments.report is not None:
+        arguments.report.write_text(json.dumps(explored.document(), indent=1) + "\n")
+    return int(bool(explored.failures))
+
+
+def replay(seed: int, *, trace: bool) -> int:
+    """One seed; a failing one is cut to what still fails."""
+    outcome = run_seed(seed)
+    if outcome.failure is not None:
+        outcome = shrink(outcome)
+    if trace or outcome.failure is not None:
         print("\n".join(outcome.trace))
-        print(outcome.setup, outcome.failure)
-        return int(outcome.failure is not None)
-    started = time.perf_counter()
-    total, failed = Counter[str](), []
-    for seed in range(arguments.first, arguments.first + arguments.seeds):
-        outcome = run_seed(seed)
-        total += outcome.injected + outcome.commits
-        total["steps"] += outcome.steps
-        total["checks"] += outcome.checks
-        if outcome.failure is not None:
-            failed.append(seed)
-            print(f"seed {seed}: {outcome.failure[-1500:]}")
-            if arguments.until_failure:
-                break
-    print(f"{arguments.seeds} seeds in {time.perf_counter() - started:.1f} s: {dict(total)}")
-    print(f"failed: {failed}")
-    return int(bool(failed))
+    print(outcome.setup, outcome.failure)
+    return int(outcome.failure is not None)
 
 
 if __name__ == "__main__":

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 from dataclasses import replace
-from pathlib import Path
 
 import mutate
 import pytest
@@ -60,11 +59,14 @@ def test_what_goes_wrong_is_noticed_and_shrunk() -> None:
     assert run(replace(least.setup, seed=least.setup.seed)).failure == least.failure
 
 
-def test_every_mutation_has_its_place(tmp_path: Path) -> None:
+def test_every_mutation_has_its_place() -> None:
     for mutation in MUTATIONS:
-        text = (mutate.ROOT / mutation.file).read_text()
-        assert text.count(mutation.before) == 1, mutation.name
-        assert mutation.after != mutation.before
+        for change in mutation.changes:
+            text = (mutate.ROOT / change.file).read_text()
+            assert text.count(change.before) == 1, f"{mutation.name}: {change.file}"
+            assert change.after != change.before, mutation.name
+        paths = [word for word in mutation.tests.split() if word.startswith("tests/")]
+        assert all((mutate.ROOT / path).exists() for path in paths), mutation.name
     assert len({m.name for m in MUTATIONS}) == len(MUTATIONS)
 
 

@@ -149,6 +149,15 @@ class Auditor:
         elif not may_write(actor):
             raise Violation(f"4: {actor} wrote {path}")
 
+    def watch_entry(self, actor: str, shard: ShardId, position: int, changes: Changes) -> None:
+        """Told of every WAL entry that was written. Covered positions are nobody's any more."""
+        manifests = self.truth.manifests[shard]
+        covered = manifests[-1].replay_after_wal_entry_position if manifests else 0
+        if position > covered:
+            self.truth.wal[shard][position] = changes
+        elif changes:
+            raise Violation(f"7: {actor} put rows at position {position}; {covered} are covered")
+
     def _new_manifest(self, actor: str, new: ShardManifest) -> None:
         known = self.truth.manifests[new.shard_id]
         old = known[-1] if known else None
@@ -248,6 +257,8 @@ class Auditor:
                 self._retained(shard)
                 self._durable(shard)
                 self._time_travel(shard)
+        if self.lake.doubled:
+            raise Violation(f"1: keys {sorted(self.lake.doubled)} are in the base twice")
         self._progress()
         users = {k: v for k, (v, _) in self.lake.latest.rows.items() if k >= USER_KEYS}
         if users != self.truth.users:

@@ -1,0 +1,107 @@
+"""What every job goes through before its own work."""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from pathlib import Path
+from typing import Any, cast
+
+import pytest
+
+from jobs import _launch
+from jobs._launch import KNOWN_SECONDS_MAX, KnownTables, OpenTable, RunOptions
+from memwal.config import ResolvedTable, Settings
+from memwal.errors import LeaseHeld, Unsupported, Usage
+from memwal.model import TableView
+
+
+def resolved(uri: Path, name: str = "t") -> ResolvedTable:
+    return ResolvedTable(name=name, uri=str(uri), storage_options={}, settings=Settings())
+
+
+def options(*tables: ResolvedTable) -> RunOptions:
+    return RunOptions(tables=tables)
+
+
+class FakeLease:
+    def __init__(self) -> None:
+        self.released = 0
+
+    def check(self) -> None:
+        raise LeaseHeld("superseded")
+
+    def release(self) -> None:
+        self.released += 1
+
+
+def test_an_untested_pylance_is_refused_unless_allowed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(_launch, "lance_version", lambda: "99.0.1")
+    with pytest.raises(Unsupported, match=r"99\.0\.1"):
+        _launch.check_lance_version(False)
+    _launch.check_lance_version(True)
+
+
+def test_a_table_is_worked_on_once_whatever_it_is_called(tmp_path: Path) -> None:
+    given = options(resolved(tmp_path / "t", "a"), resolved(tmp_path / "x" / ".." / "t", "b"))
+    with _launch.open_tables(given, lambda stores: cast("Any", None)) as (first, second):
+        assert first.error is None
+        assert isinstance(second.error, Usage)
+
+
+def test_a_lost_lease_stops_a_commit(tmp_path: Path) -> None:
+    table = OpenTable(resolved=resolved(tmp_path))
+    table.before_commit()
+    table.lease = cast("Any", FakeLease())
+    with pytest.raises(LeaseHeld):
+        table.before_commit()
+
+
+def test_leases_are_given_up_whatever_happens(tmp_path: Path) -> None:
+    lease = FakeLease()
+    failed: list[str] = []
+
+    def note(table: OpenTable, error: BaseException) -> None:
+        failed.append(str(error))
+
+    with (
+        suppress(ZeroDivisionError),
+        _launch.open_tables(
+            options(resolved(tmp_path)), lambda stores: cast("Any", None), note
+        ) as tables,
+    ):
+        tables[0].lease = cast("Any", lease)
+        raise ZeroDivisionError("oops")
+    assert (lease.released, failed) == (1, ["oops"])
+
+
+def test_a_view_that_is_known_is_fresh_for_some_time_only(tmp_path: Path) -> None:
+    class Clock:
+        now = 0.0
+
+        def monotonic_seconds(self) -> float:
+            return self.now
+
+        def now_nanos(self) -> int:
+            return 0
+
+    class Counts:
+        def as_dict(self) -> dict[str, int]:
+            return {}
+
+    class Stores:
+        clock = Clock()
+        objects = type("Objects", (), {"counts": Counts()})
+
+    known, table = KnownTables(), OpenTable(resolved=resolved(tmp_path))
+    table.stores, table.view = cast("Any", Stores()), cast("TableView", object())
+    known.keep(table)
+
+    def given() -> TableView | None:
+        again = OpenTable(resolved=resolved(tmp_path))
+        known.give(again)
+        return again.view
+
+    Clock.now = KNOWN_SECONDS_MAX - 1
+    assert given() is table.view
+    Clock.now = KNOWN_SECONDS_MAX + 1
+    assert given() is None

@@ -1,0 +1,134 @@
+"""What a seed runs: each has a weather, and faults, sizes and actors of its own (swarm testing).
+
+Dice alone seldom bring about what is dangerous, so that some weathers are made for it: two mergers
+at one shard's few keys, writers that sleep while their WAL is collected, refreshes beside merges.
+"""
+
+from __future__ import annotations
+
+import random
+from dataclasses import dataclass, replace
+
+from scheduler import FaultRates
+from upkeep_actors import UPKEEP
+
+STEPS_MAX = 1500
+ALL_JOBS = ("merge", "merge", "index_catchup", "snapshot", "garbage", "garbage", "reader")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Setup:
+    """One run.
+
+    `pace` is how fast time passes; `deletes`, `flushes`, `stalls` and `foreign` are how often a
+    writer deletes, flushes, sleeps at a dangerous place, and claims as pylance does; `woken` is
+    whether writers that sleep at the end of the chaos wake up when everything else has healed.
+    """
+
+    seed: int
+    shards: int
+    keys: int
+    rates: FaultRates
+    jobs: tuple[str, ...]
+    leases_on: bool
+    steps_max: int = STEPS_MAX
+    weather: str = "mixed"
+    pace: float = 1.0
+    key_type: str = "int64"
+    deletes: float = 0.3
+    flushes: float = 0.4
+    stalls: float = 0.0
+    foreign: float = 0.0
+    woken: bool = False
+    mergers: int = 2
+
+    @property
+    def whole_folds(self) -> bool:
+        """Whether each merge folds all that is pending in one commit.
+
+        While a refresh has lowered progress, a merger without the lease folds again what the base
+        has. Only a fold of all of it leaves the base as the repair will say that it is; with parts,
+        or deletes ahead of the mark, newer rows are lost.
+        """
+        return "snapshot" in self.jobs and not self.leases_on
+
+    @classmethod
+    def of(cls, seed: int) -> Setup:
+        """Chosen by the seed."""
+        dice = random.Random(f"setup {seed}")
+        kinds = [k for k in FaultRates.__dataclass_fields__ if dice.random() < 0.5]
+        rates = FaultRates(**{k: dice.choice((0.002, 0.01, 0.03)) for k in kinds})
+        chosen = [j for j in ALL_JOBS if dice.random() < 0.8]
+        upkeep = random.Random(f"upkeep {seed}")
+        if upkeep.random() < 0.5:
+            chosen += [j for j in UPKEEP if upkeep.random() < 0.5]
+        mixed = cls(
+            seed=seed,
+            shards=dice.choice((1, 1, 2)),
+            keys=dice.choice((2, 5, 12)),
+            rates=rates,
+            jobs=tuple(dict.fromkeys(chosen)) or ("merge",),
+            leases_on=dice.random() < 0.7,
+        )
+        (name,) = dice.choices(list(WEIGHTS), weights=list(WEIGHTS.values()))
+        return _made(name, mixed, dice)
+
+
+WEIGHTS = {"mixed": 3, "duel": 2, "sleepers": 3, "slow flushes": 1, "refreshes": 1}
+
+
+def _made(name: str, mixed: Setup, dice: random.Random) -> Setup:
+    mixed = replace(mixed, weather=name)
+    if name == "duel":
+        # No lease and few keys: a merger's fold is a part of another's.
+        return replace(
+            mixed,
+            shards=1,
+            keys=dice.choice((1, 2, 3)),
+            jobs=("merge",),
+            leases_on=False,
+            rates=FaultRates(crash_after=0.01, delay=dice.choice((0.0, 0.02))),
+            deletes=dice.choice((0.3, 0.5, 0.7)),
+            key_type=dice.choice(("int64", "int16")),
+            flushes=0.9,
+            mergers=3,
+            steps_max=700,
+        )
+    if name == "sleepers":
+        # The WAL is collected while writers sleep, inside of their claims and before their puts.
+        return replace(
+            mixed,
+            shards=1,
+            jobs=("merge", "index_catchup", "garbage", "reader")[: dice.choice((3, 4))],
+            rates=FaultRates(crash_after=0.002, delay=0.002),
+            leases_on=True,
+            pace=dice.choice((8.0, 30.0)),
+            flushes=0.7,
+            stalls=0.15,
+            foreign=dice.choice((0.0, 0.5, 1.0)),
+            woken=True,
+            steps_max=1000,
+        )
+    if name == "slow flushes":
+        # A generation's files are old when it is listed.
+        return replace(
+            mixed,
+            shards=1,
+            jobs=("merge", "index_catchup", "garbage", "reader"),
+            rates=FaultRates(),
+            pace=dice.choice((2.0, 4.0)),
+            flushes=0.9,
+            stalls=0.2,
+        )
+    if name == "refreshes":
+        return replace(
+            mixed,
+            shards=1,
+            keys=dice.choice((2, 3, 5)),
+            jobs=("merge", "snapshot", "index_catchup")[: dice.choice((2, 3))],
+            leases_on=False,
+            rates=replace(mixed.rates, error_after=0.02, clock_jump=0.0),
+            deletes=0.5,
+            flushes=0.9,
+        )
+    return mixed
