@@ -386,7 +386,7 @@ _LEASES = (
     ),
     *mutations(
         "memwal/store/lease.py",
-        "tests/codec/test_fuzz_stored.py -k lease",
+        "tests/fuzz/test_stored_bytes.py -k test_lease_claims",
         (
             "lease: numbers in a claim are not checked",
             "        all(_is_number(n) for n in numbers)\n        and all",
