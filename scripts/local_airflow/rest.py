@@ -81,7 +81,7 @@ class AirflowClient:
         found = self.get("/importErrors", limit=100)["import_errors"]
         return {error["filename"]: error["stack_trace"] for error in found}
 
-    def wait_for_dags(self, *dag_ids: str, seconds_max: float = 60) -> None:
+    def wait_for_dags(self, *dag_ids: str, seconds_max: float = 180) -> None:
         """Wait until these are parsed; the error tells what could not be."""
 
         def look() -> bool:
@@ -119,7 +119,7 @@ class AirflowClient:
         runs: list[dict[str, Any]] = found["dag_runs"]
         return runs
 
-    def wait_for_run(self, dag_id: str, run_id: str, seconds_max: float = 120) -> str:
+    def wait_for_run(self, dag_id: str, run_id: str, seconds_max: float = 240) -> str:
         """Wait until the run has ended; returns success or failed."""
 
         def look() -> str | None:
@@ -132,7 +132,7 @@ class AirflowClient:
             raise TimeoutError(f"{error}; tasks {self.task_states(dag_id, run_id)}") from None
 
     def wait_for_new_run(
-        self, dag_id: str, known: Mapping[str, str] | None = None, seconds_max: float = 120
+        self, dag_id: str, known: Mapping[str, str] | None = None, seconds_max: float = 240
     ) -> tuple[str, str]:
         """Wait until a run that is not in `known` has ended; returns (run_id, state)."""
 

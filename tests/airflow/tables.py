@@ -53,7 +53,7 @@ class TableMaker:
     ) -> None:
         assert self._process.stdin is not None
         self._process.stdin.close()
-        self._process.wait(timeout=20)
+        self._process.wait(timeout=60)
 
     def ask(self, do: str, **request: Any) -> Any:
         """Do one operation. Raises AssertionError with the maker's traceback."""

@@ -161,7 +161,7 @@ def listening(processes: list[psutil.Process]) -> set[str]:
 def check_that_tables_are_written(folder: Path) -> None:
     before = flushed(folder)
     assert before.keys() == {"orders", "products", "customers"}
-    wait_until("another flush", lambda: flushed(folder)["orders"] > before["orders"], 60, every=1)
+    wait_until("another flush", lambda: flushed(folder)["orders"] > before["orders"], 180, every=1)
 
 
 def flushed(folder: Path) -> dict[str, int]:

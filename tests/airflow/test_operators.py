@@ -168,7 +168,7 @@ def test_execution_timeout_ends_the_job(
             conn_id="slow",
             deferrable=deferrable,
             poll_seconds=0.2,
-            execution_timeout=timedelta(seconds=2),
+            execution_timeout=timedelta(seconds=4),
             retries=0,
         )
     assert ran.states == {("job", -1): "failed"}

@@ -327,7 +327,7 @@ def test_an_admin_starts_a_backfill_and_follows_it(visit: Callable[..., Visit]) 
                 in ("success", "failed")
                 and state
             ),
-            120,
+            240,
         )
         assert ended == "success"
     finally:

@@ -7,6 +7,7 @@ import os
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 from airflow_server import DAGS
@@ -14,30 +15,44 @@ from airflow_server import DAGS
 FILES = sorted(DAGS.glob("memwal_*.py"))
 SECONDS_MAX = 1.0
 HEAVY = {"lance", "pyspark", "pyarrow", "pandas", "boto3", "datafusion", "py4j"}
-# What a parse adds to a process that has imported what Airflow's own DAG processor has.
+TRIES = 3
+# What a parse adds to a process that has imported what Airflow's own DAG processor has. Each parse
+# has a process of its own, forked from that one: importing Airflow takes most of the time.
 PARSE = """
-import json, sys, time
+import json, multiprocessing, sys, time
 import airflow.sdk, airflow.dag_processing.processor
-before, started = set(sys.modules), time.perf_counter()
 import importlib.util
-spec = importlib.util.spec_from_file_location("dag_file", sys.argv[1])
-module = importlib.util.module_from_spec(spec)
-spec.loader.exec_module(module)
-seconds = time.perf_counter() - started
-print(json.dumps({"seconds": seconds, "modules": sorted(set(sys.modules)),
-                  "own": sorted(m for m in set(sys.modules) - before if m.startswith("memwal"))}))
+
+def parse(file):
+    before, started = set(sys.modules), time.process_time()
+    spec = importlib.util.spec_from_file_location("dag_file", file)
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    seconds = time.process_time() - started
+    return {"seconds": seconds, "modules": sorted(set(sys.modules)),
+            "own": sorted(m for m in set(sys.modules) - before if m.startswith("memwal"))}
+
+fork = multiprocessing.get_context("fork")
+found = {}
+for file in sys.argv[2:]:
+    for _ in range(int(sys.argv[1])):
+        with fork.Pool(1) as pool:
+            found.setdefault(file, []).append(pool.apply(parse, (file,)))
+print(json.dumps(found))
 """
 
 
-def parse(file: Path, config: Path) -> dict[str, object]:
+@pytest.fixture(scope="module")
+def parsed(config: Path) -> dict[str, list[dict[str, Any]]]:
+    """What each parse of each file told."""
     done = subprocess.run(
-        [sys.executable, "-c", PARSE, str(file)],
+        [sys.executable, "-c", PARSE, str(TRIES), *map(str, FILES)],
         env={**os.environ, "AIRFLOW__MEMWAL__CONFIG_FILE": str(config)},
         capture_output=True,
         text=True,
         check=True,
     )
-    found: dict[str, object] = json.loads(done.stdout.splitlines()[-1])
+    found: dict[str, list[dict[str, Any]]] = json.loads(done.stdout.splitlines()[-1])
     return found
 
 
@@ -53,14 +68,16 @@ def test_there_are_six() -> None:
 
 
 @pytest.mark.parametrize("file", FILES, ids=lambda file: file.stem)
-def test_a_dag_file_is_light(file: Path, config: Path) -> None:
-    found = parse(file, config)
-    assert HEAVY.isdisjoint(found["modules"])
-    of_core = {m for m in found["own"] if m.startswith("memwal.")}
-    assert of_core <= {"memwal.config", "memwal.errors", "memwal.report"}
+def test_a_dag_file_is_light(file: Path, parsed: dict[str, list[dict[str, Any]]]) -> None:
+    tries = parsed[str(file)]
+    assert len(tries) == TRIES
+    for found in tries:
+        assert HEAVY.isdisjoint(found["modules"])
+        of_core = {m for m in found["own"] if m.startswith("memwal.")}
+        assert "memwal.config" in of_core
+        assert of_core <= {"memwal.config", "memwal.errors", "memwal.report"}
     # The best of three: this machine may be busy, and the limit is about the file.
-    seconds = [found["seconds"], *(parse(file, config)["seconds"] for _ in range(2))]
-    assert min(seconds) < SECONDS_MAX
+    assert min(found["seconds"] for found in tries) < SECONDS_MAX
 
 
 def test_the_plugin_is_light() -> None:
