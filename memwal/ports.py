@@ -299,7 +299,7 @@ class Snapshots(Protocol):
         ...
 
     def fragments_and_rows(self, version: int) -> tuple[int, int]:
-        """How many fragments and rows a version has."""
+        """How many fragments and rows a version has. Raises Missing or NotATable if expired."""
         ...
 
 

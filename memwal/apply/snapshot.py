@@ -4,17 +4,26 @@ Replacing the MemWAL index entry from a stale version overwrites newer progress,
 no conflict (field notes section 12). So the entry is read at the last moment, and after the commit
 the landed version and those between are read back: what was lowered is put right at once. Until
 then a reader merges generations once more that the base already has, which reads the same. Not so
-for a table with a row-merge policy, whose operands would count twice: it gets no snapshot.
+for a table with a row-merge policy, whose operands would count twice: it gets no snapshot. When one
+of the versions between was expired meanwhile, nobody can tell what was lowered: the run says so.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
 
 from memwal.apply.merge import no_steps
-from memwal.errors import Corruption, LostRace, MemWalError, Missing, StoreUnavailable
-from memwal.model import ShardId, TableView
+from memwal.errors import (
+    Corruption,
+    LostRace,
+    MemWalError,
+    Missing,
+    NotATable,
+    OutcomeUnknown,
+    StoreUnavailable,
+)
+from memwal.model import MemWalState, ShardId, TableView
 from memwal.plan.snapshot import (
     SnapshotLimits,
     SnapshotPlan,
@@ -48,6 +57,8 @@ class _Run:
     floor: int | None = None
     storage: str | None = None
     repairs: int = 0
+    states: dict[int, MemWalState] = field(default_factory=dict)
+    unseen: set[int] = field(default_factory=set)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -102,6 +113,8 @@ class SnapshotRefresher:
         version = self.views.table_version()
         fell = self._lowered(run, version)
         if is_fresh(view, rows, stored) and not fell:
+            if run.unseen:
+                raise OutcomeUnknown(_unseen_text(run.unseen))
             return SnapshotResult(
                 # An earlier attempt may have landed although it reported an error.
                 outcome="nothing_to_do" if run.floor is None else "done",
@@ -121,6 +134,8 @@ class SnapshotRefresher:
             if run.repairs >= self.limits.repairs_max:
                 raise LostRace(f"progress is still too low: {_progress_text(fell)}")
             landed = self._commit(run, landed, plan, data, fell)
+        if run.unseen:
+            raise OutcomeUnknown(_unseen_text(run.unseen))
         return SnapshotResult(
             outcome="done",
             num_shards=len(rows),
@@ -138,7 +153,7 @@ class SnapshotRefresher:
         data: bytes,
         merged: Mapping[ShardId, int],
     ) -> int:
-        state = self.views.mem_wal(version)
+        state = run.states[version] = self.views.mem_wal(version)
         if merged:
             # A repair only raises progress, and must not wait for a lease that we have lost.
             run.repairs += 1
@@ -157,26 +172,52 @@ class SnapshotRefresher:
             merged=merged,
         )
         self.steps("committed")
-        before = self.snapshots.fragments_and_rows(landed - 1)
-        after = self.snapshots.fragments_and_rows(landed)
+        # First of all: somebody may be expiring it right now.
+        self._remember(run, landed - 1)
+        self._check_data(run, landed)
+        return landed
+
+    def _remember(self, run: _Run, version: int) -> None:
+        """Read what a version recorded, unless that is known, or can't be known any more."""
+        if version not in run.states and version not in run.unseen:
+            try:
+                run.states[version] = self.views.mem_wal(version)
+            except Missing:
+                run.unseen.add(version)
+
+    def _check_data(self, run: _Run, landed: int) -> None:
+        try:
+            before = self.snapshots.fragments_and_rows(landed - 1)
+            after = self.snapshots.fragments_and_rows(landed)
+        except (Missing, NotATable):
+            run.unseen.add(landed - 1)
+            return
         if before != after:
             raise Corruption(
                 f"version {landed}, a refresh of the MemWAL index, has {after} fragments and rows "
                 f"instead of {before}; restore version {landed - 1} and report this"
             )
-        return landed
 
     def _lowered(self, run: _Run, landed: int) -> dict[ShardId, int]:
         """Progress of the versions since our first commit that `landed` does not keep."""
         if run.floor is None:
             return {}
-        before = []
-        for between in range(run.floor, landed):
-            try:
-                before.append(self.views.mem_wal(between))
-            except Missing:
-                continue  # expired already: a later one of the range still holds its progress
-        return lowered(before, self.views.mem_wal(landed))
+        # The newest first: it has the most, and somebody may be expiring them right now.
+        for between in range(landed - 1, run.floor - 1, -1):
+            self._remember(run, between)
+        try:
+            return lowered(list(run.states.values()), self.views.mem_wal(landed))
+        except Missing as error:
+            raise StoreUnavailable(f"version {landed} was expired: {error}") from None
+
+
+def _unseen_text(versions: Iterable[int]) -> str:
+    names = ", ".join(map(str, sorted(versions)))
+    return (
+        f"versions {names} were expired before it could be seen whether the refresh lowered the "
+        "merge progress that they recorded; no row is lost, but generations may be merged again: "
+        "keep versions for longer than a refresh takes"
+    )
 
 
 def nothing_to_write(view: TableView) -> SnapshotResult:

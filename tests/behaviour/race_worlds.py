@@ -33,6 +33,7 @@ class World(Protocol):
     """What the suite needs of a table. The ports are the ones that the jobs use."""
 
     shards: list[ShardId]
+    views: Any
     merge_table: Any
     indexes: Any
     compaction: Any
@@ -97,7 +98,7 @@ class LakeWorld:
             bucket=MemoryBucket(), now_nanos=self._actor.clock.now_nanos, indexes=INDEXES
         )
         self.stores = SimStores(self._actor, self.lake, lambda *_: None)  # type: ignore[arg-type]
-        self.merge_table = self.indexes = self.stores
+        self.views = self.merge_table = self.indexes = self.stores
         self.compaction = SimCompactionTable(self.stores)
         self.snapshots = SimSnapshots(self.stores)
         self.evidence = self.stores.evidence
@@ -173,12 +174,12 @@ class LanceWorld:
         self.merge_table, self.indexes = stores.merge_table, stores.indexes
         self.compaction, self.snapshots = stores.compaction, stores.snapshots
         self.evidence = stores.garbage_evidence
-        self._views = stores.views
+        self.views = stores.views
         self._tables = stores.tables
         self._numbers = {self.table.kind.key(i)[0]: i for i in range(2000)}
 
     def view(self) -> TableView:
-        return self._views.table()
+        return self.views.table()
 
     def flush(self, shard: ShardId, changes: Changes) -> int:
         puts = [Put([key], value) for key, value in changes.items() if value is not None]

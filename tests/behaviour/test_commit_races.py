@@ -15,7 +15,8 @@ import pytest
 from race_worlds import BASE, INDEXES, LakeWorld, LanceWorld, World, fold, state
 from s3server import S3Server
 
-from memwal.errors import LostRace, Missing, StoreUnavailable
+from memwal.apply.snapshot import SnapshotRefresher
+from memwal.errors import LostRace, Missing, OutcomeUnknown, StoreUnavailable
 from memwal.model import ShardId, TableView
 from memwal.plan.compaction import CompactionLimits
 from memwal.plan.garbage_model import GarbageLimits
@@ -24,7 +25,7 @@ from memwal.plan.snapshot import Storage
 from memwal.ports import CommitStats, Fold
 from memwal.store.view import StoredViews
 from memwal.table_ports import RewrittenFragments
-from memwal.testing import Call, HookedObjects
+from memwal.testing import Call, HookedObjects, ManualClock
 
 SHAPE = CommitShape(join=Join.SCAN, deletes=Deletes.NONE, reason="")
 DELETING = CommitShape(join=Join.SCAN, deletes=Deletes.SAME_COMMIT, reason="")
@@ -362,6 +363,29 @@ def test_a_stale_refresh_overwrites_newer_progress(world: World) -> None:
     assert world.rows() == {**BASE, 10: 1, 11: 2}
     replace_entry(world, world.view(), raised={world.shards[0]: 2})
     assert progress(world) == [2, 0]
+
+
+@pytest.mark.parametrize("seen", [True, False])
+def test_a_refresh_that_cannot_see_what_it_overwrote_says_so(world: World, seen: bool) -> None:
+    """Found by seed 40 of the simulation, where users clean up in between."""
+    flush(world, 0, {10: 1})
+
+    def steps(step: str) -> None:
+        if step == "commit" and progress(world) == [0, 0]:
+            merge(world)
+        if step == "committed" and not seen:
+            world.expire()
+
+    refresher = SnapshotRefresher(
+        views=world.views, snapshots=world.snapshots, clock=ManualClock(), steps=steps
+    )
+    if seen:
+        assert refresher.run(world.view).repairs == 1
+        assert progress(world) == [1, 0]
+    else:
+        with pytest.raises(OutcomeUnknown, match="expired before it could be seen"):
+            refresher.run(world.view)
+    assert world.rows() == {**BASE, 10: 1}
 
 
 def test_of_two_refreshes_the_second_is_refused(world: World) -> None:
