@@ -17,7 +17,7 @@ CONFIG = dag_config()
     doc_md=__doc__,
 )
 def memwal_backfill():
-    """The chosen tables; on each, the chosen jobs in their order."""
+    """Merges and index catch-ups of all chosen tables in one run; then the rest, table by table."""
     backfill_tasks(CONFIG)
 
 

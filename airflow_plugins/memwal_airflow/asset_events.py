@@ -29,9 +29,12 @@ def step_alias(step: str) -> AssetAlias:
     return AssetAlias(name=f"memwal_{step}", group=GROUP)
 
 
-def add_events(step: str, summaries: Iterable[Any], outlet_events: Any) -> list[str]:
+def add_events(
+    step: str, summaries: Iterable[Any], outlet_events: Any, part: str | None = None
+) -> list[str]:
     """Add one event a table that moved; the tables' names are returned.
 
+    `part` names the job that counts, where the summaries are of several jobs on each table.
     `extra` holds {"table", "version", "watermark": {shard: generation}, "watermark_shards", "at"}.
     A watermark of very many shards is cut; `watermark_shards` tells how many there are.
     """
@@ -39,8 +42,10 @@ def add_events(step: str, summaries: Iterable[Any], outlet_events: Any) -> list[
     for summary in summaries:
         if isinstance(summary, Mapping) and not summary.get("dry_run"):
             for table in summary.get("tables") or []:
-                if table.get("progress"):
-                    moved[str(table["table"])] = table
+                jobs = [table] if part is None else table.get("jobs") or []
+                for told in jobs:
+                    if told.get("progress") and part in (None, told.get("job")):
+                        moved[str(table["table"])] = told
     for name, table in moved.items():
         outlet_events[step_alias(step)].add(
             table_asset(step, name),

@@ -5,12 +5,17 @@ from __future__ import annotations
 from typing import Any
 
 from airflow.sdk import Param, TriggerRule, get_current_context, task, task_group
+from airflow.sdk.exceptions import AirflowFailException
 
-from memwal.config import Config
-from memwal_airflow.task_groups import job_chain
+from memwal import report as words
+from memwal.config import Config, shown_address
+from memwal_airflow.job_operators import SUMMARY_KEY
+from memwal_airflow.memwal_operators import BACKFILL_JOBS, MemWalBackfillOperator
+from memwal_airflow.task_groups import STEPS, announce, job_chain, job_defaults
 
-# The order in which each job makes work for the next.
-ORDER = ("merge", "index-catchup", "compaction", "snapshot", "garbage")
+# What comes after a backfill, table by table, in the order in which each makes work for the next.
+REST = ("compaction", "snapshot", "garbage")
+ORDER = (*BACKFILL_JOBS, *REST)
 
 
 def backfill_params(config: Config) -> dict[str, Param]:
@@ -62,13 +67,46 @@ def _number(title: str) -> Param:
 
 
 def backfill_tasks(config: Config) -> None:
-    """The chosen tables, and a group of jobs for each of them; what was not chosen is skipped."""
+    """One backfill of the chosen tables, then a group of jobs for each of them.
+
+    What was not chosen is skipped. A table whose backfill failed stops there, and fails the run.
+    """
+    backfill = MemWalBackfillOperator(
+        task_id="backfill",
+        tables="{{ params.tables }}",
+        jobs="{{ params.jobs }}",
+        shards="{{ params.shards }}",
+        until_generation="{{ params.until_generation }}",
+        generations_per_commit_max="{{ params.generations_per_commit_max }}",
+        bytes_per_commit_max="{{ params.bytes_per_commit_max }}",
+        dry_run_only="{{ params.dry_run }}",
+        enabled="{{ 'merge' in params.jobs or 'index-catchup' in params.jobs }}",
+        concurrency=config.airflow.tasks_in_flight_max,
+        **job_defaults("backfill", config.airflow),
+    )
+    for job in BACKFILL_JOBS:
+        backfill >> announce("backfill", STEPS[job], config, f"announce_{STEPS[job]}", part=job)
 
     @task_group(group_id="table")
     def upkeep(table: str) -> None:
-        job_chain(table, ORDER, config, _fields)
+        backfilled(table) >> job_chain(table, REST, config, _fields)
 
-    upkeep.expand(table=tables_of_form())
+    backfill >> upkeep.expand(table=tables_of_form())
+
+
+@task(task_id="backfilled", trigger_rule=TriggerRule.ALL_DONE, retries=0)
+def backfilled(table: str) -> None:
+    """Fail for a table that the backfill could not bring up to date."""
+    context = get_current_context()
+    if not set(BACKFILL_JOBS) & set(context["params"]["jobs"]):
+        return
+    found = context["ti"].xcom_pull(task_ids="backfill", key=SUMMARY_KEY) or {}
+    name = shown_address(table)
+    told = next((t for t in found.get("tables") or [] if t["table"] == name), None)
+    if told is None:
+        raise AirflowFailException(f"{name}: the backfill ended without a word of it")
+    if told["outcome"] not in (words.DONE, words.NOTHING_TO_DO):
+        raise AirflowFailException(f"{name}: {told['outcome']}: {told['error']}")
 
 
 @task(task_id="tables")
@@ -83,16 +121,5 @@ def _fields(job: str) -> dict[str, Any]:
         "trigger_rule": TriggerRule.NONE_FAILED,
         "dry_run_only": "{{ params.dry_run }}",
         "enabled": f"{{{{ {job!r} in params.jobs }}}}",
-        **_FROM_FORM.get(job, {}),
+        **({"garbage_execute": "{{ params.execute }}"} if job == "garbage" else {}),
     }
-
-
-_FROM_FORM: dict[str, dict[str, Any]] = {
-    "merge": {
-        "shards": "{{ params.shards }}",
-        "until_generation": "{{ params.until_generation }}",
-        "generations_per_commit_max": "{{ params.generations_per_commit_max }}",
-        "bytes_per_commit_max": "{{ params.bytes_per_commit_max }}",
-    },
-    "garbage": {"garbage_execute": "{{ params.execute }}"},
-}

@@ -7,6 +7,9 @@ from typing import Any
 
 from memwal_airflow.job_operators import MemWalJobOperator, is_true
 
+# What `memwal backfill` runs.
+BACKFILL_JOBS = ("merge", "index-catchup")
+
 
 class MemWalMergeOperator(MemWalJobOperator):
     """Folds flushed generations into the base table, oldest first.
@@ -48,6 +51,36 @@ class MemWalMergeOperator(MemWalJobOperator):
             *_given("--until-generation", self.until_generation),
             *_given("--generations-per-commit-max", self.generations_per_commit_max),
             *_given("--bytes-per-commit-max", self.bytes_per_commit_max),
+        ]
+
+
+class MemWalBackfillOperator(MemWalMergeOperator):
+    """Merges many tables and catches their indexes up, the largest backlog first.
+
+    :param jobs: merge, index-catchup or both; others are passed over (templated)
+    :param concurrency: tables side by side
+    """
+
+    template_fields: Sequence[str] = (*MemWalMergeOperator.template_fields, "jobs")
+
+    def __init__(
+        self,
+        *,
+        jobs: Sequence[str] | str = BACKFILL_JOBS,
+        concurrency: int | None = None,
+        job: str = "backfill",
+        **kwargs: Any,
+    ) -> None:
+        super().__init__(job=job, **kwargs)
+        self.jobs = jobs
+        self.concurrency = concurrency
+
+    def options(self) -> list[str]:
+        """As on the command line."""
+        return [
+            *super().options(),
+            *_given("--jobs", ",".join(job for job in BACKFILL_JOBS if job in self.jobs)),
+            *_given("--concurrency", self.concurrency),
         ]
 
 

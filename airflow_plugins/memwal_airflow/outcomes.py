@@ -73,8 +73,14 @@ def summary(report: Mapping[str, Any] | None) -> dict[str, Any]:
         "seconds": _plain(report.get("seconds")),
         "dry_run": report.get("dry_run") is True,
         "error": _short(report.get("error")),
-        "tables": [_table(table) for table in _list(report.get("tables"))],
+        "tables": [_table_and_jobs(table) for table in _list(report.get("tables"))],
     }
+
+
+def _table_and_jobs(table: Mapping[str, Any]) -> dict[str, Any]:
+    """Of a backfill, and of `maintain`, each job's share of the table as well."""
+    jobs = [{"job": _plain(j.get("job")), **_table(j)} for j in _list(table.get("jobs"))]
+    return {**_table(table), **({"jobs": jobs} if jobs else {})}
 
 
 def _table(table: Mapping[str, Any]) -> dict[str, Any]:
@@ -98,7 +104,12 @@ def moved_before(found: dict[str, Any]) -> dict[str, Any]:
     An earlier try may have committed and died before it could tell, and Airflow forgets a try's
     XComs when the next one starts. Whoever acts on an event finds nothing to do at worst.
     """
-    return {**found, "tables": [{**table, "progress": True} for table in found["tables"]]}
+    return {**found, "tables": [_moved(table) for table in found["tables"]]}
+
+
+def _moved(part: Mapping[str, Any]) -> dict[str, Any]:
+    jobs = {"jobs": [_moved(job) for job in part["jobs"]]} if "jobs" in part else {}
+    return {**part, **jobs, "progress": True}
 
 
 def hidden(value: Any, secrets: Sequence[str]) -> Any:

@@ -109,9 +109,12 @@ def mapped_job(job: str, tables: Any, config: Config, **overrides: Any) -> Any:
     return worked
 
 
-def announce(job: str, step: str, config: Config, task_id: str = "announce") -> Any:
+def announce(
+    job: str, step: str, config: Config, task_id: str = "announce", part: str | None = None
+) -> Any:
     """A task that adds the asset events of `job`'s task in the same group or DAG.
 
+    `part` names the job that counts, where that task runs several on each table.
     It runs after failures too: a table that was merged in part has moved.
     """
 
@@ -133,7 +136,7 @@ def announce(job: str, step: str, config: Config, task_id: str = "announce") -> 
         else:
             found = instance.xcom_pull(task_ids=source, key=SUMMARY_KEY)
         summaries = [found] if isinstance(found, dict) else list(found or [])
-        return add_events(step, summaries, context["outlet_events"])
+        return add_events(step, summaries, context["outlet_events"], part)
 
     # As a teardown it does not decide how the run ends: as its last task it would turn every failed
     # run into a success. If it fails for good, the daily runs over all tables make up for it.
@@ -145,12 +148,12 @@ def task_name(job: str) -> str:
     return job.replace("-", "_")
 
 
-def job_chain(table: Any, jobs: Sequence[str], config: Config, fields: JobFields) -> None:
+def job_chain(table: Any, jobs: Sequence[str], config: Config, fields: JobFields) -> Any:
     """One table's jobs, one after the other, and their announcements, in the group that is open.
 
-    `fields` gives each job's operator fields over those of `[airflow]`.
+    `fields` gives each job's operator fields over those of `[airflow]`. The first task is returned.
     """
-    previous = None
+    first = previous = None
     for job in jobs:
         settings = {
             **job_defaults(job, config.airflow),
@@ -158,11 +161,13 @@ def job_chain(table: Any, jobs: Sequence[str], config: Config, fields: JobFields
             **fields(job),
         }
         current = OPERATORS[job](task_id=task_name(job), tables=table, **settings)
+        first = current if first is None else first
         if previous is not None:
             previous >> current
         if job in STEPS:
             current >> announce(job, STEPS[job], config, f"announce_{STEPS[job]}")
         previous = current
+    return first
 
 
 def memwal_task_group(

@@ -127,8 +127,11 @@ def test_backfill_runs_what_was_chosen_on_what_was_chosen(home: InProcessAirflow
     assert orders.progress() == {orders.shards[0]: 2}
     assert users.progress() == {}
     states = {task: state for (task, _), state in ran.states.items()}
-    assert states["table.merge"] == states["table.snapshot"] == "success"
-    assert states["table.index_catchup"] == states["table.garbage"] == "skipped"
+    assert states["backfill"] == states["table.snapshot"] == "success"
+    assert states["table.compaction"] == states["table.garbage"] == "skipped"
+    assert [name for name, _ in asset_events()] == ["memwal merged orders"]
+    (told,) = ran.xcom("backfill")["tables"]
+    assert [(job["job"], job["outcome"]) for job in told["jobs"]] == [("merge", "done")]
     orders.check(merged=False)
 
 
@@ -137,10 +140,20 @@ def test_a_backfill_goes_on_with_other_tables(home: InProcessAirflow) -> None:
     users = home.tables.make("users", generations=1)
     ran = run_shipped(home, "memwal_backfill", {"tables": ["broken", "users"]})
     assert ran.state == "failed"
-    assert ran.states[("table.merge", 0)] == "failed"
+    assert ran.states[("backfill", -1)] == "failed"
+    assert ran.states[("table.backfilled", 0)] == "failed"
     assert ran.states[("table.snapshot", 0)] == "upstream_failed"
     assert ran.states[("table.snapshot", 1)] == "success"
     assert users.progress() == users.flushed()
+    assert {name for name, _ in asset_events()} == {"memwal merged users", "memwal indexed users"}
+
+
+def test_a_backfill_without_merge_and_catchup_does_the_rest(home: InProcessAirflow) -> None:
+    home.tables.make("orders", generations=1)
+    ran = run_shipped(home, "memwal_backfill", {"tables": ["orders"], "jobs": ["snapshot"]})
+    assert ran.state == "success"
+    assert ran.states[("backfill", -1)] == "skipped"
+    assert ran.states[("table.snapshot", 0)] == "success"
 
 
 def test_a_dry_backfill_changes_and_tells_nothing(home: InProcessAirflow) -> None:
