@@ -6,7 +6,7 @@ A user here is anybody with plain Lance in hand: tags and branches, cleanup, wri
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import pyarrow as pa
 from actors import GRACE_SECONDS, OUTCOMES, Jobs, Session
@@ -234,7 +234,7 @@ class Upkeep:
         wal = WalEntries(stores.objects, ONE_READER)
         reader = StoredWalRows(wal, stores.manifests, renamed=lambda *_: False)
         try:
-            view, tails = reader.settled(stores.table, lambda view: COLUMNS)
+            view, tails = reader.settled(lambda: _as_written(stores.table()), lambda view: COLUMNS)
         except (Corruption, Refused) as error:
             raise Violation(f"7: a WAL that is whole was refused: {error}") from error
         except OUTCOMES:
@@ -425,6 +425,12 @@ class _Claimed:
 
     def flush(self) -> None:
         self.session.flush(self.claimed)
+
+
+def _as_written(view: TableView) -> TableView:
+    """With the key's type that WAL entries have here, whatever the merger is told."""
+    key, *others = view.columns
+    return replace(view, columns=(replace(key, type_text="int64"), *others))
 
 
 def _folders(stores: SimStores, shard: ShardId) -> list[int]:
