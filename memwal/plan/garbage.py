@@ -49,6 +49,7 @@ from memwal.plan.garbage_model import (
     newest_of,
     past_version,
     size_of,
+    unknown_below,
     unreadable_text,
     wal_floor,
 )
@@ -302,9 +303,13 @@ class _Shard:
         numbers = {g.generation for g in self._manifest.flushed_generations}
         numbers |= {f.generation for f in self._found.folders}
         claims = held_by_claims(self._found.wal, self._manifest.writer_epoch)
+        unknown = unknown_below(self._found.wal)
         for entry in self._found.wal:
             why = (
-                shut or self._wal_held(entry, highest, past, numbers) or _claim_holds(entry, claims)
+                shut
+                or self._wal_held(entry, highest, past, numbers)
+                or _claim_holds(entry, claims)
+                or _unknown_holds(entry, unknown)
             )
             yield Item(
                 kind=Kind.WAL_ENTRY,
@@ -355,6 +360,13 @@ def _claim_holds(entry: WalFile, claims: Mapping[int, int]) -> str | None:
     if epoch is None:
         return None
     return f"leads the claim of epoch {epoch}, which left no row, to a newer sentinel"
+
+
+def _unknown_holds(entry: WalFile, unknown: int) -> str | None:
+    """Invariant 7 where what ends a claim may be what could not be looked at."""
+    if entry.position >= unknown:
+        return None
+    return f"below position {unknown}, which was not looked at or can't be read"
 
 
 def generation_stages(folder: GenerationFolder) -> tuple[tuple[StoredFile, ...], ...]:

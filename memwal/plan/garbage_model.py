@@ -258,19 +258,24 @@ def held_by_claims(wal: Sequence[WalFile], current_epoch: int) -> Mapping[int, i
     are lost (seen on 14.0.2, before and after its sentinel; `make model` shows it). An epoch of
     which a row is stored is past that point; one of which only a sentinel is stored need not be.
 
-    What such an epoch needs ends at the first newer sentinel, and begins above the highest missing
+    What such an epoch needs ends at the first newer entry, and begins above the highest missing
     position below that: by this same rule nothing is deleted that it needs, so that a position that
-    is missing is covered by its manifest. Where no newer sentinel is known, everything stays.
+    is missing is covered by its manifest. An epoch's first entry is its sentinel. Where a bounded
+    run has not read as far down, the lowest row that it knows stands for it, so that a long WAL is
+    collected from its newer end. Where nothing newer is known, everything stays.
     """
-    known = [w for w in wal if w.read and w.problem is None and w.writer_epoch is not None]
+    known = [w for w in wal if _is_known(w)]
     with_rows = {w.writer_epoch for w in known if not w.fence_sentinel}
-    sentinels = sorted((w.writer_epoch or 0, w.position) for w in known if w.fence_sentinel)
+    first: dict[int, int] = {}
+    for entry in known:
+        epoch = entry.writer_epoch or 0
+        first[epoch] = min(entry.position, first.get(epoch, entry.position))
     stored = {w.position for w in wal}
     held: dict[int, int] = {}
-    # Epochs between two sentinels' epochs have the same first newer sentinel. Newest first.
+    # Epochs between two that are known have the same first newer entry. Newest first.
     newer: int | None = None
     above = current_epoch
-    for low, position in [*reversed(sentinels), (1, 0)]:
+    for low in [*sorted((e for e in first if e > 1), reverse=True), 1]:
         epoch = min(above, current_epoch) - 1
         while epoch in with_rows and epoch >= low:
             epoch -= 1
@@ -278,9 +283,23 @@ def held_by_claims(wal: Sequence[WalFile], current_epoch: int) -> Mapping[int, i
             return dict.fromkeys(stored, epoch)
         if epoch >= low and newer is not None:
             _hold_down_from(newer, epoch, stored, held)
+        position = first.get(low, layout.U64_MAX)
         newer = position if newer is None else min(newer, position)
         above = low
     return held
+
+
+def unknown_below(wal: Sequence[WalFile]) -> int:
+    """The highest position that was not read although a higher one was; 0 when there is none.
+
+    It may be the sentinel that ends a claim, and what it is above may be what leads there.
+    """
+    top = max((w.position for w in wal if _is_known(w)), default=0)
+    return max((w.position for w in wal if w.position < top and not _is_known(w)), default=0)
+
+
+def _is_known(entry: WalFile) -> bool:
+    return entry.read and entry.problem is None and entry.writer_epoch is not None
 
 
 def _hold_down_from(last: int, epoch: int, stored: set[int], held: dict[int, int]) -> None:

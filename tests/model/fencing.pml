@@ -261,7 +261,7 @@ inline plan()
   :: else -> break
   od;
   /* An epoch is past its claim when a row of it is stored. One that may not be holds what leads it
-     to the first newer sentinel. */
+     to the first newer entry, which is a sentinel. */
   p = 1;
   do
   :: p <= LAST ->
@@ -284,7 +284,7 @@ inline plan()
      :: !(finished & BIT(claim)) ->
         p = 1;
         do
-        :: p <= LAST && !(KNOWN(p) && IS_SENTINEL(p) && writer_of[p] > claim) -> p++
+        :: p <= LAST && !(KNOWN(p) && writer_of[p] > claim) -> p++
         :: else -> break
         od;
         if

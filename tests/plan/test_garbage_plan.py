@@ -53,6 +53,7 @@ from memwal.plan.garbage_model import (
     coverable_wal_positions,
     held_by_claims,
     past_version,
+    unknown_below,
 )
 from memwal.plan.garbage_orphans import plan_adoption
 
@@ -880,6 +881,33 @@ def test_an_entry_that_was_not_read_proves_nothing() -> None:
     for one in (unread, torn, entry(1, None)):
         assert held([one, newer], 2) == {1: 1, 2: 1}
     assert held([entry(1, 1), newer], 2) == {}
+
+
+def test_a_wal_of_which_only_the_newest_entries_were_read_is_collected_from_there() -> None:
+    """The lowest known row stands for its epoch's sentinel: what is above is past all claims."""
+    far = [entry(p, 2, sentinel=p == 2, read=p > 5) for p in range(1, 10)]
+    assert set(held(far, 2)) == {1, 2, 3, 4, 5, 6}
+    # The next run's window reaches further down.
+    nearer = [entry(p, 2, sentinel=p == 2, read=p > 3) for p in range(1, 7)]
+    assert set(held(nearer, 2)) == {1, 2, 3, 4}
+    reopened = [*far, entry(10, 3, sentinel=True), entry(11, 3)]
+    assert set(held(reopened, 3)) == {1, 2, 3, 4, 5, 6}
+
+
+def test_nothing_below_an_unknown_position_goes() -> None:
+    """It may be the sentinel that an unfinished claim is led to, with what is above it gone."""
+    assert unknown_below([entry(1, 1), entry(2, 2, problem="torn"), entry(3, 2)]) == 2
+    assert unknown_below([entry(1, 1, read=False), entry(2, 2)]) == 1
+    assert unknown_below([entry(1, 1), entry(2, 2), entry(3, 2, read=False)]) == 0
+    assert unknown_below([]) == 0
+    highest = wal(6, LISTED + 1)
+    below_it, above_it = (wal(p, GONE, writer_epoch=1) for p in (2, 4))
+    read = edited(world(), shard__wal=(below_it, wal(3, GONE, writer_epoch=1), above_it, highest))
+    torn = edited(world(), shard__wal=(below_it, wal(3, GONE, problem="torn"), above_it, highest))
+    assert wal_delete(read.plan()).action is Action.DELETE
+    assert wal_delete(torn.plan()).action is Action.KEEP
+    assert "below position 3" in wal_delete(torn.plan()).reason
+    assert item(torn.plan(), above_it.file.path).action is Action.DELETE
 
 
 def test_an_unfinished_claim_keeps_entries_that_all_else_lets_go() -> None:
