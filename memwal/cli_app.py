@@ -21,7 +21,6 @@ from memwal.layout import parse_shard_id
 from memwal.options import (
     BytesPerCommitMax,
     Debug,
-    EngineOption,
     GenerationsPerCommitMax,
     JobFlags,
     Json,
@@ -143,12 +142,17 @@ def demo(
     folder: Annotated[
         Path | None, typer.Argument(metavar="[DIR]", help="Default: a new temporary folder.")
     ] = None,
-    engine: EngineOption = "spark",
+    engine: Annotated[
+        str,
+        typer.Option(
+            metavar="auto|spark|local", envvar="MEMWAL_ENGINE", help="Where the work runs."
+        ),
+    ] = "spark",
     master: Master = None,
     debug: Debug = False,
     as_json: Json = False,
 ) -> None:
-    """Make a real table with a live MemWAL, merge it, show before and after."""
+    """Make a real table with a live MemWAL, run the jobs on it, show before and after."""
 
     def work(progress: RunProgress) -> JobReport:
         from jobs._demo import run_demo

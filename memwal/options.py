@@ -46,7 +46,8 @@ Master = Annotated[
     str | None, typer.Option("--master", envvar="MEMWAL_MASTER", help="Spark master.")
 ]
 NoLease = Annotated[
-    bool, typer.Option("--no-lease", help="Work without the table's lease: right, but wasteful.")
+    bool,
+    typer.Option("--no-lease", help="Work without the table's lease: wasteful; snapshot refuses."),
 ]
 DryRun = Annotated[bool, typer.Option("--dry-run", help="Tell what would be done; change nothing.")]
 Debug = Annotated[

@@ -11,6 +11,8 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from memwal import layout
 from memwal.apply.garbage import as_deletions, check_below, in_units
@@ -892,6 +894,54 @@ def test_a_wal_of_which_only_the_newest_entries_were_read_is_collected_from_ther
     assert set(held(nearer, 2)) == {1, 2, 3, 4}
     reopened = [*far, entry(10, 3, sentinel=True), entry(11, 3)]
     assert set(held(reopened, 3)) == {1, 2, 3, 4, 5, 6}
+
+
+@st.composite
+def histories(draw: st.DrawFn) -> list[WalFile]:
+    """A WAL that nothing was taken from: claims, some without a sentinel or a row of their own."""
+    stored: list[WalFile] = []
+    for epoch in range(1, draw(st.integers(1, 6)) + 1):
+        rows = draw(st.integers(0, 4))
+        if epoch > 1 and (rows or draw(st.booleans())):
+            stored.append(entry(len(stored) + 1, epoch, sentinel=True))
+        stored += [entry(len(stored) + 1 + i, epoch) for i in range(rows)]
+    return stored
+
+
+def goes(stored: list[WalFile], current_epoch: int) -> set[int]:
+    """What the rules on claims, and those on what was read, let go."""
+    kept, unknown = held(stored, current_epoch), unknown_below(stored)
+    return {
+        w.position
+        for w in stored
+        if w.read and w.problem is None and not w.fence_sentinel
+        and w.position not in kept and w.position >= unknown
+    }  # fmt: skip
+
+
+@given(histories(), st.integers(1, 8))
+def test_bounded_runs_take_what_one_run_may_take(stored: list[WalFile], entries_max: int) -> None:
+    """Whatever a run has read, and whatever runs before it have taken: what is needed stays."""
+    epoch = max((w.writer_epoch or 0 for w in stored), default=1)
+    free = goes(stored, epoch)
+    left = list(stored)
+    for _ in range(len(stored) + 1):
+        first = len(left) - entries_max
+        seen = [replace(w, read=place >= first) for place, w in enumerate(left)]
+        gone = goes(seen, epoch)
+        assert gone <= free
+        left = [w for w in left if w.position not in gone]
+
+
+def test_a_sentinel_that_can_t_be_read_later_still_ends_a_claim() -> None:
+    """Epoch 2 is stalled in its claim. What was above epoch 3's sentinel is gone: no hole of it."""
+    stored = [
+        entry(1, 1), entry(2, 1), entry(3, 3, sentinel=True), entry(4, 3), entry(5, 3),
+        entry(6, 4, sentinel=True), entry(7, 4),
+    ]  # fmt: skip
+    assert goes(stored, 4) == {4, 5, 7}
+    left = [w for w in stored if w.position not in {4, 5}]
+    assert goes([replace(w, problem="torn") if w.position == 3 else w for w in left], 4) == {7}
 
 
 def test_nothing_below_an_unknown_position_goes() -> None:
