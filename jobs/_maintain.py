@@ -12,7 +12,7 @@ from jobs._garbage import GarbageOptions, run_garbage
 from jobs._index_catchup import IndexCatchupOptions, run_index_catchup
 from jobs._launch import KnownTables, Progress, RunOptions
 from jobs._merge import MergeOptions, run_merge
-from jobs._snapshot import run_snapshot
+from jobs._snapshot import check_lease, run_snapshot
 from memwal.clock import SystemClock
 from memwal.config import ResolvedTable
 from memwal.plan.garbage import check_limits
@@ -57,6 +57,7 @@ def run_maintain(options: MaintainOptions, progress: Progress) -> JobReport:
         retention_seconds=options.retention_seconds,
         short_allowed=options.short_allowed,
     )
+    check_lease(options)
     clock = SystemClock()
     started = clock.monotonic_seconds()
     tables = [_Table(resolved=resolved) for resolved in options.tables]

@@ -30,14 +30,19 @@ FANNED_OUT_SHARDS_MIN = 2000
 _SHARDS_PER_UNIT = 250
 
 
-def run_snapshot(options: RunOptions, progress: Progress) -> JobReport:
-    """Refresh the shard snapshot of each table."""
-    check_lance_version(options.untested_lance_allowed)
+def check_lease(options: RunOptions) -> None:
+    """Raise Refused for a refresh that would run without the table's lease."""
     if not options.lease and not options.dry_run:
         raise Refused(
             "the snapshot job needs the table's lease: its commit can overwrite merge progress "
             "that lands meanwhile; run it without --no-lease"
         )
+
+
+def run_snapshot(options: RunOptions, progress: Progress) -> JobReport:
+    """Refresh the shard snapshot of each table."""
+    check_lance_version(options.untested_lance_allowed)
+    check_lease(options)
     clock = SystemClock()
     started = clock.monotonic_seconds()
     recorder = RunRecorder("snapshot", options, progress)

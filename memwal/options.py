@@ -47,7 +47,9 @@ Master = Annotated[
 ]
 NoLease = Annotated[
     bool,
-    typer.Option("--no-lease", help="Work without the table's lease: wasteful; snapshot refuses."),
+    typer.Option(
+        "--no-lease", help="Work without the table's lease: wasteful; snapshot and maintain refuse."
+    ),
 ]
 DryRun = Annotated[bool, typer.Option("--dry-run", help="Tell what would be done; change nothing.")]
 Debug = Annotated[

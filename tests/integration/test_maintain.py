@@ -115,6 +115,15 @@ def test_a_held_lease_stops_it(table: Table) -> None:
     assert table.progress() == {}
 
 
+def test_no_lease_is_refused_before_anything_is_done(table: Table) -> None:
+    """Its snapshot job would refuse, with the merge behind it that no report tells of."""
+    before = int(table.dataset.version)
+    code, tables = maintain(table, arguments=("--no-lease", "--engine", "local"))
+    assert (code, tables, int(table.dataset.version)) == (5, [], before)
+    code, (listed,) = maintain(table, arguments=("--no-lease", "--dry-run"))
+    assert (code, list(outcomes(listed))) == (0, ORDER)
+
+
 def test_short_times_are_refused_before_anything_is_done(table: Table) -> None:
     before = int(table.dataset.version)
     code, _ = maintain(table, arguments=("--execute", "--grace", "1s"))
