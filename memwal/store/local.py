@@ -76,7 +76,14 @@ class LocalObjects:
         self._count("list")
         below = f"{folder}/" if folder else ""
         names = [entry.name for entry in self._scan(folder) if _is_folder(entry)]
-        return sorted(name for name in names if any(self._walk(below + name)))
+        return sorted(name for name in names if self._holds_a_file(below + name))
+
+    def _holds_a_file(self, folder: str) -> bool:
+        """True where that can't be told: one closed folder must not hide the ones beside it."""
+        try:
+            return any(self._walk(folder))
+        except errors.StoreUnavailable:
+            return True
 
     def get(self, path: str) -> bytes:
         """The whole file. Raises Missing."""

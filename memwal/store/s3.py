@@ -327,7 +327,7 @@ class S3Objects:
         status, code, cause = _status(error), _code(error), _cause(error)
         if isinstance(error, _NO_CREDENTIALS) or status in (401, 403) or code in _REFUSED_CODES:
             forget_clients()  # the next store looks for credentials anew
-            return errors.BadCredentials(f"{self._uri}: access refused: {cause}")
+            return errors.BadCredentials(f"{request}: access refused: {cause}")
         if code == "NoSuchBucket":
             return errors.Usage(f"{self._uri}: there is no bucket {self._bucket!r}")
         if status == 301 or code in _WRONG_REGION_CODES:

@@ -11,6 +11,7 @@ import lance
 
 from memwal import layout
 from memwal.errors import (
+    BadCredentials,
     Corruption,
     LostRace,
     MemWalError,
@@ -30,6 +31,9 @@ _CACHE_BYTES = 64 * 1024 * 1024
 
 # What Lance says when a file that it was told of is not there.
 GONE = re.compile(r"not found|no such file|does not exist", re.IGNORECASE)
+# What it says when it was kept from looking: that tells nothing about the file.
+_REFUSED = re.compile(r"necessary privileges|403 forbidden|accessdenied", re.IGNORECASE)
+_UNREACHED = re.compile(r"permission denied|os error \d+|error performing \w+", re.IGNORECASE)
 _RUST_SOURCE = re.compile(r",? ?/[^\s,]*\.rs:\d+(:\d+)?")
 
 
@@ -197,9 +201,11 @@ class LanceTables:
             )
         except (OSError, ValueError) as error:
             text = tidy_text(error)
+            if _REFUSED.search(text):
+                raise BadCredentials(f"{uri}: access refused: {text}") from None
             if GONE.search(text):
                 raise Missing(f"{uri}: no Lance table there ({text})") from None
-            if isinstance(error, ValueError):
+            if isinstance(error, ValueError) and not _UNREACHED.search(text):
                 raise Corruption(f"{uri}: can't be opened: {text}") from None
             raise StoreUnavailable(f"{uri}: can't be opened: {text}") from None
         except BaseException as error:

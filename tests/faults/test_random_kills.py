@@ -1,6 +1,6 @@
 """Jobs and writers killed with -9 at random moments, on local files and on S3.
 
-`MEMWAL_FAULT_KILLS` says how many jobs are killed in each place (default 12 on local files, 3 on
+`MEMWAL_FAULT_KILLS` says how many jobs are killed in each place (default 6 on local files, 2 on
 S3). The other files kill at named steps; here the moment is any. After every kill the merging
 read, WAL included, has to be what the writers' logs allow, and at the end the reruns finish.
 """
@@ -149,7 +149,7 @@ def test_jobs_and_writers_killed_at_random(
         where, rows=range(0, KEYS, 2), shards=SHARDS, indexed=True, options=options
     )
     killing = Killing(table, processes, tmp_path, SEED)
-    wanted = int(KILLS) if KILLS else {"local": 12, "s3": 3}[place]
+    wanted = int(KILLS) if KILLS else {"local": 6, "s3": 2}[place]
     while sum(killing.kills.values()) - killing.kills["writer"] < wanted:
         killing.round()
     print(f"{place}: killed {dict(killing.kills)}, came to an end {dict(killing.ended)}")

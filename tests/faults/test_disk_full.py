@@ -1,0 +1,183 @@
+"""A disk that fills up on the way: a small tmpfs, with so much left on it and no more.
+
+What a job would have taken is measured first; then it gets a part of that. `MEMWAL_FAULT_LEVELS`
+says how many parts are tried, from nothing at all upwards (default 2).
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import time
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import builders
+import garbage_runs as runs
+import live
+import pytest
+from builders import Delete, Put, Table
+from live import Model, Writer
+from nursery import command, ended, nursery
+
+from memwal.errors import LeaseHeld
+from memwal.report import DONE
+
+pytestmark = pytest.mark.integration
+
+LEVELS = int(os.environ.get("MEMWAL_FAULT_LEVELS", "2"))
+DISK_BYTES = 24 * 1024 * 1024
+FULL = "No space left on device"
+
+COLLECT = ["--execute", "--wal", "--retention", "0s", "--grace", "0s", "--allow-short-retention"]
+JOBS: dict[str, list[str]] = {
+    "merge": [],
+    "index-catchup": [],
+    "compaction": [],
+    "snapshot": [],
+    "garbage": COLLECT,
+    "maintain": COLLECT,
+}
+
+
+@pytest.fixture(scope="module")
+def disk(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    place = tmp_path_factory.mktemp("disk")
+    mounted = subprocess.run(
+        ["mount", "-t", "tmpfs", "-o", f"size={DISK_BYTES}", "memwal-test", str(place)],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    if mounted.returncode != 0:
+        pytest.skip(f"no tmpfs can be mounted here: {mounted.stderr.strip()}")
+    try:
+        yield place
+    finally:
+        subprocess.run(["umount", "-l", str(place)], check=True)
+
+
+@pytest.fixture(scope="module")
+def processes() -> Iterator[Any]:
+    with nursery() as context:
+        yield context
+
+
+@pytest.fixture(scope="module")
+def original(tmp_path_factory: pytest.TempPathFactory) -> Table:
+    """Work for every job: to merge, to catch up, to compact, to snapshot, to drop and to delete."""
+    table = runs.collectable(tmp_path_factory.mktemp("full") / "t", shards=2, generations=2)
+    runs.garbage(table)
+    for place, shard in enumerate(table.shards):
+        table.flush(shard, Put(range(300 + place, 340, 2), 1000), Delete([place]))
+    for done in table.merge_all():
+        assert done.error is None
+    for place, shard in enumerate(table.shards):
+        table.flush(shard, Put(range(310 + place, 360, 2), 2000))
+    return table
+
+
+def free_bytes(disk: Path) -> int:
+    found = os.statvfs(disk)
+    return found.f_bavail * found.f_bsize
+
+
+def leave(disk: Path, size_bytes: int) -> Path:
+    """Fill the disk but for so much; returns the file to remove."""
+    ballast = disk / "ballast"
+    with ballast.open("wb") as stream:
+        os.posix_fallocate(stream.fileno(), 0, max(1, free_bytes(disk) - size_bytes))
+    return ballast
+
+
+def copied(table: Table, folder: Path) -> Table:
+    shutil.rmtree(folder, ignore_errors=True)
+    shutil.copytree(table.uri, folder)
+    return replace(table, uri=str(folder))
+
+
+def run(processes: Any, job: str, table: Table, out: Path) -> tuple[int, dict[str, Any]]:
+    """`memwal JOB TABLE --json`, with its stdout and stderr on another disk."""
+    arguments = [job, table.uri, *JOBS[job], "--engine", "local", "--json"]
+    process = processes.Process(target=command, args=(arguments, str(out)))
+    process.start()
+    code = ended(process)
+    text = out.read_text()
+    return code, json.loads(text[text.index("\n{") :] if text[0] != "{" else text)
+
+
+@pytest.mark.parametrize("job", JOBS)
+def test_a_disk_that_fills_up_under_a_job(
+    disk: Path, processes: Any, original: Table, tmp_path: Path, job: str
+) -> None:
+    truth = original.truth()
+    table = copied(original, disk / "t")
+    before = free_bytes(disk)
+    code, found = run(processes, job, table, tmp_path / "out")
+    assert (code, found["outcome"]) == (0, DONE), found
+    needed = max(before - free_bytes(disk), 64 * 1024)
+    codes = []
+    for level in range(LEVELS):
+        table = copied(original, disk / "t")
+        ballast = leave(disk, needed * level // LEVELS)
+        code, found = run(processes, job, table, tmp_path / "out")
+        codes.append(code)
+        assert code in (0, 1, 6), found
+        if code:
+            (told,) = found["tables"]
+            assert FULL in told["error"], told
+            assert table.uri in json.dumps(found)
+        builders.same_rows(table.lsm_rows(), truth, f"{job} on a full disk")
+        ballast.unlink()
+        _break_lease(table)
+        code, found = run(processes, job, table, tmp_path / "out")
+        assert code == 0, found
+        builders.same_rows(table.lsm_rows(), truth, f"{job}, once there was space")
+        live.check_verified(table)
+    assert codes[0] != 0, "nothing was left, and it did not notice"
+    print(f"{job}: {codes}")
+
+
+def _break_lease(table: Table) -> None:
+    """On a full disk a release can't be written either: the lease runs out, or is broken."""
+    leases = table.stores.leases
+    claim = leases.current()
+    if claim is not None and leases.is_live(claim):
+        with pytest.raises(LeaseHeld):
+            leases.acquire("test")
+        leases.break_("the disk was full")
+
+
+def test_a_writer_meets_a_full_disk(disk: Path) -> None:
+    """What was acknowledged before is there, and the next writer goes on."""
+    keys = range(60)
+    shutil.rmtree(disk / "w", ignore_errors=True)
+    table = builders.make_table(disk / "w", rows=range(10))
+    model = Model.of(table, len(keys), range(10))
+    writer = Writer(model, table.shards[0], keys, 7, 0.01)
+    ballast = leave(disk, 400 * 1024)
+    writer.start()
+    try:
+        _wait(lambda: writer.errors.total() > 0 and free_bytes(disk) == 0)
+        ballast.unlink()
+        there = writer.acknowledged
+        _wait(lambda: writer.acknowledged > there + 5)
+    finally:
+        writer.closing.set()
+        writer.join()
+    live.flush(table)
+    model.check(table.lsm_rows(), "after a full disk")
+    live.finish(table, grace=lambda: time.sleep(live.GRACE_SECONDS))
+    model.check(table.base_rows(), "merged after a full disk")
+    live.check_verified(table)
+
+
+def _wait(is_so: Any, seconds_max: float = 60.0) -> None:
+    deadline = time.monotonic() + seconds_max
+    while not is_so():
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
