@@ -105,14 +105,18 @@ class Session:
         self.handler.close()
 
 
-def wal_rows(table: MemWalTable) -> dict[str, list[tuple[Any, ...]]]:
-    """Every row of every WAL entry, by shard and in order: deletes are (True, id)."""
+def wal_rows(table: MemWalTable, above: int = 0) -> dict[str, list[tuple[Any, ...]]]:
+    """Every row of every WAL entry, by shard and in order: deletes are (True, id).
+
+    Only entries at positions above `above`.
+    """
     stores = table.stores
     found: dict[str, list[tuple[Any, ...]]] = {}
     for shard in stores.views.table().shards:
         rows = found.setdefault(shard.shard_id, [])
         for position, _ in stores.wal.listed(shard.shard_id):
-            for batch in stores.wal.rows(shard.shard_id, position).batches:
+            entry = stores.wal.rows(shard.shard_id, position)
+            for batch in entry.batches if position > above else ():
                 rows += [_row(row) for row in batch.to_pylist()]
     return found
 

@@ -14,6 +14,10 @@ calls that follow it are done already. The documents only say which epochs are o
 writer may come in between) and save counting from the start. A call whose outcome nobody learned
 needs no other rule: its entry is there, or it is not (see `memwal.ingest.resume`).
 
+pylance may store an entry twice, when the reply to the first request is lost. A copy is told from
+the next call's entry by its keys; where they are the same, by the number of batches, which
+alternates from call to call.
+
 All documents are created put-if-absent, and each states a fact that stays true: a stalled run that
 writes one late does no harm.
 """
@@ -79,12 +83,13 @@ class PlanRecord(BaseModel):
 
 
 class TipRecord(BaseModel):
-    """Where a shard's WAL stood: the last of our entries there."""
+    """Where a shard's WAL stood: the last of our entries there, and how many calls led to it."""
 
     model_config = _STORED
 
     writer_epoch: int = Field(ge=1)
     position: int = Field(ge=1)
+    calls: int = Field(ge=0)
 
 
 class ProgressRecord(BaseModel):
@@ -206,7 +211,9 @@ def rounds(objects: Objects, ingest_id: str) -> list[int]:
 def tips_of(progress: ProgressRecord) -> dict[ShardId, Tip]:
     """Where the shards' WALs stood."""
     return {
-        layout.parse_shard_id(shard): Tip(writer_epoch=tip.writer_epoch, position=tip.position)
+        layout.parse_shard_id(shard): Tip(
+            writer_epoch=tip.writer_epoch, position=tip.position, calls=tip.calls
+        )
         for shard, tip in progress.tips.items()
     }
 
@@ -214,6 +221,6 @@ def tips_of(progress: ProgressRecord) -> dict[ShardId, Tip]:
 def recorded(tips: Mapping[ShardId, Tip]) -> dict[str, TipRecord]:
     """The same, to be stored."""
     return {
-        shard: TipRecord(writer_epoch=tip.writer_epoch, position=tip.position)
+        shard: TipRecord(writer_epoch=tip.writer_epoch, position=tip.position, calls=tip.calls)
         for shard, tip in tips.items()
     }

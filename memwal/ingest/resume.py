@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import pyarrow as pa
@@ -66,17 +66,19 @@ class ResumingWriters:
         self._steps("claim")
         inner = self._writers.open(shard_id, spec_id, entries)
         own = self._records.sessions(shard_id)
-        done = landed(self._writers.wal, inner.claim, self._tips.get(shard_id), own)
-        opened = ResumedShard(self, inner, done)
+        tip = self._tips.get(shard_id)
+        done = landed(self._writers.wal, inner.claim, tip, own)
+        opened = ResumedShard(self, inner, done, 0 if tip is None else tip.calls)
         self.opened[shard_id] = opened
         return opened
 
     def check_all_used(self) -> None:
         """Raise Corruption when the WAL holds entries of ours that the source did not ask for."""
         for shard_id, shard in self.opened.items():
-            if shard.left:
+            left = shard.left()
+            if left:
                 raise Corruption(
-                    f"shard {shard_id}: {shard.left} WAL entries of this ingest belong to no row "
+                    f"shard {shard_id}: {left} WAL entries of this ingest belong to no row "
                     "of its source: the source has changed"
                 )
 
@@ -86,45 +88,56 @@ class ResumingWriters:
             shard.inner.check_position()
 
 
+@dataclass(frozen=True, kw_only=True, slots=True, eq=False)
+class _Call:
+    """What was asked of a writer: the number of the call, and its rows as they are written."""
+
+    number: int
+    kind: Kind
+    rows: pa.Table
+
+    @property
+    def batches(self) -> int:
+        """In how many batches its rows are written: neighbours differ, where they can."""
+        return 1 + self.number % 2 if self.rows.num_rows > 1 else 1
+
+    def cut(self) -> pa.Table:
+        """The rows in so many batches."""
+        whole = self.rows.combine_chunks()
+        if self.batches == 1:
+            return whole
+        return pa.concat_tables([whole.slice(0, 1), whole.slice(1)])
+
+
 class ResumedShard:
     """One shard's writer; passes over calls that are done."""
 
-    def __init__(self, owner: ResumingWriters, inner: OpenShard, done: Iterable[Tip]) -> None:
+    def __init__(
+        self, owner: ResumingWriters, inner: OpenShard, done: Iterable[Tip], calls: int
+    ) -> None:
+        """`done` are entries of calls from number `calls` on."""
         self._owner = owner
         self.inner = inner
         self._done = deque(done)
-        self._passed: Tip | None = None
+        self._calls = calls
+        self._last: _Call | None = None
+        self._tip = inner.tip
         self._announced = False
         self.counts = ShardCounts(writer_epoch=inner.claim.writer_epoch)
 
     @property
-    def left(self) -> int:
-        """Entries that are there and were not asked for yet."""
-        return len(self._done)
-
-    @property
     def tip(self) -> Tip:
         """The entry of the last call."""
-        if self.inner.entries or self._passed is None:
-            return self.inner.tip
-        return self._passed
+        return replace(self._tip, calls=self._calls)
 
     def put(self, rows: pa.Table) -> None:
         """Write rows, unless that was done."""
-        if not self._is_done(Kind.PUT, rows):
-            self._announce()
-            self.inner.put(rows)
-            self._owner._steps("written")
-            self.counts.entries += 1
+        if self._write(Kind.PUT, rows):
             self.counts.rows += rows.num_rows
 
     def delete(self, keys: pa.Table) -> None:
         """Delete keys, unless that was done."""
-        if not self._is_done(Kind.DELETE, keys):
-            self._announce()
-            self.inner.delete(keys)
-            self._owner._steps("written")
-            self.counts.entries += 1
+        if self._write(Kind.DELETE, keys):
             self.counts.rows_deleted += keys.num_rows
 
     def close(self) -> None:
@@ -136,6 +149,23 @@ class ResumedShard:
         """Close, whatever comes of it."""
         self.inner.abandon()
 
+    def left(self) -> int:
+        """Entries that are there and that no call accounts for."""
+        return sum(self._is_copy(found, None) is False for found in self._done)
+
+    def _write(self, kind: Kind, rows: pa.Table) -> bool:
+        """Whether the call had to be made."""
+        call = _Call(number=self._calls, kind=kind, rows=rows)
+        done = self._is_done(call)
+        if not done:
+            self._announce()
+            (self.inner.put if kind is Kind.PUT else self.inner.delete)(call.cut())
+            self._owner._steps("written")
+            self._tip = self.inner.tip
+            self.counts.entries += 1
+        self._calls, self._last = self._calls + 1, call
+        return not done
+
     def _announce(self) -> None:
         if not self._announced:
             claim = self.inner.claim
@@ -146,39 +176,49 @@ class ResumedShard:
             self._announced = True
         self._owner._steps("entry")
 
-    def _is_done(self, kind: Kind, rows: pa.Table) -> bool:
-        if not self._done:
-            return False
-        found = self._done.popleft()
-        self._compare(found, kind, rows)
-        self._passed = found
-        self.counts.entries_found += 1
-        self.counts.rows_found += rows.num_rows
-        return True
+    def _is_done(self, call: _Call) -> bool:
+        while self._done:
+            found = self._done.popleft()
+            self._tip = found
+            if self._is_copy(found, call):
+                continue
+            self.counts.entries_found += 1
+            self.counts.rows_found += call.rows.num_rows
+            return True
+        return False
 
-    def _compare(self, found: Tip, kind: Kind, rows: pa.Table) -> None:
-        shard_id = self.inner.claim.shard_id
+    def _is_copy(self, found: Tip, call: _Call | None) -> bool:
+        """Whether an entry is another copy of the last call's, and not `call`'s.
+
+        Raises Corruption when it is neither's.
+        """
+        shard_id, key = self.inner.claim.shard_id, self._owner._key
         try:
             stored = self._owner._writers.wal.rows(shard_id, found.position)
         except Missing:
-            return
-        table = pa.Table.from_batches(stored.batches, schema=stored.schema)
-        if not _is_same(table, kind, rows, self._owner._key):
+            return False
+        rows = pa.Table.from_batches(stored.batches, schema=stored.schema)
+        is_calls = call is not None and _is_same(rows, call, key)
+        is_lasts = self._last is not None and _is_same(rows, self._last, key)
+        if call is not None and not is_calls and not is_lasts:
             raise Corruption(
                 f"shard {shard_id}: WAL position {found.position} holds other rows than the source "
                 "gives for it now: the source has changed"
             )
+        if not (is_calls and is_lasts) or call is None or self._last is None:
+            return is_lasts
+        return len(stored.batches) == self._last.batches != call.batches
 
 
-def _is_same(stored: pa.Table, kind: Kind, rows: pa.Table, key: tuple[str, ...]) -> bool:
+def _is_same(stored: pa.Table, call: _Call, key: tuple[str, ...]) -> bool:
     """Whether an entry is what the call would have written: as many rows, with the same keys."""
-    if stored.num_rows != rows.num_rows:
+    if stored.num_rows != call.rows.num_rows:
         return False
     if layout.TOMBSTONE in stored.column_names:
         dead = stored[layout.TOMBSTONE].fill_null(False).to_pylist()
-        if any(flag != (kind is Kind.DELETE) for flag in dead):
+        if any(flag != (call.kind is Kind.DELETE) for flag in dead):
             return False
-    return all(_same_values(stored[name], rows[name]) for name in key)
+    return all(_same_values(stored[name], call.rows[name]) for name in key)
 
 
 def _same_values(stored: Any, wanted: Any) -> bool:

@@ -2,7 +2,9 @@
 
 pylance says neither. But a claim raises the shard's epoch by one, and from the second epoch on
 leaves an empty entry, the sentinel, at the tip of the WAL; every put or delete takes the next
-position, whole, and returns when it is durable (tests/ingest/test_shard_writers.py). So a manifest
+position, whole, and returns when it is durable (tests/ingest/test_shard_writers.py). When the reply
+to that request is lost, pylance 14.0.2 takes what it finds there for somebody else's and writes the
+entry again, at the next position; so after each call that one is looked at. So a manifest
 before and one after opening prove the epoch, and the sentinel is where counting
 starts. Shards are created here with epoch 1, so that pylance's first writer has a sentinel too.
 
@@ -71,10 +73,14 @@ class Claim:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Tip:
-    """How far a shard's WAL goes, as far as one of its writers knows."""
+    """How far a shard's WAL goes, as far as one of its writers knows.
+
+    `calls` counts what led there, where somebody counts.
+    """
 
     writer_epoch: int
     position: int
+    calls: int = 0
 
 
 class ShardWriters:
@@ -201,11 +207,8 @@ class OpenShard:
         self._writer = writer
         self.claim = claim
         self.entries = 0
-
-    @property
-    def position(self) -> int:
+        self.position = claim.start_position
         """The WAL position of the last entry that was acknowledged."""
-        return self.claim.start_position + self.entries
 
     @property
     def tip(self) -> Tip:
@@ -214,6 +217,8 @@ class OpenShard:
 
     def put(self, rows: pa.Table) -> None:
         """Write rows, at least one, as one WAL entry; returns when it is durable.
+
+        The entry has the batches that `rows` has.
 
         Raises Fenced, Refused, StoreUnavailable; after any of them nobody knows from here whether
         the rows are stored, so that the writer must not be used again.
@@ -228,11 +233,23 @@ class OpenShard:
         if rows.num_rows == 0:
             raise ValueError("an empty write would leave no WAL entry, and counting would go wrong")
         try:
-            write(rows.combine_chunks())
+            write(rows)
         except BaseException as error:
             claim = self.claim
             raise self._owner._as_ours(claim.shard_id, error, claim.writer_epoch) from None
         self.entries += 1
+        self.position += 1
+        while self._owner.wal.exists(self.claim.shard_id, self.position + 1):
+            self._check_ours(self.position + 1)
+            self.position += 1
+
+    def _check_ours(self, position: int) -> None:
+        """Raise Fenced unless the entry was written in our epoch."""
+        claim = self.claim
+        found = self._owner.wal.rows(claim.shard_id, position).entry
+        if found.writer_epoch != claim.writer_epoch:
+            who = self._owner._who_took_over(claim.shard_id, claim.writer_epoch)
+            raise Fenced(f"{self._owner._uri}: shard {claim.shard_id}: {who}")
 
     def check_position(self) -> None:
         """Compare our count with the WAL. Raises Fenced, or Corruption when it doesn't add up."""
@@ -244,9 +261,8 @@ class OpenShard:
             who = self._owner._who_took_over(shard_id, self.claim.writer_epoch)
             raise Fenced(f"{self._owner._uri}: shard {shard_id}: {who}")
         raise Corruption(
-            f"{self._owner._uri}: shard {shard_id}: {self.entries} entries were written behind "
-            f"position {self.claim.start_position}, but its WAL "
-            f"does not end at {self.position}"
+            f"{self._owner._uri}: shard {shard_id}: the last of {self.entries} entries went to "
+            f"position {self.position}, but the WAL does not end there"
         )
 
     def close(self) -> None:

@@ -23,8 +23,9 @@ from typer.testing import CliRunner
 import jobs._ingest
 from memwal.cli_app import app
 from memwal.ingest.run import Track, TrackLimits
+from memwal.model import ShardId
 from memwal.store.shard_manifests import Fenced
-from memwal.store.shard_writers import OpenShard
+from memwal.store.shard_writers import OpenShard, ShardWriters
 
 pytestmark = pytest.mark.integration
 
@@ -184,6 +185,71 @@ def test_killed_twice(undisturbed, tmp_path) -> None:
     assert table.read(with_wal=False) == undisturbed.table.read()
 
 
+class Twice:
+    """A writer whose nth put is stored twice, as pylance's is when a reply is lost."""
+
+    def __init__(self, writer: object, nth: int, *, ends: bool) -> None:
+        self._writer = writer
+        self._left = nth
+        self._ends = ends
+
+    def put(self, rows: pa.Table) -> None:
+        self._writer.put(rows)
+        self._left -= 1
+        if self._left == 0:
+            self._writer.put(rows)
+            if self._ends:
+                raise OSError("the process ends before anybody looks")
+
+    def __getattr__(self, name: str) -> object:
+        return getattr(self._writer, name)
+
+
+def entries(table: MemWalTable) -> dict[str, list[tuple[int, list[dict]]]]:
+    """Each shard's entries without copies: batches, and rows."""
+    stores = table.stores
+    found: dict[str, list[tuple[int, list[dict]]]] = {}
+    for shard in stores.views.table().shards:
+        kept = found.setdefault(shard.shard_id, [])
+        for position, _ in stores.wal.listed(shard.shard_id):
+            batches = stores.wal.rows(shard.shard_id, position).batches
+            entry = (len(batches), [row for batch in batches for row in batch.to_pylist()])
+            if batches and kept[-1:] != [entry]:
+                kept.append(entry)
+    return found
+
+
+@pytest.mark.parametrize("ends", [False, True])
+def test_entries_that_are_stored_twice(tmp_path, monkeypatch, stalled, ends) -> None:
+    # Rows that are all the same: only their number of batches tells entries apart.
+    source = tmp_path / "same.parquet"
+    pq.write_table(pa.table({"id": [7] * 200, "n": [1] * 200, "note": ["same"] * 200}), source)
+    arguments = ["--json", "--rows-per-chunk", "20"]
+    table = make(tmp_path / "t", unsharded=True)
+    opened = ShardWriters.open
+
+    def open_twice(*more: object) -> OpenShard:
+        shard = opened(*more)
+        shard._writer = Twice(shard._writer, 3, ends=ends)
+        return shard
+
+    monkeypatch.setattr(ShardWriters, "open", open_twice)
+    first = ingest(table, str(source), *arguments)
+    assert (first["exit_code"] == 0) is not ends
+    if ends:
+        stop_at(monkeypatch, 8, 1e9)
+        assert ingest(table, str(source), *arguments)["exit_code"] != 0
+    monkeypatch.setattr(ShardWriters, "open", opened)
+    monkeypatch.setattr(jobs._ingest, "Track", Track)
+    last = ingest(table, str(source), *arguments)
+    assert last["outcome"] == ("done" if ends else "nothing_to_do"), last["error"]
+    [found] = entries(table).values()
+    assert [batches for batches, _ in found] == [1, 2] * 5
+    assert all(len(rows) == 20 for _, rows in found)
+    [rows] = wal_rows(table).values()
+    assert len(rows) > 200  # there were copies
+
+
 def test_somebody_elses_writer_in_between(undisturbed, tmp_path, monkeypatch, stalled) -> None:
     source, wanted = undisturbed.source, undisturbed.rows
     table = make(tmp_path / "t", **SPEC)
@@ -227,3 +293,32 @@ def test_other_rows_in_the_wal_than_the_source_gives(tmp_path, monkeypatch, stal
     report = ingest(table, source, *ARGUMENTS)
     assert report["exit_code"] == 8
     assert "holds other rows than the source" in report["tables"][0]["error"]
+
+
+def test_entries_that_were_collected_in_between(
+    undisturbed, tmp_path, monkeypatch, stalled
+) -> None:
+    source, wanted = undisturbed.source, undisturbed.rows
+    table = make(tmp_path / "t", **SPEC)
+    stop_at(monkeypatch, 24, 1e9)
+    assert ingest(table, source, *ARGUMENTS)["exit_code"] != 0
+    monkeypatch.undo()
+    before = wal_rows(table)
+    for shard in before:
+        with table.dataset.mem_wal_writer(shard):
+            pass  # flushes what the run left
+    ends = {shard: table.stores.wal.listed(ShardId(shard))[-1][0] for shard in before}
+    run("merge", table.uri, "--engine", "local")
+    collect = ["garbage", table.uri, "--wal", "--execute", "--grace", "0s", "--retention", "0s"]
+    for _ in range(3):  # drop, delete generations, delete entries
+        run(*collect, "--allow-short-retention")
+    left = {shard: len(rows) for shard, rows in wal_rows(table).items()}
+    assert sum(left.values()) < sum(len(rows) for rows in before.values())
+    assert ingest(table, source, *ARGUMENTS)["exit_code"] == 0
+    written = {shard: wal_rows(table, ends.get(shard, 0)).get(shard, []) for shard in wanted}
+    assert {shard: before.get(shard, []) + written[shard] for shard in wanted} == wanted
+
+
+def run(*arguments: str) -> None:
+    done = CliRunner().invoke(app, list(arguments), catch_exceptions=False)
+    assert done.exit_code == 0, done.output
