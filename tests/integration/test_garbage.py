@@ -444,6 +444,24 @@ def test_no_hole_is_left_above_the_last_position_seen(tmp_path: Path) -> None:
         assert runs.sentinels(table)[-1] == highest + 1
 
 
+def test_a_wal_longer_than_one_run_reads_is_collected(tmp_path: Path) -> None:
+    """Though a run then sees rows of an epoch and not its sentinel, far below."""
+    table = runs.collectable(tmp_path / "t", generations=1)
+    shard, schema = table.shards[0], table.dataset.schema
+    with table.writer(shard) as reopened:
+        for key in range(60, 72):
+            reopened.put(pa.Table.from_pylist([table.row(key, 1)], schema=schema))
+    table.merge_all()
+    runs.catch_up(table)
+    runs.expire(table)
+    for _ in range(10):
+        report = runs.garbage(table, wal=True, wal_entries_per_shard_max=5)
+        if report.outcome == "nothing_to_do":
+            break
+    kept = runs.positions(table)
+    assert set(kept) == {*runs.sentinels(table), max(kept)}
+
+
 @pytest.mark.parametrize("fenced", [False, True], ids=["before its sentinel", "after it"])
 def test_entries_that_lead_an_unfinished_claim_to_a_newer_sentinel_stay(
     tmp_path: Path, fenced: bool
