@@ -205,7 +205,8 @@ class ShardHandler:
 
     def abandon(self) -> None:
         """Let all writers go after a failure. What was acknowledged is in the WAL."""
+        # A cancelled flush leaves calls behind that are under way: none is left when writers close.
+        self._pool.shutdown(cancel_futures=True)
         open_now, self._open = list(self._open.values()), {}
         for writer in open_now:
             writer.abandon()
-        self._pool.shutdown()

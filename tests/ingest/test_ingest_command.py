@@ -12,11 +12,11 @@ import pyarrow as pa
 import pyarrow.csv as pacsv
 import pyarrow.parquet as pq
 import pytest
-from ingest_tables import MemWalTable, make, rows_of, wal_rows
+from ingest_tables import KEY, MemWalTable, make, rows_of, wal_rows
 from typer.testing import CliRunner
 
 from jobs._ingest_table import Backlog
-from jobs._wiring import Stores
+from jobs._wiring import Stores, open_stores
 from memwal.cli_app import app
 from memwal.errors import Refused
 from memwal.testing import ManualClock
@@ -79,6 +79,39 @@ def test_a_table_without_a_spec_and_one_named_shard(tmp_path) -> None:
     second = run("ingest", table.uri, str(tmp_path / "b.parquet"), "--shard", named)
     assert [shard["shard_id"] for shard in second["shards"]] == [named]
     assert sorted(table.read()) == [*range(10), 90]
+
+
+@pytest.mark.parametrize("keys", [(), ("name", "id")], ids=str)
+def test_other_keys(tmp_path, keys) -> None:
+    """No primary key, and one of two columns, sharded by text."""
+    schema = pa.schema(
+        [
+            pa.field("id", pa.int32(), nullable=False),
+            pa.field("name", pa.string(), nullable=False),
+            pa.field("vector", pa.list_(pa.float32(), 2)),
+        ]
+    )
+    for name in keys:
+        place = schema.get_field_index(name)
+        schema = schema.set(place, schema.field(place).with_metadata(KEY))
+    uri = str(tmp_path / "t")
+    dataset = lance.write_dataset(schema.empty_table(), uri)
+    dataset.initialize_mem_wal(bucket_column="name", num_buckets=4)
+    rows = [{"id": n, "name": f"n{n % 5}", "vector": [float(n), float("nan")]} for n in range(60)]
+    source = tmp_path / "a.parquet"
+    pq.write_table(pa.Table.from_pylist(rows), source)
+    asked = ["ingest", uri, str(source), "--rows-per-chunk", "7"]
+    assert run(*asked)["rows_written"] == 60
+    assert run(*asked)["outcome"] == "nothing_to_do"
+    stores = open_stores(uri, {})
+    written = [
+        (row["id"], row["name"], row["vector"][0])
+        for shard in stores.views.table().shards
+        for position, _ in stores.wal.listed(shard.shard_id)
+        for batch in stores.wal.rows(shard.shard_id, position).batches
+        for row in batch.to_pylist()
+    ]
+    assert sorted(written) == [(n, f"n{n % 5}", float(n)) for n in range(60)]
 
 
 def test_shards_that_hold_something_else_are_warned_of(tmp_path) -> None:

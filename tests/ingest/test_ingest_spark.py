@@ -1,0 +1,57 @@
+"""An ingest on Spark itself: any of its sources, every change once and in its key's order.
+
+What becomes of staged rows when a writing unit is stopped is in test_ingest_staged.py, without a
+JVM.
+"""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from ingest_tables import MemWalTable, make, wal_rows
+
+pytestmark = [pytest.mark.integration, pytest.mark.spark]
+
+ROWS = 3000
+KEYS = 700
+
+
+def test_a_source_that_only_spark_reads(tmp_path) -> None:
+    source = tmp_path / "rows.json"
+    with source.open("w") as out:
+        for n in range(ROWS):
+            row = {"id": n * 7 % KEYS, "n": n, "note": "é", "gone": n % 10 == 9}
+            out.write(json.dumps(row) + "\n")
+    table = make(tmp_path / "t", bucket_column="id", num_buckets=3)
+    report = ingest(table, source)
+    assert (report["rows"], report["rows_deleted"]) == (ROWS, ROWS // 10)
+    assert len(report["shards"]) == 3
+    found: dict[int, list[object]] = {}
+    for rows in wal_rows(table).values():
+        for row in rows:
+            found.setdefault(row[1], []).append("gone" if row[0] else row[2])
+    wanted: dict[int, list[object]] = {}
+    for n in range(ROWS):
+        wanted.setdefault(n * 7 % KEYS, []).append("gone" if n % 10 == 9 else n)
+    assert found == wanted
+    # Staged rows are removed when they are written.
+    assert not list((tmp_path / "t").glob("_maintenance/ingest/**/*.arrow"))
+
+
+def ingest(table: MemWalTable, source: Path) -> dict:
+    words = ["ingest", table.uri, str(source), "--format", "json", "--delete-column", "gone"]
+    spark = ["--engine", "spark", "--master", "local[2]", "--rows-per-chunk", "100", "--json"]
+    done = subprocess.run(
+        [sys.executable, "-m", "memwal.cli", *words, *spark],
+        capture_output=True,
+        text=True,
+        timeout=280,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    [report] = json.loads(done.stdout)["tables"]
+    return report
