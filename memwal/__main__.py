@@ -1,0 +1,5 @@
+"""`python -m memwal`: the command line."""
+
+from memwal.cli import main
+
+main()
