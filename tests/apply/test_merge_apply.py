@@ -10,7 +10,7 @@ import pytest
 from memwal.apply.merge import ShardMerge, ShardMerger
 from memwal.errors import LeaseHeld, LostRace, StoreUnavailable
 from memwal.model import FlushedGeneration, ShardId, TableView
-from memwal.plan.merge import MergeLimits, MergeRequest
+from memwal.plan.merge import MergeLimits, MergeRequest, NextCommit
 from memwal.testing import ManualClock
 from memwal.testing_tables import Changes, MemoryTable
 
@@ -262,6 +262,18 @@ def test_faults_and_races_have_bounds(table: Views) -> None:
     merge = run(table, table=late, limits=limits)
     assert merge.error is not None
     assert "no commit within 0.2 s" in merge.error
+
+
+def test_a_fold_serves_the_prefix_that_it_was_made_for_or_was_cut_from(table: Views) -> None:
+    view = table.shard(SHARD)
+    listed = view.shards[0].pending
+    fold = table.fold(view, SHARD, listed[:1])
+    first, all_of_them, rest = (
+        NextCommit(generations=part) for part in (listed[:1], listed, listed[1:])
+    )
+    assert ShardMerger._reusable(fold, view, first, all_of_them) == (fold, first)
+    assert ShardMerger._reusable(fold, view, first, rest) == (None, rest)
+    assert ShardMerger._reusable(None, view, first, first) == (None, first)
 
 
 def test_a_fold_is_used_again_for_the_same_prefix_only(table: Views) -> None:

@@ -8,8 +8,18 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from memwal.errors import Refused
-from memwal.model import FlushedGeneration, ShardId, ShardManifest, ShardStatus, ShardView
+from memwal.errors import Refused, Unsupported
+from memwal.invariants import InvariantBroken
+from memwal.model import (
+    FlushedGeneration,
+    MemWalState,
+    ShardId,
+    ShardManifest,
+    ShardStatus,
+    ShardView,
+    TableView,
+    VersionManifest,
+)
 from memwal.plan.merge import (
     Deletes,
     FoldFacts,
@@ -20,6 +30,7 @@ from memwal.plan.merge import (
     NextCommit,
     check_lineage,
     check_shard,
+    check_table,
     foresee,
     is_guarded,
     new_keys_are_compared,
@@ -140,6 +151,36 @@ def test_a_hole_beyond_the_request_does_not_matter() -> None:
     request = MergeRequest(until_generation=1)
     assert numbers(next_commit(shard(1, 4), request, MergeLimits())) == [1]
     check_shard(shard(4, merged=1), request)
+
+
+@pytest.mark.parametrize("primary_key", [(), ("a`b",), ("id", 'a"b')])
+def test_a_table_that_no_merge_can_work_on_is_unsupported(primary_key: tuple[str, ...]) -> None:
+    state = MemWalState(index_uuid="", created_at_millis=0, merged={}, index_catchup={})
+    view = TableView(
+        uri="memory://t",
+        version=1,
+        primary_key=("id",),
+        columns=(),
+        rows=0,
+        manifest=VersionManifest(version=1, timestamp_nanos=0, mem_wal=state),
+        mem_wal=state,
+        shards=(),
+    )
+    check_table(view)
+    with pytest.raises(Unsupported):
+        check_table(replace(view, primary_key=primary_key))
+
+
+def test_a_commit_out_of_order_is_stopped_whatever_chose_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def newest_first(view: ShardView, request: MergeRequest) -> tuple[FlushedGeneration, ...]:
+        return tuple(reversed(view.pending)) if view.pending[0].generation == 1 else view.pending
+
+    monkeypatch.setattr("memwal.plan.merge.wanted", newest_first)
+    monkeypatch.setattr("memwal.plan.merge.check_shard", lambda view, request: None)
+    with pytest.raises(InvariantBroken):
+        next_commit(shard(1, 2), ALL, MergeLimits())
 
 
 def test_a_sealed_shard_is_refused_when_it_has_work() -> None:

@@ -90,7 +90,13 @@ def test_holes_above_the_watermark() -> None:
 
 @pytest.mark.parametrize(
     ("claimed", "physical", "error", "ok"),
-    [(5, 5, None, True), (None, 5, None, True), (5, 4, None, False), (5, None, "gone", False)],
+    [
+        (5, 5, None, True),
+        (None, 5, None, True),
+        (5, 4, None, False),
+        (5, None, "gone", False),
+        (None, None, "gone", False),
+    ],
 )
 def test_listed_generations(
     claimed: int | None, physical: int | None, error: str | None, ok: bool

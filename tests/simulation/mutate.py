@@ -120,8 +120,6 @@ def _told(done: subprocess.CompletedProcess[str]) -> str:
     first = next((t for t in lines if t.startswith(("seed ", "FAILED", "ERROR"))), "")
     if first.startswith("seed "):
         seed, _, text = first.partition(": ")
-        if text.startswith(("merge", "writer", "garbage", "reader", "snapshot", "index")):
-            text = next((t for t in reversed(lines) if "Error" in t or "Violation" in t), text)
         return f"{seed}: {text.rpartition('Violation: ')[2]}"
     first = first.removeprefix("FAILED ").partition(" - ")[0]
     return first or (done.stdout + done.stderr).strip()[-300:]

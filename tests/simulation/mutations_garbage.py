@@ -298,7 +298,7 @@ _WAL = mutations(
     ("wal: entries go unasked", "        if self._limits.wal:", "        if True:"),
     (
         "wal: entries of a closed shard go",
-        "                shut or self._wal_held(entry, highest, past, numbers)",
+        "                shut\n                or self._wal_held(entry, highest, past, numbers)",
         "                self._wal_held(entry, highest, past, numbers)",
     ),
     (
@@ -361,6 +361,11 @@ _WAL = mutations(
         "        return None",
     ),
     (
+        "wal: what lies below an entry that can't be read goes",
+        "                or _unknown_holds(entry, unknown)\n",
+        "",
+    ),
+    (
         "wal: an unfinished claim holds nothing",
         " or _claim_holds(entry, claims)",
         "",
@@ -390,8 +395,8 @@ _MODELLED = mutations(
     ),
     (
         "wal: entries that were not read prove a claim finished",
-        "[w for w in wal if w.read and w.problem is None and w.writer_epoch is not None]",
-        "[w for w in wal if w.writer_epoch is not None]",
+        "    known = [w for w in wal if _is_known(w)]",
+        "    known = [w for w in wal if w.writer_epoch is not None]",
     ),
     (
         "wal: a sentinel ends a claim",

@@ -264,21 +264,6 @@ _SIMULATED = (
     *mutations(
         _APPLY,
         "",
-        (
-            "simulated: commits between delete pass and mark are not looked at",
-            "        if version > view.version + 1:",
-            "        if False:",
-        ),
-        (
-            "simulated: a fold of another prefix is used again",
-            "        if fold is None or not same:",
-            "        if fold is None:",
-        ),
-        (
-            "simulated: a commit after an error is not looked for",
-            "                if shard.merged_generation >= start:",
-            "                if False:",
-        ),
     ),
 )
 
@@ -446,11 +431,6 @@ _SNAPSHOT = (
             "simulated: a snapshot is not repaired",
             "        while fell := self._lowered(run, landed):",
             "        while fell := {}:",
-        ),
-        (
-            "simulated: later attempts look back to their own start only",
-            "        run.floor = version if run.floor is None else run.floor",
-            "        run.floor = version",
         ),
     ),
     *mutations(

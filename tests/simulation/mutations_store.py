@@ -262,11 +262,6 @@ _FENCES = (
             "        position = 1 if manifest.writer_epoch == 1 else self._fence(manifest)",
             "        position = manifest.replay_after_wal_entry_position + 1\n        while self._wal.exists(shard_id, position):\n            position += 1",
         ),
-        (
-            "simulated: an overtaken claim goes on",
-            "            self._manifests.verify_epoch(shard, manifest.writer_epoch)\n            try:",
-            "            try:",
-        ),
     ),
     *mutations(
         "memwal/store/shard_manifests.py",

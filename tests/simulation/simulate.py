@@ -312,7 +312,8 @@ def main() -> int:
     console = Console(quiet=arguments.quiet)
     explored = explore(seeds, arguments.processes, console, until_failure=arguments.until_failure)
     for seed, failure in explored.failures.items():
-        print(f"seed {seed}: {failure[-1500:]}")
+        *before, last = failure.strip().splitlines()
+        print("\n".join([f"seed {seed}: {last}", *before]))
     console.print(explored.table())
     if arguments.report is not None:
         arguments.report.write_text(json.dumps(explored.document(), indent=1) + "\n")

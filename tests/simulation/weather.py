@@ -84,7 +84,7 @@ def _made(name: str, mixed: Setup, dice: random.Random) -> Setup:
         return replace(
             mixed,
             shards=1,
-            keys=dice.choice((1, 2, 3)),
+            keys=dice.choice((1, 2, 3, 6)),
             jobs=("merge",),
             leases_on=False,
             rates=FaultRates(crash_after=0.01, delay=dice.choice((0.0, 0.02))),
