@@ -167,6 +167,16 @@ def test_later_attempts_look_back_as_far_as_the_first(table: FakeTable) -> None:
     assert table.progress[-1] == {A: 5, B: 1}
 
 
+def test_a_repair_that_did_not_land_is_made_by_the_next_attempt(table: FakeTable) -> None:
+    def lose() -> None:
+        raise LostRace("somebody else's refresh")
+
+    table.before = [lambda: table.merge(A, 5), lose]
+    table.errors = [StoreUnavailable("no reply")]
+    assert refresh(table).outcome == "done"
+    assert table.progress[-1] == {A: 5}
+
+
 def test_repairs_have_a_bound_and_an_error_says_so(table: FakeTable) -> None:
     numbers = iter(range(4, 9999))
     table.before = [lambda: table.merge(A, next(numbers))] * 500

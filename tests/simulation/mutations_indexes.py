@@ -185,11 +185,6 @@ INDEXES: tuple[Mutation, ...] = (
             '        self.steps("commit")',
         ),
         (
-            "compaction: a lost lease is a lost race",
-            "            except LeaseHeld:\n                raise\n",
-            "",
-        ),
-        (
             "compaction: a commit after an error is not looked for",
             "                if self._landed(rewritten):",
             "                if False:",

@@ -201,11 +201,6 @@ READ: tuple[Mutation, ...] = (
             "entry.fence_sentinel for",
         ),
         (
-            "rescue: covered entries count as left",
-            "    kept = [e for e in entries if e.position > manifest.replay_after_wal_entry_position]",
-            "    kept = list(entries)",
-        ),
-        (
             "rescue: a writer's default bounds are kept",
             "memtable_rows_max=max(_MEMTABLE_ROWS_MIN, _SPARE * rows)",
             "memtable_rows_max=_MEMTABLE_ROWS_MIN",
