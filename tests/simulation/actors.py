@@ -13,7 +13,7 @@ from lake import decode_changes, encode_changes
 from pylance_claims import PylanceClaims
 from scheduler import Actor
 from sim_ports import SimExpiry, SimSnapshots, SimStores, data_path
-from truth import USER_KEYS, Truth, Violation, apply
+from truth import USER_KEYS, Truth, Violation
 
 from memwal import layout
 from memwal.apply.garbage import Deleter, GenerationDropper, as_deletions
@@ -239,7 +239,7 @@ class Jobs:
             for shard in view.shards:
                 for generation in shard.pending:
                     data = stores.objects.get(data_path(shard.shard_id, generation))
-                    apply(rows, decode_changes(data))
+                    self.truth.rules.apply(rows, decode_changes(data))
         except Missing:
             # Allowed for one that takes longer than the grace, which clocks that jump shorten.
             if (
@@ -317,14 +317,15 @@ class Session:
         found: dict[int, int | None] = {}
         for _ in range(dice.choice((1, 1, 2, 4))):
             key = dice.randrange(self.jobs.keys) * len(self.jobs.shards) + place
-            found[key] = None if dice.random() < self.jobs.deletes else dice.getrandbits(30)
+            deleted = dice.random() < self.jobs.deletes
+            found[key] = None if deleted else self.jobs.truth.rules.put(dice.getrandbits(30))
         return found
 
     def _replay(self, manifest: ShardManifest, upto: int) -> None:
         self.memtable = {}
         for position in range(manifest.replay_after_wal_entry_position + 1, upto):
             data = self.stores.objects.get(layout.wal_entry_path(self.shard, position))
-            self.memtable |= decode_entry(data)
+            self.jobs.truth.rules.onto(self.memtable, decode_entry(data))
         self.next_position = upto
 
     def _put(self, claim: ShardClaim, changes: dict[int, int | None]) -> None:
@@ -345,7 +346,7 @@ class Session:
                     raise Fenced(f"position {self.next_position} is taken") from error
             truth.acknowledged[self.shard].add(self.next_position)
             assert self.memtable is not None
-            self.memtable |= changes
+            truth.rules.onto(self.memtable, changes)
             self.next_position += 1
             return
         raise StoreUnavailable("the WAL could not be written")

@@ -13,6 +13,7 @@ from functools import cached_property
 from typing import TypeVar, cast
 
 from lake import KEY_FIELD, Lake, Version, decode_changes
+from row_rules import NEWEST_WINS, RowRules
 from scheduler import Actor, ActorClock
 
 from memwal import codec, layout
@@ -101,8 +102,11 @@ class _TrueClock:
 class SimStores:
     """What a job opens: all ports of one actor."""
 
-    def __init__(self, actor: Actor, lake: Lake, watch: Watch) -> None:
+    def __init__(
+        self, actor: Actor, lake: Lake, watch: Watch, rules: RowRules = NEWEST_WINS
+    ) -> None:
         self.actor = actor
+        self.rules = rules
         self.lake = lake
         self.clock = ActorClock(actor=actor)
         self.objects = sim_objects(actor, lake, watch)
@@ -180,6 +184,7 @@ class SimStores:
             manifest=manifest,
             mem_wal=manifest.mem_wal,
             shards=(),
+            policy_text=self.rules.policy_text,
         )
 
     # ---- MergeTable
@@ -193,7 +198,7 @@ class SimStores:
         for generation in generations:
             read = decode_changes(self.objects.get(data_path(shard_id, generation)))
             first = first or read
-            changes |= read
+            self.rules.onto(changes, read)
             deleted |= {key for key, value in read.items() if value is None}
         return SimFold(
             stores=self,
@@ -284,6 +289,7 @@ class SimFold:
             base_rows=len(self.base),
             key_types=(self.stores.lake.key_type,),
             key_indexed=False,
+            deletes_with_rows=self.stores.rules.policy_text is not None,
         )
 
     def rebased(self, view: TableView) -> SimFold:
@@ -319,7 +325,10 @@ class SimFold:
         return self.stores.actor.step(f"{what} of {self.shard_id[:4]} on {self.read}", land)
 
     def _live(self) -> dict[int, int]:
-        return {key: value for key, value in self.changes.items() if value is not None}
+        """What the base is to have, folded with what it has at the version that was read."""
+        live = {key: self.base[key][0] for key in self.changes if key in self.base}
+        self.stores.rules.apply(live, self.changes)
+        return live
 
     def _dead_in_base(self) -> frozenset[int]:
         return frozenset(k for k, v in self.changes.items() if v is None and k in self.base)

@@ -18,6 +18,7 @@ from actors import GRACE_SECONDS, RETENTION_SECONDS, Jobs, decode_entry
 from explore import explore
 from lake import Lake
 from rich.console import Console
+from row_rules import COUNTERS, NEWEST_WINS
 from scheduler import Actor, Scheduler
 from sim_ports import SimStores
 from truth import Auditor, Truth, Violation
@@ -52,7 +53,7 @@ class Simulation:
     def __init__(self, setup: Setup, lake: type[Lake] = Lake) -> None:
         self.setup = setup
         self.scheduler = Scheduler(seed=setup.seed, rates=setup.rates, pace=setup.pace)
-        self.truth = Truth()
+        self.truth = Truth(rules=COUNTERS if setup.counters else NEWEST_WINS)
         self.shards = [ShardId(str(UUID(int=n + 1, version=4))) for n in range(setup.shards)]
         self.lake = lake(
             bucket=MemoryBucket(), now_nanos=self.scheduler.now_nanos, key_type=setup.key_type
@@ -79,11 +80,12 @@ class Simulation:
         )
         # A refresh that overwrites progress brings a generation back above a plain write for the
         # moment until it is repaired.
-        self.upkeep = Upkeep(jobs=self.jobs, shard_rows="snapshot" not in setup.jobs)
+        shard_rows = "snapshot" not in setup.jobs or setup.counters
+        self.upkeep = Upkeep(jobs=self.jobs, shard_rows=shard_rows)
         self.number = 0
 
     def _open(self, actor: Actor) -> SimStores:
-        return SimStores(actor, self.lake, self._watch)
+        return SimStores(actor, self.lake, self._watch, self.truth.rules)
 
     def _watch(self, actor: str, path: str, data: bytes | None) -> None:
         parts = path.split("/")

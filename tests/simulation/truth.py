@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import math
 from collections import defaultdict
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import cache
 
 from lake import Lake, Version, decode_changes
+from row_rules import NEWEST_WINS, Changes, RowRules
 from sim_ports import data_path
 
 from memwal import codec, layout
@@ -16,7 +17,6 @@ from memwal.model import ShardId, ShardManifest
 
 USER_KEYS = 10**6
 """Keys from here on are a user's own: only plain writes to the base touch them."""
-Changes = Mapping[int, int | None]
 State = dict[int, int]
 
 
@@ -38,6 +38,7 @@ class PlainWrite:
 class Truth:
     """Entries by position as the WAL took them, who was told of them, and what was flushed."""
 
+    rules: RowRules = NEWEST_WINS
     wal: dict[ShardId, dict[int, Changes]] = field(default_factory=lambda: defaultdict(dict))
     acknowledged: dict[ShardId, set[int]] = field(default_factory=lambda: defaultdict(set))
     manifests: dict[ShardId, list[ShardManifest]] = field(default_factory=lambda: defaultdict(list))
@@ -65,7 +66,7 @@ class Truth:
         low, high = self.replay[shard][generation - 1 : generation + 1]
         changes: dict[int, int | None] = {}
         for position in range(low + 1, high + 1):
-            changes |= self.wal[shard].get(position, {})
+            self.rules.onto(changes, self.wal[shard].get(position, {}))
         return changes
 
     def flushed(self, shard: ShardId) -> int:
@@ -76,11 +77,11 @@ class Truth:
 def _fold_upto(truth: Truth, shard: ShardId, position: int, version: int | None = None) -> State:
     state: State = {}
     plain = _plain_by_position(truth, shard, version)
-    apply(state, plain.get(0, {}))
+    truth.rules.apply(state, plain.get(0, {}))
     for at in range(1, position + 1):
-        apply(state, truth.wal[shard].get(at, {}))
+        truth.rules.apply(state, truth.wal[shard].get(at, {}))
         if at in plain:
-            apply(state, plain[at])
+            truth.rules.apply(state, plain[at])
     return state
 
 
@@ -94,15 +95,6 @@ def _plain_by_position(
             after = truth.replay[shard][write.after_generation]
             found.setdefault(after, {})[write.key] = write.value
     return found
-
-
-def apply(state: State, changes: Changes) -> None:
-    """Put changes on top of a state."""
-    for key, value in changes.items():
-        if value is None:
-            state.pop(key, None)
-        else:
-            state[key] = value
 
 
 def may_write(actor: str) -> bool:
@@ -283,7 +275,7 @@ class Auditor:
         rows: State = {k: v for k, (v, _) in version.rows.items() if self._own(shard, k)}
         for generation in self.truth.manifests[shard][-1].flushed_generations:
             if generation.generation > merged:
-                apply(rows, self._content(shard, data_path(shard, generation)))
+                self.truth.rules.apply(rows, self._content(shard, data_path(shard, generation)))
         return rows
 
     def _time_travel(self, shard: ShardId) -> None:

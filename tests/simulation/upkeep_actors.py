@@ -11,9 +11,10 @@ from dataclasses import dataclass, replace
 import pyarrow as pa
 from actors import GRACE_SECONDS, OUTCOMES, Jobs, Session
 from lake import Progress, Version, decode_changes
+from row_rules import NEWEST_WINS
 from scheduler import Actor
 from sim_ports import SimExpiry, SimStores, data_path
-from truth import USER_KEYS, PlainWrite, State, Violation, apply
+from truth import USER_KEYS, PlainWrite, State, Violation
 from upkeep_ports import SimCompactionTable
 
 from memwal import layout
@@ -181,11 +182,11 @@ class Upkeep:
                 truth.users[new] = value
                 return
             key = dice.choice(known)
-            live = {key: value} if kind == "update" else {}
+            live = {key: truth.rules.value(value)} if kind == "update" else {}
             gone = frozenset[int]() if live else frozenset({key})
             landed = stores.lake.write(kind, live, gone)
             if key >= USER_KEYS:
-                apply(truth.users, {key: live.get(key)})
+                NEWEST_WINS.apply(truth.users, {key: live.get(key)})
             else:
                 self._remember(landed, key, live.get(key))
 
@@ -250,7 +251,8 @@ class Upkeep:
         for shard in view.shards:
             tail, mine = tails[shard.shard_id], self._own(rows, shard.shard_id)
             columns = (tail.rows[name].to_pylist() for name in ("id", "n"))
-            apply(mine, dict(zip(*columns, strict=True)))
+            for key, change in zip(*columns, strict=True):
+                truth.rules.apply(mine, {key: change})
             positions = truth.wal[shard.shard_id]
             upto = range(acknowledged[shard.shard_id], max(positions, default=0) + 1)
             if not any(mine == truth.at(shard.shard_id, p, view.version) for p in upto):
@@ -267,7 +269,7 @@ class Upkeep:
         for shard in view.shards:
             for generation in shard.pending:
                 data = stores.objects.get(data_path(shard.shard_id, generation))
-                apply(rows, decode_changes(data))
+                self.jobs.truth.rules.apply(rows, decode_changes(data))
         return rows
 
     def _own(self, rows: State, shard: ShardId) -> State:

@@ -41,6 +41,8 @@ class Setup:
     foreign: float = 0.0
     woken: bool = False
     mergers: int = 2
+    counters: bool = False
+    """Whether the table has a row-merge policy, by which rows add up."""
 
     @property
     def whole_folds(self) -> bool:
@@ -72,6 +74,12 @@ class Setup:
         )
         (name,) = dice.choices(list(WEIGHTS), weights=list(WEIGHTS.values()))
         return _made(name, mixed, dice)
+
+
+def counting(setup: Setup) -> Setup:
+    """The same with a table of counters. Merges fold with the base, so users write to it too."""
+    jobs = tuple(dict.fromkeys((*setup.jobs, "merge", "user")))
+    return replace(setup, jobs=jobs, counters=True, key_type="int64")
 
 
 WEIGHTS = {"mixed": 3, "duel": 2, "sleepers": 3, "slow flushes": 1, "refreshes": 1}

@@ -1,0 +1,82 @@
+"""The simulation of a table whose rows add up by a row-merge policy: sums are exact at any time."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+
+import pytest
+import simulate
+from lake import Lake, Version
+from row_rules import COUNTERS, value_of
+from weather import Setup, counting
+
+from memwal.model import ShardId
+
+pytestmark = pytest.mark.integration
+
+SEEDS = int(os.environ.get("SIMULATION_COUNTER_SEEDS", "30"))
+_CHUNK = 10
+_NOTICED_WITHIN = 60
+
+
+@pytest.mark.parametrize("first", range(0, SEEDS, _CHUNK))
+def test_seeds(first: int) -> None:
+    merges = 0
+    for seed in range(first, min(SEEDS, first + _CHUNK)):
+        outcome = simulate.run_setup(counting(Setup.of(seed)))
+        assert outcome.failure is None, f"seed {seed}: {outcome.failure}"
+        merges += outcome.commits["merge to"]
+        # A refresh may lower progress for a moment, and operands would count twice.
+        assert outcome.commits["replace the"] == outcome.commits["delete pass"] == 0
+    assert merges > 0
+
+
+def test_a_fold_with_an_older_base_is_noticed() -> None:
+    class Careless(Lake):
+        """Takes a merge that was folded with rows which have changed since."""
+
+        def merge(
+            self,
+            read: int,
+            live: Mapping[int, int],
+            gone: frozenset[int],
+            marks: Mapping[ShardId, int],
+        ) -> Version:
+            self.version(read)
+            return super().merge(self.latest.number, live, gone, marks)
+
+    found = []
+    for seed in range(_NOTICED_WITHIN):
+        setup = counting(Setup.of(seed))
+        found.append(simulate.Simulation(setup, Careless).run().failure)
+        if found[-1] is not None:
+            break
+
+    assert "5: " in str(found[-1]), f"{len(found)} seeds noticed nothing"
+
+
+@pytest.mark.parametrize(
+    ("older", "newer", "wanted"),
+    [
+        (None, value_of(4), value_of(4)),
+        (None, 7, value_of(7)),
+        (None, None, None),
+        (value_of(4), 7, value_of(11)),
+        (value_of(4), value_of(5), value_of(5)),
+        (value_of(4), None, None),
+        (3, 7, 10),
+        (3, value_of(4), value_of(4)),
+        (3, None, None),
+    ],
+)
+def test_the_nine_pairs(older: int | None, newer: int | None, wanted: int | None) -> None:
+    together = {1: older}
+    COUNTERS.onto(together, {1: newer})
+    assert together == {1: wanted}
+    for base in ({}, {1: value_of(100)}):
+        one, other = dict(base), dict(base)
+        COUNTERS.apply(one, {1: older})
+        COUNTERS.apply(one, {1: newer})
+        COUNTERS.apply(other, together)
+        assert one == other
