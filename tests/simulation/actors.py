@@ -301,7 +301,7 @@ class Session:
         entries, self.next_position = claims.replayed(claim)
         self.memtable = {}
         for data in entries:
-            self.memtable |= decode_entry(data)
+            self.jobs.truth.rules.onto(self.memtable, decode_entry(data))
         return claim
 
     def _stall(self) -> None:
