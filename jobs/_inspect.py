@@ -10,6 +10,7 @@ from memwal.apply import inspect
 from memwal.config import ResolvedTable
 from memwal.errors import Missing, Usage
 from memwal.model import ShardId, ShardManifest
+from memwal.policy import STORED_KEY, policy_document
 
 WAL_ENTRIES_SHOWN_MAX = 1000
 WHAT = ("index", "shard", "wal", "manifest")
@@ -35,7 +36,8 @@ def run_inspect(
         except Missing as missing:
             raise Usage(str(missing)) from None
         if what == "index":
-            return inspect.index_document(manifest)
+            stored = stores.tables.base(version).config().get(STORED_KEY)
+            return {**inspect.index_document(manifest), "policy": policy_document(stored)}
         return inspect.manifest_document(manifest)
     latest = int(stores.views.table_version())
     merged = stores.views.mem_wal(latest).merged

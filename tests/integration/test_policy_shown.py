@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 from policy_tables import PolicyTable, make_policy_table
 
+from jobs._inspect import run_inspect
 from jobs._launch import RunOptions
 from jobs._snapshot import run_snapshot
 from jobs._status import run_status
@@ -68,6 +69,11 @@ def test_a_policy_is_shown(tmp_path: Path) -> None:
     assert status.policy == policy.as_document()
     assert status.policy["columns"]["log"] == {"operator": "list_append", "cap": 4}
     assert not status.warnings
+    resolved = ResolvedTable(name="t", uri=table.uri, settings=Settings(), storage_options={})
+    document = run_inspect(
+        "index", resolved, shard=None, version=None, untested_lance_allowed=False
+    )
+    assert document["policy"] == policy.as_document()
     assert checked(table, policy).ok is True
     assert "the table's is" in told(run_status, table, OTHER).warnings[-1]
     assert checked(table, OTHER).ok is None
