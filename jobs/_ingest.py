@@ -337,7 +337,7 @@ class _Ingest:
                         before = shards.get(shard_id) or IngestShardReport(
                             shard_id=shard_id, outcome=DONE, is_new=shard_id not in there
                         )
-                        rows = before.rows + len(routed.indices)
+                        rows = before.rows + len(routed)
                         shards[shard_id] = before.model_copy(update={"rows": rows})
         outcome = DONE if files else NOTHING_TO_DO
         report = self._report(ingest_id, outcome, files)

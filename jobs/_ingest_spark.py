@@ -248,7 +248,7 @@ def _routed(staging: Staging, name: str, rows: pa.Table) -> Iterator[tuple[Place
         lined_up = lined_up.append_column(shape.delete_column, flags)
     for batch in lined_up.combine_chunks().to_batches():
         for routed in staging.router.route(batch):
-            yield routed.place, pa.Table.from_batches([batch]).take(routed.indices)
+            yield routed.place, routed.of(batch)
 
 
 def _block(place: Place, held: _Held, part: int, place_in_part: int) -> pa.RecordBatch:

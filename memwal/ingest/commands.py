@@ -95,11 +95,6 @@ def future() -> asyncio.Future[int]:
     return asyncio.get_running_loop().create_future()
 
 
-async def either(first: asyncio.Future[Any], second: asyncio.Future[Any]) -> None:
-    """Wait for one of them; what they hold is not looked at."""
-    await asyncio.wait({first, second}, return_when=asyncio.FIRST_COMPLETED)
-
-
 async def awaited(durable: Awaitable[None]) -> None:
     """Any awaitable as a coroutine."""
     await durable

@@ -17,7 +17,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable
 from contextlib import suppress
-from typing import Any, Generic, TypeVar, cast
+from typing import Generic, TypeVar, cast
 
 from memwal.ingest.broadcast import Broadcast, Published, Subscription
 from memwal.ingest.commands import (
@@ -31,7 +31,6 @@ from memwal.ingest.commands import (
     Write,
     answer_with,
     awaited,
-    either,
     future,
     refuse,
 )
@@ -78,7 +77,9 @@ class WriteCoordinator(Generic[DeltaT, SnapshotT]):
             Reached.FLUSHED: Waiters(),
             Reached.DURABLE: Waiters(),
         }
-        self._waiting_outside = 0
+        self._asked: set[asyncio.Future[int]] = set()
+        self._putting: set[asyncio.Task[None]] = set()
+        self._is_over = False
         self._stopping: list[asyncio.Future[int]] = []
         self._error: FlushFailed | None = None
         self._tasks = Tasks()
@@ -146,37 +147,41 @@ class WriteCoordinator(Generic[DeltaT, SnapshotT]):
 
     async def shutdown(self) -> None:
         """Flush what is pending, wait until all is durable, and end. Raises FlushFailed."""
-        if self._owner.done() and self._error is None:
+        if self._is_over and self._error is None:
             return
         await self._ask(Shutdown(answer=future()))
 
     async def _ask(self, command: Command) -> int:
         if self._error is not None:
             raise self._error_for_caller()
-        if self._owner.done() or (self._stopping and not isinstance(command, Shutdown)):
+        if self._is_over or (self._stopping and not isinstance(command, Shutdown)):
             raise Closed(_CLOSED)
+        self._asked.add(command.answer)
         try:
             await self._enqueue(command)
-            await either(command.answer, self._owner)
+            return await command.answer
         except asyncio.CancelledError:
             command.answer.cancel()
             raise
-        if not command.answer.done():
-            raise self._error_for_caller()
-        return command.answer.result()
+        finally:
+            self._asked.discard(command.answer)
 
     async def _enqueue(self, command: Command) -> None:
-        """Wait for a place in the queue, or for the end of the coordinator."""
-        if not self._queue.full() and not self._waiting_outside:
+        """Wait for a place in the queue; those who wait are called off when the end comes."""
+        if not self._queue.full() and not self._putting:
             self._queue.put_nowait(command)
             return
         put = asyncio.ensure_future(self._queue.put(command))
-        self._waiting_outside += 1
+        self._putting.add(put)
         try:
-            await either(put, self._owner)
+            await put
+        except asyncio.CancelledError:
+            if not (self._is_over and put.cancelled()):
+                put.cancel()
+                raise
+            raise self._error_for_caller() from None
         finally:
-            self._waiting_outside -= 1
-            put.cancel()
+            self._putting.discard(put)
 
     def _error_for_caller(self) -> Exception:
         if self._error is None:
@@ -342,33 +347,24 @@ class WriteCoordinator(Generic[DeltaT, SnapshotT]):
 
     async def _end(self) -> None:
         """Answer everybody who still waits; nobody is left hanging."""
+        self._is_over = True
         over: BaseException = self._error or Closed(_CLOSED)
         self._broadcast.end(over)
-        for waiters in self._waiters.values():
-            for answer in waiters.take_all():
-                refuse(answer, self._error_for_caller())
-        if self._parked is not None:
-            refuse(self._parked.answer, self._error_for_caller())
-        for answer in self._stopping:
-            if self._error is None:
+        for put in self._putting:
+            put.cancel()
+        if self._error is None:
+            got, ended = self._tasks.command, list(self._stopping)
+            if got is not None and got.done() and isinstance(got.result(), Shutdown):
+                ended.append(got.result().answer)
+            queued = [self._queue.get_nowait() for _ in range(self._queue.qsize())]
+            ended += [command.answer for command in queued if isinstance(command, Shutdown)]
+            for answer in ended:
                 answer_with(answer, self._epochs.durable)
-            else:
-                refuse(answer, self._error_for_caller())
+        for answer in list(self._asked):
+            refuse(answer, self._error_for_caller())
         tasks = self._tasks.all()
         for task in tasks:
             task.cancel()
         for task in tasks:
             with suppress(Exception, asyncio.CancelledError):
                 await task
-        self._refuse_queued(tasks)
-
-    def _refuse_queued(self, tasks: list[asyncio.Task[Any]]) -> None:
-        got = self._tasks.command
-        left = [got.result()] if got in tasks and got is not None and not got.cancelled() else []
-        while not self._queue.empty():
-            left.append(self._queue.get_nowait())
-        for command in left:
-            if isinstance(command, Shutdown) and self._error is None:
-                answer_with(command.answer, self._epochs.durable)
-            else:
-                refuse(command.answer, self._error_for_caller())

@@ -89,15 +89,23 @@ def _key_codes(rows: pa.Table, key: Sequence[str]) -> Codes:
 
 
 def codes_of(columns: Sequence[pa.ChunkedArray | pa.Array]) -> Codes:
-    """A number for each row: equal where all columns are equal, NULL being equal to NULL."""
-    codes = np.zeros(len(columns[0]), dtype=np.int64)
-    for column in columns:
-        whole = column.combine_chunks() if isinstance(column, pa.ChunkedArray) else column
-        encoded = whole.dictionary_encode(null_encoding="encode")
-        indices = np.asarray(encoded.indices, dtype=np.int64)
+    """A number for each row: equal where all columns are equal, NULL being equal to NULL.
+
+    Numbers are given out from 0 on, in the order of their first rows.
+    """
+    codes, _ = _encoded(columns[0])
+    for column in columns[1:]:
+        indices, size = _encoded(column)
         # Numbered anew after each column, so that products stay small.
-        _, codes = np.unique(codes * (len(encoded.dictionary) + 1) + indices, return_inverse=True)
-    return codes.astype(np.int64).reshape(-1)
+        codes, _ = _encoded(pa.array(codes * size + indices))
+    return codes
+
+
+def _encoded(column: pa.ChunkedArray | pa.Array) -> tuple[Codes, int]:
+    """A number for each value, and how many there are."""
+    whole = column.combine_chunks() if isinstance(column, pa.ChunkedArray) else column
+    encoded = whole.dictionary_encode(null_encoding="encode")
+    return np.asarray(encoded.indices, dtype=np.int64), len(encoded.dictionary)
 
 
 def _deletes_before(codes: Codes, gone: npt.NDArray[np.bool_]) -> Codes:

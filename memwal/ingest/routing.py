@@ -60,6 +60,14 @@ class Routed:
     place: Place
     indices: pa.Array
 
+    def __len__(self) -> int:
+        return len(self.indices)
+
+    def of(self, batch: pa.RecordBatch) -> pa.Table:
+        """These rows of the batch that was routed."""
+        rows = pa.Table.from_batches([batch])
+        return rows if len(self) == len(rows) else rows.take(self.indices)
+
 
 def current_spec(specs: Sequence[ShardSpec]) -> Spec | None:
     """The spec that new rows go by: the last one; None for a table that has none."""
@@ -109,14 +117,16 @@ class Router:
             return [Routed(place=place, indices=pa.array(np.arange(rows.num_rows)))]
         values = shard_values(rows, self.spec, self.sources, rule=self.rule)
         codes = codes_of(values.columns)
-        _, firsts, codes = np.unique(codes, return_index=True, return_inverse=True)
-        order = np.argsort(codes, kind="stable")
-        bounds = np.searchsorted(codes[order], np.arange(1, len(firsts)))
-        found = []
-        for first, indices in zip(firsts, np.split(order, bounds), strict=True):
-            place = self._place(self._values_at(values, int(first)))
-            found.append((int(first), Routed(place=place, indices=pa.array(indices))))
-        return [routed for _, routed in sorted(found, key=lambda pair: pair[0])]
+        counts = np.bincount(codes)
+        # Sixteen bits are sorted by counting.
+        order = np.argsort(codes.astype(np.uint16) if len(counts) < 2**16 else codes, kind="stable")
+        return [
+            Routed(
+                place=self._place(self._values_at(values, int(indices[0]))),
+                indices=pa.array(indices),
+            )
+            for indices in np.split(order, np.cumsum(counts)[:-1])
+        ]
 
     def _values_at(self, values: pa.RecordBatch, row: int) -> ShardValues:
         spec_id = MANUAL_SPEC_ID if self.spec is None else self.spec.spec_id

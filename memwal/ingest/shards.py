@@ -102,7 +102,7 @@ def route_rows(
         gone = None if deleted is None else deleted.slice(offset, batch.num_rows)
         offset += batch.num_rows
         for routed in router.route(batch):
-            taken = pa.Table.from_batches([batch]).take(routed.indices)
+            taken = routed.of(batch)
             todo = operations(
                 taken, None if gone is None else gone.take(routed.indices), key, rows_max=rows_max
             )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from threading import Event
 from types import SimpleNamespace
 from typing import cast
 
@@ -15,6 +16,7 @@ import pytest
 from ingest_tables import KEY, MemWalTable, make, rows_of, wal_rows
 from typer.testing import CliRunner
 
+import jobs._ingest_table
 from jobs._ingest_table import Backlog
 from jobs._wiring import Stores, open_stores
 from memwal.cli_app import app
@@ -165,6 +167,28 @@ def test_a_backlog_is_merged_before_more_comes() -> None:
     stores.clock.advance(5)
     held()
     assert held.merges == 4
+
+
+def test_a_backlog_is_merged_beside_others_who_write(monkeypatch) -> None:
+    monkeypatch.setattr(jobs._ingest_table, "BACKLOG_CHECK_SECONDS", 0.001)
+    stores, merged = Views(8), Event()
+
+    def merge() -> None:
+        stores.pending = 0
+        merged.set()
+
+    with backlog(stores, merge).beside():
+        assert merged.wait(60)
+    assert stores.pending == 0
+
+    def broken() -> None:
+        merged.set()
+        raise Refused("a hole in the numbers")
+
+    stores.pending = 8
+    merged.clear()
+    with pytest.raises(Refused, match="a hole"), backlog(stores, broken).beside():
+        assert merged.wait(60)
 
 
 def test_a_backlog_that_nobody_merges() -> None:
