@@ -107,23 +107,33 @@ def parse_policy(text: str) -> RowPolicy:
     try:
         found = json.loads(text)
         policy = row_policy(
-            {
-                str(name): (value, None)
-                if isinstance(value, str)
-                else (str(value["operator"]), int(value["cap"]))
-                for name, value in found["columns"].items()
-            },
-            found["marker"],
-            found["expiry"],
+            {name: _operator(value) for name, value in found["columns"].items()},
+            _name(found["marker"]),
+            _name(found["expiry"]),
         )
-    except (ValueError, KeyError, TypeError, AttributeError):
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
         policy = None
-    if policy is None or policy.as_text() != text:
+    if policy is None or not policy.columns or policy.as_text() != text:
         raise Unsupported(
             f"the table's row-merge policy ({STORED_KEY} in its config) is none that this build "
             f"knows: {text[:200]}"
         )
     return policy
+
+
+def _operator(stored: object) -> tuple[str, int | None]:
+    match stored:
+        case str():
+            return stored, None
+        case {"operator": "list_append", "cap": int(cap)} if cap > 0:
+            return "list_append", cap
+    raise ValueError("no operator")
+
+
+def _name(stored: object) -> str | None:
+    if stored is None or isinstance(stored, str):
+        return stored
+    raise ValueError("no column's name")
 
 
 def policy_document(text: str | None) -> dict[str, object] | None:

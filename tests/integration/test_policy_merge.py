@@ -19,14 +19,17 @@ from policy_tables import (
     random_table,
     seconds,
 )
+from s3server import S3Server
 
 from jobs._merge import MergeOptions, run_merge
 from jobs._wiring import open_stores
+from memwal.apply.merge import ShardMerger
 from memwal.config import ResolvedTable, Settings
 from memwal.errors import LostRace
 from memwal.model import ShardId
 from memwal.plan.merge import MergeLimits, MergeRequest
 from memwal.policy import STORED_KEY, RowPolicy, row_policy
+from memwal.read import open_table
 from memwal.report import JobReport
 from memwal.store import policy_merge
 
@@ -412,3 +415,31 @@ def test_a_merge_that_dies_at_a_step_counts_nothing_twice(tmp_path: Path, step: 
 
     assert "delete_pass" not in seen
     assert table.base_rows() == table.by_key(table.truth())
+
+
+def test_a_table_on_s3(s3_server: S3Server) -> None:
+    uri, options = f"s3://{s3_server.make_bucket()}/t", s3_server.storage_options
+    schema = pa.schema([*KINDS["int64"].fields, pa.field("n", pa.int64())])
+    keys = list(range(3000))
+    base = pa.table({"k": keys, "n": [0] * len(keys)}, schema=schema)
+    lance.write_dataset(base, uri, storage_options=options).initialize_mem_wal()
+    stores = open_stores(uri, options)
+    policy = row_policy({"n": ("sum", None)}, None, None)
+    assert stores.tables.put_policy(policy.as_text()) == policy.as_text()
+    shard = ShardId("00000000-0000-4000-8000-000000000001")
+    dataset = lance.dataset(uri, storage_options=options)
+    with dataset.mem_wal_writer(shard, max_wal_flush_interval_ms=1) as writer:
+        for _ in range(2):
+            rows = {"k": keys[:2000] * 2, "n": list(range(2000)) * 2}
+            writer.put(pa.table(rows, schema=schema))
+    wanted = {k: 4 * k if k < 2000 else 0 for k in keys}
+
+    before = open_table(uri, options).read().read_all()
+    found = ShardMerger(views=stores.views, table=stores.merge_table, clock=stores.clock).run(
+        shard, MergeRequest()
+    )
+    after = lance.dataset(uri, storage_options=options).to_table()
+
+    assert (found.error, found.rows_updated) == (None, 2000)
+    for table in (before, after):
+        assert dict(zip(table["k"].to_pylist(), table["n"].to_pylist(), strict=True)) == wanted

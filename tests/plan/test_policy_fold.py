@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import random
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime, timedelta
@@ -296,7 +297,23 @@ def test_a_policy_comes_back_from_its_text() -> None:
     assert other.as_text() == POLICY.as_text()
 
 
-@pytest.mark.parametrize("text", ["", "{}", "[1]", POLICY.as_text().replace("1", "2", 1), "null"])
+def stored(**changes: Any) -> str:
+    return json.dumps({**json.loads(POLICY.as_text()), **changes}, sort_keys=True)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        *("", "{}", "[1]", "null", "[" * 100_000, '"' + POLICY.as_text()),
+        *(stored(format=2), stored(more=1), stored(marker=5), stored(expiry=["until"])),
+        *(stored(columns=c) for c in ({}, [], {"n": None}, {"n": 1}, {"n": {"operator": "sum"}})),
+        *(stored(columns={"n": {"operator": o, "cap": c}}) for o, c in (("sum", 3), (None, 3))),
+        *(
+            stored(columns={"n": {"operator": "list_append", "cap": c}})
+            for c in (0, -1, "3", 1e400)
+        ),
+    ],
+)
 def test_a_text_of_another_build_is_unsupported(text: str) -> None:
     with pytest.raises(Unsupported, match="none that this build knows"):
         parse_policy(text)
