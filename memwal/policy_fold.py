@@ -180,8 +180,9 @@ class PolicyFold:
 
     def _check_once(self, stack: pa.Table, origins: Places, order: Places, starts: Places) -> None:
         """Refuse a base that holds a key twice: which of its rows is the value is not known."""
-        second = np.setdiff1d(np.arange(len(order)), starts)
-        twice = order[second[origins[order[second]] < 0]]
+        second = np.ones(len(order), dtype=bool)
+        second[starts] = False
+        twice = order[second & (origins[order] < 0)]
         if len(twice):
             (key,) = stack.select(self._keys).take(pa.array(twice[:1])).to_pylist()
             raise Refused(f"the base table holds the key {key} more than once")
@@ -314,10 +315,11 @@ class _Groups:
 
     def __init__(self, keys: pa.Table) -> None:
         codes = np.zeros(len(keys), dtype=np.int64)
-        for column in keys.columns:
+        for place, column in enumerate(keys.columns):
             values = column.combine_chunks().dictionary_encode()
             codes = codes * max(1, len(values.dictionary)) + values.indices.to_numpy()
-            _, codes = np.unique(codes, return_inverse=True)
+            if place:  # numbers without gaps, so that the next column's do not overflow
+                codes = pa.array(codes).dictionary_encode().indices.to_numpy().astype(np.int64)
         self.codes: Places = codes
         self.count = int(codes.max()) + 1 if len(codes) else 0
         self.last: Places = np.zeros(self.count, dtype=np.int64)
