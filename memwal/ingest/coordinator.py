@@ -165,6 +165,8 @@ class WriteCoordinator(Generic[DeltaT, SnapshotT]):
             raise
         finally:
             self._asked.discard(command.answer)
+            if command.answer.done() and not command.answer.cancelled():
+                command.answer.exception()  # asyncio logs what nobody has looked at
 
     async def _enqueue(self, command: Command) -> None:
         """Wait for a place in the queue; those who wait are called off when the end comes."""

@@ -13,6 +13,8 @@ import pytest
 from memwal.errors import NotATable, Usage
 from memwal.store.ingest_sources import Format, SourceFiles
 
+pytestmark = pytest.mark.integration
+
 ROWS = pa.table({"id": pa.array(range(95), pa.int64()), "note": [f"n{i}" for i in range(95)]})
 TYPES = {"id": pa.int64(), "note": pa.string()}
 
@@ -108,7 +110,6 @@ def test_a_lance_source_stays_at_its_version(tmp_path) -> None:
     assert later != file
 
 
-@pytest.mark.integration
 def test_sources_on_s3(make_s3_uri, s3_server) -> None:
     uri = make_s3_uri()
     bucket = uri.split("/")[2]
