@@ -167,6 +167,16 @@ def test_later_attempts_look_back_as_far_as_the_first(table: FakeTable) -> None:
     assert table.progress[-1] == {A: 5, B: 1}
 
 
+def test_what_another_refresh_lowered_meanwhile_is_put_right(table: FakeTable) -> None:
+    def merged_and_lowered_again() -> None:
+        table.merge(A, 5)
+        table.merge(A, 3)
+
+    table.before = [merged_and_lowered_again]
+    assert refresh(table).repairs == 1
+    assert table.progress[-1] == {A: 5}
+
+
 def test_a_repair_that_did_not_land_is_made_by_the_next_attempt(table: FakeTable) -> None:
     def lose() -> None:
         raise LostRace("somebody else's refresh")

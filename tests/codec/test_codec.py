@@ -425,6 +425,44 @@ def test_catch_up_listed_twice_is_corruption() -> None:
             decode_version(*blocks(mem_wal_entry(message)))
 
 
+def with_snapshot(
+    before: pb.MemWalIndexDetails,
+    inline: bytes | None = b"rows",
+    merged: dict[ShardId, int] | None = None,
+) -> pb.MemWalIndexDetails:
+    """The details as they are behind a refresh."""
+    state = decode_version(*blocks(mem_wal_entry(before))).mem_wal
+    assert state is not None
+    return pb.MemWalIndexDetails.FromString(
+        codec.encode_snapshot(
+            state, taken_at_millis=77, num_shards=2, inline=inline, merged=merged or {}
+        )
+    )
+
+
+def test_a_snapshot_changes_nothing_but_itself() -> None:
+    before = details()
+    after = with_snapshot(before)
+    assert (after.snapshot_ts_millis, after.num_shards, after.inline_snapshots) == (77, 2, b"rows")
+    before.snapshot_ts_millis, before.num_shards, before.inline_snapshots = 77, 2, b"rows"
+    assert after == before
+    assert not with_snapshot(after, inline=None).HasField("inline_snapshots")
+
+
+def test_a_snapshot_keeps_unknown_fields_of_the_details() -> None:
+    before = pb.MemWalIndexDetails.FromString(
+        details().SerializeToString() + unknown(900, b"of a later build")
+    )
+    assert unknown(900, b"of a later build") in with_snapshot(before).SerializeToString()
+
+
+@pytest.mark.parametrize(("raised", "kept"), [(4, 5), (5, 5), (6, 6)])
+def test_a_snapshot_only_raises_progress(raised: int, kept: int) -> None:
+    after = with_snapshot(details(), merged={SHARD: raised, OTHER: 1})
+    progress = {entry.shard_id.uuid: entry.generation for entry in after.merged_generations}
+    assert progress == {UUID(SHARD).bytes: kept, UUID(OTHER).bytes: 1}
+
+
 def test_two_mem_wal_entries_are_corruption() -> None:
     with pytest.raises(Corruption, match="2 entries named __lance_mem_wal"):
         decode_version(*blocks(mem_wal_entry(details()), mem_wal_entry(details())))

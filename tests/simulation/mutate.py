@@ -7,18 +7,23 @@ first that fails.
 from __future__ import annotations
 
 import argparse
+import contextlib
+import itertools
+import json
 import os
+import queue
 import shlex
 import shutil
 import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, as_completed
-from dataclasses import dataclass
 from pathlib import Path
 
+import mutation_results as results
+from mutation_results import Verdict
 from mutations import MUTATIONS, Change, Mutation
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TimeElapsedColumn
@@ -28,44 +33,86 @@ ROOT = Path(__file__).resolve().parents[2]
 _COPIED = ("memwal", "jobs", "proto", "scripts", "tests", "pyproject.toml")
 _LEFT_OUT = shutil.ignore_patterns("__pycache__", "bench", "airflow", "architecture")
 _SECONDS_MAX = 300.0
+_SECONDS_UNUSED = itertools.count(1)
 _OK, _FAILED = 0, 1
 
 
-@dataclass(frozen=True, kw_only=True)
-class Verdict:
-    """Whether a mutation was noticed, and by what. `error` when nothing can be said."""
+class Worker:
+    """One copy of the sources, mutated and restored again and again, and a warm pytest."""
 
-    noticed: bool
-    by: str
-    seconds: float
-    error: bool = False
+    def __init__(self, seeds: int) -> None:
+        self.seeds = seeds
+        self._temporary = tempfile.TemporaryDirectory(prefix="memwal-mutation-")
+        self.folder = Path(self._temporary.name) / "copy"
+        self._output = Path(self._temporary.name) / "output"
+        copy(self.folder)
+        self._warm = subprocess.Popen(
+            [sys.executable, str(Path(__file__).with_name("warm_pytest.py"))],
+            cwd=self._temporary.name,
+            env={**os.environ, "PYTHONPATH": "", "OPENBLAS_NUM_THREADS": "1"},
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+        )
 
-    @property
-    def word(self) -> str:
-        """For the table."""
-        if self.error:
-            return "ERROR"
-        return "noticed" if self.noticed else "SURVIVED"
+    def close(self) -> None:
+        """End the warm pytest and remove the copy."""
+        self._warm.communicate()
+        self._temporary.cleanup()
 
+    def judge(self, mutation: Mutation) -> Verdict:
+        """Run what has to notice the mutation."""
+        started = time.perf_counter()
+        with mutated(self.folder, mutation):
+            code, told = self.pytest(mutation.tests) if mutation.tests else self._seeds()
+        return Verdict(
+            noticed=code in (_FAILED, None),
+            by="it hangs" if code is None else told,
+            seconds=time.perf_counter() - started,
+            error=code not in (_OK, _FAILED, None),
+        )
 
-def run(mutation: Mutation, seeds: int) -> Verdict:
-    """Run what has to notice the mutation."""
-    started = time.perf_counter()
-    with tempfile.TemporaryDirectory(prefix="memwal-mutation-") as folder:
-        copy(Path(folder))
-        for change in mutation.changes:
-            apply(change, Path(folder))
-        words = pytest_words(mutation.tests) if mutation.tests else simulation_words(seeds)
+    def pytest(self, tests: str) -> tuple[int | None, str]:
+        """Exit code, None when it hangs, and what was told about it."""
+        words = ["-q", "-x", "-p", "no:cacheprovider", "--disable-warnings", *shlex.split(tests)]
+        request = {
+            "folder": str(self.folder),
+            "output": str(self._output),
+            "seconds_max": _SECONDS_MAX,
+            "words": words,
+        }
+        assert self._warm.stdin is not None
+        assert self._warm.stdout is not None
+        print(json.dumps(request), file=self._warm.stdin, flush=True)
+        code: int | None = json.loads(self._warm.stdout.readline())["code"]
+        return code, _told(self._output.read_text(errors="replace"))
+
+    def _seeds(self) -> tuple[int | None, str]:
         try:
-            done = started_in(Path(folder), words)
+            done = started_in(self.folder, simulation_words(self.seeds))
         except subprocess.TimeoutExpired:
-            return Verdict(noticed=True, by="it hangs", seconds=time.perf_counter() - started)
-    return Verdict(
-        noticed=done.returncode == _FAILED,
-        by=_told(done),
-        seconds=time.perf_counter() - started,
-        error=done.returncode not in (_OK, _FAILED),
-    )
+            return None, ""
+        return done.returncode, _told(done.stdout + done.stderr)
+
+
+@contextlib.contextmanager
+def mutated(root: Path, mutation: Mutation) -> Iterator[None]:
+    """The mutation, as long as the block lasts."""
+    files = {root / change.file for change in mutation.changes}
+    kept = {file: (file.read_bytes(), file.stat().st_mtime_ns) for file in files}
+    try:
+        for change in mutation.changes:
+            apply(change, root)
+        # Bytecode is known by size and second: no two mutations may look the same.
+        for file in files:
+            second = next(_SECONDS_UNUSED)
+            os.utime(file, (second, second))
+        yield
+    finally:
+        for file, (data, modified) in kept.items():
+            file.write_bytes(data)
+            os.utime(file, ns=(modified, modified))
+        shutil.rmtree(root / ".hypothesis", ignore_errors=True)
 
 
 def copy(folder: Path) -> None:
@@ -87,12 +134,6 @@ def apply(change: Change, root: Path) -> None:
     file.write_text(text.replace(change.before, change.after))
 
 
-def pytest_words(tests: str) -> list[str]:
-    """Runs tests up to the first that fails."""
-    words = [sys.executable, "-m", "pytest", "-q", "-x", "-p", "no:cacheprovider"]
-    return [*words, *shlex.split(tests)]
-
-
 def simulation_words(seeds: int) -> list[str]:
     """Runs seeds up to the first that fails."""
     words = [sys.executable, "tests/simulation/simulate.py", "--until-failure", "--quiet"]
@@ -102,7 +143,6 @@ def simulation_words(seeds: int) -> list[str]:
 def started_in(folder: Path, words: Sequence[str]) -> subprocess.CompletedProcess[str]:
     """Run with the copy's modules before those of this checkout."""
     environment = {**os.environ, "PYTHONPATH": f"{folder}{os.pathsep}{folder / 'tests'}"}
-    environment["PYTHONDONTWRITEBYTECODE"] = "1"
     return subprocess.run(
         words,
         cwd=folder,
@@ -114,67 +154,88 @@ def started_in(folder: Path, words: Sequence[str]) -> subprocess.CompletedProces
     )
 
 
-def _told(done: subprocess.CompletedProcess[str]) -> str:
+def _told(output: str) -> str:
     """What noticed it: the seed with the violation, or the test."""
-    lines = [line.strip() for line in done.stdout.splitlines()]
+    lines = [line.strip() for line in output.splitlines()]
     first = next((t for t in lines if t.startswith(("seed ", "FAILED", "ERROR"))), "")
     if first.startswith("seed "):
         seed, _, text = first.partition(": ")
         return f"{seed}: {text.rpartition('Violation: ')[2]}"
     first = first.removeprefix("FAILED ").partition(" - ")[0]
-    return first or (done.stdout + done.stderr).strip()[-300:]
+    return first or output.strip()[-300:]
 
 
-def baseline(mutations: Iterable[Mutation]) -> str | None:
-    """What fails without any mutation; None when all is well, as it has to be."""
-    paths = {m.tests.split(" -k ")[0] for m in mutations if m.tests}
-    words = pytest_words(" ".join(sorted({w for path in paths for w in path.split()})))
-    with tempfile.TemporaryDirectory(prefix="memwal-mutation-") as folder:
-        copy(Path(folder))
-        done = subprocess.run(
-            words,
-            cwd=folder,
-            env={**os.environ, "PYTHONPATH": f"{folder}{os.pathsep}{Path(folder) / 'tests'}"},
-            capture_output=True,
-            text=True,
-            check=False,
-        )
-    return None if done.returncode == _OK else done.stdout[-3000:]
+def baseline(mutations: Iterable[Mutation], worker: Worker) -> str | None:
+    """What fails without any mutation; None when all is well, as it has to be.
+
+    Folder by folder: some have helpers of the same name.
+    """
+    for tests in sorted({m.tests for m in mutations if m.tests}):
+        code, told = worker.pytest(tests)
+        if code != _OK:
+            return f"{tests}: {told}"
+    return None
 
 
 def main() -> int:
     """Exit code 1 when a mutation survives."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--seeds", type=int, default=300)
-    parser.add_argument("--only", default="", help="names that contain this")
-    parser.add_argument("--no-baseline", action="store_true", help="trust the tests")
-    arguments = parser.parse_args()
-    chosen = [m for m in MUTATIONS if arguments.only in m.name]
+    arguments = _arguments()
+    chosen = [m for m in MUTATIONS if any(word in m.name for word in arguments.only or [""])]
     # The short ones first: the seeds of the last mutation should not keep one core alone.
     chosen.sort(key=lambda m: not m.tests)
     console = Console(width=None if sys.stdout.isatty() else 160)
-    if not arguments.no_baseline and any(m.tests for m in chosen):
-        failed = baseline(chosen)
-        if failed is not None:
-            console.print("without any mutation, tests fail:", failed, markup=False)
-            return 1
-    verdicts = _run_all(chosen, arguments.seeds, console)
+    workers = [Worker(arguments.seeds) for _ in range(arguments.processes)]
+    try:
+        if not arguments.no_baseline:
+            failed = baseline(chosen, workers[0])
+            if failed is not None:
+                console.print("without any mutation, tests fail:", failed, markup=False)
+                return 1
+        verdicts = _run_all(chosen, workers, console, arguments.table)
+    finally:
+        for worker in workers:
+            worker.close()
     survivors = [m for m in chosen if not verdicts[m].noticed]
     console.print(_table(chosen, verdicts))
     console.print(f"{len(chosen) - len(survivors)} of {len(chosen)} mutations were noticed")
     return int(bool(survivors))
 
 
-def _run_all(chosen: Sequence[Mutation], seeds: int, console: Console) -> dict[Mutation, Verdict]:
+def _arguments() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--seeds", type=int, default=300)
+    parser.add_argument("--only", action="append", help="names that contain this; again for more")
+    parser.add_argument("--no-baseline", action="store_true", help="trust the tests")
+    parser.add_argument("--processes", type=int, default=os.cpu_count())
+    parser.add_argument("--table", type=Path, help="keep the results in this file, by group")
+    return parser.parse_args()
+
+
+def _run_all(
+    chosen: Sequence[Mutation], workers: Sequence[Worker], console: Console, kept: Path | None
+) -> dict[Mutation, Verdict]:
     verdicts: dict[Mutation, Verdict] = {}
+    idle: queue.SimpleQueue[Worker] = queue.SimpleQueue()
+    for worker in workers:
+        idle.put(worker)
+
+    def judge(mutation: Mutation) -> Verdict:
+        worker = idle.get()
+        try:
+            return worker.judge(mutation)
+        finally:
+            idle.put(worker)
+
     columns = (BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
-    with Progress(*columns, console=console) as bar, ThreadPoolExecutor(os.cpu_count()) as pool:
+    with Progress(*columns, console=console) as bar, ThreadPoolExecutor(len(workers)) as pool:
         task = bar.add_task("mutations", total=len(chosen))
-        running: dict[Future[Verdict], Mutation] = {pool.submit(run, m, seeds): m for m in chosen}
+        running: dict[Future[Verdict], Mutation] = {pool.submit(judge, m): m for m in chosen}
         for future in as_completed(running):
             mutation, verdict = running[future], future.result()
             verdicts[mutation] = verdict
             bar.advance(task)
+            if kept is not None:
+                results.keep(kept, ROOT, mutation, verdict)
             if not verdict.noticed:
                 bar.console.print(f"{verdict.word}: {mutation.name} {verdict.by}", markup=False)
     return verdicts

@@ -409,9 +409,9 @@ _SNAPSHOT = (
             "        if False:",
         ),
         (
-            "snapshot: later attempts look back to their own start only",
-            "        run.floor = version if run.floor is None else run.floor",
-            "        run.floor = version",
+            "snapshot: only the version before the one that landed is looked at",
+            "        for between in range(landed - 1, run.floor - 1, -1):",
+            "        for between in range(landed - 1, landed - 2, -1):",
         ),
         (
             "snapshot: the entry is not read again at the last moment",
