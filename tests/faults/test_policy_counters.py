@@ -162,6 +162,7 @@ def live(uri: str, calls: list[str], chance: random.Random, checked: int) -> int
             counted = {op for row in seen.values() for op in row["ops"]}
             assert before <= counted, "a read counts less than one before it"
             before = counted
+            time.sleep(0.1)
     newest = int(lance.dataset(uri).version)
     for version in range(checked + 1, newest + 1):
         rows_of(lance.dataset(uri, version).to_table())

@@ -27,7 +27,7 @@ from memwal.apply.merge import ShardMerger
 from memwal.config import ResolvedTable, Settings
 from memwal.errors import LostRace
 from memwal.model import ShardId
-from memwal.plan.merge import MergeLimits, MergeRequest
+from memwal.plan.merge import JoinCosts, MergeLimits, MergeRequest, shape_commit
 from memwal.policy import STORED_KEY, RowPolicy, row_policy
 from memwal.read import open_table
 from memwal.report import JobReport
@@ -235,6 +235,25 @@ def test_a_base_that_changed_in_between_is_folded_with_anew(
     assert log == ["raced", "lost"] or race is _merge_all
     found = {k[0]: r["n"] for k, r in table.keyed(table.dataset.to_table()).items()}
     assert found == {_key(table, k): n for k, n in sums.items()}
+
+
+def test_a_fold_goes_with_the_version_of_its_view(tmp_path: Path) -> None:
+    """What the base has by a newer version's mark would count again."""
+    table = make_policy_table(tmp_path / "t", Variant(expiry=False), rows=[1])
+    table.flush((1, table.row(1, 5)))
+    table.flush((1, table.row(1, 7)))
+    stores = table.stores
+    view = stores.views.shard(table.shards[0])
+    _merge_one(table)
+    fold = stores.merge_table.fold(view, table.shards[0], view.shards[0].pending)
+    shape = shape_commit(fold.facts, MergeLimits(), JoinCosts())
+    assert shape is not None
+
+    with pytest.raises(LostRace):
+        fold.commit(shape, 2)
+
+    table.merge()
+    assert table.base_rows() == table.by_key(table.truth())
 
 
 def test_a_key_type_that_lance_does_not_compare_is_unsupported(tmp_path: Path) -> None:

@@ -30,12 +30,12 @@ class Silent:
         raise AssertionError(text)
 
 
-def told(run: Any, table: PolicyTable, policy: RowPolicy | None) -> Any:
+def told(run: Any, table: PolicyTable, policy: RowPolicy | None, *, dry_run: bool = False) -> Any:
     resolved = ResolvedTable(
         name="t", uri=table.uri, settings=Settings(), storage_options={}, policy=policy
     )
     arguments = () if run is run_status else (Silent(),)
-    (found,) = run(RunOptions(tables=[resolved]), *arguments).tables
+    (found,) = run(RunOptions(tables=[resolved], dry_run=dry_run), *arguments).tables
     return found
 
 
@@ -45,10 +45,10 @@ def test_such_a_table_gets_no_snapshot(tmp_path: Path) -> None:
     table.flush((1, table.row(1, 5)))
     before = int(table.dataset.version)
 
-    found = told(run_snapshot, table, None)
-
-    assert (found.outcome, found.exit_code) == ("nothing_to_do", 0)
-    assert "row-merge policy" in found.reason
+    for dry_run in (True, False):
+        found = told(run_snapshot, table, None, dry_run=dry_run)
+        assert (found.outcome, found.exit_code) == ("nothing_to_do", 0)
+        assert "row-merge policy" in found.reason
     assert int(table.dataset.version) == before
 
 

@@ -11,9 +11,10 @@ from mutations_garbage import GARBAGE
 from mutations_indexes import INDEXES
 from mutations_jobs import JOBS
 from mutations_merge import MERGE
+from mutations_policy import POLICY
 from mutations_read import READ
 from mutations_store import STORE
 
 __all__ = ["MUTATIONS", "Change", "Mutation"]
 
-MUTATIONS = (*GARBAGE, *MERGE, *INDEXES, *STORE, *READ, *JOBS)
+MUTATIONS = (*GARBAGE, *MERGE, *POLICY, *INDEXES, *STORE, *READ, *JOBS)

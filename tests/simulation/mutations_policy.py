@@ -1,0 +1,155 @@
+"""Mutations of row-merge policies."""
+
+from __future__ import annotations
+
+from mutation_list import Mutation, mutations
+
+_FOLD = "tests/plan/test_policy_fold.py"
+_OPERATORS = "tests/plan/test_policy_operators.py"
+_MERGE = "tests/integration/test_policy_merge.py"
+_READ = "tests/integration/test_policy_read.py"
+_SHOWN = "tests/integration/test_policy_shown.py"
+
+POLICY: tuple[Mutation, ...] = (
+    *mutations(
+        "memwal/policy_fold.py",
+        _FOLD,
+        (
+            "policy: a value is no barrier",
+            "        self._barrier = self._tombstone | ~operand",
+            "        self._barrier = self._tombstone",
+        ),
+        (
+            "policy: an expired value stays",
+            "        self._tombstone = dead | (over & ~operand)",
+            "        self._tombstone = dead",
+        ),
+        (
+            "policy: an expired operand counts",
+            "        self._dropped = operand & over & ~dead",
+            "        self._dropped = operand & False",
+        ),
+        (
+            "policy: an expired row of the base counts",
+            "            over = self._expired(base)",
+            "            over = self._expired(base) & False",
+        ),
+        (
+            "policy: a key may be in the base twice",
+            "        if len(twice):",
+            "        if False:",
+        ),
+        (
+            "policy: keys that may be gone are anchors",
+            "        there[self._groups.codes[unsure]] = False",
+            "        pass",
+        ),
+        (
+            "policy: the first part's expiry is the result's",
+            "    latest = np.maximum.reduceat(times, starts)",
+            "    latest = times[starts]",
+        ),
+    ),
+    *mutations(
+        "memwal/policy_operators.py",
+        _OPERATORS,
+        (
+            "policy: a user's operator may change the type",
+            "found.type != left.type or len(found)",
+            "len(found)",
+        ),
+        (
+            "policy: a list keeps its oldest elements",
+            "            newest = ends[owner] - places <= self.cap",
+            "            newest = places <= self.cap",
+        ),
+    ),
+    *mutations(
+        "memwal/store/policy_rows.py",
+        _MERGE,
+        (
+            "policy: superseded rows are left out",
+            "        include_deleted_rows=True,",
+            "        include_deleted_rows=False,",
+        ),
+        (
+            "policy: rows may be missing",
+            "    if generation.physical_rows is not None and len(table) != generation.physical_rows:",
+            "    if False:",
+        ),
+    ),
+    *mutations(
+        "memwal/store/policy_merge.py",
+        _MERGE,
+        (
+            "policy: rows of the base are the latest, whatever the view",
+            "        self._base = opened.tables.base(view.version)",
+            "        self._base = opened.tables.base()",
+        ),
+        (
+            "policy: tombstones stay out",
+            "        if len(outcome.deleted):",
+            "        if False:",
+        ),
+        (
+            "policy: columns that changed meanwhile are not looked at",
+            "        if not same:",
+            "        if False:",
+        ),
+    ),
+    *mutations(
+        "memwal/store/stored_policy.py",
+        _MERGE,
+        (
+            "policy: keys that Lance does not compare are taken",
+            "    if not new_keys_are_compared(types):",
+            "    if False:",
+        ),
+    ),
+    *mutations(
+        "memwal/store/policy_read.py",
+        _READ,
+        (
+            "policy: expired rows of the base are shown",
+            "        return found if self._policy.expiry is None else",
+            "        return found if True else",
+        ),
+        (
+            "policy: the filter is asked of no folded row",
+            "        if predicate is None or not len(table):",
+            "        if True:",
+        ),
+    ),
+    *mutations(
+        "memwal/store/wal_rows.py",
+        _READ,
+        (
+            "policy: rows of the WAL are the newest only",
+            "view.primary_key if view.policy_text is None else ()",
+            "view.primary_key",
+        ),
+    ),
+    *mutations(
+        "memwal/apply/snapshot.py",
+        _SHOWN,
+        (
+            "policy: a table with one gets a snapshot",
+            "        if view.policy_text is not None:\n            return None",
+            "        if False:\n            return None",
+        ),
+    ),
+    *mutations(
+        "jobs/_policy.py",
+        _MERGE,
+        (
+            "policy: the configuration may say otherwise",
+            "    if wanted is not None and stored is not None and wanted.as_text() != stored:",
+            "    if False:",
+        ),
+        (
+            "policy: it is stored without the lease",
+            "    if not options.lease or table.stores is None:",
+            "    if table.stores is None:",
+        ),
+    ),
+)
