@@ -153,6 +153,11 @@ class OpenTable:
         if self.lease is not None:
             self.lease.check()
 
+    def before_repair(self) -> None:
+        """As `before_commit`; also when the lease has lapsed since it was taken."""
+        if self.lease is not None:
+            self.lease.check_unbroken()
+
 
 def check_lance_version(allowed: bool) -> None:
     """Raise Unsupported when the installed pylance was never tested with this build."""

@@ -18,6 +18,7 @@ class HeldLease:
         self._leases = leases
         self._claim: LeaseClaim = leases.acquire(job)
         self._lost: LeaseHeld | None = None
+        self._lapsed = False
         self._over = threading.Event()
         self._heart = threading.Thread(target=self._beat, daemon=True, name="memwal-lease")
         self._heart.start()
@@ -33,6 +34,19 @@ class HeldLease:
             raise self._lost
         self._leases.check(self.token)
 
+    def check_unbroken(self) -> None:
+        """Raise LeaseHeld when the claim was superseded, or has ever lapsed since it was made.
+
+        A claim that lapsed and was renewed is ours again, but others may have worked meanwhile.
+        """
+        self._notice_lapse()
+        if self._lapsed:
+            raise LeaseHeld(f"lease token {self.token} lapsed for a while: it was renewed too late")
+        self.check()
+
+    def _notice_lapse(self) -> None:
+        self._lapsed = self._lapsed or not self._leases.is_live(self._claim)
+
     def release(self) -> None:
         """Stop the heartbeat and give the lease up."""
         self._over.set()
@@ -43,6 +57,7 @@ class HeldLease:
     def _beat(self) -> None:
         # A third of the time to live: two beats may fail before anyone may take over.
         while not self._over.wait(self._leases.ttl_seconds / 3):
+            self._notice_lapse()
             try:
                 self._claim = self._leases.renew(self._claim)
             except LeaseHeld as lost:

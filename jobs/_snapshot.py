@@ -103,6 +103,7 @@ def _snapshot(table: OpenTable, options: RunOptions, progress: Progress) -> Tabl
         snapshots=stores.snapshots,
         clock=stores.clock,
         before_commit=table.before_commit,
+        before_repair=table.before_repair,
     )
     try:
         plan = refresher.plan(view)

@@ -14,6 +14,7 @@ from jobs import _cancel
 from jobs._wiring import open_stores
 from memwal import heap
 from memwal.apply.merge import ShardMerge, ShardMerger
+from memwal.apply.refresh_watch import RefreshWatch
 from memwal.errors import MemWalError
 from memwal.model import BrokenShard, ShardId, ShardManifest
 from memwal.plan.compaction import CompactionTask
@@ -129,9 +130,17 @@ def run_merge_unit(unit: MergeUnit) -> MergeUnitResult:
         stores = open_stores(unit.uri, unit.storage_options)
         token = unit.lease_token
 
+        watch = RefreshWatch(leases=stores.leases)
+
+        def before_view() -> None:
+            if token is None:
+                watch.before_view()
+
         def before_commit() -> None:
             _cancel.check()
-            if token is not None:
+            if token is None:
+                watch.before_commit()
+            else:
                 stores.leases.check(token)
 
         merger = ShardMerger(
@@ -141,6 +150,7 @@ def run_merge_unit(unit: MergeUnit) -> MergeUnitResult:
             limits=unit.limits,
             costs=JoinCosts(index_allowed=unit.limits.index_join_allowed),
             before_commit=before_commit,
+            before_view=before_view,
         )
         merge = merger.run(unit.shard_id, unit.request)
         return MergeUnitResult(

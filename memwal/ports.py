@@ -416,6 +416,10 @@ class Leases(Protocol):
         """Mark the claim as over. Best effort: if it fails, the claim expires by itself."""
         ...
 
+    def is_live(self, claim: LeaseClaim) -> bool:
+        """Whether the claim holds the lease now, by this host's clock."""
+        ...
+
     def check(self, token: int) -> None:
         """Raise LeaseHeld when a newer claim exists; asked before every commit."""
         ...

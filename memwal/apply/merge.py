@@ -114,6 +114,8 @@ class ShardMerger:
     steps: Steps = no_steps
     before_commit: Callable[[], None] = lambda: None
     """Called before each writing step; raises when the run has lost its lease."""
+    before_view: Callable[[], None] = lambda: None
+    """Called before each view that commits build on (see memwal.apply.refresh_watch)."""
 
     def run(self, shard_id: ShardId, request: MergeRequest) -> ShardMerge:
         """Merge what is pending now, up to the request's bound; never raises a MemWalError.
@@ -137,7 +139,7 @@ class ShardMerger:
         return replace(result, trace=trace)
 
     def _merge(self, run: _Run, request: MergeRequest) -> None:
-        view = self.views.shard(run.shard_id)
+        view = self._view(run)
         shard = view.shards[0]
         run.from_generation = run.to_generation = shard.merged_generation
         work = wanted(shard, request)
@@ -252,8 +254,12 @@ class ShardMerger:
                 "committed during the delete pass"
             )
 
+    def _view(self, run: _Run) -> TableView:
+        self.before_view()
+        return self.views.shard(run.shard_id)
+
     def _refreshed(self, run: _Run) -> TableView:
-        view = self.views.shard(run.shard_id)
+        view = self._view(run)
         run.to_generation = max(run.to_generation, view.shards[0].merged_generation)
         return view
 

@@ -16,6 +16,7 @@ from dataclasses import dataclass, field
 from memwal.apply.merge import no_steps
 from memwal.errors import (
     Corruption,
+    LeaseHeld,
     LostRace,
     MemWalError,
     Missing,
@@ -71,6 +72,9 @@ class SnapshotRefresher:
     limits: SnapshotLimits = SnapshotLimits()
     steps: Steps = no_steps
     before_commit: Callable[[], None] = lambda: None
+    """Called before each commit that may lower progress; raises when the lease is lost."""
+    before_repair: Callable[[], None] = lambda: None
+    """Called before each repair; raises when the lease lapsed at any time since it was taken."""
 
     def plan(self, view: TableView) -> SnapshotPlan | None:
         """What a refresh would write now; None for nothing. Raises Refused."""
@@ -155,7 +159,9 @@ class SnapshotRefresher:
     ) -> int:
         state = run.states[version] = self.views.mem_wal(version)
         if merged:
-            # A repair only raises progress, and must not wait for a lease that we have lost.
+            # Whoever could work on the table meanwhile may have built on the lowered progress: a
+            # fold of a part, which a repair would cover (invariant 1).
+            self._ask_before_repair(merged)
             run.repairs += 1
             self.steps("repair")
         else:
@@ -176,6 +182,15 @@ class SnapshotRefresher:
         self._remember(run, landed - 1)
         self._check_data(run, landed)
         return landed
+
+    def _ask_before_repair(self, merged: Mapping[ShardId, int]) -> None:
+        try:
+            self.before_repair()
+        except LeaseHeld as error:
+            raise LeaseHeld(
+                f"{error}; merge progress stays lower than it was ({_progress_text(merged)}): the "
+                "next merge folds these generations again, and no row is lost"
+            ) from None
 
     def _remember(self, run: _Run, version: int) -> None:
         """Read what a version recorded, unless that is known, or can't be known any more."""

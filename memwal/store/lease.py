@@ -133,7 +133,7 @@ class StoredLeases:
         return self._claim(self.current(), "lease break", reason=reason)
 
     def is_live(self, claim: LeaseClaim) -> bool:
-        """Whether the claim holds the lease now."""
+        """Whether the claim holds the lease now (see the port)."""
         return not claim.released and claim.expires_at_nanos > self._clock.now_nanos()
 
     def _claim(

@@ -196,7 +196,7 @@ def test_repairs_have_a_bound_and_an_error_says_so(table: FakeTable) -> None:
     assert len(table.commits) <= 6
 
 
-def test_no_commit_without_the_lease_but_a_repair(table: FakeTable) -> None:
+def test_no_commit_without_the_lease(table: FakeTable) -> None:
     asked: list[int] = []
 
     def lost() -> None:
@@ -206,10 +206,18 @@ def test_no_commit_without_the_lease_but_a_repair(table: FakeTable) -> None:
     with pytest.raises(LeaseHeld):
         refresh(table, before_commit=lost)
     assert table.commits == []
-    # A repair only raises progress, and does not wait for a lease.
+    assert asked == [0]
+
+
+def test_no_repair_once_others_may_have_built_on_the_lowered_progress(table: FakeTable) -> None:
+    def lapsed() -> None:
+        raise LeaseHeld("lapsed")
+
     table.before = [lambda: table.merge(A, 5)]
-    assert refresh(table, before_commit=lambda: asked.append(len(table.commits))).repairs == 1
-    assert asked == [0, 0]
+    with pytest.raises(LeaseHeld, match="lapsed; merge progress stays lower than it was") as told:
+        refresh(table, before_repair=lapsed)
+    assert f"({A}: 5)" in str(told.value)
+    assert len(table.commits) == 1
 
 
 def test_a_refresh_that_changed_the_data_is_corruption(table: FakeTable) -> None:

@@ -173,6 +173,18 @@ def test_the_heart_beats_and_notices_a_take_over() -> None:
     assert after.reason == "test"
 
 
+def test_a_claim_that_has_lapsed_is_told_although_nobody_took_it_over() -> None:
+    clock = ManualClock()
+    objects = MemoryObjects(bucket=MemoryBucket(), clock=clock)
+    with HeldLease(StoredLeases(objects, clock, holder="a"), "snapshot") as held:
+        clock.advance(299)
+        held.check_unbroken()
+        clock.advance(2)
+        held.check()
+        with pytest.raises(LeaseHeld, match="token 1 lapsed for a while"):
+            held.check_unbroken()
+
+
 def test_a_glance_is_what_is_current(open_store: Open) -> None:
     clock = ManualClock()
     stored = leases(open_store(), clock, "a")

@@ -19,6 +19,7 @@ from memwal import layout
 from memwal.apply.garbage import Deleter, GenerationDropper, as_deletions
 from memwal.apply.index_catchup import IndexCatchupJob
 from memwal.apply.merge import ShardMerge, ShardMerger
+from memwal.apply.refresh_watch import RefreshWatch
 from memwal.apply.snapshot import SnapshotRefresher
 from memwal.errors import (
     AlreadyExists,
@@ -52,6 +53,7 @@ class Jobs:
     keys: int
     refreshed: Callable[[int], None]
     leases_on: bool = True
+    watched: bool = True
     deletes: float = 0.3
     """How often a writer deletes a key instead of putting it."""
     flushes: float = 0.4
@@ -108,12 +110,15 @@ class Jobs:
                 if not work:
                     return
                 with self.lease(stores, "merge") as check:
+                    watch = RefreshWatch(leases=stores.leases)
+                    watched = self.watched and not self.leases_on
                     merger = ShardMerger(
                         views=stores,
                         table=stores,
                         clock=stores.clock,
                         limits=limits,
-                        before_commit=check,
+                        before_commit=watch.before_commit if watched else check,
+                        before_view=watch.before_view if watched else (lambda: None),
                     )
                     for shard in work:
                         self._merged(merger.run(shard, MergeRequest()))
@@ -159,12 +164,21 @@ class Jobs:
                     snapshots=SimSnapshots(stores),
                     clock=stores.clock,
                     before_commit=check,
+                    before_repair=lambda: self._unbroken(stores, check),
                 ).run(stores.table)
                 self.refreshed(since)
                 self.seen["snapshots written"] += refreshed.outcome == "done"
                 self.seen["progress repaired"] += refreshed.repairs
         except OUTCOMES:
             return
+
+    def _unbroken(self, stores: SimStores, check: Callable[[], None]) -> None:
+        """As jobs/_lease.py has it; nobody renews a claim here."""
+        check()
+        claim = stores.leases.current()
+        if claim is None or not stores.leases.is_live(claim):
+            self.seen["repairs left"] += 1
+            raise LeaseHeld("the lease lapsed")
 
     def garbage(self, *, wal: bool, retention: bool) -> Callable[[Actor], None]:
         """`memwal garbage --execute`, in the order of jobs/_garbage.py."""

@@ -236,6 +236,33 @@ _DONE = mutations(
     ),
 )
 
+_WATCH = (
+    *mutations(
+        "memwal/apply/refresh_watch.py",
+        "tests/apply/test_refresh_watch.py",
+        (
+            "watch: a lease that was claimed since the view is nothing",
+            "        if token != self._seen_token:",
+            "        if False:",
+        ),
+        (
+            "watch: a refresh that holds the lease is nothing",
+            "        if claim.job == REFRESH and self.leases.is_live(claim):",
+            "        if False:",
+        ),
+        (
+            "watch: a dead refresh holds for ever",
+            "        if claim.job == REFRESH and self.leases.is_live(claim):",
+            "        if claim.job == REFRESH:",
+        ),
+    ),
+    *mutations(
+        _APPLY,
+        "tests/apply/test_refresh_watch.py",
+        ("watch: views are not watched", "        self.before_view()\n", ""),
+    ),
+)
+
 _SIMULATED = (
     *mutations(
         _PLAN,
@@ -399,6 +426,11 @@ _SNAPSHOT = (
             "",
         ),
         (
+            "snapshot: a repair does not ask for the lease",
+            "            self._ask_before_repair(merged)\n",
+            "",
+        ),
+        (
             "snapshot: repairs have no bound",
             "            if run.repairs >= self.limits.repairs_max:",
             "            if False:",
@@ -451,5 +483,6 @@ MERGE: tuple[Mutation, ...] = (
     *_DONE,
     *_FOLD,
     *_SNAPSHOT,
+    *_WATCH,
     *_SIMULATED,
 )

@@ -392,6 +392,11 @@ _LEASES = (
         "jobs/_lease.py",
         f"{_LEASE}",
         ("lease: the heart does not notice a take-over", "                self._lost = lost\n", ""),
+        (
+            "lease: a lapse is not told",
+            "self._lapsed = self._lapsed or not self._leases.is_live(self._claim)",
+            "self._lapsed = False",
+        ),
     ),
 )
 

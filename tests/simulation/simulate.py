@@ -73,6 +73,7 @@ class Simulation:
             keys=setup.keys,
             refreshed=self.auditor.refreshed,
             leases_on=setup.leases_on,
+            watched=setup.watched,
             deletes=setup.deletes,
             flushes=setup.flushes,
             stalls=setup.stalls,
@@ -167,9 +168,9 @@ class Simulation:
 
     def _body(self, job: str) -> Body:
         dice = self.scheduler.dice
+        if job == "merge" and not self.setup.watched:
+            return self.jobs.merge(self.shards, MergeLimits(conflict_attempts_max=5))
         if job == "merge":
-            if self.setup.whole_folds:
-                return self.jobs.merge(self.shards, MergeLimits(conflict_attempts_max=5))
             limits = MergeLimits(
                 generations_per_commit_max=dice.choice((1, 2, 64)),
                 tombstones_in_commit_max=dice.choice((0, 0, 200)),

@@ -41,18 +41,14 @@ class Setup:
     foreign: float = 0.0
     woken: bool = False
     mergers: int = 2
+    watched: bool = True
+    """Whether mergers without the lease look out for a refresh, as ours do.
+
+    Those that don't take all that is pending in one commit. Only that leaves the base as the repair
+    of lowered progress will say that it is (memwal/apply/refresh_watch.py).
+    """
     counters: bool = False
     """Whether the table has a row-merge policy, by which rows add up."""
-
-    @property
-    def whole_folds(self) -> bool:
-        """Whether each merge folds all that is pending in one commit.
-
-        While a refresh has lowered progress, a merger without the lease folds again what the base
-        has. Only a fold of all of it leaves the base as the repair will say that it is; with parts,
-        or deletes ahead of the mark, newer rows are lost.
-        """
-        return "snapshot" in self.jobs and not self.leases_on
 
     @classmethod
     def of(cls, seed: int) -> Setup:
@@ -135,6 +131,7 @@ def _made(name: str, mixed: Setup, dice: random.Random) -> Setup:
             keys=dice.choice((2, 3, 5)),
             jobs=("merge", "snapshot", "index_catchup")[: dice.choice((2, 3))],
             leases_on=False,
+            watched=dice.random() < 0.5,
             rates=replace(mixed.rates, error_after=0.02, clock_jump=0.0),
             deletes=0.5,
             flushes=0.9,

@@ -1,0 +1,56 @@
+"""Keeps a merge that runs without the lease away from a snapshot refresh.
+
+A refresh may lower merge progress until it has repaired it, a moment later. A merger that takes its
+view in between folds generations again that the base has. If it takes them in parts, or deletes
+ahead of its mark, and the repair comes before it is through, then progress says more than the base
+has (invariant 1): newer rows are lost. A refresh holds the lease from before its first commit until
+after its last repair, and makes no repair once its claim has lapsed. So it is enough that no
+refresh held the lease between a view and the commits that build on it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from memwal.errors import LeaseHeld, LostRace
+from memwal.model import LeaseClaim
+from memwal.ports import Leases
+
+REFRESH = "snapshot"
+
+
+@dataclass(kw_only=True, slots=True)
+class RefreshWatch:
+    """Asked before each view and before each writing step of one shard's merge."""
+
+    leases: Leases
+    _seen_token: int = field(default=0, init=False)
+
+    def before_view(self) -> None:
+        """Remember the newest claim. Raises LeaseHeld while a refresh holds the lease."""
+        self._seen_token = self._token()
+
+    def before_commit(self) -> None:
+        """Raise LostRace when the lease was claimed since the view, LeaseHeld as `before_view`."""
+        token = self._token()
+        if token != self._seen_token:
+            raise LostRace(
+                f"lease token {token} was claimed since the view was taken; a refresh may have "
+                "lowered progress in it"
+            )
+
+    def _token(self) -> int:
+        claim = self.leases.current()
+        if claim is None:
+            return 0
+        if claim.job == REFRESH and self.leases.is_live(claim):
+            raise LeaseHeld(_held_text(claim))
+        return claim.token
+
+
+def _held_text(claim: LeaseClaim) -> str:
+    return (
+        f"a snapshot refresh by {claim.holder} holds the lease (token {claim.token}) and may lower "
+        "merge progress for a moment; run again when it has ended, or "
+        "`memwal lease break TABLE --reason ...` if the refresh is dead"
+    )
