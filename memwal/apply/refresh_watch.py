@@ -13,8 +13,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from memwal.errors import LeaseHeld, LostRace
+from memwal.lease_ports import Leases
 from memwal.model import LeaseClaim
-from memwal.ports import Leases
 
 REFRESH = "snapshot"
 

@@ -1,0 +1,39 @@
+"""The port of a table's lease."""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+from memwal.model import LeaseClaim
+
+
+class Leases(Protocol):
+    """The lease of one table (design section 5). It saves work; commits keep the data right."""
+
+    def current(self) -> LeaseClaim | None:
+        """The newest claim, whatever its state; None when there never was one."""
+        ...
+
+    def acquire(self, job: str) -> LeaseClaim:
+        """Claim the table for a job. Raises LeaseHeld (by whom, since when, until when)."""
+        ...
+
+    def renew(self, claim: LeaseClaim) -> LeaseClaim:
+        """Push the expiry out. Raises LeaseHeld when the claim was superseded."""
+        ...
+
+    def release(self, claim: LeaseClaim) -> None:
+        """Mark the claim as over. Best effort: if it fails, the claim expires by itself."""
+        ...
+
+    def is_live(self, claim: LeaseClaim) -> bool:
+        """Whether the claim holds the lease now, by this host's clock."""
+        ...
+
+    def check(self, token: int) -> None:
+        """Raise LeaseHeld when a newer claim exists; asked before every commit."""
+        ...
+
+    def break_(self, reason: str) -> LeaseClaim:
+        """Supersede whatever claim there is, leaving a record of who did it and why."""
+        ...
