@@ -5,11 +5,13 @@ from __future__ import annotations
 import os
 import random
 from collections.abc import Callable
+from importlib.metadata import EntryPoint
 from pathlib import Path
 from typing import Any
 
 import lance
 import pyarrow as pa
+import pyarrow.compute as pc
 import pytest
 from builders import KINDS, Table, hand_written, list_generations
 from policy_tables import (
@@ -23,6 +25,7 @@ from s3server import S3Server
 
 from jobs._merge import MergeOptions, run_merge
 from jobs._wiring import open_stores
+from memwal import policy_operators
 from memwal.apply.merge import ShardMerger
 from memwal.config import ResolvedTable, Settings
 from memwal.errors import LostRace
@@ -384,6 +387,34 @@ def test_a_fold_by_no_policy_is_not_put_into_a_table_that_got_one(tmp_path: Path
     again = fold.rebased(stores.views.shard(table.shards[0]))
 
     assert isinstance(again, policy_merge.LancePolicyFold)
+
+
+def joined(left: pa.Array, right: pa.Array) -> pa.Array:
+    if "boom" in right.to_pylist():
+        raise ValueError("no boom here")
+    return pc.binary_join_element_wise(left, right, "+")
+
+
+def test_an_operator_of_ones_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    point = EntryPoint("joined", "test_policy_merge:joined", policy_operators.GROUP)
+    monkeypatch.setattr(policy_operators, "entry_points", lambda group, name: [point])
+    table = make_policy_table(tmp_path / "t", rows=[1], stored=False)
+    assert job(table, row_policy({"note": ("joined", None)}, None, None)).exit_code == 0
+    for n in (1, 2):
+        table.flush(*((1, table.row(1, 10 * n + i)) for i in range(3)), (2, table.row(2, n)))
+    wanted = ["note 1+note 2", "+".join(f"note {n}" for n in (1001, 10, 11, 12, 20, 21, 22))]
+
+    read = open_table(table.uri).read().read_all()
+    assert job(table, None).exit_code == 0
+
+    for found in (read, table.dataset.to_table()):
+        assert sorted(found["note"].to_pylist()) == wanted
+    table.flush((1, table.row(1, 5, note="boom")))
+    report = job(table, None)
+    assert report.exit_code == 5
+    assert "no boom here (rows, oldest first: the base, generation 3 row 0)" in str(
+        report.tables[0].error
+    )
 
 
 def test_an_operator_error_stops_its_shard_only(tmp_path: Path) -> None:
