@@ -38,7 +38,7 @@ from memwal.store import policy_merge
 
 pytestmark = pytest.mark.integration
 
-SEEDS = range(int(os.environ.get("MEMWAL_SEEDS", "10")))
+SEEDS = range(int(os.environ.get("MEMWAL_SEEDS", "6")))
 KINDS_TRIED = ("int64", "utf8", "utf8+int32", "binary")
 
 
@@ -83,9 +83,9 @@ def test_random_tables(tmp_path: Path, seed: int) -> None:
 
 
 def test_many_keys_are_taken_from_the_base_by_place(tmp_path: Path) -> None:
-    table = make_policy_table(tmp_path / "t", Variant(expiry=False), rows=range(20_000))
+    table = make_policy_table(tmp_path / "t", Variant(expiry=False), rows=range(10_000))
     for step in (9, 7):  # more keys than are asked for by name; then more than are taken
-        table.flush(*[(k, table.row(k, 5)) for k in range(0, 20_000, step)], put_rows=5000)
+        table.flush(*[(k, table.row(k, 5)) for k in range(0, 10_000, step)], put_rows=5000)
         table.dataset.delete("k > 100 AND k < 500")
         table.base = {k: r for k, r in table.base.items() if not 100 < table.kind.key(k)[0] < 500}
         truth = table.by_key(table.truth())

@@ -30,7 +30,7 @@ from memwal.read.table import ReadableTable
 
 pytestmark = pytest.mark.integration
 
-SEEDS = range(int(os.environ.get("MEMWAL_SEEDS", "8")))
+SEEDS = range(int(os.environ.get("MEMWAL_SEEDS", "5")))
 KINDS_TRIED = ("int64", "utf8", "utf8+int32", "binary")
 FILTERS = (
     "n > 20",
