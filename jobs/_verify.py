@@ -105,7 +105,7 @@ def _checks(
 def _generations(stores: Stores, view: TableView) -> verify.Check:
     pairs = [(s.shard_id, g) for s in view.shards for g in s.manifest.flushed_generations]
     with ThreadPoolExecutor(_READERS_MAX) as pool:
-        facts = list(pool.map(lambda pair: stores.tables.generation_facts(*pair), pairs))
+        facts = list(pool.map(lambda pair: stores.generations.facts(*pair), pairs))
     return verify.check_generations(facts)
 
 

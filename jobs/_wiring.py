@@ -20,6 +20,7 @@ from memwal.store.wal import WalEntries
 if TYPE_CHECKING:
     from memwal.store.compaction import LanceCompactionTable
     from memwal.store.garbage_evidence import StoredGarbageEvidence
+    from memwal.store.generations import Generations
     from memwal.store.indexes import LanceIndexTable
     from memwal.store.merge_table import LanceMergeTable
     from memwal.store.run_records import StoredRunRecords
@@ -54,11 +55,18 @@ class Stores:
         return StoredViews(self.objects, self.tables)
 
     @cached_property
+    def generations(self) -> Generations:
+        """Flushed generations, for reading their rows."""
+        from memwal.store.generations import Generations
+
+        return Generations(objects=self.objects, tables=self.tables, renamed=self.views.renamed)
+
+    @cached_property
     def merge_table(self) -> LanceMergeTable:
         """The merger's side of the base table."""
         from memwal.store.merge_table import LanceMergeTable
 
-        return LanceMergeTable(self.objects, self.tables, self.views.renamed, self.clock)
+        return LanceMergeTable(self.generations, self.clock)
 
     @cached_property
     def indexes(self) -> LanceIndexTable:

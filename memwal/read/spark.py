@@ -197,7 +197,7 @@ def _reads(settings: Settings, snapshot: Snapshot) -> TaskReads:
     from memwal.store.read_tasks import TaskReads
 
     table = _table(settings.uri, tuple(sorted(settings.storage_options.items())))
-    return TaskReads(table.tables, table.views.renamed, snapshot)
+    return TaskReads(table.generations, snapshot)
 
 
 @lru_cache(maxsize=_TABLES_MAX)

@@ -26,6 +26,7 @@ from memwal.ports import Clock
 from memwal.read.pruning import pruned_shards
 from memwal.read.request import Key, keys_of
 from memwal.read_ports import OpenRead, ReadTable
+from memwal.store.generations import Generations
 from memwal.store.objects import StoreLimits, normalise_uri, open_objects
 from memwal.store.read_table import LanceReadTable
 from memwal.store.shard_manifests import ShardManifests
@@ -67,7 +68,10 @@ class ReadableTable:
         self._objects = open_objects(self.uri, options, self._clock, StoreLimits())
         self.tables = LanceTables(self.uri, options)
         self.views = StoredViews(self._objects, self.tables)
-        self._reads: ReadTable = LanceReadTable(self.tables, self.views.renamed, self._clock)
+        self.generations = Generations(
+            objects=self._objects, tables=self.tables, renamed=self.views.renamed
+        )
+        self._reads: ReadTable = LanceReadTable(self.generations, self._clock)
 
     @cached_property
     def _wal_rows(self) -> StoredWalRows:

@@ -25,8 +25,6 @@ def check_data_files(
     folder = layout.generation_folder(shard_id, generation.path, generation.generation)
     files = [f for part in dataset.get_fragments() for f in part.data_files()]
     paths = [f"{folder}/data/{f.path}" for f in files if _has_footer(f)]
-    if not paths:
-        return
 
     def check(path: str) -> None:
         try:
@@ -34,6 +32,10 @@ def check_data_files(
         except Corruption as error:
             raise Corruption(f"{objects.uri}: {path}: {error}") from None
 
+    if len(paths) <= 1:  # as flushes leave them; a pool costs more than the read
+        for path in paths:
+            check(path)
+        return
     with ThreadPoolExecutor(min(_READERS_MAX, len(paths))) as pool:
         for _ in pool.map(check, paths):
             pass

@@ -10,9 +10,12 @@ import pyarrow as pa
 from lance.blob import BlobType, blob_array
 
 from memwal import align, layout
-from memwal.errors import Corruption, Missing, Refused
+from memwal.errors import Corruption, MemWalError, Missing, Refused
 from memwal.model import ColumnInfo, FlushedGeneration, ShardId, TableView
-from memwal.store.table import GONE, columns_of, is_panic, tidy_text
+from memwal.plan.verify import GenerationFacts
+from memwal.ports import Objects
+from memwal.store.data_files import check_data_files
+from memwal.store.table import GONE, LanceTables, columns_of, is_panic, tidy_text
 
 _BATCH_BYTES = 8 * 1024 * 1024
 _BATCH_ROWS_MAX = 8192
@@ -36,39 +39,82 @@ class Source:
         return any(column.name == layout.TOMBSTONE for column in self.columns)
 
 
-def line_up(
-    view: TableView,
-    shard_id: ShardId,
-    generation: FlushedGeneration,
-    dataset: Any,
-    renamed: Renamed,
-) -> Source:
-    """An opened generation as rows of the view's columns.
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Generations:
+    """One table's flushed generations. `renamed` tells whether history proves a rename."""
 
-    Raises Refused for schema drift that would drop or mix up data.
-    """
-    columns = columns_of(dataset)
-    try:
-        alignment = align.align(view.columns, columns)
-        for rename in alignment.renames:
-            if not renamed(view, rename, generation.generation):
-                raise Refused(
-                    f"field {rename.field_id} is {rename.before!r} in the generation and "
-                    f"{rename.after!r} in the table, and no retained version shows that it was "
-                    "renamed rather than dropped and its id used again"
-                )
-    except Refused as error:
-        raise Refused(
-            f"shard {shard_id}, generation {generation.generation} ({generation.path}): {error}"
-        ) from None
-    rows = max(1, generation.physical_rows or dataset.count_rows())
-    per_row = max(1, (generation.in_memory_bytes or 0) // rows)
-    return Source(
-        dataset=dataset,
-        columns=columns,
-        alignment=alignment,
-        batch_rows=max(1, min(_BATCH_ROWS_MAX, _BATCH_BYTES // per_row)),
-    )
+    objects: Objects
+    tables: LanceTables
+    renamed: Renamed
+
+    def open(self, view: TableView, shard_id: ShardId, generation: FlushedGeneration) -> Source:
+        """A generation as rows of the view's columns, once its data files were looked at.
+
+        Raises Missing, Corruption, StoreUnavailable; Refused for schema drift that would drop or
+        mix up data.
+        """
+        return self.line_up(view, shard_id, generation, self._checked(shard_id, generation))
+
+    def open_unchecked(
+        self, view: TableView, shard_id: ShardId, generation: FlushedGeneration
+    ) -> Source:
+        """The same for a caller that checks its data files before it reads any rows."""
+        dataset = self.tables.generation(shard_id, generation)
+        return self.line_up(view, shard_id, generation, dataset)
+
+    def check(self, shard_id: ShardId, generation: FlushedGeneration, source: Source) -> None:
+        """Raise Corruption for a data file that must not be read, Missing for one that is gone."""
+        check_data_files(self.objects, shard_id, generation, source.dataset)
+
+    def facts(self, shard_id: ShardId, generation: FlushedGeneration) -> GenerationFacts:
+        """Whether a listed generation opens, and how many rows it physically has."""
+        rows, error = None, None
+        try:
+            fragments = self._checked(shard_id, generation).get_fragments()
+            rows = sum(int(fragment.physical_rows) for fragment in fragments)
+        except MemWalError as caught:
+            error = str(caught)
+        except (OSError, ValueError) as caught:
+            error = tidy_text(caught)
+        return GenerationFacts(
+            shard_id=shard_id,
+            generation=generation.generation,
+            claimed_rows=generation.physical_rows,
+            physical_rows=rows,
+            error=error,
+        )
+
+    def _checked(self, shard_id: ShardId, generation: FlushedGeneration) -> Any:
+        dataset = self.tables.generation(shard_id, generation)
+        check_data_files(self.objects, shard_id, generation, dataset)
+        return dataset
+
+    def line_up(
+        self, view: TableView, shard_id: ShardId, generation: FlushedGeneration, dataset: Any
+    ) -> Source:
+        """An opened generation as rows of the view's columns. Raises Refused for schema drift."""
+        columns = columns_of(dataset)
+        try:
+            alignment = align.align(view.columns, columns)
+            for rename in alignment.renames:
+                if not self.renamed(view, rename, generation.generation):
+                    raise Refused(
+                        f"field {rename.field_id} is {rename.before!r} in the generation and "
+                        f"{rename.after!r} in the table, and no retained version shows that it was "
+                        "renamed rather than dropped and its id used again"
+                    )
+        except Refused as error:
+            raise Refused(
+                f"shard {shard_id}, generation {generation.generation} ({generation.path}): {error}"
+            ) from None
+        rows = max(1, generation.physical_rows or dataset.count_rows())
+        per_row = max(1, (generation.in_memory_bytes or 0) // rows)
+        return Source(
+            dataset=dataset,
+            columns=columns,
+            alignment=alignment,
+            batch_rows=max(1, min(_BATCH_ROWS_MAX, _BATCH_BYTES // per_row)),
+        )
 
 
 def key_scanner(source: Source, keys: Sequence[str]) -> Any:

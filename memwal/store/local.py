@@ -110,10 +110,15 @@ class LocalObjects:
         if size_bytes_max < 1:
             raise ValueError(f"not a tail length: {size_bytes_max}")
         file = self._file(path)
-        with self._reading(path), file.open("rb") as stream:
-            size_bytes = os.fstat(stream.fileno()).st_size
-            stream.seek(max(0, size_bytes - size_bytes_max))
-            return self._received(stream.read(size_bytes_max)), size_bytes
+        # Without a stream, which costs more: a read of many generations begins with as many tails.
+        with self._reading(path):
+            handle = os.open(file, os.O_RDONLY)
+            try:
+                size_bytes = os.fstat(handle).st_size
+                start = max(0, size_bytes - size_bytes_max)
+                return self._received(_read_at(handle, start, size_bytes - start)), size_bytes
+            finally:
+                os.close(handle)
 
     def exists(self, path: str) -> bool:
         """Whether the file exists."""
@@ -268,6 +273,14 @@ class LocalObjects:
 
     def _unavailable(self, path: str, error: OSError) -> errors.StoreUnavailable:
         return errors.StoreUnavailable(f"{self._root / path}: {_reason(error)}")
+
+
+def _read_at(handle: int, start: int, length: int) -> bytes:
+    """So many bytes from there, or what there is; one read may give less than was asked for."""
+    data = os.pread(handle, length, start)
+    while len(data) < length and (more := os.pread(handle, length - len(data), start + len(data))):
+        data += more
+    return data
 
 
 def _is_folder(entry: os.DirEntry[str]) -> bool:

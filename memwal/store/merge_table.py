@@ -5,7 +5,6 @@ from __future__ import annotations
 import threading
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
-from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -16,15 +15,13 @@ from memwal.errors import LostRace, Refused
 from memwal.model import FlushedGeneration, ShardId, TableView
 from memwal.plan.merge import CommitShape, Deletes, FoldFacts, Join, new_keys_are_compared
 from memwal.policy import RowPolicy
-from memwal.ports import Clock, CommitStats, Objects
-from memwal.store.data_files import check_data_files
+from memwal.ports import Clock, CommitStats
 from memwal.store.generations import (
-    Renamed,
+    Generations,
     Source,
     as_base_rows,
     is_reading_fault,
     key_table,
-    line_up,
     unreadable,
     unreadable_text,
 )
@@ -35,7 +32,6 @@ from memwal.store.policy_merge import (
     policy_layers,
 )
 from memwal.store.stored_policy import check_fits, checked_policy
-from memwal.store.table import LanceTables
 
 # Folds up to this size go to Lance as a table, whose known size lets it hash the smaller side of
 # the join (5 times faster on 40 million rows: tests/bench/merge_join.py); larger ones are streamed.
@@ -45,13 +41,9 @@ _IN_MEMORY_BYTES_MAX = 128 * 1024 * 1024
 class LanceMergeTable:
     """The MergeTable port over Lance."""
 
-    def __init__(
-        self, objects: Objects, tables: LanceTables, renamed: Renamed, clock: Clock
-    ) -> None:
-        """`renamed(view, rename, since_version)` tells whether history proves a rename."""
-        self._objects = objects
-        self._tables = tables
-        self._renamed = renamed
+    def __init__(self, generations: Generations, clock: Clock) -> None:
+        self._generations = generations
+        self._tables = generations.tables
         self._clock = clock
 
     def fold(
@@ -59,12 +51,7 @@ class LanceMergeTable:
     ) -> LanceFold | LancePolicyFold:
         """Read the generations' keys and fold them against `view` (see the port)."""
         policy = checked_policy(view, self._tables)
-        opened = [(g, self._tables.generation(shard_id, g)) for g in generations]
-        for generation, dataset in opened:
-            check_data_files(self._objects, shard_id, generation, dataset)
-        sources = [
-            self._source(view, shard_id, generation, dataset) for generation, dataset in opened
-        ]
+        sources = [self._generations.open(view, shard_id, g) for g in generations]
         if policy is not None:
             return self._policy_fold(view, policy, shard_id, generations, sources)
         tables = []
@@ -83,7 +70,7 @@ class LanceMergeTable:
                 f"{generations[-1].generation}: {error}"
             ) from None
         return LanceFold(
-            tables=self._tables,
+            opener=self._generations,
             owner=self,
             view=view,
             shard_id=shard_id,
@@ -125,11 +112,6 @@ class LanceMergeTable:
             refold=again,
         )
 
-    def _source(
-        self, view: TableView, shard_id: ShardId, generation: FlushedGeneration, dataset: Any
-    ) -> Source:
-        return line_up(view, shard_id, generation, dataset, self._renamed)
-
 
 class LanceFold:
     """The Fold port over Lance. Keys are held in memory, payload is streamed at commit."""
@@ -137,7 +119,7 @@ class LanceFold:
     def __init__(
         self,
         *,
-        tables: LanceTables,
+        opener: Generations,
         owner: LanceMergeTable,
         view: TableView,
         shard_id: ShardId,
@@ -145,14 +127,15 @@ class LanceFold:
         sources: tuple[Source, ...],
         folded: fold.Folded,
     ) -> None:
-        self._tables = tables
+        self._opener = opener
+        self._tables = opener.tables
         self._owner = owner
         self._view = view
         self._shard_id = shard_id
         self._generations = generations
         self._sources = sources
         self._folded = folded
-        self._base = tables.base(view.version)
+        self._base = opener.tables.base(view.version)
         self._bytes_read = 0
         self._facts: FoldFacts | None = None
 
@@ -204,14 +187,14 @@ class LanceFold:
         sources = tuple(
             replace(
                 source,
-                alignment=self._owner._source(
+                alignment=self._opener.line_up(
                     view, self._shard_id, generation, source.dataset
                 ).alignment,
             )
             for generation, source in zip(self._generations, self._sources, strict=True)
         )
         rebased = LanceFold(
-            tables=self._tables,
+            opener=self._opener,
             owner=self._owner,
             view=view,
             shard_id=self._shard_id,

@@ -23,12 +23,11 @@ from memwal.plan.read import ReadPlan, ShardRead
 from memwal.policy import RowPolicy
 from memwal.policy_fold import Layer, PolicyFold, expired
 from memwal.ports import Clock
-from memwal.store.generations import Renamed, Source, line_up
+from memwal.store.generations import Generations, Source
 from memwal.store.policy_rows import all_rows, base_rows
 from memwal.store.read_beside import in_turn, threads_for
 from memwal.store.read_held import may_name
 from memwal.store.read_sources import Base, Batches, Rows, asked, judged, shown
-from memwal.store.table import LanceTables
 
 # Shards that are folded together, and ask the base together for what they need, take no more.
 _TOGETHER_BYTES_MAX = 512 * 1024 * 1024
@@ -52,10 +51,9 @@ class Pending:
 class PolicyGenerations:
     """Opens what a read of one view reads."""
 
-    def __init__(self, tables: LanceTables, renamed: Renamed, view: TableView) -> None:
-        """`renamed(view, rename, generation)` tells whether history proves a rename."""
-        self.tables = tables
-        self._renamed = renamed
+    def __init__(self, generations: Generations, view: TableView) -> None:
+        self.tables = generations.tables
+        self._generations = generations
         self._view = view
 
     def pending(
@@ -77,8 +75,7 @@ class PolicyGenerations:
         ]
 
     def _open(self, shard: ShardRead, generation: FlushedGeneration) -> Source:
-        dataset = self.tables.generation(shard.shard_id, generation)
-        return line_up(self._view, shard.shard_id, generation, dataset, self._renamed)
+        return self._generations.open(self._view, shard.shard_id, generation)
 
 
 class Folding:

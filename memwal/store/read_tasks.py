@@ -27,7 +27,7 @@ from memwal.model import FlushedGeneration, MemWalState, ShardId, TableView, Ver
 from memwal.plan.read import ReadPlan, ShardRead
 from memwal.plan.read_tasks import ReadTask
 from memwal.policy import RowPolicy
-from memwal.store.generations import Renamed, line_up
+from memwal.store.generations import Generations
 from memwal.store.policy_read import Folding, PolicyGenerations
 from memwal.store.read_beside import threads_for
 from memwal.store.read_sources import Base, Batches, Part, Rows
@@ -85,15 +85,14 @@ class Decided:
 class TaskReads:
     """Reads parts of one snapshot."""
 
-    def __init__(self, tables: LanceTables, renamed: Renamed, snapshot: Snapshot) -> None:
-        """`renamed(view, rename, generation)` tells whether history proves a rename."""
-        self._tables = tables
-        self._renamed = renamed
+    def __init__(self, generations: Generations, snapshot: Snapshot) -> None:
+        self._generations = generations
+        self._tables = generations.tables
         self._snapshot = snapshot
         self._plan = snapshot.plan
         self._keys = snapshot.plan.primary_key
         self._threads = threads_for(snapshot.plan.uri)
-        self._policy = checked_policy(snapshot.view, tables)
+        self._policy = checked_policy(snapshot.view, generations.tables)
 
     def fragments(self) -> list[tuple[int, int | None]]:
         """The base's fragments with the sizes of their files in bytes, None where not recorded."""
@@ -186,7 +185,7 @@ class TaskReads:
         folding = Folding(policy, self._plan, snapshot.schema, snapshot.now_nanos)
         mine = {shard_id for shard_id, _ in task.generations}
         if mine:
-            generations = PolicyGenerations(self._tables, self._renamed, snapshot.view)
+            generations = PolicyGenerations(self._generations, snapshot.view)
             shards = [shard for shard in self._plan.shards if shard.shard_id in mine]
             where = f"{self._plan.uri}: version {self._plan.version}"
             base = Base(where=where, dataset=self._tables.base(self._plan.version))
@@ -257,8 +256,8 @@ class TaskReads:
                 yield batch.select(list(self._plan.columns))
 
     def _part(self, shard_id: ShardId, generation: FlushedGeneration) -> Part:
-        dataset = self._tables.generation(shard_id, generation)
-        source = line_up(self._snapshot.view, shard_id, generation, dataset, self._renamed)
+        # Its data files were looked at when the snapshot was taken, and are never written again.
+        source = self._generations.open_unchecked(self._snapshot.view, shard_id, generation)
         name = f"generation {generation.generation}"
         return Part(
             where=f"{self._plan.uri}: shard {shard_id}: {name} ({generation.path})",

@@ -21,7 +21,6 @@ from memwal.errors import (
 )
 from memwal.model import ColumnInfo, FlushedGeneration, ShardId
 from memwal.plan.garbage_model import SYSTEM_INDEXES
-from memwal.plan.verify import GenerationFacts
 from memwal.policy import STORED_KEY
 from memwal.ports import Expired
 
@@ -106,24 +105,6 @@ class LanceTables:
             return sum(int(f.metadata.num_rows) for f in left) if segments else None
         except (OSError, ValueError, RuntimeError, TypeError):
             return None
-
-    def generation_facts(self, shard_id: ShardId, generation: FlushedGeneration) -> GenerationFacts:
-        """Whether a listed generation opens, and how many rows it physically has."""
-        rows, error = None, None
-        try:
-            fragments = self.generation(shard_id, generation).get_fragments()
-            rows = sum(int(fragment.physical_rows) for fragment in fragments)
-        except MemWalError as caught:
-            error = str(caught)
-        except (OSError, ValueError) as caught:
-            error = tidy_text(caught)
-        return GenerationFacts(
-            shard_id=shard_id,
-            generation=generation.generation,
-            claimed_rows=generation.physical_rows,
-            physical_rows=rows,
-            error=error,
-        )
 
     def operation(self, version: int) -> str | None:
         """What kind of commit made a version (`Restore`, `Update`, …); None when unknown."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shutil
 import socket
 import subprocess
@@ -27,8 +28,9 @@ from jobs._wiring import open_stores
 from memwal import layout
 from memwal._generated import memwal_pb2 as pb
 from memwal.cli import main
-from memwal.errors import StoreUnavailable
+from memwal.errors import Corruption, StoreUnavailable
 from memwal.model import ShardId, ShardStatus
+from memwal.read.spark import MemWalDataSource
 from memwal.store.objects import StoreLimits
 
 pytestmark = pytest.mark.integration
@@ -435,6 +437,33 @@ def test_a_generation_whose_data_is_torn(table: Path) -> None:
     for file in (folder / "data").glob("*.lance"):
         rewrite(file, lambda data: data[: len(data) // 2])
     check(table, code=CORRUPT, says=[SHARD, folder.name], table=table)
+
+
+def claim_columns(folder: Path) -> Path:
+    """Make a data file say that it has 4 billion columns: Lance's reader would end the process."""
+    (file,) = (folder / "data").glob("*.lance")
+    rewrite(file, lambda data: data[:-12] + b"\xff" * 4 + data[-8:])
+    return file
+
+
+@pytest.mark.parametrize("asked", [(), ("--key", "k=1"), ("--limit", "1")], ids=" ".join)
+def test_a_read_of_data_that_claims_too_many_columns(table: Path, asked: tuple[str, ...]) -> None:
+    file = claim_columns(generation_folder(table, 2))
+    says = [str(file.relative_to(table)), str(table), "more than there is room for"]
+    check(table, *asked, code=CORRUPT, says=says, table=table, job="read")
+
+
+def test_a_spark_read_of_data_that_claims_too_many_columns(table: Path) -> None:
+    """Told at load(), before any task would end its worker."""
+    file = claim_columns(generation_folder(table, 2))
+    with pytest.raises(Corruption, match=re.escape(str(file.relative_to(table)))):
+        MemWalDataSource({"path": str(table)})
+
+
+def test_verify_tells_data_that_claims_too_many_columns(table: Path) -> None:
+    file = claim_columns(generation_folder(table, 2))
+    says = ["listed generations", str(file.relative_to(table))]
+    check(table, code=CORRUPT, says=says, table=table, job="verify")
 
 
 def test_a_generation_whose_data_claims_too_many_columns(pristine: Path, tmp_path: Path) -> None:
