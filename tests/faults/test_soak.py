@@ -1,6 +1,6 @@
 """Writers that never stop, all jobs in a loop: reads stay right, storage stays bounded.
 
-`MEMWAL_SOAK_SECONDS` says how long (default 20). Reads are checked after every round, when the
+`MEMWAL_SOAK_SECONDS` says how long (default 12). Reads are checked after every round, when the
 writers have closed: then everything they acknowledged is in a generation that a reader can see.
 """
 
@@ -23,7 +23,7 @@ from memwal.report import DONE, NOTHING_TO_DO
 
 pytestmark = pytest.mark.integration
 
-SECONDS = float(os.environ.get("MEMWAL_SOAK_SECONDS", "20"))
+SECONDS = float(os.environ.get("MEMWAL_SOAK_SECONDS", "12"))
 ROUND_SECONDS = 4.0
 SHARDS = 3
 KEYS = 400
