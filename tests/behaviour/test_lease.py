@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 
@@ -41,6 +42,14 @@ def test_release_lets_the_next_one_in_with_a_higher_token(open_store: Open) -> N
     claim = first.acquire("merge")
     first.release(claim)
     assert leases(open_store(), clock, "b").acquire("merge").token == claim.token + 1
+
+
+def test_a_released_lease_is_free_though_its_holder_s_clock_was_ahead(open_store: Open) -> None:
+    ahead = ManualClock(start_nanos=100 * 10**9)
+    first = leases(open_store(), ahead, "a")
+    first.release(first.acquire("merge"))
+    behind = ManualClock(start_nanos=10 * 10**9)
+    assert leases(open_store(), behind, "b").acquire("merge").token == 2
 
 
 def test_an_expired_lease_is_taken_over_and_its_holder_stops(open_store: Open) -> None:
@@ -108,6 +117,17 @@ def test_a_bad_hint_does_not_hide_the_lease(open_store: Open, hint: bytes) -> No
     open_store().put(f"{FOLDER}/hint.json", hint)
     with pytest.raises(LeaseHeld):
         leases(open_store(), clock, "b").acquire("merge")
+
+
+def test_an_old_hint_does_not_hide_a_newer_claim(open_store: Open) -> None:
+    stored = leases(open_store(), ManualClock(), "a")
+    for _ in range(2):
+        stored.release(stored.acquire("merge"))
+    newest = stored.acquire("merge")
+    open_store().put(f"{FOLDER}/hint.json", b'{"token": 1}')
+    assert stored.current() == newest
+    with pytest.raises(LeaseHeld, match="until"):
+        stored.acquire("merge")
 
 
 def test_a_torn_claim_is_never_taken_for_a_free_lease(open_store: Open) -> None:
@@ -183,6 +203,21 @@ def test_a_claim_that_has_lapsed_is_told_although_nobody_took_it_over() -> None:
         held.check()
         with pytest.raises(LeaseHeld, match="token 1 lapsed for a while"):
             held.check_unbroken()
+
+
+def test_a_take_over_that_the_heart_noticed_is_remembered() -> None:
+    bucket, clock = MemoryBucket(), SystemClock()
+    objects = MemoryObjects(bucket=bucket, clock=clock)
+    before = set(threading.enumerate())
+    with HeldLease(StoredLeases(objects, clock, ttl_seconds=0.15, holder="a"), "merge") as held:
+        (heart,) = (t for t in threading.enumerate() if t not in before)
+        broken = StoredLeases(objects, clock, holder="op").break_("test")
+        heart.join(BEAT_SECONDS_MAX)
+        assert not heart.is_alive()
+        # Whatever becomes of the newer claim, or of the store: this one is over.
+        objects.delete([claim_path(broken.token)])
+        with pytest.raises(LeaseHeld, match="superseded"):
+            held.check()
 
 
 def test_a_glance_is_what_is_current(open_store: Open) -> None:

@@ -22,10 +22,11 @@ from memwal.errors import (
     LostRace,
     Missing,
     OutcomeUnknown,
+    Refused,
     StoreUnavailable,
 )
 from memwal.invariants import InvariantBroken
-from memwal.model import FlushedGeneration, ShardId, ShardManifest
+from memwal.model import FlushedGeneration, ShardId, ShardManifest, ShardStatus
 from memwal.ports import Objects
 from memwal.store.shard_manifests import Fenced, ShardManifests
 from memwal.store.table_manifests import TableManifests
@@ -304,6 +305,16 @@ def test_a_claim_keeps_everything_else(shards: ShardManifests) -> None:
     after = shards.claim(SHARD)
 
     assert replace(after, writer_epoch=1, version=1, raw=before.raw) == before
+
+
+def test_a_sealed_shard_is_not_claimed(shards: ShardManifests) -> None:
+    claimed = shards.claim(SHARD)
+    shards.commit(claimed, replace(claimed, version=2, status=ShardStatus.SEALED))
+    with pytest.raises(Refused, match="is SEALED: no writer may claim it"):
+        shards.claim(SHARD)
+    found = shards.latest(SHARD)
+    assert found is not None
+    assert (found.version, found.writer_epoch) == (2, 1)
 
 
 def test_a_claim_that_is_overtaken_gets_an_epoch_of_its_own(open_store: OpenStore) -> None:

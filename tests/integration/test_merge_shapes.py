@@ -238,6 +238,17 @@ def test_a_renamed_column_keeps_its_values(tmp_path: Path) -> None:
     assert table.kind.key(3) not in found
 
 
+def test_a_renamed_column_that_no_version_ever_had_is_refused(tmp_path: Path) -> None:
+    table, bad, good = two_shards(tmp_path)
+    schema = table.dataset.schema
+    at = schema.get_field_index("text")
+    other = schema.set(at, schema.field(at).with_name("other"))
+    row = {("other" if name == "text" else name): v for name, v in table.row(12, 5).items()}
+    generation = builders.hand_written(table, bad, [row], schema=other)
+    builders.list_generations(table, bad, generation)
+    check_only_bad_refused(table, bad, good, REFUSED, "'other'", "'text'", "no retained version")
+
+
 def test_a_changed_type_is_refused(tmp_path: Path) -> None:
     table, bad, good = two_shards(tmp_path)
     schema = table.dataset.schema

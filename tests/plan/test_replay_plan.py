@@ -129,8 +129,12 @@ def test_holes_below_the_covered_position_are_no_matter() -> None:
     assert decided.problems == ()
 
 
-def test_a_torn_entry_is_a_problem_wherever_it_stands() -> None:
-    torn = WalEntry(position=2, size_bytes=3, written_at_nanos=0, problem="not an entry")
+@pytest.mark.parametrize("epoch", [None, 1])
+def test_a_torn_entry_is_a_problem_wherever_it_stands(epoch: int | None) -> None:
+    """Also when its schema, which tells the epoch, was read before what is broken."""
+    torn = WalEntry(
+        position=2, size_bytes=3, written_at_nanos=0, problem="not an entry", writer_epoch=epoch
+    )
     for stored in ([entry(1), torn], [entry(1), torn, entry(3)]):
         decided = replay(manifest(), stored)
         assert decided.standings[2] is Standing.TORN

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import subprocess
 from dataclasses import dataclass
+from functools import cache
 from itertools import groupby
 from pathlib import Path
 from typing import Any
@@ -63,7 +64,8 @@ def group_of(name: str) -> str:
     return name.partition(":")[0]
 
 
+@cache
 def _commit(root: Path) -> str:
-    words = ["git", "rev-parse", "--short", "HEAD"]
+    words = ["git", "describe", "--always", "--dirty"]
     done = subprocess.run(words, cwd=root, capture_output=True, text=True, check=False)
     return done.stdout.strip() or "unknown"

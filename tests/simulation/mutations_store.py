@@ -370,8 +370,8 @@ _LEASES = (
         ),
         (
             "lease: a hint is the latest",
-            "        for _ in range(_PROBES_MAX):",
-            "        for _ in range(_PROBES_MAX if found is None else 0):",
+            "            following = self._read(found.token + 1)",
+            "            following = None",
         ),
         (
             "lease: a torn claim is a free lease",
