@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Protocol, TypeVar
 
+from memwal.errors import Corruption
 from memwal.model import (
     FlushedGeneration,
     MemWalState,
@@ -60,6 +61,18 @@ class DeleteResult:
     failed: tuple[tuple[str, str], ...] = field(default=())
 
 
+# Objects are read whole up to this size (invariant 11): rows that are staged, WAL entries.
+OBJECT_BYTES_MAX = 1024 * 1024 * 1024
+# What is one document: a shard's manifest, a lease claim, a tag, a run's record.
+DOCUMENT_BYTES_MAX = 64 * 1024 * 1024
+
+
+def check_object_size(where: str, size_bytes: int, size_bytes_max: int) -> None:
+    """Raise Corruption for an object that is larger than whole objects are read."""
+    if size_bytes > size_bytes_max:
+        raise Corruption(f"{where} has {size_bytes} bytes; at most {size_bytes_max} are read")
+
+
 def check_object_path(path: str) -> str:
     """`path` itself when it may name an object below a store's root, else ValueError.
 
@@ -106,8 +119,8 @@ class Objects(Protocol):
         """Names of the folders directly below `prefix`, sorted; empty when there is none."""
         ...
 
-    def get(self, path: str) -> bytes:
-        """The whole object. Raises Missing."""
+    def get(self, path: str, size_bytes_max: int = OBJECT_BYTES_MAX) -> bytes:
+        """The whole object. Raises Missing; Corruption when it is larger, and then reads none."""
         ...
 
     def get_range(self, path: str, start: int, end: int) -> bytes:

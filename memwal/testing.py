@@ -50,6 +50,7 @@ from typing import Literal, Protocol, TypeVar
 
 from memwal import errors
 from memwal.ports import (
+    OBJECT_BYTES_MAX,
     Clock,
     DeleteResult,
     FoundRuns,
@@ -58,6 +59,7 @@ from memwal.ports import (
     RequestCounts,
     check_folder,
     check_object_path,
+    check_object_size,
 )
 from memwal.report import RunRecord
 
@@ -168,9 +170,14 @@ class MemoryObjects:
             self._counts.list += 1
         return sorted({rest.partition("/")[0] for rest in rests if "/" in rest})
 
-    def get(self, path: str) -> bytes:
-        """The whole object. Raises Missing."""
-        return self._read(path, lambda data: data)
+    def get(self, path: str, size_bytes_max: int = OBJECT_BYTES_MAX) -> bytes:
+        """The whole object. Raises Missing; Corruption when it is larger."""
+
+        def whole(data: bytes) -> bytes:
+            check_object_size(f"{self._uri}/{path}", len(data), size_bytes_max)
+            return data
+
+        return self._read(path, whole)
 
     def get_range(self, path: str, start: int, end: int) -> bytes:
         """Bytes [start, end). Raises Missing; Corruption when the object is shorter."""
@@ -349,9 +356,10 @@ class HookedObjects:
         call = Call(operation="list_folders", paths=(prefix,))
         return self._hook(call, lambda: self._inner.list_folders(prefix))
 
-    def get(self, path: str) -> bytes:
+    def get(self, path: str, size_bytes_max: int = OBJECT_BYTES_MAX) -> bytes:
         """As the wrapped store."""
-        return self._hook(Call(operation="get", paths=(path,)), lambda: self._inner.get(path))
+        call = Call(operation="get", paths=(path,))
+        return self._hook(call, lambda: self._inner.get(path, size_bytes_max))
 
     def get_range(self, path: str, start: int, end: int) -> bytes:
         """As the wrapped store."""

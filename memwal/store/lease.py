@@ -29,7 +29,7 @@ from memwal.errors import (
     StoreUnavailable,
 )
 from memwal.model import LeaseClaim
-from memwal.ports import Clock, ObjectInfo, Objects
+from memwal.ports import DOCUMENT_BYTES_MAX, Clock, ObjectInfo, Objects
 
 TTL_SECONDS = 300.0
 FOLDER = f"{layout.MAINTENANCE}/lease"
@@ -167,8 +167,8 @@ class StoredLeases:
 
     def _hinted(self) -> int | None:
         try:
-            token = json.loads(self._objects.get(_HINT))["token"]
-        except (Missing, ValueError, KeyError, TypeError, RecursionError):
+            token = json.loads(self._objects.get(_HINT, DOCUMENT_BYTES_MAX))["token"]
+        except (Missing, Corruption, ValueError, KeyError, TypeError, RecursionError):
             return None
         return token if _is_number(token) and token > 0 else None
 
@@ -179,7 +179,7 @@ class StoredLeases:
     def _read(self, token: int) -> LeaseClaim | None:
         path = claim_path(token)
         try:
-            data = self._objects.get(path)
+            data = self._objects.get(path, DOCUMENT_BYTES_MAX)
         except Missing:
             return None
         claim = _decode(data)

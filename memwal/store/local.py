@@ -13,11 +13,13 @@ from threading import Lock
 
 from memwal import errors
 from memwal.ports import (
+    OBJECT_BYTES_MAX,
     DeleteResult,
     ObjectInfo,
     RequestCounts,
     check_folder,
     check_object_path,
+    check_object_size,
 )
 
 # Staging lives outside `_mem_wal/` (invariant 9) but below the root, so that it is on the same
@@ -85,11 +87,13 @@ class LocalObjects:
         except errors.StoreUnavailable:
             return True
 
-    def get(self, path: str) -> bytes:
-        """The whole file. Raises Missing."""
+    def get(self, path: str, size_bytes_max: int = OBJECT_BYTES_MAX) -> bytes:
+        """The whole file. Raises Missing; Corruption when it is larger."""
         file = self._file(path)
         with self._reading(path), file.open("rb") as stream:
-            return self._received(stream.read())
+            size_bytes = os.fstat(stream.fileno()).st_size
+            check_object_size(str(file), size_bytes, size_bytes_max)
+            return self._received(stream.read(size_bytes))
 
     def get_range(self, path: str, start: int, end: int) -> bytes:
         """Bytes [start, end). Raises Missing; Corruption when the file is shorter."""

@@ -21,7 +21,7 @@ from memwal import layout
 from memwal.errors import Corruption, MemWalError, Missing
 from memwal.model import ShardId
 from memwal.plan.garbage_model import RetainedVersion
-from memwal.ports import ObjectInfo, Objects
+from memwal.ports import DOCUMENT_BYTES_MAX, ObjectInfo, Objects
 from memwal.store.table_manifests import TableManifests
 
 CACHE_PATH = f"{layout.MAINTENANCE}/cache/retained_versions.json"
@@ -72,7 +72,7 @@ class RetainedVersions:
                                  ("branches", "parentBranch", "parentVersion")):  # fmt: skip
             for info in self._objects.list(f"_refs/{kind}"):
                 with suppress(Missing, *_NOT_A_REFERENCE):
-                    reference = json.loads(self._objects.get(info.path))
+                    reference = json.loads(self._objects.get(info.path, DOCUMENT_BYTES_MAX))
                     if reference[of] is None:
                         found.add(int(reference[number]))
         return frozenset(found)

@@ -20,12 +20,14 @@ from tenacity import RetryCallState, Retrying, retry_if_exception
 
 from memwal import errors
 from memwal.ports import (
+    OBJECT_BYTES_MAX,
     Clock,
     DeleteResult,
     ObjectInfo,
     RequestCounts,
     check_folder,
     check_object_path,
+    check_object_size,
 )
 from memwal.store.objects import StoreLimits
 from memwal.store.s3_client import canonical, forget_clients, shared_client
@@ -112,9 +114,9 @@ class S3Objects:
         )
         return sorted(name for name in names if _is_path(name))
 
-    def get(self, path: str) -> bytes:
-        """The whole object. Raises Missing."""
-        data, _, _ = self._fetch("get", path, None)
+    def get(self, path: str, size_bytes_max: int = OBJECT_BYTES_MAX) -> bytes:
+        """The whole object. Raises Missing; Corruption when it is larger."""
+        data, _, _ = self._fetch("get", path, None, size_bytes_max)
         return data
 
     def get_range(self, path: str, start: int, end: int) -> bytes:
@@ -253,7 +255,9 @@ class S3Objects:
                 return
             arguments["ContinuationToken"] = page["NextContinuationToken"]
 
-    def _fetch(self, operation: str, path: str, asked: str | None) -> tuple[bytes, int, int]:
+    def _fetch(
+        self, operation: str, path: str, asked: str | None, size_bytes_max: int | None = None
+    ) -> tuple[bytes, int, int]:
         """What `asked` (a Range header) gives: data, where it begins, and the object's size.
 
         A server may ignore the header and send everything. A range that begins behind the end
@@ -270,6 +274,9 @@ class S3Objects:
                     return b"", 0, 0
                 raise
             with closing(reply["Body"]) as body:
+                if size_bytes_max is not None:
+                    size_bytes = reply.get("ContentLength", 0)
+                    check_object_size(self._address(path), size_bytes, size_bytes_max)
                 data: bytes = body.read()
             part = _CONTENT_RANGE.fullmatch(reply.get("ContentRange", ""))
             return (data, 0, len(data)) if part is None else (data, int(part[1]), int(part[2]))

@@ -22,7 +22,7 @@ from memwal.errors import (
     StoreUnavailable,
 )
 from memwal.model import ShardId, ShardManifest, ShardStatus
-from memwal.ports import Objects
+from memwal.ports import DOCUMENT_BYTES_MAX, Objects
 
 
 class Fenced(StandDown):
@@ -198,8 +198,9 @@ class ShardManifests:
 
     def _hint(self, shard_id: ShardId) -> int | None:
         try:
-            return codec.decode_version_hint(self._objects.get(layout.version_hint_path(shard_id)))
-        except Missing:
+            path = layout.version_hint_path(shard_id)
+            return codec.decode_version_hint(self._objects.get(path, DOCUMENT_BYTES_MAX))
+        except (Missing, Corruption):
             return None
 
     def _latest_by_listing(self, shard_id: ShardId) -> ShardManifest | None:
@@ -208,7 +209,8 @@ class ShardManifests:
 
     def _bytes(self, shard_id: ShardId, version: int) -> bytes | None:
         try:
-            return self._objects.get(layout.shard_manifest_path(shard_id, version))
+            path = layout.shard_manifest_path(shard_id, version)
+            return self._objects.get(path, DOCUMENT_BYTES_MAX)
         except Missing:
             return None
 

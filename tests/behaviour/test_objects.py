@@ -128,6 +128,17 @@ def test_ranges(objects: Objects) -> None:
             objects.get_range("a", start, end)
 
 
+def test_what_is_larger_than_the_caller_takes_is_not_read(objects: Objects) -> None:
+    objects.put("a", b"0123456789")
+
+    assert objects.get("a", 10) == b"0123456789"
+    read = objects.counts.bytes_read
+    with pytest.raises(errors.Corruption, match="a has 10 bytes; at most 9 are read"):
+        objects.get("a", 9)
+    assert objects.counts.bytes_read == read
+    assert objects.get("a") == b"0123456789"
+
+
 def test_tails(objects: Objects) -> None:
     objects.put("a", b"0123456789")
     objects.put("empty", b"")
