@@ -357,8 +357,8 @@ _FOLD = (
         "tests/integration/test_merge_shapes.py -k 'rename or dropped or column'",
         (
             "align: a rename needs no proof",
-            "            if not renamed(view, rename, generation.generation):",
-            "            if False:",
+            "                if not self.renamed(view, rename, generation.generation):",
+            "                if False:",
         ),
     ),
     *mutations(
