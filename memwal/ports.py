@@ -65,6 +65,8 @@ class DeleteResult:
 OBJECT_BYTES_MAX = 1024 * 1024 * 1024
 # What is one document: a shard's manifest, a lease claim, a tag, a run's record.
 DOCUMENT_BYTES_MAX = 64 * 1024 * 1024
+# Of a table's manifest, which describes every fragment; Protobuf takes no message that is larger.
+TABLE_MANIFEST_BYTES_MAX = 2 * 1024 * 1024 * 1024
 
 
 def check_object_size(where: str, size_bytes: int, size_bytes_max: int) -> None:

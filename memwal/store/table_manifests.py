@@ -13,7 +13,7 @@ from dataclasses import replace
 from memwal import codec, layout
 from memwal.errors import Corruption, MemWalError, Missing, NotATable
 from memwal.model import VersionManifest
-from memwal.ports import Objects
+from memwal.ports import TABLE_MANIFEST_BYTES_MAX, Objects, check_object_size
 
 TAIL_BYTES = 64 * 1024
 
@@ -31,16 +31,23 @@ def check_table_folder(objects: Objects) -> None:
 class _Window:
     """The bytes of one file that were read so far: always one run that ends at its end."""
 
-    def __init__(self, objects: Objects, path: str, tail: bytes, size: int) -> None:
+    def __init__(
+        self, objects: Objects, path: str, tail: bytes, size: int, read_bytes_max: int
+    ) -> None:
         self._objects = objects
         self._path = path
         self._data = tail
         self._start = size - len(tail)
+        self._size = size
+        self._read_bytes_max = read_bytes_max
         self.requests = 1
 
     def from_offset(self, offset: int) -> bytes:
         """The file from `offset` to its end."""
         if offset < self._start:
+            check_object_size(
+                "what its footer points at", self._size - offset, self._read_bytes_max
+            )
             head = self._objects.get_range(self._path, offset, self._start)
             self._data = head + self._data
             self._start = offset
@@ -55,10 +62,18 @@ class TableManifests:
     folder for that generation, which is a Lance table too.
     """
 
-    def __init__(self, objects: Objects, *, root: str = "", tail_bytes: int = TAIL_BYTES) -> None:
+    def __init__(
+        self,
+        objects: Objects,
+        *,
+        root: str = "",
+        tail_bytes: int = TAIL_BYTES,
+        read_bytes_max: int = TABLE_MANIFEST_BYTES_MAX,
+    ) -> None:
         self._objects = objects
         self._root = f"{root}/" if root else ""
         self._tail_bytes = tail_bytes
+        self._read_bytes_max = read_bytes_max
         self._scheme = 0
 
     def read(self, version: int, *, branch: str | None = None) -> VersionManifest:
@@ -71,7 +86,7 @@ class TableManifests:
         return self._decoded(path, tail, size, version)
 
     def _decoded(self, path: str, tail: bytes, size: int, version: int) -> VersionManifest:
-        window = _Window(self._objects, path, tail, size)
+        window = _Window(self._objects, path, tail, size, self._read_bytes_max)
         try:
             block = window.from_offset(self._inside(codec.decode_footer(tail), size))
             offset = codec.index_section_offset(block)

@@ -527,6 +527,8 @@ def test_the_tail_s_size_does_not_change_what_is_read(address: Address, tail_byt
     mark(make_table(address), SHARD, 3, 7)
     expected = TableManifests(address.objects()).read(3)
 
+    with pytest.raises(Corruption, match=r"_versions/.* at most 100 are read"):
+        TableManifests(address.objects(), tail_bytes=16, read_bytes_max=100).read(3)
     found = TableManifests(address.objects(), tail_bytes=tail_bytes).read(3)
 
     assert found.requests <= 3
