@@ -359,6 +359,27 @@ def test_entries_that_a_merge_erases_are_recorded_again() -> None:
     assert table.commits == [("append", "one"), ("record", "one")]
 
 
+def test_a_record_that_claims_more_than_is_covered_is_not_enough() -> None:
+    table = behind_table("one")
+    table.trouble = once("append", "one", fail(LostRace("a merge was first")))
+    table.recorded["one"] = dict(table.merged)
+    assert run(table)["one"].outcome == "done"
+    assert table.commits == [("append", "one")]
+
+
+def test_what_others_undid_after_it_was_reached_is_told() -> None:
+    table = behind_table("one", "two")
+
+    def undo() -> None:
+        del table.recorded["one"]
+
+    table.trouble = once("append", "two", fail(LostRace("a merge was first")))
+    table.after = once("append", "two", undo)
+    found = run(table)
+    assert found["two"].outcome == "done"
+    assert "other commits undid what was recorded" in str(found["one"].error)
+
+
 def test_a_run_ends_under_steady_merging() -> None:
     table = behind_table("one")
     table.after = lambda operation, name: table.merge()
@@ -465,3 +486,21 @@ def test_a_lost_lease_ends_the_run_before_the_next_commit() -> None:
     with pytest.raises(LeaseHeld):
         run(table, before_commit=before_commit)
     assert table.commits == [("append", "one")]
+
+
+@pytest.mark.parametrize("kind", ["append", "segments", "record"])
+def test_nothing_is_committed_without_the_lease(kind: str) -> None:
+    table = behind_table("one")
+    limits = CatchupLimits()
+    if kind == "segments":
+        limits = CatchupLimits(append_rows_max=1, segment_rows_min=10)
+    if kind == "record":
+        table.coverage["one"] = [set(table.fragments)]
+    assert run(table, limits=limits)["one"].outcome == "done"
+    assert table.commits == [(kind, "one")]
+
+    again = behind_table("one")
+    again.coverage["one"] = [set(again.fragments)] if kind == "record" else [{0}]
+    with pytest.raises(LeaseHeld):
+        run(again, limits=limits, before_commit=fail(LeaseHeld("superseded")))
+    assert again.commits == []

@@ -404,6 +404,23 @@ def test_a_run_that_lost_its_lease_goes_no_further(
         assert sum(len(runs.folders(table, s)) for s in table.shards) == 6
 
 
+def test_no_version_expires_once_the_lease_is_lost(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from jobs._launch import OpenTable
+
+    table = runs.laid_out(tmp_path / "t")
+    versions, take = table.versions(), OpenTable.take_lease
+
+    def take_and_lose(self: OpenTable, job: str, options: Any) -> None:
+        take(self, job, options)
+        table.stores.leases.break_("test")
+
+    monkeypatch.setattr(OpenTable, "take_lease", take_and_lose)
+    runs.run(table, retention=0)
+    assert table.versions() == versions
+
+
 def test_the_plan_is_made_again_under_the_lease(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

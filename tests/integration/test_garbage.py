@@ -382,6 +382,26 @@ def test_strangers_are_left_alone(tmp_path: Path) -> None:
     assert any("not-a-shard" in w for w in report.warnings)
 
 
+def test_index_folders_of_strangers_are_left_alone(tmp_path: Path) -> None:
+    """What looks like a lost snapshot but for its columns, its folder's name, or company."""
+    table = runs.collectable(tmp_path / "t")
+    marks = "shard_id flushed_generations replay_after_wal_entry_position"
+    another, accompanied = (f"0d9f7a2e-3c4b-4a5d-8e6f-7a8b9c0d1e2{n}" for n in "ab")
+    strangers = {
+        f"_indices/{another}/index.lance": "shard_id and the columns of another index",
+        "_indices/no-uuid/index.lance": marks,
+        f"_indices/{accompanied}/index.lance": marks,
+        f"_indices/{accompanied}/more.lance": "",
+    }
+    for name, text in strangers.items():
+        path = tmp_path / "t" / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text)
+    runs.age(table, 10 * HOUR)
+    runs.collect(table)
+    assert strangers.keys() <= runs.files(table).keys()
+
+
 # ---- the WAL
 
 
@@ -684,6 +704,17 @@ def test_a_forged_cache_deletes_nothing(tmp_path: Path) -> None:
     report = runs.garbage(table)
     assert (report.outcome, runs.actions(report)) == ("nothing_to_do", {"keep"})
     assert runs.listed(table) == [1, 2, 3]
+
+
+@pytest.mark.usefixtures("cached")
+def test_a_cache_that_was_edited_is_not_even_planned_with(tmp_path: Path) -> None:
+    table = runs.laid_out(tmp_path / "t")
+    runs.garbage(table)
+    path = Path(table.uri) / CACHE
+    digest = json.loads(path.read_text())["sha256"]
+    rewritten_cache(table, 99)
+    path.write_text(json.dumps({**json.loads(path.read_text()), "sha256": digest}))
+    assert runs.actions(runs.garbage(table, execute=False)) == {"keep"}
 
 
 @pytest.mark.usefixtures("cached")

@@ -495,6 +495,12 @@ def test_an_unlisted_folder_is_kept_when(spoil: Spoil, reason: str) -> None:
     assert all(i.kind is Kind.WAL_ENTRY for i in plan.deletes)
 
 
+def test_an_unlisted_folder_without_a_file_to_judge_by_is_kept() -> None:
+    empty = replace(folder(DROPPED), files=())
+    others = tuple(f for f in world().shard.folders if f.name != empty.name)
+    check_kept(delete(edited(world(), shard__folders=(empty, *others)).plan()), "younger than")
+
+
 @each({k: v for k, v in (EVERYTHING | WAL).items() if k != "the shard was not listed"})
 def test_a_wal_entry_is_kept_when(spoil: Spoil, reason: str) -> None:
     plan = spoil(world()).plan()

@@ -294,7 +294,7 @@ _SIMULATED = (
 
 _WAL = mutations(
     _PLAN,
-    f"{PLAN} -k 'wal or claim or stalled or entries'",
+    f"{PLAN} -k 'wal or claim or stalled or entries or unknown'",
     ("wal: entries go unasked", "        if self._limits.wal:", "        if True:"),
     (
         "wal: entries of a closed shard go",
