@@ -80,7 +80,7 @@ simulation: $(READY) ## 10,000 seeds of writers, jobs and readers under faults (
 	@$(SIMULATION)/simulate.py --seeds $(or $(SEEDS),10000) --report simulation-report.json
 
 mutation: $(READY) ## Switch each safety check off in turn; the tests or the simulation have to notice
-	@$(SIMULATION)/mutate.py --seeds $(or $(SEEDS),300)
+	@$(SIMULATION)/mutate.py --seeds $(or $(SEEDS),300) --table mutation-results.json
 
 # About thirty parsers, one after the other.
 fuzz: $(READY) ## Ten minutes of damaged and forged bytes for every parser (MINUTES=N)

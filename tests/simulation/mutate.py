@@ -168,7 +168,7 @@ def _told(output: str) -> str:
 def baseline(mutations: Iterable[Mutation], worker: Worker) -> str | None:
     """What fails without any mutation; None when all is well, as it has to be.
 
-    Folder by folder: some have helpers of the same name.
+    One list of tests after the other: helpers of some folders have the same name.
     """
     for tests in sorted({m.tests for m in mutations if m.tests}):
         code, told = worker.pytest(tests)

@@ -369,6 +369,10 @@ _FOLD = (
             "            .when_matched_delete()\n            .conflict_retries(0)",
             "            .when_matched_delete()",
         ),
+    ),
+    *mutations(
+        "memwal/store/merge_table.py",
+        "tests/integration/test_merge_shapes.py -k test_rows_that_are_not_found_again_fail_the_commit",
         (
             "merge: rows that are not found again don't fail the commit",
             "        if left:\n            raise OSError",
