@@ -20,7 +20,7 @@ from memwal.plan.merge import MergeRequest
 pytestmark = pytest.mark.integration
 
 NAMES = ("key_idx", "cat_idx", "text_idx", "flat_idx")
-GENERATIONS = 25
+GENERATIONS = 12
 
 
 def merge_steadily(table: Table, shard: str, over: threading.Event) -> None:

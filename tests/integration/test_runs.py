@@ -298,7 +298,7 @@ def test_the_garbage_job_prunes_to_the_bound_and_says_so(table: Table) -> None:
 
 
 def test_garbage_verify_and_views_leave_them_alone(table: Table) -> None:
-    for _ in range(6):
+    for _ in range(4):
         assert run("maintain", table.uri, *SHORT, "--wal").returncode == 0
     assert not list(Path(table.uri).glob("_mem_wal/*/*_gen_*"))
     there = sorted((Path(table.uri) / layout.RUNS).iterdir())
