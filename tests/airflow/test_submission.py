@@ -173,11 +173,11 @@ def test_a_command_that_is_missing(tmp_path: Path) -> None:
 
 
 def test_a_supervisor_that_died_is_noticed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(submissions, "SILENCE_SECONDS_MAX", 1.0)
+    monkeypatch.setattr(submissions, "SILENCE_SECONDS_MAX", 8.0)
     made, process = run(tmp_path, "import time; time.sleep(600)")
     wait_until("a heartbeat", lambda: (made.folder / "heartbeat").exists(), 60)
     assert made.silent() is None
-    jobs = psutil.Process(process.pid).children()
+    jobs = wait_until("the job", psutil.Process(process.pid).children, 60)
     process.kill()
     process.wait()
     assert wait_until("silence", made.silent, 60) == Ended(exit_code=-1, why="lost")
