@@ -195,11 +195,6 @@ _SIMULATED = (
             "        if False:",
         ),
         (
-            "simulated: a number flushed within the grace may go",
-            "        if number >= past.current_generation:",
-            "        if False:",
-        ),
-        (
             "simulated: an unfinished claim holds no WAL",
             " or _claim_holds(entry, claims)",
             "",
