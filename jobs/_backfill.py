@@ -14,7 +14,7 @@ from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass, field, replace
 
 from jobs import _cancel
-from jobs._chain import STOPPING, summed_fields
+from jobs._chain import STOPPING, Quiet, summed_fields
 from jobs._engines import SharedEngines
 from jobs._index_catchup import IndexCatchupOptions, run_index_catchup
 from jobs._launch import (
@@ -298,7 +298,7 @@ class _Run:
                 request=options.request,
                 limits=options.limits,
             ),
-            _Quiet(self.progress),
+            Quiet(self.progress),
         )
 
     def _index_catchup(self, table: _Table) -> JobReport:
@@ -314,7 +314,7 @@ class _Run:
                 engines=self.engines,
                 steps=lambda step: _cancel.check(),
             ),
-            _Quiet(self.progress),
+            Quiet(self.progress),
         )
 
     def report(self, *, finished: bool) -> BackfillReport:
@@ -374,23 +374,3 @@ def _explained(error: BaseException) -> MemWalError:
 def _add(total: dict[str, int], more: dict[str, int]) -> None:
     for key, value in more.items():
         total[key] = total.get(key, 0) + value
-
-
-class _Quiet:
-    """The progress of one table's job: the bar is the whole run's."""
-
-    def __init__(self, progress: Progress) -> None:
-        self._progress = progress
-
-    def start(self, what: str, total: int) -> None:
-        """Not shown."""
-
-    def done(self, count: int) -> None:
-        """Not shown."""
-
-    def say(self, text: str) -> None:
-        """Not shown."""
-
-    def trace(self, text: str) -> None:
-        """A traceback of an error that nobody expected."""
-        self._progress.trace(text)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from jobs._launch import Progress
 from memwal.report import FAILED, HELD, REFUSED, TableReport, sum_up
 
 # After one of these a table's later jobs would work on a state that somebody has to look at first.
@@ -25,3 +26,23 @@ def summed_fields(reports: Sequence[tuple[str, TableReport]]) -> dict[str, Any]:
         "version_after": after[-1] if after else None,
         "jobs": tuple({"job": name, **r.model_dump(mode="json")} for name, r in reports),
     }
+
+
+class Quiet:
+    """The progress of a job inside another: the bar is the other's."""
+
+    def __init__(self, progress: Progress) -> None:
+        self._progress = progress
+
+    def start(self, what: str, total: int) -> None:
+        """Not shown."""
+
+    def done(self, count: int) -> None:
+        """Not shown."""
+
+    def say(self, text: str) -> None:
+        """Not shown."""
+
+    def trace(self, text: str) -> None:
+        """A traceback of an error that nobody expected."""
+        self._progress.trace(text)

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 
+from jobs._chain import Quiet
 from jobs._each import run_each, run_for
 from jobs._fanout import Fanout
 from jobs._ingest_round import (
@@ -97,6 +98,9 @@ class _Ingest:
             check_same(before[1], request, self.known)
             found = before
         else:
+            if before is not None and before[1].staged is not None:
+                # The run that finished may have died before it could.
+                self._forget_staged(before[0])
             started = self._started(rounds, before)
             if started is None:
                 return self._report(rounds.ingest_id, NOTHING_TO_DO)
@@ -264,13 +268,17 @@ class _Ingest:
         done = [r.result for r in results if r.result is not None]
         report = self._result(ingest_id, (), done)
         if not failed:
-            left = self.stores.objects.list(f"{found.folder}/staged")
-            self.stores.objects.delete([info.path for info in left])
+            self._forget_staged(found)
             return report
         parts = [*report.shards, *(r.part() for r in failed)]
         outcome, code = sum_up(parts)
         text = "; ".join(f"{r.shard}: {r.error}" for r in failed)
         return report.model_copy(update={"outcome": outcome, "exit_code": code, "error": text})
+
+    def _forget_staged(self, found: Round) -> None:
+        """Remove the rows that a finished round staged: they are in the MemWAL."""
+        left = self.stores.objects.list(f"{found.folder}/staged")
+        self.stores.objects.delete([info.path for info in left])
 
     def _backlog(self) -> Backlog:
         limit = self.options.backlog_generations_max
@@ -301,7 +309,7 @@ class _Ingest:
             lease=self.options.lease,
             untested_lance_allowed=self.options.untested_lance_allowed,
         )
-        report = run_merge(options, _Silent())
+        report = run_merge(options, Quiet(self.progress))
         # Held: somebody else merges, which serves as well.
         if report.exit_code and report.outcome != HELD:
             text = "; ".join(t.error for t in report.tables if t.error) or str(report.error)
@@ -420,19 +428,3 @@ class _RowsShown:
             speed = (self._rows - self._rows_before) / (now - self._began)
             self._progress.say(f"{self._rows:,} rows, {speed:,.0f} rows/s")
             self._said = now
-
-
-class _Silent:
-    """No progress of a merge inside another step's."""
-
-    def start(self, what: str, total: int) -> None:
-        """Nothing."""
-
-    def done(self, count: int) -> None:
-        """Nothing."""
-
-    def say(self, text: str) -> None:
-        """Nothing."""
-
-    def trace(self, text: str) -> None:
-        """Nothing."""

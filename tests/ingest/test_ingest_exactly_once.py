@@ -8,16 +8,15 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
-from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from threading import Lock
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from ingest_tables import MemWalTable, make, wal_rows
+from stopping import Stopper
 from typer.testing import CliRunner
 
 import jobs._ingest
@@ -99,37 +98,6 @@ def test_each_key_keeps_its_order(undisturbed) -> None:
     for n in range(300):
         wanted.setdefault(n * 7 % 50, []).append("gone" if n % 4 == 3 else n)
     assert told == wanted
-
-
-class Stop(Exception):
-    """The run ends here."""
-
-
-class Stopper:
-    """Raises at the nth step, and at all that come after it: nothing more is done."""
-
-    def __init__(self, nth: int) -> None:
-        self.left = nth
-        self.lock = Lock()
-
-    def __call__(self, step: str) -> None:
-        with self.lock:
-            self.left -= 1
-            if self.left <= 0:
-                raise Stop(step)
-
-
-@pytest.fixture
-def stalled(monkeypatch) -> Iterator[list[OpenShard]]:
-    """Writers of runs that were stopped are not closed, as those of a dead process."""
-    left: list[OpenShard] = []
-    monkeypatch.setattr(OpenShard, "abandon", lambda shard: left.append(shard))
-    yield left
-    for shard in left:
-        try:
-            shard._writer.close()
-        except OSError:
-            continue
 
 
 def stop_at(monkeypatch, nth: int, progress_seconds: float) -> Stopper:

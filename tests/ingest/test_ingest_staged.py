@@ -6,14 +6,13 @@ The one test that brings up Spark itself is in test_ingest_spark.py.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
-from dataclasses import dataclass
 from functools import partial
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from ingest_tables import MemWalTable, make, rows_of, wal_rows
+from stopping import Stopper
 from typer.testing import CliRunner
 
 import jobs._ingest_units
@@ -25,38 +24,10 @@ from memwal.ingest.line_up import Shape
 from memwal.ingest.records import PlanRecord, StagedRecord
 from memwal.ingest.run import Track, TrackLimits
 from memwal.store.ingest_sources import SourceFiles
-from memwal.store.shard_writers import OpenShard
 
 pytestmark = pytest.mark.integration
 
 SPEC = {"bucket_column": "id", "num_buckets": 3}
-
-
-@dataclass
-class Stop(Exception):
-    step: str
-
-
-class Stopper:
-    def __init__(self, nth: int) -> None:
-        self.left = nth
-
-    def __call__(self, step: str) -> None:
-        self.left -= 1
-        if self.left <= 0:
-            raise Stop(step)
-
-
-@pytest.fixture
-def stalled(monkeypatch) -> Iterator[list[OpenShard]]:
-    left: list[OpenShard] = []
-    monkeypatch.setattr(OpenShard, "abandon", lambda shard: left.append(shard))
-    yield left
-    for shard in left:
-        try:
-            shard._writer.close()
-        except OSError:
-            continue
 
 
 def staged(table: MemWalTable, source: str, monkeypatch) -> IngestRequest:
@@ -124,6 +95,11 @@ def ingest(table: MemWalTable, source: str) -> dict:
     return {"exit_code": done.exit_code, **json.loads(done.stdout)["tables"][0]}
 
 
+def staged_files(table: MemWalTable) -> list[str]:
+    found = table.stores.objects.list("_maintenance/ingest")
+    return [info.path for info in found if "/staged/" in info.path]
+
+
 def told(rows: dict[str, list[tuple]]) -> dict[int, list[object]]:
     found: dict[int, list[object]] = {}
     for shard in rows.values():
@@ -142,7 +118,8 @@ def wanted() -> dict[int, list[object]]:
 def test_staged_rows_are_written_once_whatever_stops_a_unit(tmp_path, monkeypatch, stalled) -> None:
     table = make(tmp_path / "t", **SPEC)
     source = source_of(tmp_path)
-    staged(table, source, monkeypatch)
+    request = staged(table, source, monkeypatch)
+    assert staged_files(table)
     for nth in (3, 5, 8):
         limits = TrackLimits(progress_seconds=0.0 if nth == 5 else 1e9)
         monkeypatch.setattr(
@@ -159,8 +136,14 @@ def test_staged_rows_are_written_once_whatever_stops_a_unit(tmp_path, monkeypatc
     assert told(wal_rows(table)) == wanted()
     shards = table.stores.views.table().shards
     assert all(s.manifest.shard_spec_id == 1 and s.manifest.shard_field_entries for s in shards)
-    assert not list(table.stores.objects.list("_maintenance/ingest/staged"))
+    assert staged_files(table) == []
+    # A run that died before it could remove them leaves some.
+    rounds = Rounds(objects=table.stores.objects, ingest_id=request.named(), run_id="test-run")
+    folder = rounds.at(1).folder
+    table.stores.objects.put(f"{folder}/staged/test-run/left.arrow", b"rows")
+    assert len(staged_files(table)) == 1
     assert ingest(table, source)["outcome"] == "nothing_to_do"
+    assert staged_files(table) == []
 
 
 def test_staged_rows_that_are_gone(tmp_path, monkeypatch) -> None:

@@ -50,7 +50,7 @@ LATEST_ATTEMPTS_MAX = 3
 
 def sim_objects(actor: Actor, lake: Lake, watch: Watch) -> HookedObjects:
     """The Objects port of one actor over the shared bucket: each call is a step of its own."""
-    inner = MemoryObjects(bucket=lake.bucket, clock=_TrueClock(actor), uri="sim://table")
+    inner = MemoryObjects(bucket=lake.bucket, clock=_TrueClock(actor=actor), uri="sim://table")
 
     def watched(call: Call, effect: Callable[[], T]) -> T:
         if call.operation == "delete":
@@ -77,26 +77,11 @@ def _named(call: Call) -> str:
     return f"{call.operation} {call.paths[0]}"
 
 
-@dataclass(frozen=True)
-class _TrueClock:
-    """The store's own clock, which stamps objects."""
-
-    actor: Actor
+class _TrueClock(ActorClock):
+    """The store's own clock, which stamps objects: no host's skew is in it."""
 
     def now_nanos(self) -> int:
         return self.actor.scheduler.now_nanos()
-
-    def monotonic_seconds(self) -> float:
-        raise NotImplementedError
-
-    def sleep(self, seconds: float) -> None:
-        raise NotImplementedError
-
-    def random(self) -> float:
-        raise NotImplementedError
-
-    def new_id(self) -> str:
-        raise NotImplementedError
 
 
 class SimStores:

@@ -1,0 +1,23 @@
+"""Ends a run at a step of its own."""
+
+from __future__ import annotations
+
+from threading import Lock
+
+
+class Stop(Exception):
+    """The run ends here."""
+
+
+class Stopper:
+    """Raises at the nth step, and at all that come after it: nothing more is done."""
+
+    def __init__(self, nth: int) -> None:
+        self.left = nth
+        self.lock = Lock()
+
+    def __call__(self, step: str) -> None:
+        with self.lock:
+            self.left -= 1
+            if self.left <= 0:
+                raise Stop(step)
