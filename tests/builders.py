@@ -17,7 +17,7 @@ os.environ.setdefault("LANCE_LOG", "error,lance::index=off")
 
 import lance
 import pyarrow as pa
-from lance.mem_wal import LsmScanner, ShardSnapshot
+from lsm_reads import lsm_read
 
 from jobs._wiring import Stores, open_stores
 from memwal import layout
@@ -331,29 +331,6 @@ def make_table(
 
 
 # ---- oracles
-
-
-def lsm_read(
-    uri: str,
-    options: Mapping[str, str] | None = None,
-    *,
-    version: int | None = None,
-    columns: Sequence[str] = (),
-) -> pa.Table:
-    """pylance's own LSM merging read: a base version and the generations that it has not merged."""
-    dataset = lance.dataset(uri, version=version, storage_options=dict(options or {}) or None)
-    stores = open_stores(uri, options or {})
-    state = stores.table_manifests.read(int(dataset.version)).mem_wal
-    snapshots = []
-    for shard in stores.shard_manifests.shard_folders()[0]:
-        manifest = stores.shard_manifests.latest(shard)
-        snapshot = ShardSnapshot(shard)
-        for generation in manifest.flushed_generations if manifest else ():
-            if generation.generation > (state.merged.get(shard, 0) if state else 0):
-                snapshot = snapshot.with_sstable(generation.generation, generation.path)
-        snapshots.append(snapshot)
-    scanner = LsmScanner.from_snapshots(dataset, snapshots)
-    return (scanner.project(list(columns)) if columns else scanner).to_table()
 
 
 def check_versions(table: Table, after: int, *, exact: bool = True) -> int:

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from builders import Delete, Put, Table, epochs, lsm_read, set_status
+from builders import Delete, Put, Table, epochs, set_status
 from indexed import (
     Quiet,
     check_caught_up,
@@ -20,6 +20,7 @@ from indexed import (
     state,
     write_and_merge,
 )
+from lsm_reads import lsm_read
 
 from jobs._compaction import CompactionOptions, run_compaction
 from jobs._index_catchup import IndexCatchupOptions, run_index_catchup

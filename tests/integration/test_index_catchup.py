@@ -10,7 +10,7 @@ from typing import Any
 import builders
 import lance
 import pytest
-from builders import Delete, Put, Table, lsm_read
+from builders import Delete, Put, Table
 from indexed import (
     ALL,
     BASE_ROWS,
@@ -27,6 +27,7 @@ from indexed import (
     state,
     write_and_merge,
 )
+from lsm_reads import lsm_read
 
 from jobs._index_catchup import IndexCatchupOptions, run_index_catchup
 from memwal.config import Settings
