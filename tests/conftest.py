@@ -16,11 +16,20 @@ from s3server import S3Server
 hypothesis.settings.register_profile("memwal", deadline=None)
 hypothesis.settings.load_profile("memwal")
 
+_SIMULATION = Path(__file__).parent / "simulation"
+# What replays from a seed or runs by itself fails at once, unless the machine was too busy. Real
+# writers, servers and JVMs race with what is not ours: such a test is asked once more, and what it
+# said the first time is shown. `--fail-on-flaky` fails then too.
+_REPLAYS = pytest.mark.flaky(reruns=1, only_rerun=["Timeout", "timed out"])
+
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """The files that start JVMs first: they are the longest, and nothing should wait for them."""
     heavy = {item.path for item in items if item.get_closest_marker("spark")}
     items.sort(key=lambda item: item.path not in heavy)
+    for item in items:
+        if not item.get_closest_marker("integration") or item.path.parent == _SIMULATION:
+            item.add_marker(_REPLAYS)
 
 
 @pytest.fixture(scope="session")
