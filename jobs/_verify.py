@@ -85,6 +85,7 @@ def _verify(table: OpenTable, progress: Progress) -> TableReport:
             CheckReport(invariant=c.invariant, name=c.name, ok=c.ok, detail=c.detail)
             for c in checks
         ),
+        warnings=_private_indexes(stores, view),
     )
 
 
@@ -107,6 +108,15 @@ def _generations(stores: Stores, view: TableView) -> verify.Check:
     with ThreadPoolExecutor(_READERS_MAX) as pool:
         facts = list(pool.map(lambda pair: stores.generations.facts(*pair), pairs))
     return verify.check_generations(facts)
+
+
+def _private_indexes(stores: Stores, view: TableView) -> tuple[str, ...]:
+    if not view.primary_key:
+        return ()  # then there are none
+    pending = [(s.shard_id, g) for s in view.shards for g in s.pending]
+    with ThreadPoolExecutor(_READERS_MAX) as pool:
+        facts = list(pool.map(lambda pair: stores.generations.private_index(*pair), pending))
+    return verify.private_index_warnings(facts)
 
 
 def _history_checks(stores: Stores, view: TableView) -> Sequence[verify.Check]:

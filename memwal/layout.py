@@ -113,6 +113,11 @@ def generation_folder(shard_id: ShardId, path: str, generation: int) -> str:
     return f"{shard_folder(shard_id)}/{check_generation_path(path, generation)}"
 
 
+def private_index_path(shard_id: ShardId, path: str, generation: int) -> str:
+    """The rows of a generation's own key index, which pylance's planners need."""
+    return f"{generation_folder(shard_id, path, generation)}/_pk_index/page_data.lance"
+
+
 def check_generation_path(path: str, generation: int) -> str:
     """`path` itself, if it has the form `{8 hex}_gen_{generation}`; Corruption otherwise."""
     match = _GENERATION_FOLDER.fullmatch(path)

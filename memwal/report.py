@@ -290,9 +290,10 @@ class CheckReport(BaseModel):
 
 
 class VerifyTableReport(TableReport):
-    """One table of `verify`."""
+    """One table of `verify`. Warnings are no broken invariants: the exit code is as without."""
 
     checks: tuple[CheckReport, ...] = ()
+    warnings: tuple[str, ...] = ()
 
 
 class StorageReport(BaseModel):

@@ -302,14 +302,15 @@ def make_table(
     rows: Sequence[int] = (),
     shards: int = 1,
     indexed: bool = False,
+    maintained: bool = False,
     options: Mapping[str, str] | None = None,
     columns: Sequence[pa.Field] = (),
     **write: Any,
 ) -> Table:
     """A table with `rows` (keys by number) in its base, a MemWAL, and shards without a writer yet.
 
-    `indexed` gives the key an index; `columns` come after the usual payload; `write` goes to
-    `write_dataset`.
+    `indexed` gives the key an index, which writers keep too if it is `maintained`; `columns` come
+    after the usual payload; `write` goes to `write_dataset`.
     """
     kind = KINDS[kind] if isinstance(kind, str) else kind
     table = Table(uri=str(uri), kind=kind, options=dict(options or {}))
@@ -323,7 +324,7 @@ def make_table(
     )
     if indexed:
         dataset.create_scalar_index(kind.names[0], "BTREE", name="key_idx")
-    dataset.initialize_mem_wal()
+    dataset.initialize_mem_wal(maintained_indexes=["key_idx"] if maintained else None)
     table.base = {kind.key(key): row for key, row in zip(rows, first, strict=True)}
     for _ in range(shards):
         table.add_shard()

@@ -32,6 +32,16 @@ class GenerationFacts:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
+class PrivateIndexFacts:
+    """How much of a generation its private key index has; None where that can't be told."""
+
+    shard_id: ShardId
+    generation: int
+    physical_rows: int | None
+    indexed_rows: int | None
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
 class WalFacts:
     """A shard's WAL: its positions, and the epochs of its fence sentinels."""
 
@@ -114,6 +124,23 @@ def check_generations(facts: Sequence[GenerationFacts]) -> Check:
                 f"{where}: has {found.physical_rows} rows, its manifest claims {found.claimed_rows}"
             )
     return _verdict(1, "listed generations", problems, f"{len(facts)} open, rows as claimed")
+
+
+def private_index_warnings(facts: Sequence[PrivateIndexFacts]) -> tuple[str, ...]:
+    """Generations whose private key index lacks rows: no damage, but pylance's own reads go wrong.
+
+    pylance 14.0.2 leaves such ones when it flushes in the background (lance issue 9035).
+    """
+    return tuple(
+        f"shard {found.shard_id} generation {found.generation}: its private key index (_pk_index) "
+        f"has {found.indexed_rows} of {found.physical_rows} rows. Until it is merged, pylance's "
+        f"own LSM reads {'show older rows beside newer ones' if found.indexed_rows else 'fail'}; "
+        "memwal's reads and merges don't use it. `memwal merge` puts it right"
+        for found in facts
+        if found.physical_rows is not None
+        and found.indexed_rows is not None
+        and found.indexed_rows < found.physical_rows
+    )
 
 
 def check_catch_up(view: TableView, facts: Sequence[CatchUpFacts]) -> Check:

@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
 import pyarrow as pa
 from lance.blob import BlobType, blob_array
 
-from memwal import align, layout
+from memwal import align, codec, layout
 from memwal.errors import Corruption, MemWalError, Missing, Refused
 from memwal.model import ColumnInfo, FlushedGeneration, ShardId, TableView
-from memwal.plan.verify import GenerationFacts
+from memwal.plan.verify import GenerationFacts, PrivateIndexFacts
 from memwal.ports import Objects
 from memwal.store.data_files import check_data_files
 from memwal.store.table import GONE, LanceTables, columns_of, is_panic, tidy_text
@@ -83,6 +84,28 @@ class Generations:
             physical_rows=rows,
             error=error,
         )
+
+    def private_index(self, shard_id: ShardId, generation: FlushedGeneration) -> PrivateIndexFacts:
+        """How many of the generation's rows its private key index has, by metadata only."""
+        rows = None
+        if generation.physical_rows is not None:
+            with suppress(MemWalError):
+                rows = self._indexed_rows(shard_id, generation)
+        return PrivateIndexFacts(
+            shard_id=shard_id,
+            generation=generation.generation,
+            physical_rows=generation.physical_rows,
+            indexed_rows=rows,
+        )
+
+    def _indexed_rows(self, shard_id: ShardId, generation: FlushedGeneration) -> int | None:
+        path = layout.private_index_path(shard_id, generation.path, generation.generation)
+        try:
+            codec.check_data_file(*self.objects.get_tail(path, codec.DATA_FOOTER_BYTES))
+        except Missing:
+            self.tables.generation(shard_id, generation)  # raises when all of it is gone
+            return 0
+        return self.tables.file_rows(path)
 
     def _checked(self, shard_id: ShardId, generation: FlushedGeneration) -> Any:
         dataset = self.tables.generation(shard_id, generation)

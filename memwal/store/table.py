@@ -8,6 +8,7 @@ from datetime import timedelta
 from typing import Any
 
 import lance
+from lance.file import LanceFileReader
 
 from memwal import layout
 from memwal.errors import (
@@ -174,6 +175,21 @@ class LanceTables:
         """A flushed generation. Raises Missing, Corruption, StoreUnavailable."""
         folder = layout.generation_folder(shard_id, generation.path, generation.generation)
         return self._open(f"{self._uri}/{folder}", None)
+
+    def file_rows(self, path: str) -> int | None:
+        """Rows of a single Lance file, by its metadata; None when that can't be told.
+
+        Its footer must have been looked at before (see `memwal.store.data_files`).
+        """
+        try:
+            reader = LanceFileReader(f"{self._uri}/{path}", storage_options=self._options)
+            return int(reader.metadata().num_rows)
+        except (OSError, ValueError):
+            return None
+        except BaseException as error:
+            if is_panic(error):
+                return None
+            raise
 
     def _open(self, uri: str, version: int | None) -> Any:
         try:

@@ -5,22 +5,27 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
 import lance
 import pytest
 from builders import Delete, Put, Table, make_table
+from indexed import Quiet, resolved
+from s3server import S3Server
 
+from jobs._launch import RunOptions
+from jobs._verify import run_verify
 from memwal import layout
-from memwal.model import MemWalState, ShardId
+from memwal.model import FlushedGeneration, MemWalState, ShardId
 from memwal.plan.snapshot import Storage
 from memwal.plan.verify import CatchUpFacts, check_catch_up
 
 pytestmark = pytest.mark.integration
 
 
-def verify(table: Table) -> tuple[int, dict[str, dict]]:
+def report_of(table: Table) -> tuple[int, dict]:
     done = subprocess.run(
         [str(Path(sys.executable).with_name("memwal")), "verify", table.uri, "--json"],
         capture_output=True,
@@ -28,7 +33,12 @@ def verify(table: Table) -> tuple[int, dict[str, dict]]:
         check=False,
     )
     (report,) = json.loads(done.stdout)["tables"]
-    return done.returncode, {check["name"]: check for check in report["checks"]}
+    return done.returncode, report
+
+
+def verify(table: Table) -> tuple[int, dict[str, dict]]:
+    code, report = report_of(table)
+    return code, {check["name"]: check for check in report["checks"]}
 
 
 def broken(table: Table) -> list[str]:
@@ -194,3 +204,104 @@ def test_a_reinitialised_table(tmp_path: Path) -> None:
     lance.write_dataset(table.dataset.to_table(), table.uri, mode="overwrite")
     table.dataset.initialize_mem_wal()
     assert "pending generations belong to this MemWAL index" in broken(table)
+
+
+# ---- private key indexes (lance issue 9035)
+
+
+def flushed_at(uri: object, options: dict[str, str] | None = None) -> Table:
+    """Two generations, of 1 and of 4 rows; with a maintained index pylance indexes all of them."""
+    table = make_table(uri, rows=range(5), indexed=True, maintained=True, options=options)
+    (shard,) = table.shards
+    table.flush(shard, Put([0], 50))
+    table.flush(shard, Put([0, 1, 2], 100), Delete([3]))
+    return table
+
+
+def listed(table: Table) -> tuple[FlushedGeneration, ...]:
+    (view,) = table.stores.views.table().shards
+    return view.manifest.flushed_generations
+
+
+def sidecar(table: Table, generation: FlushedGeneration) -> str:
+    (shard,) = table.shards
+    return layout.private_index_path(shard, generation.path, generation.generation)
+
+
+def shorten(table: Table) -> None:
+    """The second generation gets the first one's private index, with 1 row."""
+    objects = table.stores.objects
+    one, four = (sidecar(table, generation) for generation in listed(table))
+    objects.delete([four])
+    objects.put_if_absent(four, objects.get(one))
+
+
+def warnings(table: Table) -> tuple[str, ...]:
+    """What an otherwise healthy table is warned of."""
+    report = run_verify(RunOptions(tables=[resolved(table)]), Quiet())
+    (checked,) = report.tables
+    assert (report.exit_code, checked.outcome, checked.error) == (0, "done", None)
+    return tuple(checked.warnings)
+
+
+def test_private_indexes_with_all_rows_are_not_worth_a_word(tmp_path: Path) -> None:
+    table = flushed_at(tmp_path / "t")
+    assert [generation.physical_rows for generation in listed(table)] == [1, 4]
+    assert warnings(table) == ()
+
+
+def test_a_private_index_that_lacks_rows_until_it_is_merged(tmp_path: Path) -> None:
+    table = flushed_at(tmp_path / "t")
+    shorten(table)
+    code, report = report_of(table)
+    assert code == 0
+    (warning,) = report["warnings"]
+    assert f"shard {table.shards[0]} generation 2: " in warning
+    assert "1 of 4 rows" in warning
+    assert all(check["ok"] for check in report["checks"])
+    table.merge_all()
+    assert warnings(table) == ()
+
+
+def test_a_private_index_that_is_not_there(tmp_path: Path) -> None:
+    table = flushed_at(tmp_path / "t")
+    one, four = listed(table)
+    (Path(table.uri) / sidecar(table, one)).unlink()
+    (warning,) = warnings(table)
+    assert "generation 1: " in warning
+    assert "0 of 1 rows" in warning
+    # The generation itself is gone: another check tells that, and merging would not mend it.
+    (Path(table.uri) / "_mem_wal" / table.shards[0] / four.path).rename(tmp_path / "elsewhere")
+    code, report = report_of(table)
+    assert code == 8
+    assert list(report["warnings"]) == [warning]
+
+
+@pytest.mark.parametrize("data", [b"", b"no Lance file", bytes(5000)])
+def test_a_private_index_that_can_not_be_read_tells_nothing(tmp_path: Path, data: bytes) -> None:
+    table = flushed_at(tmp_path / "t")
+    (Path(table.uri) / sidecar(table, listed(table)[1])).write_bytes(data)
+    assert warnings(table) == ()
+
+
+def test_a_generation_of_unknown_size_is_passed_over(tmp_path: Path) -> None:
+    table = flushed_at(tmp_path / "t")
+    shorten(table)
+    manifests = table.stores.shard_manifests
+    current = manifests.latest(table.shards[0])
+    assert current is not None
+    unknown = [replace(g, physical_rows=None) for g in current.flushed_generations]
+    manifests.commit(current, replace(current, raw=b"", flushed_generations=tuple(unknown)))
+    assert warnings(table) == ()
+
+
+def test_private_indexes_on_s3(make_s3_uri: Callable[[], str], s3_server: S3Server) -> None:
+    table = flushed_at(make_s3_uri(), s3_server.storage_options)
+    assert warnings(table) == ()
+    shorten(table)
+    (short,) = warnings(table)
+    assert "1 of 4 rows" in short
+    table.stores.objects.delete([sidecar(table, listed(table)[0])])
+    missing, still = warnings(table)
+    assert "0 of 1 rows" in missing
+    assert still == short

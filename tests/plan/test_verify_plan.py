@@ -18,7 +18,7 @@ from memwal.model import (
     VersionManifest,
 )
 from memwal.plan import verify
-from memwal.plan.verify import CatchUpFacts, GenerationFacts, WalFacts
+from memwal.plan.verify import CatchUpFacts, GenerationFacts, PrivateIndexFacts, WalFacts
 
 SHARD = ShardId("6f2c5a8e-1d0b-4d55-9a53-0f6f6a1f0c11")
 
@@ -80,6 +80,25 @@ def test_progress_that_fell_or_got_lost() -> None:
     lost = check([version(2, 2), version(3, None), version(4, 3)], ())
     assert lost.ok is False
     assert "version 3 lost the MemWAL index" in lost.detail
+
+
+def test_private_indexes_that_lack_rows() -> None:
+    def warnings(physical_rows: int | None, indexed_rows: int | None) -> tuple[str, ...]:
+        facts = PrivateIndexFacts(
+            shard_id=SHARD, generation=4, physical_rows=physical_rows, indexed_rows=indexed_rows
+        )
+        return verify.private_index_warnings([facts])
+
+    for whole_or_unknown in ((3, 3), (0, 0), (None, 3), (3, None), (None, None)):
+        assert warnings(*whole_or_unknown) == ()
+    (short,) = warnings(3, 2)
+    assert f"shard {SHARD} generation 4" in short
+    assert "2 of 3 rows" in short
+    assert "older rows beside newer" in short
+    (missing,) = warnings(3, 0)
+    assert "0 of 3 rows" in missing
+    assert "LSM reads fail" in missing
+    assert all("memwal merge" in text for text in (short, missing))
 
 
 def test_holes_above_the_watermark() -> None:
