@@ -157,7 +157,7 @@ def run_garbage(options: GarbageOptions, progress: Progress, steps: Steps = no_s
     """List what may go; with `execute`, drop and delete it."""
     check_lance_version(options.untested_lance_allowed)
     check_limits(
-        grace_seconds=options.limits.grace_seconds,
+        options.limits,
         retention_seconds=options.retention_seconds,
         short_allowed=options.short_allowed,
     )

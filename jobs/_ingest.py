@@ -15,7 +15,6 @@ from jobs._ingest_round import (
     check_same,
     check_unchanged,
     file_of,
-    is_finished,
     not_yet,
     record_of,
 )
@@ -26,13 +25,13 @@ from jobs._merge import MergeOptions, run_merge
 from jobs._wiring import Stores
 from memwal.errors import MemWalError, Unsupported, Usage
 from memwal.ingest.line_up import Shape
-from memwal.ingest.records import PlanRecord, Round, SourceRecord
 from memwal.ingest.resume import ShardCounts
-from memwal.ingest.run import WHOLE, Track, TrackResult
+from memwal.ingest.run import Track, TrackResult
 from memwal.ingest.splits import FileSplit
 from memwal.model import ShardId, TableView
 from memwal.report import DONE, HELD, NOTHING_TO_DO, JobReport, TableReport, sum_up
 from memwal.report_ingest import IngestShardReport, IngestSourceReport, IngestTableReport
+from memwal.store.ingest_records import WHOLE, PlanRecord, Round, SourceRecord, is_finished
 from memwal.store.ingest_sources import Format, SourceFile, SourceFiles
 
 CHUNK_ROWS = 128 * 1024

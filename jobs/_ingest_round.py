@@ -17,10 +17,9 @@ from jobs._ingest_table import IngestTable
 from jobs._launch import RunOptions
 from memwal import layout
 from memwal.errors import Refused
-from memwal.ingest.records import PlanRecord, Round, SourceRecord, rounds
-from memwal.ingest.run import WHOLE
 from memwal.model import ShardId
 from memwal.ports import Objects
+from memwal.store.ingest_records import PlanRecord, Round, SourceRecord, rounds
 from memwal.store.ingest_sources import Format, SourceFile
 from memwal.store.objects import normalise_uri
 
@@ -99,12 +98,6 @@ class Rounds:
         if before is not None:
             self.objects.delete([info.path for info in self.objects.list(before[0].folder)])
         return begun
-
-
-def is_finished(found: Round, plan: PlanRecord) -> bool:
-    """Whether everything of a round is written and flushed."""
-    tracks = [WHOLE] if plan.staged is None else [staged.shard_id for staged in plan.staged]
-    return all(found.progress(track).finished for track in tracks)
 
 
 def check_same(plan: PlanRecord, request: IngestRequest, table: IngestTable) -> None:

@@ -29,8 +29,8 @@ from jobs._ingest_table import IngestTable
 from jobs._wiring import open_stores
 from memwal.errors import MemWalError, Usage
 from memwal.ingest.line_up import Shape
-from memwal.ingest.records import PlanRecord, Round, StagedRecord
 from memwal.ingest.routing import Place, Router
+from memwal.store.ingest_records import PlanRecord, Round, StagedRecord
 from memwal.store.ingest_sources import SourceFile, SourceFiles
 
 _BLOCK_BYTES = 4 * 1024 * 1024

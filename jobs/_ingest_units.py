@@ -15,12 +15,12 @@ from jobs._wiring import open_stores
 from memwal import heap
 from memwal.errors import Corruption, MemWalError
 from memwal.ingest.line_up import Shape
-from memwal.ingest.records import Round
 from memwal.ingest.routing import Place, ShardValues
 from memwal.ingest.run import Track, TrackResult
 from memwal.ingest.splits import StagedSplit
 from memwal.layout import parse_shard_id
 from memwal.report import Part
+from memwal.store.ingest_records import Round
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -53,7 +53,7 @@ def run_maintain(options: MaintainOptions, progress: Progress) -> JobReport:
     """Run the jobs over the tables, one job after the other; a table stops at its first refusal."""
     # Said before the first job, not after the last but one.
     check_limits(
-        grace_seconds=options.limits.grace_seconds,
+        options.limits,
         retention_seconds=options.retention_seconds,
         short_allowed=options.short_allowed,
     )

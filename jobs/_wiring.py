@@ -103,8 +103,9 @@ class Stores:
     def garbage_evidence(self) -> StoredGarbageEvidence:
         """What the garbage job decides by."""
         from memwal.store.garbage_evidence import StoredGarbageEvidence
+        from memwal.store.ingest_evidence import StoredIngests
 
-        return StoredGarbageEvidence(self.objects)
+        return StoredGarbageEvidence(self.objects, ingests=StoredIngests(self.objects))
 
     @cached_property
     def leases(self) -> StoredLeases:

@@ -31,7 +31,15 @@ ShortRetention = Annotated[
     bool,
     typer.Option(
         "--allow-short-retention",
-        help="Permit a retention under a day and a grace under ten minutes.",
+        help="Permit a retention or --ingest-idle under a day, and a grace under ten minutes.",
+    ),
+]
+IngestIdle = Annotated[
+    str,
+    typer.Option(
+        "--ingest-idle",
+        metavar="14d",
+        help="How long rows are kept that an unfinished ingest staged, when nobody resumes it.",
     ),
 ]
 AdoptOrphans = Annotated[
@@ -48,6 +56,7 @@ class DeletingFlags(JobFlags):
 
     retention: Retention = None
     grace: Grace = "1h"
+    ingest_idle: IngestIdle = "14d"
     wal: Wal = False
     execute: Execute = False
     allow_short_retention: ShortRetention = False
@@ -64,14 +73,17 @@ class DeletingFlags(JobFlags):
             ),
             "short_allowed": self.allow_short_retention,
             "limits": GarbageLimits(
-                grace_seconds=parse_duration(self.grace, "--grace"), wal=self.wal, **limits
+                grace_seconds=parse_duration(self.grace, "--grace"),
+                ingest_idle_seconds=parse_duration(self.ingest_idle, "--ingest-idle"),
+                wal=self.wal,
+                **limits,
             ),
         }
 
 
 @with_flags(DeletingFlags)
 def garbage(tables: Tables, *, adopt_orphans: AdoptOrphans = False, flags: DeletingFlags) -> None:
-    """List, or with --execute delete, what is provably unused: generations, WAL, orphans."""
+    """List, or with --execute delete, what is provably unused: generations, WAL, staged rows."""
 
     def work(progress: RunProgress) -> JobReport:
         from jobs._garbage import GarbageOptions, run_garbage

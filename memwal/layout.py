@@ -41,6 +41,7 @@ _V2 = re.compile(r"[0-9]{20}")
 _RUN_ID = re.compile(r"[0-9a-f]{32}")
 _RUN_RECORD = re.compile(r"([0-9]{19})-([0-9a-f]{32})\.json")
 _INGEST_ID = re.compile(r"[a-z0-9][a-z0-9-]{0,63}")
+_INGEST_ROUND = re.compile(r"[0-9]{6}")
 _SEQUENCE = re.compile(r"([0-9]{12})\.json")
 _NANOS_MAX = 2**63 - 1
 
@@ -218,6 +219,21 @@ def parse_ingest_id(text: str) -> str:
 def ingest_folder(ingest_id: str) -> str:
     """The folder of an ingest's documents."""
     return f"{INGESTS}/{parse_ingest_id(ingest_id)}"
+
+
+def ingest_round_folder(ingest_id: str, number: int) -> str:
+    """The folder of one round of an ingest."""
+    return f"{ingest_folder(ingest_id)}/{number:06d}"
+
+
+def parse_ingest_round(name: str) -> int | None:
+    """The number in such a folder's own name, or None for any other name."""
+    return int(name) if _INGEST_ROUND.fullmatch(name) else None
+
+
+def is_ingest_id(name: str) -> bool:
+    """Whether a folder of that name is an ingest's."""
+    return _INGEST_ID.fullmatch(name) is not None
 
 
 def sequence_name(number: int) -> str:

@@ -344,7 +344,7 @@ class GarbageEvidence(Protocol):
         verified: bool,
         whole_shards: bool = False,
     ) -> Evidence:
-        """Retained versions, shard folders and leftovers.
+        """Retained versions, shard folders, ingests and leftovers.
 
         `manifests` are the view's. `verified` takes nothing from a cache that another process
         wrote; a plan that is carried out needs that. `whole_shards` lists every file of a shard.

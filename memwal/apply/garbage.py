@@ -223,6 +223,11 @@ def check_item(item: Item) -> None:
     match parts:
         case [layout.MAINTENANCE, "tmp", *rest] if rest and item.kind is Kind.ORPHAN:
             return
+        case [layout.MAINTENANCE, "ingest", ingest, number, *rest] if item.kind is Kind.INGEST:
+            if layout.is_ingest_id(ingest) and layout.parse_ingest_round(number) is not None:
+                match rest:
+                    case [] | ["staged", _]:
+                        return
         case ["_indices", uuid, "index.lance"] if layout.is_shard_folder(uuid):
             return
         case [layout.MEM_WAL, shard] if layout.is_shard_folder(shard) and item.kind is Kind.ORPHAN:

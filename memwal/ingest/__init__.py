@@ -11,7 +11,6 @@ routing      rows -> shards, by the table's shard spec; pure
 shards       the coordinator's delta and flush handler for a MemWAL table
 writer       these together, for programs: `open_writer`
 line_up      source rows -> rows of the table's own schema
-records      what an ingest remembers, and how rows are counted once
 resume       writers that pass over what is written already
 splits       the parts that a track reads
 run          one track of an ingest, from its source to its end

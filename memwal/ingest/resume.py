@@ -1,9 +1,9 @@
 """Writers that know what is written already: calls whose entries are in the WAL are passed over.
 
-See `memwal.ingest.records` for why entries can be counted. What is counted is read after our own
-claim, whose sentinel ends every earlier writer's entries. An entry that is still stored is compared
-with the call that it is taken for; one that was collected meanwhile was merged, and its place alone
-counts, between sentinels that stay (invariant 7).
+See `memwal.store.ingest_records` for why entries can be counted. What is counted is read after our
+own claim, whose sentinel ends every earlier writer's entries. An entry that is still stored is
+compared with the call that it is taken for; one that was collected meanwhile was merged, and its
+place alone counts, between sentinels that stay (invariant 7).
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ import pyarrow as pa
 from memwal import layout
 from memwal.errors import Corruption, Missing
 from memwal.ingest.operations import Kind
-from memwal.ingest.records import Round, SessionRecord
 from memwal.model import ShardId
 from memwal.ports import Steps
+from memwal.store.ingest_records import Round, SessionRecord
 from memwal.store.shard_writers import Claim, OpenShard, ShardWriters, Tip
 from memwal.store.wal import WalEntries, WalHead
 

@@ -18,16 +18,13 @@ from memwal.ingest.blocking import BlockingCoordinator
 from memwal.ingest.coordinator import WriteCoordinator
 from memwal.ingest.line_up import Shape
 from memwal.ingest.protocols import CoordinatorLimits, FlushFailed
-from memwal.ingest.records import START, ProgressRecord, Round, recorded, tips_of
 from memwal.ingest.resume import ResumingWriters, ShardCounts
 from memwal.ingest.routing import Place, Router, ShardValues
 from memwal.ingest.shards import HandlerLimits, ShardHandler, ShardOperations, Tips, route_rows
 from memwal.model import ShardId
 from memwal.ports import Clock, Steps
+from memwal.store.ingest_records import START, ProgressRecord, Round, recorded, tips_of
 from memwal.store.shard_writers import ShardWriters
-
-WHOLE = "all"
-"""The track of an ingest that one process writes."""
 
 
 class Split(Protocol):

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import pyarrow as pa
 
-from memwal.errors import Corruption, Missing
+from memwal.errors import Corruption, Missing, Refused
 from memwal.ports import Objects
 from memwal.store.ingest_sources import SourceFile, SourceFiles, cut
 
@@ -54,7 +54,11 @@ class StagedSplit:
             with pa.ipc.open_stream(self.objects.get(self.path)) as stream:
                 table = stream.read_all()
         except Missing:
-            raise Corruption(f"{self.objects.uri}: {self.path}: staged rows are gone") from None
+            raise Refused(
+                f"{self.objects.uri}: {self.path}: staged rows are gone, so that this ingest can't "
+                "be finished: `memwal garbage` removes them when nobody resumed it for a long time "
+                "(--ingest-idle). What is written stays; ingest the source under another --id"
+            ) from None
         except pa.ArrowException as error:
             raise Corruption(f"{self.objects.uri}: {self.path}: {error}") from None
         yield from cut(iter(table.slice(first_row).to_batches()), self.chunk_rows)

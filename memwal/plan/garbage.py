@@ -30,6 +30,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from memwal import layout
 from memwal.errors import Refused
 from memwal.model import BrokenShard, ShardId, ShardManifest, ShardStatus, ShardView, TableView
+from memwal.plan.garbage_ingest import ingests
 from memwal.plan.garbage_model import (
     SYSTEM_INDEXES,
     Action,
@@ -57,12 +58,13 @@ from memwal.plan.garbage_orphans import kept_stranger, leftovers, snapshots
 
 RETENTION_SECONDS_MIN = 86_400.0
 GRACE_SECONDS_MIN = 600.0
+INGEST_IDLE_SECONDS_MIN = 86_400.0
 
 
 def check_limits(
-    *, grace_seconds: float, retention_seconds: float | None, short_allowed: bool
+    limits: GarbageLimits, *, retention_seconds: float | None, short_allowed: bool
 ) -> None:
-    """Raise Refused for a retention under a day or a grace under ten minutes."""
+    """Raise Refused for a retention or idle time under a day, or a grace under ten minutes."""
     if short_allowed:
         return
     if retention_seconds is not None and retention_seconds < RETENTION_SECONDS_MIN:
@@ -70,11 +72,16 @@ def check_limits(
             f"a retention of {retention_seconds:g} s is shorter than a day: readers and time "
             "travel lose versions that they may still use; pass --allow-short-retention if not"
         )
-    if grace_seconds < GRACE_SECONDS_MIN:
+    if limits.grace_seconds < GRACE_SECONDS_MIN:
         raise Refused(
-            f"a grace of {grace_seconds:g} s is shorter than ten minutes: readers that hold an "
-            "older shard manifest would find generations gone; pass --allow-short-retention if "
+            f"a grace of {limits.grace_seconds:g} s is shorter than ten minutes: readers that hold "
+            "an older shard manifest would find generations gone; pass --allow-short-retention if "
             "there are none"
+        )
+    if limits.ingest_idle_seconds < INGEST_IDLE_SECONDS_MIN:
+        raise Refused(
+            f"ingests idle for {limits.ingest_idle_seconds:g} s, less than a day, may be resumed "
+            "yet, and could not be any more; pass --allow-short-retention if none will be"
         )
 
 
@@ -135,6 +142,7 @@ def plan_garbage(
             )
     items += leftovers(evidence, limits, now_nanos)
     items += snapshots(evidence, gates.unreadable, cutoff)
+    items += ingests(evidence, limits, now_nanos)
     return GarbagePlan(
         items=tuple(items),
         broken=tuple(broken.values()),

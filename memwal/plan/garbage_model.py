@@ -19,6 +19,7 @@ class Kind(Enum):
     GENERATION = "generation"
     WAL_ENTRY = "wal_entry"
     ORPHAN = "orphan"
+    INGEST = "ingest"
 
 
 class Action(Enum):
@@ -37,6 +38,7 @@ class GarbageLimits:
     wal: bool = False
     adopt_orphans: bool = False
     leftover_age_seconds: float = 86_400.0
+    ingest_idle_seconds: float = 14 * 86_400.0
     wal_entries_per_shard_max: int = 20_000
     drop_attempts_max: int = 20
     drop_wait_seconds_max: float = 2.0
@@ -134,6 +136,32 @@ class SnapshotFolder:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
+class StagedRows:
+    """The folder of rows that one run of an ingest stored for its plan."""
+
+    path: str
+    files: tuple[StoredFile, ...]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class IngestRound:
+    """One round of an ingest: what it remembers, and what is staged for it.
+
+    `finished` and `named`, the staged files that its plan names, are known only where something is
+    staged; `problem` is set where they could not be.
+    """
+
+    ingest_id: str
+    number: int
+    records: tuple[StoredFile, ...] = ()
+    staged: tuple[StagedRows, ...] = ()
+    planned: bool = False
+    finished: bool = False
+    named: frozenset[str] = frozenset()
+    problem: str | None = None
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
 class Evidence:
     """Everything that a plan is made of besides the view."""
 
@@ -141,6 +169,7 @@ class Evidence:
     shards: Mapping[ShardId, ShardEvidence]
     leftovers: tuple[StoredFile, ...] = ()
     snapshots: tuple[SnapshotFolder, ...] = ()
+    ingests: tuple[IngestRound, ...] = ()
     problems: tuple[Exception, ...] = ()
 
 

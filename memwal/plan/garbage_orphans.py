@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 from memwal import layout
 from memwal.model import BrokenShard, ShardId
+from memwal.plan.garbage_ingest import ingests
 from memwal.plan.garbage_model import (
     Action,
     Evidence,
@@ -116,6 +117,7 @@ def plan_adoption(
         items += [kept_stranger(found.shard_id, other) for other in found.others]
     items += leftovers(evidence, limits, now_nanos)
     items += snapshots(evidence, unreadable, cutoff)
+    items += ingests(evidence, limits, now_nanos)
     broken = tuple(
         BrokenShard(shard_id=s.shard_id, error=s.problem)
         for s in evidence.shards.values()

@@ -32,6 +32,7 @@ from memwal.plan.garbage_model import (
     past_version,
 )
 from memwal.ports import ObjectInfo, Objects
+from memwal.store.ingest_evidence import StoredIngests
 from memwal.store.retained_versions import RetainedVersions
 from memwal.store.shard_listing import list_shards
 from memwal.store.shard_manifests import ShardManifests
@@ -53,11 +54,19 @@ R = TypeVar("R")
 class StoredGarbageEvidence:
     """The GarbageEvidence port over an object store."""
 
-    def __init__(self, objects: Objects, *, readers_max: int = _READERS_MAX) -> None:
+    def __init__(
+        self,
+        objects: Objects,
+        *,
+        ingests: StoredIngests | None = None,
+        readers_max: int = _READERS_MAX,
+    ) -> None:
+        """Without `ingests`, nothing is known of them, and nothing of theirs is garbage."""
         self._objects = objects
         self._shards = ShardManifests(objects)
         self._versions = RetainedVersions(objects, readers_max=readers_max)
         self._wal = WalEntries(objects)
+        self._ingests = ingests
         self._readers_max = readers_max
         self._past: dict[tuple[str, int], ShardManifest] = {}
         self._heads: dict[_Key, WalFile] = {}
@@ -80,6 +89,7 @@ class StoredGarbageEvidence:
             shards={s.shard_id: s for s in shards},
             leftovers=self._files(_STAGING),
             snapshots=self._snapshots(),
+            ingests=() if self._ingests is None else self._ingests.read(),
             problems=tuple(problems),
         )
 

@@ -722,21 +722,23 @@ def test_unknown_things_in_an_adopted_shard_are_kept() -> None:
 
 
 @pytest.mark.parametrize(
-    ("grace", "retention", "refused"),
+    ("grace", "retention", "idle", "refused"),
     [
-        (600, 86_400, False),
-        (600, None, False),
-        (599, None, True),
-        (0, None, True),
-        (600, 86_399, True),
-        (600, 0, True),
+        (600, 86_400, 86_400, False),
+        (600, None, 86_400, False),
+        (599, None, 86_400, True),
+        (0, None, 86_400, True),
+        (600, 86_399, 86_400, True),
+        (600, 0, 86_400, True),
+        (600, None, 86_399, True),
     ],
 )
 def test_short_times_are_refused_unless_allowed(
-    grace: float, retention: float | None, refused: bool
+    grace: float, retention: float | None, idle: float, refused: bool
 ) -> None:
     def check(allowed: bool) -> None:
-        check_limits(grace_seconds=grace, retention_seconds=retention, short_allowed=allowed)
+        limits = GarbageLimits(grace_seconds=grace, ingest_idle_seconds=idle)
+        check_limits(limits, retention_seconds=retention, short_allowed=allowed)
 
     check(True)
     if not refused:
@@ -791,6 +793,15 @@ FORGED = [
     f"_mem_wal/{SHARD.upper()}/0a1b2c3d_gen_1",
     "_maintenance/lease/1.json",
     "_maintenance/tmp",
+    "_maintenance/ingest",
+    "_maintenance/ingest/nightly",
+    "_maintenance/ingest/nightly/1",
+    "_maintenance/ingest/nightly/000001/plan.json",
+    "_maintenance/ingest/nightly/000001/progress/all",
+    "_maintenance/ingest/nightly/000001/staged",
+    "_maintenance/ingest/nightly/000001/staged/run/0",
+    "_maintenance/ingest/../000001/staged/run",
+    "_maintenance/ingest/Nightly/000001",
 ]
 
 

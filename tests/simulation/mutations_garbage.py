@@ -17,7 +17,11 @@ _LIMITS = mutations(
         "retention_seconds is not None and retention_seconds < RETENTION_SECONDS_MIN:",
         "False:",
     ),
-    ("garbage: a short grace is not refused", "grace_seconds < GRACE_SECONDS_MIN:", "False:"),
+    (
+        "garbage: a short grace is not refused",
+        "limits.grace_seconds < GRACE_SECONDS_MIN:",
+        "False:",
+    ),
     (
         "garbage: versions of branches count as expirable",
         "        if v.on_main\n        and v.version != latest",
@@ -473,6 +477,67 @@ _ORPHANS = mutations(
     ),
 )
 
+_INGESTS = mutations(
+    "memwal/plan/garbage_ingest.py",
+    "tests/plan/test_garbage_ingest_plan.py",
+    (
+        "staged: what may be staged at this moment goes",
+        'None if given_up else f"may be staged by a run that goes on: {limit}",',
+        "None,",
+    ),
+    (
+        "staged: what an unfinished ingest needs goes",
+        'None if given_up else f"needed to finish its ingest, by the same command: {limit}",',
+        "None,",
+    ),
+    (
+        "staged: idle is counted from the folder's own files",
+        "    given_up = newest_of(every) <=",
+        "    given_up = newest_of(rows.files) <=",
+    ),
+    (
+        "staged: what can't be read says nothing",
+        "    if found.problem is not None:",
+        "    if False:",
+    ),
+    (
+        "staged: rows that the plan names are another run's",
+        "    if found.named.isdisjoint(file.path for file in rows.files):",
+        "    if True:",
+    ),
+    ("staged: every planned ingest is finished", "    if found.finished:", "    if True:"),
+    (
+        "staged: finished rows go within the grace",
+        '"finished, but younger than the grace" if newest_of(every) > cutoff else None,',
+        "None,",
+    ),
+    (
+        "staged: another run's rows go within the grace",
+        '"younger than the grace" if newest_of(rows.files) > cutoff else None,',
+        "None,",
+    ),
+    (
+        "staged: the latest round goes whole",
+        "        if found.number < latest.get(found.ingest_id, 0):",
+        "        if found.number <= latest.get(found.ingest_id, 0):",
+    ),
+    (
+        "staged: a round without a plan has followed",
+        "        if found.planned:\n            latest",
+        "        if True:\n            latest",
+    ),
+    (
+        "staged: rounds of one ingest follow those of another",
+        "latest.get(found.ingest_id, 0):",
+        "max(latest.values(), default=0):",
+    ),
+    (
+        "staged: a round that was followed goes within the grace",
+        'younger than the grace" if young else None,',
+        'younger than the grace" if False else None,',
+    ),
+)
+
 _DONE = (
     *mutations(
         "memwal/apply/garbage.py",
@@ -619,6 +684,7 @@ GARBAGE = (
     *_WAL,
     *_MODELLED,
     *_ORPHANS,
+    *_INGESTS,
     *_DONE,
     *_FOUND,
     *_SIMULATED,

@@ -48,7 +48,11 @@ JOBS: tuple[Mutation, ...] = (
     *mutations(
         "jobs/_garbage.py",
         f"{_GARBAGE} 'exit_codes or lease or never_merged or expired_first or within_the_grace'",
-        ("garbage: limits are not checked", "    check_limits(\n", "    (lambda **_: None)(\n"),
+        (
+            "garbage: limits are not checked",
+            "    check_limits(\n",
+            "    (lambda *_, **__: None)(\n",
+        ),
         (
             "garbage: what was planned before the lease is done",
             "            _look_again(run, options, verified=True)\n",

@@ -4,6 +4,7 @@ plan.json                         what is ingested, and how it is cut; written o
 progress/{track}/{number}.json    "every row before this one is in the WAL", and where each shard's
                                   WAL stood then; the newest counts, older ones are removed
 sessions/{shard}/{epoch}.json     "this writer epoch is ours", written before its first entry
+staged/{run}/…                    rows that Spark stored for the plan; only these are large
 
 Rows and offsets can't be stored in one object: pylance keeps nothing of a batch but its rows, and a
 column of ours has no place in a user's table. But one call of a writer is one WAL entry, stored
@@ -19,7 +20,9 @@ the next call's entry by its keys; where they are the same, by the number of bat
 alternates from call to call.
 
 All documents are created put-if-absent, and each states a fact that stays true: a stalled run that
-writes one late does no harm.
+writes one late does no harm. They outlive what is staged: a rerun of a finished ingest finds by
+them that there is nothing to do, and one of an ingest that was given up is refused instead of
+writing rows again (`memwal.plan.garbage_ingest`).
 """
 
 from __future__ import annotations
@@ -37,6 +40,8 @@ from memwal.store.shard_writers import Tip
 
 DocumentT = TypeVar("DocumentT", bound=BaseModel)
 
+WHOLE = "all"
+"""The track of an ingest that one process writes."""
 _KEPT = 2
 _STORED = ConfigDict(frozen=True, extra="ignore", defer_build=True)
 
@@ -127,7 +132,7 @@ class Round:
         self._objects = objects
         self.number = number
         self.run_id = run_id
-        self.folder = f"{layout.ingest_folder(ingest_id)}/{number:06d}"
+        self.folder = layout.ingest_round_folder(ingest_id, number)
 
     def plan(self) -> PlanRecord | None:
         """What this round ingests; None when it never began."""
@@ -205,7 +210,14 @@ class Round:
 def rounds(objects: Objects, ingest_id: str) -> list[int]:
     """The numbers of the rounds that were begun."""
     names = objects.list_folders(layout.ingest_folder(ingest_id))
-    return sorted(int(name) for name in names if name.isdecimal() and len(name) == 6)
+    numbers = (layout.parse_ingest_round(name) for name in names)
+    return sorted(number for number in numbers if number is not None)
+
+
+def is_finished(found: Round, plan: PlanRecord) -> bool:
+    """Whether everything of a round is written and flushed."""
+    tracks = [WHOLE] if plan.staged is None else [staged.shard_id for staged in plan.staged]
+    return all(found.progress(track).finished for track in tracks)
 
 
 def tips_of(progress: ProgressRecord) -> dict[ShardId, Tip]:
