@@ -51,6 +51,12 @@ class Fanout:
         choice = EngineChoice(name="spark", reason="rows go through Spark")
         return cast("SparkEngine", self._started(choice))
 
+    def here(self, reason: str) -> None:
+        """Say that this process does the work itself, without an engine's units."""
+        asked = asked_engine(self._options) == "local"
+        self.choice = EngineChoice(name="local", reason="asked for" if asked else reason)
+        self._progress.say(f"engine: local ({self.choice.reason})")
+
     def _started(self, choice: EngineChoice) -> Engine:
         if choice.name not in self._engines:
             self._progress.say(f"engine: {choice.name} ({choice.reason})")

@@ -22,6 +22,7 @@ from jobs._ingest_table import Backlog, IngestTable
 from jobs._ingest_units import IngestUnit, run_ingest_unit
 from jobs._launch import OpenTable, Progress, asked_engine
 from jobs._merge import MergeOptions, run_merge
+from jobs._policy import settle_policy
 from jobs._wiring import Stores
 from memwal.errors import MemWalError, Unsupported, Usage
 from memwal.ingest.line_up import Shape
@@ -87,6 +88,8 @@ class _Ingest:
         rounds = Rounds(
             objects=self.stores.objects, ingest_id=request.named(), run_id=clock.new_id()
         )
+        if settle_policy(self.table, self.options):
+            self.view = self.stores.views.table()
         before = rounds.latest()
         unfinished = before is not None and not is_finished(*before)
         if self.options.dry_run:
@@ -201,6 +204,7 @@ class _Ingest:
         if plan.staged is not None:
             return self._staged(ingest_id, found, plan)
         files = self._planned(plan)
+        self.fanout.here("one process writes what it reads itself; --engine spark fans out")
         shape = replace(self.shape, skips_unknown_columns=plan.skips_unknown_columns)
         splits = []
         for file in files:

@@ -148,6 +148,12 @@ class OpenTable:
         if options.lease and self.lease is None and self.stores is not None:
             self.lease = HeldLease(self.stores.leases, job)
 
+    def release_lease(self) -> None:
+        """Give the lease back, if it was taken."""
+        if self.lease is not None:
+            self.lease.release()
+            self.lease = None
+
     def before_commit(self) -> None:
         """Raise LeaseHeld when the table's lease was lost; asked before each writing step."""
         if self.lease is not None:
@@ -203,8 +209,7 @@ def open_tables(
         raise
     finally:
         for table in tables:
-            if table.lease is not None:
-                table.lease.release()
+            table.release_lease()
         # Last: a run that is being cancelled may not have the time for it.
         if ended is not None:
             for table in tables:

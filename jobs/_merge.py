@@ -17,7 +17,7 @@ from jobs._launch import (
     open_tables,
     run_units,
 )
-from jobs._policy import policy_to_store, store_policy
+from jobs._policy import policy_to_store, policy_warnings, store_policy
 from jobs._records import RunRecorder
 from jobs._units import MergeUnit, run_merge_unit
 from jobs._wiring import Stores
@@ -171,7 +171,7 @@ def _foreseen(table: OpenTable, options: MergeOptions) -> TableReport:
         version_before=view.version,
         version_after=view.version,
         shards=tuple(_as_planned(part) for part in parts),
-        warnings=view_warnings(view),
+        warnings=(*view_warnings(view), *policy_warnings(table.resolved, view)),
     )
 
 
@@ -296,9 +296,10 @@ def _merged(table: OpenTable) -> TableReport:
     view, stores = table.view, table.stores
     if table.error is not None or view is None or stores is None:
         return failed_report(table.resolved.name, error_of(table))
-    outcome, code = sum_up(table.parts)
+    # A lease without work was taken to store the policy, which is a commit as well.
+    outcome, code = sum_up(table.parts, DONE if table.lease and not table.work else NOTHING_TO_DO)
     try:
-        after = stores.tables.base().version if table.work else view.version
+        after = stores.tables.base().version if table.lease or table.work else view.version
     except MemWalError:
         after = None
     shards = sorted(

@@ -62,6 +62,20 @@ def store_policy(table: OpenTable, policy: RowPolicy, options: RunOptions) -> No
     check_policies(table.resolved, stored)
 
 
+def settle_policy(table: OpenTable, options: RunOptions) -> bool:
+    """Store the configuration's policy before a writer's first rows; whether that was done.
+
+    A merge without this configuration would take operands for values. The lease is given back, so
+    that merges can run beside the writer. Raises Refused for a mismatch; what `store_policy` does.
+    """
+    policy = policy_to_store(table)
+    if policy is None or options.dry_run:
+        return False
+    store_policy(table, policy, options)
+    table.release_lease()
+    return True
+
+
 def policy_warnings(resolved: ResolvedTable, view: TableView) -> list[str]:
     """What a merge or a read would refuse because of the configuration's policy."""
     try:

@@ -21,6 +21,7 @@ from jobs._ingest_table import Backlog
 from jobs._wiring import Stores, open_stores
 from memwal.cli_app import app
 from memwal.errors import Refused
+from memwal.policy import STORED_KEY
 from memwal.testing import ManualClock
 
 pytestmark = pytest.mark.integration
@@ -114,6 +115,33 @@ def test_other_keys(tmp_path, keys) -> None:
         for row in batch.to_pylist()
     ]
     assert sorted(written) == [(n, f"n{n % 5}", float(n)) for n in range(60)]
+
+
+def test_the_policy_of_the_configuration(tmp_path) -> None:
+    """It is stored before the first operand, so that no merge takes one for a value."""
+    table = make(tmp_path / "t", **SPEC)
+    pq.write_table(rows_of([1, 2, 1], 5), tmp_path / "a.parquet")
+    config = tmp_path / "memwal.toml"
+    asked = ["ingest", "t", str(tmp_path / "a.parquet"), "--config", str(config)]
+
+    def configured(operator: str) -> None:
+        policy = f'[tables.t.policy.columns]\nn = "{operator}"\n'
+        config.write_text(f'[tables.t]\nuri = "{table.uri}"\n{policy}')
+
+    configured("sum")
+    assert run(*asked, "--dry-run")["outcome"] == "done"
+    assert STORED_KEY not in table.dataset.config()
+    done = run(*asked)
+    assert (done["exit_code"], done["outcome"]) == (0, "done")
+    assert done["report"]["engine"]["name"] == "local"
+    assert run("merge", table.uri, "--engine", "local")["exit_code"] == 0  # knows no configuration
+    assert {key: row[0] for key, row in table.read().items()} == {1: 10, 2: 5}
+
+    configured("max")
+    for more in (["--again"], ["--again", "--dry-run"]):
+        refused = run(*asked, *more)
+        assert (refused["exit_code"], refused["outcome"]) == (5, "refused")
+    assert {key: row[0] for key, row in table.read().items()} == {1: 10, 2: 5}
 
 
 def test_shards_that_hold_something_else_are_warned_of(tmp_path) -> None:

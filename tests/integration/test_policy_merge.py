@@ -298,10 +298,14 @@ def stored(table: PolicyTable) -> str | None:
 def test_the_first_merge_stores_the_policy(tmp_path: Path) -> None:
     table = make_policy_table(tmp_path / "t", Variant(expiry=False), rows=[1], stored=False)
     policy = table.variant.policy
-    assert job(table, policy, dry_run=True).exit_code == 0
+    foreseen = job(table, policy, dry_run=True)
+    assert foreseen.exit_code == 0
+    assert any("stores it" in warning for warning in foreseen.tables[0].warnings)
     assert stored(table) is None
 
-    assert job(table, policy).exit_code == 0  # nothing is pending: it is stored all the same
+    report = job(table, policy)  # nothing is pending: it is stored all the same
+    assert (report.outcome, report.exit_code) == ("done", 0)
+    assert report.tables[0].version_after == report.tables[0].version_before + 1
     assert stored(table) == policy.as_text()
     table.flush((1, table.row(1, 5)), (1, table.row(1, 6)))
     assert job(table, None).exit_code == 0  # who has no configuration merges by it as well
