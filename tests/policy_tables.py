@@ -182,8 +182,12 @@ def make_policy_table(
     shards: int = 1,
     stored: bool = True,
     indexed: bool = False,
+    **mem_wal: Any,
 ) -> PolicyTable:
-    """A table with `rows` (keys by number) in its base, and its policy in it, if `stored`."""
+    """A table with `rows` (keys by number) in its base, and its policy in it, if `stored`.
+
+    `mem_wal` is what its MemWAL index is made with.
+    """
     clock = ManualClock(start_nanos=int(NOW.timestamp()) * 10**9)
     table = PolicyTable(uri=str(uri), variant=variant or Variant(), clock=clock)
     table.base = {key: table.row(key, 1000 + key, op=False) for key in rows}
@@ -193,7 +197,7 @@ def make_policy_table(
     )
     if indexed:
         dataset.create_scalar_index(table.kind.names[0], "BTREE", name="key_idx")
-    dataset.initialize_mem_wal()
+    dataset.initialize_mem_wal(**mem_wal)
     if stored:
         table.stores.tables.put_policy(table.variant.policy.as_text())
     for _ in range(shards):
