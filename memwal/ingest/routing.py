@@ -21,7 +21,7 @@ import pyarrow as pa
 from memwal.errors import Refused
 from memwal.ingest.operations import codes_of
 from memwal.model import ShardId, ShardManifest, ShardSpec, ShardStatus
-from memwal.sharding.evaluate import shard_values
+from memwal.sharding.evaluate import check_routable, shard_values
 from memwal.sharding.rules import Rule, rule_of
 from memwal.sharding.spec import Source, Sources, Spec, read_spec
 from memwal.sharding.values import encode_value
@@ -89,6 +89,9 @@ class Router:
     places: dict[ShardValues, Place] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
+        """Raises Unsupported or Refused for a spec that rows can't be routed by."""
+        if self.spec is not None and self.fixed is None:
+            check_routable(self.spec, self.sources)
         if self.spec is not None and self.rule is None:
             self.rule = rule_of(self.spec, self.sources).rule
 

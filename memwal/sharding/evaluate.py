@@ -16,7 +16,12 @@ from memwal.sharding.encoding import (
     spec_hash,
     spec_hash_multi,
 )
-from memwal.sharding.expression import RuleHeld, check_expression, expression_values
+from memwal.sharding.expression import (
+    RuleHeld,
+    check_expression,
+    check_repeatable,
+    expression_values,
+)
 from memwal.sharding.rules import Rule, rule_of
 from memwal.sharding.spec import (
     TIME_PARTS,
@@ -152,6 +157,18 @@ def _as_said(column: pa.Array, field: SpecField) -> pa.Array:
             f"shard field {field.field_id!r} is {field.result_type}, its column {column.type}:"
             f" {error}"
         ) from None
+
+
+def check_routable(spec: Spec, sources: Sources) -> None:
+    """Raise Refused for a spec by which a row may not go to the same shard every time.
+
+    Expressions over columns that were removed are left to the rows themselves.
+    """
+    for field in spec.fields:
+        found = field_sources(field, sources)
+        kinds = tuple(source.type for source in found if source is not None)
+        if field.transform is Transform.EXPRESSION and len(kinds) == len(found):
+            check_repeatable(field, kinds)
 
 
 def check_spec(spec: Spec, sources: Sources) -> dict[str, tuple[RuleHeld, ...]]:

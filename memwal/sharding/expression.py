@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from decimal import Decimal
+from functools import lru_cache
 from itertools import chain
 
 import pyarrow as pa
@@ -83,20 +84,29 @@ def check_expression(field: SpecField, kinds: Sequence[pa.DataType]) -> tuple[Ru
 
     Raises Refused with the rule that is broken.
     """
+    held = check_repeatable(field, tuple(kinds))
+    return (*held, _trial(field, kinds).typed())
+
+
+@lru_cache(maxsize=256)
+def check_repeatable(field: SpecField, kinds: tuple[pa.DataType, ...]) -> tuple[RuleHeld, ...]:
+    """Rules 1 to 5: a row's value is the same whenever it is computed.
+
+    Without them rows of one key go to several shards, and shards are left out that hold rows which
+    match. Rule 6 is not needed for that: a value that does not fit fails. Raises Refused.
+    """
+    trial = _trial(field, kinds)
+    return (*trial.pure(), trial.promoted(), trial.removed(), trial.null_safe())
+
+
+def _trial(field: SpecField, kinds: Sequence[pa.DataType]) -> _Trial:
     if field.expression is None or field.result_type is None:
         raise Unsupported(f"field {field.field_id!r} has no expression with a result type")
-    trial = _Trial(
+    return _Trial(
         where=f"shard expression {field.expression!r}",
         text=field.expression,
         kinds=tuple(plain_type(kind) for kind in kinds),
         result_type=field.result_type,
-    )
-    return (
-        *trial.pure(),
-        trial.promoted(),
-        trial.removed(),
-        trial.null_safe(),
-        trial.typed(),
     )
 
 

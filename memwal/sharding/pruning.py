@@ -18,6 +18,7 @@ from memwal.model import ShardId, ShardManifest, ShardSpec
 from memwal.sharding.domain import ANY, NOT_NULL, Bound, Case, Domain, cases_of
 from memwal.sharding.encoding import plain_type
 from memwal.sharding.evaluate import field_values
+from memwal.sharding.expression import check_repeatable
 from memwal.sharding.predicate import Predicate
 from memwal.sharding.rules import Rule, rule_of
 from memwal.sharding.spec import (
@@ -250,6 +251,8 @@ def _listed(
     sources: Sequence[Source],
     rule: Rule,
 ) -> Domain:
+    if field.transform is Transform.EXPRESSION:
+        check_repeatable(field, tuple(source.type for source in sources))
     kinds = [plain_type(source.type) for source in sources]
     columns: list[list[Value | None]] = [list(column) for column in zip(*rows, strict=True)]
     if not columns:

@@ -50,6 +50,23 @@ def test_ids_follow_from_spec_and_values() -> None:
     )
 
 
+@pytest.mark.parametrize(
+    ("text", "rule"), [("random()", 1), ("col0 + date_part('day', now())", 2)]
+)
+def test_an_expression_by_which_a_row_could_go_anywhere_is_refused(text: str, rule: int) -> None:
+    said = {"field_id": "e", "source_ids": [0], "expression": text, "result_type": "float64"}
+    spec = read_spec(spec_of({"spec_id": 3, "fields": [said]}))
+    with pytest.raises(Refused, match=f"breaks rule {rule}"):
+        Router(spec=spec, sources=SOURCES)
+
+
+def test_a_sound_expression_is_routed_by_whatever_number_type_it_gives() -> None:
+    said = {"field_id": "e", "source_ids": [0], "expression": "col0 % 2", "result_type": "int32"}
+    spec = read_spec(spec_of({"spec_id": 3, "fields": [said]}))
+    found = Router(spec=spec, sources=SOURCES).route(batch(1, 2, 3))
+    assert [routed.indices.to_pylist() for routed in found] == [[0, 2], [1]]
+
+
 def test_rows_go_by_their_values_in_order() -> None:
     found = router().route(batch(7, None, 7, 1, None))
     assert [routed.indices.to_pylist() for routed in found] == [[0, 2], [1, 4], [3]]

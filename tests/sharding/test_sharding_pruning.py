@@ -103,6 +103,7 @@ SPECS: dict[str, tuple[ShardField, ...]] = {
     "two columns": (
         a_field(None, of("i"), of("s"), expression="concat(col0, col1)", result_type="utf8"),
     ),
+    "random": (a_field(None, of("i"), expression="random() * 0 + col0", result_type="float64"),),
     "coalesce": (a_field(None, of("i"), expression="coalesce(col0, 5)", result_type="int64"),),
     "calendar": (
         a_field("year", of("t"), name="y"),
@@ -344,6 +345,7 @@ def test_conditions_on_several_fields_all_count() -> None:
         ("bucket s", "s > 'a'"),
         ("multi_bucket", "i = 9"),
         ("expression", "i > 9"),
+        ("random", "i = 9"),
         ("identity i", "s = 'a'"),
         ("identity i", "i = 9 OR s = 'a'"),
         ("identity i", "i + 0 = 9"),
