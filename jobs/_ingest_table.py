@@ -83,6 +83,12 @@ class IngestTable:
                 "a key that is in one of them and in the source, nothing says which is newer. "
                 "Merge first, or name the shard with --shard"
             )
+        movers = [name for name in self.router().columns if name not in self.view.primary_key]
+        if movers and self.view.primary_key:
+            found.append(
+                f"a row's shard depends on {', '.join(movers)}, outside the primary key: a key "
+                "for which that changes is in two shards, and nothing says which row is newer"
+            )
         return tuple(found)
 
 

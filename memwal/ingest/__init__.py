@@ -18,18 +18,50 @@ run          one track of an ingest, from its source to its end
 
 from __future__ import annotations
 
+from importlib import import_module
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from memwal.ingest.blocking import BlockingCoordinator
+    from memwal.ingest.commands import Reached, State
+    from memwal.ingest.coordinator import WriteCoordinator
+    from memwal.ingest.protocols import (
+        Closed,
+        CoordinatorLimits,
+        Delta,
+        Flushed,
+        FlushFailed,
+        FlushHandler,
+    )
     from memwal.ingest.writer import TableWriter, open_writer
 
-__all__ = ["TableWriter", "open_writer"]
+__all__ = [
+    "BlockingCoordinator",
+    "Closed",
+    "CoordinatorLimits",
+    "Delta",
+    "FlushFailed",
+    "FlushHandler",
+    "Flushed",
+    "Reached",
+    "State",
+    "TableWriter",
+    "WriteCoordinator",
+    "open_writer",
+]
+
+_IN_MODULE = {
+    "BlockingCoordinator": "blocking",
+    "Reached": "commands",
+    "State": "commands",
+    "WriteCoordinator": "coordinator",
+    "TableWriter": "writer",
+    "open_writer": "writer",
+}
 
 
 def __getattr__(name: str) -> object:
     # Imported when asked for: the coordinator alone needs no Lance.
     if name in __all__:
-        from memwal.ingest import writer
-
-        return getattr(writer, name)
-    raise AttributeError(name)
+        return getattr(import_module(f"{__name__}.{_IN_MODULE.get(name, 'protocols')}"), name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -8,6 +8,7 @@ from types import TracebackType
 import pyarrow as pa
 
 from memwal.clock import SystemClock
+from memwal.errors import Usage
 from memwal.ingest.blocking import BlockingCoordinator
 from memwal.ingest.coordinator import WriteCoordinator
 from memwal.ingest.line_up import Shape
@@ -70,6 +71,8 @@ class TableWriter:
         gone = None if deleted is None else pa.array(deleted, pa.bool_())
         shape = self._shape
         if gone is not None:
+            if len(gone) != len(rows):
+                raise Usage(f"{len(rows)} rows, and {len(gone)} marks of what is deleted")
             shape = Shape(schema=shape.schema, key=shape.key, delete_column=_DELETED)
             rows = rows.append_column(_DELETED, gone)
         shape.check(rows.schema, _WHERE)
@@ -131,6 +134,7 @@ def open_writer(
 ) -> TableWriter:
     """Open a table for writing; shards are claimed when the first row comes for them.
 
-    Raises NotATable, Unsupported, StoreUnavailable, BadCredentials.
+    Raises NotATable, Unsupported, StoreUnavailable, BadCredentials, and Refused for a shard spec
+    that rows can't be routed by.
     """
     return TableWriter(uri, storage_options, limits=limits)

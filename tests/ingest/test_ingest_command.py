@@ -117,6 +117,21 @@ def test_other_keys(tmp_path, keys) -> None:
     assert sorted(written) == [(n, f"n{n % 5}", float(n)) for n in range(60)]
 
 
+def test_a_spec_that_may_move_a_key_is_warned_of(tmp_path) -> None:
+    pq.write_table(rows_of([1]), tmp_path / "a.parquet")
+    warned = {
+        column: run(
+            "ingest",
+            make(tmp_path / column, identity_column=column).uri,
+            str(tmp_path / "a.parquet"),
+            "--dry-run",
+        )["warnings"]
+        for column in ("id", "note")
+    }
+    assert warned["id"] == []
+    assert "depends on note, outside the primary key" in warned["note"][0]
+
+
 def test_the_policy_of_the_configuration(tmp_path) -> None:
     """It is stored before the first operand, so that no merge takes one for a value."""
     table = make(tmp_path / "t", **SPEC)

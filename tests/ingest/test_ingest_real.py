@@ -8,6 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 from ingest_tables import MemWalTable, Session, make, rows_of
 
+import memwal.ingest
 from memwal.apply.merge import ShardMerger
 from memwal.errors import Usage
 from memwal.ingest import open_writer
@@ -144,6 +145,10 @@ def test_on_s3(make_s3_uri, s3_server) -> None:
     assert sorted(table.read()) == [0, 1, 2, 4, 5, 6, 7, 8, 9]
 
 
+def test_everything_that_is_offered_is_there() -> None:
+    assert all(getattr(memwal.ingest, name).__doc__ for name in memwal.ingest.__all__)
+
+
 def test_a_programs_own_writer(tmp_path) -> None:
     table = make(tmp_path / "t", bucket_column="id", num_buckets=2)
     with open_writer(table.uri) as writer:
@@ -154,6 +159,8 @@ def test_a_programs_own_writer(tmp_path) -> None:
         assert len(writer.tips) == 2
         with pytest.raises(Usage, match="no column 'other'"):
             writer.write(rows_of([1]).append_column("other", [[1]]))
+        with pytest.raises(Usage, match="2 rows, and 1 marks"):
+            writer.write(rows_of([1, 2]), deleted=[True])
         assert writer.write_durable(rows_of([3], 5).select(["note", "id", "n"])) == 3
     assert table.read(with_wal=False)[3] == (5, "3-5")
     with pytest.raises(Closed):

@@ -50,9 +50,7 @@ def test_ids_follow_from_spec_and_values() -> None:
     )
 
 
-@pytest.mark.parametrize(
-    ("text", "rule"), [("random()", 1), ("col0 + date_part('day', now())", 2)]
-)
+@pytest.mark.parametrize(("text", "rule"), [("random()", 1), ("col0 + date_part('day', now())", 2)])
 def test_an_expression_by_which_a_row_could_go_anywhere_is_refused(text: str, rule: int) -> None:
     said = {"field_id": "e", "source_ids": [0], "expression": text, "result_type": "float64"}
     spec = read_spec(spec_of({"spec_id": 3, "fields": [said]}))
