@@ -9,7 +9,7 @@ from jobs._each import run_each, run_for
 from jobs._fanout import Fanout
 from jobs._index_catchup import catchup_job, index_errors, index_reports
 from jobs._launch import OpenTable, Progress, RunOptions, chosen_limits
-from jobs._units import CompactionUnit, run_compaction_unit
+from jobs._units import CompactionUnit, lost_compaction_unit, run_compaction_unit
 from jobs._wiring import Stores
 from memwal.apply.compaction import Compactor, Rewritten, TableCompaction
 from memwal.apply.index_catchup import TableCatchup, no_steps
@@ -117,6 +117,7 @@ def _rewriter(
             units,
             what="rewrites",
             in_memory_bytes=size,
+            lost=lost_compaction_unit,
         )
         return [result.rewritten for result in results]
 

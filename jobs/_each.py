@@ -87,9 +87,10 @@ def run_for(
     *,
     what: str,
     in_memory_bytes: int,
+    lost: Callable[[Unit, MemWalError], Result],
 ) -> Sequence[Result]:
     """Run units for one table: their requests are counted as the table's, their traces shown."""
-    results = fanout.run(work, units, what=what, in_memory_bytes=in_memory_bytes)
+    results = fanout.run(work, units, what=what, in_memory_bytes=in_memory_bytes, lost=lost)
     for result in results:
         table.unit_requests.append(result.requests)
         if result.trace:

@@ -12,6 +12,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, TypeVar, cast
 
 from jobs._launch import Progress, RunOptions, asked_engine, start_engine
+from memwal.errors import MemWalError
 from memwal.plan.engine import EngineChoice, choose_engine
 from memwal.ports import Engine
 
@@ -38,13 +39,14 @@ class Fanout:
         *,
         what: str,
         in_memory_bytes: int,
+        lost: Callable[[Unit, MemWalError], Result] | None = None,
     ) -> Sequence[Result]:
         """Run units where their size says; `choice` then tells the largest engine that ran."""
         if not units:
             return ()
         engine = self._started(self._choose(len(units), in_memory_bytes))
         self._progress.start(what, len(units))
-        return engine.run(work, units, self._progress.done)
+        return engine.run(work, units, self._progress.done, lost)
 
     def spark(self) -> SparkEngine:
         """The Spark engine itself, for rows that go through Spark. Raises Unsupported, Refused."""

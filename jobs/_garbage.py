@@ -5,11 +5,11 @@ What is done follows from a plan that was made under the lease, from evidence th
 
 from __future__ import annotations
 
-import traceback
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 
+from jobs._garbage_units import GarbageUnit, lost_garbage_unit, run_garbage_unit
 from jobs._launch import (
     TABLE_READERS_MAX,
     OpenTable,
@@ -24,12 +24,10 @@ from jobs._launch import (
     side_by_side,
 )
 from jobs._records import RunRecorder
-from jobs._wiring import Stores, open_stores
+from jobs._wiring import Stores
 from memwal import layout
 from memwal.apply.garbage import (
     Deleted,
-    Deleter,
-    Deletion,
     Dropped,
     GenerationDropper,
     as_deletions,
@@ -85,47 +83,6 @@ class GarbageOptions(RunOptions):
     def acts(self) -> bool:
         """Whether anything may be written."""
         return self.execute and not self.dry_run
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class GarbageUnit:
-    """Some items of one table to delete. Plain data; deleting twice does no harm."""
-
-    uri: str
-    storage_options: Mapping[str, str] = field(repr=False)
-    deletions: tuple[Deletion, ...]
-    limits: GarbageLimits
-    lease_token: int | None = None
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class GarbageUnitResult:
-    """What came of a unit. `trace` is the traceback of an error nobody expected."""
-
-    deleted: tuple[Deleted, ...]
-    requests: Mapping[str, int] = field(default_factory=dict)
-    trace: str | None = None
-
-
-def run_garbage_unit(unit: GarbageUnit, steps: Steps = no_steps) -> GarbageUnitResult:
-    """Run one unit in this process. Never raises: the other units go on."""
-    try:
-        stores = open_stores(unit.uri, unit.storage_options)
-        token = unit.lease_token
-        deleter = Deleter(
-            objects=stores.objects,
-            limits=unit.limits,
-            steps=steps,
-            before_commit=(lambda: None) if token is None else lambda: stores.leases.check(token),
-        )
-        deleted = deleter.run(unit.deletions)
-        return GarbageUnitResult(deleted=deleted, requests=stores.objects.counts.as_dict())
-    except Exception as error:
-        text = f"unexpected {type(error).__name__}: {error}"
-        failed = tuple(
-            Deleted(path=d.path, objects=0, size_bytes=0, error=text) for d in unit.deletions
-        )
-        return GarbageUnitResult(deleted=failed, trace=traceback.format_exc())
 
 
 @dataclass(kw_only=True, slots=True)
@@ -333,6 +290,7 @@ def _delete(
         units,
         what="units to delete",
         in_memory_bytes=objects * LOCAL_BYTES_PER_SECOND // _DELETES_PER_SECOND,
+        lost=lost_garbage_unit,
     )
     for run, result in zip(owners, results, strict=True):
         run.deleted += result.deleted

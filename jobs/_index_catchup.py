@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from jobs._each import run_each, run_for
 from jobs._fanout import Fanout
 from jobs._launch import OpenTable, Progress, RunOptions, chosen_limits
-from jobs._units import SegmentUnit, run_segment_unit
+from jobs._units import SegmentUnit, lost_segment_unit, run_segment_unit
 from jobs._wiring import Stores
 from memwal.apply.index_catchup import (
     Built,
@@ -121,6 +121,7 @@ def _builder(
             units,
             what="segments",
             in_memory_bytes=size,
+            lost=lost_segment_unit,
         )
         return [result.built for result in results]
 

@@ -19,7 +19,7 @@ from jobs._ingest_round import (
     record_of,
 )
 from jobs._ingest_table import Backlog, IngestTable
-from jobs._ingest_units import IngestUnit, run_ingest_unit
+from jobs._ingest_units import IngestUnit, lost_ingest_unit, run_ingest_unit
 from jobs._launch import OpenTable, Progress, asked_engine
 from jobs._merge import MergeOptions, run_merge
 from jobs._policy import settle_policy
@@ -263,6 +263,7 @@ class _Ingest:
                 units,
                 what="shards",
                 in_memory_bytes=0,
+                lost=lost_ingest_unit,
             )
         self.merges += backlog.merges
         failed = [r for r in results if r.error is not None]

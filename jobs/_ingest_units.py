@@ -70,6 +70,11 @@ def run_ingest_unit(unit: IngestUnit) -> IngestUnitResult:
         return IngestUnitResult(shard=unit.shard, error=text, trace=traceback.format_exc())
 
 
+def lost_ingest_unit(unit: IngestUnit, error: MemWalError) -> IngestUnitResult:
+    """The result of a unit that killed its process."""
+    return IngestUnitResult(shard=unit.shard, error=str(error))
+
+
 def _written(unit: IngestUnit) -> IngestUnitResult:
     stores = open_stores(unit.uri, unit.storage_options)
     records = Round(stores.objects, unit.ingest_id, unit.round, unit.run_id)

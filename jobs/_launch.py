@@ -329,10 +329,12 @@ def run_units(
     *,
     what: str,
     in_memory_bytes: int,
+    lost: Callable[[Unit, MemWalError], Result] | None = None,
 ) -> tuple[EngineChoice, Sequence[Result]]:
     """Choose an engine by the size of the work, say which and why, and run the units on it.
 
-    Results come in the units' order. An empty plan starts nothing.
+    Results come in the units' order; `lost` makes that of a unit whose process died (see the Engine
+    port). An empty plan starts nothing.
     """
     choice = choose_engine(
         asked_engine(options),
@@ -346,7 +348,7 @@ def run_units(
     engine, stop = start_engine(choice, options)
     try:
         progress.start(what, len(units))
-        return choice, engine.run(work, units, progress.done)
+        return choice, engine.run(work, units, progress.done, lost)
     finally:
         stop()
 

@@ -9,6 +9,7 @@ from concurrent.futures import ThreadPoolExecutor, as_completed
 from typing import TypeVar
 
 from jobs import _cancel
+from memwal.errors import MemWalError
 
 Unit = TypeVar("Unit")
 Result = TypeVar("Result")
@@ -30,8 +31,12 @@ class LocalEngine:
         work: Callable[[Unit], Result],
         units: Sequence[Unit],
         on_done: Callable[[int], None],
+        lost: Callable[[Unit, MemWalError], Result] | None = None,
     ) -> Sequence[Result]:
-        """Run `work` on each unit. An interrupt stops running units before their next commit."""
+        """Run `work` on each unit. An interrupt stops running units before their next commit.
+
+        A unit that kills its process kills this one: there is nobody to make use of `lost`.
+        """
         pool = ThreadPoolExecutor(min(self._workers_max, len(units)) or 1)
         try:
             futures = [pool.submit(self._one, work, unit) for unit in units]

@@ -19,7 +19,7 @@ from jobs._launch import (
 )
 from jobs._policy import policy_to_store, policy_warnings, store_policy
 from jobs._records import RunRecorder
-from jobs._units import MergeUnit, run_merge_unit
+from jobs._units import MergeUnit, lost_merge_unit, run_merge_unit
 from jobs._wiring import Stores
 from memwal.apply.merge import ShardMerge, check_shard_lineage
 from memwal.apply.status import view_warnings
@@ -261,8 +261,9 @@ def _merge_units(
                 for g in wanted(shard, options.request)
             )
     choice, results = run_units(
-        options, progress, run_merge_unit, units, what="shards", in_memory_bytes=size
-    )
+        options, progress, run_merge_unit, units,
+        what="shards", in_memory_bytes=size, lost=lost_merge_unit,
+    )  # fmt: skip
     for owner, result in zip(owners, results, strict=True):
         owner.parts.append(_as_report(result.merge))
         owner.unit_requests.append(result.requests)

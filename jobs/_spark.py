@@ -5,16 +5,23 @@ from __future__ import annotations
 import itertools
 import logging
 import os
+import pickle
+import re
 import sys
 import threading
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor, wait
+from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, Generic, TypeVar
 
+from py4j.protocol import Py4JJavaError
+from pyspark import SparkContext, TaskContext
 from pyspark.sql import SparkSession
 
-from memwal.errors import Refused
+from memwal.errors import MemWalError, Refused, WorkerDied
 
 Unit = TypeVar("Unit")
 Result = TypeVar("Result")
@@ -35,6 +42,56 @@ _LOCAL_CONF = {
         f"-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -Dlog4j2.configurationFile={_LOG4J}"
     ),
 }
+
+
+# What Spark says when a task's process, or the executor around it, is gone.
+_DEATH = re.compile(r"Python worker exited unexpectedly|ExecutorLostFailure")
+_LOCAL_MASTER = re.compile(r"local(?:\[\s*(?:\d+|\*)\s*(?:,\s*(\d+)\s*)?\])?")
+_SIDE_BY_SIDE_MAX = 64
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class _Outcome:
+    """What came of a unit: its result, the error that it raised, or neither, since it died."""
+
+    result: Any = None
+    error: Exception | None = None
+    died: bool = False
+
+
+_DIED = _Outcome(died=True)
+
+
+@dataclass(frozen=True, slots=True)
+class _Task(Generic[Unit, Result]):
+    """What runs in a task. Ends well in any case, so that one unit can't fail the others' stage.
+
+    A task that is tried again has lost its process before. When `attempts_max` are used up, the
+    next attempt, which Spark has to allow for, only tells so.
+    """
+
+    work: Callable[[Unit], Result]
+    attempts_max: int
+
+    def __call__(self, unit: Unit) -> _Outcome:
+        if TaskContext.get().attemptNumber() >= self.attempts_max:
+            return _DIED
+        try:
+            return _Outcome(result=self.work(unit))
+        except (KeyboardInterrupt, SystemExit):
+            raise
+        except BaseException as error:  # a panic in Lance's Rust code is no Exception
+            return _Outcome(error=_sendable(error))
+
+
+def _sendable(error: BaseException) -> Exception:
+    """The error, if it can travel, or one that tells of it."""
+    try:
+        if isinstance(error, Exception) and type(pickle.loads(pickle.dumps(error))) is type(error):
+            return error
+    except Exception:  # whatever an error's own class raises
+        pass
+    return MemWalError(f"unexpected {type(error).__name__}: {error}")
 
 
 class SparkEngine:
@@ -86,15 +143,71 @@ class SparkEngine:
         work: Callable[[Unit], Result],
         units: Sequence[Unit],
         on_done: Callable[[int], None],
+        lost: Callable[[Unit, MemWalError], Result] | None = None,
     ) -> Sequence[Result]:
-        """Run `work` on each unit, one task each. An interrupt cancels the job's tasks."""
+        """Run `work` on each unit, one task each. An interrupt cancels the job's tasks.
+
+        A unit whose process dies is tried as often as Spark tries a task, and then once more with
+        nothing of this run beside it: the process may have died of a neighbour.
+        """
         group = f"memwal-{id(self):x}-{next(self._groups)}"
+        with self._watched(group, on_done, len(units)):
+            outcomes = self._side_by_side(group, work, units)
+            for place, unit in enumerate(units):
+                if outcomes[place].died:
+                    outcomes[place] = self._alone(group, work, unit)
+        return [
+            _result_of(unit, outcome, lost) for unit, outcome in zip(units, outcomes, strict=True)
+        ]
+
+    def _side_by_side(
+        self, group: str, work: Callable[[Unit], Result], units: Sequence[Unit]
+    ) -> list[_Outcome]:
+        attempts = _task_attempts(self._context)
+        if attempts > 1:
+            return self._job(group, _Task(work, attempts - 1), units)
+        # A job each: that of a unit which dies fails alone.
+        pool = ThreadPoolExecutor(
+            min(len(units), self._context.defaultParallelism, _SIDE_BY_SIDE_MAX)
+        )
+        futures = [pool.submit(self._alone, group, work, unit) for unit in units]
+        try:
+            return [future.result() for future in futures]
+        except BaseException:
+            pool.shutdown(wait=False, cancel_futures=True)
+            # More than once: a thread may be about to start the next one.
+            while left := [future for future in futures if not future.done()]:
+                self._context.cancelJobGroup(group)
+                wait(left, timeout=_POLL_SECONDS)
+            raise
+        finally:
+            pool.shutdown()
+
+    def _alone(self, group: str, work: Callable[[Unit], Result], unit: Unit) -> _Outcome:
+        try:
+            (outcome,) = self._job(group, _Task(work, 1), [unit])
+        except Py4JJavaError as error:
+            if _DEATH.search(str(error)):
+                return _DIED
+            raise
+        return outcome
+
+    def _job(self, group: str, task: _Task[Unit, Result], units: Sequence[Unit]) -> list[_Outcome]:
+        # Anew in each job: a thread has a group of its own.
         self._context.setJobGroup(group, "memwal", interruptOnCancel=True)
+        outcomes = self._context.parallelize(units, len(units)).map(task).collect()
+        return list(outcomes)
+
+    @contextmanager
+    def _watched(self, group: str, on_done: Callable[[int], None], total: int) -> Iterator[None]:
+        """Tell of progress meanwhile; cancel what is left when it ends in an error."""
         finished = threading.Event()
-        watcher = threading.Thread(target=self._watch, args=(group, on_done, finished), daemon=True)
+        watcher = threading.Thread(
+            target=self._watch, args=(group, on_done, total, finished), daemon=True
+        )
         watcher.start()
         try:
-            results = list(self._context.parallelize(units, len(units)).map(work).collect())
+            yield
         except BaseException:
             # Python tasks go on for some seconds after this returns (field notes A2). Whatever they
             # still commit is whole and marked, so the table stays right.
@@ -103,8 +216,7 @@ class SparkEngine:
         finally:
             finished.set()
             watcher.join()
-        on_done(len(units))
-        return results
+        on_done(total)
 
     def cancel(self) -> None:
         """End every job of the application."""
@@ -114,7 +226,9 @@ class SparkEngine:
         """End the application."""
         self._session.stop()
 
-    def _watch(self, group: str, on_done: Callable[[int], None], finished: threading.Event) -> None:
+    def _watch(
+        self, group: str, on_done: Callable[[int], None], total: int, finished: threading.Event
+    ) -> None:
         tracker = self._context.statusTracker()
         while not finished.wait(_POLL_SECONDS):
             done = 0
@@ -122,7 +236,33 @@ class SparkEngine:
                 job = tracker.getJobInfo(job_id)
                 stages = [tracker.getStageInfo(s) for s in (job.stageIds if job else ())]
                 done += sum(stage.numCompletedTasks for stage in stages if stage)
-            on_done(done)
+            on_done(min(done, total))  # a unit that died is counted again when it runs alone
+
+
+def _result_of(
+    unit: Unit, outcome: _Outcome, lost: Callable[[Unit, MemWalError], Result] | None
+) -> Result:
+    if outcome.error is not None:
+        raise outcome.error
+    if outcome.died:
+        error = WorkerDied(
+            "the worker process died in every attempt, also with nothing of this run beside it. "
+            "Data that is damaged deep inside a file can do that, and so can too little memory: "
+            "see the executor's log. What was committed before stays"
+        )
+        if lost is None:
+            raise error
+        return lost(unit, error)
+    result: Result = outcome.result
+    return result
+
+
+def _task_attempts(context: SparkContext) -> int:
+    """How often Spark tries a task: a local master has that in its name, and no retry without."""
+    local = _LOCAL_MASTER.fullmatch(context.master)
+    if local is not None:
+        return int(local[1] or 1)
+    return int(str(context.getConf().get("spark.task.maxFailures", "4")))
 
 
 def _submitted() -> bool:

@@ -119,6 +119,22 @@ def run_compaction_unit(unit: CompactionUnit) -> CompactionUnitResult:
         return CompactionUnitResult(rewritten=_unexpected(error), trace=traceback.format_exc())
 
 
+def lost_segment_unit(unit: SegmentUnit, error: MemWalError) -> SegmentUnitResult:
+    """The result of a unit that killed its process."""
+    return SegmentUnitResult(built=error)
+
+
+def lost_compaction_unit(unit: CompactionUnit, error: MemWalError) -> CompactionUnitResult:
+    """The result of a unit that killed its process."""
+    return CompactionUnitResult(rewritten=error)
+
+
+def lost_merge_unit(unit: MergeUnit, error: MemWalError) -> MergeUnitResult:
+    """The result of a unit that killed its process. What it had committed before stays."""
+    text = f"{unit.uri}: shard {unit.shard_id}: {error}"
+    return MergeUnitResult(uri=unit.uri, merge=_failed(unit, text, error.exit_code))
+
+
 def _unexpected(error: Exception) -> MemWalError:
     return MemWalError(f"unexpected {type(error).__name__}: {error}")
 
@@ -162,12 +178,16 @@ def run_merge_unit(unit: MergeUnit) -> MergeUnitResult:
     except (KeyboardInterrupt, SystemExit):
         raise
     except BaseException as error:  # a panic in Lance's Rust code is no Exception
-        failed = ShardMerge(
-            shard_id=unit.shard_id,
-            outcome="failed",
-            from_generation=0,
-            to_generation=0,
-            error=f"unexpected {type(error).__name__}: {error}",
-            exit_code=1,
-        )
+        failed = _failed(unit, f"unexpected {type(error).__name__}: {error}", 1)
         return MergeUnitResult(uri=unit.uri, merge=failed, trace=traceback.format_exc())
+
+
+def _failed(unit: MergeUnit, text: str, exit_code: int) -> ShardMerge:
+    return ShardMerge(
+        shard_id=unit.shard_id,
+        outcome="failed",
+        from_generation=0,
+        to_generation=0,
+        error=text,
+        exit_code=exit_code,
+    )

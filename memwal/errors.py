@@ -11,7 +11,8 @@ MemWalError
 ├── Unsupported          exit 7  a version or feature that this build cannot serve
 ├── Corruption           exit 8  storage holds something that must not be acted on
 ├── StoreUnavailable     exit 1  the store did not answer in time; run again
-└── OutcomeUnknown       exit 1  a commit may have landed and could not be looked up
+├── OutcomeUnknown       exit 1  a commit may have landed and could not be looked up
+└── WorkerDied           exit 1  the process at work died; look for damage, or give it more memory
 
 AlreadyExists and Missing are answers of the object stores, not failures of a run; they never
 leave `apply`.
@@ -87,6 +88,10 @@ class StoreUnavailable(MemWalError):
 
 class OutcomeUnknown(MemWalError):
     """A commit may or may not have landed, and reading progress failed too."""
+
+
+class WorkerDied(MemWalError):
+    """The process that worked on something died in every attempt, the last one with it alone."""
 
 
 class AlreadyExists(MemWalError):

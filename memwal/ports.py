@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Protocol, TypeVar
 
-from memwal.errors import Corruption
+from memwal.errors import Corruption, MemWalError
 from memwal.model import (
     FlushedGeneration,
     MemWalState,
@@ -424,8 +424,13 @@ class Engine(Protocol):
         work: Callable[[Unit], Result],
         units: Sequence[Unit],
         on_done: Callable[[int], None],
+        lost: Callable[[Unit, MemWalError], Result] | None = None,
     ) -> Sequence[Result]:
-        """Run `work` on each unit; `on_done(n)` tells how many are done so far."""
+        """Run `work` on each unit; `on_done(n)` tells how many are done so far.
+
+        Where units run in processes of their own, one that keeps killing its process comes to
+        `lost(unit, WorkerDied)`, and the others to their results. Without `lost` that is raised.
+        """
         ...
 
     def cancel(self) -> None:

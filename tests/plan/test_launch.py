@@ -9,10 +9,15 @@ from typing import Any, cast
 import pytest
 
 from jobs import _launch
+from jobs._garbage_units import GarbageUnit, lost_garbage_unit
+from jobs._ingest_units import IngestUnit, lost_ingest_unit
 from jobs._launch import KNOWN_SECONDS_MAX, KnownTables, OpenTable, RunOptions
+from jobs._units import lost_compaction_unit, lost_segment_unit
+from memwal.apply.garbage import Deletion
 from memwal.config import ResolvedTable, Settings
-from memwal.errors import LeaseHeld, Unsupported, Usage
+from memwal.errors import LeaseHeld, Unsupported, Usage, WorkerDied
 from memwal.model import TableView
+from memwal.plan.garbage_model import GarbageLimits
 
 
 def resolved(uri: Path, name: str = "t") -> ResolvedTable:
@@ -105,3 +110,26 @@ def test_a_view_that_is_known_is_fresh_for_some_time_only(tmp_path: Path) -> Non
     assert given() is table.view
     Clock.now = KNOWN_SECONDS_MAX + 1
     assert given() is None
+
+
+def test_a_unit_that_killed_its_process_has_a_result_that_says_so() -> None:
+    """Of each kind of unit, with what the unit was about."""
+    died = WorkerDied("the process died")
+    where: dict[str, Any] = {"uri": "memory://t", "storage_options": {}}
+
+    deletions = tuple(Deletion(path=path, stages=()) for path in "ab")
+    garbage = lost_garbage_unit(
+        GarbageUnit(**where, deletions=deletions, limits=GarbageLimits()), died
+    )
+    assert [(d.path, d.objects, d.error) for d in garbage.deleted] == [
+        ("a", 0, "the process died"),
+        ("b", 0, "the process died"),
+    ]
+    ingest = lost_ingest_unit(
+        IngestUnit(**where, ingest_id="i", round=1, run_id="r", shard="s"), died
+    )
+    part = ingest.part()
+    assert (ingest.shard, part.outcome, part.exit_code) == ("s", "failed", 1)
+    assert part.error == "the process died"
+    assert lost_segment_unit(cast("Any", None), died).built is died
+    assert lost_compaction_unit(cast("Any", None), died).rewritten is died
