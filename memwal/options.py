@@ -51,6 +51,13 @@ NoLease = Annotated[
         "--no-lease", help="Work without the table's lease: wasteful; snapshot and maintain refuse."
     ),
 ]
+# Taken everywhere (design section 6), so that one set of options goes with every command; those
+# that only look work in this process and need no lease.
+UnusedEngine = Annotated[
+    str | None, typer.Option("--engine", metavar="auto|spark|local", hidden=True)
+]
+UnusedMaster = Annotated[str | None, typer.Option("--master", hidden=True)]
+UnusedNoLease = Annotated[bool, typer.Option("--no-lease", hidden=True)]
 DryRun = Annotated[bool, typer.Option("--dry-run", help="Tell what would be done; change nothing.")]
 Debug = Annotated[
     bool, typer.Option("--debug", envvar="MEMWAL_DEBUG", help="Show tracebacks of errors.")
@@ -109,6 +116,9 @@ class ReadFlags:
     debug: Debug = False
     allow_untested_lance: Untested = False
     report: Report = None
+    engine: UnusedEngine = None
+    master: UnusedMaster = None
+    no_lease: UnusedNoLease = False
 
     def tables(self, names: Sequence[str]) -> list[ResolvedTable]:
         """The TABLE arguments, looked up in the configuration. Raises Usage.
@@ -116,6 +126,7 @@ class ReadFlags:
         The command has imported its job by then, so its start ends here.
         """
         start.end()
+        checked_engine(self.engine)
         config, options = load(self.config, self.storage_option)
         return [resolve_table(name, config, options) for name in names]
 
