@@ -1,0 +1,144 @@
+"""The pages: links lead somewhere, and the commands in them have options that exist."""
+
+from __future__ import annotations
+
+import ast
+import re
+import shlex
+import subprocess
+import textwrap
+import tomllib
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import typer
+
+from memwal.cli_app import app
+
+ROOT = Path(__file__).resolve().parents[2]
+README_LINES_MAX = 150
+
+_LINK = re.compile(r"\]\(([^)\s]+)\)")
+_FENCE = re.compile(r"^```(\w*)\n(.*?)^```", re.MULTILINE | re.DOTALL)
+_INLINE = re.compile(r"`((?:memwal|make) [^`]+)`")
+
+
+def pages() -> list[str]:
+    done = subprocess.run(
+        ["git", "ls-files", "-co", "--exclude-standard", "*.md"],
+        cwd=ROOT, capture_output=True, text=True, check=True,
+    )  # fmt: skip
+    return sorted(done.stdout.split())
+
+
+PAGES = pages()
+
+
+def text_of(page: str) -> str:
+    return (ROOT / page).read_text()
+
+
+def blocks(page: str, language: str) -> list[str]:
+    return [code for found, code in _FENCE.findall(text_of(page)) if found == language]
+
+
+def indented(page: str) -> Iterator[str]:
+    """Blocks of code that are indented, not fenced."""
+    block: list[str] = []
+    for line in [*_FENCE.sub("", text_of(page)).splitlines(), "end"]:
+        if line.startswith("    ") or (block and not line):
+            block.append(line)
+        elif block:
+            yield textwrap.dedent("\n".join(block)).strip()
+            block = []
+
+
+def commands(page: str) -> Iterator[str]:
+    for block in indented(page):
+        yield from (line for line in block.splitlines() if line.startswith(("memwal ", "make ")))
+        scripts = re.findall(r"^spark-submit .*?jobs/(\w+)\.py(.*)$", block, re.MULTILINE)
+        yield from (f"memwal {job.replace('_', '-')}{rest}" for job, rest in scripts)
+    yield from (" ".join(found.split()) for found in _INLINE.findall(text_of(page)))
+
+
+def anchors(page: str) -> set[str]:
+    """As GitHub makes them of headings."""
+    heads = re.findall(r"^#+ (.*)$", _FENCE.sub("", text_of(page)), re.MULTILINE)
+    return {re.sub(r"[^\w\- ]", "", head.lower()).replace(" ", "-") for head in heads}
+
+
+def test_there_are_pages() -> None:
+    assert {"README.md", "memwal/GUARANTEES.md", "memwal/ingest/README.md"} <= set(PAGES)
+    found = [command for page in PAGES for command in commands(page)]
+    assert len([c for c in found if c.startswith("memwal ")]) > 30
+    assert len([c for c in found if c.startswith("make ")]) > 10
+
+
+def test_the_readme_is_for_newcomers() -> None:
+    assert len(text_of("README.md").splitlines()) <= README_LINES_MAX, "move something to a page"
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_links_lead_somewhere(page: str) -> None:
+    lost = []
+    for link in _LINK.findall(text_of(page)):
+        path, _, anchor = link.partition("#")
+        if "://" in link:
+            continue
+        target = ((ROOT / page).parent / path).resolve() if path else ROOT / page
+        if not target.exists() or (anchor and anchor not in anchors(str(target.relative_to(ROOT)))):
+            lost.append(link)
+    assert lost == []
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_commands_have_options_that_exist(page: str) -> None:
+    targets = set(re.findall(r"^([a-z-]+):", text_of("Makefile"), re.MULTILINE))
+    wrong = []
+    for command in commands(page):
+        name, *words = words_of(command)
+        if name == "make":
+            wrong += [command] * (words[0] not in targets)
+        else:
+            wrong += [f"{command}: {word}" for word in unknown(words)]
+    assert wrong == []
+
+
+def words_of(command: str) -> list[str]:
+    """Its words. Brackets, which say that something may be left out, are no part of it."""
+    plain = command.replace("[-", "-").replace("]", "")
+    return shlex.split(plain.replace("…", ""), comments=True)
+
+
+def unknown(words: list[str]) -> list[str]:
+    """Commands and options that memwal does not have."""
+    found: Any = typer.main.get_command(app)
+    place = 0
+    while hasattr(found, "commands") and place < len(words):
+        names = words[place].split("|")  # any of them
+        missing = [name for name in names if name not in found.commands]
+        if missing:
+            return missing
+        found, place = found.commands[names[0]], place + 1
+    known = {flag for option in found.params for flag in (*option.opts, *option.secondary_opts)} | {
+        "--help"
+    }
+    return [word for word in words if word.startswith("--") and word not in known]
+
+
+def test_an_option_that_does_not_exist_is_noticed() -> None:
+    assert unknown(["merge", "TABLE", "--dry-run"]) == []
+    assert unknown(["merge", "TABLE", "--dry", "--no-lease"]) == ["--dry"]
+    assert unknown(["lease", "break", "TABLE", "--reason", "x"]) == []
+    assert unknown(["merges", "TABLE"]) == ["merges"]
+    assert unknown(["inspect", "index|wall", "TABLE"]) == ["wall"]
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_code_can_be_read(page: str) -> None:
+    for code in blocks(page, "python"):
+        ast.parse(code)
+    for code in blocks(page, "toml"):
+        tomllib.loads(code)
