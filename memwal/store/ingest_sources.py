@@ -191,6 +191,7 @@ class SourceFiles:
             reader = pacsv.open_csv(
                 system.open_input_stream(path),
                 read_options=pacsv.ReadOptions(block_size=_CSV_BLOCK_BYTES),
+                parse_options=pacsv.ParseOptions(newlines_in_values=True),
                 convert_options=pacsv.ConvertOptions(column_types=self._types),
             )
             return reader.schema, iter(reader)

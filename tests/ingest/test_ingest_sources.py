@@ -60,6 +60,17 @@ def test_chunks_are_the_same_from_wherever_reading_starts(tmp_path, kind) -> Non
     assert list(files.chunks(file, 10, first_row=95)) == []
 
 
+def test_a_text_with_newlines_over_several_blocks_of_csv(tmp_path) -> None:
+    texts = ["\n".join(f"{n},{part}" for part in range(n % 40)) for n in range(40_000)]
+    rows = pa.table({"id": range(len(texts)), "text": texts})
+    path = tmp_path / "long.csv"
+    pacsv.write_csv(rows, path)
+    assert path.stat().st_size > 5_000_000  # more than a block
+    files = SourceFiles({}, {"text": pa.string()})
+    (file,) = files.found([str(path)])
+    assert pa.concat_tables(files.chunks(file, 10_000)).equals(rows)
+
+
 def test_a_folder_by_name_without_what_is_hidden(tmp_path) -> None:
     for name in (
         "b/2.parquet",
