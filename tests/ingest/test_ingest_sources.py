@@ -61,14 +61,14 @@ def test_chunks_are_the_same_from_wherever_reading_starts(tmp_path, kind) -> Non
 
 
 def test_a_text_with_newlines_over_several_blocks_of_csv(tmp_path) -> None:
-    texts = ["\n".join(f"{n},{part}" for part in range(n % 40)) for n in range(40_000)]
+    texts = ["\n".join(f"{n},{part}" for part in range(n % 40)) for n in range(80_000)]
     rows = pa.table({"id": range(len(texts)), "text": texts})
     path = tmp_path / "long.csv"
     pacsv.write_csv(rows, path)
-    assert path.stat().st_size > 5_000_000  # more than a block
+    assert path.stat().st_size > 12_000_000  # three blocks
     files = SourceFiles({}, {"text": pa.string()})
     (file,) = files.found([str(path)])
-    assert pa.concat_tables(files.chunks(file, 10_000)).equals(rows)
+    assert pa.concat_tables(files.chunks(file, 30_000)).equals(rows)
 
 
 def test_a_folder_by_name_without_what_is_hidden(tmp_path) -> None:
