@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import time
 from functools import partial
 from pathlib import Path
@@ -190,3 +191,18 @@ def test_a_host_whose_clock_is_fast_gives_nothing_up(tmp_path, monkeypatch) -> N
     assert [item.action for item in garbage(table, execute=False)] == ["delete"]
     assert [item.action for item in garbage(table)] == ["keep"]
     assert staged_files(table)
+
+
+def test_on_s3(make_s3_uri, s3_server, tmp_path, monkeypatch) -> None:
+    options = s3_server.storage_options
+    monkeypatch.setenv("MEMWAL_STORAGE_OPTIONS", json.dumps(options))
+    table, source = make(make_s3_uri(), options, **SPEC), source_of(tmp_path)
+    staged(table, source, monkeypatch)
+    [held] = garbage(table)
+    assert held.action == "keep" and "needed to finish its ingest" in held.reason
+    assert ingest(table, source)["exit_code"] == 0
+    staged(table, source, monkeypatch, run_id="late", planned=False)
+    report = runs.garbage(table, grace=0, ingest_idle_seconds=0)
+    assert [(i.kind, i.done) for i in report.items if i.kind == "ingest"] == [("ingest", True)]
+    assert staged_files(table) == []
+    assert told(wal_rows(table)) == wanted()
