@@ -103,13 +103,15 @@ class OpenTable:
     """One table on its way through a job. `lease` is None until there is work, or with no lease.
 
     `parts` collects the reports of the table's parts, `work` the shards that need units,
-    `unit_requests` what units asked of the store. `known` is set once it was seen to be a table.
+    `unit_requests` what units asked of the store. `known` is set once it was seen to be a table,
+    `worked_on` once a lease was taken for it, which may have been given back since.
     """
 
     resolved: ResolvedTable
     stores: Stores | None = None
     view: TableView | None = None
     lease: HeldLease | None = None
+    worked_on: bool = False
     error: MemWalError | None = None
     parts: list[Part] = field(default_factory=list)
     work: list[ShardView] = field(default_factory=list)
@@ -147,6 +149,7 @@ class OpenTable:
         """
         if options.lease and self.lease is None and self.stores is not None:
             self.lease = HeldLease(self.stores.leases, job)
+            self.worked_on = True
 
     def release_lease(self) -> None:
         """Give the lease back, if it was taken."""

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
+from jobs._fanout import Fanout
 from jobs._launch import (
     OpenTable,
     Progress,
@@ -15,18 +17,19 @@ from jobs._launch import (
     failed_report,
     job_report,
     open_tables,
-    run_units,
 )
 from jobs._policy import policy_to_store, policy_warnings, store_policy
 from jobs._records import RunRecorder
-from jobs._units import MergeUnit, lost_merge_unit, run_merge_unit
+from jobs._units import MergeUnit, MergeUnitResult, lost_merge_unit, run_merge_unit
 from jobs._wiring import Stores
-from memwal.apply.merge import ShardMerge, check_shard_lineage
+from memwal.apply.merge import check_shard_lineage
+from memwal.apply.merge_run import ShardMerge
 from memwal.apply.status import view_warnings
 from memwal.clock import SystemClock
 from memwal.config import Settings
 from memwal.errors import MemWalError, Usage
 from memwal.model import ShardId, ShardView, TableView
+from memwal.plan import merge_shared
 from memwal.plan.engine import EngineChoice
 from memwal.plan.merge import MergeLimits, MergeRequest, check_shard, check_table, foresee, wanted
 from memwal.ports import Clock
@@ -243,33 +246,76 @@ def _merge_units(
         except MemWalError as error:
             table.error = error
             continue
-        for shard in table.work:
-            limits = chosen_limits(MergeLimits, table, options.limits)
+        for unit in _units_of(table, options):
             owners.append(table)
-            units.append(
-                MergeUnit(
-                    uri=table.view.uri if table.view else table.resolved.uri,
-                    storage_options=table.resolved.storage_options,
-                    shard_id=shard.shard_id,
-                    request=options.request,
-                    limits=limits,
-                    lease_token=table.lease_token,
-                )
-            )
-            size += sum(
-                limits.bytes_per_commit_max if g.in_memory_bytes is None else g.in_memory_bytes
-                for g in wanted(shard, options.request)
-            )
-    choice, results = run_units(
-        options, progress, run_merge_unit, units,
-        what="shards", in_memory_bytes=size, lost=lost_merge_unit,
-    )  # fmt: skip
+            units.append(unit)
+        size += _in_memory_bytes(table, options)
+    what = "shards" if all(len(u.shard_ids) == 1 for u in units) else "groups of shards"
+    with Fanout(options, progress) as fanout:
+        if not units:
+            progress.say(f"engine: {fanout.choice.name} ({fanout.choice.reason})")
+        results = fanout.run(
+            run_merge_unit, units, what=what, in_memory_bytes=size, lost=lost_merge_unit
+        )
+        results = [
+            _one_by_one(fanout, progress, unit)
+            if result.died and len(unit.shard_ids) > 1
+            else result
+            for unit, result in zip(units, results, strict=True)
+        ]
     for owner, result in zip(owners, results, strict=True):
-        owner.parts.append(_as_report(result.merge))
+        owner.parts.extend(map(_as_report, result.merges))
         owner.unit_requests.append(result.requests)
         if result.trace:
             progress.trace(result.trace)
-    return choice
+    return fanout.choice
+
+
+def _one_by_one(fanout: Fanout, progress: Progress, unit: MergeUnit) -> MergeUnitResult:
+    """Merge the shards of a unit that killed its process, so that only the culprit fails.
+
+    On Spark, whose workers die by themselves: a unit that dies in this process takes it along.
+    """
+    singles = [replace(unit, shard_ids=(shard_id,)) for shard_id in unit.shard_ids]
+    progress.start("shards, one by one", len(singles))
+    results = fanout.spark().run(run_merge_unit, singles, progress.done, lost_merge_unit)
+    requests: Counter[str] = Counter()
+    for result in results:
+        requests.update(result.requests)
+    return MergeUnitResult(
+        uri=unit.uri,
+        merges=tuple(merge for result in results for merge in result.merges),
+        requests=requests,
+        trace="\n".join(result.trace for result in results if result.trace) or None,
+    )
+
+
+def _units_of(table: OpenTable, options: MergeOptions) -> list[MergeUnit]:
+    view = table.view
+    if view is None:
+        return []
+    limits = chosen_limits(MergeLimits, table, options.limits)
+    return [
+        MergeUnit(
+            uri=view.uri,
+            storage_options=table.resolved.storage_options,
+            shard_ids=shard_ids,
+            request=options.request,
+            limits=limits,
+            lease_token=table.lease_token,
+        )
+        for shard_ids in merge_shared.units(view, table.work, options.request, limits)
+    ]
+
+
+def _in_memory_bytes(table: OpenTable, options: MergeOptions) -> int:
+    """The size of a table's work. A generation of unknown size counts as a full commit."""
+    limits = chosen_limits(MergeLimits, table, options.limits)
+    return sum(
+        limits.bytes_per_commit_max if g.in_memory_bytes is None else g.in_memory_bytes
+        for shard in table.work
+        for g in wanted(shard, options.request)
+    )
 
 
 def _as_report(merge: ShardMerge) -> ShardReport:
@@ -282,6 +328,7 @@ def _as_report(merge: ShardMerge) -> ShardReport:
         to_generation=merge.to_generation,
         generations=merge.generations,
         commits=merge.commits,
+        commits_shared=merge.commits_shared,
         rows_inserted=merge.rows_inserted,
         rows_updated=merge.rows_updated,
         rows_deleted=merge.rows_deleted,

@@ -90,7 +90,7 @@ class RunRecorder:
 
     def failed(self, table: OpenTable, error: BaseException) -> None:
         """Record a run that ended without reports. Only where work had begun: a lease was taken."""
-        if table.lease is None or (table.stores and table.stores.uri in self._written):
+        if not table.worked_on or (table.stores and table.stores.uri in self._written):
             return
         text, outcome, code = f"unexpected {type(error).__name__}: {error}", FAILED, 1
         if isinstance(error, KeyboardInterrupt):
@@ -146,7 +146,9 @@ def summary_of(report: TableReport) -> Mapping[str, int | None]:
         case MergeTableReport():
             names = ("generations", "commits", "rows_inserted", "rows_updated", "rows_deleted",
                      "bytes_read")  # fmt: skip
-            return {name: sum(getattr(s, name) for s in report.shards) for name in names}
+            sums = {name: sum(getattr(s, name) for s in report.shards) for name in names}
+            sums["commits"] -= sum(shard.commits_shared for shard in report.shards)
+            return sums
         case IndexCatchupTableReport():
             done = [i for i in report.indexes if i.outcome == DONE]
             rows = [

@@ -1,7 +1,8 @@
 """Units of work, as they travel to a thread or to a Spark executor, and the code that runs them.
 
-A unit is one shard's run of commits. It is plain data: whoever runs it opens its own stores.
-Running one twice, or beside itself, is safe: progress travels with the rows (invariants 1 and 8).
+A unit is one shard's run of commits, or that of several shards. It is plain data: whoever runs it
+opens its own stores. Running one twice, or beside itself, is safe: progress travels with the rows
+(invariants 1 and 8).
 """
 
 from __future__ import annotations
@@ -13,7 +14,9 @@ from dataclasses import dataclass, field
 from jobs import _cancel
 from jobs._wiring import open_stores
 from memwal import heap
-from memwal.apply.merge import ShardMerge, ShardMerger
+from memwal.apply.merge import ShardMerger
+from memwal.apply.merge_run import ShardMerge
+from memwal.apply.merge_shared import SharedMerger
 from memwal.apply.refresh_watch import RefreshWatch
 from memwal.errors import MemWalError
 from memwal.model import BrokenShard, ShardId, ShardManifest
@@ -24,11 +27,11 @@ from memwal.table_ports import BuiltSegment, RewrittenFragments, SegmentTask
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class MergeUnit:
-    """Merge one shard of one table."""
+    """Merge one shard of one table, or several that share commits."""
 
     uri: str
     storage_options: Mapping[str, str] = field(repr=False)
-    shard_id: ShardId
+    shard_ids: tuple[ShardId, ...]
     request: MergeRequest
     limits: MergeLimits
     lease_token: int | None = None
@@ -72,12 +75,16 @@ class CompactionUnitResult:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class MergeUnitResult:
-    """What came of a unit. `trace` is the traceback of an error nobody expected."""
+    """What came of a unit, shard by shard. `trace` is of an error that nobody expected.
+
+    `died`: its process did, while it worked on one of the shards.
+    """
 
     uri: str
-    merge: ShardMerge
+    merges: tuple[ShardMerge, ...]
     requests: Mapping[str, int] = field(default_factory=dict)
     trace: str | None = None
+    died: bool = False
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -131,8 +138,11 @@ def lost_compaction_unit(unit: CompactionUnit, error: MemWalError) -> Compaction
 
 def lost_merge_unit(unit: MergeUnit, error: MemWalError) -> MergeUnitResult:
     """The result of a unit that killed its process. What it had committed before stays."""
-    text = f"{unit.uri}: shard {unit.shard_id}: {error}"
-    return MergeUnitResult(uri=unit.uri, merge=_failed(unit, text, error.exit_code))
+    shards = f"shard {unit.shard_ids[0]}"
+    if len(unit.shard_ids) > 1:
+        shards = f"one of {len(unit.shard_ids)} shards"
+    failed = _failed(unit, f"{unit.uri}: {shards}: {error}", error.exit_code)
+    return MergeUnitResult(uri=unit.uri, merges=failed, died=True)
 
 
 def _unexpected(error: Exception) -> MemWalError:
@@ -168,26 +178,32 @@ def run_merge_unit(unit: MergeUnit) -> MergeUnitResult:
             before_commit=before_commit,
             before_view=before_view,
         )
-        merge = merger.run(unit.shard_id, unit.request)
+        if len(unit.shard_ids) == 1:
+            merges: tuple[ShardMerge, ...] = (merger.run(unit.shard_ids[0], unit.request),)
+        else:
+            merges = SharedMerger(single=merger).run(unit.shard_ids, unit.request)
         return MergeUnitResult(
             uri=unit.uri,
-            merge=merge,
+            merges=merges,
             requests=stores.objects.counts.as_dict(),
-            trace=merge.trace,
+            trace="\n".join(m.trace for m in merges if m.trace) or None,
         )
     except (KeyboardInterrupt, SystemExit):
         raise
     except BaseException as error:  # a panic in Lance's Rust code is no Exception
         failed = _failed(unit, f"unexpected {type(error).__name__}: {error}", 1)
-        return MergeUnitResult(uri=unit.uri, merge=failed, trace=traceback.format_exc())
+        return MergeUnitResult(uri=unit.uri, merges=failed, trace=traceback.format_exc())
 
 
-def _failed(unit: MergeUnit, text: str, exit_code: int) -> ShardMerge:
-    return ShardMerge(
-        shard_id=unit.shard_id,
-        outcome="failed",
-        from_generation=0,
-        to_generation=0,
-        error=text,
-        exit_code=exit_code,
+def _failed(unit: MergeUnit, text: str, exit_code: int) -> tuple[ShardMerge, ...]:
+    return tuple(
+        ShardMerge(
+            shard_id=shard_id,
+            outcome="failed",
+            from_generation=0,
+            to_generation=0,
+            error=text,
+            exit_code=exit_code,
+        )
+        for shard_id in unit.shard_ids
     )

@@ -37,6 +37,7 @@ class Settings(BaseModel):
     engine: EngineName | None = None
     master: str | None = None
     generations_per_commit_max: int | None = Field(default=None, ge=1)
+    shards_per_commit_max: int | None = Field(default=None, ge=1)
     bytes_per_commit_max: int | None = Field(default=None, ge=1)
     conflict_attempts_max: int | None = Field(default=None, ge=1)
     conflict_seconds_max: float | None = Field(default=None, gt=0)

@@ -19,7 +19,6 @@ from memwal.model import (
 
 if TYPE_CHECKING:  # words of the signatures below; a job brings its own plan along
     from memwal.plan.garbage_model import Evidence, GarbageLimits
-    from memwal.plan.merge import CommitShape, FoldFacts
     from memwal.plan.snapshot import SnapshotRow, Storage, Stored
     from memwal.report import RunRecord
 
@@ -208,6 +207,10 @@ class Views(Protocol):
         """The table with this shard only. Raises what is wrong with the shard."""
         ...
 
+    def shards(self, shard_ids: Sequence[ShardId]) -> TableView:
+        """The table with these shards only: broken ones in `broken`, none that are gone."""
+        ...
+
     def manifest(self, version: int) -> VersionManifest:
         """One version's own manifest. Raises Missing when it was expired."""
         ...
@@ -225,60 +228,6 @@ class Views(Protocol):
 
         Looks no further back than a version that was committed at or before `not_after_nanos`.
         None when retained versions end before that is settled.
-        """
-        ...
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class CommitStats:
-    """What one marked commit did, in rows, and the version that it made."""
-
-    version: int
-    rows_inserted: int
-    rows_updated: int
-    rows_deleted: int
-
-
-class Fold(Protocol):
-    """Some generations of one shard, folded newest-wins, bound to one version of the base table.
-
-    Both writing methods raise LostRace on a conflict, and StoreUnavailable for an error after which
-    the commit may have landed all the same.
-    """
-
-    @property
-    def facts(self) -> FoldFacts:
-        """What the plan needs to shape the commit."""
-        ...
-
-    @property
-    def bytes_read(self) -> int:
-        """Bytes read from storage for this fold so far."""
-        ...
-
-    def rebased(self, view: TableView) -> Fold:
-        """The same fold on a newer version. Reads no key again; columns are aligned anew."""
-        ...
-
-    def delete_pass(self, shape: CommitShape) -> tuple[int, int]:
-        """Delete the tombstoned keys, unmarked, no retry; the handle's version after, and rows."""
-        ...
-
-    def commit(self, shape: CommitShape, mark: int) -> CommitStats:
-        """Write the winners and record `mark` as merged, in one commit, without a retry."""
-        ...
-
-
-class MergeTable(Protocol):
-    """The base table, as the merger needs it."""
-
-    def fold(
-        self, view: TableView, shard_id: ShardId, generations: Sequence[FlushedGeneration]
-    ) -> Fold:
-        """Fold generations, oldest first, against the view's version.
-
-        Raises Missing when a generation's folder is gone, Refused for schema drift that would drop
-        data or for NULL keys, Corruption for a generation that can't be read.
         """
         ...
 

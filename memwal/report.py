@@ -34,13 +34,18 @@ class Part(BaseModel):
 
 
 class ShardReport(Part):
-    """One shard of a merge."""
+    """One shard of a merge.
+
+    Of the `commits` that hold its rows, `commits_shared` hold those of a shard that is told before
+    it as well, and are counted there too.
+    """
 
     shard_id: str
     from_generation: int
     to_generation: int
     generations: int = 0
     commits: int = 0
+    commits_shared: int = 0
     rows_inserted: int = 0
     rows_updated: int = 0
     rows_deleted: int = 0

@@ -11,6 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from memwal.errors import LostRace, Missing, NotATable
+from memwal.merge_ports import CommitStats, Fold
 from memwal.model import (
     ColumnInfo,
     FlushedGeneration,
@@ -22,7 +23,7 @@ from memwal.model import (
     VersionManifest,
 )
 from memwal.plan.merge import CommitShape, Deletes, FoldFacts
-from memwal.ports import Clock, CommitStats
+from memwal.ports import Clock
 
 Key = tuple[object, ...]
 Row = Mapping[str, object]
@@ -72,6 +73,10 @@ class MemoryTable:
         if shard_id not in self.changes:
             raise NotATable(f"{self.uri}: shard {shard_id} has no manifest")
         return self._view((shard_id,))
+
+    def shards(self, shard_ids: Sequence[ShardId]) -> TableView:
+        """The table with some shards."""
+        return self._view(tuple(s for s in shard_ids if s in self.changes))
 
     def mem_wal(self, version: int) -> MemWalState:
         """Progress of one version."""
@@ -148,6 +153,14 @@ class MemoryTable:
             anchors=frozenset(first.keys() - deleted),
         )
 
+    def share(self, folds: Mapping[ShardId, Fold]) -> MemorySharedFold | None:
+        """Several shards' folds as one."""
+        members = [fold for fold in folds.values() if isinstance(fold, MemoryFold)]
+        keys = [key for fold in members for key in fold.changes]
+        if len(members) < len(folds) or len(keys) > len(set(keys)):
+            return None
+        return MemorySharedFold(table=self, members=tuple(members))
+
     def land(self, version: int, made: _Version) -> int:
         """Commit from `version`, as Lance does without retries. Raises LostRace."""
         for other in self.versions[version:]:
@@ -205,17 +218,28 @@ class MemoryFold:
 
     def commit(self, shape: CommitShape, mark: int) -> CommitStats:
         """Write the winners and the mark."""
+        return self.stats(shape, self.table.land(self.version, self.made(shape, mark)))
+
+    def made(self, shape: CommitShape, mark: int) -> _Version:
+        """What the commit writes."""
+        live = self._live()
+        touched = frozenset(live) | self._gone(shape)
+        return _Version(rows=live, merged={self.shard_id: mark}, touched=touched)
+
+    def stats(self, shape: CommitShape, landed: int) -> CommitStats:
+        """What the commit did."""
         base = self.table.versions[self.version - 1].rows
         live = self._live()
-        gone = self._dead_in_base() if shape.deletes is Deletes.SAME_COMMIT else frozenset()
-        made = _Version(rows=live, merged={self.shard_id: mark}, touched=frozenset(live) | gone)
         updated = len(live.keys() & base.keys())
         return CommitStats(
-            version=self.table.land(self.version, made),
+            version=landed,
             rows_inserted=len(live) - updated,
             rows_updated=updated,
-            rows_deleted=len(gone),
+            rows_deleted=len(self._gone(shape)),
         )
+
+    def _gone(self, shape: CommitShape) -> frozenset[Key]:
+        return self._dead_in_base() if shape.deletes is Deletes.SAME_COMMIT else frozenset()
 
     def _live(self) -> dict[Key, Row]:
         return {key: row for key, row in self.changes.items() if row is not None}
@@ -223,3 +247,25 @@ class MemoryFold:
     def _dead_in_base(self) -> frozenset[Key]:
         base = self.table.versions[self.version - 1].rows
         return frozenset(k for k, row in self.changes.items() if row is None and k in base)
+
+
+@dataclass(frozen=True, kw_only=True)
+class MemorySharedFold:
+    """The SharedFold port over a MemoryTable."""
+
+    table: MemoryTable
+    members: tuple[MemoryFold, ...]
+    bytes_read: int = 0
+
+    def commit(
+        self, shape: CommitShape, marks: Mapping[ShardId, int]
+    ) -> Mapping[ShardId, CommitStats]:
+        """Write all winners and all marks."""
+        parts = [fold.made(shape, marks[fold.shard_id]) for fold in self.members]
+        made = _Version(
+            rows={key: row for part in parts for key, row in part.rows.items()},
+            merged={shard: mark for part in parts for shard, mark in part.merged.items()},
+            touched=frozenset[Key]().union(*(part.touched for part in parts)),
+        )
+        landed = self.table.land(self.members[0].version, made)
+        return {fold.shard_id: fold.stats(shape, landed) for fold in self.members}

@@ -10,8 +10,9 @@ from __future__ import annotations
 
 import traceback
 from collections.abc import Callable
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 
+from memwal.apply.merge_run import ShardMerge, ShardRun
 from memwal.errors import (
     Corruption,
     LostRace,
@@ -21,6 +22,7 @@ from memwal.errors import (
     Refused,
     StoreUnavailable,
 )
+from memwal.merge_ports import Fold, MergeTable
 from memwal.model import ShardId, ShardView, TableView
 from memwal.plan.merge import (
     CommitShape,
@@ -35,71 +37,11 @@ from memwal.plan.merge import (
     shape_commit,
     wanted,
 )
-from memwal.ports import Clock, CommitStats, Fold, MergeTable, Steps, Views
+from memwal.ports import Clock, Steps, Views
 
 
 def no_steps(step: str) -> None:
     """The Steps port of a run that is not watched."""
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class ShardMerge:
-    """What happened to one shard. `outcome` is the report's word; error is None when it went well.
-
-    `from_generation` and `to_generation` are the watermark before and after. Rows are counted from
-    the commits that this run saw land; `resolved` counts commits that were found in the table after
-    an error, whose rows are not known.
-    """
-
-    shard_id: ShardId
-    outcome: str
-    from_generation: int
-    to_generation: int
-    generations: int = 0
-    commits: int = 0
-    resolved: int = 0
-    conflicts: int = 0
-    rows_inserted: int = 0
-    rows_updated: int = 0
-    rows_deleted: int = 0
-    bytes_read: int = 0
-    seconds: float = 0.0
-    joins: tuple[str, ...] = ()
-    error: str | None = None
-    exit_code: int = 0
-    trace: str | None = None
-
-
-@dataclass(kw_only=True, slots=True)
-class _Run:
-    """The running totals of one shard's run."""
-
-    shard_id: ShardId
-    from_generation: int = 0
-    to_generation: int = 0
-    generations: int = 0
-    commits: int = 0
-    resolved: int = 0
-    conflicts: int = 0
-    rows_inserted: int = 0
-    rows_updated: int = 0
-    rows_deleted: int = 0
-    bytes_read: int = 0
-    joins: list[str] = field(default_factory=list)
-
-    def result(self, seconds: float, error: MemWalError | None) -> ShardMerge:
-        if error is None:
-            outcome = "done" if self.to_generation > self.from_generation else "nothing_to_do"
-        else:
-            outcome = "partial" if self.to_generation > self.from_generation else error.outcome
-        return ShardMerge(
-            **{name: getattr(self, name) for name in self.__slots__ if name != "joins"},
-            joins=tuple(dict.fromkeys(self.joins)),
-            outcome=outcome,
-            seconds=seconds,
-            error=None if error is None else str(error),
-            exit_code=0 if error is None else error.exit_code,
-        )
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -117,14 +59,16 @@ class ShardMerger:
     before_view: Callable[[], None] = lambda: None
     """Called before each view that commits build on (see memwal.apply.refresh_watch)."""
 
-    def run(self, shard_id: ShardId, request: MergeRequest) -> ShardMerge:
+    def run(
+        self, shard_id: ShardId, request: MergeRequest, run: ShardRun | None = None
+    ) -> ShardMerge:
         """Merge what is pending now, up to the request's bound; never raises a MemWalError.
 
         Generations flushed after the start are left for the next run, so that the run ends under
-        steady writes.
+        steady writes. `run` is a run of this shard that this one goes on with.
         """
         started = self.clock.monotonic_seconds()
-        run = _Run(shard_id=shard_id)
+        run = run or ShardRun(shard_id=shard_id)
         error: MemWalError | None = None
         trace: str | None = None
         try:
@@ -138,42 +82,49 @@ class ShardMerger:
         result = run.result(self.clock.monotonic_seconds() - started, error)
         return replace(result, trace=trace)
 
-    def _merge(self, run: _Run, request: MergeRequest) -> None:
+    def _merge(self, run: ShardRun, request: MergeRequest) -> None:
         view = self._view(run)
         shard = view.shards[0]
-        run.from_generation = run.to_generation = shard.merged_generation
+        self.check_progress(run, shard)
+        run.seen(shard)
         work = wanted(shard, request)
         if not work:
             return
         check_table(view)
-        self._check_same_table(run, view, request)
+        self.check_same_table(run, view, shard, request)
         bounded = replace(request, until_generation=work[-1].generation)
         while True:
             plan = next_commit(shard, bounded, self.limits)
             if plan is None:
                 return
             view = self._commit_prefix(run, view, plan, bounded)
-            self._check_same_table(run, view, request)
             shard = view.shards[0]
+            self.check_same_table(run, view, shard, request)
 
-    def _check_same_table(self, run: _Run, view: TableView, request: MergeRequest) -> None:
+    def check_same_table(
+        self, run: ShardRun, view: TableView, shard: ShardView, request: MergeRequest
+    ) -> None:
         """Asked of every fresh view: the table may be overwritten or restored while we work.
 
         Raises Refused when the generations are older than the MemWAL index that the view has, and
         LostRace when progress fell below what this run has seen.
         """
-        shard = view.shards[0]
+        self.check_progress(run, shard)
+        if shard.pending:
+            check_shard_lineage(self.views, view, shard, request)
+
+    @staticmethod
+    def check_progress(run: ShardRun, shard: ShardView) -> None:
+        """Raise LostRace when progress fell below what this run has seen."""
         if shard.merged_generation < run.to_generation:
             raise LostRace(
                 f"shard {run.shard_id}: merge progress fell from {run.to_generation} to "
                 f"{shard.merged_generation} while it was merged: the table was overwritten or "
                 "restored, or a snapshot refresh raced without the lease; run again"
             )
-        if shard.pending:
-            check_shard_lineage(self.views, view, shard, request)
 
     def _commit_prefix(
-        self, run: _Run, view: TableView, plan: NextCommit, request: MergeRequest
+        self, run: ShardRun, view: TableView, plan: NextCommit, request: MergeRequest
     ) -> TableView:
         """Merge one prefix, retrying lost races from a fresh view; returns the view after it.
 
@@ -191,15 +142,15 @@ class ShardMerger:
                 view, shard = self._after_error(run, error)
                 if shard.merged_generation >= start:
                     # Landed after all, by us or by another merger: the mark says so.
-                    self._count_resolved(run, shard, plan)
+                    run.found(shard, plan)
                     return view
                 if isinstance(error, Missing):
                     raise Corruption(f"{error}; it is listed and not merged") from None
                 faults += isinstance(error, StoreUnavailable)
                 if faults >= self.limits.fault_attempts_max:
                     raise
-                self._check_same_table(run, view, request)
-                self._wait(error, attempt, deadline, run)
+                self.check_same_table(run, view, shard, request)
+                self.wait(error, attempt, deadline, f"shard {run.shard_id}")
                 fresh = next_commit(shard, request, self.limits)
                 if fresh is None:
                     return view
@@ -223,7 +174,7 @@ class ShardMerger:
             fold = self.table.fold(view, shard_id, plan.generations)
         return fold, plan
 
-    def _commit(self, run: _Run, view: TableView, plan: NextCommit, fold: Fold) -> None:
+    def _commit(self, run: ShardRun, view: TableView, plan: NextCommit, fold: Fold) -> None:
         shape = shape_commit(fold.facts, self.limits, self.costs)
         if shape is None:
             raise Refused(f"shard {run.shard_id}: generation {plan.mark} can't be committed")
@@ -233,9 +184,9 @@ class ShardMerger:
         self.steps("commit")
         stats = fold.commit(shape, plan.mark)
         self.steps("committed")
-        _count(run, plan, fold, shape, stats)
+        run.landed(plan, fold, shape, stats)
 
-    def _delete_pass(self, run: _Run, view: TableView, fold: Fold, shape: CommitShape) -> None:
+    def _delete_pass(self, run: ShardRun, view: TableView, fold: Fold, shape: CommitShape) -> None:
         """Take tombstoned keys out of the base, ahead of the mark.
 
         Reads do not change (invariant 5): until the mark, the generation still hides the keys. The
@@ -254,16 +205,16 @@ class ShardMerger:
                 "committed during the delete pass"
             )
 
-    def _view(self, run: _Run) -> TableView:
+    def _view(self, run: ShardRun) -> TableView:
         self.before_view()
         return self.views.shard(run.shard_id)
 
-    def _refreshed(self, run: _Run) -> TableView:
+    def _refreshed(self, run: ShardRun) -> TableView:
         view = self._view(run)
-        run.to_generation = max(run.to_generation, view.shards[0].merged_generation)
+        run.seen(view.shards[0])
         return view
 
-    def _after_error(self, run: _Run, error: MemWalError) -> tuple[TableView, ShardView]:
+    def _after_error(self, run: ShardRun, error: MemWalError) -> tuple[TableView, ShardView]:
         """Progress after a commit whose outcome is open; never guessed (design section 5)."""
         run.conflicts += 1
         try:
@@ -275,17 +226,13 @@ class ShardMerger:
             ) from None
         return view, view.shards[0]
 
-    def _count_resolved(self, run: _Run, shard: ShardView, plan: NextCommit) -> None:
-        if shard.merged_generation >= plan.mark:
-            run.resolved += 1
-
-    def _wait(self, error: MemWalError, attempt: int, deadline: float, run: _Run) -> None:
+    def wait(self, error: MemWalError, attempt: int, deadline: float, who: str) -> None:
+        """Sleep before the next attempt. Raises LostRace when there is no time for one."""
         longest = min(self.limits.conflict_wait_seconds_max, 0.05 * 2.0 ** min(attempt, 10))
         wait = self.clock.random() * longest
         if self.clock.monotonic_seconds() + wait > deadline:
             raise LostRace(
-                f"shard {run.shard_id}: no commit within "
-                f"{self.limits.conflict_seconds_max:g} s: {error}"
+                f"{who}: no commit within {self.limits.conflict_seconds_max:g} s: {error}"
             ) from None
         self.clock.sleep(wait)
 
@@ -315,20 +262,3 @@ def check_shard_lineage(
     except Missing as missing:
         raise Corruption(f"shard {shard.shard_id}: {missing}") from None
     check_lineage(shard, flushed_at, views.mem_wal_since_nanos(view, flushed_at))
-
-
-def _count(
-    run: _Run,
-    plan: NextCommit,
-    fold: Fold,
-    shape: CommitShape,
-    stats: CommitStats,
-) -> None:
-    run.commits += 1
-    run.generations += len(plan.generations)
-    run.to_generation = plan.mark
-    run.rows_inserted += stats.rows_inserted
-    run.rows_updated += stats.rows_updated
-    run.rows_deleted += stats.rows_deleted
-    run.bytes_read += fold.bytes_read
-    run.joins.append(shape.join.value)

@@ -57,6 +57,7 @@ class MergeLimits:
     """Bounds of a merge run. Bytes are in-memory bytes as the writer recorded them."""
 
     generations_per_commit_max: int = 64
+    shards_per_commit_max: int = 64
     bytes_per_commit_max: int = 256 * 1024 * 1024
     conflict_attempts_max: int = 40
     conflict_seconds_max: float = 600.0

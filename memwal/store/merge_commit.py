@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import pyarrow as pa
+from lance.mem_wal import CompactedSsTable
 
 from memwal.errors import LostRace, StoreUnavailable
+from memwal.merge_ports import CommitStats
+from memwal.model import ShardId
 from memwal.plan.merge import Join
-from memwal.ports import CommitStats
 from memwal.store.table import is_panic, tidy_text
 
 _CONFLICT = re.compile(
@@ -27,7 +29,7 @@ def upsert(
     *,
     join: Join,
     deletes: str | None,
-    mark: Any,
+    marks: Mapping[ShardId, int],
     cause: Callable[[], Exception | None] = lambda: None,
 ) -> CommitStats:
     """Write rows, delete by a predicate, and mark, in one commit without a retry on conflict.
@@ -43,7 +45,7 @@ def upsert(
     )
     if deletes is not None:
         builder = builder.when_not_matched_by_source_delete(deletes)
-    builder.mark_sstables_as_compacted([mark])
+    builder.mark_sstables_as_compacted([CompactedSsTable(*mark) for mark in marks.items()])
     stats = guarded(lambda: builder.execute(rows()), cause)
     return CommitStats(
         version=int(base.version),

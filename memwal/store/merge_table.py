@@ -3,19 +3,19 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 
 import numpy as np
 import pyarrow as pa
-from lance.mem_wal import CompactedSsTable
 
 from memwal import fold, sql
 from memwal.errors import LostRace, Refused
+from memwal.merge_ports import CommitStats, Fold
 from memwal.model import FlushedGeneration, ShardId, TableView
 from memwal.plan.merge import CommitShape, Deletes, FoldFacts, Join, new_keys_are_compared
 from memwal.policy import RowPolicy
-from memwal.ports import Clock, CommitStats
+from memwal.ports import Clock
 from memwal.store.generations import (
     Generations,
     Source,
@@ -26,6 +26,7 @@ from memwal.store.generations import (
     unreadable_text,
 )
 from memwal.store.merge_commit import guarded, upsert
+from memwal.store.merge_shared import LanceSharedFold, SharedMember, shared_fold
 from memwal.store.policy_merge import (
     LancePolicyFold,
     PolicySources,
@@ -69,7 +70,7 @@ class LanceMergeTable:
                 f"shard {shard_id}, generations {generations[0].generation} to "
                 f"{generations[-1].generation}: {error}"
             ) from None
-        return LanceFold(
+        made = LanceFold(
             opener=self._generations,
             owner=self,
             view=view,
@@ -78,6 +79,22 @@ class LanceMergeTable:
             sources=tuple(sources),
             folded=folded,
         )
+        made.count_reads()
+        return made
+
+    def share(self, folds: Mapping[ShardId, Fold]) -> LanceSharedFold | None:
+        """Several shards' folds as one, with their rows read (see the port)."""
+        members: dict[ShardId, SharedMember] = {}
+        for shard_id, folded in folds.items():
+            if not isinstance(folded, LanceFold):
+                return None
+            members[shard_id] = folded.member()
+            folded.count_reads()
+        view = next(iter(members.values())).view
+        if any(member.view != view for member in members.values()):
+            raise LostRace(f"{view.uri}: shards were folded against different versions")
+        base, before = (self._tables.base(view.version) for _ in range(2))
+        return shared_fold(members, base, before)
 
     def check_policy(self, view: TableView, policy: RowPolicy) -> None:
         """Raise Refused or Unsupported for a policy that the table can't have."""
@@ -176,9 +193,15 @@ class LanceFold:
     @property
     def bytes_read(self) -> int:
         """Bytes read for this fold so far, base table included."""
+        self.count_reads()
+        return self._bytes_read
+
+    def count_reads(self) -> None:
+        """Take in what was read since. Datasets of one session count together, so that of several
+        folds each has to be asked when it has read.
+        """
         for dataset in (self._base, *(s.dataset for s in self._sources)):
             self._bytes_read += dataset.io_stats_incremental().read_bytes
-        return self._bytes_read
 
     def rebased(self, view: TableView) -> LanceFold | LancePolicyFold:
         """The same winners on a newer version of the base."""
@@ -204,6 +227,23 @@ class LanceFold:
         )
         rebased._bytes_read = self.bytes_read
         return rebased
+
+    def member(self) -> SharedMember:
+        """The fold's rows, read, for a commit with other shards'. Raises as `MergeTable.fold`."""
+        payload = _Payload(self._base.schema, self._sources, self._folded)
+        try:
+            rows = payload.source(stream=False)
+        except BaseException as error:
+            if payload.error is not None:
+                raise payload.error from None
+            if is_reading_fault(error):
+                raise unreadable_text(self._tables.uri, error) from None
+            raise
+        return SharedMember(
+            view=self._view,
+            rows=rows,
+            tombstones=self._folded.tombstones,
+        )
 
     def delete_pass(self, shape: CommitShape) -> tuple[int, int]:
         """Delete the tombstoned keys, unmarked and without a retry on conflict.
@@ -232,7 +272,7 @@ class LanceFold:
             lambda: payload.source(stream=self.streams),
             join=shape.join,
             deletes=predicate,
-            mark=CompactedSsTable(self._shard_id, mark),
+            marks={self._shard_id: mark},
             cause=lambda: payload.error,
         )
 

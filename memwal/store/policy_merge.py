@@ -11,15 +11,15 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import pyarrow as pa
-from lance.mem_wal import CompactedSsTable
 
 from memwal import sql
 from memwal.errors import Refused
+from memwal.merge_ports import CommitStats
 from memwal.model import FlushedGeneration, ShardId, TableView
 from memwal.plan.merge import CommitShape, FoldFacts, Join
 from memwal.policy import RowPolicy
 from memwal.policy_fold import Layer, Outcome, PolicyFold
-from memwal.ports import Clock, CommitStats
+from memwal.ports import Clock
 from memwal.store.generations import Source, is_reading_fault, unreadable
 from memwal.store.merge_commit import guarded, upsert
 from memwal.store.policy_rows import all_rows, base_rows
@@ -145,7 +145,7 @@ class LancePolicyFold:
             lambda: outcome.rows,
             join=Join.SCAN,
             deletes=deletes,
-            mark=CompactedSsTable(self._opened.shard_id, mark),
+            marks={self._opened.shard_id: mark},
         )
 
     def _finished(self) -> Outcome:

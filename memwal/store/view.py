@@ -147,6 +147,11 @@ class StoredViews:
             raise NotATable(f"{self._objects.uri}: shard {shard_id} has no manifest")
         return replace(view, shards=(_shard_view(view.mem_wal, manifest),))
 
+    def shards(self, shard_ids: Sequence[ShardId]) -> TableView:
+        """The table with some shards (see the port)."""
+        view = self._base_view()
+        return _with_shards(view, self.read_shards(shard_ids), ())
+
     def manifest(self, version: int) -> VersionManifest:
         """One version's own manifest (see the port)."""
         return self._manifests.read(version)

@@ -18,8 +18,8 @@ from lake import Lake, encode_changes
 from sim_ports import SimExpiry, SimSnapshots, SimStores, data_path
 from upkeep_ports import SimCompactionTable
 
+from memwal.merge_ports import Fold
 from memwal.model import FlushedGeneration, MemWalState, ShardId, TableView
-from memwal.ports import Fold
 from memwal.testing import ManualClock, MemoryBucket
 
 T = TypeVar("T")

@@ -17,12 +17,12 @@ from s3server import S3Server
 
 from memwal.apply.snapshot import SnapshotRefresher
 from memwal.errors import LostRace, Missing, OutcomeUnknown, StoreUnavailable
+from memwal.merge_ports import CommitStats, Fold
 from memwal.model import ShardId, TableView
 from memwal.plan.compaction import CompactionLimits
 from memwal.plan.garbage_model import GarbageLimits
 from memwal.plan.merge import CommitShape, Deletes, Join
 from memwal.plan.snapshot import Storage
-from memwal.ports import CommitStats, Fold
 from memwal.store.view import StoredViews
 from memwal.table_ports import RewrittenFragments
 from memwal.testing import Call, HookedObjects, ManualClock

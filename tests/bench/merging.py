@@ -18,6 +18,8 @@ from tables import copy_of
 from jobs._local import LocalEngine
 from jobs._units import MergeUnit, MergeUnitResult, run_merge_unit
 from jobs._wiring import open_stores
+from memwal.apply.merge_run import ShardMerge
+from memwal.plan import merge_shared
 from memwal.plan.merge import MergeLimits, MergeRequest
 from memwal.ports import Engine
 
@@ -32,14 +34,19 @@ class Merged:
     results: Sequence[MergeUnitResult]
     bytes_written: int
 
+    @property
+    def merges(self) -> list[ShardMerge]:
+        """The shards, unit by unit."""
+        return [merge for result in self.results for merge in result.merges]
+
     def costs(self, rows_bytes: int) -> dict[str, float]:
         """What stands beside the time in a figure."""
         return {
-            "bytes read": sum(r.merge.bytes_read for r in self.results),
+            "bytes read": sum(m.bytes_read for m in self.merges),
             "bytes written": self.bytes_written,
             "write amplification": self.bytes_written / rows_bytes,
-            "commits": sum(r.merge.commits for r in self.results),
-            "conflicts": sum(r.merge.conflicts for r in self.results),
+            "commits": sum(m.commits - m.commits_shared for m in self.merges),
+            "conflicts": sum(m.conflicts for m in self.merges),
             "requests beside Lance's": sum(
                 count
                 for result in self.results
@@ -57,21 +64,22 @@ def merge(table: Path, engine: Engine | None = None, limits: MergeLimits | None 
     before = _base_bytes(table)
     started = time.perf_counter()
     view = open_stores(str(table), {}).views.table()
+    limits = limits or MergeLimits()
     units = [
         MergeUnit(
             uri=str(table),
             storage_options={},
-            shard_id=shard.shard_id,
+            shard_ids=shard_ids,
             request=MergeRequest(),
-            limits=limits or MergeLimits(),
+            limits=limits,
         )
-        for shard in view.shards
+        for shard_ids in merge_shared.units(view, view.shards, MergeRequest(), limits)
     ]
     results = (engine or LocalEngine()).run(run_merge_unit, units, lambda done: None)
     seconds = time.perf_counter() - started
     for result in results:
-        if result.merge.outcome != "done":
-            raise RuntimeError(f"{result.merge}\n{result.trace}")
+        if any(merge.outcome != "done" for merge in result.merges):
+            raise RuntimeError(f"{result.merges}\n{result.trace}")
     return Merged(seconds=seconds, results=results, bytes_written=_base_bytes(table) - before)
 
 

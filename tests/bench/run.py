@@ -30,6 +30,7 @@ from rich.table import Table
 CASES = (
     "merge",
     "scaling",
+    "sharing",
     "base_size",
     "idle",
     "memory",

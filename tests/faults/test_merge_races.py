@@ -22,6 +22,7 @@ from lance.mem_wal import CompactedSsTable
 
 from memwal.apply.merge import ShardMerge
 from memwal.errors import LostRace, StoreUnavailable
+from memwal.merge_ports import CommitStats, Fold, MergeTable
 from memwal.model import FlushedGeneration, ShardId, TableView
 from memwal.plan.merge import (
     CommitShape,
@@ -31,7 +32,6 @@ from memwal.plan.merge import (
     MergeRequest,
     new_keys_are_compared,
 )
-from memwal.ports import CommitStats, Fold, MergeTable
 
 pytestmark = pytest.mark.integration
 

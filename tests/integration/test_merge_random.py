@@ -19,7 +19,7 @@ from s3server import S3Server
 
 from jobs._local import LocalEngine
 from jobs._units import MergeUnit, run_merge_unit
-from memwal.apply.merge import ShardMerge
+from memwal.apply.merge_run import ShardMerge
 from memwal.model import ShardId
 from memwal.plan.merge import JoinCosts, MergeLimits, MergeRequest
 from memwal.ports import Engine
@@ -54,15 +54,28 @@ def through_units(engine: Engine[Any, Any]) -> Merge:
             MergeUnit(
                 uri=table.uri,
                 storage_options=table.options,
-                shard_id=shard,
+                shard_ids=(shard,),
                 request=request,
                 limits=limits,
             )
             for shard in claimed(table)
         ]
-        return [found.merge for found in engine.run(run_merge_unit, units, lambda done: None)]
+        results = engine.run(run_merge_unit, units, lambda done: None)
+        return [merge for found in results for merge in found.merges]
 
     return merge
+
+
+def together(table: Table, request: MergeRequest, limits: MergeLimits) -> Sequence[ShardMerge]:
+    """Merge all shards in one unit, with shared commits."""
+    unit = MergeUnit(
+        uri=table.uri,
+        storage_options=table.options,
+        shard_ids=tuple(claimed(table)),
+        request=request,
+        limits=limits,
+    )
+    return run_merge_unit(unit).merges if unit.shard_ids else ()
 
 
 def by_own_merger(costs: JoinCosts) -> Merge:
@@ -189,6 +202,11 @@ class Story:
 @each_seed(DEFAULT_SEEDS)
 def test_a_random_history_through_the_local_engine(tmp_path: Path, seed: int) -> None:
     Story(tmp_path / "t", seed, through_units(LocalEngine())).play()
+
+
+@each_seed(DEFAULT_SEEDS)
+def test_a_random_history_with_shared_commits(tmp_path: Path, seed: int) -> None:
+    Story(tmp_path / "t", 4000 + seed, together).play()
 
 
 @each_seed(DEFAULT_SEEDS)

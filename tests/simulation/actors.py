@@ -18,7 +18,9 @@ from truth import USER_KEYS, Truth, Violation
 from memwal import layout
 from memwal.apply.garbage import Deleter, GenerationDropper, as_deletions
 from memwal.apply.index_catchup import IndexCatchupJob
-from memwal.apply.merge import ShardMerge, ShardMerger
+from memwal.apply.merge import ShardMerger
+from memwal.apply.merge_run import ShardMerge
+from memwal.apply.merge_shared import SharedMerger
 from memwal.apply.refresh_watch import RefreshWatch
 from memwal.apply.snapshot import SnapshotRefresher
 from memwal.errors import (
@@ -54,6 +56,8 @@ class Jobs:
     refreshed: Callable[[int], None]
     leases_on: bool = True
     watched: bool = True
+    shared: bool = False
+    """Whether a merge's shards share commits."""
     deletes: float = 0.3
     """How often a writer deletes a key instead of putting it."""
     flushes: float = 0.4
@@ -120,8 +124,12 @@ class Jobs:
                         before_commit=watch.before_commit if watched else check,
                         before_view=watch.before_view if watched else (lambda: None),
                     )
-                    for shard in work:
-                        self._merged(merger.run(shard, MergeRequest()))
+                    if self.shared:
+                        results = SharedMerger(single=merger).run(work, MergeRequest())
+                    else:
+                        results = tuple(merger.run(shard, MergeRequest()) for shard in work)
+                    for result in results:
+                        self._merged(result)
             except OUTCOMES:
                 return
 
@@ -133,6 +141,7 @@ class Jobs:
         if result.exit_code == Corruption.exit_code:
             raise Violation(f"a merge calls a sound table corrupt: {result.error}")
         self.seen["merge commits"] += result.commits
+        self.seen["merge commits shared"] += result.commits_shared
         self.seen["merges that lost a race"] += result.conflicts > 0
         self.seen["commits found landed"] += result.resolved
         self.seen["merges that ended in part"] += result.outcome == "partial"

@@ -11,10 +11,11 @@ from mutations_garbage import GARBAGE
 from mutations_indexes import INDEXES
 from mutations_jobs import JOBS
 from mutations_merge import MERGE
+from mutations_merge_shared import MERGE_SHARED
 from mutations_policy import POLICY
 from mutations_read import READ
 from mutations_store import STORE
 
 __all__ = ["MUTATIONS", "Change", "Mutation"]
 
-MUTATIONS = (*GARBAGE, *MERGE, *POLICY, *INDEXES, *STORE, *READ, *JOBS)
+MUTATIONS = (*GARBAGE, *MERGE, *MERGE_SHARED, *POLICY, *INDEXES, *STORE, *READ, *JOBS)

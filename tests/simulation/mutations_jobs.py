@@ -32,8 +32,8 @@ JOBS: tuple[Mutation, ...] = (
         ),
         (
             "jobs: leases are not given up",
-            "                table.lease.release()",
-            "                pass",
+            "            self.lease.release()",
+            "            pass",
         ),
     ),
     *mutations(

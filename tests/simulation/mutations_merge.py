@@ -176,17 +176,17 @@ _DONE = mutations(
     ),
     (
         "merge: a table that was initialised again is not noticed on the way",
-        "            self._check_same_table(run, view, request)\n            shard = view.shards[0]",
+        "            shard = view.shards[0]\n            self.check_same_table(run, view, shard, request)\n",
         "            shard = view.shards[0]",
     ),
     (
         "merge: nor after a lost race",
-        "                self._check_same_table(run, view, request)\n                self._wait",
-        "                self._wait",
+        "                self.check_same_table(run, view, shard, request)\n                self.wait",
+        "                self.wait",
     ),
     (
         "merge: nor at the start",
-        "        self._check_same_table(run, view, request)\n        bounded",
+        "        self.check_same_table(run, view, shard, request)\n        bounded",
         "        bounded",
     ),
     (

@@ -12,12 +12,14 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import TypeVar, cast
 
-from lake import KEY_FIELD, Lake, Version, decode_changes
+from lake import KEY_FIELD, Lake, decode_changes
 from row_rules import NEWEST_WINS, RowRules
 from scheduler import Actor, ActorClock
+from sim_merge import SimFold, SimSharedFold, shared
 
 from memwal import codec, layout
-from memwal.errors import Missing, NotATable, StoreUnavailable
+from memwal.errors import Missing, NotATable
+from memwal.merge_ports import Fold
 from memwal.model import (
     ColumnInfo,
     FlushedGeneration,
@@ -29,9 +31,8 @@ from memwal.model import (
     VersionManifest,
 )
 from memwal.plan.index_catchup import FragmentFacts, IndexFacts, SegmentFacts, TableIndexes
-from memwal.plan.merge import CommitShape, Deletes, FoldFacts
 from memwal.plan.snapshot import SnapshotRow, Storage, Stored
-from memwal.ports import CommitStats, Expired, ObjectInfo
+from memwal.ports import Expired, ObjectInfo
 from memwal.store.fencing import ShardFencing
 from memwal.store.garbage_evidence import StoredGarbageEvidence
 from memwal.store.lease import StoredLeases
@@ -116,6 +117,11 @@ class SimStores:
             raise NotATable(f"shard {shard_id} has no manifest")
         return replace(view, shards=(_shard_view(view, manifest),))
 
+    def shards(self, shard_ids: Sequence[ShardId]) -> TableView:
+        view = self._base()
+        found = [self.manifests.latest(shard_id) for shard_id in shard_ids]
+        return replace(view, shards=tuple(_shard_view(view, m) for m in found if m is not None))
+
     def table_version(self) -> int:
         return self.actor.step("table.latest", lambda: self.lake.latest.number)
 
@@ -195,6 +201,9 @@ class SimStores:
             base=self.base_rows(view.version),
         )
 
+    def share(self, folds: Mapping[ShardId, Fold]) -> SimSharedFold | None:
+        return shared(self, [fold for fold in folds.values() if isinstance(fold, SimFold)])
+
     def rows(self, version: int) -> Mapping[int, tuple[int, int]]:
         """The rows of a version, as a scan reads them. Raises Missing when it was expired."""
         return self.actor.step(f"scan {version}", lambda: self.lake.version(version).rows)
@@ -247,76 +256,6 @@ class SimStores:
 
     def commit_segments(self, version: int, name: str, segments: Sequence[BuiltSegment]) -> None:
         raise NotImplementedError("append does all of it here")
-
-
-@dataclass(kw_only=True)
-class SimFold:
-    """The Fold port."""
-
-    stores: SimStores
-    read: int
-    shard_id: ShardId
-    generations: int
-    changes: Mapping[int, int | None]
-    anchors: frozenset[int]
-    base: Mapping[int, tuple[int, int]]
-    bytes_read: int = 0
-
-    @property
-    def facts(self) -> FoldFacts:
-        live = self._live()
-        return FoldFacts(
-            generations=self.generations,
-            live_rows=len(live),
-            tombstones=len(self.changes) - len(live),
-            anchored=bool(self.anchors),
-            anchored_in_base=bool(self.anchors & self.base.keys()),
-            base_rows=len(self.base),
-            key_types=(self.stores.lake.key_type,),
-            key_indexed=False,
-            deletes_with_rows=self.stores.rules.policy_text is not None,
-        )
-
-    def rebased(self, view: TableView) -> SimFold:
-        return replace(self, read=view.version, base=self.stores.base_rows(view.version))
-
-    def delete_pass(self, shape: CommitShape) -> tuple[int, int]:
-        gone = self._dead_in_base()
-        if gone:
-            self.read = self._commit("delete pass", {}, gone, {}).number
-        return self.read, len(gone)
-
-    def commit(self, shape: CommitShape, mark: int) -> CommitStats:
-        live = self._live()
-        gone = self._dead_in_base() if shape.deletes is Deletes.SAME_COMMIT else frozenset()
-        landed = self._commit(f"merge to {mark}", live, gone, {self.shard_id: mark})
-        updated = len(live.keys() & self.base.keys())
-        return CommitStats(
-            version=landed.number,
-            rows_inserted=len(live) - updated,
-            rows_updated=updated,
-            rows_deleted=len(gone),
-        )
-
-    def _commit(
-        self, what: str, live: Mapping[int, int], gone: frozenset[int], marks: Mapping[ShardId, int]
-    ) -> Version:
-        def land() -> Version:
-            try:
-                return self.stores.lake.merge(self.read, live, gone, marks)
-            except Missing as error:
-                raise StoreUnavailable(str(error)) from None
-
-        return self.stores.actor.step(f"{what} of {self.shard_id[:4]} on {self.read}", land)
-
-    def _live(self) -> dict[int, int]:
-        """What the base is to have, folded with what it has at the version that was read."""
-        live = {key: self.base[key][0] for key in self.changes if key in self.base}
-        self.stores.rules.apply(live, self.changes)
-        return live
-
-    def _dead_in_base(self) -> frozenset[int]:
-        return frozenset(k for k, v in self.changes.items() if v is None and k in self.base)
 
 
 @dataclass(frozen=True)

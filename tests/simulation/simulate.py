@@ -74,6 +74,7 @@ class Simulation:
             refreshed=self.auditor.refreshed,
             leases_on=setup.leases_on,
             watched=setup.watched,
+            shared=setup.shared,
             deletes=setup.deletes,
             flushes=setup.flushes,
             stalls=setup.stalls,
@@ -176,6 +177,12 @@ class Simulation:
                 tombstones_in_commit_max=dice.choice((0, 0, 200)),
                 conflict_attempts_max=5,
             )
+            if self.setup.shared:
+                limits = replace(
+                    limits,
+                    generations_per_commit_max=dice.choice((2, 3, 64)),
+                    tombstones_in_commit_max=dice.choice((1, 200)),
+                )
             return self.jobs.merge(self.shards, limits)
         if job == "garbage":
             return self.jobs.garbage(wal=dice.random() < 0.7, retention=dice.random() < 0.8)

@@ -47,6 +47,8 @@ class Setup:
     Those that don't take all that is pending in one commit. Only that leaves the base as the repair
     of lowered progress will say that it is (memwal/apply/refresh_watch.py).
     """
+    shared: bool = False
+    """Whether the shards of a merge share commits."""
     counters: bool = False
     """Whether the table has a row-merge policy, by which rows add up."""
 
@@ -69,7 +71,11 @@ class Setup:
             leases_on=dice.random() < 0.7,
         )
         (name,) = dice.choices(list(WEIGHTS), weights=list(WEIGHTS.values()))
-        return _made(name, mixed, dice)
+        made = _made(name, mixed, dice)
+        together = random.Random(f"together {seed}")
+        if together.random() < 0.4:
+            return replace(made, shared=True, shards=max(made.shards, together.choice((2, 2, 3))))
+        return made
 
 
 def counting(setup: Setup) -> Setup:

@@ -59,7 +59,7 @@ def _scale(bench: Bench, table: Path, name: str, rows: int, target: float | None
     bench.figure(
         "B2",
         f"commits, of {SHARDS} shards ({name})",
-        sum(r.merge.commits for r in last.results),
+        sum(m.commits - m.commits_shared for m in last.merges),
         "",
         at_most=SHARDS,
     )

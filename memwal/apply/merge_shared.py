@@ -1,0 +1,228 @@
+"""Merges several shards of one table with commits that they share.
+
+A round takes the shards' next prefixes from one fresh view, as many as fit into a commit, and
+commits them together. What can't share, and what goes wrong, is left to the merger of single
+shards, which tells each shard's trouble by itself. Nothing is guessed here either: after an error
+the marks in a fresh view say what landed (design section 5).
+"""
+
+from __future__ import annotations
+
+import traceback
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+
+from memwal.apply.merge import ShardMerger
+from memwal.apply.merge_run import ShardMerge, ShardRun
+from memwal.errors import LeaseHeld, LostRace, MemWalError, Missing, StoreUnavailable
+from memwal.merge_ports import CommitStats, Fold
+from memwal.model import ShardId, ShardView, TableView
+from memwal.plan.merge import (
+    CommitShape,
+    FoldFacts,
+    MergeRequest,
+    NextCommit,
+    check_table,
+    next_commit,
+    wanted,
+)
+from memwal.plan.merge_shared import fitting, shape_shared, take
+
+ATTEMPTS_MAX = 8
+"""Lost races in a row after which shards are merged one by one."""
+
+
+@dataclass(kw_only=True, slots=True)
+class _Shared:
+    """What is left to do together. A shard that is taken out is merged alone."""
+
+    runs: Mapping[ShardId, ShardRun]
+    bounded: dict[ShardId, MergeRequest] = field(default_factory=dict)
+    alone: set[ShardId] = field(default_factory=set)
+    folds: dict[ShardId, tuple[NextCommit, Fold]] = field(default_factory=dict)
+
+    @contextmanager
+    def single(self, shard_id: ShardId) -> Iterator[None]:
+        """What goes wrong with one shard takes it out."""
+        try:
+            yield
+        except MemWalError:
+            self.alone.add(shard_id)
+
+    def is_done(self, shard_id: ShardId) -> bool:
+        """Whether what was pending at the start is merged."""
+        until = self.bounded[shard_id].until_generation if shard_id in self.bounded else 0
+        return until is not None and self.runs[shard_id].to_generation >= until
+
+    def left(self) -> list[ShardId]:
+        """Shards that have work, and are to be merged together."""
+        return [s for s in self.bounded if s not in self.alone and not self.is_done(s)]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class SharedMerger:
+    """Merges shards of one table. Holds the merger of single shards; has no state of its own."""
+
+    single: ShardMerger
+
+    def run(self, shard_ids: Sequence[ShardId], request: MergeRequest) -> tuple[ShardMerge, ...]:
+        """Merge what is pending now, as `ShardMerger.run` does; one result a shard, in their order.
+
+        Time that shards spent together is in the first one's seconds.
+        """
+        clock = self.single.clock
+        started = clock.monotonic_seconds()
+        shared = _Shared(runs={shard: ShardRun(shard_id=shard) for shard in shard_ids})
+        trace: str | None = None
+        stopped: LeaseHeld | None = None
+        try:
+            self._rounds(shared, request)
+        except LeaseHeld as held:
+            stopped = held
+        except MemWalError:
+            shared.alone.update(shard_ids)
+        except Exception:
+            # Not expected, but each shard can still be merged by itself, and has to be reported.
+            shared.alone.update(shard_ids)
+            trace = traceback.format_exc()
+        seconds = clock.monotonic_seconds() - started
+        results = []
+        for shard_id, run in shared.runs.items():
+            if stopped is not None:
+                result = run.result(0.0, None if shared.is_done(shard_id) else stopped)
+            elif shard_id in shared.alone:
+                bounded = shared.bounded.get(shard_id, request)
+                result = self.single.run(shard_id, bounded, run)
+            else:
+                result = run.result(0.0, None)
+            results.append(
+                replace(result, seconds=result.seconds + seconds, trace=result.trace or trace)
+            )
+            seconds, trace = 0.0, None
+        return tuple(results)
+
+    def _rounds(self, shared: _Shared, request: MergeRequest) -> None:
+        view = self._view(shared, list(shared.runs))
+        check_table(view)
+        for shard in view.shards:
+            work = wanted(shard, request)
+            if work:
+                bound = replace(request, until_generation=work[-1].generation)
+                shared.bounded[shard.shard_id] = bound
+        lost, deadline = 0, self._deadline()
+        while left := shared.left():
+            chosen = take(self._plans(shared, view), self.single.limits)
+            if not chosen:
+                shared.alone.update(left)
+                return
+            plans = self._fitting(shared, view, chosen)
+            if len(plans) < 2:
+                shared.alone.update(chosen)
+                continue
+            try:
+                self._commit(shared, plans)
+            except (LostRace, StoreUnavailable, Missing) as error:
+                lost += 1
+                view = self._after_error(shared, plans)
+                if lost < ATTEMPTS_MAX and isinstance(error, LostRace):
+                    self.single.wait(error, lost, deadline, f"{len(plans)} shards")
+                else:
+                    shared.alone.update(s for s in plans if not shared.is_done(s))
+            else:
+                lost, deadline = 0, self._deadline()
+                left = shared.left()
+                view = self._view(shared, left) if left else view
+
+    def _deadline(self) -> float:
+        return self.single.clock.monotonic_seconds() + self.single.limits.conflict_seconds_max
+
+    def _view(self, shared: _Shared, shard_ids: Sequence[ShardId]) -> TableView:
+        """A fresh view of the shards; what they have reached is taken in, broken ones go out."""
+        self.single.before_view()
+        view = self.single.views.shards(shard_ids)
+        seen = {shard.shard_id: shard for shard in view.shards}
+        for shard_id in shard_ids:
+            if shard_id in seen:
+                shared.runs[shard_id].seen(seen[shard_id])
+            else:
+                shared.alone.add(shard_id)
+        return view
+
+    def _plans(self, shared: _Shared, view: TableView) -> Mapping[ShardId, NextCommit]:
+        """The next prefix of each shard that is still together and has work."""
+        plans: dict[ShardId, NextCommit] = {}
+        together = set(shared.left())
+        for shard in view.shards:
+            if shard.shard_id not in together:
+                continue
+            with shared.single(shard.shard_id):
+                plan = self._plan(shared, view, shard)
+                if plan is not None:
+                    plans[shard.shard_id] = plan
+        return plans
+
+    def _plan(self, shared: _Shared, view: TableView, shard: ShardView) -> NextCommit | None:
+        run, bounded = shared.runs[shard.shard_id], shared.bounded[shard.shard_id]
+        self.single.check_same_table(run, view, shard, bounded)
+        return next_commit(shard, bounded, self.single.limits)
+
+    def _fitting(
+        self, shared: _Shared, view: TableView, plans: Mapping[ShardId, NextCommit]
+    ) -> Mapping[ShardId, NextCommit]:
+        """The plans that can share a commit, folded on this view. The others' shards go out."""
+        facts: dict[ShardId, FoldFacts] = {}
+        for shard_id, plan in plans.items():
+            with shared.single(shard_id):
+                facts[shard_id] = self._fold(shared, view, shard_id, plan).facts
+        fit = fitting(facts, self.single.limits)
+        shared.alone.update(facts.keys() - set(fit))
+        return {shard: plans[shard] for shard in fit}
+
+    def _fold(self, shared: _Shared, view: TableView, shard_id: ShardId, plan: NextCommit) -> Fold:
+        """The plan's fold. Keys that were folded for the same prefix before are kept."""
+        before, fold = shared.folds.get(shard_id, (None, None))
+        if fold is not None and before == plan:
+            fold = fold.rebased(view)
+        else:
+            fold = self.single.table.fold(view, shard_id, plan.generations)
+        shared.folds[shard_id] = (plan, fold)
+        return fold
+
+    def _commit(self, shared: _Shared, plans: Mapping[ShardId, NextCommit]) -> None:
+        single = self.single
+        folds = {shard: shared.folds[shard][1] for shard in plans}
+        together = single.table.share(folds)
+        if together is None:
+            shared.alone.update(plans)
+            return
+        shape = shape_shared([fold.facts for fold in folds.values()], single.costs)
+        single.before_commit()
+        single.steps("commit")
+        stats = together.commit(shape, {shard: plan.mark for shard, plan in plans.items()})
+        single.steps("committed")
+        self._count(shared, plans, shape, stats)
+        shared.runs[next(iter(plans))].bytes_read += together.bytes_read
+
+    @staticmethod
+    def _count(
+        shared: _Shared,
+        plans: Mapping[ShardId, NextCommit],
+        shape: CommitShape,
+        stats: Mapping[ShardId, CommitStats],
+    ) -> None:
+        for place, (shard_id, plan) in enumerate(plans.items()):
+            run = shared.runs[shard_id]
+            run.landed(plan, shared.folds.pop(shard_id)[1], shape, stats[shard_id])
+            run.commits_shared += place > 0
+
+    def _after_error(self, shared: _Shared, plans: Mapping[ShardId, NextCommit]) -> TableView:
+        """Progress after a commit whose outcome is open; what it marked has landed."""
+        for shard_id in plans:
+            shared.runs[shard_id].conflicts += 1
+        view = self._view(shared, list(dict.fromkeys((*plans, *shared.left()))))
+        for shard in view.shards:
+            plan = plans.get(shard.shard_id)
+            if plan is not None and shard.merged_generation >= plan.generations[0].generation:
+                shared.runs[shard.shard_id].found(shard, plan)
+        return view

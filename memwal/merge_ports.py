@@ -1,0 +1,90 @@
+"""What a merge asks of the base table: folds of pending generations, and the commits of them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+from memwal.model import FlushedGeneration, ShardId, TableView
+from memwal.plan.merge import CommitShape, FoldFacts
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class CommitStats:
+    """What one marked commit did, in rows, and the version that it made."""
+
+    version: int
+    rows_inserted: int
+    rows_updated: int
+    rows_deleted: int
+
+
+class Fold(Protocol):
+    """Some generations of one shard, folded newest-wins, bound to one version of the base table.
+
+    Both writing methods raise LostRace on a conflict, and StoreUnavailable for an error after which
+    the commit may have landed all the same.
+    """
+
+    @property
+    def facts(self) -> FoldFacts:
+        """What the plan needs to shape the commit."""
+        ...
+
+    @property
+    def bytes_read(self) -> int:
+        """Bytes read from storage for this fold so far."""
+        ...
+
+    def rebased(self, view: TableView) -> Fold:
+        """The same fold on a newer version. Reads no key again; columns are aligned anew."""
+        ...
+
+    def delete_pass(self, shape: CommitShape) -> tuple[int, int]:
+        """Delete the tombstoned keys, unmarked, no retry; the handle's version after, and rows."""
+        ...
+
+    def commit(self, shape: CommitShape, mark: int) -> CommitStats:
+        """Write the winners and record `mark` as merged, in one commit, without a retry."""
+        ...
+
+
+class MergeTable(Protocol):
+    """The base table, as the merger needs it."""
+
+    def fold(
+        self, view: TableView, shard_id: ShardId, generations: Sequence[FlushedGeneration]
+    ) -> Fold:
+        """Fold generations, oldest first, against the view's version.
+
+        Raises Missing when a generation's folder is gone, Refused for schema drift that would drop
+        data or for NULL keys, Corruption for a generation that can't be read.
+        """
+        ...
+
+    def share(self, folds: Mapping[ShardId, Fold]) -> SharedFold | None:
+        """The folds of several shards, of one version, as one; None where they can't be.
+
+        That is when two of them hold the same key, whose order is not known then, or when rows are
+        made of the base's (a row-merge policy). Reads the rows of all of them. Raises as `fold`.
+        """
+        ...
+
+
+class SharedFold(Protocol):
+    """The folds of several shards, to be committed together. Errors are those of `Fold`."""
+
+    @property
+    def bytes_read(self) -> int:
+        """Bytes read for the commit so far, besides what the folds read."""
+        ...
+
+    def commit(
+        self, shape: CommitShape, marks: Mapping[ShardId, int]
+    ) -> Mapping[ShardId, CommitStats]:
+        """Write all winners and record all marks in one commit; what it did for each shard.
+
+        Tombstones leave in the same commit, where the shape says so; never in a pass before.
+        """
+        ...

@@ -1,0 +1,284 @@
+"""Commits that shards share, over the fakes and over real tables, on files and on S3."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from builders import Delete, Put, make_table
+from merge_worlds import BASE, Fake, OnTheLake, Real, Where
+from s3server import S3Server
+
+from memwal.apply.merge_run import ShardMerge
+from memwal.apply.merge_shared import ATTEMPTS_MAX, SharedMerger
+from memwal.errors import LeaseHeld, LostRace, StoreUnavailable
+from memwal.merge_ports import Fold
+from memwal.model import ShardId
+from memwal.plan.merge import MergeLimits, MergeRequest
+
+
+@pytest.fixture(
+    params=[
+        "memory",
+        "lake",
+        pytest.param("local", marks=pytest.mark.integration),
+        pytest.param("s3", marks=pytest.mark.integration),
+    ]
+)
+def table(request: pytest.FixtureRequest, tmp_path: Path) -> Where:
+    if request.param == "memory":
+        return Fake()
+    if request.param == "lake":
+        return OnTheLake()
+    if request.param == "local":
+        return Real(make_table(tmp_path / "t", rows=BASE, shards=2))
+    server: S3Server = request.getfixturevalue("s3_server")
+    uri = f"s3://{server.make_bucket()}/t"
+    return Real(make_table(uri, rows=BASE, shards=2, options=server.storage_options))
+
+
+def run(
+    where: Where, request: MergeRequest | None = None, /, **settings: Any
+) -> tuple[ShardMerge, ShardMerge]:
+    merger = SharedMerger(single=where.merger(**settings))
+    one, other = merger.run(where.shards, request or MergeRequest())
+    return one, other
+
+
+def base(**changes: int | None) -> dict[int, int]:
+    numbers: dict[int, int | None] = {k: 1000 + k for k in BASE}
+    numbers.update({int(k[1:]): n for k, n in changes.items()})
+    return {k: n for k, n in numbers.items() if n is not None}
+
+
+def fill(table: Where) -> None:
+    """Even keys in one shard, odd ones in the other; new, known and deleted ones in both."""
+    one, other = table.shards
+    table.flush(one, Put([2, 50], 1))
+    table.flush(one, Put([4], 10), Delete([6, 60]))
+    table.flush(other, Put([1, 3, 51], 20), Delete([5]))
+
+
+MERGED = base(k2=1, k50=2, k4=10, k6=None, k1=20, k3=21, k51=22, k5=None)
+
+
+def rows(merge: ShardMerge) -> tuple[int, int, int]:
+    return merge.rows_inserted, merge.rows_updated, merge.rows_deleted
+
+
+def test_one_commit_marks_both(table: Where) -> None:
+    fill(table)
+    one, other = run(table)
+    assert [m.outcome for m in (one, other)] == ["done", "done"]
+    assert [(m.from_generation, m.to_generation) for m in (one, other)] == [(0, 2), (0, 1)]
+    assert [(m.commits, m.commits_shared) for m in (one, other)] == [(1, 0), (1, 1)]
+    assert [m.generations for m in (one, other)] == [2, 1]
+    assert [rows(m) for m in (one, other)] == [(1, 2, 1), (1, 2, 1)]
+    assert table.progress() == dict(zip(table.shards, (2, 1), strict=True))
+    assert table.numbers() == MERGED
+    assert {m.outcome for m in run(table)} == {"nothing_to_do"}
+
+
+def test_rows_are_told_apart_where_none_or_all_are_new(table: Where) -> None:
+    one, other = table.shards
+    table.flush(one, Put([50], 1))
+    table.flush(other, Put([51, 53], 5))
+    assert [rows(m) for m in run(table)] == [(1, 0, 0), (2, 0, 0)]
+    table.flush(one, Put([50], 2), Delete([2]))
+    table.flush(other, Put([51, 53], 6))
+    assert [rows(m) for m in run(table)] == [(0, 1, 1), (0, 2, 0)]
+    table.flush(one, Delete([4, 70]))
+    table.flush(other, Delete([71]))
+    assert [rows(m) for m in run(table)] == [(0, 0, 1), (0, 0, 0)]
+    assert table.numbers() == base(k50=2, k2=None, k51=6, k53=7, k4=None)
+
+
+def test_prefixes_go_on_until_all_is_merged(table: Where) -> None:
+    fill(table)
+    done = run(table, limits=MergeLimits(generations_per_commit_max=2))
+    assert [m.outcome for m in done] == ["done", "done"]
+    assert sum(m.commits - m.commits_shared for m in done) == 2
+    assert table.numbers() == MERGED
+
+
+@pytest.mark.parametrize(
+    "limits",
+    [
+        MergeLimits(bytes_per_commit_max=1),
+        MergeLimits(shards_per_commit_max=1),
+        MergeLimits(generations_per_commit_max=1),
+        MergeLimits(tombstones_in_commit_max=0),
+    ],
+    ids=["bytes", "shards", "generations", "tombstones"],
+)
+def test_what_does_not_fit_is_merged_alone(table: Where, limits: MergeLimits) -> None:
+    fill(table)
+    done = run(table, limits=limits)
+    assert [(m.outcome, m.commits_shared) for m in done] == [("done", 0), ("done", 0)]
+    assert table.numbers() == MERGED
+
+
+def test_a_key_in_two_shards_is_not_doubled(table: Where) -> None:
+    """There is no order between shards, so that either row may win; one does."""
+    one, other = table.shards
+    table.flush(one, Put([50], 1))
+    table.flush(other, Put([50], 2))
+    done = run(table)
+    assert [(m.outcome, m.commits, m.commits_shared) for m in done] == [("done", 1, 0)] * 2
+    assert table.numbers() == base(k50=2)
+
+
+def test_a_deleted_key_of_one_shard_and_a_live_one_of_another(table: Where) -> None:
+    one, other = table.shards
+    table.flush(one, Put([2], 1))
+    table.flush(other, Delete([2]))
+    assert [(m.outcome, m.commits_shared) for m in run(table)] == [("done", 0)] * 2
+    assert table.numbers() == base(k2=None)
+
+
+def test_an_unguarded_fold_is_left_out(table: Where) -> None:
+    """Its first generation's keys are all deleted later: nothing of it stops a shorter fold."""
+    one, other = table.shards
+    table.flush(one, Put([60], 1))
+    table.flush(one, Delete([60]))
+    table.flush(other, Put([51], 2))
+    racing: list[ShardMerge] = []
+
+    def steps(step: str) -> None:
+        if step == "commit" and not racing:
+            racing.append(table.merger().run(one, MergeRequest(until_generation=1)))
+
+    done = run(table, steps=steps)
+    assert [(m.outcome, m.commits_shared) for m in done] == [("done", 0)] * 2
+    assert table.numbers() == base(k51=2)
+
+
+@pytest.mark.parametrize("until", [1, 2])
+def test_a_merge_of_one_shard_in_between_is_noticed(table: Where, until: int) -> None:
+    fill(table)
+    racing: list[ShardMerge] = []
+
+    def steps(step: str) -> None:
+        if step == "commit" and not racing:
+            alone = table.merger().run(table.shards[0], MergeRequest(until_generation=until))
+            racing.append(alone)
+
+    one, other = run(table, steps=steps)
+    assert [r.outcome for r in racing] == ["done"]
+    assert one.conflicts == other.conflicts == 1
+    assert (one.outcome, other.outcome) == ("done", "done")
+    assert table.numbers() == MERGED
+    assert table.progress() == dict(zip(table.shards, (2, 1), strict=True))
+
+
+@pytest.mark.parametrize("when", ["before", "after"])
+def test_a_fault_around_the_commit_is_resolved_by_reading(table: Where, when: str) -> None:
+    fill(table)
+    faulty = Faulty(table.merger().table, when, StoreUnavailable("the reply was lost"))
+    done = run(table, table=faulty)
+    assert faulty.faults == 1
+    assert [m.outcome for m in done] == ["done", "done"]
+    assert [m.resolved for m in done] == ([0, 0] if when == "before" else [1, 1])
+    assert [m.commits for m in done] == ([1, 1] if when == "before" else [0, 0])
+    assert table.numbers() == MERGED
+
+
+def test_races_without_end_lead_to_single_merges(table: Where) -> None:
+    fill(table)
+    faulty = Faulty(table.merger().table, "before", LostRace("always"), faults_max=99)
+    done = run(table, table=faulty)
+    assert faulty.faults == ATTEMPTS_MAX
+    assert [(m.outcome, m.commits_shared) for m in done] == [("done", 0)] * 2
+    assert [m.conflicts for m in done] == [ATTEMPTS_MAX] * 2
+    assert table.numbers() == MERGED
+
+
+def test_a_lost_lease_stops_all_of_it(table: Where) -> None:
+    fill(table)
+
+    def before_commit() -> None:
+        raise LeaseHeld("someone else has it")
+
+    done = run(table, before_commit=before_commit)
+    assert [(m.outcome, m.exit_code, m.commits) for m in done] == [("held", 4, 0)] * 2
+    assert table.progress() == {}
+
+
+def test_progress_that_falls_on_the_way_ends_that_shard(table: Where) -> None:
+    """As after a restore: what was merged before is pending again, and not taken for it."""
+    fill(table)
+    table.merger().run(table.shards[0], MergeRequest(until_generation=1))
+    views = Lowered(table.merger().views, table.shards[0])
+    faulty = Faulty(table.merger().table, "before", LostRace("once"))
+    one, other = run(table, views=views, table=faulty)
+    assert (one.outcome, one.exit_code, one.conflicts) == ("failed", 4, 1)
+    assert "progress fell from 1 to 0" in (one.error or "")
+    assert (other.outcome, other.commits) == ("done", 1)
+
+
+def test_an_empty_run(table: Where) -> None:
+    assert [m.outcome for m in run(table)] in (["nothing_to_do"] * 2, ["failed"] * 2)
+    assert table.progress() == {}
+
+
+class Faulty:
+    """A MergeTable whose shared commits fail, before or after they land."""
+
+    def __init__(self, inner: Any, when: str, error: Exception, *, faults_max: int = 1) -> None:
+        self.inner, self.when, self.error = inner, when, error
+        self.faults, self.faults_max = 0, faults_max
+
+    def fold(self, *arguments: Any) -> Fold:
+        fold: Fold = self.inner.fold(*arguments)
+        return fold
+
+    def share(self, folds: Mapping[ShardId, Fold]) -> Any:
+        shared = self.inner.share(folds)
+        return None if shared is None else FaultyShared(self, shared)
+
+
+class FaultyShared:
+    def __init__(self, table: Faulty, inner: Any) -> None:
+        self.table, self.inner = table, inner
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.inner, name)
+
+    def commit(self, *arguments: Any) -> Any:
+        if self.table.faults >= self.table.faults_max:
+            return self.inner.commit(*arguments)
+        self.table.faults += 1
+        if self.table.when == "after":
+            self.inner.commit(*arguments)
+        raise self.table.error
+
+
+class Lowered:
+    """Views that forget one shard's progress, from the second one on."""
+
+    def __init__(self, inner: Any, shard_id: ShardId) -> None:
+        self.inner, self.shard_id, self.views = inner, shard_id, 0
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.inner, name)
+
+    def shard(self, shard_id: ShardId) -> Any:
+        return self._lowered(self.inner.shard(shard_id))
+
+    def shards(self, shard_ids: Any) -> Any:
+        return self._lowered(self.inner.shards(shard_ids))
+
+    def _lowered(self, view: Any) -> Any:
+        self.views += 1
+        if self.views == 1:
+            return view
+        return replace(
+            view,
+            shards=tuple(
+                replace(s, merged_generation=0) if s.shard_id == self.shard_id else s
+                for s in view.shards
+            ),
+        )

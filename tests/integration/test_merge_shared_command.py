@@ -1,0 +1,86 @@
+"""`memwal merge` where the shards of a table share commits."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import builders
+import pytest
+from builders import Delete, Put, Table
+
+from memwal import layout
+
+pytestmark = pytest.mark.integration
+
+SHARDS = 12
+
+
+@pytest.fixture
+def table(tmp_path: Path) -> Table:
+    made = builders.make_table(tmp_path / "t", rows=range(40), shards=SHARDS)
+    for place, shard in enumerate(made.shards):
+        made.flush(shard, Put([place, 100 + place], 10 * place))
+        made.flush(shard, Put([200 + place], 7), Delete([place + SHARDS]))
+    return made
+
+
+def merge(table: Table, *arguments: str) -> tuple[int, dict[str, Any]]:
+    command = [sys.executable, "-m", "memwal", "merge", table.uri, "--json", *arguments]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=120)
+    assert done.stdout, done.stderr
+    return done.returncode, json.loads(done.stdout)["tables"][0]
+
+
+def test_one_commit_for_all(table: Table) -> None:
+    before = table.versions()[-1]
+    code, report = merge(table, "--engine", "local")
+    assert code == 0
+    assert (report["outcome"], report["version_after"] - report["version_before"]) == ("done", 1)
+    assert table.versions()[-1] == before + 1
+    counts = ("generations", "commits", "rows_inserted", "rows_updated", "rows_deleted")
+    assert {tuple(s[name] for name in counts) for s in report["shards"]} == {(2, 1, 2, 1, 1)}
+    assert sum(s["commits_shared"] for s in report["shards"]) == SHARDS - 1
+    assert all(s["bytes_read"] > 0 for s in report["shards"])
+    builders.check_merged(table)
+    builders.check_versions(table, before)
+    assert merge(table)[1]["outcome"] == "nothing_to_do"
+
+
+def test_the_limit_in_the_configuration(table: Table, tmp_path: Path) -> None:
+    config = tmp_path / "memwal.toml"
+    config.write_text("[defaults]\nshards_per_commit_max = 5\n")
+    code, report = merge(table, "--engine", "local", "--config", str(config))
+    assert code == 0
+    assert report["version_after"] - report["version_before"] == 3
+    builders.check_merged(table)
+
+
+def test_a_broken_shard_fails_alone(table: Table) -> None:
+    broken = table.shards[3]
+    (view,) = (s for s in table.stores.views.table().shards if s.shard_id == broken)
+    listed = view.pending[1]
+    folder = layout.generation_folder(broken, listed.path, listed.generation)
+    (data,) = (Path(table.uri) / folder / "data").iterdir()
+    data.write_bytes(data.read_bytes()[: data.stat().st_size // 2])
+
+    code, report = merge(table, "--engine", "local")
+
+    assert (code, report["outcome"]) == (6, "partial")
+    failed = [s for s in report["shards"] if s["error"]]
+    assert [s["shard_id"] for s in failed] == [broken]
+    assert f"{folder}/data/{data.name}" in failed[0]["error"]
+    assert report["version_after"] - report["version_before"] == 1
+    done = {s["shard_id"] for s in report["shards"] if s["outcome"] == "done"}
+    assert done == set(table.shards) - {broken}
+    assert table.progress() == dict.fromkeys(done, 2)
+
+
+def test_a_shard_that_is_asked_for_is_merged_alone(table: Table) -> None:
+    code, report = merge(table, "--engine", "local", "--shard", table.shards[5])
+    assert code == 0
+    assert [s["shard_id"] for s in report["shards"]] == [table.shards[5]]
+    assert table.progress() == {table.shards[5]: 2}

@@ -1,0 +1,111 @@
+"""Mutations of commits that shards share."""
+
+from __future__ import annotations
+
+from mutation_list import Mutation, mutations
+
+_FAKE = "tests/behaviour/test_merge_shared.py -m 'not integration'"
+_REAL = "tests/behaviour/test_merge_shared.py -k local"
+_PLANNED = "tests/plan/test_merge_shared_plan.py"
+
+_PLAN = mutations(
+    "memwal/plan/merge_shared.py",
+    _PLANNED,
+    (
+        "shared: an unguarded fold takes part",
+        "or not is_guarded(fact, Join.SCAN)",
+        "or False",
+    ),
+    (
+        "shared: rows made of the base's take part",
+        "if fact.deletes_with_rows or",
+        "if",
+    ),
+    ("shared: tombstones are not counted together", "        room -= fact.tombstones\n", ""),
+    ("shared: tombstones stay in the base", "if any(f.tombstones for f in facts):", "if False:"),
+    (
+        "shared: the index join needs one guard only",
+        "all(is_guarded(f, Join.INDEX) for f in facts)",
+        "any(is_guarded(f, Join.INDEX) for f in facts)",
+    ),
+    ("shared: no bound on bytes", "size > room_bytes or", ""),
+    ("shared: no bound on generations", "generations > room_generations or", ""),
+    ("shared: no bound on shards", "        room_shards -= 1\n", ""),
+    (
+        "shared: rows are held beyond the limit of memory",
+        "return min(limits.bytes_per_commit_max, SHARED_BYTES_MAX)",
+        "return limits.bytes_per_commit_max",
+    ),
+    (
+        "shared: a shard of unknown size takes part",
+        "if None in sizes or total",
+        "if total",
+    ),
+    (
+        "shared: a table with a policy shares",
+        "    if view.policy_text is not None:",
+        "    if False:",
+    ),
+)
+
+_APPLY = mutations(
+    "memwal/apply/merge_shared.py",
+    _FAKE,
+    (
+        "shared: a lost lease is not looked at",
+        "        single.before_commit()\n",
+        "",
+    ),
+    (
+        "shared: progress that fell goes unnoticed",
+        "        self.single.check_same_table(run, view, shard, bounded)\n",
+        "",
+    ),
+    (
+        "shared: what landed without an answer is not looked for",
+        "                view = self._after_error(shared, plans)\n",
+        "",
+    ),
+    (
+        "shared: shards that can't share are dropped",
+        "            shared.alone.update(plans)\n            return\n",
+        "            shared.bounded.clear()\n            return\n",
+    ),
+    (
+        "shared: shards that don't fit are dropped",
+        "                shared.alone.update(chosen)\n                continue\n",
+        "                return\n",
+    ),
+    (
+        "shared: races have no end",
+        "lost < ATTEMPTS_MAX and ",
+        "",
+    ),
+)
+
+_STORE = mutations(
+    "memwal/store/merge_shared.py",
+    _REAL,
+    (
+        "shared: a key in two shards is written twice",
+        "    if KeySet(every.columns).count != len(every):\n        return None\n",
+        "",
+    ),
+    (
+        "shared: the commit deletes nothing",
+        "        if shape.deletes is Deletes.SAME_COMMIT:",
+        "        if False:",
+    ),
+    (
+        "shared: one shard's mark is left out",
+        "marks={shard: marks[shard] for shard in self._members},",
+        "marks={shard: marks[shard] for shard in list(self._members)[:1]},",
+    ),
+    (
+        "shared: rows are told apart by the version that the commit made",
+        "batches = self._before.scanner",
+        "batches = self._base.scanner",
+    ),
+)
+
+MERGE_SHARED: tuple[Mutation, ...] = (*_PLAN, *_APPLY, *_STORE)
