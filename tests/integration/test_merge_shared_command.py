@@ -11,8 +11,12 @@ from typing import Any
 import builders
 import pytest
 from builders import Delete, Put, Table
+from indexed import Quiet
 
+from jobs._merge import MergeOptions, run_merge
 from memwal import layout
+from memwal.config import ResolvedTable, Settings
+from memwal.errors import WorkerDied
 
 pytestmark = pytest.mark.integration
 
@@ -84,3 +88,36 @@ def test_a_shard_that_is_asked_for_is_merged_alone(table: Table) -> None:
     assert code == 0
     assert [s["shard_id"] for s in report["shards"]] == [table.shards[5]]
     assert table.progress() == {table.shards[5]: 2}
+
+
+class Deadly:
+    """An engine whose workers die of one shard."""
+
+    def __init__(self, shard: str) -> None:
+        self.shard = shard
+        self.sizes: list[int] = []
+
+    def run(self, work: Any, units: Any, on_done: Any, lost: Any = None) -> list[Any]:
+        self.sizes += [len(unit.shard_ids) for unit in units]
+        return [
+            lost(unit, WorkerDied("it died")) if self.shard in unit.shard_ids else work(unit)
+            for unit in units
+        ]
+
+    def get(self, name: str) -> Any:
+        assert name == "spark"
+        return self
+
+
+def test_a_shard_that_kills_its_worker_is_told_alone(table: Table) -> None:
+    engine = Deadly(table.shards[4])
+    resolved = ResolvedTable(name="t", uri=table.uri, storage_options={}, settings=Settings())
+    options = MergeOptions(tables=[resolved], engine="spark", engines=engine)  # type: ignore[arg-type]
+    report = run_merge(options, Quiet())
+    assert (report.outcome, report.exit_code) == ("partial", 6)
+    (merged,) = report.tables
+    dead = [s for s in merged.shards if s.error]  # type: ignore[attr-defined]
+    assert [s.shard_id for s in dead] == [table.shards[4]]
+    assert "it died" in dead[0].error
+    assert engine.sizes == [SHARDS, *[1] * SHARDS]
+    assert table.progress() == dict.fromkeys(set(table.shards) - {table.shards[4]}, 2)

@@ -162,7 +162,7 @@ def test_a_run_that_ends_in_an_error_is_recorded_once_it_had_begun(
     def no_engine(*_: Any, **__: Any) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("jobs._merge.run_units", no_engine)
+    monkeypatch.setattr("jobs._merge.Fanout.run", no_engine)
     with pytest.raises(KeyboardInterrupt):
         run_merge(options(table, MergeOptions), Quiet())
     (record,) = records(table)
