@@ -60,6 +60,7 @@ class _Ingest:
     view: TableView
     fanout: Fanout
     merges: int = 0
+    unmerged: tuple[str, ...] = ()
     rows_known: dict[str, int | None] = field(default_factory=dict)
 
     @cached_property
@@ -234,8 +235,7 @@ class _Ingest:
         )
         result = track.run()
         self.merges += backlog.merges
-        if self.options.merge:
-            self._merge()
+        self._merge_last()
         return self._result(ingest_id, files, [result])
 
     def _staged(self, ingest_id: str, found: Round, plan: PlanRecord) -> IngestTableReport:
@@ -267,8 +267,8 @@ class _Ingest:
             )
         self.merges += backlog.merges
         failed = [r for r in results if r.error is not None]
-        if self.options.merge and not failed:
-            self._merge()
+        if not failed:
+            self._merge_last()
         done = [r.result for r in results if r.result is not None]
         report = self._result(ingest_id, (), done)
         if not failed:
@@ -291,7 +291,7 @@ class _Ingest:
         return Backlog(
             stores=self.stores,
             generations_max=limit,
-            merge=self._merge_quietly if self.options.merge else None,
+            merge=self._merge if self.options.merge else None,
             wait_seconds_max=self.options.backlog_wait_seconds_max,
             say=self.progress.say,
         )
@@ -299,14 +299,20 @@ class _Ingest:
     def _merge_first(self) -> None:
         """With `--merge`, what other shards hold goes into the base table before new rows come."""
         if self.options.merge and any(shard.pending for shard in self.view.shards):
-            self._merge()
+            self.merges += self._merge()
             self.view = self.stores.views.table()
 
-    def _merge(self) -> None:
-        self._merge_quietly()
-        self.merges += 1
+    def _merge_last(self) -> None:
+        if self.options.merge and not self._merge():
+            self.unmerged = (
+                "another run held the table's lease, so what came last is not merged: "
+                "run `memwal merge`",
+            )
+        elif self.options.merge:
+            self.merges += 1
 
-    def _merge_quietly(self) -> None:
+    def _merge(self) -> bool:
+        """Merge what is pending; False when another run holds the table."""
         options = MergeOptions(
             tables=[self.table.resolved],
             engine="local",
@@ -314,12 +320,14 @@ class _Ingest:
             untested_lance_allowed=self.options.untested_lance_allowed,
         )
         report = run_merge(options, Quiet(self.progress))
-        # Held: somebody else merges, which serves as well.
-        if report.exit_code and report.outcome != HELD:
+        if report.outcome == HELD:
+            return False
+        if report.exit_code:
             text = "; ".join(t.error for t in report.tables if t.error) or str(report.error)
             error = MemWalError(f"the merge between failed: {text}")
             error.exit_code, error.outcome = report.exit_code, report.outcome
             raise error
+        return True
 
     def _shown(self, done_before: int) -> _RowsShown:
         counts = list(self.rows_known.values())
@@ -397,7 +405,7 @@ class _Ingest:
                 )
                 for file in files
             ),
-            warnings=self.known.warnings(),
+            warnings=(*self.known.warnings(), *self.unmerged),
         )
 
 

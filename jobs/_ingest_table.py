@@ -101,12 +101,13 @@ def named_place(shard_id: ShardId) -> Place:
 class Backlog:
     """Holds an ingest back while too many generations wait for a merge.
 
-    `merge` makes it merge by itself; else it waits for somebody's merges, up to `wait_seconds_max`.
+    `merge` makes it merge by itself, and is False while another run holds the table; without it,
+    it waits for somebody's merges, up to `wait_seconds_max`.
     """
 
     stores: Stores
     generations_max: int | None
-    merge: Callable[[], None] | None
+    merge: Callable[[], bool] | None
     wait_seconds_max: float
     say: Callable[[str], None]
     merges: int = 0
@@ -153,8 +154,7 @@ class Backlog:
         deadline = clock.monotonic_seconds() + self.wait_seconds_max
         while True:
             if self.merge is not None:
-                self.merge()
-                self.merges += 1
+                self.merges += self.merge()
             pending = self.pending()
             if pending <= generations_max:
                 return

@@ -185,7 +185,7 @@ class Views:
         return SimpleNamespace(shards=[SimpleNamespace(pending=range(self.pending))])
 
 
-def backlog(stores: Views, merge: Callable[[], None] | None, seconds: float = 5.0) -> Backlog:
+def backlog(stores: Views, merge: Callable[[], bool] | None, seconds: float = 5.0) -> Backlog:
     return Backlog(
         stores=cast(Stores, stores),
         generations_max=3,
@@ -198,8 +198,9 @@ def backlog(stores: Views, merge: Callable[[], None] | None, seconds: float = 5.
 def test_a_backlog_is_merged_before_more_comes() -> None:
     stores = Views(8)
 
-    def merge() -> None:
+    def merge() -> bool:
         stores.pending -= 3
+        return True
 
     held = backlog(stores, merge)
     held()
@@ -216,15 +217,16 @@ def test_a_backlog_is_merged_beside_others_who_write(monkeypatch) -> None:
     monkeypatch.setattr(jobs._ingest_table, "BACKLOG_CHECK_SECONDS", 0.001)
     stores, merged = Views(8), Event()
 
-    def merge() -> None:
+    def merge() -> bool:
         stores.pending = 0
         merged.set()
+        return True
 
     with backlog(stores, merge).beside():
         assert merged.wait(60)
     assert stores.pending == 0
 
-    def broken() -> None:
+    def broken() -> bool:
         merged.set()
         raise Refused("a hole in the numbers")
 
@@ -239,6 +241,21 @@ def test_a_backlog_that_nobody_merges() -> None:
     with pytest.raises(Refused, match="nobody merges them fast enough"):
         backlog(stores, None)()
     assert sum(stores.clock.slept_seconds) == 5
+
+
+def test_a_merge_that_another_run_kept_away_is_told(tmp_path) -> None:
+    table = make(tmp_path / "t", **SPEC)
+    pq.write_table(rows_of([1]), tmp_path / "a.parquet")
+    leases = table.stores.leases
+    claim = leases.acquire("compaction")
+    asked = ["ingest", table.uri, str(tmp_path / "a.parquet"), "--merge"]
+    done = run(*asked)
+    assert (done["exit_code"], done["outcome"], done["merges"]) == (0, "done", 0)
+    assert "what came last is not merged" in done["warnings"][0]
+    leases.release(claim)
+    done = run(*asked, "--again")
+    assert (done["merges"], done["warnings"]) == (2, [])  # before and after
+    assert table.dataset.count_rows() == 1
 
 
 def test_too_many_generations_wait(tmp_path) -> None:
