@@ -212,9 +212,7 @@ def open_tables(
         raise
     finally:
         for table in tables:
-            # It stays known: what is recorded below asks whether there was one.
-            if table.lease is not None:
-                table.lease.release()
+            table.release_lease()
         # Last: a run that is being cancelled may not have the time for it.
         if ended is not None:
             for table in tables:
