@@ -129,6 +129,7 @@ class SharedMerger:
                     self.single.wait(error, lost, deadline, f"{len(plans)} shards")
                 else:
                     shared.alone.update(s for s in plans if not shared.is_done(s))
+                    lost, deadline = 0, self._deadline()
             else:
                 lost, deadline = 0, self._deadline()
                 left = shared.left()
