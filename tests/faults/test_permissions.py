@@ -39,14 +39,14 @@ def with_work(uri: object, options: dict[str, str] | None = None) -> Table:
     """Two shards, each with generations to merge, to drop and to delete."""
     table = runs.collectable(uri, shards=2, generations=1, options=options)
     runs.garbage(table)
-    for shard in table.shards:
-        table.flush(shard, Put([int(shard[:4], 16) % 50 + 400], 1000))
+    for place, shard in enumerate(table.shards):  # a key belongs to one shard
+        table.flush(shard, Put([400 + place], 1000))
     for done in table.merge_all():
         assert done.error is None
     runs.catch_up(table)
     runs.expire(table)
-    for shard in table.shards:
-        table.flush(shard, Put([int(shard[:4], 16) % 50 + 460], 2000))
+    for place, shard in enumerate(table.shards):
+        table.flush(shard, Put([460 + place], 2000))
     return table
 
 
