@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from jobs._fanout import Fanout
 from jobs._launch import (
@@ -20,7 +19,7 @@ from jobs._launch import (
 )
 from jobs._policy import policy_to_store, policy_warnings, store_policy
 from jobs._records import RunRecorder
-from jobs._units import MergeUnit, MergeUnitResult, lost_merge_unit, run_merge_unit
+from jobs._units import MergeUnit, MergeUnitResult, as_one, lost_merge_unit, run_merge_unit
 from jobs._wiring import Stores
 from memwal.apply.merge import check_shard_lineage
 from memwal.apply.merge_run import ShardMerge
@@ -276,18 +275,9 @@ def _one_by_one(fanout: Fanout, progress: Progress, unit: MergeUnit) -> MergeUni
 
     On Spark, whose workers die by themselves: a unit that dies in this process takes it along.
     """
-    singles = [replace(unit, shard_ids=(shard_id,)) for shard_id in unit.shard_ids]
+    singles = unit.one_by_one()
     progress.start("shards, one by one", len(singles))
-    results = fanout.spark().run(run_merge_unit, singles, progress.done, lost_merge_unit)
-    requests: Counter[str] = Counter()
-    for result in results:
-        requests.update(result.requests)
-    return MergeUnitResult(
-        uri=unit.uri,
-        merges=tuple(merge for result in results for merge in result.merges),
-        requests=requests,
-        trace="\n".join(result.trace for result in results if result.trace) or None,
-    )
+    return as_one(unit, fanout.spark().run(run_merge_unit, singles, progress.done, lost_merge_unit))
 
 
 def _units_of(table: OpenTable, options: MergeOptions) -> list[MergeUnit]:

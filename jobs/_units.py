@@ -8,8 +8,9 @@ opens its own stores. Running one twice, or beside itself, is safe: progress tra
 from __future__ import annotations
 
 import traceback
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 
 from jobs import _cancel
 from jobs._wiring import open_stores
@@ -35,6 +36,10 @@ class MergeUnit:
     request: MergeRequest
     limits: MergeLimits
     lease_token: int | None = None
+
+    def one_by_one(self) -> list[MergeUnit]:
+        """A unit for each of its shards."""
+        return [replace(self, shard_ids=(shard_id,)) for shard_id in self.shard_ids]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -149,6 +154,19 @@ def _unexpected(error: Exception) -> MemWalError:
     return MemWalError(f"unexpected {type(error).__name__}: {error}")
 
 
+def as_one(unit: MergeUnit, results: Sequence[MergeUnitResult]) -> MergeUnitResult:
+    """The results of a unit's shards that ran one by one."""
+    requests: Counter[str] = Counter()
+    for result in results:
+        requests.update(result.requests)
+    return MergeUnitResult(
+        uri=unit.uri,
+        merges=tuple(merge for result in results for merge in result.merges),
+        requests=requests,
+        trace="\n".join(result.trace for result in results if result.trace) or None,
+    )
+
+
 def run_merge_unit(unit: MergeUnit) -> MergeUnitResult:
     """Run one unit in this process. Never raises: a bad shard must not stop the others."""
     heap.limit_arenas()
@@ -191,6 +209,8 @@ def run_merge_unit(unit: MergeUnit) -> MergeUnitResult:
     except (KeyboardInterrupt, SystemExit):
         raise
     except BaseException as error:  # a panic in Lance's Rust code is no Exception
+        if len(unit.shard_ids) > 1:
+            return as_one(unit, [run_merge_unit(single) for single in unit.one_by_one()])
         failed = _failed(unit, f"unexpected {type(error).__name__}: {error}", 1)
         return MergeUnitResult(uri=unit.uri, merges=failed, trace=traceback.format_exc())
 

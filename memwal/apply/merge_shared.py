@@ -15,7 +15,7 @@ from dataclasses import dataclass, field, replace
 
 from memwal.apply.merge import ShardMerger
 from memwal.apply.merge_run import ShardMerge, ShardRun
-from memwal.errors import LeaseHeld, LostRace, MemWalError, Missing, StoreUnavailable
+from memwal.errors import LostRace, MemWalError, Missing, StandDown, StoreUnavailable
 from memwal.merge_ports import CommitStats, Fold
 from memwal.model import ShardId, ShardView, TableView
 from memwal.plan.merge import (
@@ -51,7 +51,9 @@ class _Shared:
             self.alone.add(shard_id)
 
     def is_done(self, shard_id: ShardId) -> bool:
-        """Whether what was pending at the start is merged."""
+        """Whether what was pending at the start is merged. Of a shard never seen, nobody knows."""
+        if self.runs[shard_id].from_generation is None:
+            return False
         until = self.bounded[shard_id].until_generation if shard_id in self.bounded else 0
         return until is not None and self.runs[shard_id].to_generation >= until
 
@@ -75,11 +77,13 @@ class SharedMerger:
         started = clock.monotonic_seconds()
         shared = _Shared(runs={shard: ShardRun(shard_id=shard) for shard in shard_ids})
         trace: str | None = None
-        stopped: LeaseHeld | None = None
+        stopped: StandDown | None = None
         try:
             self._rounds(shared, request)
-        except LeaseHeld as held:
-            stopped = held
+        except LostRace:
+            shared.alone.update(shard_ids)
+        except StandDown as everywhere:
+            stopped = everywhere  # the lease is lost, or the run is cancelled
         except MemWalError:
             shared.alone.update(shard_ids)
         except Exception:

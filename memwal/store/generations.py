@@ -112,11 +112,21 @@ class Generations:
         check_data_files(self.objects, shard_id, generation, dataset)
         return dataset
 
+    def _columns(
+        self, shard_id: ShardId, generation: FlushedGeneration, dataset: Any
+    ) -> tuple[ColumnInfo, ...]:
+        try:
+            return columns_of(dataset)
+        except BaseException as error:  # a wrong type in a manifest, which opens
+            if is_panic(error):
+                raise unreadable(self.tables.uri, shard_id, generation, error) from None
+            raise
+
     def line_up(
         self, view: TableView, shard_id: ShardId, generation: FlushedGeneration, dataset: Any
     ) -> Source:
         """An opened generation as rows of the view's columns. Raises Refused for schema drift."""
-        columns = columns_of(dataset)
+        columns = self._columns(shard_id, generation, dataset)
         try:
             alignment = align.align(view.columns, columns)
             for rename in alignment.renames:

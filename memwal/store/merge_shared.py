@@ -107,7 +107,7 @@ class LanceSharedFold:
         live = {shard: len(member.rows) for shard, member in self._members.items()}
         dead = {shard: len(member.tombstones) for shard, member in self._members.items()}
         updated, deleted = dict.fromkeys(live, 0), dict.fromkeys(live, 0)
-        mixed = 0 < total.rows_updated < sum(live.values())
+        mixed = total.rows_inserted > 0 and total.rows_updated > 0
         if mixed or 0 < total.rows_deleted < sum(dead.values()):
             found = self._keys_in_base()
             for shard, member in self._members.items():

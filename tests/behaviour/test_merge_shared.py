@@ -14,7 +14,7 @@ from s3server import S3Server
 
 from memwal.apply.merge_run import ShardMerge
 from memwal.apply.merge_shared import ATTEMPTS_MAX, SharedMerger
-from memwal.errors import LeaseHeld, LostRace, StoreUnavailable
+from memwal.errors import LeaseHeld, LostRace, StandDown, StoreUnavailable
 from memwal.merge_ports import Fold
 from memwal.model import ShardId
 from memwal.plan.merge import MergeLimits, MergeRequest
@@ -196,14 +196,20 @@ def test_races_without_end_lead_to_single_merges(table: Where) -> None:
     assert table.numbers() == MERGED
 
 
-def test_a_lost_lease_stops_all_of_it(table: Where) -> None:
+@pytest.mark.parametrize("error", [LeaseHeld("a refresh has it"), StandDown("cancelled")])
+@pytest.mark.parametrize("port", ["before_view", "before_commit"])
+def test_what_ends_all_shards_is_told_of_each(table: Where, port: str, error: StandDown) -> None:
+    """Also where it comes before the first look, when no shard is known to have work."""
     fill(table)
+    asked: list[str] = []
 
-    def before_commit() -> None:
-        raise LeaseHeld("someone else has it")
+    def stop() -> None:
+        asked.append(port)
+        raise error
 
-    done = run(table, before_commit=before_commit)
-    assert [(m.outcome, m.exit_code, m.commits) for m in done] == [("held", 4, 0)] * 2
+    done = run(table, **{port: stop})
+    assert [(m.outcome, m.exit_code, m.error) for m in done] == [("held", 4, str(error))] * 2
+    assert asked == [port]
     assert table.progress() == {}
 
 

@@ -9,14 +9,18 @@ from pathlib import Path
 from typing import Any
 
 import builders
+import lance
 import pytest
 from builders import Delete, Put, Table
 from indexed import Quiet
 
 from jobs._merge import MergeOptions, run_merge
+from jobs._units import MergeUnit, run_merge_unit
 from memwal import layout
+from memwal.apply.merge_shared import SharedMerger
 from memwal.config import ResolvedTable, Settings
 from memwal.errors import WorkerDied
+from memwal.plan.merge import MergeLimits, MergeRequest
 
 pytestmark = pytest.mark.integration
 
@@ -52,6 +56,57 @@ def test_one_commit_for_all(table: Table) -> None:
     builders.check_merged(table)
     builders.check_versions(table, before)
     assert merge(table)[1]["outcome"] == "nothing_to_do"
+
+
+def test_a_generation_whose_schema_makes_lance_panic_fails_alone(table: Table) -> None:
+    culprit = table.shards[3]
+    (manifest,) = Path(table.uri, "_mem_wal", culprit).glob("*_gen_2/_versions/*.manifest")
+    whole = manifest.read_bytes()
+    manifest.write_bytes(whole.replace(b"bool", b"booL"))
+    code, report = merge(table, "--engine", "local")
+    assert (code, report["outcome"]) == (6, "partial")
+    failed = [s for s in report["shards"] if s["outcome"] != "done"]
+    assert [s["shard_id"] for s in failed] == [culprit]
+    assert "generation 2" in failed[0]["error"] and "can't be read" in failed[0]["error"]
+    assert sum(s["commits_shared"] for s in report["shards"]) == SHARDS - 2
+    manifest.write_bytes(whole)
+    assert merge(table)[0] == 0
+    builders.check_merged(table)
+
+
+def test_rows_are_told_apart_where_the_base_has_a_key_twice(tmp_path: Path) -> None:
+    made = builders.make_table(tmp_path / "t", rows=range(4), shards=2)
+    lance.write_dataset(made.dataset.to_table(limit=1), made.uri, mode="append")
+    made.flush(made.shards[0], Put([0], 1))
+    made.flush(made.shards[1], Put([11], 2))
+    _, report = merge(made, "--engine", "local")
+    found = {s["shard_id"]: (s["rows_inserted"], s["rows_updated"]) for s in report["shards"]}
+    assert found == dict(zip(made.shards, ((0, 1), (1, 0)), strict=True))
+    assert sum(s["commits_shared"] for s in report["shards"]) == 1
+
+
+def test_a_panic_with_several_shards_at_work_leaves_each_its_own_chance(
+    table: Table, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class PanicException(BaseException):
+        """As those of Lance's Rust code."""
+
+    def panics(*_: Any) -> None:
+        raise PanicException
+
+    monkeypatch.setattr(SharedMerger, "run", panics)
+    unit = MergeUnit(
+        uri=table.uri,
+        storage_options={},
+        shard_ids=tuple(table.shards),
+        request=MergeRequest(),
+        limits=MergeLimits(),
+    )
+    merges = run_merge_unit(unit).merges
+    assert [(m.shard_id, m.outcome, m.commits) for m in merges] == [
+        (shard, "done", 1) for shard in table.shards
+    ]
+    builders.check_merged(table)
 
 
 def test_the_limit_in_the_configuration(table: Table, tmp_path: Path) -> None:

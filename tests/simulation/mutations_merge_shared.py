@@ -57,6 +57,11 @@ _APPLY = mutations(
         "",
     ),
     (
+        "shared: who was kept from looking has nothing to do",
+        "        if self.runs[shard_id].from_generation is None:\n            return False\n",
+        "",
+    ),
+    (
         "shared: progress that fell goes unnoticed",
         "        self.single.check_same_table(run, view, shard, bounded)\n",
         "",
