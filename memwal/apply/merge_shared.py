@@ -175,13 +175,17 @@ class SharedMerger:
     def _fitting(
         self, shared: _Shared, view: TableView, plans: Mapping[ShardId, NextCommit]
     ) -> Mapping[ShardId, NextCommit]:
-        """The plans that can share a commit, folded on this view. The others' shards go out."""
+        """The plans that share the next commit, folded on this view.
+
+        Shards that can't share any go out; those for whose tombstones there is no room now, stay.
+        """
         facts: dict[ShardId, FoldFacts] = {}
         for shard_id, plan in plans.items():
             with shared.single(shard_id):
                 facts[shard_id] = self._fold(shared, view, shard_id, plan).facts
-        fit = fitting(facts, self.single.limits)
-        shared.alone.update(facts.keys() - set(fit))
+        limits = self.single.limits
+        shared.alone.update(s for s, fact in facts.items() if not fitting({s: fact}, limits))
+        fit = fitting(facts, limits)
         return {shard: plans[shard] for shard in fit}
 
     def _fold(self, shared: _Shared, view: TableView, shard_id: ShardId, plan: NextCommit) -> Fold:

@@ -118,6 +118,16 @@ def test_the_limit_in_the_configuration(table: Table, tmp_path: Path) -> None:
     builders.check_merged(table)
 
 
+def test_tombstones_wait_for_a_commit_with_room(table: Table, tmp_path: Path) -> None:
+    """Twelve shards that delete one key each, five at a time; the last two share as well."""
+    config = tmp_path / "memwal.toml"
+    config.write_text("[defaults]\ntombstones_in_commit_max = 5\n")
+    code, report = merge(table, "--engine", "local", "--config", str(config))
+    assert code == 0
+    assert report["version_after"] - report["version_before"] == 3
+    builders.check_merged(table)
+
+
 def test_a_broken_shard_fails_alone(table: Table) -> None:
     broken = table.shards[3]
     (view,) = (s for s in table.stores.views.table().shards if s.shard_id == broken)
