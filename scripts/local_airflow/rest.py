@@ -11,6 +11,8 @@ import httpx
 
 _T = TypeVar("_T")
 _FINISHED = ("success", "failed")
+# On a busy machine the server waits long for its database, which the scheduler writes to.
+_ANSWER_SECONDS_MAX = 120.0
 # Airflow on SQLite answers 500 when another process writes between its reading and its writing.
 _SERVER_ERROR_SECONDS_MAX = 30.0
 
@@ -33,7 +35,7 @@ class AirflowClient:
     """One logged-in user. Other than 2xx raises httpx.HTTPStatusError, except through `http`."""
 
     def __init__(self, base_url: str, user: str, password: str) -> None:
-        self.http = httpx.Client(base_url=base_url, timeout=30)
+        self.http = httpx.Client(base_url=base_url, timeout=_ANSWER_SECONDS_MAX)
         answer = self.http.post("/auth/token", json={"username": user, "password": password})
         answer.raise_for_status()
         self.token: str = answer.json()["access_token"]
