@@ -16,6 +16,7 @@ from memwal.plan.wait import Until, collected_to, indexed_to, merged_to, missing
 from memwal.ports import Clock, ShardCommits, Views
 
 _READERS_MAX = 16
+_EXPIRED_MAX = 5
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -73,15 +74,18 @@ class Waiter:
         deadline = self._clock.monotonic_seconds() + timeout_seconds
         wait = self._limits.first_wait_seconds
         missing: dict[ShardId, int] | None = None
-        looks = 0
+        looks = expired = 0
         while True:
             looks += 1
             try:
                 now = missing_of(target, self._look(until, target))
             except (Missing, StoreUnavailable) as error:
-                # Missing: the version was expired between two requests.
+                # The store answered: the version was expired between two requests, and a look at
+                # the next one needs no time.
                 if self._clock.monotonic_seconds() >= deadline:
-                    raise StoreUnavailable(str(error)) from None
+                    expired += 1
+                    if not isinstance(error, Missing) or expired > _EXPIRED_MAX:
+                        raise StoreUnavailable(str(error)) from None
             else:
                 if now != missing:
                     self._tell(now)

@@ -159,6 +159,17 @@ def test_a_store_that_does_not_answer_is_asked_again(error: Exception) -> None:
         wait(tables, {A: 3}, timeout=60)
 
 
+def test_a_version_that_expires_under_the_last_look_is_no_store_that_is_down() -> None:
+    """Found by the simulation (seeds 8468 and 9985)."""
+    expired = raising(Missing("version 3 has no manifest"))
+    tables = Tables(merged={A: 3}, script={1: expired, 2: expired})
+    assert (wait(tables, {A: 3}, timeout=0).missing, tables.looks) == ({}, 3)
+    endless = Tables(script=dict.fromkeys(range(1, 100), expired))
+    with pytest.raises(StoreUnavailable, match="no manifest"):
+        wait(endless, {A: 3}, timeout=0)
+    assert endless.looks < 10
+
+
 @pytest.mark.parametrize("error", [NotATable("gone"), Corruption("torn")])
 def test_other_errors_end_it(error: Exception) -> None:
     with pytest.raises(type(error)):

@@ -44,8 +44,8 @@ class Setup:
     watched: bool = True
     """Whether mergers without the lease look out for a refresh, as ours do.
 
-    Those that don't take all that is pending in one commit. Only that leaves the base as the repair
-    of lowered progress will say that it is (memwal/apply/refresh_watch.py).
+    Those that don't take all that is pending in one commit, a shard at a time. Only that leaves the
+    base as the repair of lowered progress will say that it is (memwal/apply/refresh_watch.py).
     """
     shared: bool = False
     """Whether the shards of a merge share commits."""
@@ -73,7 +73,7 @@ class Setup:
         (name,) = dice.choices(list(WEIGHTS), weights=list(WEIGHTS.values()))
         made = _made(name, mixed, dice)
         together = random.Random(f"together {seed}")
-        if together.random() < 0.4:
+        if together.random() < 0.4 and made.watched:
             return replace(made, shared=True, shards=max(made.shards, together.choice((2, 2, 3))))
         return made
 
