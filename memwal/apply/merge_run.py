@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 
 from memwal.errors import MemWalError
 from memwal.merge_ports import CommitStats, Fold
 from memwal.model import ShardId, ShardView
 from memwal.plan.merge import CommitShape, NextCommit
+
+_NOT_ADDED_UP = ("from_generation", "joins")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -88,27 +89,15 @@ class ShardRun:
             outcome = "done" if self.to_generation > started_at else "nothing_to_do"
         else:
             outcome = "partial" if self.to_generation > started_at else error.outcome
+        totals = {
+            f.name: getattr(self, f.name) for f in fields(self) if f.name not in _NOT_ADDED_UP
+        }
         return ShardMerge(
-            shard_id=self.shard_id,
+            **totals,
             outcome=outcome,
             from_generation=started_at,
-            to_generation=self.to_generation,
-            **{name: getattr(self, name) for name in _COUNTS},
             joins=tuple(dict.fromkeys(self.joins)),
             seconds=seconds,
             error=None if error is None else str(error),
             exit_code=0 if error is None else error.exit_code,
         )
-
-
-_COUNTS: Sequence[str] = (
-    "generations",
-    "commits",
-    "commits_shared",
-    "resolved",
-    "conflicts",
-    "rows_inserted",
-    "rows_updated",
-    "rows_deleted",
-    "bytes_read",
-)

@@ -17,7 +17,7 @@ from memwal.apply.merge import ShardMerger
 from memwal.apply.merge_run import ShardMerge, ShardRun
 from memwal.errors import LostRace, MemWalError, Missing, StandDown, StoreUnavailable
 from memwal.merge_ports import CommitStats, Fold
-from memwal.model import ShardId, ShardView, TableView
+from memwal.model import ShardId, TableView
 from memwal.plan.merge import (
     CommitShape,
     FoldFacts,
@@ -162,15 +162,11 @@ class SharedMerger:
             if shard.shard_id not in together:
                 continue
             with shared.single(shard.shard_id):
-                plan = self._plan(shared, view, shard)
+                bounded = shared.bounded[shard.shard_id]
+                plan = next_commit(shard, bounded, self.single.limits)
                 if plan is not None:
                     plans[shard.shard_id] = plan
         return plans
-
-    def _plan(self, shared: _Shared, view: TableView, shard: ShardView) -> NextCommit | None:
-        run, bounded = shared.runs[shard.shard_id], shared.bounded[shard.shard_id]
-        self.single.check_same_table(run, view, shard, bounded)
-        return next_commit(shard, bounded, self.single.limits)
 
     def _fitting(
         self, shared: _Shared, view: TableView, plans: Mapping[ShardId, NextCommit]
@@ -179,9 +175,13 @@ class SharedMerger:
 
         Shards that can't share any go out; those for whose tombstones there is no room now, stay.
         """
+        seen = {shard.shard_id: shard for shard in view.shards}
         facts: dict[ShardId, FoldFacts] = {}
         for shard_id, plan in plans.items():
+            run, bounded = shared.runs[shard_id], shared.bounded[shard_id]
             with shared.single(shard_id):
+                # Of those only that are next: it may ask the store.
+                self.single.check_same_table(run, view, seen[shard_id], bounded)
                 facts[shard_id] = self._fold(shared, view, shard_id, plan).facts
         limits = self.single.limits
         shared.alone.update(s for s, fact in facts.items() if not fitting({s: fact}, limits))

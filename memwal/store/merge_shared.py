@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -11,7 +11,7 @@ import pyarrow as pa
 from memwal import sql
 from memwal.keyset import KeySet
 from memwal.merge_ports import CommitStats
-from memwal.model import ShardId, TableView
+from memwal.model import ShardId
 from memwal.plan.merge import CommitShape, Deletes
 from memwal.store.merge_commit import guarded, upsert
 
@@ -20,20 +20,18 @@ from memwal.store.merge_commit import guarded, upsert
 class SharedMember:
     """One shard's part: the rows to write, in the base's schema, and the keys to delete."""
 
-    view: TableView
     rows: pa.Table
     tombstones: pa.Table
 
 
 def shared_fold(
-    members: Mapping[ShardId, SharedMember], base: Any, before: Any
+    members: Mapping[ShardId, SharedMember], keys: Sequence[str], base: Any, before: Any
 ) -> LanceSharedFold | None:
     """The members as one; None when a key is there twice.
 
     Lance does not notice a key that two shards insert, and there is no order between them. `base`
     and `before` are two handles of one version: a commit takes its own along.
     """
-    keys = next(iter(members.values())).view.primary_key
     schema = pa.schema([pa.field(key, base.schema.field(key).type) for key in keys])
     try:
         every = pa.concat_tables(

@@ -5,6 +5,8 @@ from __future__ import annotations
 import threading
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
+from functools import cached_property
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -84,17 +86,18 @@ class LanceMergeTable:
 
     def share(self, folds: Mapping[ShardId, Fold]) -> LanceSharedFold | None:
         """Several shards' folds as one, with their rows read (see the port)."""
-        members: dict[ShardId, SharedMember] = {}
-        for shard_id, folded in folds.items():
-            if not isinstance(folded, LanceFold):
-                return None
-            members[shard_id] = folded.member()
-            folded.count_reads()
-        view = next(iter(members.values())).view
-        if any(member.view != view for member in members.values()):
+        own = {s: folded for s, folded in folds.items() if isinstance(folded, LanceFold)}
+        if len(own) < len(folds):
+            return None
+        view = next(iter(own.values())).view
+        if any(folded.view.version != view.version for folded in own.values()):
             raise LostRace(f"{view.uri}: shards were folded against different versions")
         base, before = (self._tables.base(view.version) for _ in range(2))
-        return shared_fold(members, base, before)
+        members: dict[ShardId, SharedMember] = {}
+        for shard_id, folded in own.items():
+            members[shard_id] = folded.member(base.schema)
+            folded.count_reads()
+        return shared_fold(members, view.primary_key, base, before)
 
     def check_policy(self, view: TableView, policy: RowPolicy) -> None:
         """Raise Refused or Unsupported for a policy that the table can't have."""
@@ -147,22 +150,26 @@ class LanceFold:
         self._opener = opener
         self._tables = opener.tables
         self._owner = owner
-        self._view = view
+        self.view = view
         self._shard_id = shard_id
         self._generations = generations
         self._sources = sources
         self._folded = folded
-        self._base = opener.tables.base(view.version)
         self._bytes_read = 0
         self._facts: FoldFacts | None = None
+
+    @cached_property
+    def _base(self) -> Any:
+        """A handle of its own, which a commit moves on. Folds that share a commit need none."""
+        return self._tables.base(self.view.version)
 
     @property
     def facts(self) -> FoldFacts:
         """What the plan needs to shape the commit."""
         if self._facts is None:
-            by_name = {c.name: c for c in self._view.columns}
-            keys = [by_name[key] for key in self._view.primary_key]
-            indexed = {entry.field_ids for entry in self._view.manifest.indexes}
+            by_name = {c.name: c for c in self.view.columns}
+            keys = [by_name[key] for key in self.view.primary_key]
+            indexed = {entry.field_ids for entry in self.view.manifest.indexes}
             key_indexed = len(keys) == 1 and (keys[0].field_id,) in indexed
             key_types = tuple(c.type_text for c in keys)
             # Looked up only where the answer can matter: it may cost a scan of the key column.
@@ -173,7 +180,7 @@ class LanceFold:
                 tombstones=len(self._folded.tombstones),
                 anchored=len(self._folded.anchors) > 0,
                 anchored_in_base=matters and self._anchored_in_base(),
-                base_rows=self._view.rows,
+                base_rows=self.view.rows,
                 key_types=key_types,
                 key_indexed=key_indexed,
             )
@@ -184,8 +191,8 @@ class LanceFold:
             return False
         rows = zip(*(column.to_pylist() for column in self._folded.anchors.columns), strict=True)
         found = self._base.scanner(
-            columns=[self._view.primary_key[0]],
-            filter=sql.keys_in(self._view.primary_key, rows),
+            columns=[self.view.primary_key[0]],
+            filter=sql.keys_in(self.view.primary_key, rows),
             limit=1,
         ).to_table()
         return len(found) > 0
@@ -200,12 +207,13 @@ class LanceFold:
         """Take in what was read since. Datasets of one session count together, so that of several
         folds each has to be asked when it has read.
         """
-        for dataset in (self._base, *(s.dataset for s in self._sources)):
+        opened = [vars(self)["_base"]] if "_base" in vars(self) else []
+        for dataset in (*opened, *(s.dataset for s in self._sources)):
             self._bytes_read += dataset.io_stats_incremental().read_bytes
 
     def rebased(self, view: TableView) -> LanceFold | LancePolicyFold:
         """The same winners on a newer version of the base."""
-        if view.policy_text != self._view.policy_text:
+        if view.policy_text != self.view.policy_text:
             return self._owner.fold(view, self._shard_id, self._generations)
         sources = tuple(
             replace(
@@ -228,9 +236,9 @@ class LanceFold:
         rebased._bytes_read = self.bytes_read
         return rebased
 
-    def member(self) -> SharedMember:
+    def member(self, schema: pa.Schema) -> SharedMember:
         """The fold's rows, read, for a commit with other shards'. Raises as `MergeTable.fold`."""
-        payload = _Payload(self._base.schema, self._sources, self._folded)
+        payload = _Payload(schema, self._sources, self._folded)
         try:
             rows = payload.source(stream=False)
         except BaseException as error:
@@ -240,7 +248,6 @@ class LanceFold:
                 raise unreadable_text(self._tables.uri, error) from None
             raise
         return SharedMember(
-            view=self._view,
             rows=rows,
             tombstones=self._folded.tombstones,
         )
@@ -251,7 +258,7 @@ class LanceFold:
         A retry would delete rows that a newer commit put back (seen: field notes section 1).
         """
         builder = (
-            self._base.merge_insert(list(self._view.primary_key))
+            self._base.merge_insert(list(self.view.primary_key))
             .when_matched_delete()
             .conflict_retries(0)
             .use_index(shape.join is Join.INDEX)
@@ -264,11 +271,11 @@ class LanceFold:
         predicate = None
         if shape.deletes is Deletes.SAME_COMMIT:
             columns = [c.to_pylist() for c in self._folded.tombstones.columns]
-            predicate = sql.keys_in(self._view.primary_key, zip(*columns, strict=True))
+            predicate = sql.keys_in(self.view.primary_key, zip(*columns, strict=True))
         payload = _Payload(self._base.schema, self._sources, self._folded)
         return upsert(
             self._base,
-            self._view.primary_key,
+            self.view.primary_key,
             lambda: payload.source(stream=self.streams),
             join=shape.join,
             deletes=predicate,

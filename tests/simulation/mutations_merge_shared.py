@@ -63,7 +63,7 @@ _APPLY = mutations(
     ),
     (
         "shared: progress that fell goes unnoticed",
-        "        self.single.check_same_table(run, view, shard, bounded)\n",
+        "                self.single.check_same_table(run, view, seen[shard_id], bounded)\n",
         "",
     ),
     (
