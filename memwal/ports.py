@@ -262,7 +262,7 @@ class Snapshots(Protocol):
         ...
 
     def fragments_and_rows(self, version: int) -> tuple[int, int]:
-        """How many fragments and rows a version has. Raises Missing or NotATable if expired."""
+        """How many fragments and rows a version has. Raises Missing if expired."""
         ...
 
 

@@ -154,7 +154,7 @@ class ShardMerger:
                 fresh = next_commit(shard, request, self.limits)
                 if fresh is None:
                     return view
-                fold, plan = self._reusable(fold, view, plan, fresh)
+                fold, plan = self._reusable(fold, plan, fresh)
             else:
                 return self._refreshed(run)
         raise LostRace(
@@ -165,10 +165,15 @@ class ShardMerger:
     def _prepare(
         self, view: TableView, plan: NextCommit, fold: Fold | None
     ) -> tuple[Fold, NextCommit]:
-        """A fold that may be committed: cut to one generation when it can't be guarded."""
+        """A fold that may be committed: cut to one generation when it can't be guarded.
+
+        `fold` is one of the same prefix that an attempt before left, on an older view.
+        """
         shard_id = view.shards[0].shard_id
         if fold is None:
             fold = self.table.fold(view, shard_id, plan.generations)
+        else:
+            fold = fold.rebased(view)
         if shape_commit(fold.facts, self.limits, self.costs) is None:
             plan = NextCommit(generations=plan.generations[:1])
             fold = self.table.fold(view, shard_id, plan.generations)
@@ -238,13 +243,13 @@ class ShardMerger:
 
     @staticmethod
     def _reusable(
-        fold: Fold | None, view: TableView, plan: NextCommit, fresh: NextCommit
+        fold: Fold | None, plan: NextCommit, fresh: NextCommit
     ) -> tuple[Fold | None, NextCommit]:
         """Keep the folded keys when the prefix is still the same (or was cut from it)."""
         same = fresh.generations[: len(plan.generations)] == plan.generations
         if fold is None or not same:
             return None, fresh
-        return fold.rebased(view), plan
+        return fold, plan
 
 
 def check_shard_lineage(

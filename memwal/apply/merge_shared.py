@@ -15,7 +15,14 @@ from dataclasses import dataclass, field, replace
 
 from memwal.apply.merge import ShardMerger
 from memwal.apply.merge_run import ShardMerge, ShardRun
-from memwal.errors import LostRace, MemWalError, Missing, StandDown, StoreUnavailable
+from memwal.errors import (
+    LostRace,
+    MemWalError,
+    Missing,
+    OutcomeUnknown,
+    StandDown,
+    StoreUnavailable,
+)
 from memwal.merge_ports import CommitStats, Fold
 from memwal.model import ShardId, TableView
 from memwal.plan.merge import (
@@ -77,13 +84,15 @@ class SharedMerger:
         started = clock.monotonic_seconds()
         shared = _Shared(runs={shard: ShardRun(shard_id=shard) for shard in shard_ids})
         trace: str | None = None
-        stopped: StandDown | None = None
+        stopped: MemWalError | None = None
         try:
             self._rounds(shared, request)
         except LostRace:
             shared.alone.update(shard_ids)
         except StandDown as everywhere:
             stopped = everywhere  # the lease is lost, or the run is cancelled
+        except (StoreUnavailable, OutcomeUnknown) as everywhere:
+            stopped = everywhere  # each shard by itself would wait as long for the store
         except MemWalError:
             shared.alone.update(shard_ids)
         except Exception:
@@ -128,7 +137,7 @@ class SharedMerger:
                 self._commit(shared, plans)
             except (LostRace, StoreUnavailable, Missing) as error:
                 lost += 1
-                view = self._after_error(shared, plans)
+                view = self._after_error(shared, plans, error)
                 if lost < ATTEMPTS_MAX and isinstance(error, LostRace):
                     self.single.wait(error, lost, deadline, f"{len(plans)} shards")
                 else:
@@ -225,11 +234,20 @@ class SharedMerger:
             run.landed(plan, shared.folds.pop(shard_id)[1], shape, stats[shard_id])
             run.commits_shared += place > 0
 
-    def _after_error(self, shared: _Shared, plans: Mapping[ShardId, NextCommit]) -> TableView:
+    def _after_error(
+        self, shared: _Shared, plans: Mapping[ShardId, NextCommit], error: MemWalError
+    ) -> TableView:
         """Progress after a commit whose outcome is open; what it marked has landed."""
         for shard_id in plans:
             shared.runs[shard_id].conflicts += 1
-        view = self._view(shared, list(dict.fromkeys((*plans, *shared.left()))))
+        try:
+            view = self._view(shared, list(dict.fromkeys((*plans, *shared.left()))))
+        except StoreUnavailable as second:
+            names = ", ".join(map(str, plans))
+            raise OutcomeUnknown(
+                f"shards {names}: their commit failed ({error}) and progress can't be read "
+                f"({second}); it may or may not have landed: `memwal status` will tell"
+            ) from None
         for shard in view.shards:
             plan = plans.get(shard.shard_id)
             if plan is not None and shard.merged_generation >= plan.generations[0].generation:

@@ -20,7 +20,6 @@ from memwal.errors import (
     LostRace,
     MemWalError,
     Missing,
-    NotATable,
     OutcomeUnknown,
     StoreUnavailable,
 )
@@ -204,7 +203,7 @@ class SnapshotRefresher:
         try:
             before = self.snapshots.fragments_and_rows(landed - 1)
             after = self.snapshots.fragments_and_rows(landed)
-        except (Missing, NotATable):
+        except Missing:
             run.unseen.add(landed - 1)
             return
         if before != after:

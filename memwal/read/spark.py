@@ -43,7 +43,7 @@ from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
 from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import StructType
 
-from memwal.errors import Missing, NotATable, StoreUnavailable, Usage
+from memwal.errors import Missing, StoreUnavailable, Usage
 from memwal.plan.read_tasks import ReadTask, plan_tasks
 from memwal.read.spark_options import STORAGE_PREFIX, Settings, settings_of, text_of
 from memwal.read.spark_types import as_spark, check_asked, spark_schema
@@ -212,7 +212,7 @@ def _reloadable(snapshot: Snapshot, call: Callable[[], T]) -> T:
     """Say what to do when something is gone that was there at load()."""
     try:
         return call()
-    except (Missing, NotATable) as error:
+    except Missing as error:
         raise StoreUnavailable(
             f"{error}; it was there when the DataFrame was loaded, and maintenance has deleted it "
             f"since. Load the DataFrame again"

@@ -178,7 +178,7 @@ class ReadableTable:
     def _base(self, version: int | None) -> Any:
         try:
             return self.tables.base(version)
-        except NotATable:
+        except (NotATable, Missing):
             self._at(version)  # says better what is wrong
             raise
 
@@ -212,14 +212,16 @@ class ReadableTable:
         first = [view]
         settled, found = self._wal_rows.settled(
             lambda: first.pop() if first else self._at(request.version),
-            lambda view: self.schema(view.version),
+            lambda view: self.tables.base(view.version).schema,
         )
         return settled, {shard: rows.rows for shard, rows in found.items()}
 
     def _planned(self, view: TableView, request: ReadRequest) -> ReadPlan:
         recorded = any(shard.manifest.shard_field_entries for shard in view.shards)
-        pruned = pruned_shards(view, request, self.schema(view.version)) if recorded else None
-        return plan_read(view, request, pruned)
+        if not recorded:
+            return plan_read(view, request, None)
+        schema = self.tables.base(view.version).schema
+        return plan_read(view, request, pruned_shards(view, request, schema))
 
     def _settled(self, version: int | None, use: Callable[[TableView], T]) -> T:
         """Use a view; a fresh one as long as something it names is gone, and the table moves on."""
@@ -246,7 +248,7 @@ class ReadableTable:
                 raise
             try:
                 self.tables.base(version)
-            except NotATable:
+            except Missing:
                 raise Usage(
                     f"{self.uri}: there is no version {version}, or not any more; the latest is "
                     f"{latest}"

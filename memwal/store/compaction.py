@@ -22,7 +22,7 @@ class LanceCompactionTable:
 
     def fragments(self, version: int) -> TableFragments:
         """Fragments, files and rows of a version (see the port)."""
-        found = committed(lambda: self._tables.base(version).get_fragments())
+        found = committed(lambda: self._tables.at(version).get_fragments())
         return TableFragments(
             version=version,
             fragment_ids=frozenset(f.fragment_id for f in found),
@@ -33,13 +33,13 @@ class LanceCompactionTable:
 
     def plan(self, version: int, limits: CompactionLimits) -> Sequence[CompactionTask]:
         """Lance's plan for a version (see the port)."""
-        dataset = self._tables.base(version)
+        dataset = self._tables.at(version)
         plan = committed(lambda: Compaction.plan(dataset, _options(limits)))
         return [_task(version, task) for task in plan.tasks]
 
     def rewrite(self, task: CompactionTask) -> RewrittenFragments:
         """Run one task (see the port)."""
-        dataset = self._tables.base(task.version)
+        dataset = self._tables.at(task.version)
         result = committed(lambda: LanceTask.from_json(task.data).execute(dataset))
         return RewrittenFragments(fragment_ids=task.fragment_ids, data=result.json())
 

@@ -113,7 +113,7 @@ class LanceIndexTable:
 
     def build(self, task: SegmentTask) -> BuiltSegment:
         """Write one segment (see the port)."""
-        dataset = self._tables.base(task.version)
+        dataset = self._tables.at(task.version)
         described = _find(dataset, task.index)
         kind = _kind(described)
         # The settings of a full-text index are told; the other types built here have none.
@@ -135,7 +135,7 @@ class LanceIndexTable:
 
         A fresh handle would also take a segment whose fragments were compacted away meanwhile.
         """
-        dataset = self._tables.base(version)
+        dataset = self._tables.at(version)
         column = _find(dataset, name).field_names[0]
         built = [pickle.loads(s.data) for s in segments]
         committed(lambda: dataset.commit_existing_index_segments(name, column, built))

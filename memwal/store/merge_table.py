@@ -53,7 +53,7 @@ class LanceMergeTable:
         self, view: TableView, shard_id: ShardId, generations: Sequence[FlushedGeneration]
     ) -> LanceFold | LancePolicyFold:
         """Read the generations' keys and fold them against `view` (see the port)."""
-        policy = checked_policy(view, self._tables)
+        policy = checked_policy(view, self._tables.at)
         sources = [self._generations.open(view, shard_id, g) for g in generations]
         if policy is not None:
             return self._policy_fold(view, policy, shard_id, generations, sources)
@@ -92,7 +92,7 @@ class LanceMergeTable:
         view = next(iter(own.values())).view
         if any(folded.view.version != view.version for folded in own.values()):
             raise LostRace(f"{view.uri}: shards were folded against different versions")
-        base, before = (self._tables.base(view.version) for _ in range(2))
+        base, before = (self._tables.at(view.version) for _ in range(2))
         members: dict[ShardId, SharedMember] = {}
         for shard_id, folded in own.items():
             members[shard_id] = folded.member(base.schema)
@@ -101,7 +101,7 @@ class LanceMergeTable:
 
     def check_policy(self, view: TableView, policy: RowPolicy) -> None:
         """Raise Refused or Unsupported for a policy that the table can't have."""
-        check_fits(policy, view, self._tables.base(view.version).schema)
+        check_fits(policy, view, self._tables.at(view.version).schema)
 
     def _policy_fold(
         self,
@@ -127,7 +127,7 @@ class LanceMergeTable:
             view=view,
             policy=policy,
             opened=opened,
-            layers=policy_layers(opened, self._tables.base(view.version).schema),
+            layers=policy_layers(opened, self._tables.at(view.version).schema),
             clock=self._clock,
             refold=again,
         )
@@ -161,7 +161,7 @@ class LanceFold:
     @cached_property
     def _base(self) -> Any:
         """A handle of its own, which a commit moves on. Folds that share a commit need none."""
-        return self._tables.base(self.view.version)
+        return self._tables.at(self.view.version)
 
     @property
     def facts(self) -> FoldFacts:

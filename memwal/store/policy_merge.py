@@ -73,7 +73,7 @@ class LancePolicyFold:
         self._layers = layers
         self._clock = clock
         self._refold = refold
-        self._base = opened.tables.base(view.version)
+        self._base = opened.tables.at(view.version)
         self._bytes_read = 0
         first, last = opened.generations[0].generation, opened.generations[-1].generation
         self._where = f"shard {opened.shard_id}, generations {first} to {last}"

@@ -63,7 +63,7 @@ class LanceReadTable:
         self, view: TableView, plan: ReadPlan, unflushed: Mapping[ShardId, pa.Table] | None = None
     ) -> OpenRead:
         """Open every table that the plan names (see the port)."""
-        policy = checked_policy(view, self._tables)
+        policy = checked_policy(view, self._tables.base)
         if policy is not None:
             generations = PolicyGenerations(self._generations, view)
             return PolicyRead(policy, plan, generations, unflushed or {}, self._clock)

@@ -92,7 +92,7 @@ class TaskReads:
         self._plan = snapshot.plan
         self._keys = snapshot.plan.primary_key
         self._threads = threads_for(snapshot.plan.uri)
-        self._policy = checked_policy(snapshot.view, generations.tables)
+        self._policy = checked_policy(snapshot.view, generations.tables.base)
 
     def fragments(self) -> list[tuple[int, int | None]]:
         """The base's fragments with the sizes of their files in bytes, None where not recorded."""

@@ -182,7 +182,7 @@ class StoredSnapshots:
             created_at=datetime.fromtimestamp((created or taken_at_millis) / 1000, UTC),
             index_details=(_TYPE_URL, details),
         )
-        base = self._tables.base(version)
+        base = self._tables.at(version)
         operation = lance.LanceOperation.CreateIndex(new_indices=[entry], removed_indices=[])
         try:
             landed = lance.LanceDataset.commit(base, operation, read_version=version, max_retries=0)

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import Any
+
 import pyarrow as pa
 
 from memwal.errors import Unsupported
@@ -9,15 +12,17 @@ from memwal.model import TableView
 from memwal.plan.merge import new_keys_are_compared
 from memwal.policy import RowPolicy, parse_policy
 from memwal.policy_fold import check_policy
-from memwal.store.table import LanceTables
 
 
-def checked_policy(view: TableView, tables: LanceTables) -> RowPolicy | None:
-    """The table's policy, if it has one. Raises Refused, Unsupported for one that can't be kept."""
+def checked_policy(view: TableView, opened: Callable[[int], Any]) -> RowPolicy | None:
+    """The table's policy, if it has one. `opened` opens a version of the base.
+
+    Raises Refused, Unsupported for one that can't be kept, and what `opened` raises.
+    """
     if view.policy_text is None:
         return None
     policy = parse_policy(view.policy_text)
-    check_fits(policy, view, tables.base(view.version).schema)
+    check_fits(policy, view, opened(view.version).schema)
     return policy
 
 

@@ -69,11 +69,26 @@ class LanceTables:
         return self._uri
 
     def base(self, version: int | None = None) -> Any:
-        """The base table at a version (None: the latest). Raises NotATable, StoreUnavailable."""
+        """The base table at a version, or the latest.
+
+        Raises NotATable when there is no latest, Missing when the version that was asked for is
+        not there, or not any more; StoreUnavailable, BadCredentials, Corruption.
+        """
         try:
             return self._open(self._uri, version)
         except Missing as error:
+            if version is not None:
+                raise
             raise NotATable(str(error)) from None
+
+    def at(self, version: int) -> Any:
+        """The version that a view or a plan named. Raises LostRace when it was expired since."""
+        try:
+            return self.base(version)
+        except Missing as error:
+            raise LostRace(
+                f"{self._uri}: version {version} was expired before it was worked with ({error})"
+            ) from None
 
     def look(self, version: int | None = None) -> Any:
         """As `base`, and remembered for `seen`."""
@@ -201,7 +216,8 @@ class LanceTables:
             if _REFUSED.search(text):
                 raise BadCredentials(f"{uri}: access refused: {text}") from None
             if GONE.search(text):
-                raise Missing(f"{uri}: no Lance table there ({text})") from None
+                there = "no Lance table" if version is None else f"no version {version}"
+                raise Missing(f"{uri}: {there} there ({text})") from None
             if isinstance(error, ValueError) and not _UNREACHED.search(text):
                 raise Corruption(f"{uri}: can't be opened: {text}") from None
             raise StoreUnavailable(f"{uri}: can't be opened: {text}") from None

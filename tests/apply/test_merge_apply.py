@@ -271,9 +271,9 @@ def test_a_fold_serves_the_prefix_that_it_was_made_for_or_was_cut_from(table: Vi
     first, all_of_them, rest = (
         NextCommit(generations=part) for part in (listed[:1], listed, listed[1:])
     )
-    assert ShardMerger._reusable(fold, view, first, all_of_them) == (fold, first)
-    assert ShardMerger._reusable(fold, view, first, rest) == (None, rest)
-    assert ShardMerger._reusable(None, view, first, first) == (None, first)
+    assert ShardMerger._reusable(fold, first, all_of_them) == (fold, first)
+    assert ShardMerger._reusable(fold, first, rest) == (None, rest)
+    assert ShardMerger._reusable(None, first, first) == (None, first)
 
 
 def test_a_fold_is_used_again_for_the_same_prefix_only(table: Views) -> None:

@@ -15,16 +15,18 @@ import pytest
 from race_worlds import BASE, INDEXES, LakeWorld, LanceWorld, World, fold, state
 from s3server import S3Server
 
+from memwal.apply.merge import ShardMerger
+from memwal.apply.merge_shared import SharedMerger
 from memwal.apply.snapshot import SnapshotRefresher
 from memwal.errors import LostRace, Missing, OutcomeUnknown, StoreUnavailable
 from memwal.merge_ports import CommitStats, Fold
 from memwal.model import ShardId, TableView
-from memwal.plan.compaction import CompactionLimits
+from memwal.plan.compaction import CompactionLimits, CompactionTask
 from memwal.plan.garbage_model import GarbageLimits
-from memwal.plan.merge import CommitShape, Deletes, Join
+from memwal.plan.merge import CommitShape, Deletes, Join, MergeRequest
 from memwal.plan.snapshot import Storage
 from memwal.store.view import StoredViews
-from memwal.table_ports import RewrittenFragments
+from memwal.table_ports import RewrittenFragments, SegmentTask
 from memwal.testing import Call, HookedObjects, ManualClock
 
 SHAPE = CommitShape(join=Join.SCAN, deletes=Deletes.NONE, reason="")
@@ -567,6 +569,88 @@ def test_a_fold_on_an_expired_version_does_not_land(world: World) -> None:
     with pytest.raises((LostRace, Missing, StoreUnavailable)):
         made.commit(SHAPE, 1)
     assert progress(world) == [0, 0]
+
+
+def expired_view(world: World) -> TableView:
+    flush(world, 0, {10: 1}, {20: 2})
+    view = world.view()
+    world.append({70: 1})
+    world.append({71: 1})
+    world.expire()
+    return view
+
+
+def test_a_view_that_expired_before_the_fold_is_a_lost_race(world: World) -> None:
+    view = expired_view(world)
+    with pytest.raises(LostRace):
+        fold(world, view, 0, 2).commit(SHAPE, 2)
+    fresh = fold(world, world.view(), 0, 2)
+    with pytest.raises(LostRace):
+        fresh.rebased(view).commit(SHAPE, 2)
+    assert progress(world) == [0, 0]
+    fresh.rebased(world.view()).commit(SHAPE, 2)
+    assert progress(world) == [2, 0]
+
+
+class _Expiring:
+    """A MergeTable whose views expire before some of its folds."""
+
+    def __init__(self, world: World, folds: int) -> None:
+        self._world, self._left = world, folds
+
+    def fold(self, *arguments: Any) -> Fold:
+        if self._left:
+            self._left -= 1
+            self._world.append({70 + self._left: 1})
+            self._world.expire()
+        made: Fold = self._world.merge_table.fold(*arguments)
+        return made
+
+    def share(self, folds: Mapping[ShardId, Fold]) -> Any:
+        return self._world.merge_table.share(folds)
+
+
+@pytest.mark.parametrize("together", [False, True])
+def test_a_merge_goes_on_from_a_fresh_view_when_its_own_expires(
+    world: World, together: bool
+) -> None:
+    flush(world, 0, {10: 1}, {50: 2})
+    flush(world, 1, {11: 3})
+    world.tag("proof", world.view().version)  # that the MemWAL index is older
+    world.append({72: 1})
+    table = _Expiring(world, 2)
+    merger = ShardMerger(views=world.views, table=table, clock=ManualClock())
+    if together:
+        done = SharedMerger(single=merger).run(world.shards, MergeRequest())
+    else:
+        done = tuple(merger.run(shard, MergeRequest()) for shard in world.shards)
+    assert [(m.outcome, m.error) for m in done] == [("done", None)] * 2
+    assert world.rows() == {**BASE, 10: 1, 50: 2, 11: 3, 70: 1, 71: 1, 72: 1}
+
+
+def test_what_maintains_an_expired_version_loses_its_race(world: World) -> None:
+    version = expired_view(world).version
+    task = CompactionTask(version=version, fragment_ids=(0, 1), rows=2, file_bytes=0, data="{}")
+    for work in (
+        lambda: world.compaction.fragments(version),
+        lambda: world.compaction.plan(version, SMALL),
+        lambda: world.compaction.rewrite(task),
+    ):
+        with pytest.raises(LostRace):
+            work()
+
+
+@pytest.mark.integration
+def test_an_index_segment_of_an_expired_version_loses_its_race(tmp_path: Path) -> None:
+    world = LanceWorld(tmp_path / "t")
+    version = expired_view(world).version
+    task = SegmentTask(version=version, index="n_idx", kind="BTREE", fragments=())
+    for work in (
+        lambda: world.indexes.build(task),
+        lambda: world.indexes.commit_segments(version, "n_idx", ()),
+    ):
+        with pytest.raises(LostRace):
+            work()
 
 
 @pytest.mark.integration

@@ -202,6 +202,24 @@ def test_what_ends_all_shards_is_told_of_each(table: Where, port: str, error: St
     assert table.progress() == {}
 
 
+@pytest.mark.parametrize("looks", [0, 1])
+@pytest.mark.parametrize("when", ["before", "after"])
+def test_a_store_that_is_down_is_not_asked_shard_by_shard(
+    table: Where, looks: int, when: str
+) -> None:
+    """Before anything was done it failed; after a commit without an answer nobody knows."""
+    fill(table)
+    views = Down(table.merger().views, looks)
+    faulty = Faulty(table.merger().table, when, StoreUnavailable("the reply was lost"))
+    done = run(table, views=views, table=faulty)
+    assert [(m.outcome, m.exit_code) for m in done] == [("failed", 1)] * 2
+    assert views.looks == looks + 1
+    for merge in done:
+        assert "the store is down" in (merge.error or "")
+        assert ("may or may not have landed" in (merge.error or "")) == (looks == 1)
+    assert bool(table.progress()) == (looks == 1 and when == "after")
+
+
 def test_progress_that_falls_on_the_way_ends_that_shard(table: Where) -> None:
     """As after a restore: what was merged before is pending again, and not taken for it."""
     fill(table)
@@ -269,6 +287,28 @@ class FaultyShared:
         if self.table.when == "after":
             self.inner.commit(*arguments)
         raise self.table.error
+
+
+class Down:
+    """Views that can be taken so many times, and then no more."""
+
+    def __init__(self, inner: Any, looks_max: int) -> None:
+        self.inner, self.looks, self.looks_max = inner, 0, looks_max
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.inner, name)
+
+    def shard(self, shard_id: ShardId) -> Any:
+        return self._look(lambda: self.inner.shard(shard_id))
+
+    def shards(self, shard_ids: Any) -> Any:
+        return self._look(lambda: self.inner.shards(shard_ids))
+
+    def _look(self, look: Any) -> Any:
+        self.looks += 1
+        if self.looks > self.looks_max:
+            raise StoreUnavailable("the store is down")
+        return look()
 
 
 class Lowered:

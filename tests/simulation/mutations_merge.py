@@ -371,6 +371,24 @@ _FOLD = (
         ),
     ),
     *mutations(
+        "memwal/store/table.py",
+        "tests/behaviour/test_commit_races.py -k expire",
+        (
+            "merge: an expired version is taken for no table",
+            '            raise LostRace(\n                f"{self._uri}: version {version} was expired',
+            '            raise NotATable(\n                f"{self._uri}: version {version} was expired',
+        ),
+    ),
+    *mutations(
+        "memwal/apply/merge.py",
+        "tests/apply/test_merge_apply.py tests/behaviour/test_merge.py",
+        (
+            "merge: a fold is not put on the fresh view",
+            "            fold = fold.rebased(view)\n",
+            "            pass\n",
+        ),
+    ),
+    *mutations(
         "memwal/store/merge_table.py",
         "tests/integration/test_merge_shapes.py -k test_rows_that_are_not_found_again_fail_the_commit",
         (

@@ -67,8 +67,15 @@ _APPLY = mutations(
         "",
     ),
     (
+        "shared: a store that is down is asked shard by shard",
+        "        except (StoreUnavailable, OutcomeUnknown) as everywhere:\n"
+        "            stopped = everywhere",
+        "        except (StoreUnavailable, OutcomeUnknown):\n"
+        "            shared.alone.update(shard_ids)",
+    ),
+    (
         "shared: what landed without an answer is not looked for",
-        "                view = self._after_error(shared, plans)\n",
+        "                view = self._after_error(shared, plans, error)\n",
         "",
     ),
     (

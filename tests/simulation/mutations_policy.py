@@ -83,7 +83,7 @@ POLICY: tuple[Mutation, ...] = (
         _MERGE,
         (
             "policy: rows of the base are the latest, whatever the view",
-            "        self._base = opened.tables.base(view.version)",
+            "        self._base = opened.tables.at(view.version)",
             "        self._base = opened.tables.base()",
         ),
         (

@@ -18,7 +18,7 @@ from scheduler import Actor, ActorClock
 from sim_merge import SimFold, SimSharedFold, shared
 
 from memwal import codec, layout
-from memwal.errors import Missing, NotATable
+from memwal.errors import LostRace, Missing, NotATable
 from memwal.merge_ports import Fold
 from memwal.model import (
     ColumnInfo,
@@ -213,7 +213,7 @@ class SimStores:
         try:
             return self.rows(version)
         except Missing as error:
-            raise NotATable(str(error)) from None
+            raise LostRace(str(error)) from None
 
     # ---- IndexTable
 

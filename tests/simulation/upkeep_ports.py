@@ -8,9 +8,10 @@ from dataclasses import dataclass
 from itertools import groupby
 from typing import TypeVar
 
-from lake import Lake
+from lake import Lake, Version
 from sim_ports import SimStores
 
+from memwal.errors import LostRace, Missing
 from memwal.plan.compaction import CompactionLimits, CompactionTask, TableFragments
 from memwal.table_ports import RewrittenFragments
 
@@ -25,7 +26,7 @@ class SimCompactionTable:
 
     def fragments(self, version: int) -> TableFragments:
         def look() -> TableFragments:
-            seen = self._lake.version(version)
+            seen = self._at(version)
             return TableFragments(
                 version=version,
                 fragment_ids=frozenset(seen.fragments),
@@ -40,7 +41,7 @@ class SimCompactionTable:
         """Neighbours below the target that the same indexes cover."""
 
         def look() -> list[CompactionTask]:
-            seen = self._lake.version(version)
+            seen = self._at(version)
             small = [
                 (tuple(sorted(n for n, known in seen.covered.items() if f in known)), f, rows)
                 for f, rows in sorted(seen.fragments.items())
@@ -65,11 +66,17 @@ class SimCompactionTable:
         """What is written is in no version yet, so there is nothing to keep but what it was of."""
 
         def read() -> RewrittenFragments:
-            self._lake.version(task.version)
+            self._at(task.version)
             data = json.dumps({"version": task.version})
             return RewrittenFragments(fragment_ids=task.fragment_ids, data=data)
 
         return self._step(f"rewrite {len(task.fragment_ids)} fragments of {task.version}", read)
+
+    def _at(self, version: int) -> Version:
+        try:
+            return self._lake.version(version)
+        except Missing as error:
+            raise LostRace(str(error)) from None
 
     def commit(self, rewritten: Sequence[RewrittenFragments], limits: CompactionLimits) -> None:
         """Two versions; when the second is refused, the first is there all the same."""
