@@ -628,6 +628,23 @@ def test_a_merge_goes_on_from_a_fresh_view_when_its_own_expires(
     assert world.rows() == {**BASE, 10: 1, 50: 2, 11: 3, 70: 1, 71: 1, 72: 1}
 
 
+def test_folded_keys_are_put_on_the_fresh_view(world: World) -> None:
+    flush(world, 0, {10: 1, 50: 2})
+    updated: list[int] = []
+
+    def steps(step: str) -> None:
+        if step == "commit" and not updated:
+            world.update(10, 7)
+            updated.append(10)
+
+    merger = ShardMerger(
+        views=world.views, table=world.merge_table, clock=ManualClock(), steps=steps
+    )
+    merge = merger.run(world.shards[0], MergeRequest())
+    assert (merge.outcome, merge.conflicts, merge.commits) == ("done", 1, 1)
+    assert world.rows() == {**BASE, 10: 1, 50: 2}
+
+
 def test_what_maintains_an_expired_version_loses_its_race(world: World) -> None:
     version = expired_view(world).version
     task = CompactionTask(version=version, fragment_ids=(0, 1), rows=2, file_bytes=0, data="{}")

@@ -381,7 +381,7 @@ _FOLD = (
     ),
     *mutations(
         "memwal/apply/merge.py",
-        "tests/apply/test_merge_apply.py tests/behaviour/test_merge.py",
+        "tests/behaviour/test_commit_races.py -k fresh_view",
         (
             "merge: a fold is not put on the fresh view",
             "            fold = fold.rebased(view)\n",
