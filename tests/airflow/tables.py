@@ -28,6 +28,7 @@ snapshot_schedule = ""
 deferrable = true
 compaction_schedule = ""
 garbage_execute = true
+retries = 8
 retry_delay_seconds = 3
 """
 
