@@ -17,7 +17,7 @@ from memwal.plan.index_catchup import (
     SegmentFacts,
     TableIndexes,
 )
-from memwal.store.table import LanceTables, tidy_text
+from memwal.store.table import LanceTables, is_panic, tidy_text
 from memwal.table_ports import BuiltSegment, SegmentTask
 
 T = TypeVar("T")
@@ -54,8 +54,7 @@ def committed(call: Callable[[], T]) -> T:
     except Exception as error:
         raise _as_ours(error) from None
     except BaseException as panic:
-        # A Rust panic comes as an exception that no `except Exception` sees.
-        if type(panic).__name__ != "PanicException":
+        if not is_panic(panic):
             raise
         raise Unsupported(f"Lance panicked: {tidy_text(panic)}") from None
 
