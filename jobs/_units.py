@@ -23,6 +23,7 @@ from memwal.errors import MemWalError
 from memwal.model import BrokenShard, ShardId, ShardManifest
 from memwal.plan.compaction import CompactionTask
 from memwal.plan.merge import JoinCosts, MergeLimits, MergeRequest
+from memwal.store.turns import HostTurns
 from memwal.table_ports import BuiltSegment, RewrittenFragments, SegmentTask
 
 
@@ -195,6 +196,7 @@ def run_merge_unit(unit: MergeUnit) -> MergeUnitResult:
             costs=JoinCosts(index_allowed=unit.limits.index_join_allowed),
             before_commit=before_commit,
             before_view=before_view,
+            turns=HostTurns(unit.uri, stores.clock, waiting=_cancel.check),
         )
         if len(unit.shard_ids) == 1:
             merges: tuple[ShardMerge, ...] = (merger.run(unit.shard_ids[0], unit.request),)

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -48,6 +49,33 @@ class Fold(Protocol):
     def commit(self, shape: CommitShape, mark: int) -> CommitStats:
         """Write the winners and record `mark` as merged, in one commit, without a retry."""
         ...
+
+
+class Turns(Protocol):
+    """Whose turn it is to commit to a table, among those who merge it from one host.
+
+    It saves work and protects nothing: what lands beside what, Lance decides.
+    """
+
+    def turn(self) -> AbstractContextManager[bool]:
+        """A commit's turn. True: the others wait until it ends, as they have been in the way."""
+        ...
+
+    def lost(self) -> None:
+        """A commit was refused because of another one."""
+        ...
+
+
+class NoTurns:
+    """Everybody commits at once, and who was refused tries again."""
+
+    @contextmanager
+    def turn(self) -> Iterator[bool]:
+        """Never held."""
+        yield False
+
+    def lost(self) -> None:
+        """Nobody has to know."""
 
 
 class MergeTable(Protocol):

@@ -7,7 +7,8 @@ one. Deleting an absent key touches nothing: the trap that `plan.merge` guards a
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 
 from memwal.errors import LostRace, Missing, NotATable
@@ -269,3 +270,28 @@ class MemorySharedFold:
         )
         landed = self.table.land(self.members[0].version, made)
         return {fold.shard_id: fold.stats(shape, landed) for fold in self.members}
+
+
+@dataclass(kw_only=True)
+class ManualTurns:
+    """The Turns port, by script: `meanwhile` is what others do until a held turn begins.
+
+    It keeps nobody out. `losses` counts the refused commits that it was told of.
+    """
+
+    held: bool = True
+    meanwhile: Callable[[], object] = lambda: None
+    turns: int = 0
+    losses: int = 0
+
+    @contextmanager
+    def turn(self) -> Iterator[bool]:
+        """Held, or not, as was set."""
+        self.turns += 1
+        if self.held:
+            self.meanwhile()
+        yield self.held
+
+    def lost(self) -> None:
+        """Count it."""
+        self.losses += 1

@@ -22,7 +22,7 @@ from memwal.errors import (
     Refused,
     StoreUnavailable,
 )
-from memwal.merge_ports import Fold, MergeTable
+from memwal.merge_ports import Fold, MergeTable, NoTurns, Turns
 from memwal.model import ShardId, ShardView, TableView
 from memwal.plan.merge import (
     CommitShape,
@@ -58,6 +58,7 @@ class ShardMerger:
     """Called before each writing step; raises when the run has lost its lease."""
     before_view: Callable[[], None] = lambda: None
     """Called before each view that commits build on (see memwal.apply.refresh_watch)."""
+    turns: Turns = NoTurns()
 
     def run(
         self, shard_id: ShardId, request: MergeRequest, run: ShardRun | None = None
@@ -137,8 +138,14 @@ class ShardMerger:
         for attempt in range(1, self.limits.conflict_attempts_max + 1):
             try:
                 fold, plan = self._prepare(view, plan, fold)
-                self._commit(run, view, plan, fold)
+                with self.turns.turn() as held:
+                    if held:
+                        view = self._view_in_turn(run, plan, request)
+                        fold, plan = self._prepare(view, plan, fold)
+                    self._commit(run, view, plan, fold)
             except (LostRace, StoreUnavailable, Missing) as error:
+                if isinstance(error, LostRace):
+                    self.turns.lost()
                 view, shard = self._after_error(run, error)
                 if shard.merged_generation >= start:
                     # Landed after all, by us or by another merger: the mark says so.
@@ -161,6 +168,15 @@ class ShardMerger:
             f"shard {run.shard_id}: lost the race for the commit of generation {start} "
             f"{self.limits.conflict_attempts_max} times; run again when the table is quieter"
         )
+
+    def _view_in_turn(self, run: ShardRun, plan: NextCommit, request: MergeRequest) -> TableView:
+        """What those left whose turn it was before. Raises LostRace when they merged the prefix."""
+        view = self._refreshed(run)
+        shard = view.shards[0]
+        self.check_same_table(run, view, shard, request)
+        if tuple(shard.pending[: len(plan.generations)]) != plan.generations:
+            raise LostRace(f"shard {run.shard_id}: it was merged by others meanwhile")
+        return view
 
     def _prepare(
         self, view: TableView, plan: NextCommit, fold: Fold | None

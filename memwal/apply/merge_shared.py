@@ -23,7 +23,7 @@ from memwal.errors import (
     StandDown,
     StoreUnavailable,
 )
-from memwal.merge_ports import CommitStats, Fold
+from memwal.merge_ports import CommitStats, Fold, SharedFold
 from memwal.model import ShardId, TableView
 from memwal.plan.merge import (
     CommitShape,
@@ -134,9 +134,18 @@ class SharedMerger:
                 shared.alone.update(chosen)
                 continue
             try:
-                self._commit(shared, plans)
+                together = self._together(shared, plans)
+                with self.single.turns.turn() as held:
+                    if held:
+                        view = self._view(shared, shared.left())
+                        plans = self._still_next(shared, view, plans)
+                        together = self._together(shared, plans)
+                    if together is not None:
+                        self._commit(shared, plans, together)
             except (LostRace, StoreUnavailable, Missing) as error:
                 lost += 1
+                if isinstance(error, LostRace):
+                    self.single.turns.lost()
                 view = self._after_error(shared, plans, error)
                 if lost < ATTEMPTS_MAX and isinstance(error, LostRace):
                     self.single.wait(error, lost, deadline, f"{len(plans)} shards")
@@ -177,6 +186,14 @@ class SharedMerger:
                     plans[shard.shard_id] = plan
         return plans
 
+    def _still_next(
+        self, shared: _Shared, view: TableView, plans: Mapping[ShardId, NextCommit]
+    ) -> Mapping[ShardId, NextCommit]:
+        """Those of the plans that a later view still has, folded on it."""
+        now = self._plans(shared, view)
+        same = {shard: plan for shard, plan in plans.items() if now.get(shard) == plan}
+        return self._fitting(shared, view, same)
+
     def _fitting(
         self, shared: _Shared, view: TableView, plans: Mapping[ShardId, NextCommit]
     ) -> Mapping[ShardId, NextCommit]:
@@ -207,13 +224,20 @@ class SharedMerger:
         shared.folds[shard_id] = (plan, fold)
         return fold
 
-    def _commit(self, shared: _Shared, plans: Mapping[ShardId, NextCommit]) -> None:
-        single = self.single
-        folds = {shard: shared.folds[shard][1] for shard in plans}
-        together = single.table.share(folds)
+    def _together(self, shared: _Shared, plans: Mapping[ShardId, NextCommit]) -> SharedFold | None:
+        """The plans' folds as one, with their rows. Shards that can't share any go out."""
+        together = None
+        if len(plans) > 1:
+            together = self.single.table.share({s: shared.folds[s][1] for s in plans})
         if together is None:
             shared.alone.update(plans)
-            return
+        return together
+
+    def _commit(
+        self, shared: _Shared, plans: Mapping[ShardId, NextCommit], together: SharedFold
+    ) -> None:
+        single = self.single
+        folds = {shard: shared.folds[shard][1] for shard in plans}
         shape = shape_shared([fold.facts for fold in folds.values()], single.costs)
         single.before_commit()
         single.steps("commit")

@@ -32,11 +32,6 @@ from memwal.plan.merge import (
 SHARED_BYTES_MAX = 128 * 1024 * 1024
 """In-memory bytes of a shared commit, whose rows are held all at once."""
 
-FEW_SHARDS_MAX = 8
-FEW_SHARDS_BYTES_MAX = 4 * 1024 * 1024
-"""Of a few shards, those with more are merged side by side; with less, a commit is mostly overhead.
-"""
-
 
 def bytes_max(limits: MergeLimits) -> int:
     """What the rows of a shared commit may take in memory."""
@@ -49,13 +44,11 @@ def units(
     """The shards with work in units: one by one, or several whose commits are to be shared.
 
     A shard that may need a quarter of a shared commit or more stays alone, as does one of unknown
-    size, and the larger ones where there are few.
+    size.
     """
     if view.policy_text is not None:
         return tuple((shard.shard_id,) for shard in work)
     small_bytes = bytes_max(limits) // 4
-    if len(work) <= FEW_SHARDS_MAX:
-        small_bytes = min(small_bytes, FEW_SHARDS_BYTES_MAX)
     small: list[tuple[ShardId, int, int]] = []
     made: list[tuple[ShardId, ...]] = []
     for shard in work:

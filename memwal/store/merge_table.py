@@ -157,6 +157,7 @@ class LanceFold:
         self._folded = folded
         self._bytes_read = 0
         self._facts: FoldFacts | None = None
+        self._member: SharedMember | None = None
 
     @cached_property
     def _base(self) -> Any:
@@ -234,10 +235,17 @@ class LanceFold:
             folded=self._folded,
         )
         rebased._bytes_read = self.bytes_read
+        if view.columns == self.view.columns:
+            rebased._member = self._member
         return rebased
 
     def member(self, schema: pa.Schema) -> SharedMember:
-        """The fold's rows, read, for a commit with other shards'. Raises as `MergeTable.fold`."""
+        """The fold's rows for a commit with other shards', read once: a lost race keeps them.
+
+        Raises as `MergeTable.fold`.
+        """
+        if self._member is not None and self._member.rows.schema.equals(schema):
+            return self._member
         payload = _Payload(schema, self._sources, self._folded)
         try:
             rows = payload.source(stream=False)
@@ -247,10 +255,8 @@ class LanceFold:
             if is_reading_fault(error):
                 raise unreadable_text(self._tables.uri, error) from None
             raise
-        return SharedMember(
-            rows=rows,
-            tombstones=self._folded.tombstones,
-        )
+        self._member = SharedMember(rows=rows, tombstones=self._folded.tombstones)
+        return self._member
 
     def delete_pass(self, shape: CommitShape) -> tuple[int, int]:
         """Delete the tombstoned keys, unmarked and without a retry on conflict.

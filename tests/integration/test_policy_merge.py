@@ -26,7 +26,7 @@ from s3server import S3Server
 from jobs._merge import MergeOptions, run_merge
 from jobs._wiring import open_stores
 from memwal import policy_operators
-from memwal.apply.merge import ShardMerger
+from memwal.apply.merge import ShardMerge, ShardMerger
 from memwal.config import ResolvedTable, Settings
 from memwal.errors import LostRace
 from memwal.model import ShardId
@@ -35,6 +35,7 @@ from memwal.policy import STORED_KEY, RowPolicy, row_policy
 from memwal.read import open_table
 from memwal.report import JobReport
 from memwal.store import policy_merge
+from memwal.testing_tables import ManualTurns
 
 pytestmark = pytest.mark.integration
 
@@ -238,6 +239,27 @@ def test_a_base_that_changed_in_between_is_folded_with_anew(
     assert log == ["raced", "lost"] or race is _merge_all
     found = {k[0]: r["n"] for k, r in table.keyed(table.dataset.to_table()).items()}
     assert found == {_key(table, k): n for k, n in sums.items()}
+
+
+@pytest.mark.parametrize("until", [1, 2])
+def test_operands_that_others_merged_before_the_turn_are_not_counted_again(
+    tmp_path: Path, until: int
+) -> None:
+    table = make_policy_table(tmp_path / "t", rows=[1])
+    table.flush((1, table.row(1, 5)), (2, table.row(2, 7)))
+    table.flush((1, table.row(1, 6)), (3, table.row(3, 1)))
+    truth = table.by_key(table.truth())
+    done: list[ShardMerge] = []
+
+    def meanwhile() -> None:
+        if not done:
+            request = MergeRequest(until_generation=until)
+            done.append(table.merger().run(table.shards[0], request))
+
+    merge = table.merge(turns=ManualTurns(meanwhile=meanwhile))
+    assert [m.error for m in done] == [None]
+    assert merge.commits == 2 - until
+    assert table.base_rows() == truth
 
 
 def test_a_fold_goes_with_the_version_of_its_view(tmp_path: Path) -> None:

@@ -28,8 +28,6 @@ from memwal.plan.merge import (
     NextCommit,
 )
 from memwal.plan.merge_shared import (
-    FEW_SHARDS_BYTES_MAX,
-    FEW_SHARDS_MAX,
     SHARED_BYTES_MAX,
     bytes_max,
     fitting,
@@ -103,7 +101,7 @@ FACTS = FoldFacts(
 # ---- units
 
 
-MANY = [shard(n) for n in range(FEW_SHARDS_MAX + 1)]
+MANY = [shard(n) for n in range(9)]
 
 
 def alone(work: list[ShardView]) -> tuple[tuple[ShardId, ...], ...]:
@@ -112,8 +110,8 @@ def alone(work: list[ShardView]) -> tuple[tuple[ShardId, ...], ...]:
 
 @pytest.mark.parametrize(
     "work",
-    [MANY, MANY[:2], [shard(n, size=FEW_SHARDS_BYTES_MAX) for n in range(FEW_SHARDS_MAX + 1)]],
-    ids=["many", "few and small", "many and larger"],
+    [MANY, MANY[:2], [shard(n, size=SHARED_BYTES_MAX // 4 - 1) for n in range(4)]],
+    ids=["many", "few", "as large as may be"],
 )
 def test_shards_together(work: list[ShardView]) -> None:
     assert units(view(), work, ALL, LIMITS) == (tuple(s.shard_id for s in work),)
@@ -122,14 +120,13 @@ def test_shards_together(work: list[ShardView]) -> None:
 @pytest.mark.parametrize(
     ("seen", "work", "limits"),
     [
-        (view(), [shard(n, size=FEW_SHARDS_BYTES_MAX) for n in range(FEW_SHARDS_MAX)], LIMITS),
         (view("a policy"), MANY, LIMITS),
         (view(), MANY, replace(LIMITS, shards_per_commit_max=1)),
         (view(), [shard(n, size=None) for n in range(20)], LIMITS),
         (view(), [shard(n, size=SHARED_BYTES_MAX // 4) for n in range(20)], LIMITS),
         (view(), [shard(n, size=10) for n in range(20)], replace(LIMITS, bytes_per_commit_max=40)),
     ],
-    ids=["few and large", "policy", "not wanted", "unknown sizes", "large", "large for the limit"],
+    ids=["policy", "not wanted", "unknown sizes", "large", "large for the limit"],
 )
 def test_shards_alone(seen: TableView, work: list[ShardView], limits: MergeLimits) -> None:
     assert units(seen, work, ALL, limits) == alone(work)

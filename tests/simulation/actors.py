@@ -41,8 +41,28 @@ from memwal.store.shard_manifests import Fenced
 
 GRACE_SECONDS = 600.0
 RETENTION_SECONDS = 40.0
+TURNS_REMEMBERED = 4
 OUTCOMES = (MemWalError,)
 """How a job may end besides well. Anything else that is raised is a finding."""
+
+
+@dataclass(kw_only=True)
+class SimTurns:
+    """The Turns port of a host that keeps nobody out: what has to be safe without it, has to be so.
+
+    After a refused commit some turns are held, so that merges look again before they commit.
+    """
+
+    left: int = 0
+
+    @contextmanager
+    def turn(self) -> Iterator[bool]:
+        held = self.left > 0
+        self.left -= held
+        yield held
+
+    def lost(self) -> None:
+        self.left = TURNS_REMEMBERED
 
 
 @dataclass(kw_only=True)
@@ -58,6 +78,7 @@ class Jobs:
     watched: bool = True
     shared: bool = False
     """Whether a merge's shards share commits."""
+    turns: SimTurns = field(default_factory=SimTurns)
     deletes: float = 0.3
     """How often a writer deletes a key instead of putting it."""
     flushes: float = 0.4
@@ -123,6 +144,7 @@ class Jobs:
                         limits=limits,
                         before_commit=watch.before_commit if watched else check,
                         before_view=watch.before_view if watched else (lambda: None),
+                        turns=self.turns,
                     )
                     if self.shared:
                         results = SharedMerger(single=merger).run(work, MergeRequest())

@@ -80,8 +80,8 @@ _APPLY = mutations(
     ),
     (
         "shared: shards that can't share are dropped",
-        "            shared.alone.update(plans)\n            return\n",
-        "            shared.bounded.clear()\n            return\n",
+        "            shared.alone.update(plans)\n        return together\n",
+        "            shared.bounded.clear()\n        return together\n",
     ),
     (
         "shared: shards that don't fit are dropped",

@@ -79,6 +79,24 @@ POLICY: tuple[Mutation, ...] = (
         ),
     ),
     *mutations(
+        "memwal/apply/merge.py",
+        f"{_MERGE} -k before_the_turn",
+        (
+            "turns: what others merged meanwhile is merged again",
+            "        if tuple(shard.pending[: len(plan.generations)]) != plan.generations:",
+            "        if False:",
+        ),
+    ),
+    *mutations(
+        "memwal/apply/merge.py",
+        "tests/behaviour/test_turns.py",
+        (
+            "turns: who waited does not look again",
+            "                    if held:\n",
+            "                    if False:\n",
+        ),
+    ),
+    *mutations(
         "memwal/store/policy_merge.py",
         _MERGE,
         (
