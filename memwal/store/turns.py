@@ -18,7 +18,7 @@ REMEMBERED_SECONDS = 600.0
 WAIT_SECONDS_MAX = 600.0
 """The longest wait for a turn. Who waited in vain commits beside the others."""
 
-_POLL_SECONDS_MAX = 0.2
+_POLL_SECONDS = 0.05
 _KEPT_SECONDS = 86_400.0
 
 
@@ -85,7 +85,6 @@ class HostTurns:
 
     def _locked(self, file: int) -> bool:
         deadline = self._clock.monotonic_seconds() + WAIT_SECONDS_MAX
-        wait = 0.01
         while True:
             try:
                 fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -93,8 +92,8 @@ class HostTurns:
                 if self._clock.monotonic_seconds() >= deadline:
                     return False
                 self._waiting()
-                self._clock.sleep(wait)
-                wait = min(wait * 2, _POLL_SECONDS_MAX)
+                # As often for all, whoever came first: the kernel keeps no queue for those who ask.
+                self._clock.sleep(_POLL_SECONDS * (0.5 + self._clock.random()))
             except OSError:
                 return False  # a file system without locks
             else:
