@@ -14,7 +14,7 @@ from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass, field, replace
 
 from jobs import _cancel
-from jobs._chain import STOPPING, Quiet, summed_fields
+from jobs._chain import Quiet, stops, summed_fields
 from jobs._engines import SharedEngines
 from jobs._index_catchup import IndexCatchupOptions, run_index_catchup
 from jobs._launch import (
@@ -248,7 +248,7 @@ class _Run:
             table.reports.append((name, report))
             if report.outcome != NOTHING_TO_DO:
                 self.known.forget(table.resolved)
-            if report.outcome in STOPPING:
+            if stops(name, report):
                 break
         self.known.forget(table.resolved)
         table.seconds = self.clock.monotonic_seconds() - began

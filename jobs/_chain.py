@@ -6,11 +6,32 @@ from collections.abc import Sequence
 from typing import Any
 
 from jobs._launch import Progress
-from memwal.report import FAILED, HELD, REFUSED, TableReport, sum_up
+from memwal.report import (
+    DONE,
+    FAILED,
+    HELD,
+    NOTHING_TO_DO,
+    REFUSED,
+    MergeTableReport,
+    PlannedMergeReport,
+    TableReport,
+    sum_up,
+)
 
-# After one of these a table's later jobs would work on a state that somebody has to look at first.
-# A partial outcome lets them go on: one sealed shard must not keep the others from being collected.
-STOPPING = (FAILED, REFUSED, HELD)
+
+def stops(name: str, report: TableReport) -> bool:
+    """Whether the table's later jobs would work on a state that somebody has to look at first.
+
+    One shard that is sealed or broken must not keep the others from being collected, whether these
+    had anything to merge this time or not. A snapshot that was refused for it needs no one to wait:
+    garbage looks at each shard itself.
+    """
+    if report.outcome not in (FAILED, REFUSED):
+        return report.outcome == HELD
+    if name == "snapshot" and report.outcome == REFUSED:
+        return False
+    shards = report.shards if isinstance(report, MergeTableReport | PlannedMergeReport) else ()
+    return not any(shard.outcome in (DONE, NOTHING_TO_DO) for shard in shards)
 
 
 def summed_fields(reports: Sequence[tuple[str, TableReport]]) -> dict[str, Any]:

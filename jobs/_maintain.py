@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TypeVar
 
-from jobs._chain import STOPPING, summed_fields
+from jobs._chain import stops, summed_fields
 from jobs._compaction import CompactionOptions, run_compaction
 from jobs._garbage import GarbageOptions, run_garbage
 from jobs._index_catchup import IndexCatchupOptions, run_index_catchup
@@ -46,7 +46,7 @@ class _Table:
 
     @property
     def stopped(self) -> bool:
-        return bool(self.reports) and self.reports[-1][1].outcome in STOPPING
+        return any(stops(name, report) for name, report in self.reports)
 
 
 def run_maintain(options: MaintainOptions, progress: Progress) -> JobReport:

@@ -15,8 +15,10 @@ from garbage_runs import Quiet
 
 from jobs._garbage import GarbageOptions, run_garbage
 from jobs._maintain import MaintainOptions, run_maintain
+from memwal import layout
 from memwal.config import ResolvedTable, Settings
 from memwal.model import ShardStatus
+from memwal.plan.merge import MergeRequest
 from memwal.store.lease import StoredLeases
 
 pytestmark = pytest.mark.integration
@@ -104,6 +106,46 @@ def test_a_refused_table_stops_and_the_others_go_on(tmp_path: Path, table: Table
     assert "SEALED" in stopped["error"]
     assert list(outcomes(fine)) == ORDER
     builders.check_merged(table)
+
+
+def test_a_sealed_shard_does_not_keep_the_others_from_being_collected(table: Table) -> None:
+    """Nor when these have nothing more to merge, so that the merge as a whole is refused."""
+    table.merge_all()
+    sealed, fine = table.shards
+    for key, shard in enumerate(table.shards):
+        table.flush(shard, Put([key], 2))
+    manifests = table.stores.shard_manifests
+    current = manifests.latest(sealed)
+    assert current is not None
+    manifests.commit(current, replace(current, status=ShardStatus.SEALED))
+    _, (first,) = maintain(table, arguments=SHORT)
+    _, (second,) = maintain(table, arguments=SHORT)
+    assert outcomes(first)["merge"] == "partial"
+    assert outcomes(second)["merge"] == "refused"
+    assert list(outcomes(second)) == ORDER
+    assert "SEALED" in second["error"]
+    assert table.progress() == {sealed: 1, fine: 2}
+    folder = Path(table.uri) / layout.shard_folder(fine)
+    assert [p.name for p in folder.glob("*_gen_*")] == []
+
+
+def test_a_torn_manifest_does_not_keep_garbage_from_looking(table: Table) -> None:
+    """Although the merge fails, and the snapshot is refused."""
+    torn, fine = table.shards
+    latest = table.stores.shard_manifests.latest(torn)
+    assert latest is not None
+    path = Path(table.uri) / layout.shard_manifest_path(torn, latest.version)
+    path.write_bytes(path.read_bytes()[:9])
+    table.merger().run(fine, MergeRequest())
+    _, (found,) = maintain(table)
+    assert outcomes(found) == {
+        "merge": "failed",
+        "index-catchup": "done",
+        "snapshot": "refused",
+        "garbage": "failed",
+    }
+    listed = {i["shard_id"] for i in found["jobs"][-1]["items"] if i["kind"] == "generation"}
+    assert listed == {fine}
 
 
 def test_a_held_lease_stops_it(table: Table) -> None:
