@@ -8,7 +8,7 @@ import re
 import signal
 import sys
 import traceback
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from types import FrameType
 from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
@@ -171,8 +171,9 @@ class Output:
             sys.stdout.write(document + "\n")
         elif self._shows:
             show_report(report, stdout())
-        if report.error and not self._quiet:
-            stderr().print(f"error: {escape(report.error)}", style="red")
+        if not self._quiet:
+            for error in _errors(report, tables=self._json):
+                stderr().print(f"error: {escape(error)}", style="red")
         stored = self._stored(document + "\n")
         raise SystemExit(report.exit_code or (0 if stored else 1))
 
@@ -181,6 +182,16 @@ class Output:
         if problem is not None:
             stderr().print(f"error: {escape(problem)}", style="red")
         return problem is None
+
+
+def _errors(report: JobReport, *, tables: bool) -> Iterator[str]:
+    """What went wrong, in lines: the run, and each table where no shown report tells of it."""
+    if report.error:
+        yield report.error
+    for table in report.tables if tables else ():
+        if table.error:
+            named = table.error.startswith(table.table)
+            yield table.error if named else f"{table.table}: {table.error}"
 
 
 def _interrupt(number: int, frame: FrameType | None) -> None:

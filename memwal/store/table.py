@@ -30,7 +30,7 @@ from memwal.ports import Expired
 _CACHE_BYTES = 64 * 1024 * 1024
 
 # What Lance says when a file that it was told of is not there.
-GONE = re.compile(r"not found|no such file|does not exist", re.IGNORECASE)
+GONE = re.compile(r"not found|no such file|does not exist|not a directory", re.IGNORECASE)
 # What it says when it was kept from looking: that tells nothing about the file.
 _REFUSED = re.compile(r"necessary privileges|403 forbidden|accessdenied", re.IGNORECASE)
 _UNREACHED = re.compile(r"permission denied|os error \d+|error performing \w+", re.IGNORECASE)

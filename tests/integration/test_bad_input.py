@@ -126,6 +126,7 @@ def check(
         assert "Traceback" not in one.text, one.text
     for part in says:
         assert part in ran.errors
+        assert part in ran.err
         assert for_people is None or part in for_people.text
     assert ran.document["job"] == job
     assert ran.document["outcome"] in ("failed", "refused")
@@ -198,9 +199,11 @@ def test_a_folder_that_is_no_lance_table(tmp_path: Path, job: str) -> None:
     check(folder, code=USAGE, says=[str(folder), "not a Lance table"], table=folder, job=job)
 
 
-def test_a_file_is_no_table(tmp_path: Path) -> None:
-    (tmp_path / "file").write_text("x")
-    check(tmp_path / "file", code=USAGE, says=[str(tmp_path / "file")], table=tmp_path)
+@pytest.mark.parametrize("job", ["merge", "status"])
+def test_a_file_is_no_table(tmp_path: Path, job: str) -> None:
+    file = tmp_path / "file"
+    file.write_text("x")
+    check(file, code=USAGE, says=[str(file), "no such table"], table=tmp_path, job=job)
 
 
 @pytest.mark.parametrize("job", ["merge", "status"])
