@@ -265,7 +265,7 @@ class LeaseTableReport(TableReport):
 
 
 class SnapshotTableReport(TableReport):
-    """One table of a snapshot refresh. `storage` is None when nothing was written."""
+    """One table of a snapshot refresh. `storage` is None where there is no snapshot."""
 
     num_shards: int | None = None
     storage: str | None = None

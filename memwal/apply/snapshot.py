@@ -28,10 +28,12 @@ from memwal.plan.snapshot import (
     SnapshotLimits,
     SnapshotPlan,
     SnapshotRow,
+    Storage,
     is_fresh,
     lowered,
     plan_snapshot,
     snapshot_rows,
+    snapshot_specs,
 )
 from memwal.ports import Clock, Snapshots, Steps, Views
 
@@ -40,7 +42,7 @@ _WAIT_SECONDS_MAX = 2.0
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class SnapshotResult:
-    """What a refresh did. `storage` is None when nothing had to be written."""
+    """What a refresh did. `storage` tells where the snapshot is now, None where there is none."""
 
     outcome: str
     num_shards: int
@@ -86,7 +88,7 @@ class SnapshotRefresher:
     def _encoded(self, view: TableView) -> tuple[tuple[SnapshotRow, ...], bytes]:
         """The rows that a snapshot has now, and their bytes."""
         rows = snapshot_rows(view)
-        return rows, self.snapshots.encode(rows, view.mem_wal.shard_specs)
+        return rows, self.snapshots.encode(rows, snapshot_specs(view))
 
     def run(self, read: Callable[[], TableView]) -> SnapshotResult:
         """Refresh from a view that `read` takes freshly, as often as a conflict makes it.
@@ -122,7 +124,7 @@ class SnapshotRefresher:
                 # An earlier attempt may have landed although it reported an error.
                 outcome="nothing_to_do" if run.floor is None else "done",
                 num_shards=len(view.shards),
-                storage=None if run.floor is None else run.storage,
+                storage=_standing(view) if run.floor is None else run.storage,
                 repairs=run.repairs,
                 version_after=version,
                 reason="the snapshot says what the shard manifests say",
@@ -241,11 +243,19 @@ def nothing_to_write(view: TableView) -> SnapshotResult:
     return SnapshotResult(
         outcome="nothing_to_do",
         num_shards=len(view.shards),
-        storage=None,
+        storage=_standing(view),
         repairs=0,
         version_after=view.version,
         reason=fresh if view.policy_text is None else policy,
     )
+
+
+def _standing(view: TableView) -> str | None:
+    """Where the snapshot is that a table has, when that is up to date."""
+    if view.policy_text is not None or not view.shards:
+        return None
+    inline = view.mem_wal.inline_snapshots is not None
+    return (Storage.INLINE if inline else Storage.EXTERNAL).value
 
 
 def _progress_text(progress: Mapping[ShardId, int]) -> str:

@@ -3,11 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import Enum
 
 from memwal.errors import Refused
-from memwal.model import MemWalState, ShardId, ShardManifest, TableView
+from memwal.model import (
+    ColumnInfo,
+    MemWalState,
+    ShardField,
+    ShardId,
+    ShardManifest,
+    ShardSpec,
+    TableView,
+)
+
+_SAME_AS_SOURCE = ("identity", "truncate")
+"""Transforms whose result has the type of their column (spec: Shard Transform)."""
 
 
 class Storage(Enum):
@@ -85,6 +96,31 @@ def snapshot_rows(view: TableView) -> tuple[SnapshotRow, ...]:
             "hide them from readers"
         )
     return tuple(row_of(shard.manifest) for shard in sorted(view.shards, key=lambda s: s.shard_id))
+
+
+def snapshot_specs(view: TableView) -> tuple[ShardSpec, ...]:
+    """The table's shard specs, with the result types that the spec leaves to the transform."""
+    return tuple(
+        replace(spec, fields=tuple(_with_result_type(f, view.columns) for f in spec.fields))
+        for spec in view.mem_wal.shard_specs
+    )
+
+
+def _with_result_type(field: ShardField, columns: Sequence[ColumnInfo]) -> ShardField:
+    if field.result_type or field.transform is None:
+        return field
+    if field.transform not in _SAME_AS_SOURCE:
+        return replace(field, result_type="int32")
+    return replace(field, result_type=_type_of(field.source_ids, columns))
+
+
+def _type_of(source_ids: Sequence[int], columns: Sequence[ColumnInfo]) -> str:
+    for column in columns:
+        if source_ids[:1] == (column.field_id,):
+            return column.type_text
+        if found := _type_of(source_ids, column.children):
+            return found
+    return ""
 
 
 def is_fresh(view: TableView, rows: Sequence[SnapshotRow], stored: Stored) -> bool:

@@ -22,6 +22,13 @@ from memwal.store.objects import normalise_uri
 from memwal.store.table import LanceTables
 
 _CSV_BLOCK_BYTES = 4 * 1024 * 1024
+# As Arrow and pandas write NULL: an empty field is NULL, "" an empty text. Words such as NA or nan
+# are what they are in their column.
+_CSV_NULLS = {
+    "null_values": [""],
+    "strings_can_be_null": True,
+    "quoted_strings_can_be_null": False,
+}
 _FILES_MAX = 100_000
 
 
@@ -192,7 +199,7 @@ class SourceFiles:
                 system.open_input_stream(path),
                 read_options=pacsv.ReadOptions(block_size=_CSV_BLOCK_BYTES),
                 parse_options=pacsv.ParseOptions(newlines_in_values=True),
-                convert_options=pacsv.ConvertOptions(column_types=self._types),
+                convert_options=pacsv.ConvertOptions(column_types=self._types, **_CSV_NULLS),
             )
             return reader.schema, iter(reader)
         opened = system.open_input_file(path)

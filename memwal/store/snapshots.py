@@ -15,10 +15,11 @@ from lance.dataset import Index
 from lance.file import LanceFileWriter
 
 from memwal import codec, layout
-from memwal.errors import LostRace, Missing, StoreUnavailable
+from memwal.errors import LostRace, Missing, StoreUnavailable, Unsupported
 from memwal.model import MemWalState, ShardField, ShardId, ShardSpec
 from memwal.plan.snapshot import SnapshotRow, Storage, Stored
 from memwal.ports import Objects
+from memwal.sharding.values import decode_value, parse_type
 from memwal.store.table import LanceTables, tidy_text
 
 _TYPE_URL = "/lance.table.MemWalIndexDetails"
@@ -35,35 +36,18 @@ _BASE_COLUMNS = (
 )
 _COUNTERS = tuple(f.name for f in _BASE_COLUMNS[1:-1])
 _FIELD_PREFIX = "region_field_"
-_RESULT_TYPES = {
-    "bool": pa.bool_(),
-    "int8": pa.int8(),
-    "int16": pa.int16(),
-    "int32": pa.int32(),
-    "int64": pa.int64(),
-    "uint8": pa.uint8(),
-    "uint16": pa.uint16(),
-    "uint32": pa.uint32(),
-    "uint64": pa.uint64(),
-    "utf8": pa.string(),
-    "string": pa.string(),
-    "large_utf8": pa.large_string(),
-}
 
 
 def snapshot_schema(specs: Sequence[ShardSpec]) -> pa.Schema:
     """The spec's Shard Snapshot Arrow Schema, with a column for each field of the shard specs.
 
-    A result type that is not known here is kept as the bytes that the manifest holds.
+    A result type that is not known is kept as the bytes that the manifest holds.
     """
     fields: dict[str, ShardField] = {}
     for spec in specs:
         for field in spec.fields:
             fields.setdefault(field.field_id, field)
-    extra = [
-        pa.field(_FIELD_PREFIX + name, _RESULT_TYPES.get(field.result_type.lower(), pa.binary()))
-        for name, field in fields.items()
-    ]
+    extra = [pa.field(_FIELD_PREFIX + name, _result_type(field)) for name, field in fields.items()]
     return pa.schema([*_BASE_COLUMNS, *extra])
 
 
@@ -86,18 +70,21 @@ def to_table(rows: Sequence[SnapshotRow], specs: Sequence[ShardSpec]) -> pa.Tabl
     return pa.Table.from_arrays(columns, schema=schema)
 
 
-def _field_value(value: bytes | None, kind: pa.DataType) -> object:
+def _result_type(field: ShardField) -> pa.DataType:
+    try:
+        return parse_type(field.result_type, field.field_id)
+    except Unsupported:
+        return pa.binary()
+
+
+def _field_value(value: bytes | None, kind: pa.DataType) -> pa.Scalar | None:
     """A manifest's shard field value. pylance 14.0.2 writes none, so most are null."""
-    if value is None or pa.types.is_binary(kind):
-        return value
-    if pa.types.is_string(kind) or pa.types.is_large_string(kind):
-        return value.decode("utf-8", "replace")
-    if pa.types.is_boolean(kind):
-        return bool(value and value[0])
-    signed = pa.types.is_signed_integer(kind)
-    if len(value) * 8 != kind.bit_width:
+    if value is None:
         return None
-    return int.from_bytes(value, "little", signed=signed)
+    try:
+        return decode_value(value, kind)
+    except Unsupported:
+        return None
 
 
 def to_lance_bytes(table: pa.Table) -> bytes:

@@ -71,6 +71,31 @@ def test_a_text_with_newlines_over_several_blocks_of_csv(tmp_path) -> None:
     assert pa.concat_tables(files.chunks(file, 30_000)).equals(rows)
 
 
+def test_csv_tells_null_from_an_empty_text(tmp_path) -> None:
+    rows = pa.table(
+        {
+            "id": pa.array([1, 2, None, 4, 5], pa.int64()),
+            "text": ["", None, "NA", "null", 'a"b'],
+            "size": [1.5, None, float("inf"), 0.0, -1.0],
+            "raw": [b"", None, b"x", b"NULL", b"y"],
+        }
+    )
+    path = tmp_path / "nulls.csv"
+    pacsv.write_csv(rows, path)
+    files = SourceFiles({}, dict(zip(rows.schema.names, rows.schema.types, strict=True)))
+    (file,) = files.found([str(path)])
+    assert pa.concat_tables(files.chunks(file, 10)).equals(rows)
+
+
+def test_csv_of_what_is_not_a_number(tmp_path) -> None:
+    path = tmp_path / "n.csv"
+    path.write_text("size,text\nnan,nan\n")
+    files = SourceFiles({}, {"size": pa.float64(), "text": pa.string()})
+    (file,) = files.found([str(path)])
+    (row,) = pa.concat_tables(files.chunks(file, 10)).to_pylist()
+    assert (str(row["size"]), row["text"]) == ("nan", "nan")
+
+
 def test_a_folder_by_name_without_what_is_hidden(tmp_path) -> None:
     for name in (
         "b/2.parquet",

@@ -6,7 +6,7 @@ import json
 import subprocess
 import sys
 import uuid
-from datetime import timedelta
+from datetime import date, timedelta
 from pathlib import Path
 
 import lance
@@ -20,9 +20,19 @@ from jobs._snapshot import FANNED_OUT_SHARDS_MIN
 from jobs._wiring import open_stores
 from memwal.apply.snapshot import SnapshotRefresher, SnapshotResult
 from memwal.errors import LeaseHeld, Refused
-from memwal.model import ShardId, ShardManifest
+from memwal.model import (
+    ColumnInfo,
+    MemWalState,
+    ShardField,
+    ShardId,
+    ShardManifest,
+    ShardSpec,
+    TableView,
+    VersionManifest,
+)
 from memwal.plan.merge import MergeRequest
-from memwal.plan.snapshot import SnapshotLimits, Storage, row_of
+from memwal.plan.snapshot import SnapshotLimits, Storage, row_of, snapshot_specs
+from memwal.sharding.values import encode_value
 from memwal.store.lease import StoredLeases
 from memwal.store.snapshots import external_path, snapshot_schema, to_table
 
@@ -236,6 +246,59 @@ def test_a_column_for_each_field_of_the_shard_spec(tmp_path: Path) -> None:
     assert str(field.type) == "int32"
 
 
+def test_shard_values_have_the_types_of_the_spec() -> None:
+    day = pa.scalar(date(2026, 2, 3))
+    fields = (
+        ShardField(field_id="day", source_ids=(2,), transform="identity"),
+        ShardField(field_id="year", source_ids=(2,), transform="year"),
+        ShardField(field_id="said", source_ids=(1,), transform="identity", result_type="utf8"),
+        ShardField(field_id="gone", source_ids=(9,), transform="identity"),
+    )
+    columns = (
+        ColumnInfo(field_id=0, name="id", type_text="int64", nullable=False),
+        ColumnInfo(
+            field_id=1,
+            name="at",
+            type_text="struct<day: date32[day]>",
+            nullable=True,
+            children=(ColumnInfo(field_id=2, name="day", type_text="date32[day]", nullable=True),),
+        ),
+    )
+    values = {"day": encode_value(day), "year": encode_value(pa.scalar(2026, pa.int32()))}
+    manifest = ShardManifest(
+        shard_id=ShardId(str(uuid.uuid4())),
+        version=1,
+        writer_epoch=1,
+        current_generation=1,
+        shard_spec_id=1,
+        shard_field_entries=(*values.items(), ("said", b"abc"), ("gone", b"\1\2")),
+    )
+    state = MemWalState(
+        index_uuid="u",
+        created_at_millis=1,
+        merged={},
+        index_catchup={},
+        shard_specs=(ShardSpec(spec_id=1, fields=fields),),
+    )
+    view = TableView(
+        uri="t",
+        version=1,
+        primary_key=("id",),
+        columns=columns,
+        rows=0,
+        manifest=VersionManifest(version=1, timestamp_nanos=0, mem_wal=state),
+        mem_wal=state,
+        shards=(),
+    )
+    stored = to_table([row_of(manifest)], snapshot_specs(view)).select(range(8, 12))
+    assert {f.name.removeprefix("region_field_"): str(f.type) for f in stored.schema} == {
+        "day": "date32[day]", "year": "int32", "said": "string", "gone": "binary",
+    }  # fmt: skip
+    assert [column.to_pylist() for column in stored] == [
+        [date(2026, 2, 3)], [2026], ["abc"], [b"\1\2"],
+    ]  # fmt: skip
+
+
 def test_the_command(tmp_path: Path) -> None:
     table = small_table(tmp_path / "t")
     code, dry = run_command("snapshot", table.uri, "--dry-run")
@@ -244,6 +307,8 @@ def test_the_command(tmp_path: Path) -> None:
     (found,) = report["tables"]
     assert (code, found["storage"], found["num_shards"], found["repairs"]) == (0, "inline", 2, 0)
     assert found["version_after"] == found["version_before"] + 1
+    (again,) = run_command("snapshot", table.uri)[1]["tables"]
+    assert (again["outcome"], again["storage"]) == ("nothing_to_do", "inline")
     code, status = run_command("status", table.uri)
     assert status["tables"][0]["snapshot"]["num_shards"] == 2
     assert status["tables"][0]["lease"]["state"] == "released"
