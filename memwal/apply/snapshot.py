@@ -255,7 +255,7 @@ def _standing(view: TableView) -> str | None:
     if view.policy_text is not None or not view.shards:
         return None
     inline = view.mem_wal.inline_snapshots is not None
-    return (Storage.INLINE if inline else Storage.EXTERNAL).value
+    return str((Storage.INLINE if inline else Storage.EXTERNAL).value)
 
 
 def _progress_text(progress: Mapping[ShardId, int]) -> str:
