@@ -111,7 +111,7 @@ def _run_jobs(
         short_allowed=True,
         limits=GarbageLimits(grace_seconds=0.0, wal=True),
     )
-    passes = ("drops from the manifests", "deletes what they dropped", "deletes their WAL entries")
+    passes = ("drops from the manifests", "deletes what they dropped, and its WAL entries")
     for number, what in enumerate(passes, start=1):
         report = run_garbage(options, progress)
         reports.append(report)

@@ -6,7 +6,8 @@ What is done follows from a plan that was made under the lease, from evidence th
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
 from functools import partial
 
 from jobs._garbage_units import GarbageUnit, lost_garbage_unit, run_garbage_unit
@@ -46,6 +47,7 @@ from memwal.plan.garbage_model import (
     GarbageLimits,
     GarbagePlan,
     Item,
+    Kind,
 )
 from memwal.plan.garbage_orphans import plan_adoption
 from memwal.ports import Expired, Steps
@@ -68,6 +70,8 @@ from memwal.report import (
 _DELETES_PER_SECOND = 2000
 # S3 dates by whole seconds, and being told takes time.
 _CLOCKS_AGREE_NANOS = 5 * 10**9
+# Folders of generations, whichever word their candidate goes by.
+_COVERING = (Kind.GENERATION, Kind.ORPHAN)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -126,7 +130,8 @@ def run_garbage(options: GarbageOptions, progress: Progress, steps: Steps = no_s
         side_by_side(lambda run: _foresee(run, options), runs, TABLE_READERS_MAX)
         for run in runs:
             _act(run, options, progress, steps)
-        choice = _delete(runs, options, progress, steps)
+        choice = _delete(_planned(runs), options, progress, steps)
+        choice = _delete(_uncovered(runs, options), options, progress, steps) or choice
         reports = [
             recorder.write(run.table, _report(run, options), view=run.view, engine=choice)
             for run in runs
@@ -259,16 +264,44 @@ def _drop(run: _Run, options: GarbageOptions, progress: Progress, steps: Steps) 
     run.dropped = dropper.run(plan, progress.done)
 
 
+def _planned(runs: Sequence[_Run]) -> list[tuple[_Run, GarbagePlan]]:
+    """The plans that are to be carried out."""
+    return [
+        (run, run.plan)
+        for run in runs
+        if run.acted and run.plan is not None and run.table.error is None
+    ]
+
+
+def _uncovered(runs: Sequence[_Run], options: GarbageOptions) -> Iterable[tuple[_Run, GarbagePlan]]:
+    """Plans for the WAL entries alone that this run's own deletes left without a generation.
+
+    They follow from what is read anew: a generation that is only half deleted holds its entries
+    (invariant 7). What can't be read now is left to the next run.
+    """
+    for run, plan in _planned(runs) if options.limits.wal else ():
+        tried = {d.path for d in run.deleted}
+        if any(i.path in tried and i.kind in _COVERING for i in plan.items):
+            with suppress(MemWalError):
+                _look_again(run, options, verified=True)
+            found = plan.items if run.plan is None else run.plan.items
+            entries = [i for i in found if i.kind is Kind.WAL_ENTRY and i.path not in tried]
+            rest = [i for i in plan.items if i.kind is not Kind.WAL_ENTRY or i.path in tried]
+            run.plan = replace(plan, items=(*rest, *entries))
+            yield run, replace(plan, items=tuple(entries))
+
+
 def _delete(
-    runs: Sequence[_Run], options: GarbageOptions, progress: Progress, steps: Steps
+    plans: Iterable[tuple[_Run, GarbagePlan]],
+    options: GarbageOptions,
+    progress: Progress,
+    steps: Steps,
 ) -> EngineChoice | None:
     """Delete what the plans say, in units that fan out when there are many objects."""
     units: list[GarbageUnit] = []
     owners: list[_Run] = []
-    for run in runs:
-        if not run.acted or run.plan is None or run.table.error is not None:
-            continue
-        for deletions in in_units(as_deletions(run.plan), options.limits.unit_objects_max):
+    for run, plan in plans:
+        for deletions in in_units(as_deletions(plan), options.limits.unit_objects_max):
             owners.append(run)
             units.append(
                 GarbageUnit(

@@ -7,6 +7,7 @@ import os
 import shutil
 import subprocess
 import sys
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -70,21 +71,21 @@ def test_a_table_is_emptied_in_passes_and_reads_do_not_change(place: dict[str, A
     assert runs.folders(table) == [1, 2, 3]
     builders.same_rows(table.lsm_rows(), truth, "after the drop")
 
+    kept = {s: sorted({*runs.sentinels(table, s), max(runs.positions(table, s))})
+            for s in table.shards}  # fmt: skip
     deleted = runs.garbage(table, wal=True)
-    assert (deleted.dropped, deleted.deleted) == (0, 4)
-    assert {i.kind for i in deleted.items if i.action == "delete"} == {"generation"}
+    done = Counter(i.kind for i in deleted.items if i.action == "delete")
+    assert done["generation"] == 4
+    assert done["wal_entry"] > 0
+    assert (deleted.dropped, deleted.deleted) == (0, done.total())
     gone = before.keys() - runs.files(table).keys()
     assert deleted.objects_deleted == len(gone)
     assert deleted.bytes_freed == sum(before[path] for path in gone)
-    assert all("_gen_" in path for path in gone)
+    assert all("_gen_" in path or "/wal/" in path for path in gone)
+    assert len({i.path for i in deleted.items}) == len(deleted.items)
     assert [runs.folders(table, s) for s in table.shards] == [[3], []]
-    builders.same_rows(table.lsm_rows(), truth, "after the deletes")
-
-    kept = {s: sorted({*runs.sentinels(table, s), max(runs.positions(table, s))})
-            for s in table.shards}  # fmt: skip
-    emptied = runs.garbage(table, wal=True)
-    assert {i.kind for i in emptied.items if i.action == "delete"} == {"wal_entry"}
     assert {s: runs.positions(table, s) for s in table.shards} == kept
+    builders.same_rows(table.lsm_rows(), truth, "after the deletes")
 
     stored = runs.files(table)
     idle = runs.garbage(table, wal=True)
@@ -541,8 +542,7 @@ def test_a_broken_shard_is_left_alone_and_the_others_are_served(
     before = runs.files(table, below)
     report = runs.garbage(table, wal=True)
     assert (report.outcome, report.exit_code, report.dropped) == ("partial", 6, 3)
-    assert runs.garbage(table, wal=True).deleted == 3
-    runs.garbage(table, wal=True)
+    assert runs.garbage(table, wal=True).deleted >= 3
     assert runs.folders(table, healthy) == []
     assert runs.files(table, below) == before
     assert broken in (report.error or "")

@@ -55,8 +55,8 @@ JOBS: tuple[Mutation, ...] = (
         ),
         (
             "garbage: what was planned before the lease is done",
-            "            _look_again(run, options, verified=True)\n",
-            "",
+            "            _look_again(run, options, verified=True)\n            run.acted = True\n",
+            "            run.acted = True\n",
         ),
         (
             "garbage: no lease is taken",
