@@ -429,9 +429,9 @@ def _warnings(run: _Run, plan: GarbagePlan, options: GarbageOptions) -> tuple[st
         found += [w for w in view_warnings(run.view) if layout.MEM_WAL in w]
     if run.never_merged and options.retention_seconds is not None and run.expired is None:
         found.append(
-            f"no version is expired: shards {', '.join(run.never_merged)} have generations and "
-            "were never merged, and only an old version proves that those belong to this MemWAL "
-            "index; merge them first"
+            f"no version is expired: shards {', '.join(run.never_merged)} can't be read, or have "
+            "generations and were never merged. Only an old version proves that those belong to "
+            "this MemWAL index; merge them first, or mend what can't be read"
         )
     if run.expirable and not options.acts:
         found.append(
