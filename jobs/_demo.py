@@ -12,7 +12,8 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from jobs._garbage import GarbageOptions, run_garbage
+from jobs._garbage import run_garbage
+from jobs._garbage_run import GarbageOptions
 from jobs._index_catchup import IndexCatchupOptions, run_index_catchup
 from jobs._launch import Progress, RunOptions
 from jobs._merge import MergeOptions, run_merge

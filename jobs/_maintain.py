@@ -8,7 +8,8 @@ from typing import TypeVar
 
 from jobs._chain import stops, summed_fields
 from jobs._compaction import CompactionOptions, run_compaction
-from jobs._garbage import GarbageOptions, run_garbage
+from jobs._garbage import run_garbage
+from jobs._garbage_run import GarbageOptions
 from jobs._index_catchup import IndexCatchupOptions, run_index_catchup
 from jobs._launch import KnownTables, Progress, RunOptions
 from jobs._merge import MergeOptions, run_merge

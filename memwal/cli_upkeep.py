@@ -86,7 +86,8 @@ def garbage(tables: Tables, *, adopt_orphans: AdoptOrphans = False, flags: Delet
     """List, or with --execute delete, what is provably unused: generations, WAL, staged rows."""
 
     def work(progress: RunProgress) -> JobReport:
-        from jobs._garbage import GarbageOptions, run_garbage
+        from jobs._garbage import run_garbage
+        from jobs._garbage_run import GarbageOptions
 
         options = flags.deleting(adopt_orphans=adopt_orphans)
         return run_garbage(flags.run_options(GarbageOptions, tables, **options), progress)

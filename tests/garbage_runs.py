@@ -10,7 +10,8 @@ from typing import Any
 import builders
 from builders import Put, Table
 
-from jobs._garbage import GarbageOptions, run_garbage
+from jobs._garbage import run_garbage
+from jobs._garbage_run import GarbageOptions
 from memwal import layout
 from memwal.apply.garbage import no_steps
 from memwal.config import ResolvedTable, Settings

@@ -25,7 +25,8 @@ A failed flush leaves a folder whose retry has the same number, so it goes by th
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Set
+from dataclasses import replace
 
 from memwal import layout
 from memwal.errors import Refused
@@ -99,6 +100,12 @@ def expirable(
         and v.problem is None
         and v.timestamp_nanos < cutoff
     )
+
+
+def without_versions(evidence: Evidence, expired: Set[int]) -> Evidence:
+    """The evidence as it will be once these versions of main are gone."""
+    left = tuple(v for v in evidence.versions if not (v.on_main and v.version in expired))
+    return replace(evidence, versions=left)
 
 
 def never_merged(view: TableView) -> tuple[str, ...]:

@@ -109,11 +109,15 @@ def test_without_wal_no_entry_goes(tmp_path: Path) -> None:
 def test_versions_are_expired_first_when_asked(tmp_path: Path) -> None:
     table = runs.laid_out(tmp_path / "t")
     dry = runs.garbage(table, execute=False, retention=0)
-    assert dry.outcome == "nothing_to_do"
     assert "older than the retention" in dry.warnings[0]
     versions = table.versions()
+    assert (dry.outcome, runs.listed(table)) == ("done", [1, 2, 3])
+    assert runs.actions(runs.garbage(table, execute=False)) == {"keep"}
     done = runs.garbage(table, retention=0)
     assert (done.dropped, done.versions_expired) == (3, len(versions) - 1)
+    drops = {item.path for item in dry.items if item.action == "drop"}
+    assert {item.path for item in done.items if item.action == "drop"} == drops
+    assert len(drops) == 3
     assert done.version_bytes_freed > 0
     assert table.versions() == [done.version_after]
 

@@ -13,7 +13,8 @@ import pytest
 from builders import Put, Table
 from garbage_runs import Quiet
 
-from jobs._garbage import GarbageOptions, run_garbage
+from jobs._garbage import run_garbage
+from jobs._garbage_run import GarbageOptions
 from jobs._maintain import MaintainOptions, run_maintain
 from memwal import layout
 from memwal.config import ResolvedTable, Settings

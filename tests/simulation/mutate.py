@@ -207,8 +207,11 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--only", action="append", help="names that contain this; again for more")
     parser.add_argument("--no-baseline", action="store_true", help="trust the tests")
     parser.add_argument("--processes", type=int, default=os.cpu_count())
-    parser.add_argument("--table", type=Path, help="keep the results in this file, by group")
-    return parser.parse_args()
+    parser.add_argument("--table", type=Path, help="keep the results in this JSON file")
+    arguments = parser.parse_args()
+    if arguments.table is not None and arguments.table.suffix != ".json":
+        parser.error(f"--table {arguments.table}: it has to end in .json")
+    return arguments
 
 
 def _run_all(

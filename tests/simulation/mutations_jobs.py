@@ -65,8 +65,8 @@ JOBS: tuple[Mutation, ...] = (
         ),
         (
             "garbage: versions are expired while a shard was never merged",
-            "        if not run.never_merged:\n",
-            "        if True:\n",
+            "    if run.never_merged or options.retention_seconds is None:",
+            "    if options.retention_seconds is None:",
         ),
         (
             "garbage: versions are expired without the lease",

@@ -1,0 +1,52 @@
+"""What a run of `garbage` is asked for, and what it knows of each table."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from jobs._launch import OpenTable, RunOptions, error_of
+from jobs._wiring import Stores
+from memwal.apply.garbage import Deleted, Dropped
+from memwal.model import TableView
+from memwal.plan.garbage_model import Evidence, GarbageLimits, GarbagePlan
+from memwal.ports import Expired
+
+
+@dataclass(frozen=True, kw_only=True)
+class GarbageOptions(RunOptions):
+    """What `garbage` takes besides. `retention_seconds` None expires no version."""
+
+    execute: bool = False
+    retention_seconds: float | None = None
+    short_allowed: bool = False
+    limits: GarbageLimits = GarbageLimits()
+
+    @property
+    def acts(self) -> bool:
+        """Whether anything may be written."""
+        return self.execute and not self.dry_run
+
+
+@dataclass(kw_only=True, slots=True)
+class GarbageRun:
+    """One table on its way. `view` is None for a table whose MemWAL index is gone."""
+
+    table: OpenTable
+    view: TableView | None = None
+    version: int = 0
+    evidence: Evidence | None = None
+    plan: GarbagePlan | None = None
+    expirable: int = 0
+    never_merged: tuple[str, ...] = ()
+    expired: Expired | None = None
+    acted: bool = False
+    fast_nanos: int = 0
+    """How far this host's clock is ahead of the store's, once that was looked at."""
+    dropped: tuple[Dropped, ...] = ()
+    deleted: list[Deleted] = field(default_factory=list)
+
+    @property
+    def stores(self) -> Stores:
+        if self.table.stores is None:
+            raise error_of(self.table)
+        return self.table.stores
