@@ -240,6 +240,15 @@ def test_a_link_is_not_followed(tmp_path: Path) -> None:
         assert not held
 
 
+def test_a_folder_that_may_be_somebody_else_s_is_left_alone(tmp_path: Path) -> None:
+    (tmp_path / "elsewhere").mkdir()
+    (tmp_path / "turns").symlink_to(tmp_path / "elsewhere")
+    turns = host(tmp_path)
+    turns.lost()
+    with turns.turn() as held:
+        assert not held
+
+
 def test_old_files_are_taken_away(tmp_path: Path) -> None:
     clock = ManualClock()
     host(tmp_path, clock, uri="old").lost()
