@@ -10,6 +10,7 @@ from contextlib import suppress
 from dataclasses import replace
 from functools import partial
 
+from jobs._fanout import Fanout
 from jobs._garbage_report import garbage_report
 from jobs._garbage_run import GarbageOptions, GarbageRun
 from jobs._garbage_units import GarbageUnit, lost_garbage_unit, run_garbage_unit
@@ -19,7 +20,6 @@ from jobs._launch import (
     check_lance_version,
     job_report,
     open_tables,
-    run_units,
     side_by_side,
 )
 from jobs._records import RunRecorder
@@ -31,7 +31,7 @@ from memwal.apply.garbage import (
 )
 from memwal.clock import SystemClock
 from memwal.errors import MemWalError, NotATable
-from memwal.plan.engine import LOCAL_BYTES_PER_SECOND, EngineChoice
+from memwal.plan.engine import LOCAL_BYTES_PER_SECOND
 from memwal.plan.garbage import (
     check_limits,
     expirable,
@@ -75,8 +75,10 @@ def run_garbage(options: GarbageOptions, progress: Progress, steps: Steps = no_s
         side_by_side(lambda run: _foresee(run, options), runs, TABLE_READERS_MAX)
         for run in runs:
             _act(run, options, progress, steps)
-        choice = _delete(_planned(runs), options, progress, steps)
-        choice = _delete(_uncovered(runs, options), options, progress, steps) or choice
+        with Fanout(options, progress) as fanout:
+            begun = _delete(fanout, _planned(runs), options, progress, steps)
+            begun |= _delete(fanout, _uncovered(runs, options), options, progress, steps)
+        choice = fanout.choice if begun else None
         reports = [
             recorder.write(run.table, garbage_report(run, options), view=run.view, engine=choice)
             for run in runs
@@ -169,8 +171,13 @@ def _plan_expiry(run: GarbageRun, evidence: Evidence, options: GarbageOptions, n
     old = expirable(evidence, run.version, options.retention_seconds, now)
     old = old and old - run.stores.garbage_evidence.referenced_versions()
     run.expirable = len(old)
-    if old and run.view is not None and not options.acts:
-        run.plan = plan_garbage(run.view, without_versions(evidence, old), options.limits, now)
+    if not old or options.acts:
+        return
+    left = without_versions(evidence, old)
+    if run.view is None:
+        run.plan = plan_adoption(run.version, left, options.limits, now)
+    else:
+        run.plan = plan_garbage(run.view, left, options.limits, now)
 
 
 def _plan_without_index(run: GarbageRun, limits: GarbageLimits, now: int, verified: bool) -> None:
@@ -248,12 +255,13 @@ def _uncovered(
 
 
 def _delete(
+    fanout: Fanout,
     plans: Iterable[tuple[GarbageRun, GarbagePlan]],
     options: GarbageOptions,
     progress: Progress,
     steps: Steps,
-) -> EngineChoice | None:
-    """Delete what the plans say, in units that fan out when there are many objects."""
+) -> bool:
+    """Delete what the plans say, in units that fan out; whether there was anything."""
     units: list[GarbageUnit] = []
     owners: list[GarbageRun] = []
     for run, plan in plans:
@@ -268,13 +276,9 @@ def _delete(
                     lease_token=run.table.lease_token,
                 )
             )
-    if not units:
-        return None
     objects = sum(len(stage) for u in units for d in u.deletions for stage in d.stages)
     work = run_garbage_unit if steps is no_steps else partial(run_garbage_unit, steps=steps)
-    choice, results = run_units(
-        options,
-        progress,
+    results = fanout.run(
         work,
         units,
         what="units to delete",
@@ -286,4 +290,4 @@ def _delete(
         run.table.unit_requests.append(result.requests)
         if result.trace:
             progress.trace(result.trace)
-    return choice
+    return bool(units)

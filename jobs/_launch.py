@@ -17,7 +17,7 @@ from jobs._wiring import Stores, open_stores
 from memwal.config import ResolvedTable, Settings
 from memwal.errors import MemWalError, Unsupported, Usage
 from memwal.model import ShardView, TableView
-from memwal.plan.engine import EngineChoice, choose_engine
+from memwal.plan.engine import EngineChoice
 from memwal.report import NOTHING_TO_DO, EngineReport, JobReport, Part, TableReport, sum_up
 from memwal.store.table import lance_version
 
@@ -322,38 +322,6 @@ def asked_engine(options: RunOptions) -> str:
         return "spark"
     named = {t.settings.engine for t in options.tables if t.settings.engine}
     return named.pop() if len(named) == 1 else "auto"
-
-
-def run_units(
-    options: RunOptions,
-    progress: Progress,
-    work: Callable[[Unit], Result],
-    units: Sequence[Unit],
-    *,
-    what: str,
-    in_memory_bytes: int,
-    lost: Callable[[Unit, MemWalError], Result] | None = None,
-) -> tuple[EngineChoice, Sequence[Result]]:
-    """Choose an engine by the size of the work, say which and why, and run the units on it.
-
-    Results come in the units' order; `lost` makes that of a unit whose process died (see the Engine
-    port). An empty plan starts nothing.
-    """
-    choice = choose_engine(
-        asked_engine(options),
-        units=len(units),
-        in_memory_bytes=in_memory_bytes,
-        spark_installed=importlib.util.find_spec("pyspark") is not None,
-    )
-    progress.say(f"engine: {choice.name} ({choice.reason})")
-    if not units:
-        return choice, ()
-    engine, stop = start_engine(choice, options)
-    try:
-        progress.start(what, len(units))
-        return choice, engine.run(work, units, progress.done, lost)
-    finally:
-        stop()
 
 
 def start_engine(choice: EngineChoice, options: RunOptions) -> Started:

@@ -57,7 +57,7 @@ def run_read(options: ReadOptions) -> dict[str, Any]:
     request = _request(table, options)
     if options.explain:
         if options.table.policy is not None:
-            check_stored(options.table, table.views.at(options.version).policy_text)
+            check_stored(options.table, table.at(options.version).policy_text)
         found = {"explain": explain(table, request)}
         found = {"version": found["explain"]["base"]["version"], **found}
     else:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from jobs._fanout import Fanout
 from jobs._launch import (
     OpenTable,
     Progress,
@@ -13,7 +14,6 @@ from jobs._launch import (
     failed_report,
     job_report,
     open_tables,
-    run_units,
 )
 from jobs._records import RunRecorder
 from jobs._units import ManifestsUnit, run_manifests_unit
@@ -46,17 +46,20 @@ def run_snapshot(options: RunOptions, progress: Progress) -> JobReport:
     clock = SystemClock()
     started = clock.monotonic_seconds()
     recorder = RunRecorder("snapshot", options, progress)
-    with open_tables(
-        options,
-        lambda stores: _read(stores, options, progress),
-        recorder.failed,
-        readers_max=1,  # it may start an engine
-    ) as tables:
+    with (
+        Fanout(options, progress) as fanout,
+        open_tables(
+            options,
+            lambda stores: _read(stores, fanout),
+            recorder.failed,
+            readers_max=1,  # it may start an engine
+        ) as tables,
+    ):
         reports = []
         progress.start("tables", len(tables))
         for done, table in enumerate(tables, start=1):
             table.begin()
-            report = _snapshot(table, options, progress)
+            report = _snapshot(table, options, progress, fanout)
             reports.append(recorder.write(table, report, view=table.view))
             progress.done(done)
         return job_report(
@@ -68,7 +71,7 @@ def run_snapshot(options: RunOptions, progress: Progress) -> JobReport:
         )
 
 
-def _read(stores: Stores, options: RunOptions, progress: Progress) -> TableView:
+def _read(stores: Stores, fanout: Fanout) -> TableView:
     """A fresh view; with very many shards, their manifests are read on the engine."""
 
     def read_shards(
@@ -86,15 +89,15 @@ def _read(stores: Stores, options: RunOptions, progress: Progress) -> TableView:
         ]
         # About as much work as 4 MB of merging, at two or three requests a shard.
         size = 16_000 * len(shards)
-        _, found = run_units(
-            options, progress, run_manifests_unit, units, what="manifests", in_memory_bytes=size
-        )
+        found = fanout.run(run_manifests_unit, units, what="manifests", in_memory_bytes=size)
         return [manifest for part in found for manifest in part]
 
     return stores.views.table(read_shards=read_shards)
 
 
-def _snapshot(table: OpenTable, options: RunOptions, progress: Progress) -> TableReport:
+def _snapshot(
+    table: OpenTable, options: RunOptions, progress: Progress, fanout: Fanout
+) -> TableReport:
     view, stores = table.view, table.stores
     if table.error is not None or view is None or stores is None:
         return failed_report(table.resolved.name, error_of(table))
@@ -120,7 +123,7 @@ def _snapshot(table: OpenTable, options: RunOptions, progress: Progress) -> Tabl
             )
         else:
             table.take_lease("snapshot", options)
-            result = refresher.run(lambda: _read(stores, options, progress))
+            result = refresher.run(lambda: _read(stores, fanout))
     except MemWalError as error:
         return failed_report(table.resolved.name, error)
     return SnapshotTableReport(

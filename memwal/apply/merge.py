@@ -138,9 +138,13 @@ class ShardMerger:
         for attempt in range(1, self.limits.conflict_attempts_max + 1):
             try:
                 fold, plan = self._prepare(view, plan, fold)
+                asked = self.clock.monotonic_seconds()
                 with self.turns.turn() as held:
+                    deadline += self.clock.monotonic_seconds() - asked
                     if held:
-                        view = self._view_in_turn(run, plan, request)
+                        view = self._view_in_turn(run, request)
+                        if not _is_next(plan, view.shards[0]):
+                            return view  # others merged it meanwhile
                         fold, plan = self._prepare(view, plan, fold)
                     self._commit(run, view, plan, fold)
             except (LostRace, StoreUnavailable, Missing) as error:
@@ -169,13 +173,13 @@ class ShardMerger:
             f"{self.limits.conflict_attempts_max} times; run again when the table is quieter"
         )
 
-    def _view_in_turn(self, run: ShardRun, plan: NextCommit, request: MergeRequest) -> TableView:
-        """What those left whose turn it was before. Raises LostRace when they merged the prefix."""
-        view = self._refreshed(run)
-        shard = view.shards[0]
-        self.check_same_table(run, view, shard, request)
-        if tuple(shard.pending[: len(plan.generations)]) != plan.generations:
-            raise LostRace(f"shard {run.shard_id}: it was merged by others meanwhile")
+    def _view_in_turn(self, run: ShardRun, request: MergeRequest) -> TableView:
+        """What those left whose turn it was before."""
+        try:
+            view = self._refreshed(run)
+        except Missing as error:  # of the table's, not a generation
+            raise StoreUnavailable(str(error)) from None
+        self.check_same_table(run, view, view.shards[0], request)
         return view
 
     def _prepare(
@@ -266,6 +270,11 @@ class ShardMerger:
         if fold is None or not same:
             return None, fresh
         return fold, plan
+
+
+def _is_next(plan: NextCommit, shard: ShardView) -> bool:
+    """Whether the plan's generations are still the oldest pending ones (exactly once)."""
+    return shard.pending[: len(plan.generations)] == plan.generations
 
 
 def check_shard_lineage(

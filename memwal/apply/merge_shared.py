@@ -47,6 +47,8 @@ class _Shared:
     runs: Mapping[ShardId, ShardRun]
     bounded: dict[ShardId, MergeRequest] = field(default_factory=dict)
     alone: set[ShardId] = field(default_factory=set)
+    unreached: bool = False
+    """Whether the store failed for a shard since the last look at the table."""
     folds: dict[ShardId, tuple[NextCommit, Fold]] = field(default_factory=dict)
 
     @contextmanager
@@ -54,8 +56,9 @@ class _Shared:
         """What goes wrong with one shard takes it out."""
         try:
             yield
-        except MemWalError:
+        except MemWalError as error:
             self.alone.add(shard_id)
+            self.unreached = self.unreached or isinstance(error, StoreUnavailable)
 
     def is_done(self, shard_id: ShardId) -> bool:
         """Whether what was pending at the start is merged. Of a shard never seen, nobody knows."""
@@ -100,6 +103,7 @@ class SharedMerger:
             shared.alone.update(shard_ids)
             trace = traceback.format_exc()
         seconds = clock.monotonic_seconds() - started
+        shared.folds.clear()  # they hold rows, and who is merged alone makes its own
         results = []
         for shard_id, run in shared.runs.items():
             if stopped is not None:
@@ -135,7 +139,11 @@ class SharedMerger:
                 continue
             try:
                 together = self._together(shared, plans)
+                if together is None:
+                    continue
+                asked = self.single.clock.monotonic_seconds()
                 with self.single.turns.turn() as held:
+                    deadline += self.single.clock.monotonic_seconds() - asked
                     if held:
                         view = self._view(shared, shared.left())
                         plans = self._still_next(shared, view, plans)
@@ -164,6 +172,7 @@ class SharedMerger:
         """A fresh view of the shards; what they have reached is taken in, broken ones go out."""
         self.single.before_view()
         view = self.single.views.shards(shard_ids)
+        shared.unreached = False
         seen = {shard.shard_id: shard for shard in view.shards}
         for shard_id in shard_ids:
             if shard_id in seen:
@@ -209,6 +218,8 @@ class SharedMerger:
                 # Of those only that are next: it may ask the store.
                 self.single.check_same_table(run, view, seen[shard_id], bounded)
                 facts[shard_id] = self._fold(shared, view, shard_id, plan).facts
+            if shared.unreached:
+                self._view(shared, [shard_id])  # raises if it is not this shard alone
         limits = self.single.limits
         shared.alone.update(s for s, fact in facts.items() if not fitting({s: fact}, limits))
         fit = fitting(facts, limits)

@@ -179,7 +179,7 @@ class ReadableTable:
         try:
             return self.tables.base(version)
         except (NotATable, Missing):
-            self._at(version)  # says better what is wrong
+            self.at(version)  # says better what is wrong
             raise
 
     def now_nanos(self) -> int:
@@ -211,7 +211,7 @@ class ReadableTable:
     ) -> tuple[TableView, Mapping[ShardId, pa.Table]]:
         first = [view]
         settled, found = self._wal_rows.settled(
-            lambda: first.pop() if first else self._at(request.version),
+            lambda: first.pop() if first else self.at(request.version),
             lambda view: self.tables.base(view.version).schema,
         )
         return settled, {shard: rows.rows for shard, rows in found.items()}
@@ -227,7 +227,7 @@ class ReadableTable:
         """Use a view; a fresh one as long as something it names is gone, and the table moves on."""
         before: object = None
         for attempt in range(1, _VIEWS_MAX + 1):
-            view = self._at(version)
+            view = self.at(version)
             try:
                 return use(view)
             except (Missing, Incomplete) as error:
@@ -240,7 +240,8 @@ class ReadableTable:
                     raise
         raise AssertionError("unreachable")
 
-    def _at(self, version: int | None) -> TableView:
+    def at(self, version: int | None) -> TableView:
+        """The table at a version. Raises Usage when that is gone, NotATable without a MemWAL."""
         try:
             return self.views.at(version)
         except (NotATable, Missing):

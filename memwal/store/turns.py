@@ -16,11 +16,12 @@ from memwal.ports import Clock
 REMEMBERED_SECONDS = 600.0
 """For how long after a refused commit a table's merges take turns."""
 
-WAIT_SECONDS_MAX = 600.0
+WAIT_SECONDS_MAX = 120.0
 """The longest wait for a turn. Who waited in vain commits beside the others."""
 
 _POLL_SECONDS = 0.05
 _KEPT_SECONDS = 86_400.0
+_OPEN = os.O_RDWR | os.O_NOFOLLOW
 
 
 class HostTurns:
@@ -42,48 +43,51 @@ class HostTurns:
         """`waiting` is called while a turn is waited for, and may raise."""
         self._clock = clock
         self._waiting = waiting
-        name = hashlib.sha256(uri.encode()).hexdigest()[:32]
-        self._path = (folder or _own_folder()) / f"{name}.turn"
+        self._folder = folder or _own_folder()
+        self._name = f"{hashlib.sha256(uri.encode()).hexdigest()[:32]}.turn"
 
     @contextmanager
     def turn(self) -> Iterator[bool]:
         """See the port."""
-        file = self._opened() if self._is_contended() else None
+        file = self._opened()
         if file is None:
             yield False
             return
         try:
             yield self._locked(file)
         finally:
-            os.close(file)  # which unlocks it
+            # Closing alone would leave it to a process that was forked meanwhile.
+            fcntl.flock(file, fcntl.LOCK_UN)
+            os.close(file)
 
     def lost(self) -> None:
         """See the port."""
         now = self._clock.now_nanos()
         with suppress(OSError):
-            self._path.parent.mkdir(mode=0o700, exist_ok=True)
-            file = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o600)
+            if self._folder is None:
+                return
+            self._folder.mkdir(mode=0o700, exist_ok=True)
+            if not _is_ours(self._folder):
+                return
+            file = os.open(self._folder / self._name, _OPEN | os.O_CREAT, 0o600)
             try:
                 os.utime(file, ns=(now, now))
             finally:
                 os.close(file)
-            for other in self._path.parent.glob("*.turn"):
-                if now - other.stat().st_mtime_ns > _KEPT_SECONDS * 1e9:
+            for other in self._folder.glob("*.turn"):
+                if now - other.lstat().st_mtime_ns > _KEPT_SECONDS * 1e9:
                     other.unlink()
 
-    def _is_contended(self) -> bool:
-        try:
-            age_nanos = self._clock.now_nanos() - self._path.lstat().st_mtime_ns
-            folder = self._path.parent.lstat()
-        except OSError:
-            return False
-        # In a folder of somebody else's, anybody might hold us up.
-        ours = stat.S_ISDIR(folder.st_mode) and folder.st_uid == os.getuid()
-        return ours and age_nanos < REMEMBERED_SECONDS * 1e9
-
     def _opened(self) -> int | None:
+        """The lock file, if a commit was refused lately."""
+        if self._folder is None:
+            return None
         try:
-            return os.open(self._path, os.O_RDWR | os.O_NOFOLLOW)
+            if not _is_ours(self._folder):
+                return None
+            path = self._folder / self._name
+            age_nanos = self._clock.now_nanos() - path.lstat().st_mtime_ns
+            return os.open(path, _OPEN) if age_nanos < REMEMBERED_SECONDS * 1e9 else None
         except OSError:
             return None
 
@@ -104,5 +108,14 @@ class HostTurns:
                 return True
 
 
-def _own_folder() -> Path:
-    return Path(tempfile.gettempdir()) / f"memwal-turns-{os.getuid()}"
+def _is_ours(folder: Path) -> bool:
+    """In a folder of somebody else's, or where a link leads, anybody might hold us up."""
+    found = folder.lstat()
+    return stat.S_ISDIR(found.st_mode) and found.st_uid == os.getuid()
+
+
+def _own_folder() -> Path | None:
+    try:
+        return Path(tempfile.gettempdir()) / f"memwal-turns-{os.getuid()}"
+    except OSError:
+        return None  # no folder that can be written to

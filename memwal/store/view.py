@@ -190,7 +190,10 @@ class StoredViews:
         Walks back through retained versions to one in which it had the generation's name.
         """
         for version in reversed(self._versions_up_to(view.version)):
-            names = {c.field_id: c.name for c in columns_of(self._tables.base(version))}
+            try:
+                names = {c.field_id: c.name for c in columns_of(self._tables.base(version))}
+            except Missing:
+                return False  # expired while we walked: the evidence is gone
             if rename.field_id not in names:
                 return False
             if names[rename.field_id] == rename.before:

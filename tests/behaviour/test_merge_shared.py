@@ -220,6 +220,19 @@ def test_a_store_that_is_down_is_not_asked_shard_by_shard(
     assert bool(table.progress()) == (looks == 1 and when == "after")
 
 
+@pytest.mark.parametrize("down", [False, True])
+def test_a_store_that_fails_while_folding_is_looked_at(table: Where, down: bool) -> None:
+    """If it is down, the others are not tried; if it is one shard's trouble, they are."""
+    fill(table)
+    views = Down(table.merger().views, 1 if down else 99)
+    unread = Unread(table.merger().table, table.shards[0])
+    one, other = run(table, views=views, table=unread)
+    assert (one.outcome, one.exit_code) == ("failed", 1)
+    assert other.outcome == ("failed" if down else "done")
+    if down:
+        assert (len(unread.folds), views.looks) == (1, 2)
+
+
 def test_progress_that_falls_on_the_way_ends_that_shard(table: Where) -> None:
     """As after a restore: what was merged before is pending again, and not taken for it."""
     fill(table)
@@ -287,6 +300,24 @@ class FaultyShared:
         if self.table.when == "after":
             self.inner.commit(*arguments)
         raise self.table.error
+
+
+class Unread:
+    """A MergeTable that can't read one shard's generations."""
+
+    def __init__(self, inner: Any, shard_id: ShardId) -> None:
+        self.inner, self.shard_id = inner, shard_id
+        self.folds: list[ShardId] = []
+
+    def fold(self, view: Any, shard_id: ShardId, generations: Any) -> Fold:
+        self.folds.append(shard_id)
+        if shard_id == self.shard_id:
+            raise StoreUnavailable("no answer")
+        fold: Fold = self.inner.fold(view, shard_id, generations)
+        return fold
+
+    def share(self, folds: Mapping[ShardId, Fold]) -> Any:
+        return self.inner.share(folds)
 
 
 class Down:

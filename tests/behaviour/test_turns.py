@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+import tempfile
 import threading
 from collections.abc import Callable
 from pathlib import Path
@@ -16,7 +17,7 @@ from merge_worlds import BASE, Fake, OnTheLake, Real, Where
 from memwal.apply.merge_run import ShardMerge
 from memwal.apply.merge_shared import SharedMerger
 from memwal.clock import SystemClock
-from memwal.errors import StandDown
+from memwal.errors import LostRace, StandDown
 from memwal.plan.merge import MergeLimits, MergeRequest
 from memwal.store.turns import REMEMBERED_SECONDS, WAIT_SECONDS_MAX, HostTurns
 from memwal.testing import ManualClock
@@ -87,6 +88,7 @@ def test_a_prefix_that_others_merged_meanwhile_is_not_merged_again(
     merge = alone(table, turns, limits)
     assert merge.outcome == "done"
     assert merge.commits == 2 - until
+    assert (merge.conflicts, merge.resolved, turns.losses) == (0, 0, 0)
     table.merger().run(table.shards[1], MergeRequest())
     assert table.numbers() == MERGED
 
@@ -103,6 +105,29 @@ def test_shards_that_share_look_again_as_well(table: Where, until: int) -> None:
     assert turns.losses == 0
     assert table.numbers() == MERGED
     assert table.progress() == {one: 2, other: 1}
+
+
+@pytest.mark.parametrize("together", [False, True])
+def test_time_that_was_waited_is_not_held_against_a_commit(together: bool) -> None:
+    table = Fake()
+    fill(table)
+    limits = MergeLimits(conflict_seconds_max=60)
+    refused: list[str] = []
+
+    def steps(step: str) -> None:
+        if step == "commit" and not refused:
+            refused.append(step)
+            raise LostRace("once")
+
+    turns = ManualTurns(meanwhile=lambda: table.table.clock.sleep(90))
+    merger = table.merger(turns=turns, limits=limits, steps=steps)
+    if together:
+        done = SharedMerger(single=merger).run(table.shards, MergeRequest())
+    else:
+        done = tuple(merger.run(shard, MergeRequest()) for shard in table.shards)
+    assert [(m.outcome, m.error) for m in done] == [("done", None)] * 2
+    assert sum(m.commits_shared for m in done) == together
+    assert table.numbers() == MERGED
 
 
 def test_a_refused_commit_is_told(table: Where) -> None:
@@ -243,10 +268,51 @@ def test_a_link_is_not_followed(tmp_path: Path) -> None:
 def test_a_folder_that_may_be_somebody_else_s_is_left_alone(tmp_path: Path) -> None:
     (tmp_path / "elsewhere").mkdir()
     (tmp_path / "turns").symlink_to(tmp_path / "elsewhere")
+    old = tmp_path / "elsewhere" / "old.turn"
+    old.touch()
+    os.utime(old, (1, 1))
     turns = host(tmp_path)
     turns.lost()
     with turns.turn() as held:
         assert not held
+    assert list((tmp_path / "elsewhere").iterdir()) == [old]
+
+
+def test_where_there_is_no_temporary_folder_there_are_no_turns(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def none() -> str:
+        raise FileNotFoundError("no usable temporary directory")
+
+    monkeypatch.setattr(tempfile, "gettempdir", none)
+    turns = HostTurns("t", ManualClock())
+    turns.lost()
+    with turns.turn() as held:
+        assert not held
+
+
+def test_a_process_that_was_forked_in_a_turn_does_not_keep_it(tmp_path: Path) -> None:
+    HostTurns("t", SystemClock(), folder=tmp_path / "turns").lost()
+    code = (
+        "import os, signal, sys; from pathlib import Path; from memwal.clock import SystemClock\n"
+        "from memwal.store.turns import HostTurns\n"
+        "turns = HostTurns('t', SystemClock(), folder=Path(sys.argv[1]))\n"
+        "with turns.turn():\n"
+        "    child = os.fork()\n"
+        "    if not child:\n"
+        "        signal.pause()\n"
+        "def told():\n"
+        "    raise SystemExit('it is still locked')\n"
+        "again = HostTurns('t', SystemClock(), waiting=told, folder=Path(sys.argv[1]))\n"
+        "try:\n"
+        "    with again.turn() as held:\n"
+        "        print(held)\n"
+        "finally:\n"
+        "    os.kill(child, signal.SIGKILL)"
+    )
+    words = [sys.executable, "-c", code, str(tmp_path / "turns")]
+    done = subprocess.run(words, capture_output=True, text=True, check=False, timeout=120)
+    assert (done.returncode, done.stdout.strip(), done.stderr) == (0, "True", "")
 
 
 def test_old_files_are_taken_away(tmp_path: Path) -> None:

@@ -606,6 +606,9 @@ def test_shards_without_a_mem_wal_index_go_when_adopted(place: dict[str, Any]) -
     assert (held.outcome, held.exit_code) == ("refused", 5)
     assert "is retained and has the MemWAL index" in (held.error or "")
     assert runs.files(table) == before
+    listed = runs.garbage(table, adopt_orphans=True, retention=0, execute=False)
+    assert (listed.outcome, runs.actions(listed)) == ("done", {"delete"})
+    assert runs.files(table) == before
     young = runs.garbage(table, adopt_orphans=True, retention=0, grace=HOUR)
     assert young.versions_expired > 0
     assert "a writer may be at work" in next(iter(runs.reasons(young)))

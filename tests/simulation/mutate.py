@@ -74,7 +74,9 @@ class Worker:
 
     def pytest(self, tests: str) -> tuple[int | None, str]:
         """Exit code, None when it hangs, and what was told about it."""
-        words = ["-q", "-x", "-p", "no:cacheprovider", "--disable-warnings", *shlex.split(tests)]
+        quiet = ["-q", "-x", "-p", "no:cacheprovider", "--disable-warnings"]
+        # No second try: a mutation is noticed by the first test that fails.
+        words = [*quiet, "--reruns", "0", *shlex.split(tests)]
         request = {
             "folder": str(self.folder),
             "output": str(self._output),

@@ -74,6 +74,11 @@ _APPLY = mutations(
         "            shared.alone.update(shard_ids)",
     ),
     (
+        "shared: a store that fails while folding is not looked at",
+        "            if shared.unreached:\n",
+        "            if False:\n",
+    ),
+    (
         "shared: what landed without an answer is not looked for",
         "                view = self._after_error(shared, plans, error)\n",
         "",

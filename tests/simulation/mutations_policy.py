@@ -83,8 +83,8 @@ POLICY: tuple[Mutation, ...] = (
         f"{_MERGE} -k before_the_turn",
         (
             "turns: what others merged meanwhile is merged again",
-            "        if tuple(shard.pending[: len(plan.generations)]) != plan.generations:",
-            "        if False:",
+            "                        if not _is_next(plan, view.shards[0]):",
+            "                        if False:",
         ),
     ),
     *mutations(
