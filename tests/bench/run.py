@@ -110,7 +110,11 @@ def _run_all(
         with tempfile.NamedTemporaryFile(suffix=".json") as out:
             words = [sys.executable, __file__, "--in-process", name, "--output", out.name]
             words += ["--rounds", str(arguments.rounds), *(["--quick"] if arguments.quick else [])]
-            environment = {**os.environ, "PYTHONPATH": _python_path(), "LANCE_LOG": "error"}
+            environment = {
+                **os.environ,
+                "PYTHONPATH": _python_path(),
+                "LANCE_LOG": "error,lance::index=off",
+            }
             if subprocess.run(words, env=environment, check=False).returncode:
                 failed.append(name)
                 continue

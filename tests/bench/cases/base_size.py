@@ -87,7 +87,7 @@ def _seconds(bench: Bench, table: Path, seen: list[Merged]) -> dict[str, float]:
             _units, "JoinCosts", lambda **given: JoinCosts(**{**given, **costs})
         ):
             taken = merge_copy(bench, table, runs, limits=ALLOWED)
-        if {name for r in runs[-1].results for name in r.merge.joins} != {join}:
+        if {name for m in runs[-1].merges for name in m.joins} != {join}:
             raise RuntimeError(f"not joined by {join}: {runs[-1].results}")
         return taken
 
