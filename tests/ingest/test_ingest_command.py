@@ -32,6 +32,7 @@ SPEC = {"bucket_column": "id", "num_buckets": 3}
 def run(*arguments: str) -> dict:
     done = CliRunner().invoke(app, [*arguments, "--json"], catch_exceptions=False)
     report = json.loads(done.stdout)
+    assert report["tables"], (report["error"], done.stderr)
     return {"exit_code": done.exit_code, "report": report, **report["tables"][0]}
 
 
