@@ -17,6 +17,7 @@ from jobs._index_catchup import IndexCatchupOptions, run_index_catchup
 from jobs._merge import MergeOptions, run_merge
 from memwal.config import Config, resolve_table
 from memwal.plan.index_catchup import CatchupRequest
+from memwal.report import IndexCatchupTableReport
 
 TITLE = "Index catch-up"
 
@@ -140,4 +141,6 @@ def _catch_up(uri: Path, kind: str) -> None:
         IndexCatchupOptions(tables=[_resolved(uri)], engine="local", request=request), _Silent()
     )
     assert report.outcome == "done", report
-    assert report.tables[0].indexes[0].unindexed_rows_after == 0, report
+    (table,) = report.tables
+    assert isinstance(table, IndexCatchupTableReport), report
+    assert table.indexes[0].unindexed_rows_after == 0, report
