@@ -63,10 +63,9 @@ def ended(process: BaseProcess) -> int:
 
 
 def command(arguments: list[str], out: str) -> None:
-    """`memwal ARGUMENTS`, in a process of the nursery; stdout and stderr go to the file `out`."""
-    handle = os.open(out, os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
-    os.dup2(handle, 1)
-    os.dup2(handle, 2)
+    """`memwal ARGUMENTS`, in a process of the nursery; stdout goes to `out`, stderr beside it."""
+    for stream, path in ((1, out), (2, f"{out}.stderr")):
+        os.dup2(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC), stream)
     from memwal.cli import main
 
     main(arguments)

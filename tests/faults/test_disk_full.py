@@ -106,8 +106,7 @@ def run(processes: Any, job: str, table: Table, out: Path) -> tuple[int, dict[st
     process = processes.Process(target=command, args=(arguments, str(out)))
     process.start()
     code = ended(process)
-    text = out.read_text()
-    return code, json.loads(text[text.index("\n{") :] if text[0] != "{" else text)
+    return code, json.loads(out.read_text())
 
 
 @pytest.mark.parametrize("job", JOBS)

@@ -99,8 +99,7 @@ def ran(processes: Any, out: Path, *arguments: str) -> tuple[int, dict[str, Any]
     process = processes.Process(target=command_without_privileges, args=(words, str(out)))
     process.start()
     code = ended(process)
-    text = out.read_text()
-    return code, json.loads(text if text[0] == "{" else text[text.index("\n{") :])
+    return code, json.loads(out.read_text())
 
 
 READ_ONLY, UNREADABLE = 0o555, 0o000
