@@ -193,23 +193,25 @@ def _is_generation(folder: str) -> bool:
 
 
 def _encode(known: Mapping[_Key, RetainedVersion]) -> bytes:
-    entries = [
-        {
-            "path": path,
-            "size_bytes": size,
-            "modified_at_nanos": modified,
-            "name": version.name,
-            "version": version.version,
-            "on_main": version.on_main,
-            "timestamp_nanos": version.timestamp_nanos,
-            "merged": None if version.merged is None else dict(version.merged),
-            "index_uuids": sorted(version.index_uuids),
-        }
-        for (path, size, modified), version in sorted(known.items())
-    ]
+    entries = [_entry(key, version) for key, version in sorted(known.items())]
     return json.dumps(
         {"format": _CACHE_FORMAT, "sha256": _digest(entries), "entries": entries}
     ).encode()
+
+
+def _entry(key: _Key, version: RetainedVersion) -> dict[str, Any]:
+    path, size, modified = key
+    return {
+        "path": path,
+        "size_bytes": size,
+        "modified_at_nanos": modified,
+        "name": version.name,
+        "version": version.version,
+        "on_main": version.on_main,
+        "timestamp_nanos": version.timestamp_nanos,
+        "merged": None if version.merged is None else dict(version.merged),
+        "index_uuids": sorted(version.index_uuids),
+    }
 
 
 def _digest(entries: Any) -> str:
@@ -223,18 +225,27 @@ def _decode(data: bytes) -> dict[_Key, RetainedVersion]:
         entries = document["entries"]
         if document["format"] != _CACHE_FORMAT or document["sha256"] != _digest(entries):
             return {}
-        return {
-            (str(e["path"]), int(e["size_bytes"]), int(e["modified_at_nanos"])): RetainedVersion(
-                name=str(e["name"]),
-                version=int(e["version"]),
-                on_main=bool(e["on_main"]),
-                timestamp_nanos=int(e["timestamp_nanos"]),
-                merged=None
-                if e["merged"] is None
-                else {ShardId(str(s)): int(g) for s, g in e["merged"].items()},
-                index_uuids=frozenset(str(u) for u in e["index_uuids"]),
-            )
-            for e in entries
-        }
+        found = dict(map(_of_entry, entries))
+        written = [_entry(key, version) for key, version in found.items()]
+        named = all(_is_of(path, version) for (path, _, _), version in found.items())
     except (*_NOT_A_REFERENCE, AttributeError):
         return {}
+    # What is not written as we write it (`false` for a version) is not ours.
+    return found if named and _digest(written) == document["sha256"] else {}
+
+
+def _of_entry(entry: Mapping[str, Any]) -> tuple[_Key, RetainedVersion]:
+    merged = entry["merged"]
+    key = (str(entry["path"]), int(entry["size_bytes"]), int(entry["modified_at_nanos"]))
+    return key, RetainedVersion(
+        name=str(entry["name"]),
+        version=int(entry["version"]),
+        on_main=bool(entry["on_main"]),
+        timestamp_nanos=int(entry["timestamp_nanos"]),
+        merged=None if merged is None else {ShardId(str(s)): int(g) for s, g in merged.items()},
+        index_uuids=frozenset(str(u) for u in entry["index_uuids"]),
+    )
+
+
+def _is_of(path: str, version: RetainedVersion) -> bool:
+    return layout.parse_table_manifest_name(path.rpartition("/")[2]) == version.version

@@ -407,6 +407,11 @@ def test_the_cache_of_versions(monkeypatch: pytest.MonkeyPatch) -> None:
             return data
         return json.dumps(document).encode()
 
+    for odd in (False, 0, 7, "3", -1, None):
+        for place, entry in enumerate(sample["entries"]):
+            entries = [*sample["entries"]]
+            entries[place] = {**entry, "version": odd}
+            check(signed(json.dumps({**sample, "entries": entries}).encode()))
     attack("cache of versions", odd_json(sample), check)
     attack("cache of versions, signed", odd_json(sample).map(signed), check)
 
