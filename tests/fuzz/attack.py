@@ -83,7 +83,8 @@ def _round(
         max_examples=examples or EXAMPLES_PER_ROUND,
         database=None,
         deadline=None,
-        derandomize=False,
+        # The same inputs in every `make test`; `make fuzz` looks for new ones.
+        derandomize=examples is not None,
         phases=(Phase.generate, Phase.shrink),
         suppress_health_check=list(HealthCheck),
     )(run)
