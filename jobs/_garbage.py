@@ -47,9 +47,7 @@ from memwal.plan.garbage_model import (
 )
 from memwal.plan.garbage_orphans import plan_adoption
 from memwal.ports import Steps
-from memwal.report import (
-    JobReport,
-)
+from memwal.report import JobReport
 
 # One prefix of an S3 bucket takes about 3,500 deletes a second; local disks some more.
 _DELETES_PER_SECOND = 2000

@@ -57,7 +57,8 @@ class HostTurns:
             yield self._locked(file)
         finally:
             # Closing alone would leave it to a process that was forked meanwhile.
-            fcntl.flock(file, fcntl.LOCK_UN)
+            with suppress(OSError):
+                fcntl.flock(file, fcntl.LOCK_UN)
             os.close(file)
 
     def lost(self) -> None:

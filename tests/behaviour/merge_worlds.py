@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import uuid
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
-from builders import Delete, Put, Table
+from builders import Delete, Put, Table, make_table
 from race_worlds import LakeWorld
 
 from memwal.apply.merge import ShardMerger
@@ -103,3 +104,12 @@ class Real:
 
 
 Where = Fake | OnTheLake | Real
+
+
+def where(kind: str, folder: Path) -> Where:
+    """The world of that kind, with two shards: memory, lake, or a table in the folder."""
+    if kind == "memory":
+        return Fake()
+    if kind == "lake":
+        return OnTheLake()
+    return Real(make_table(folder / "t", rows=BASE, shards=2))

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 from builders import Delete, Put, make_table
-from merge_worlds import BASE, Fake, OnTheLake, Real, Where
+from merge_worlds import BASE, Real, Where, where
 from s3server import S3Server
 
 from memwal.apply.merge_run import ShardMerge
@@ -22,11 +22,7 @@ from memwal.plan.merge import MergeLimits, MergeRequest
 
 @pytest.fixture(params=["memory", "lake", pytest.param("local", marks=pytest.mark.integration)])
 def table(request: pytest.FixtureRequest, tmp_path: Path) -> Where:
-    if request.param == "memory":
-        return Fake()
-    if request.param == "lake":
-        return OnTheLake()
-    return Real(make_table(tmp_path / "t", rows=BASE, shards=2))
+    return where(request.param, tmp_path)
 
 
 def run(

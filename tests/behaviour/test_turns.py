@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+import fcntl
 import os
 import subprocess
 import sys
@@ -11,8 +13,8 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from builders import Delete, Put, make_table
-from merge_worlds import BASE, Fake, OnTheLake, Real, Where
+from builders import Delete, Put
+from merge_worlds import BASE, Fake, Where, where
 
 from memwal.apply.merge_run import ShardMerge
 from memwal.apply.merge_shared import SharedMerger
@@ -28,11 +30,7 @@ ONE_EACH = MergeLimits(generations_per_commit_max=1)
 
 @pytest.fixture(params=["memory", "lake", pytest.param("local", marks=pytest.mark.integration)])
 def table(request: pytest.FixtureRequest, tmp_path: Path) -> Where:
-    if request.param == "memory":
-        return Fake()
-    if request.param == "lake":
-        return OnTheLake()
-    return Real(make_table(tmp_path / "t", rows=BASE, shards=2))
+    return where(request.param, tmp_path)
 
 
 def fill(table: Where) -> None:
@@ -247,6 +245,19 @@ def test_where_no_file_can_be_made_there_are_no_turns(tmp_path: Path) -> None:
     with turns.turn() as held:
         assert not held
     assert (tmp_path / "turns").read_text() == "a file"
+
+
+def test_where_nothing_can_be_locked_there_are_no_turns(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refused(file: int, operation: int) -> None:
+        raise OSError(errno.ENOLCK, "no locks available")
+
+    turns = host(tmp_path)
+    turns.lost()
+    monkeypatch.setattr(fcntl, "flock", refused)
+    with turns.turn() as held:
+        assert not held
 
 
 def test_a_link_is_not_followed(tmp_path: Path) -> None:
