@@ -336,7 +336,7 @@ def begin_engine(name: str, options: RunOptions) -> Started:
     if name == "local":
         return LocalEngine(), lambda: None
     if importlib.util.find_spec("pyspark") is None:
-        raise Unsupported("pyspark is not installed: pip install 'memwal[spark]'")
+        raise Unsupported("pyspark is not installed: pip install 'lance-memwal[spark]'")
     # Imported when it is needed only: it brings a JVM, and most runs have nothing to do.
     from jobs._spark import SparkEngine
 

@@ -6,3 +6,4 @@ The map, lowest layer first: `model`, `errors` (values) · `layout`, `codec`, `f
 """
 
 __version__ = "0.1.0"
+DISTRIBUTION = "lance-memwal"

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import os
+import sys
 
 from memwal import heap, start
+from memwal.identity import find_stranger
 
 # Lance prints an error about its own field-less MemWAL index at every commit, and pyarrow datasets
 # warn about forks; neither tells an operator anything.
@@ -15,7 +17,10 @@ os.environ.setdefault("PYDANTIC_DISABLE_PLUGINS", "__all__")
 
 
 def main(arguments: list[str] | None = None) -> None:
-    """The `memwal` command."""
+    """The `memwal` command. Exits 2 where another project's package stands in the place of ours."""
+    if stranger := find_stranger():
+        print(stranger, file=sys.stderr)
+        raise SystemExit(2)
     start.begin()
     heap.limit_arenas()
     # Imported late: after the start began.

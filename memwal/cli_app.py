@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from memwal import start
+from memwal import __version__, start
 from memwal.cli_backfill import backfill
 from memwal.cli_ingest import ingest
 from memwal.cli_inspect import inspect_app
@@ -17,6 +18,7 @@ from memwal.cli_runs import runs, wait
 from memwal.cli_upkeep import garbage, maintain
 from memwal.console import RunProgress, stderr, stdout
 from memwal.errors import Usage
+from memwal.identity import DISTRIBUTION
 from memwal.layout import parse_shard_id
 from memwal.options import (
     BytesPerCommitMax,
@@ -34,6 +36,21 @@ from memwal.options import (
 )
 from memwal.output import Output, checked_engine, given_settings, parse_method
 from memwal.report import JobReport
+
+
+def show_version(asked: bool) -> None:
+    """Which memwal this is, and the libraries it would run with; imports none of them."""
+    if not asked:
+        return
+    stdout().print(f"memwal {__version__} ({DISTRIBUTION})", highlight=False)
+    for library in ("pylance", "pyspark"):
+        try:
+            found = version(library)
+        except PackageNotFoundError:
+            found = "not installed"
+        stdout().print(f"{library} {found}", highlight=False)
+    raise typer.Exit
+
 
 app = typer.Typer(
     name="memwal",
@@ -54,6 +71,21 @@ app.command()(wait)
 app.command()(read)
 lease_app = typer.Typer(help="The table's lease.", no_args_is_help=True)
 app.add_typer(lease_app, name="lease")
+
+
+@app.callback()
+def begin(
+    version: Annotated[
+        bool,
+        typer.Option(
+            "--version",
+            callback=show_version,
+            is_eager=True,
+            help="Show the versions of memwal, pylance and pyspark.",
+        ),
+    ] = False,
+) -> None:
+    """What stands before a command."""
 
 
 @app.command()

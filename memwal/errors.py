@@ -20,6 +20,12 @@ leave `apply`.
 
 from __future__ import annotations
 
+from memwal.identity import find_stranger
+
+# Every part of memwal imports this module, on Spark's executors and in Airflow too.
+if _stranger := find_stranger():
+    raise ImportError(_stranger)
+
 
 class MemWalError(Exception):
     """Base of every error that this package raises on purpose.

@@ -13,7 +13,7 @@ _SECRET = {"type": ["string", "null"], "format": "password"}
 def get_provider_info() -> dict[str, Any]:
     """The provider's description, in the shape of Airflow's provider schema."""
     return {
-        "package-name": "airflow-provider-memwal",
+        "package-name": "airflow-provider-lance-memwal",
         "name": "MemWAL",
         "description": "Maintains the MemWAL write tier of Lance tables.",
         "versions": [__version__],

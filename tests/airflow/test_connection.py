@@ -113,7 +113,7 @@ def test_the_type_is_known_to_airflow_with_its_form() -> None:
         "storage_options",
         "secret_storage_options",
     }
-    assert get_provider_info()["package-name"] == "airflow-provider-memwal"
+    assert get_provider_info()["package-name"] == "airflow-provider-lance-memwal"
 
 
 def test_the_test_button(monkeypatch: pytest.MonkeyPatch) -> None:

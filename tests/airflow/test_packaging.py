@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import email
 import importlib.util
 import json
 import os
@@ -12,6 +13,7 @@ import sys
 import sysconfig
 import tomllib
 import zipfile
+from email.message import Message
 from importlib.metadata import distribution, entry_points
 from pathlib import Path
 from typing import Any
@@ -61,7 +63,7 @@ def packages(tmp_path: Path) -> Path:
     folder = tmp_path / "packages"
     folder.mkdir()
     for entry in Path(sysconfig.get_path("purelib")).iterdir():
-        if "airflow_provider_memwal" not in entry.name:
+        if "airflow_provider_lance_memwal" not in entry.name:
             (folder / entry.name).symlink_to(entry)
     return folder
 
@@ -110,7 +112,7 @@ def test_entry_points() -> None:
         (entry.group, entry.value): entry
         for group in ("airflow.plugins", "apache_airflow_provider")
         for entry in entry_points(group=group)
-        if entry.dist and entry.dist.name == "airflow-provider-memwal"
+        if entry.dist and entry.dist.name == "airflow-provider-lance-memwal"
     }
     assert ours.keys() == {
         ("airflow.plugins", "memwal_airflow.plugin:MemWalPlugin"),
@@ -123,41 +125,59 @@ def test_airflow_knows_the_provider(airflow_home: InProcessAirflow) -> None:
     from airflow.providers_manager import ProvidersManager
     from airflow.sdk.providers_manager_runtime import ProvidersManagerTaskRuntime
 
-    assert "airflow-provider-memwal" in ProvidersManager().providers
+    assert "airflow-provider-lance-memwal" in ProvidersManager().providers
     assert ProvidersManagerTaskRuntime().hooks["memwal"].hook_name == "MemWAL"
 
 
 def test_spark_stays_in_the_other_environment() -> None:
     """apache-airflow-providers-apache-spark brings pyspark-client, which overwrites pyspark."""
-    required = distribution("airflow-provider-memwal").requires or []
+    required = distribution("airflow-provider-lance-memwal").requires or []
     assert [text for text in required if "spark" in text] == []
     pins = (ROOT / "constraints-airflow.txt").read_text()
     assert re.findall(r"^.*spark.*==.*$", pins, re.M) == []
     assert importlib.util.find_spec("pyspark") is None
 
 
-def test_a_wheel_holds_what_the_package_needs(tmp_path: Path) -> None:
-    """Built the way pip builds it; the page's files come along."""
-    offline = ("--no-build-isolation", "--no-index")
+def build_wheel(project: Path, folder: Path) -> Path:
+    """Built the way pip builds it."""
+    offline = ("--no-deps", "--no-build-isolation", "--no-index")
     subprocess.run(
-        [
-            sys.executable,
-            "-m",
-            "pip",
-            "wheel",
-            "-q",
-            "--no-deps",
-            *offline,
-            "-w",
-            tmp_path,
-            PROJECT,
-        ],
+        [sys.executable, "-m", "pip", "wheel", "-q", *offline, "-w", folder, project],
         check=True,
         timeout=180,
         capture_output=True,
     )
-    (wheel,) = tmp_path.glob("*.whl")
+    (wheel,) = folder.glob("*.whl")
+    return wheel
+
+
+def read_metadata(wheel: Path) -> Message:
     with zipfile.ZipFile(wheel) as archive:
+        (name,) = (n for n in archive.namelist() if n.endswith(".dist-info/METADATA"))
+        return email.message_from_bytes(archive.read(name))
+
+
+def test_what_the_wheels_are_called_and_require(tmp_path: Path) -> None:
+    """`memwal` on the package index is a stranger's: nothing of ours may ask for it."""
+    (tmp_path / "ours").mkdir()
+    (tmp_path / "provider").mkdir()
+    ours = read_metadata(build_wheel(ROOT, tmp_path / "ours"))
+    provider = read_metadata(build_wheel(PROJECT, tmp_path / "provider"))
+
+    assert ours["Name"] == "lance-memwal"
+    assert provider["Name"] == "airflow-provider-lance-memwal"
+    required = {
+        re.split(r"[^\w-]", text)[0]
+        for metadata in (ours, provider)
+        for text in metadata.get_all("Requires-Dist") or []
+    }
+    assert "memwal" not in required
+    assert {"lance-memwal", "apache-airflow", "pylance"} <= required
+
+
+def test_a_wheel_holds_what_the_package_needs(tmp_path: Path) -> None:
+    """The page's files come along."""
+    with zipfile.ZipFile(build_wheel(PROJECT, tmp_path)) as archive:
         held = set(archive.namelist())
     package = PROJECT / "memwal_airflow"
     files = {
@@ -169,7 +189,7 @@ def test_a_wheel_holds_what_the_package_needs(tmp_path: Path) -> None:
     assert any(name.endswith(".css") for name in files)
     assert {name.split("/")[0] for name in held} == {
         "memwal_airflow",
-        f"airflow_provider_memwal-{version()}.dist-info",
+        f"airflow_provider_lance_memwal-{version()}.dist-info",
     }
 
 
@@ -183,5 +203,7 @@ def test_versions_agree() -> None:
     import memwal_airflow
 
     assert (
-        memwal_airflow.__version__ == version() == distribution("airflow-provider-memwal").version
+        memwal_airflow.__version__
+        == version()
+        == distribution("airflow-provider-lance-memwal").version
     )
