@@ -164,3 +164,12 @@ def test_help_imports_nothing_heavy(arguments: list[str]) -> None:
     )
     assert "Usage" in done.stdout
     assert done.stderr.strip() == "[]"
+
+
+def test_nobody_is_told_to_install_a_stranger() -> None:
+    """`memwal` on the package index is another project's; ours are called lance-memwal."""
+    told = re.compile(r"(pip|uv|poetry)3? (install|add)[^\n]*[ '\"]memwal\b(?![-_/.])")
+    assert told.search("pip install -U 'mem" + "wal[spark]'")
+    assert not told.search("pip install 'lance-memwal[spark]'")
+    telling = [name_of(path) for path in texts() if told.search(path.read_text())]
+    assert telling == []

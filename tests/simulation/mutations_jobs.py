@@ -86,7 +86,7 @@ JOBS: tuple[Mutation, ...] = (
     ),
     *mutations(
         "memwal/identity.py",
-        "tests/architecture/test_identity.py",
+        "tests/integration/test_identity.py",
         (
             "identity: another project's package is run",
             '    if getattr(memwal, "DISTRIBUTION", None) == DISTRIBUTION:',

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import shutil
 import subprocess
 import sys
@@ -67,17 +66,3 @@ def test_version() -> None:
         f"pyspark {version('pyspark')}",
     ]
     assert done.returncode == 0
-
-
-def test_nobody_is_told_to_install_the_stranger() -> None:
-    told = re.compile(r"(pip|uv|poetry)3? (install|add)[^\n]*[ '\"]memwal\b(?![-_/.])")
-    assert told.search("pip install -U 'memwal[spark]'")
-    assert not told.search("pip install 'lance-memwal[spark]'")
-    done = subprocess.run(
-        ["git", "grep", "-nIP", told.pattern, "--", ":!tests/architecture/test_identity.py"],
-        cwd=ROOT,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert (done.returncode, done.stdout) == (1, "")
