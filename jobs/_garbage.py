@@ -48,6 +48,7 @@ from memwal.plan.garbage_model import (
 from memwal.plan.garbage_orphans import plan_adoption
 from memwal.ports import Steps
 from memwal.report import JobReport
+from memwal.store.shard_listing import list_shards
 
 # One prefix of an S3 bucket takes about 3,500 deletes a second; local disks some more.
 _DELETES_PER_SECOND = 2000
@@ -184,7 +185,7 @@ def _plan_without_index(run: GarbageRun, limits: GarbageLimits, now: int, verifi
     version = stores.views.table_version()
     if stores.table_manifests.read(version).mem_wal is not None:
         raise MemWalError(f"{stores.uri}: the MemWAL index came back meanwhile; run again")
-    if not stores.shard_manifests.shard_folders()[0]:
+    if not list_shards(stores.objects, folders_only=True).shards:
         stores.views.mem_wal(version)  # raises NotATable, and says what to do
     evidence = stores.garbage_evidence.read(
         {}, limits=limits, now_nanos=now, verified=verified, whole_shards=True

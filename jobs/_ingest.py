@@ -125,6 +125,7 @@ class _Ingest:
         files = self._new(before) if self._is_ours() else None
         if files == [] or (files is None and before and not self.options.request.again):
             return None
+        self.table.prove_store()
         if asked_engine(self.options) == "spark":
             # Imported when asked for only: it brings a JVM.
             from jobs._ingest_spark import staged_plan
@@ -202,6 +203,7 @@ class _Ingest:
     # ---- work
 
     def _carried_out(self, ingest_id: str, found: Round, plan: PlanRecord) -> IngestTableReport:
+        self.table.prove_store()  # a round that goes on was begun by another process
         if plan.staged is not None:
             return self._staged(ingest_id, found, plan)
         files = self._planned(plan)
@@ -299,6 +301,7 @@ class _Ingest:
     def _merge_first(self) -> None:
         """With `--merge`, what other shards hold goes into the base table before new rows come."""
         if self.options.merge and any(shard.pending for shard in self.view.shards):
+            self.table.prove_store()
             self.merges += self._merge()
             self.view = self.stores.views.table()
 

@@ -11,6 +11,7 @@ from memwal.config import ResolvedTable
 from memwal.errors import Missing, Usage
 from memwal.model import ShardId, ShardManifest
 from memwal.policy import STORED_KEY, policy_document
+from memwal.store.shard_listing import list_shards
 
 WAL_ENTRIES_SHOWN_MAX = 1000
 WHAT = ("index", "shard", "wal", "manifest")
@@ -52,7 +53,7 @@ def run_inspect(
 
 
 def _shards(stores: Stores, shard: ShardId | None, version: int | None) -> list[ShardManifest]:
-    found, _ = stores.shard_manifests.shard_folders()
+    found = list_shards(stores.objects, folders_only=True).shards
     if shard is not None:
         if shard not in found:
             raise Usage(f"{stores.uri}: the table has no shard {shard}")

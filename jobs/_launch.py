@@ -104,7 +104,8 @@ class OpenTable:
 
     `parts` collects the reports of the table's parts, `work` the shards that need units,
     `unit_requests` what units asked of the store. `known` is set once it was seen to be a table,
-    `worked_on` once a lease was taken for it, which may have been given back since.
+    `worked_on` once a lease was taken for it, which may have been given back since, and `untrusted`
+    once its store was found to lack what writing needs.
     """
 
     resolved: ResolvedTable
@@ -112,6 +113,7 @@ class OpenTable:
     view: TableView | None = None
     lease: HeldLease | None = None
     worked_on: bool = False
+    untrusted: bool = False
     error: MemWalError | None = None
     parts: list[Part] = field(default_factory=list)
     work: list[ShardView] = field(default_factory=list)
@@ -142,14 +144,24 @@ class OpenTable:
         return None if self.lease is None else self.lease.token
 
     def take_lease(self, job: str, options: RunOptions) -> None:
-        """Claim the table before anything is written to it, unless `--no-lease`.
+        """Prove the store, and claim the table unless `--no-lease`, before anything is written.
 
         Called once there is work, so that an idle pass writes nothing; what was planned before has
-        to be read again afterwards. Raises LeaseHeld.
+        to be read again afterwards. Raises LeaseHeld, and what `prove_store` does.
         """
+        self.prove_store()
         if options.lease and self.lease is None and self.stores is not None:
             self.lease = HeldLease(self.stores.leases, job)
             self.worked_on = True
+
+    def prove_store(self) -> None:
+        """Before the first write: raise Unsupported for a store without put-if-absent."""
+        try:
+            if self.stores is not None:
+                self.stores.prove_store()
+        except Unsupported:
+            self.untrusted = True
+            raise
 
     def release_lease(self) -> None:
         """Give the lease back, if it was taken."""

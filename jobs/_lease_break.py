@@ -18,6 +18,7 @@ def run_lease_break(table: ResolvedTable, reason: str) -> JobReport:
     try:
         stores = open_stores(table.uri, table.storage_options)
         version = stores.views.table_version()
+        stores.prove_store()
         claim = stores.leases.break_(reason)
         report = LeaseTableReport(
             table=table.name,

@@ -73,12 +73,13 @@ class RunRecorder:
         stores = table.stores
         if not self._acts or not table.known or stores is None:
             return report
-        if report.outcome in (NOTHING_TO_DO, HELD):
+        if report.outcome in (NOTHING_TO_DO, HELD) or table.untrusted:
             return report
         if isinstance(table.error, StoreUnavailable | BadCredentials):
             return report  # a store that does not answer is not asked, and waited for, once more
         self._written.add(stores.uri)
         try:
+            table.prove_store()
             stores.run_records.add(self._record(table, stores, report, view, engine))
             kept = table.resolved.settings.runs_kept_max or RUNS_KEPT_MAX
             exactly = isinstance(report, GarbageTableReport)

@@ -11,6 +11,7 @@ from memwal.clock import SystemClock
 from memwal.ports import Clock, Objects
 from memwal.store.lease import StoredLeases
 from memwal.store.objects import StoreLimits, normalise_uri, open_objects
+from memwal.store.put_proof import ensure_put_if_absent
 from memwal.store.shard_manifests import ShardManifests
 from memwal.store.table import LanceTables
 from memwal.store.table_manifests import TableManifests
@@ -43,6 +44,10 @@ class Stores:
     def objects(self) -> Objects:
         """The table's folder."""
         return open_objects(self.uri, self.storage_options, self.clock, self.limits)
+
+    def prove_store(self) -> None:
+        """Before the table's first write: raise Unsupported for a store without put-if-absent."""
+        ensure_put_if_absent(self.objects, self.clock)
 
     @cached_property
     def tables(self) -> LanceTables:

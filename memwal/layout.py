@@ -22,6 +22,8 @@ MEM_WAL = "_mem_wal"
 MAINTENANCE = "_maintenance"
 RUNS = f"{MAINTENANCE}/runs"
 RESCUES = f"{MAINTENANCE}/rescue"
+# Short-lived objects; what a killed run leaves here is garbage after a day.
+STAGING = f"{MAINTENANCE}/tmp"
 INGESTS = f"{MAINTENANCE}/ingest"
 VERSIONS = "_versions"
 BRANCHES = "tree"

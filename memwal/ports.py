@@ -103,6 +103,11 @@ class Objects(Protocol):
         ...
 
     @property
+    def store(self) -> str:
+        """Which store the root is in: the same text for all tables there, for no other store's."""
+        ...
+
+    @property
     def counts(self) -> RequestCounts:
         """Requests so far."""
         ...

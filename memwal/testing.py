@@ -39,6 +39,7 @@ Tables:
 
 from __future__ import annotations
 
+import itertools
 import random
 import uuid
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -65,6 +66,7 @@ from memwal.report import RunRecord
 
 T = TypeVar("T")
 
+_buckets = itertools.count(1)
 _PAGE_OBJECTS = 1000  # a listing page and a delete batch, as on S3
 
 
@@ -115,6 +117,7 @@ class MemoryBucket:
 
     objects: dict[str, tuple[bytes, int]] = field(default_factory=dict)
     lock: RLock = field(default_factory=RLock)
+    name: str = field(default_factory=lambda: f"memory:{next(_buckets)}")
 
 
 class MemoryObjects:
@@ -139,6 +142,11 @@ class MemoryObjects:
     def uri(self) -> str:
         """The name given to it."""
         return self._uri
+
+    @property
+    def store(self) -> str:
+        """The bucket's own name."""
+        return self.bucket.name
 
     @property
     def counts(self) -> RequestCounts:
@@ -335,6 +343,11 @@ class HookedObjects:
     def uri(self) -> str:
         """The wrapped store's address."""
         return self._inner.uri
+
+    @property
+    def store(self) -> str:
+        """The wrapped store's."""
+        return self._inner.store
 
     @property
     def counts(self) -> RequestCounts:

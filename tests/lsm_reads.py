@@ -13,6 +13,7 @@ from lance.mem_wal import LsmScanner, ShardSnapshot
 from jobs._wiring import Stores, open_stores
 from memwal import layout
 from memwal.model import FlushedGeneration, ShardId
+from memwal.store.shard_listing import list_shards
 
 Pending = dict[ShardId, list[FlushedGeneration]]
 """The generations of each shard that a version has not merged, oldest first."""
@@ -89,7 +90,7 @@ def brute_force(stores: Stores, dataset: Any, pending: Pending) -> pa.Table:
 def _pending(stores: Stores, version: int) -> Pending:
     state = stores.table_manifests.read(version).mem_wal
     pending: Pending = {}
-    for shard in stores.shard_manifests.shard_folders()[0]:
+    for shard in list_shards(stores.objects, folders_only=True).shards:
         manifest = stores.shard_manifests.latest(shard)
         merged = state.merged.get(shard, 0) if state else 0
         listed = manifest.flushed_generations if manifest else ()

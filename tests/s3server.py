@@ -18,6 +18,18 @@ threading.Thread(target=lambda: (sys.stdin.read(), os._exit(0)), daemon=True).st
 from moto.server import main
 main(sys.argv[1:])
 """
+# As some stores that speak S3's protocol: each put of a name replaces the one before it.
+_SERVE_WITHOUT_CONDITIONS = (
+    """
+from moto.moto_server.werkzeug_app import DomainDispatcherApplication as Application
+answer = Application.__call__
+def answer_unconditionally(application, environ, start_response):
+    environ.pop("HTTP_IF_NONE_MATCH", None)
+    return answer(application, environ, start_response)
+Application.__call__ = answer_unconditionally
+"""
+    + _SERVE
+)
 _START_SECONDS_MAX = 60
 
 
@@ -26,6 +38,10 @@ class S3Server:
 
     program = _SERVE
     """What the subprocess runs."""
+
+    def __init__(self, *, ignores_if_none_match: bool = False) -> None:
+        if ignores_if_none_match:
+            self.program = _SERVE_WITHOUT_CONDITIONS
 
     def __enter__(self) -> S3Server:
         with socket.socket() as probe:

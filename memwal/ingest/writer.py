@@ -17,6 +17,7 @@ from memwal.ingest.routing import Router, current_spec
 from memwal.ingest.shards import HandlerLimits, ShardHandler, ShardOperations, Tips, route_rows
 from memwal.sharding.spec import sources_of
 from memwal.store.objects import StoreLimits, normalise_uri, open_objects
+from memwal.store.put_proof import ensure_put_if_absent
 from memwal.store.shard_writers import MEMTABLE_ROWS_MAX, ShardWriters, settings_of
 from memwal.store.table import LanceTables
 from memwal.store.view import StoredViews
@@ -41,7 +42,8 @@ class TableWriter:
         """See `open_writer`."""
         self.uri = normalise_uri(uri)
         options = dict(storage_options or {})
-        objects = open_objects(self.uri, options, SystemClock(), StoreLimits())
+        clock = SystemClock()
+        objects = open_objects(self.uri, options, clock, StoreLimits())
         tables = LanceTables(self.uri, options)
         view = StoredViews(objects, tables).table()
         schema = tables.seen(view.version).schema
@@ -52,6 +54,8 @@ class TableWriter:
             sources=sources_of(view.columns, schema),
             manifests=[shard.manifest for shard in view.shards],
         )
+        # Shards are claimed by Lance, which looks no closer at the store.
+        ensure_put_if_absent(objects, clock)
         memtable = settings.get("max_memtable_rows", MEMTABLE_ROWS_MAX)
         self._rows_max = min(_ENTRY_ROWS_MAX, memtable)
         self._handler = ShardHandler(
@@ -134,7 +138,7 @@ def open_writer(
 ) -> TableWriter:
     """Open a table for writing; shards are claimed when the first row comes for them.
 
-    Raises NotATable, Unsupported, StoreUnavailable, BadCredentials, and Refused for a shard spec
-    that rows can't be routed by.
+    Raises NotATable, StoreUnavailable, BadCredentials, Unsupported (also for a store that does not
+    keep put-if-absent), and Refused for a shard spec that rows can't be routed by.
     """
     return TableWriter(uri, storage_options, limits=limits)

@@ -40,7 +40,7 @@ from memwal.store.wal import WalEntries
 
 _READERS_MAX = 16
 _INDICES = "_indices"
-_STAGING = f"{layout.MAINTENANCE}/tmp"
+_STAGING = layout.STAGING
 _SNAPSHOT_FILE = "index.lance"
 _SNAPSHOT_TAIL_BYTES = 64 * 1024
 # Column names of the spec's shard snapshot, as they stand in a Lance file's schema.

@@ -11,7 +11,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from threading import Lock
 
-from memwal import errors
+from memwal import errors, layout
 from memwal.ports import (
     OBJECT_BYTES_MAX,
     DeleteResult,
@@ -24,7 +24,7 @@ from memwal.ports import (
 
 # Staging lives outside `_mem_wal/` (invariant 9) but below the root, so that it is on the same
 # file system and can be linked or renamed into place. A killed run may leave a file here.
-_STAGING = "_maintenance/tmp"
+_STAGING = layout.STAGING
 
 # Only folders at or below a flushed generation are removed when they become empty. A generation's
 # folder name holds a random part and belongs to one flush, so once something in it was deleted
@@ -55,6 +55,14 @@ class LocalObjects:
     def uri(self) -> str:
         """The root's absolute path."""
         return str(self._root)
+
+    @property
+    def store(self) -> str:
+        """The file system, by its device; the root itself while there is no such folder."""
+        try:
+            return f"file system {self._root.stat().st_dev}"
+        except OSError:
+            return self.uri
 
     @property
     def counts(self) -> RequestCounts:

@@ -1,4 +1,4 @@
-"""Objects on S3 and what speaks its protocol. With `s3_client`, the only importer of boto3.
+"""Objects on S3 and what speaks its protocol. With its neighbours `s3_*`, all that knows boto3.
 
 botocore's own retries are off: they know nothing of the total deadline, and each would be
 multiplied by ours. `_request` is the one place that retries.
@@ -15,7 +15,6 @@ from datetime import datetime
 from typing import Any, TypeVar
 
 from botocore import exceptions as boto
-from botocore.parsers import ResponseParserError
 from tenacity import RetryCallState, Retrying, retry_if_exception
 
 from memwal import errors
@@ -31,29 +30,25 @@ from memwal.ports import (
 )
 from memwal.store.objects import StoreLimits
 from memwal.store.s3_client import canonical, forget_clients, shared_client
+from memwal.store.s3_faults import (
+    FAULTS,
+    NO_CREDENTIALS,
+    REFUSED_CODES,
+    WRONG_REGION_CODES,
+    KeysThrottled,
+    cause_of,
+    code_of,
+    passes,
+    status_of,
+)
 
 T = TypeVar("T")
 
-_NO_CREDENTIALS = (
-    boto.NoCredentialsError,
-    boto.PartialCredentialsError,
-    boto.CredentialRetrievalError,
-    boto.SSOError,
-    boto.ProfileNotFound,
-)
-_REFUSED_CODES = {"ExpiredToken", "ExpiredTokenException", "InvalidToken", "TokenRefreshRequired"}
-_WRONG_REGION_CODES = {"AuthorizationHeaderMalformed", "IllegalLocationConstraintException"}
-_TRANSIENT_CODES = {"RequestTimeout", "InternalError", "SlowDown", "ServiceUnavailable"}
-_TRANSIENT_CODES |= {"Throttling", "ThrottlingException", "TooManyRequests", "RequestLimitExceeded"}
-_TRANSIENT_ERRORS = (
-    boto.ConnectionError,  # no connection came about
-    boto.HTTPClientError,  # resets, timeouts, also while the body is read
-    boto.IncompleteReadError,
-    ResponseParserError,
-)
 _CONTENT_RANGE = re.compile(r"bytes ([0-9]+)-[0-9]+/([0-9]+)")
 _FIRST_WAIT_SECONDS = 0.1
 _PAGE_OBJECTS = 1000
+# Stores that were seen to answer `bytes=-N` wrongly, in this process.
+_without_suffixes: set[str] = set()
 
 
 class S3Objects:
@@ -76,8 +71,8 @@ class S3Objects:
         self._put_options = _encryption(options)
         try:
             self._client = shared_client(self._bucket, options, limits)
-        except _NO_CREDENTIALS as error:
-            raise errors.BadCredentials(f"{uri}: {_cause(error)}") from error
+        except NO_CREDENTIALS as error:
+            raise errors.BadCredentials(f"{uri}: {cause_of(error)}") from error
 
     def __repr__(self) -> str:
         return f"S3Objects({self._uri!r})"
@@ -86,6 +81,11 @@ class S3Objects:
     def uri(self) -> str:
         """`s3://bucket/prefix`."""
         return self._uri
+
+    @property
+    def store(self) -> str:
+        """The endpoint and the bucket."""
+        return f"{self._client.meta.endpoint_url}/{self._bucket}"
 
     @property
     def counts(self) -> RequestCounts:
@@ -105,13 +105,23 @@ class S3Objects:
         return self._walk(self._key_prefix(prefix))
 
     def list_folders(self, prefix: str) -> Sequence[str]:
-        """Names of the folders directly below `prefix`, sorted."""
+        """Names of the folders directly below `prefix`, sorted.
+
+        What one page of objects does not tell is asked by a listing of folders. Some servers leave
+        folders out of it, and say nothing; one that lacks what the page showed is not believed.
+        """
         below = self._key_prefix(prefix)
-        names = (
-            folder["Prefix"][len(below) : -1]
-            for page in self._pages(below, Delimiter="/")
-            for folder in page.get("CommonPrefixes", ())
-        )
+        page = next(self._pages(below))
+        names = _folders_of(page, below)
+        if page.get("IsTruncated"):
+            listed = {
+                folder["Prefix"][len(below) : -1]
+                for page in self._pages(below, Delimiter="/")
+                for folder in page.get("CommonPrefixes", ())
+            }
+            if not names <= listed:
+                listed = {name for page in self._pages(below) for name in _folders_of(page, below)}
+            names = listed
         return sorted(name for name in names if _is_path(name))
 
     def get(self, path: str, size_bytes_max: int = OBJECT_BYTES_MAX) -> bytes:
@@ -131,13 +141,30 @@ class S3Objects:
                 f"{self._address(path)} ends before byte {end}; "
                 f"bytes [{start}, {end}) were expected"
             )
-        return data[start - first : end - first] if start < end else b""
+        if start == end:
+            return b""
+        if not first <= start < end <= first + len(data):
+            raise self._strayed(path, asked)
+        return data[start - first : end - first]
 
     def get_tail(self, path: str, size_bytes_max: int) -> tuple[bytes, int]:
         """At most the last `size_bytes_max` bytes, and the object's size. Raises Missing."""
         if size_bytes_max < 1:
             raise ValueError(f"not a tail length: {size_bytes_max}")
-        data, _, size_bytes = self._fetch("get_tail", path, f"bytes=-{size_bytes_max}")
+        believed = self.store not in _without_suffixes
+        asked = f"bytes=-{size_bytes_max}" if believed else f"bytes=0-{size_bytes_max - 1}"
+        data, first, size_bytes = self._fetch("get_tail", path, asked)
+        if not _is_tail(data, first, size_bytes, size_bytes_max):
+            # Some servers count such a range from the start, or don't satisfy one that is longer
+            # than the object. Asked by offsets, they answer right.
+            start = max(0, size_bytes - size_bytes_max)
+            asked = f"bytes={start}-{start + size_bytes_max - 1}"
+            data, first, size_bytes = self._fetch("get_tail", path, asked)
+            if size_bytes == 0:
+                return b"", 0
+            if not _is_tail(data, first, size_bytes, size_bytes_max):
+                raise self._strayed(path, asked)
+            _without_suffixes.add(self.store)
         return data[-size_bytes_max:], size_bytes
 
     def exists(self, path: str) -> bool:
@@ -156,21 +183,26 @@ class S3Objects:
         """Create the object whole, or raise AlreadyExists.
 
         After a lost reply the retry meets our own object and reports it as existing; the port
-        leaves telling the two apart to the caller.
+        leaves telling the two apart to the caller. A conflict (409) is retried as well: of writes
+        that met, perhaps none has won.
         """
         key = self._key(path)
+        exists = errors.AlreadyExists(f"{self._address(path)} exists")
 
         def send() -> None:
             try:
                 self._put(key, data, IfNoneMatch="*")
             except boto.ClientError as error:
-                # 409: another conditional write of this key is under way. Its outcome is open,
-                # but this one has lost (a retry would hide that).
-                if _status(error) == 412 or _code(error) == "ConditionalRequestConflict":
-                    raise errors.AlreadyExists(f"{self._address(path)} exists") from None
+                if status_of(error) == 412:
+                    raise exists from None
                 raise
 
-        self._request("put", "put_if_absent", path, send)
+        try:
+            self._request("put", "put_if_absent", path, send)
+        except errors.StoreUnavailable as error:
+            if status_of(error.__cause__) == 409 and self.exists(path):
+                raise exists from None
+            raise
 
     def put(self, path: str, data: bytes) -> None:
         """Write the object, replacing any."""
@@ -214,11 +246,11 @@ class S3Objects:
                 for fault in reply.get("Errors", ())
                 if fault.get("Code") != "NoSuchKey"
             }
-            again = {key: path for key, path in pending.items() if _passes(faults.get(key))}
+            again = {key: path for key, path in pending.items() if passes(faults.get(key))}
             failed.update({pending[key]: faults[key] for key in faults if key not in again})
             pending = again
             if again:
-                raise _KeysThrottled
+                raise KeysThrottled
 
         try:
             self._request("delete", "delete", batch[0], send)
@@ -270,7 +302,7 @@ class S3Objects:
             try:
                 reply = self._client.get_object(Bucket=self._bucket, Key=key, **extra)
             except boto.ClientError as error:
-                if _status(error) == 416:
+                if status_of(error) == 416:
                     return b"", 0, 0
                 raise
             with closing(reply["Body"]) as body:
@@ -279,7 +311,11 @@ class S3Objects:
                     check_object_size(self._address(path), size_bytes, size_bytes_max)
                 data: bytes = body.read()
             part = _CONTENT_RANGE.fullmatch(reply.get("ContentRange", ""))
-            return (data, 0, len(data)) if part is None else (data, int(part[1]), int(part[2]))
+            if part is not None:
+                return data, int(part[1]), int(part[2])
+            if reply["ResponseMetadata"]["HTTPStatusCode"] == 206:
+                raise self._strayed(path, asked)
+            return data, 0, len(data)
 
         received = self._request("get", operation, path, send)
         with self._lock:
@@ -314,7 +350,7 @@ class S3Objects:
             )
 
         retrying = Retrying(
-            retry=retry_if_exception(_passes),
+            retry=retry_if_exception(passes),
             wait=self._wait_seconds,
             stop=is_last,
             sleep=self._clock.sleep,
@@ -322,7 +358,7 @@ class S3Objects:
         )
         try:
             return retrying(attempt)
-        except (boto.BotoCoreError, boto.ClientError, ResponseParserError, _KeysThrottled) as error:
+        except FAULTS as error:
             raise self._explained(error, f"{operation} {self._address(path)}", attempts) from error
 
     def _wait_seconds(self, state: RetryCallState) -> float:
@@ -330,14 +366,20 @@ class S3Objects:
         doubled = _FIRST_WAIT_SECONDS * 2.0 ** min(state.attempt_number, 30)
         return self._clock.random() * min(self._limits.retry_wait_seconds_max, doubled)
 
+    def _strayed(self, path: str, asked: str | None) -> errors.Unsupported:
+        return errors.Unsupported(
+            f"{self._address(path)}: the store answers a request for {asked} with other bytes; "
+            "nothing can be read from it safely"
+        )
+
     def _explained(self, error: Exception, request: str, attempts: int) -> errors.MemWalError:
-        status, code, cause = _status(error), _code(error), _cause(error)
-        if isinstance(error, _NO_CREDENTIALS) or status in (401, 403) or code in _REFUSED_CODES:
+        status, code, cause = status_of(error), code_of(error), cause_of(error)
+        if isinstance(error, NO_CREDENTIALS) or status in (401, 403) or code in REFUSED_CODES:
             forget_clients()  # the next store looks for credentials anew
             return errors.BadCredentials(f"{request}: access refused: {cause}")
         if code == "NoSuchBucket":
             return errors.Usage(f"{self._uri}: there is no bucket {self._bucket!r}")
-        if status == 301 or code in _WRONG_REGION_CODES:
+        if status == 301 or code in WRONG_REGION_CODES:
             return errors.Usage(f"{self._uri}: is the storage option aws_region right? {cause}")
         if status == 404:
             return errors.Missing(f"{request}: does not exist")
@@ -357,44 +399,15 @@ class S3Objects:
         return f"{self._uri}/{path}"
 
 
-class _KeysThrottled(Exception):
-    """A batch delete answered, but some of its keys ask for another try."""
-
-    def __str__(self) -> str:
-        return "the store kept refusing some of the objects for now"
-
-
-def _passes(fault: BaseException | str | None) -> bool:
-    """Whether a fault (an exception, or a key's error code) may be gone at the next try."""
-    if isinstance(fault, str):
-        return fault in _TRANSIENT_CODES
-    if isinstance(fault, boto.ClientError):
-        status = _status(fault)
-        return (
-            status in (408, 429)
-            or (status >= 500 and status != 501)
-            or _code(fault) in _TRANSIENT_CODES
-        )
-    return isinstance(fault, (*_TRANSIENT_ERRORS, _KeysThrottled))
+def _folders_of(page: Mapping[str, Any], below: str) -> set[str]:
+    """The folders directly below that a page's objects are in."""
+    rests = (item["Key"][len(below) :] for item in page.get("Contents", ()))
+    return {rest.partition("/")[0] for rest in rests if "/" in rest}
 
 
-def _status(error: Exception) -> int:
-    if not isinstance(error, boto.ClientError):
-        return 0
-    return int(error.response.get("ResponseMetadata", {}).get("HTTPStatusCode", 0))
-
-
-def _code(error: Exception) -> str:
-    if not isinstance(error, boto.ClientError):
-        return ""
-    return str(error.response.get("Error", {}).get("Code", ""))
-
-
-def _cause(error: Exception) -> str:
-    if not isinstance(error, boto.ClientError):
-        return str(error)
-    message = error.response.get("Error", {}).get("Message", "")
-    return f"HTTP {_status(error)} {_code(error)}: {message}"
+def _is_tail(data: bytes, first: int, size_bytes: int, size_bytes_max: int) -> bool:
+    """Whether bytes that begin at `first` hold so much of an object's end, or all of it."""
+    return first + len(data) == size_bytes and len(data) >= min(size_bytes, size_bytes_max) > 0
 
 
 def _is_path(key: str) -> bool:

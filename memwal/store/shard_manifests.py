@@ -39,12 +39,6 @@ class ShardManifests:
         self._probes_max = probes_max
         self._claim_attempts_max = claim_attempts_max
 
-    def shard_folders(self) -> tuple[list[ShardId], list[str]]:
-        """Shards by their folders, and names under `_mem_wal/` that are no shard's."""
-        names = self._objects.list_folders(layout.MEM_WAL)
-        shards = [ShardId(name) for name in names if layout.is_shard_folder(name)]
-        return shards, [name for name in names if not layout.is_shard_folder(name)]
-
     def latest(self, shard_id: ShardId) -> ShardManifest | None:
         """The newest manifest, or None for a shard that no writer has claimed yet.
 

@@ -126,8 +126,8 @@ class StoredViews:
         view = self._base_view(version)
         if version is not None and view.policy_text is None:
             view = replace(view, policy_text=self._tables.base().config().get(STORED_KEY))
-        shards, strangers = self._shards.shard_folders()
-        return _with_shards(view, self.read_shards(shards), strangers)
+        listing = list_shards(self._objects, folders_only=True)
+        return _with_shards(view, self.read_shards(listing.shards), listing.strangers)
 
     def table_version(self) -> int:
         """The latest version's number. Raises NotATable."""

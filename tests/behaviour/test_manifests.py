@@ -175,17 +175,6 @@ def test_a_manifest_in_another_one_s_place_is_corruption(
         shards.latest(OTHER)
 
 
-def test_shards_are_told_from_strangers(objects: Objects, shards: ShardManifests) -> None:
-    for name in (SHARD, OTHER, "notes", SHARD.upper().replace("0", "1")):
-        objects.put(f"_mem_wal/{name}/manifest/x", b"x")
-    objects.put("_mem_wal/readme", b"x")
-
-    found, strangers = shards.shard_folders()
-
-    assert found == sorted([SHARD, OTHER])
-    assert len(strangers) == 2
-
-
 # ---- commits
 
 

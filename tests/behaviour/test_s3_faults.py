@@ -18,6 +18,7 @@ import pytest
 from memwal import errors
 from memwal.clock import SystemClock
 from memwal.ports import Clock, Objects
+from memwal.store import s3
 from memwal.store.objects import StoreLimits, open_objects
 from memwal.testing import ManualClock
 
@@ -119,7 +120,9 @@ class ScriptedServer:
 
 
 @pytest.fixture
-def server() -> Iterator[ScriptedServer]:
+def server(monkeypatch: pytest.MonkeyPatch) -> Iterator[ScriptedServer]:
+    # Two servers may get the same port, one after the other.
+    monkeypatch.setattr(s3, "_without_suffixes", set())
     scripted = ScriptedServer()
     yield scripted
     scripted.close()
@@ -162,13 +165,12 @@ def test_passing_faults_are_retried_on_the_clock_port(
 
 
 def test_every_operation_is_retried(server: ScriptedServer) -> None:
-    listing = Reply(body=b"<ListBucketResult><IsTruncated>false</IsTruncated></ListBucketResult>")
     last = {
         "put": Reply(),
         "put_if_absent": Reply(),
-        "list": listing,
-        "list_folders": listing,
-        "get_tail": Reply(body=b"", status=206, headers={"Content-Range": "bytes 0-0/9"}),
+        "list": listing(),
+        "list_folders": listing(),
+        "get_tail": Reply(body=b"678", status=206, headers={"Content-Range": "bytes 6-8/9"}),
         "exists": Reply(body=b"x", status=206, headers={"Content-Range": "bytes 0-0/9"}),
         "delete": Reply(body=b"<DeleteResult></DeleteResult>"),
     }
@@ -180,7 +182,7 @@ def test_every_operation_is_retried(server: ScriptedServer) -> None:
     objects.put_if_absent("a", b"x")
     assert [*objects.list("")] == []
     assert [*objects.list_folders("")] == []
-    assert objects.get_tail("a", 3)[1] == 9
+    assert objects.get_tail("a", 3) == (b"678", 9)
     assert objects.exists("a")
     assert objects.delete(["a"]).deleted == 1
     assert objects.counts.retries == len(last)
@@ -200,11 +202,8 @@ def test_a_read_that_hangs_is_retried(server: ScriptedServer) -> None:
     release.set()
 
 
-@pytest.mark.parametrize(
-    "lost", [fault(412, "PreconditionFailed"), fault(409, "ConditionalRequestConflict")]
-)
-def test_a_lost_create_is_not_retried(server: ScriptedServer, lost: Reply) -> None:
-    objects = server.open(lost, Reply())
+def test_a_lost_create_is_not_retried(server: ScriptedServer) -> None:
+    objects = server.open(fault(412, "PreconditionFailed"), Reply())
 
     with pytest.raises(errors.AlreadyExists, match="s3://bucket/some/table/a exists"):
         objects.put_if_absent("a", b"data")
@@ -218,6 +217,39 @@ def test_a_create_whose_reply_was_lost_reports_existing(server: ScriptedServer) 
     with pytest.raises(errors.AlreadyExists):
         objects.put_if_absent("a", b"data")
     assert [request.body for request in server.requests] == [b"data", b"data"]
+
+
+CONFLICT = fault(409, "ConditionalRequestConflict")
+
+
+def test_creates_that_met_are_retried_since_perhaps_none_has_won(server: ScriptedServer) -> None:
+    objects = server.open(CONFLICT, CONFLICT, Reply())
+
+    objects.put_if_absent("a", b"data")
+    assert [request.headers["if-none-match"] for request in server.requests] == ["*"] * 3
+
+
+def test_a_create_that_meets_another_one_which_wins_has_lost(server: ScriptedServer) -> None:
+    objects = server.open(CONFLICT, fault(412, "PreconditionFailed"))
+
+    with pytest.raises(errors.AlreadyExists, match="s3://bucket/some/table/a exists"):
+        objects.put_if_absent("a", b"data")
+
+
+@pytest.mark.parametrize("there", [True, False])
+def test_creates_that_meet_others_to_the_last_are_looked_up(
+    server: ScriptedServer, there: bool
+) -> None:
+    found = Reply(body=b"d", status=206, headers={"Content-Range": "bytes 0-0/4"})
+    look = found if there else fault(404, "NoSuchKey")
+    objects = server.open(
+        CONFLICT, CONFLICT, CONFLICT, look, limits=StoreLimits(retry_attempts_max=3)
+    )
+
+    expected = errors.AlreadyExists if there else errors.StoreUnavailable
+    with pytest.raises(expected, match="exists" if there else "3 attempts: HTTP 409"):
+        objects.put_if_absent("a", b"data")
+    assert [request.method for request in server.requests] == ["PUT"] * 3 + ["GET"]
 
 
 def test_a_plain_put_has_no_condition(server: ScriptedServer) -> None:
@@ -364,24 +396,101 @@ def test_a_store_that_ignores_ranges(server: ScriptedServer) -> None:
         objects.get_range("a", 5, 11)
 
 
+def part(data: bytes, first: int, size: int = 10) -> Reply:
+    content_range = f"bytes {first}-{first + len(data) - 1}/{size}"
+    return Reply(status=206, body=data, headers={"Content-Range": content_range})
+
+
+@pytest.mark.parametrize("wrong", [part(b"0123", 0), part(b"678", 6), part(b"89", 8)], ids=str)
+def test_a_tail_that_is_answered_wrongly_is_asked_for_by_offsets(
+    server: ScriptedServer, wrong: Reply
+) -> None:
+    objects = server.open(wrong, part(b"789", 7), part(b"012", 0), part(b"789", 7))
+
+    assert objects.get_tail("a", 3) == (b"789", 10)
+    assert objects.get_tail("b", 3) == (b"789", 10)
+    ranges = [request.headers["range"] for request in server.requests]
+    assert ranges == ["bytes=-3", "bytes=7-9", "bytes=0-2", "bytes=7-9"]
+
+
+def test_what_is_known_to_be_answered_wrongly_is_not_asked_again(server: ScriptedServer) -> None:
+    whole = part(b"0123456", 0, 7)
+    objects = server.open(fault(416, "InvalidRange"), whole)
+
+    assert objects.get_tail("a", 9) == (b"0123456", 7)
+    assert objects.get_tail("b", 9) == (b"0123456", 7)
+    ranges = [request.headers["range"] for request in server.requests]
+    assert ranges == ["bytes=-9", "bytes=0-8", "bytes=0-8"]
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [part(b"0123", 0), part(b"345", 3), part(b"5678", 5), Reply(status=206, body=b"456")],
+    ids=["from the start", "too few", "too late", "from nowhere"],
+)
+def test_a_range_that_is_answered_with_other_bytes_is_no_corruption(
+    server: ScriptedServer, wrong: Reply
+) -> None:
+    objects = server.open(wrong)
+
+    with pytest.raises(errors.Unsupported, match="bytes=4-6 with other bytes"):
+        objects.get_range("a", 4, 7)
+    with pytest.raises(errors.Unsupported, match="with other bytes"):
+        objects.get_tail("a", 6)
+
+
+def listing(*keys: str, folders: tuple[str, ...] = (), more: bool = False) -> Reply:
+    items = "".join(
+        f"<Contents><Key>some/table/{key}</Key><Size>1</Size>"
+        "<LastModified>2026-01-02T03:04:05.678Z</LastModified></Contents>"
+        for key in keys
+    )
+    named = "".join(
+        f"<CommonPrefixes><Prefix>some/table/{name}/</Prefix></CommonPrefixes>" for name in folders
+    )
+    after = "<NextContinuationToken>on</NextContinuationToken>" if more else ""
+    truncated = f"<IsTruncated>{str(more).lower()}</IsTruncated>{after}"
+    return Reply(body=f"<ListBucketResult>{items}{named}{truncated}</ListBucketResult>".encode())
+
+
+def test_one_page_of_objects_tells_the_folders(server: ScriptedServer) -> None:
+    objects = server.open(listing("t/a/1", "t/b/c/2", "t/d"))
+
+    assert objects.list_folders("t") == ["a", "b"]
+    assert objects.counts.list == len(server.requests) == 1
+
+
+def test_folders_of_more_than_a_page_cost_their_own_listing(server: ScriptedServer) -> None:
+    objects = server.open(
+        listing("t/a/1", more=True), listing(folders=("t/a",), more=True), listing(folders=("t/b",))
+    )
+
+    assert objects.list_folders("t") == ["a", "b"]
+    assert [("delimiter" in request.path) for request in server.requests] == [False, True, True]
+
+
+@pytest.mark.parametrize("told", [(), ("t/b",)])
+def test_a_listing_of_folders_that_lacks_one_is_not_believed(
+    server: ScriptedServer, told: tuple[str, ...]
+) -> None:
+    objects = server.open(
+        listing("t/a/x/1", more=True),
+        listing(folders=told),
+        listing("t/a/x/1", more=True),
+        listing("t/b/1", "t/c/x/2"),
+    )
+
+    assert objects.list_folders("t") == ["a", "b", "c"]
+    assert len(server.requests) == 4
+
+
 def test_an_empty_object_answers_a_tail_with_416(server: ScriptedServer) -> None:
     assert server.open(fault(416, "InvalidRange")).get_tail("a", 3) == (b"", 0)
 
 
 def test_keys_that_name_nothing_addressable_are_left_out(server: ScriptedServer) -> None:
     keys = ["t/", "t//x", "t/../x", "t/ok"]
-    items = "".join(
-        f"<Contents><Key>some/table/{key}</Key><Size>1</Size>"
-        "<LastModified>2026-01-02T03:04:05.678Z</LastModified></Contents>"
-        for key in keys
-    )
-    folders = "".join(
-        f"<CommonPrefixes><Prefix>some/table/{name}/</Prefix></CommonPrefixes>"
-        for name in ("..", "", "t")
-    )
-    objects = server.open(
-        Reply(body=f"<ListBucketResult>{items}{folders}</ListBucketResult>".encode())
-    )
+    objects = server.open(listing(*keys, folders=("..", "", "t")))
 
     assert [(info.path, info.modified_at_nanos) for info in objects.list("")] == [
         ("t/ok", 1_767_323_045_678_000_000)

@@ -41,9 +41,11 @@ def test_a_listing_tells_shards_strangers_manifests_and_wals(open_store: OpenSto
     objects.put(f"{layout.manifest_folder(ONE)}/deeper/{'0' * 64}.binpb", b"")
     objects.put(layout.version_hint_path(TWO), b"{}")
     objects.put(f"{layout.MEM_WAL}/elsewhere/file", b"")
+    objects.put(f"{layout.MEM_WAL}/ABCDEF00-0000-4000-8000-000000000000/manifest/1", b"")
     objects.put(f"{layout.MEM_WAL}/no-folder", b"")
-    listing = list_shards(objects)
-    assert (listing.shards, listing.strangers) == ([ONE, TWO], ["elsewhere"])
+    for listing in (list_shards(objects, folders_only=True), list_shards(objects)):
+        assert listing.shards == [ONE, TWO]
+        assert listing.strangers == ["ABCDEF00-0000-4000-8000-000000000000", "elsewhere"]
     assert listing.is_whole == (objects.page_objects > 0)
     files = listing.files(ONE)
     assert sorted(manifest_versions(ONE, files)) == [1, 2, 3]

@@ -36,6 +36,7 @@ from memwal.ports import Expired, ObjectInfo
 from memwal.store.fencing import ShardFencing
 from memwal.store.garbage_evidence import StoredGarbageEvidence
 from memwal.store.lease import StoredLeases
+from memwal.store.shard_listing import list_shards
 from memwal.store.shard_manifests import ShardManifests
 from memwal.store.table_manifests import TableManifests
 from memwal.table_ports import BuiltSegment, SegmentTask
@@ -147,7 +148,8 @@ class SimStores:
         return self._with_shards(self._base(version))
 
     def _with_shards(self, view: TableView) -> TableView:
-        found = [self.manifests.latest(s) for s in self.manifests.shard_folders()[0]]
+        shards = list_shards(self.objects, folders_only=True).shards
+        found = [self.manifests.latest(shard) for shard in shards]
         return replace(view, shards=tuple(_shard_view(view, m) for m in found if m is not None))
 
     def _latest(self) -> VersionManifest:
