@@ -1,0 +1,177 @@
+"""A store that ignores `If-None-Match`: every command that writes is refused, before it writes."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+
+import builders
+import garbage_runs as runs
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from builders import Put, Table
+from s3server import S3Server
+from typer.testing import CliRunner
+from wal_tables import abandon
+
+from memwal.cli_app import app
+from memwal.errors import Unsupported
+from memwal.ingest import open_writer
+from memwal.ports import Clock, Objects
+from memwal.store import put_proof
+
+pytestmark = pytest.mark.integration
+
+COLLECT = ("--execute", "--wal", "--retention", "0s", "--grace", "0s", "--allow-short-retention")
+SOURCE = "SOURCE"
+# In an order in which each finds work on a sound store.
+WRITING = (
+    ("snapshot",),
+    ("index-catchup",),
+    ("garbage", *COLLECT),
+    ("merge",),
+    ("merge", "--no-lease"),
+    ("compaction",),
+    ("maintain", *COLLECT),
+    ("backfill",),
+    ("rescue", "--yes", "--idle", "0s"),
+    ("ingest", SOURCE),
+    ("ingest", SOURCE, "--merge", "--id", "again"),
+    ("lease", "break", "--reason", "the host is gone"),
+)
+SPARK = (("merge", "--engine", "spark"), ("ingest", SOURCE, "--engine", "spark"))
+READING = (
+    ("status",),
+    ("read",),
+    ("verify",),
+    ("runs",),
+    ("merge", "--dry-run"),
+    ("garbage",),
+    ("ingest", SOURCE, "--dry-run"),
+)
+LACKING = "does not keep put-if-absent"
+
+
+def with_work(server: S3Server) -> Table:
+    """Shards with generations to merge and to delete, rows to index, and a WAL to rescue."""
+    table = runs.collectable(
+        f"s3://{server.make_bucket()}/t", shards=2, generations=1, options=server.storage_options
+    )
+    for place, shard in enumerate(table.shards):
+        table.flush(shard, Put([400 + place], 1000))
+    for done in table.merge_all():
+        assert done.error is None
+    table.flush(table.shards[0], Put([460], 2000))
+    abandon(table, table.add_shard(), Put([500], 3000))
+    return table
+
+
+@pytest.fixture(scope="module")
+def unsound() -> Iterator[Table]:
+    with S3Server(ignores_if_none_match=True) as server:
+        yield with_work(server)
+
+
+@pytest.fixture(scope="module")
+def sound() -> Iterator[Table]:
+    with S3Server() as server:
+        yield with_work(server)
+
+
+@pytest.fixture
+def source(tmp_path: Path) -> Path:
+    return tmp_path
+
+
+def arguments(table: Table, words: tuple[str, ...], source: Path) -> list[str]:
+    """The command's words, on the table."""
+    file = source / "rows.parquet"
+    rows = [table.row(key, 7000 + key) for key in (600, 601)]
+    pq.write_table(pa.Table.from_pylist(rows, schema=table.dataset.schema), file)
+    job = words[:2] if words[0] == "lease" else words[:1]
+    given = [str(file) if word == SOURCE else word for word in words[len(job) :]]
+    options = [f"--storage-option={k}={v}" for k, v in table.options.items()]
+    return [*job, table.uri, *given, *options, "--json"]
+
+
+def stored(table: Table) -> dict[str, tuple[int, int]]:
+    return {i.path: (i.size_bytes, i.modified_at_nanos) for i in table.stores.objects.list("")}
+
+
+@pytest.mark.parametrize("words", [*WRITING, *SPARK], ids=" ".join)
+def test_every_command_that_writes_is_refused(
+    unsound: Table, words: tuple[str, ...], source: Path
+) -> None:
+    before = stored(unsound)
+    done = CliRunner().invoke(app, arguments(unsound, words, source))
+    report = json.loads(done.stdout)
+    assert (done.exit_code, report["outcome"]) == (7, "refused"), report
+    assert LACKING in str(report)
+    assert "run records could not be written" not in str(report)
+    assert stored(unsound) == before
+
+
+@pytest.mark.parametrize("words", WRITING, ids=" ".join)
+def test_none_is_on_a_sound_store(sound: Table, words: tuple[str, ...], source: Path) -> None:
+    sound.flush(sound.shards[0], Put([460], 2000))
+    done = CliRunner().invoke(app, arguments(sound, words, source))
+    report = json.loads(done.stdout)
+    assert (done.exit_code, report["outcome"]) == (0, "done"), report
+    assert runs.files(sound, "_maintenance/tmp") == {}
+
+
+@pytest.mark.parametrize("words", READING, ids=" ".join)
+def test_what_only_reads_still_does(unsound: Table, words: tuple[str, ...], source: Path) -> None:
+    before = stored(unsound)
+    done = CliRunner().invoke(app, arguments(unsound, words, source))
+    assert done.exit_code == 0, done.stdout
+    assert json.loads(done.stdout).get("requests", {}).get("put", 0) == 0
+    assert stored(unsound) == before
+
+
+def test_a_program_s_writer_is_refused(unsound: Table) -> None:
+    before = stored(unsound)
+    with pytest.raises(Unsupported, match=LACKING):
+        open_writer(unsound.uri, unsound.options)
+    assert stored(unsound) == before
+
+
+def test_a_pass_with_nothing_to_do_pays_nothing() -> None:
+    with S3Server(ignores_if_none_match=True) as server:
+        table = builders.make_table(
+            f"s3://{server.make_bucket()}/t", rows=range(3), options=server.storage_options
+        )
+        table.flush(table.shards[0], Put([1], 10))
+        assert table.merge_all()[0].error is None
+        options = [f"--storage-option={k}={v}" for k, v in table.options.items()]
+        done = CliRunner().invoke(app, ["merge", table.uri, *options, "--json"])
+    report = json.loads(done.stdout)
+    assert (done.exit_code, report["outcome"]) == (0, "nothing_to_do"), report
+    assert (report["requests"]["put"], report["requests"]["delete"]) == (0, 0)
+
+
+def test_a_process_proves_a_store_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Two tables of a store, one of another: four requests for each store."""
+    proofs: list[str] = []
+    prove = put_proof.prove_put_if_absent
+
+    def counted(objects: Objects, clock: Clock) -> None:
+        before = sum(objects.counts.as_dict()[kind] for kind in ("put", "get", "list", "delete"))
+        prove(objects, clock)
+        after = sum(objects.counts.as_dict()[kind] for kind in ("put", "get", "list", "delete"))
+        proofs.append(f"{objects.store}: {after - before}")
+
+    monkeypatch.setattr(put_proof, "_proven", set())
+    monkeypatch.setattr(put_proof, "prove_put_if_absent", counted)
+    with S3Server() as server:
+        one, other = server.make_bucket(), server.make_bucket()
+        uris = [f"s3://{one}/a", f"s3://{one}/b", f"s3://{other}/c"]
+        for uri in uris:
+            table = builders.make_table(uri, rows=range(3), options=server.storage_options)
+            table.flush(table.shards[0], Put([1], 10))
+        options = [f"--storage-option={k}={v}" for k, v in server.storage_options.items()]
+        done = CliRunner().invoke(app, ["merge", *uris, *options, "--json"])
+    assert done.exit_code == 0, done.stdout
+    assert sorted(proofs) == [f"{server.endpoint}/{bucket}: 4" for bucket in (one, other)]
