@@ -18,18 +18,34 @@ threading.Thread(target=lambda: (sys.stdin.read(), os._exit(0)), daemon=True).st
 from moto.server import main
 main(sys.argv[1:])
 """
-# As some stores that speak S3's protocol: each put of a name replaces the one before it.
-_SERVE_WITHOUT_CONDITIONS = (
-    """
+# What some servers do that speak S3's protocol, `QUIRKS` of them:
+# conditions  each put of a name replaces the one before it, `If-None-Match` or not
+# suffixes    the last N bytes of an object are taken for its first ones
+# folders     pages are short, and a listing of the folders below `_mem_wal` has none
+_ODD = """
+import re
 from moto.moto_server.werkzeug_app import DomainDispatcherApplication as Application
 answer = Application.__call__
-def answer_unconditionally(application, environ, start_response):
-    environ.pop("HTTP_IF_NONE_MATCH", None)
-    return answer(application, environ, start_response)
-Application.__call__ = answer_unconditionally
+def answer_oddly(application, environ, start_response):
+    asked = environ.get("QUERY_STRING", "")
+    if "conditions" in QUIRKS:
+        environ.pop("HTTP_IF_NONE_MATCH", None)
+    if "suffixes" in QUIRKS and "HTTP_RANGE" in environ:
+        environ["HTTP_RANGE"] = environ["HTTP_RANGE"].replace("bytes=-", "bytes=0-")
+    if "folders" not in QUIRKS or "list-type=2" not in asked:
+        return answer(application, environ, start_response)
+    environ["QUERY_STRING"] = asked + "&max-keys=7"
+    if "delimiter" not in asked or "_mem_wal" not in asked:
+        return answer(application, environ, start_response)
+    begun = []
+    whole = b"".join(answer(application, environ, lambda *given: begun.append(given)))
+    body = re.sub(rb"<CommonPrefixes>.*?</CommonPrefixes>", b"", whole, flags=re.DOTALL)
+    status, headers = begun[0][:2]
+    kept = [pair for pair in headers if pair[0].lower() != "content-length"]
+    start_response(status, [*kept, ("Content-Length", str(len(body)))])
+    return [body]
+Application.__call__ = answer_oddly
 """
-    + _SERVE
-)
 _START_SECONDS_MAX = 60
 
 
@@ -39,9 +55,10 @@ class S3Server:
     program = _SERVE
     """What the subprocess runs."""
 
-    def __init__(self, *, ignores_if_none_match: bool = False) -> None:
-        if ignores_if_none_match:
-            self.program = _SERVE_WITHOUT_CONDITIONS
+    def __init__(self, *quirks: str) -> None:
+        """A server with these of the quirks above; without any, one that keeps S3's rules."""
+        if quirks:
+            self.program = f"QUIRKS = {quirks!r}\n{_ODD}\n{_SERVE}"
 
     def __enter__(self) -> S3Server:
         with socket.socket() as probe:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from mutation_list import Mutation, mutations
 
 _GARBAGE = "tests/integration/test_garbage.py tests/faults/test_garbage_faults.py -m 'not spark' -k"
+_ODD_STORES = "tests/integration/test_odd_stores.py -k"
 
 JOBS: tuple[Mutation, ...] = (
     *mutations(
@@ -34,6 +35,56 @@ JOBS: tuple[Mutation, ...] = (
             "jobs: leases are not given up",
             "            self.lease.release()",
             "            pass",
+        ),
+    ),
+    *mutations(
+        "jobs/_launch.py",
+        f"{_ODD_STORES} 'is_refused and merge'",
+        (
+            "odd stores: a lease is taken in a store that was not proven",
+            "        self.prove_store()\n        if options.lease",
+            "        if options.lease",
+        ),
+    ),
+    *mutations(
+        "jobs/_records.py",
+        f"{_ODD_STORES} 'no_record'",
+        (
+            "odd stores: a run is recorded in a store that was not proven",
+            "            table.prove_store()\n",
+            "",
+        ),
+    ),
+    *mutations(
+        "jobs/_lease_break.py",
+        f"{_ODD_STORES} 'is_refused and break'",
+        (
+            "odd stores: a lease is broken in a store that was not proven",
+            "        stores.prove_store()\n",
+            "",
+        ),
+    ),
+    *mutations(
+        "jobs/_ingest.py",
+        f"{_ODD_STORES} 'is_refused and ingest and not spark or another_process'",
+        (
+            "odd stores: an ingest begins in a store that was not proven",
+            "            return None\n        self.table.prove_store()\n",
+            "            return None\n",
+        ),
+        (
+            "odd stores: an ingest goes on in a store that was not proven",
+            "        self.table.prove_store()  # a round that goes on was begun by another process\n",
+            "",
+        ),
+    ),
+    *mutations(
+        "memwal/ingest/writer.py",
+        f"{_ODD_STORES} 'program'",
+        (
+            "odd stores: a writer opens in a store that was not proven",
+            "        ensure_put_if_absent(objects, clock)\n",
+            "",
         ),
     ),
     *mutations(

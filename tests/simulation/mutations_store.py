@@ -511,6 +511,40 @@ _STORES = (
         ),
     ),
     *mutations(
+        "memwal/store/put_proof.py",
+        "tests/behaviour/test_put_proof.py -m 'not integration'",
+        (
+            "proof: a store whose second put wins will do",
+            "        if first and stored == _SECOND:",
+            "        if False:",
+        ),
+        (
+            "proof: what is stored is not looked at",
+            "        if not second and stored == _FIRST:",
+            "        if not second:",
+        ),
+        (
+            "proof: a put that replaces and says so will do",
+            "        if not second and stored == _FIRST:",
+            "        if stored in (_FIRST, _SECOND):",
+        ),
+        (
+            "proof: an unclear answer is a no",
+            "        if first and stored == _SECOND:",
+            "        if stored != _FIRST:",
+        ),
+        (
+            "proof: a yes holds for every store",
+            "    if objects.store not in _proven:",
+            "    if not _proven:",
+        ),
+        (
+            "proof: a fault is remembered as a yes",
+            "        prove_put_if_absent(objects, clock)\n        _proven.add(objects.store)",
+            "        _proven.add(objects.store)\n        prove_put_if_absent(objects, clock)",
+        ),
+    ),
+    *mutations(
         "memwal/store/table_manifests.py",
         "tests/behaviour/test_manifests.py -k 'footer_that_points and local'",
         (

@@ -1,10 +1,11 @@
-"""A store that ignores `If-None-Match`: every command that writes is refused, before it writes."""
+"""Stores that break S3's rules: who writes is refused in time, and who reads reads it all."""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import builders
 import garbage_runs as runs
@@ -16,16 +17,20 @@ from s3server import S3Server
 from typer.testing import CliRunner
 from wal_tables import abandon
 
+import jobs._ingest
 from memwal.cli_app import app
-from memwal.errors import Unsupported
+from memwal.errors import StoreUnavailable, Unsupported
 from memwal.ingest import open_writer
 from memwal.ports import Clock, Objects
+from memwal.read import open_table
 from memwal.store import put_proof
 
 pytestmark = pytest.mark.integration
 
 COLLECT = ("--execute", "--wal", "--retention", "0s", "--grace", "0s", "--allow-short-retention")
 SOURCE = "SOURCE"
+# ---- a store that ignores `If-None-Match`
+
 # In an order in which each finds work on a sound store.
 WRITING = (
     ("snapshot",),
@@ -70,7 +75,7 @@ def with_work(server: S3Server) -> Table:
 
 @pytest.fixture(scope="module")
 def unsound() -> Iterator[Table]:
-    with S3Server(ignores_if_none_match=True) as server:
+    with S3Server("conditions") as server:
         yield with_work(server)
 
 
@@ -131,6 +136,31 @@ def test_what_only_reads_still_does(unsound: Table, words: tuple[str, ...], sour
     assert stored(unsound) == before
 
 
+def test_an_ingest_that_another_process_began_is_refused(
+    unsound: Table, source: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    words = arguments(unsound, ("ingest", SOURCE), source)
+    with monkeypatch.context() as patch:
+        patch.setattr(put_proof, "_proven", {unsound.stores.objects.store})
+        patch.setattr(jobs._ingest.Track, "run", _fails)
+        assert CliRunner().invoke(app, words).exit_code == 1
+    before = stored(unsound)
+    assert any(path.endswith("/plan.json") for path in before)
+    assert CliRunner().invoke(app, words).exit_code == 7
+    assert stored(unsound) == before
+
+
+def _fails(track: object) -> None:
+    raise StoreUnavailable("the process ends here")
+
+
+def test_a_run_that_failed_before_it_wrote_leaves_no_record(unsound: Table, source: Path) -> None:
+    before = stored(unsound)
+    words = ("merge", "--shard", "00000000-0000-4000-8000-000000000000")
+    assert CliRunner().invoke(app, arguments(unsound, words, source)).exit_code == 2
+    assert stored(unsound) == before
+
+
 def test_a_program_s_writer_is_refused(unsound: Table) -> None:
     before = stored(unsound)
     with pytest.raises(Unsupported, match=LACKING):
@@ -139,7 +169,7 @@ def test_a_program_s_writer_is_refused(unsound: Table) -> None:
 
 
 def test_a_pass_with_nothing_to_do_pays_nothing() -> None:
-    with S3Server(ignores_if_none_match=True) as server:
+    with S3Server("conditions") as server:
         table = builders.make_table(
             f"s3://{server.make_bucket()}/t", rows=range(3), options=server.storage_options
         )
@@ -175,3 +205,55 @@ def test_a_process_proves_a_store_once(monkeypatch: pytest.MonkeyPatch) -> None:
         done = CliRunner().invoke(app, ["merge", *uris, *options, "--json"])
     assert done.exit_code == 0, done.stdout
     assert sorted(proofs) == [f"{server.endpoint}/{bucket}: 4" for bucket in (one, other)]
+
+
+# ---- a store that answers ranges and listings wrongly
+
+
+@pytest.fixture(scope="module")
+def misleading() -> Iterator[Table]:
+    with S3Server("suffixes", "folders") as server:
+        table = builders.make_table(
+            f"s3://{server.make_bucket()}/t",
+            rows=range(5),
+            shards=3,
+            options=server.storage_options,
+        )
+        for place, shard in enumerate(table.shards):
+            table.flush(shard, Put([10 + place], 100))
+        yield table
+
+
+def shards_of(words: str, report: dict[str, Any]) -> int:
+    """How many shards a command's document tells of."""
+    (found,) = report.get("tables", [report])
+    if words.startswith("garbage"):
+        return len({item["shard_id"] for item in found["items"]})
+    return len(found["shards"])
+
+
+@pytest.mark.parametrize(
+    "words",
+    ["status", "merge --dry-run", "garbage", "inspect shard", "inspect wal", "merge"],
+)
+def test_all_commands_find_the_same_shards(misleading: Table, words: str) -> None:
+    *job, last = words.split()
+    named = [*job, last, misleading.uri] if "--" not in last else [*job, misleading.uri, last]
+    options = [f"--storage-option={k}={v}" for k, v in misleading.options.items()]
+    done = CliRunner().invoke(app, [*named, *options, "--json"])
+    assert done.exit_code == 0, done.stdout
+    assert shards_of(words, json.loads(done.stdout)) == 3
+
+
+@pytest.mark.parametrize("version", [None, 2])
+def test_a_read_misses_no_shard_s_rows(misleading: Table, version: int | None) -> None:
+    found = open_table(misleading.uri, misleading.options).read(version=version).read_all()
+    assert misleading.keyed(found.select([f.name for f in misleading.dataset.schema])).keys() == (
+        misleading.truth().keys()
+    )
+
+
+def test_healthy_data_is_not_called_corrupt(misleading: Table) -> None:
+    options = [f"--storage-option={k}={v}" for k, v in misleading.options.items()]
+    done = CliRunner().invoke(app, ["verify", misleading.uri, *options, "--json"])
+    assert (done.exit_code, json.loads(done.stdout)["outcome"]) == (0, "done"), done.stdout
