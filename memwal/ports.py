@@ -94,7 +94,7 @@ class Objects(Protocol):
 
     Every method may raise StoreUnavailable (after retries, within a total deadline) and
     BadCredentials. Throttling and transient faults are retried inside; a lost put-if-absent
-    (S3: 412 or 409) never is.
+    (S3: 412) never is. Puts that met (409) are retried too, and looked up at the deadline.
     """
 
     @property
