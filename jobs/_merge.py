@@ -118,12 +118,12 @@ def _plan_merge(table: OpenTable, options: MergeOptions) -> None:
     for shard in view.shards:
         if options.shards and shard.shard_id not in options.shards:
             continue
-        if not wanted(shard, options.request):
-            table.parts.append(_shard_part(shard.shard_id, shard.merged_generation, NOTHING_TO_DO))
-            continue
         try:
             check_shard(shard, options.request)
-            table.work.append(shard)
+            if wanted(shard, options.request):
+                table.work.append(shard)
+                continue
+            table.parts.append(_shard_part(shard.shard_id, shard.merged_generation, NOTHING_TO_DO))
         except MemWalError as error:
             table.parts.append(
                 _shard_part(

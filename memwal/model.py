@@ -150,11 +150,16 @@ class ColumnInfo:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ShardView:
-    """A shard as one view saw it."""
+    """A shard as one view saw it.
+
+    `listed_before` tells of missing generations whether an earlier manifest listed them; those of
+    which that is not known are not in it.
+    """
 
     manifest: ShardManifest
     merged_generation: int
     oldest_pending_flushed_at_nanos: int | None = None
+    listed_before: Mapping[int, bool] = field(default_factory=dict)
 
     @property
     def shard_id(self) -> ShardId:

@@ -190,6 +190,16 @@ class CompactionTableReport(TableReport):
     warnings: tuple[str, ...] = ()
 
 
+class HoleReport(BaseModel):
+    """Generations that are neither merged nor listed; `cause` is as `memwal.plan.holes` tells."""
+
+    model_config = _FROZEN
+
+    from_generation: int
+    to_generation: int
+    cause: Literal["drained", "never_listed", "unknown"]
+
+
 class ShardStatusReport(Part):
     """One shard in `status`.
 
@@ -203,6 +213,7 @@ class ShardStatusReport(Part):
     current_generation: int | None = None
     merged_generation: int = 0
     pending_generations: tuple[int, ...] = ()
+    holes: tuple[HoleReport, ...] = ()
     pending_rows: int | None = 0
     pending_bytes: int | None = 0
     oldest_pending_flushed_at: str | None = None

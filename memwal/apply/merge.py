@@ -32,6 +32,7 @@ from memwal.plan.merge import (
     MergeRequest,
     NextCommit,
     check_lineage,
+    check_next,
     check_table,
     next_commit,
     shape_commit,
@@ -90,6 +91,7 @@ class ShardMerger:
         run.seen(shard)
         work = wanted(shard, request)
         if not work:
+            check_next(shard, request)
             return
         check_table(view)
         self.check_same_table(run, view, shard, request)
@@ -97,6 +99,7 @@ class ShardMerger:
         while True:
             plan = next_commit(shard, bounded, self.limits)
             if plan is None:
+                check_next(shard, request)
                 return
             view = self._commit_prefix(run, view, plan, bounded)
             shard = view.shards[0]

@@ -5,14 +5,17 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from itertools import islice
 
 from memwal.model import BrokenShard, LeaseClaim, ShardId, ShardView, TableView
 from memwal.plan.due import table_reasons
 from memwal.plan.garbage_model import covering_indexes
+from memwal.plan.holes import find_holes, hole_text
 from memwal.policy import policy_document
 from memwal.report import (
     DONE,
     FAILED,
+    HoleReport,
     IndexStatusReport,
     LeaseReport,
     ReclaimableReport,
@@ -23,7 +26,8 @@ from memwal.report import (
     sum_up,
 )
 
-_ABANDONED_NAMED_MAX = 20
+_SHARDS_NAMED_MAX = 20
+_HOLES_MAX = 100
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -90,21 +94,30 @@ def table_status(
         ),
         reclaimable=reclaimable,
         lease=lease,
-        warnings=(*view_warnings(view), *_abandoned(shards), *warnings),
+        warnings=(*view_warnings(view), *_holes(view), *_abandoned(shards), *warnings),
     )
 
 
+def _holes(view: TableView) -> tuple[str, ...]:
+    return _bounded([hole_text(s, hole) for s in view.shards for hole in islice(find_holes(s), 1)])
+
+
 def _abandoned(shards: Sequence[ShardStatusReport]) -> tuple[str, ...]:
-    """A line a shard; bounded, since shards may be many."""
-    lines = [
-        f"shard {s.shard_id} looks abandoned: {s.unflushed_wal_entries} WAL entries are in no "
-        f"generation, the newest is {s.idle_seconds:.0f} s old; no merge will see them until a "
-        "writer, or `memwal rescue`, takes the shard"
-        for s in shards
-        if s.abandoned
-    ]
-    more = len(lines) - _ABANDONED_NAMED_MAX
-    return (*lines[:_ABANDONED_NAMED_MAX], *([f"and {more} more shards"] if more > 0 else ()))
+    return _bounded(
+        [
+            f"shard {s.shard_id} looks abandoned: {s.unflushed_wal_entries} WAL entries are in no "
+            f"generation, the newest is {s.idle_seconds:.0f} s old; no merge will see them until a "
+            "writer, or `memwal rescue`, takes the shard"
+            for s in shards
+            if s.abandoned
+        ]
+    )
+
+
+def _bounded(lines: Sequence[str]) -> tuple[str, ...]:
+    """A line a shard; not all of them, since shards may be many."""
+    more = len(lines) - _SHARDS_NAMED_MAX
+    return (*lines[:_SHARDS_NAMED_MAX], *([f"and {more} more shards"] if more > 0 else ()))
 
 
 def lease_report(claim: LeaseClaim | None, now_nanos: int) -> LeaseReport | None:
@@ -146,6 +159,10 @@ def _shard(shard: ShardView, wal: WalSize, due: tuple[str, ...]) -> ShardStatusR
         current_generation=manifest.current_generation,
         merged_generation=shard.merged_generation,
         pending_generations=tuple(g.generation for g in pending),
+        holes=tuple(
+            HoleReport(from_generation=h.first, to_generation=h.last, cause=h.cause.value)
+            for h in islice(find_holes(shard), _HOLES_MAX)
+        ),
         pending_rows=_total([g.physical_rows for g in pending]),
         pending_bytes=_total([g.in_memory_bytes for g in pending]),
         oldest_pending_flushed_at=iso_time(shard.oldest_pending_flushed_at_nanos),

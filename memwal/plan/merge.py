@@ -32,6 +32,7 @@ from enum import Enum
 from memwal import invariants
 from memwal.errors import Refused, Unsupported
 from memwal.model import FlushedGeneration, ShardStatus, ShardView, TableView
+from memwal.plan.holes import find_holes, hole_text
 
 # Key types whose inserted keys pylance 14.0.2 does not compare between racing commits.
 _UNCOMPARED_TYPES = frozenset({"int8", "uint8", "int16", "uint16", "bool"})
@@ -119,32 +120,26 @@ def check_table(view: TableView) -> None:
 
 
 def check_shard(shard: ShardView, request: MergeRequest) -> None:
-    """Raise Refused when the shard has work but must not be merged.
+    """Raise Refused when the shard must not be merged.
 
-    A SEALED shard (invariant 4), or a hole right above the watermark (invariant 2).
+    A SEALED shard with work (invariant 4), or a hole right above the watermark (invariant 2).
     """
     work = wanted(shard, request)
-    if not work:
-        return
-    if shard.manifest.status is ShardStatus.SEALED:
+    if work and shard.manifest.status is ShardStatus.SEALED:
         raise Refused(
             f"shard {shard.shard_id} is SEALED: its table is being dropped; unseal it first if "
             f"its {len(work)} pending generations are still wanted"
         )
-    if work[0].generation != shard.merged_generation + 1 and not request.holes_allowed:
-        raise Refused(hole_text(shard, shard.merged_generation, work[0].generation))
+    check_next(shard, request)
 
 
-def hole_text(shard: ShardView, before: int, after: int) -> str:
-    """What an operator needs to know about a hole in the generation numbers."""
-    first, last = before + 1, after - 1
-    missing = f"generation {first} is" if first == last else f"generations {first} to {last} are"
-    return (
-        f"shard {shard.shard_id}: {missing} neither merged nor listed in manifest version "
-        f"{shard.manifest.version}, so generation {after} can't be merged in order; look for a "
-        "failed flush (`memwal inspect shard`), and pass --allow-holes once you know that "
-        "nothing is missing"
-    )
+def check_next(shard: ShardView, request: MergeRequest) -> None:
+    """Raise Refused when the next generation, which the request covers, is missing."""
+    hole = next(find_holes(shard), None)
+    if hole is None or hole.first > shard.merged_generation + 1 or request.holes_allowed:
+        return
+    if request.until_generation is None or hole.first <= request.until_generation:
+        raise Refused(hole_text(shard, hole))
 
 
 def next_commit(shard: ShardView, request: MergeRequest, limits: MergeLimits) -> NextCommit | None:

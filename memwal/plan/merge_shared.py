@@ -15,6 +15,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 
 from memwal.model import ShardId, ShardView, TableView
+from memwal.plan.holes import find_holes
 from memwal.plan.merge import (
     CommitShape,
     Deletes,
@@ -44,7 +45,7 @@ def units(
     """The shards with work in units: one by one, or several whose commits are to be shared.
 
     A shard that may need a quarter of a shared commit or more stays alone, as does one of unknown
-    size.
+    size, and one with a hole, which is then told as its own.
     """
     if view.policy_text is not None:
         return tuple((shard.shard_id,) for shard in work)
@@ -55,7 +56,7 @@ def units(
         pending = wanted(shard, request)
         sizes = [g.in_memory_bytes for g in pending]
         total = sum(size or 0 for size in sizes)
-        if None in sizes or total >= small_bytes:
+        if None in sizes or total >= small_bytes or any(find_holes(shard)):
             made.append((shard.shard_id,))
         else:
             small.append((shard.shard_id, total, len(pending)))

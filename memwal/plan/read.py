@@ -14,12 +14,13 @@ newest one it does not match.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from memwal import sql
 from memwal.errors import Refused, Usage
 from memwal.model import FlushedGeneration, ShardId, ShardView, TableView
+from memwal.plan.holes import find_holes, hole_text, missing_text
 
 # Lance's own columns, which differ between the base table and a generation that holds the same row.
 _SYSTEM_COLUMNS = re.compile(r"\b(_row\w+|_tombstone)\b", re.IGNORECASE)
@@ -166,35 +167,19 @@ def _shard(shard: ShardView) -> ShardRead:
     )
 
 
-def missing_generations(shard: ShardView) -> Iterator[tuple[int, int]]:
-    """Ranges (first, last) of flushed generations that are neither merged nor listed."""
-    expected = shard.merged_generation + 1
-    for generation in shard.pending:
-        if generation.generation > expected:
-            yield expected, generation.generation - 1
-        expected = generation.generation + 1
-    if shard.manifest.current_generation > expected:
-        yield expected, shard.manifest.current_generation - 1
-
-
 def check_whole(view: TableView, shard: ShardView, *, of_version: int | None) -> None:
     """Raise Incomplete unless every flushed generation is merged at the version, or listed.
 
-    One that was merged by a later version and collected since is such a gap: the rows that it
+    One that was merged by a later version and collected since is such a hole: the rows that it
     changed would come out with older values.
     """
-    for first, last in missing_generations(shard):
-        which = f"generation {first} is" if first == last else f"generations {first} to {last} are"
-        where = f"{view.uri}: shard {shard.shard_id}: {which} neither merged in version "
-        where += f"{view.version} nor listed in the shard's manifest (version "
-        where += f"{shard.manifest.version}), so rows would come out with older values"
-        if of_version is not None:
-            raise Incomplete(
-                f"{where}; a later version has merged it and it was collected: read a later version"
-            )
+    for hole in find_holes(shard):
+        where = f"{view.uri}: version {view.version} would come out with older values of some rows"
+        if of_version is None:
+            raise Incomplete(f"{where}: {hole_text(shard, hole)}")
         raise Incomplete(
-            f"{where}; look for a failed flush or a restored table (`memwal inspect shard`), and "
-            "pass --allow-holes once you know that nothing is missing"
+            f"{where}: {missing_text(shard, hole)}; a later version has merged what is missing, "
+            "and it was collected: read a later version"
         )
 
 

@@ -8,6 +8,7 @@ from itertools import pairwise
 
 from memwal import invariants, layout
 from memwal.model import ShardId, ShardView, TableView, VersionManifest
+from memwal.plan.holes import find_holes, hole_text
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -98,17 +99,8 @@ def check_progress_history(history: Sequence[VersionManifest], rewound: Collecti
 
 
 def check_contiguous(shards: Sequence[ShardView]) -> Check:
-    """Invariant 2: pending generations follow the watermark without a hole."""
-    problems = []
-    for shard in shards:
-        expected = shard.merged_generation + 1
-        for generation in shard.pending:
-            if generation.generation != expected:
-                problems.append(
-                    f"shard {shard.shard_id}: generation {expected} is missing before "
-                    f"{generation.generation}"
-                )
-            expected = generation.generation + 1
+    """Invariant 2: every generation above a watermark that was allotted is listed."""
+    problems = [hole_text(shard, hole) for shard in shards for hole in find_holes(shard)]
     return _verdict(2, "generations contiguous", problems, "no hole above any watermark")
 
 

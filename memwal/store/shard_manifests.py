@@ -78,6 +78,27 @@ class ShardManifests:
             raise Missing(f"{self._objects.uri}: shard {shard_id}: {path} does not exist")
         return self._decode(data, shard_id, version)
 
+    def was_listed(self, current: ShardManifest, generation: int) -> bool | None:
+        """Whether the manifest version that got past the generation listed it; None: not known.
+
+        A flush lists its generation where it raises `current_generation` past it. That version is
+        found by halves, so it takes few reads: 10 of 1,000 versions.
+        """
+        low, high = 1, current.version
+        try:
+            while low < high:
+                middle = (low + high) // 2
+                if self.read(current.shard_id, middle).current_generation > generation:
+                    high = middle
+                else:
+                    low = middle + 1
+            past = self.read(current.shard_id, low)
+        except MemWalError:
+            return None
+        if past.current_generation <= generation:
+            return None
+        return any(listed.generation == generation for listed in past.flushed_generations)
+
     def versions(self, shard_id: ShardId) -> list[int]:
         """Every stored version, ascending, from a listing."""
         return sorted(

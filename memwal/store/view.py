@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
+from itertools import islice
 from typing import Any, TypeVar
 
 from memwal import align, layout
@@ -25,6 +26,7 @@ from memwal.model import (
     TableView,
     VersionManifest,
 )
+from memwal.plan.holes import find_holes
 from memwal.policy import STORED_KEY
 from memwal.ports import ObjectInfo, Objects
 from memwal.store.shard_listing import (
@@ -48,6 +50,10 @@ Wal = Mapping[ShardId, WalFiles]
 _READERS_MAX = 16
 _HISTORY_VERSIONS_MAX = 10_000
 _LATEST_ATTEMPTS_MAX = 3
+_LOOKS_MAX = 3
+# A hole's cause is for people: it is looked up for so many shards, and holes of each.
+_HOLED_SHARDS_MAX = 20
+_HOLES_MAX = 8
 
 
 class StoredViews:
@@ -81,15 +87,19 @@ class StoredViews:
         `probed` looks for each shard's newest manifest itself, instead of taking a listing's word.
         """
         self._check_there()
-        view = self._base_view(sizes=sizes)
-        listing = list_shards(self._objects, folders_only=probed)
-        if listing.is_whole:
-            found: Sequence[Found] = self._side_by_side(
-                lambda shard: self._try_shard(shard, listing.files(shard)), listing.shards
-            )
-        else:
-            found = (read_shards or self.read_shards)(listing.shards)
-        view = _with_shards(view, found, listing.strangers)
+
+        def look() -> TableView:
+            view = self._base_view(sizes=sizes)
+            listing = list_shards(self._objects, folders_only=probed)
+            if listing.is_whole:
+                found: Sequence[Found] = self._side_by_side(
+                    lambda shard: self._try_shard(shard, listing.files(shard)), listing.shards
+                )
+            else:
+                found = (read_shards or self.read_shards)(listing.shards)
+            return _with_shards(view, found, listing.strangers)
+
+        view = self._settled(look)
         return self._with_ages(view) if ages else view
 
     def table_and_wal(self, *, reached: bool = False) -> tuple[TableView, Wal]:
@@ -97,12 +107,45 @@ class StoredViews:
 
         `reached`: the store answered a moment ago, so it is not asked first whether it does.
         """
-        view = self._reached_view() if reached else self._checked_view()
-        listing = list_shards(self._objects)
-        looks = self._side_by_side(lambda shard: self._look(shard, listing), listing.shards)
-        view = _with_shards(view, [found for found, _ in looks], listing.strangers)
-        wal = {shard: entries for shard, (_, entries) in zip(listing.shards, looks, strict=True)}
-        return self._with_ages(view), wal
+        wal: dict[ShardId, WalFiles] = {}
+
+        def look() -> TableView:
+            view = self._reached_view() if reached else self._checked_view()
+            listing = list_shards(self._objects)
+            looks = self._side_by_side(lambda shard: self._look(shard, listing), listing.shards)
+            wal.update(zip(listing.shards, (entries for _, entries in looks), strict=True))
+            return _with_shards(view, [found for found, _ in looks], listing.strangers)
+
+        return self._with_ages(self._settled(look)), wal
+
+    def _settled(self, look: Callable[[], TableView]) -> TableView:
+        """A look at the latest version, without holes that are only the look's.
+
+        What is merged, and dropped from the list, between its read of the base and that of a shard
+        looks like a hole. So where there is one, progress is read again: requests only then.
+        """
+        for _ in range(_LOOKS_MAX):
+            view = look()
+            holed = {s.shard_id: s.merged_generation for s in view.shards if any(find_holes(s))}
+            if not holed:
+                break
+            now = self._mem_wal_of(self._opened(None)[1]).merged
+            if all(now.get(shard, 0) == merged for shard, merged in holed.items()):
+                return self._with_causes(view)
+        return view
+
+    def _with_causes(self, view: TableView) -> TableView:
+        holed = [s for s in view.shards if any(find_holes(s))][:_HOLED_SHARDS_MAX]
+        told = {s.shard_id: s for s in self._side_by_side(self._with_cause, holed)}
+        return replace(view, shards=tuple(told.get(s.shard_id, s) for s in view.shards))
+
+    def _with_cause(self, shard: ShardView) -> ShardView:
+        holes = islice(find_holes(shard), _HOLES_MAX)
+        ends = {number for hole in holes for number in (hole.first, hole.last)}
+        listed = {number: self._shards.was_listed(shard.manifest, number) for number in ends}
+        return replace(
+            shard, listed_before={n: was for n, was in listed.items() if was is not None}
+        )
 
     def _look(self, shard_id: ShardId, listing: ShardListing) -> tuple[Found, WalFiles]:
         if self._objects.page_objects == 0:
@@ -123,6 +166,9 @@ class StoredViews:
         version are the same rows.
         """
         self._check_there()
+        return self._at(version) if version is not None else self._settled(lambda: self._at(None))
+
+    def _at(self, version: int | None) -> TableView:
         view = self._base_view(version)
         if version is not None and view.policy_text is None:
             view = replace(view, policy_text=self._tables.base().config().get(STORED_KEY))
@@ -141,6 +187,9 @@ class StoredViews:
 
     def shard(self, shard_id: ShardId) -> TableView:
         """The table with one shard (see the port)."""
+        return self._settled(lambda: self._shard(shard_id))
+
+    def _shard(self, shard_id: ShardId) -> TableView:
         view = self._base_view()
         manifest = self._shards.latest(shard_id)
         if manifest is None:
@@ -149,8 +198,9 @@ class StoredViews:
 
     def shards(self, shard_ids: Sequence[ShardId]) -> TableView:
         """The table with some shards (see the port)."""
-        view = self._base_view()
-        return _with_shards(view, self.read_shards(shard_ids), ())
+        return self._settled(
+            lambda: _with_shards(self._base_view(), self.read_shards(shard_ids), ())
+        )
 
     def manifest(self, version: int) -> VersionManifest:
         """One version's own manifest (see the port)."""

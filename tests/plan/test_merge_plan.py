@@ -50,7 +50,10 @@ def generation(number: int, size_bytes: int | None = 10) -> FlushedGeneration:
 
 
 def shard(
-    *generations: FlushedGeneration | int, merged: int = 0, status: ShardStatus = ShardStatus.ACTIVE
+    *generations: FlushedGeneration | int,
+    merged: int = 0,
+    status: ShardStatus = ShardStatus.ACTIVE,
+    current: int | None = None,
 ) -> ShardView:
     listed = [generation(g) if isinstance(g, int) else g for g in generations]
     return ShardView(
@@ -58,7 +61,7 @@ def shard(
             shard_id=SHARD,
             version=9,
             writer_epoch=1,
-            current_generation=max((g.generation for g in listed), default=0) + 1,
+            current_generation=current or max((g.generation for g in listed), default=0) + 1,
             flushed_generations=tuple(listed),
             status=status,
         ),
@@ -142,15 +145,31 @@ def test_a_commit_ends_before_a_hole() -> None:
         next_commit(replace(view, merged_generation=2), ALL, MergeLimits())
 
 
+def test_a_hole_behind_the_last_one_is_refused_once_that_is_merged() -> None:
+    """Up to the number that was allotted last; what is in memory still is no hole."""
+    view = shard(1, 2, current=5)
+
+    assert numbers(next_commit(view, ALL, MergeLimits())) == [1, 2]
+    with pytest.raises(Refused, match="generations 3 to 4 are neither"):
+        next_commit(replace(view, merged_generation=2), ALL, MergeLimits())
+    with pytest.raises(Refused, match="generations 1 to 2 are neither"):
+        next_commit(shard(current=3), ALL, MergeLimits())
+    assert next_commit(shard(1, 2, merged=2, current=3), ALL, MergeLimits()) is None
+
+
 def test_a_hole_is_passed_with_the_override() -> None:
     request = MergeRequest(holes_allowed=True)
     assert numbers(next_commit(shard(2, 5), request, MergeLimits())) == [2, 5]
+    assert next_commit(shard(current=3), request, MergeLimits()) is None
 
 
 def test_a_hole_beyond_the_request_does_not_matter() -> None:
     request = MergeRequest(until_generation=1)
     assert numbers(next_commit(shard(1, 4), request, MergeLimits())) == [1]
     check_shard(shard(4, merged=1), request)
+    check_shard(shard(merged=1, current=4), request)
+    with pytest.raises(Refused, match="generations 2 to 3 are neither"):
+        check_shard(shard(4, merged=1), MergeRequest(until_generation=2))
 
 
 @pytest.mark.parametrize("primary_key", [(), ("a`b",), ("id", 'a"b')])
@@ -190,13 +209,18 @@ def test_a_sealed_shard_is_refused_when_it_has_work() -> None:
 
 
 views = st.builds(
-    lambda listed, merged: shard(*(generation(n, size) for n, size in listed), merged=merged),
+    lambda listed, merged, ahead: shard(
+        *(generation(n, size) for n, size in listed),
+        merged=merged,
+        current=max(merged, *(n for n, _ in listed), 0) + 1 + ahead,
+    ),
     st.lists(
         st.tuples(st.integers(1, 12), st.none() | st.integers(0, 30)),
         unique_by=lambda pair: pair[0],
         max_size=12,
     ),
     st.integers(0, 12),
+    st.integers(0, 2),
 )
 requests = st.builds(
     MergeRequest, until_generation=st.none() | st.integers(0, 12), holes_allowed=st.booleans()
@@ -215,13 +239,18 @@ def test_a_run_covers_what_is_wanted_once_in_order_and_within_its_limits(
     try:
         commits = foresee(view, request, limits)
     except Refused:
-        listed = [g.generation for g in wanted(view, request)]
-        holes = listed != list(range(view.merged_generation + 1, listed[-1] + 1))
+        last, until = view.manifest.current_generation - 1, request.until_generation
+        asked = range(view.merged_generation + 1, min(last, last if until is None else until) + 1)
+        holes = set(asked) - {g.generation for g in wanted(view, request)}
         assert holes and not request.holes_allowed
         return
 
     folded = [g for commit in commits for g in commit.generations]
     assert folded == list(wanted(view, request))
+    if not request.holes_allowed:
+        assert [g.generation for g in folded] == list(
+            range(view.merged_generation + 1, view.merged_generation + 1 + len(folded))
+        )
     for commit in commits:
         assert 1 <= len(commit.generations) <= limits.generations_per_commit_max
         if len(commit.generations) > 1:

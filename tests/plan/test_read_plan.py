@@ -6,8 +6,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from memwal.errors import Corruption, Usage
 from memwal.model import (
@@ -27,7 +25,6 @@ from memwal.plan.read import (
     Nearest,
     ReadRequest,
     check_filter,
-    missing_generations,
     plan_read,
 )
 from memwal.plan.read_index import (
@@ -127,24 +124,6 @@ def test_a_broken_shard_is_an_error() -> None:
 # ---- missing generations
 
 
-@given(
-    merged=st.integers(0, 6),
-    listed=st.sets(st.integers(1, 9)),
-    ahead=st.integers(0, 3),
-)
-def test_missing_generations_are_those_neither_merged_nor_listed(
-    merged: int, listed: set[int], ahead: int
-) -> None:
-    current = max([*listed, merged]) + 1 + ahead
-    found = missing_generations(shard(A, sorted(listed), merged=merged, current=current))
-    numbers = [n for first, last in found for n in range(first, last + 1)]
-    assert numbers == [n for n in range(merged + 1, current) if n not in listed]
-
-
-def test_a_forged_number_of_generations_is_one_range() -> None:
-    assert list(missing_generations(shard(A, [], current=2**64 - 1))) == [(1, 2**64 - 2)]
-
-
 def test_a_missing_generation_refuses_the_read() -> None:
     hole = view(shard(A, [2]))
     with pytest.raises(Incomplete, match=r"generation 1 is .*--allow-holes"):
@@ -161,6 +140,8 @@ def test_an_old_version_whose_generations_were_collected_is_refused() -> None:
     drained = view(shard(A, [], merged=1, current=4))
     with pytest.raises(Incomplete, match="generations 2 to 3"):
         plan_read(drained, ReadRequest(version=7))
+    with pytest.raises(Incomplete, match=r"generations 2 to 3 .*--allow-holes"):
+        plan_read(drained, ALL)
 
 
 # ---- requests

@@ -37,12 +37,12 @@ def version(number: int, merged: int | None) -> VersionManifest:
     return VersionManifest(version=number, timestamp_nanos=0, mem_wal=mem_wal)
 
 
-def shard(*listed: int, merged: int = 1, epoch: int = 2) -> ShardView:
+def shard(*listed: int, merged: int = 1, epoch: int = 2, current: int | None = None) -> ShardView:
     manifest = ShardManifest(
         shard_id=SHARD,
         version=3,
         writer_epoch=epoch,
-        current_generation=9,
+        current_generation=current or max([*listed, merged]) + 1,
         replay_after_wal_entry_position=4,
         flushed_generations=tuple(
             FlushedGeneration(generation=n, path=f"0a1b2c3d_gen_{n}") for n in listed
@@ -103,8 +103,10 @@ def test_private_indexes_that_lack_rows() -> None:
 
 def test_holes_above_the_watermark() -> None:
     assert verify.check_contiguous([shard(1, 2, 3), shard()]).ok
-    for listed in ((3,), (2, 4)):
-        assert verify.check_contiguous([shard(*listed)]).ok is False
+    for holed in (shard(3), shard(2, 4), shard(2, current=4), shard(current=3)):
+        check = verify.check_contiguous([shard(1, 2, 3), holed])
+        assert (check.ok, check.invariant) == (False, 2)
+        assert "neither merged nor listed" in check.detail
 
 
 @pytest.mark.parametrize(

@@ -15,13 +15,13 @@ _PLANNED = mutations(
     PLAN,
     (
         "merge: a SEALED shard is merged",
-        "    if shard.manifest.status is ShardStatus.SEALED:",
+        "    if work and shard.manifest.status is ShardStatus.SEALED:",
         "    if False:",
     ),
     (
         "merge: a hole above the watermark is passed",
-        "    if work[0].generation != shard.merged_generation + 1 and not request.holes_allowed:",
-        "    if False:",
+        "        raise Refused(hole_text(shard, hole))",
+        "        return",
     ),
     ("merge: a commit passes a hole", "or not (follows or request.holes_allowed)", "or False"),
     (

@@ -23,16 +23,6 @@ READ: tuple[Mutation, ...] = (
         ),
         ("read: a hole is passed", "    if not request.holes_allowed:", "    if False:"),
         (
-            "read: generations missing at the end are passed",
-            "    if shard.manifest.current_generation > expected:",
-            "    if False:",
-        ),
-        (
-            "read: generations missing in between are passed",
-            "        if generation.generation > expected:",
-            "        if False:",
-        ),
-        (
             "read: a filter may use row ids",
             "    if found is not None and found[0].lower() not in names:",
             "    if False:",
@@ -53,6 +43,55 @@ READ: tuple[Mutation, ...] = (
             "read: a comment at the filter's end hides the rest",
             'f"({request.filter}\\n)"',
             'f"({request.filter})"',
+        ),
+    ),
+    *mutations(
+        "memwal/plan/holes.py",
+        "tests/plan/test_holes_plan.py",
+        (
+            "holes: those at the end are passed",
+            "    if shard.manifest.current_generation > expected:",
+            "    if False:",
+        ),
+        (
+            "holes: those in between are passed",
+            "        if generation.generation > expected:",
+            "        if False:",
+        ),
+        (
+            "holes: the generation that is being flushed is one",
+            "    if shard.manifest.current_generation > expected:\n"
+            "        yield _hole(shard, expected, shard.manifest.current_generation - 1)",
+            "    if shard.manifest.current_generation >= expected:\n"
+            "        yield _hole(shard, expected, shard.manifest.current_generation)",
+        ),
+        ("holes: half of one tells its cause", "in (first, last)}", "in (first,)}"),
+    ),
+    *mutations(
+        "memwal/store/view.py",
+        "tests/integration/test_holes.py",
+        (
+            "holes: what was merged and dropped during a look is one",
+            "            if all(now.get(shard, 0) == merged for shard, merged in holed.items()):",
+            "            if True:",
+        ),
+    ),
+    *mutations(
+        "memwal/apply/merge.py",
+        "tests/integration/test_holes.py -k 'end or drained'",
+        (
+            "holes: one at the end is passed over once all else is merged",
+            "            if plan is None:\n                check_next(shard, request)\n",
+            "            if plan is None:\n",
+        ),
+    ),
+    *mutations(
+        "memwal/plan/merge_shared.py",
+        "tests/integration/test_holes.py -k 'several'",
+        (
+            "holes: a shard with one shares commits",
+            "total >= small_bytes or any(find_holes(shard)):",
+            "total >= small_bytes:",
         ),
     ),
     *mutations(
@@ -266,8 +305,8 @@ READ: tuple[Mutation, ...] = (
         ),
         (
             "verify: a hole",
-            "            if generation.generation != expected:",
-            "            if False:",
+            "for shard in shards for hole in find_holes(shard)]",
+            "for shard in () for hole in find_holes(shard)]",
         ),
         (
             "verify: a generation that does not open",
