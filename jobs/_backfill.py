@@ -96,7 +96,9 @@ def run_backfill(options: BackfillOptions, progress: Progress) -> JobReport:
     started = clock.monotonic_seconds()
     known = KnownTables()
     progress.say(f"looking at {len(options.tables)} tables")
-    with open_tables(replace(options, known=known), lambda stores: stores.views.table()) as opened:
+    with open_tables(
+        replace(options, known=known), lambda stores: stores.views.table(pending_sizes=True)
+    ) as opened:
         tables = _tables(opened, options)
         requests: dict[str, int] = {}
         for table in opened:

@@ -63,7 +63,9 @@ def run_merge(options: MergeOptions, progress: Progress) -> JobReport:
     clock = SystemClock()
     started = clock.monotonic_seconds()
     recorder = RunRecorder("merge", options, progress)
-    with open_tables(options, lambda stores: stores.views.table(), recorder.failed) as tables:
+    with open_tables(
+        options, lambda stores: stores.views.table(pending_sizes=True), recorder.failed
+    ) as tables:
         return _run(tables, options, progress, recorder, clock, started)
 
 

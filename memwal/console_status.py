@@ -50,7 +50,7 @@ def status_parts(report: StatusTableReport) -> list[RenderableType]:
             str(shard.merged_generation),
             generations_text(shard.pending_generations),
             count_text(shard.pending_rows),
-            size_text(shard.pending_bytes),
+            ("about " if shard.sizes_estimated else "") + size_text(shard.pending_bytes),
             count_text(shard.wal_entries),
             _unflushed(shard),
             shard.oldest_pending_flushed_at or "-",

@@ -152,13 +152,15 @@ class ColumnInfo:
 class ShardView:
     """A shard as one view saw it.
 
-    `listed_before` tells of missing generations whether an earlier manifest listed them; those of
-    which that is not known are not in it.
+    `sized` are listed generations of unknown size, by number, with sizes that were found out; the
+    manifest stays as it is stored. `listed_before` tells of missing generations whether an earlier
+    manifest listed them; those of which that is not known are not in it.
     """
 
     manifest: ShardManifest
     merged_generation: int
     oldest_pending_flushed_at_nanos: int | None = None
+    sized: Mapping[int, FlushedGeneration] = field(default_factory=dict)
     listed_before: Mapping[int, bool] = field(default_factory=dict)
 
     @property
@@ -172,7 +174,7 @@ class ShardView:
         return tuple(
             sorted(
                 (
-                    g
+                    self.sized.get(g.generation, g)
                     for g in self.manifest.flushed_generations
                     if g.generation > self.merged_generation
                 ),

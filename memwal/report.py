@@ -203,6 +203,7 @@ class HoleReport(BaseModel):
 class ShardStatusReport(Part):
     """One shard in `status`.
 
+    `sizes_estimated`: the writer recorded none, so that they are told by the generations' files.
     `unflushed_wal_entries` is judged by a listing alone; `idle_seconds` since the newest WAL entry.
     """
 
@@ -216,6 +217,7 @@ class ShardStatusReport(Part):
     holes: tuple[HoleReport, ...] = ()
     pending_rows: int | None = 0
     pending_bytes: int | None = 0
+    sizes_estimated: bool = False
     oldest_pending_flushed_at: str | None = None
     replay_after_wal_entry_position: int | None = None
     wal_entries: int | None = None

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
+from dataclasses import replace
 from datetime import timedelta
 from typing import Any
 
 import lance
+import pyarrow as pa
 from lance.file import LanceFileReader
 
 from memwal import layout
@@ -191,6 +193,28 @@ class LanceTables:
         folder = layout.generation_folder(shard_id, generation.path, generation.generation)
         return self._open(f"{self._uri}/{folder}", None)
 
+    def generation_size(
+        self, shard_id: ShardId, generation: FlushedGeneration
+    ) -> FlushedGeneration | None:
+        """The generation with its rows and about its bytes in memory; None when neither is known.
+
+        For one whose writer recorded none, as older Lance did not: two requests, for its own
+        manifest. Files hold values packed; the columns of fixed width take more in memory.
+        """
+        folder = layout.generation_folder(shard_id, generation.path, generation.generation)
+        try:
+            dataset = self._open(f"{self._uri}/{folder}", 1)
+            rows = sum(int(part.physical_rows) for part in dataset.get_fragments())
+            size = file_bytes_of(dataset)
+        except BaseException as error:  # a panic in Lance's Rust code is no Exception
+            if isinstance(error, Exception) or is_panic(error):
+                return None  # what is wrong with it shows when it is merged
+            raise
+        if size is None:
+            return None
+        size = max(size, rows * _fixed_bytes(dataset.schema))
+        return replace(generation, physical_rows=rows, in_memory_bytes=size)
+
     def file_rows(self, path: str) -> int | None:
         """Rows of a single Lance file, by its metadata; None when that can't be told.
 
@@ -225,6 +249,17 @@ class LanceTables:
             if is_panic(error):
                 raise Corruption(f"{uri}: can't be opened: {tidy_text(error)}") from None
             raise
+
+
+def _fixed_bytes(schema: pa.Schema) -> int:
+    """What a row's columns of fixed width take in memory."""
+    bits = 0
+    for kind in schema.types:
+        times = 1
+        while pa.types.is_fixed_size_list(kind):
+            times, kind = times * kind.list_size, kind.value_type
+        bits += times * kind.bit_width if pa.types.is_primitive(kind) else 0
+    return bits // 8
 
 
 def columns_of(dataset: Any) -> tuple[ColumnInfo, ...]:

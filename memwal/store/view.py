@@ -51,6 +51,8 @@ _READERS_MAX = 16
 _HISTORY_VERSIONS_MAX = 10_000
 _LATEST_ATTEMPTS_MAX = 3
 _LOOKS_MAX = 3
+# So many generations of unknown size are looked into for one view.
+_SIZES_MAX = 1000
 # A hole's cause is for people: it is looked up for so many shards, and holes of each.
 _HOLED_SHARDS_MAX = 20
 _HOLES_MAX = 8
@@ -71,12 +73,14 @@ class StoredViews:
         self._manifests = TableManifests(objects)
         self._shards = ShardManifests(objects)
         self._readers_max = readers_max
+        self._sized: dict[str, FlushedGeneration | None] = {}
 
     def table(
         self,
         *,
         ages: bool = False,
         sizes: bool = False,
+        pending_sizes: bool = False,
         probed: bool = False,
         read_shards: ReadShards | None = None,
     ) -> TableView:
@@ -84,6 +88,7 @@ class StoredViews:
 
         `read_shards` reads the manifests of many shards elsewhere (on executors); by default
         `readers_max` threads of this process do. Shards that one request lists are not many.
+        `pending_sizes` finds out the sizes of pending generations that their writers left out.
         `probed` looks for each shard's newest manifest itself, instead of taking a listing's word.
         """
         self._check_there()
@@ -100,6 +105,7 @@ class StoredViews:
             return _with_shards(view, found, listing.strangers)
 
         view = self._settled(look)
+        view = self._with_sizes(view) if pending_sizes else view
         return self._with_ages(view) if ages else view
 
     def table_and_wal(self, *, reached: bool = False) -> tuple[TableView, Wal]:
@@ -116,7 +122,7 @@ class StoredViews:
             wal.update(zip(listing.shards, (entries for _, entries in looks), strict=True))
             return _with_shards(view, [found for found, _ in looks], listing.strangers)
 
-        return self._with_ages(self._settled(look)), wal
+        return self._with_ages(self._with_sizes(self._settled(look))), wal
 
     def _settled(self, look: Callable[[], TableView]) -> TableView:
         """A look at the latest version, without holes that are only the look's.
@@ -187,7 +193,7 @@ class StoredViews:
 
     def shard(self, shard_id: ShardId) -> TableView:
         """The table with one shard (see the port)."""
-        return self._settled(lambda: self._shard(shard_id))
+        return self._with_sizes(self._settled(lambda: self._shard(shard_id)))
 
     def _shard(self, shard_id: ShardId) -> TableView:
         view = self._base_view()
@@ -198,9 +204,10 @@ class StoredViews:
 
     def shards(self, shard_ids: Sequence[ShardId]) -> TableView:
         """The table with some shards (see the port)."""
-        return self._settled(
+        view = self._settled(
             lambda: _with_shards(self._base_view(), self.read_shards(shard_ids), ())
         )
+        return self._with_sizes(view)
 
     def manifest(self, version: int) -> VersionManifest:
         """One version's own manifest (see the port)."""
@@ -324,6 +331,27 @@ class StoredViews:
             return []
         with ThreadPoolExecutor(min(self._readers_max, len(things))) as pool:
             return list(pool.map(work, things))
+
+    def _with_sizes(self, view: TableView) -> TableView:
+        """Find out the sizes that writers of pending generations did not record, oldest first."""
+        unknown = [
+            (shard.shard_id, g)
+            for shard in view.shards
+            for g in shard.pending
+            if None in (g.in_memory_bytes, g.physical_rows)
+        ]
+        if not unknown:
+            return view
+        new = [(shard, g) for shard, g in unknown if g.path not in self._sized][:_SIZES_MAX]
+        found = self._side_by_side(lambda one: self._tables.generation_size(*one), new)
+        self._sized.update((g.path, size) for (_, g), size in zip(new, found, strict=True))
+        by_shard: dict[ShardId, dict[int, FlushedGeneration]] = {}
+        for shard_id, g in unknown:
+            size = self._sized.get(g.path)
+            if size is not None:
+                by_shard.setdefault(shard_id, {})[g.generation] = size
+        shards = (replace(s, sized=by_shard.get(s.shard_id, {})) for s in view.shards)
+        return replace(view, shards=tuple(shards))
 
     def _with_ages(self, view: TableView) -> TableView:
         return replace(view, shards=tuple(self._side_by_side(self._with_age, view.shards)))
