@@ -74,6 +74,7 @@ def run_garbage(options: GarbageOptions, progress: Progress, steps: Steps = no_s
         side_by_side(lambda run: _foresee(run, options), runs, TABLE_READERS_MAX)
         for run in runs:
             _act(run, options, progress, steps)
+            _look_for_old_claims(run, options)
         with Fanout(options, progress) as fanout:
             begun = _delete(fanout, _planned(runs), options, progress, steps)
             begun |= _delete(fanout, _uncovered(runs, options), options, progress, steps)
@@ -118,6 +119,19 @@ def _act(run: GarbageRun, options: GarbageOptions, progress: Progress, steps: St
         run.table.error = None
     except MemWalError as error:
         run.table.error = error
+
+
+def _look_for_old_claims(run: GarbageRun, options: GarbageOptions) -> None:
+    """Where something is collected, or would be: an idle pass asks for nothing."""
+    if options.retention_seconds is None or run.view is None or run.evidence is None:
+        return
+    if run.table.error is None and (run.acted or (not options.acts and _has_work(run))):
+        now = run.stores.clock.now_nanos() - run.fast_nanos
+        run.old_claim = run.stores.garbage_evidence.oldest_claim(
+            {s.shard_id: s.manifest for s in run.view.shards},
+            run.evidence,
+            now - int(options.retention_seconds * 1e9),
+        )
 
 
 def _look_at_clocks(run: GarbageRun) -> None:

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from typing import Any
 
 from jobs._garbage_run import GarbageOptions, GarbageRun
 from jobs._launch import error_of, failed_report
 from memwal import layout
 from memwal.apply.garbage import Deleted
-from memwal.apply.status import view_warnings
+from memwal.apply.status import iso_time, view_warnings
 from memwal.plan.garbage_model import Action, Evidence, GarbagePlan, Item
 from memwal.report import (
     DONE,
@@ -52,6 +53,7 @@ def garbage_report(run: GarbageRun, options: GarbageOptions) -> TableReport:
         ),
         versions_expired=0 if run.expired is None else run.expired.versions,
         version_bytes_freed=0 if run.expired is None else run.expired.size_bytes,
+        oldest_claim=_old_claim(run),
         warnings=_warnings(run, plan, options),
     )
 
@@ -113,6 +115,23 @@ def _done(run: GarbageRun, plan: GarbagePlan, options: GarbageOptions) -> Iterab
         )
 
 
+def _old_claim(run: GarbageRun) -> dict[str, Any] | None:
+    claim = run.old_claim
+    if claim is None:
+        return None
+    age = (run.stores.clock.now_nanos() - run.fast_nanos - claim.claimed_at_nanos) / 1e9
+    return {
+        "shard_id": claim.shard_id,
+        "writer_epoch": claim.writer_epoch,
+        "claimed_at": iso_time(claim.claimed_at_nanos),
+        "age_seconds": round(age, 1),
+    }
+
+
+def _days(seconds: float) -> str:
+    return f"{seconds / 86_400:.1f} d" if seconds >= 86_400 else f"{seconds:.0f} s"
+
+
 def _warnings(run: GarbageRun, plan: GarbagePlan, options: GarbageOptions) -> tuple[str, ...]:
     found = list(plan.warnings)
     if run.view is not None:
@@ -122,6 +141,15 @@ def _warnings(run: GarbageRun, plan: GarbagePlan, options: GarbageOptions) -> tu
             f"no version is expired: shards {', '.join(run.never_merged)} can't be read, or have "
             "generations and were never merged. Only an old version proves that those belong to "
             "this MemWAL index; merge them first, or mend what can't be read"
+        )
+    claim = _old_claim(run)
+    if claim is not None and options.retention_seconds is not None:
+        age, retention = _days(claim["age_seconds"]), _days(options.retention_seconds)
+        found.append(
+            f"the oldest writer claim (shard {claim['shard_id']}, epoch {claim['writer_epoch']}) "
+            f"is {age} old, the retention {retention}: if its writer is still open, or a LanceDB "
+            "connection of that age, their own reads miss what is collected. Open such handles "
+            "anew within the retention"
         )
     if run.expirable and not options.acts:
         found.append(

@@ -8,7 +8,7 @@ from jobs._launch import OpenTable, RunOptions, error_of
 from jobs._wiring import Stores
 from memwal.apply.garbage import Deleted, Dropped
 from memwal.model import TableView
-from memwal.plan.garbage_model import Evidence, GarbageLimits, GarbagePlan
+from memwal.plan.garbage_model import Evidence, GarbageLimits, GarbagePlan, WriterClaim
 from memwal.ports import Expired
 
 
@@ -38,6 +38,8 @@ class GarbageRun:
     plan: GarbagePlan | None = None
     expirable: int = 0
     never_merged: tuple[str, ...] = ()
+    old_claim: WriterClaim | None = None
+    """The oldest writer claim that is older than the retention, where something is collected."""
     expired: Expired | None = None
     acted: bool = False
     fast_nanos: int = 0

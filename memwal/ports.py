@@ -18,7 +18,7 @@ from memwal.model import (
 )
 
 if TYPE_CHECKING:  # words of the signatures below; a job brings its own plan along
-    from memwal.plan.garbage_model import Evidence, GarbageLimits
+    from memwal.plan.garbage_model import Evidence, GarbageLimits, WriterClaim
     from memwal.plan.snapshot import SnapshotRow, Storage, Stored
     from memwal.report import RunRecord
 
@@ -314,6 +314,19 @@ class GarbageEvidence(Protocol):
         """Versions of main that tags name or branches start from, which no expiry removes.
 
         Only to tell whether expiring is worth a try: what can't be read is left out.
+        """
+        ...
+
+    def oldest_claim(
+        self,
+        manifests: Mapping[ShardId, ShardManifest],
+        evidence: Evidence,
+        before_nanos: int,
+    ) -> WriterClaim | None:
+        """The oldest claim that still holds a shard, of those made before then; None without one.
+
+        What can't be read is left out. Lists nothing, and reads no manifest of a shard that nobody
+        touched since or that was claimed since; one of another, and a few of the oldest ones.
         """
         ...
 

@@ -127,7 +127,9 @@ class FailedDelete(BaseModel):
 class GarbageTableReport(TableReport):
     """One table of a garbage run. `dropped` and `deleted` count items, and only what was done.
 
-    `runs_deleted` counts run records beyond the number that is kept.
+    `runs_deleted` counts run records beyond the number that is kept. `oldest_claim` is the oldest
+    writer claim that is older than the retention: `shard_id`, `writer_epoch`, `claimed_at`,
+    `age_seconds`; looked for where something is collected.
     """
 
     items: tuple[GarbageItemReport, ...] = ()
@@ -139,6 +141,7 @@ class GarbageTableReport(TableReport):
     versions_expired: int = 0
     version_bytes_freed: int = 0
     runs_deleted: int = 0
+    oldest_claim: dict[str, Any] | None = None
     warnings: tuple[str, ...] = ()
 
 
@@ -190,19 +193,10 @@ class CompactionTableReport(TableReport):
     warnings: tuple[str, ...] = ()
 
 
-class HoleReport(BaseModel):
-    """Generations that are neither merged nor listed; `cause` is as `memwal.plan.holes` tells."""
-
-    model_config = _FROZEN
-
-    from_generation: int
-    to_generation: int
-    cause: Literal["drained", "never_listed", "unknown"]
-
-
 class ShardStatusReport(Part):
     """One shard in `status`.
 
+    `holes` have `from_generation`, `to_generation` and a `cause` of `memwal.plan.holes`.
     `sizes_estimated`: the writer recorded none, so that they are told by the generations' files.
     `unflushed_wal_entries` is judged by a listing alone; `idle_seconds` since the newest WAL entry.
     """
@@ -214,7 +208,7 @@ class ShardStatusReport(Part):
     current_generation: int | None = None
     merged_generation: int = 0
     pending_generations: tuple[int, ...] = ()
-    holes: tuple[HoleReport, ...] = ()
+    holes: tuple[dict[str, Any], ...] = ()
     pending_rows: int | None = 0
     pending_bytes: int | None = 0
     sizes_estimated: bool = False

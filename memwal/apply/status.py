@@ -15,7 +15,6 @@ from memwal.policy import policy_document
 from memwal.report import (
     DONE,
     FAILED,
-    HoleReport,
     IndexStatusReport,
     LeaseReport,
     ReclaimableReport,
@@ -160,7 +159,7 @@ def _shard(shard: ShardView, wal: WalSize, due: tuple[str, ...]) -> ShardStatusR
         merged_generation=shard.merged_generation,
         pending_generations=tuple(g.generation for g in pending),
         holes=tuple(
-            HoleReport(from_generation=h.first, to_generation=h.last, cause=h.cause.value)
+            {"from_generation": h.first, "to_generation": h.last, "cause": h.cause.value}
             for h in islice(find_holes(shard), _HOLES_MAX)
         ),
         pending_rows=_total([g.physical_rows for g in pending]),

@@ -111,6 +111,15 @@ class StoredManifest:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
+class WriterClaim:
+    """A shard's present writer epoch, and when the manifest that it first stands in was written."""
+
+    shard_id: ShardId
+    writer_epoch: int
+    claimed_at_nanos: int
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
 class ShardEvidence:
     """What a listing of one shard's folder shows, and its manifest from before the grace.
 

@@ -27,6 +27,7 @@ from memwal.plan.garbage_model import (
     StoredFile,
     StoredManifest,
     WalFile,
+    WriterClaim,
     coverable_wal_positions,
     cutoff_nanos,
     past_version,
@@ -113,6 +114,51 @@ class StoredGarbageEvidence:
     def referenced_versions(self) -> frozenset[int]:
         """Versions of main that tags name or branches start from (see the port)."""
         return self._versions.referenced()
+
+    def oldest_claim(
+        self,
+        manifests: Mapping[ShardId, ShardManifest],
+        evidence: Evidence,
+        before_nanos: int,
+    ) -> WriterClaim | None:
+        """The oldest claim that still holds a shard (see the port)."""
+        found: list[WriterClaim] = []
+
+        def look(manifest: ShardManifest) -> None:
+            listed = evidence.shards.get(manifest.shard_id)
+            before = min((c.claimed_at_nanos for c in found), default=before_nanos)
+            if listed is not None and manifest.writer_epoch > 0:
+                with suppress(MemWalError):
+                    found.extend(self._claim(manifest, listed.manifests, before))
+
+        self._side_by_side(look, list(manifests.values()))
+        return min(found, key=lambda c: c.claimed_at_nanos, default=None)
+
+    def _claim(
+        self, manifest: ShardManifest, stored: Sequence[StoredManifest], before_nanos: int
+    ) -> Iterable[WriterClaim]:
+        """The claim on a shard, if it is from before then. Epochs never fall: found by halves."""
+        old = past_version(stored, before_nanos)
+        ordered = sorted((m for m in stored if old and m.version <= old), key=lambda m: m.version)
+        if not ordered or self._epoch(manifest, ordered[-1]) != manifest.writer_epoch:
+            return
+        low, high = 0, len(ordered) - 1
+        while low < high:
+            middle = (low + high) // 2
+            if self._epoch(manifest, ordered[middle]) == manifest.writer_epoch:
+                high = middle
+            else:
+                low = middle + 1
+        yield WriterClaim(
+            shard_id=manifest.shard_id,
+            writer_epoch=manifest.writer_epoch,
+            claimed_at_nanos=ordered[low].modified_at_nanos,
+        )
+
+    def _epoch(self, latest: ShardManifest, stored: StoredManifest) -> int:
+        if stored.version == latest.version:
+            return latest.writer_epoch
+        return self._manifest(latest.shard_id, stored.version).writer_epoch
 
     def remember(self) -> None:
         """Store what is known of the versions, for the next run (see the port)."""

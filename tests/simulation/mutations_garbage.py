@@ -678,8 +678,33 @@ _FOUND = (
     ),
 )
 
+_CLAIMS = (
+    *mutations(
+        "memwal/store/garbage_evidence.py",
+        "tests/integration/test_garbage_claims.py",
+        (
+            "garbage: a writer that was opened anew has an old claim",
+            "if not ordered or self._epoch(manifest, ordered[-1]) != manifest.writer_epoch:",
+            "if not ordered:",
+        ),
+        (
+            "garbage: a claim is as old as its shard",
+            "                high = middle\n            else:\n                low = middle + 1\n"
+            "        yield WriterClaim(",
+            "                high = middle\n            else:\n                high = middle\n"
+            "        yield WriterClaim(",
+        ),
+    ),
+    *mutations(
+        "jobs/_garbage_report.py",
+        "tests/integration/test_garbage_claims.py",
+        ("garbage: an old claim is not told", "    claim = run.old_claim\n", "    claim = None\n"),
+    ),
+)
+
 GARBAGE = (
     *_LIMITS,
+    *_CLAIMS,
     *_SHARDS,
     *_WAL,
     *_MODELLED,
