@@ -53,7 +53,8 @@ def _verify(table: OpenTable, progress: Progress) -> TableReport:
     if table.error is not None or view is None or stores is None:
         return failed_report(table.resolved.name, error_of(table))
     checks: list[verify.Check] = []
-    steps = _checks(stores, view)
+    leavings: list[str] = []
+    steps = _checks(stores, view, leavings)
     if view.policy_text is not None or table.resolved.policy is not None:
         steps = (
             *steps,
@@ -85,12 +86,12 @@ def _verify(table: OpenTable, progress: Progress) -> TableReport:
             CheckReport(invariant=c.invariant, name=c.name, ok=c.ok, detail=c.detail)
             for c in checks
         ),
-        warnings=_private_indexes(stores, view),
+        warnings=(*_private_indexes(stores, view), *verify.leaving_warnings(leavings)),
     )
 
 
 def _checks(
-    stores: Stores, view: TableView
+    stores: Stores, view: TableView, leavings: list[str]
 ) -> Sequence[tuple[str, Callable[[], Sequence[verify.Check]]]]:
     return (
         ("shard manifests", lambda: [verify.check_manifests(view)]),
@@ -98,7 +99,7 @@ def _checks(
         ("listed generations", lambda: [_generations(stores, view)]),
         ("merge progress and catch-up", lambda: _history_checks(stores, view)),
         ("WAL", lambda: _wal_checks(stores, view)),
-        ("folders", lambda: _folder_checks(stores, view)),
+        ("folders", lambda: _folder_checks(stores, view, leavings)),
         ("lineage", lambda: [_lineage(stores, view)]),
     )
 
@@ -212,10 +213,14 @@ def _wal(stores: Stores, shard: ShardView) -> verify.WalFacts:
     )
 
 
-def _folder_checks(stores: Stores, view: TableView) -> Sequence[verify.Check]:
+def _folder_checks(stores: Stores, view: TableView, leavings: list[str]) -> Sequence[verify.Check]:
+    """What is in the folders; what an operating system or an editor left goes to `leavings`."""
     inside: dict[ShardId, set[str]] = {shard.shard_id: set() for shard in view.shards}
     outside: set[str] = set()
     for info in stores.objects.list(layout.MEM_WAL):
+        if layout.is_leaving(info.path.rsplit("/", 1)[-1]):
+            leavings.append(info.path)
+            continue
         name, _, rest = info.path.removeprefix(f"{layout.MEM_WAL}/").partition("/")
         if layout.is_shard_folder(name):
             inside.setdefault(ShardId(name), set()).add(rest.partition("/")[0])

@@ -46,6 +46,12 @@ _INGEST_ID = re.compile(r"[a-z0-9][a-z0-9-]{0,63}")
 _INGEST_ROUND = re.compile(r"[0-9]{6}")
 _SEQUENCE = re.compile(r"([0-9]{12})\.json")
 _NANOS_MAX = 2**63 - 1
+# What file managers, NFS clients and editors leave behind. A copy under a name that was changed a
+# little is none if it may be one of a shard, a generation, an entry or a manifest.
+_LEAVING = re.compile(
+    r"\.DS_Store|\._.+|\.nfs[0-9a-f]+|\.fuse_hidden[0-9a-f]+|\.directory|Thumbs\.db|desktop\.ini"
+    r"|\..+\.sw[a-p]|(?!.*(?:_gen_|[01]{64}|[0-9a-f]{8}-))(?:.+~|#.+#|\.#.+)"
+)
 
 
 def bit_reversed(value: int) -> str:
@@ -79,6 +85,11 @@ def is_shard_folder(name: str) -> bool:
         return str(UUID(name)) == name
     except ValueError:
         return False
+
+
+def is_leaving(name: str) -> bool:
+    """Whether a file of that name is what an operating system or an editor leaves in folders."""
+    return _LEAVING.fullmatch(name) is not None
 
 
 def shard_folder(shard_id: ShardId) -> str:

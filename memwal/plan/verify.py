@@ -10,6 +10,8 @@ from memwal import invariants, layout
 from memwal.model import ShardId, ShardView, TableView, VersionManifest
 from memwal.plan.holes import find_holes, hole_text
 
+_NAMED_MAX = 20
+
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Check:
@@ -199,6 +201,16 @@ def check_sentinels(shards: Sequence[ShardView], wals: Mapping[ShardId, WalFacts
         and s.manifest.writer_epoch not in wals[s.shard_id].sentinel_epochs
     ]
     return _verdict(7, "newest fence sentinel", problems, "in place on every shard")
+
+
+def leaving_warnings(paths: Collection[str]) -> tuple[str, ...]:
+    """Files that an operating system or an editor left: no damage, since nothing reads them."""
+    lines = [
+        f"{path} is none of the table's: a file manager, an NFS client or an editor left it"
+        for path in sorted(paths)[:_NAMED_MAX]
+    ]
+    more = len(paths) - _NAMED_MAX
+    return (*lines, *([f"and {more} more of the kind"] if more > 0 else ()))
 
 
 def check_strangers(outside: Collection[str], inside: Mapping[ShardId, Collection[str]]) -> Check:

@@ -281,3 +281,44 @@ def test_a_detached_name_needs_the_detached_bit() -> None:
 )
 def test_branches_have_a_versions_folder_of_their_own(branch: str | None, folder: str) -> None:
     assert layout.versions_folder(branch) == folder
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        ".DS_Store",
+        "._6f2c5a8e-1d0b-4d55-9a53-0f6f6a1f0c11",
+        ".nfs000000000012ab",
+        ".fuse_hidden0000001200000001",
+        ".directory",
+        "Thumbs.db",
+        "desktop.ini",
+        ".version_hint.json.swp",
+        "notes.txt~",
+        "#notes#",
+        ".#notes",
+    ],
+)
+def test_what_systems_and_editors_leave(name: str) -> None:
+    assert layout.is_leaving(name)
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "6f2c5a8e-1d0b-4d55-9a53-0f6f6a1f0c11",
+        "6f2c5a8e-1d0b-4d55-9a53-0f6f6a1f0c11~",
+        "0a1b2c3d_gen_1",
+        "0a1b2c3d_gen_1~",
+        "#0a1b2c3d_gen_1#",
+        f"{layout.bit_reversed(3)}.binpb",
+        f"{layout.bit_reversed(3)}.binpb~",
+        f".#{layout.bit_reversed(3)}.arrow",
+        "lease.json",
+        ".hidden",
+        ".nfs",
+        "manifest",
+    ],
+)
+def test_what_may_be_the_table_s_own_is_no_leaving(name: str) -> None:
+    assert not layout.is_leaving(name)

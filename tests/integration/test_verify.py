@@ -153,6 +153,27 @@ def test_strangers_under_mem_wal(table: Table) -> None:
     assert f"{table.shards[0]}/plan" in checks["nothing foreign under _mem_wal"]["detail"]
 
 
+def test_what_an_operating_system_leaves_is_a_warning(table: Table) -> None:
+    shard = shard_path(table, table.shards[0])
+    left = [
+        shard.parent / ".DS_Store",
+        shard / ".nfs000000000012ab",
+        shard / "manifest" / ".version_hint.json.swp",
+        shard / "wal" / ".DS_Store",
+    ]
+    for path in left:
+        path.touch()
+    code, report = report_of(table)
+    assert (code, report["outcome"]) == (0, "done")
+    for path in left:
+        (said,) = [w for w in report["warnings"] if str(path.relative_to(table.uri)) in w]
+        assert "left it" in said
+    (shard / "0a1b2c3d_gen_1~").touch()
+    (shard.parent / ".nfs12").mkdir()
+    (shard.parent / ".nfs12" / "x").touch()
+    assert broken(table) == ["nothing foreign under _mem_wal"]
+
+
 def wal_file(table: Table, position: int) -> Path:
     return shard_path(table, table.shards[0]) / "wal" / f"{layout.bit_reversed(position)}.arrow"
 

@@ -46,6 +46,24 @@ READ: tuple[Mutation, ...] = (
         ),
     ),
     *mutations(
+        "memwal/layout.py",
+        "tests/codec/test_layout.py",
+        (
+            "verify: a copy of a manifest is an editor's leaving",
+            "(?!.*(?:_gen_|[01]{64}|[0-9a-f]{8}-))",
+            "",
+        ),
+    ),
+    *mutations(
+        "jobs/_verify.py",
+        "tests/integration/test_verify.py -k operating_system",
+        (
+            "verify: what is below a folder of such a name is left by a system",
+            'info.path.rsplit("/", 1)[-1]',
+            'info.path.split("/")[1]',
+        ),
+    ),
+    *mutations(
         "memwal/plan/holes.py",
         "tests/plan/test_holes_plan.py",
         (
