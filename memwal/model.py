@@ -23,7 +23,8 @@ class FlushedGeneration:
     """One entry of ShardManifest.flushed_generations.
 
     `path` is the bare folder name, already checked against its form. Sizes are None where the
-    writer did not record them: absent is not zero.
+    writer did not record them: absent is not zero. `estimated` are such that were found out since;
+    values that files hold packed may take more, so that memory is not planned by them alone.
     """
 
     generation: int
@@ -31,6 +32,7 @@ class FlushedGeneration:
     in_memory_bytes: int | None = None
     physical_rows: int | None = None
     primary_key_bytes: int | None = None
+    estimated: bool = False
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -164,7 +164,7 @@ def _shard(shard: ShardView, wal: WalSize, due: tuple[str, ...]) -> ShardStatusR
         ),
         pending_rows=_total([g.physical_rows for g in pending]),
         pending_bytes=_total([g.in_memory_bytes for g in pending]),
-        sizes_estimated=bool(shard.sized),
+        sizes_estimated=any(g.estimated for g in pending),
         oldest_pending_flushed_at=iso_time(shard.oldest_pending_flushed_at_nanos),
         replay_after_wal_entry_position=manifest.replay_after_wal_entry_position,
         wal_entries=wal.entries,

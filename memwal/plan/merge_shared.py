@@ -44,8 +44,9 @@ def units(
 ) -> tuple[tuple[ShardId, ...], ...]:
     """The shards with work in units: one by one, or several whose commits are to be shared.
 
-    A shard that may need a quarter of a shared commit or more stays alone, as does one of unknown
-    size, and one with a hole, which is then told as its own.
+    A shard that may need a quarter of a shared commit or more stays alone, as does one whose size
+    is not sure (the rows of a shared commit are held all at once), and one with a hole, which is
+    then told as its own.
     """
     if view.policy_text is not None:
         return tuple((shard.shard_id,) for shard in work)
@@ -54,7 +55,7 @@ def units(
     made: list[tuple[ShardId, ...]] = []
     for shard in work:
         pending = wanted(shard, request)
-        sizes = [g.in_memory_bytes for g in pending]
+        sizes = [None if g.estimated else g.in_memory_bytes for g in pending]
         total = sum(size or 0 for size in sizes)
         if None in sizes or total >= small_bytes or any(find_holes(shard)):
             made.append((shard.shard_id,))

@@ -291,8 +291,8 @@ class LanceFold:
 
     @property
     def streams(self) -> bool:
-        """Whether the payload is streamed to Lance: when it is large, or its size is unknown."""
-        sizes = [g.in_memory_bytes for g in self._generations]
+        """Whether the payload is streamed to Lance: when it is large, or its size is not sure."""
+        sizes = [None if g.estimated else g.in_memory_bytes for g in self._generations]
         return None in sizes or sum(s or 0 for s in sizes) > _IN_MEMORY_BYTES_MAX
 
 

@@ -213,7 +213,7 @@ class LanceTables:
         if size is None:
             return None
         size = max(size, rows * _fixed_bytes(dataset.schema))
-        return replace(generation, physical_rows=rows, in_memory_bytes=size)
+        return replace(generation, physical_rows=rows, in_memory_bytes=size, estimated=True)
 
     def file_rows(self, path: str) -> int | None:
         """Rows of a single Lance file, by its metadata; None when that can't be told.

@@ -15,9 +15,10 @@ from builders import Put, Table
 
 from memwal import layout
 from memwal.cli import main
-from memwal.model import FlushedGeneration
+from memwal.model import FlushedGeneration, ShardId
+from memwal.plan import merge_shared
 from memwal.plan.engine import JVM_SECONDS, LOCAL_BYTES_PER_SECOND
-from memwal.plan.merge import MergeLimits
+from memwal.plan.merge import MergeLimits, MergeRequest
 from memwal.store.table import LanceTables
 
 pytestmark = pytest.mark.integration
@@ -107,6 +108,22 @@ def test_a_merge_groups_them_and_needs_no_jvm(table: Table, run: Run) -> None:
     assert report["engine"]["name"] == "local"
     assert [s["commits"] for s in report["shards"]] == [1]
     builders.check_merged(table)
+
+
+def test_what_is_estimated_is_not_held_in_memory(table: Table) -> None:
+    """A file may pack what unfolds to far more: so it is streamed, and shares no commit."""
+    stores, (shard,) = table.stores, table.shards
+
+    def plan() -> tuple[bool, tuple[tuple[ShardId, ...], ...]]:
+        view = stores.views.shards([shard, other])
+        fold = stores.merge_table.fold(view, shard, view.shards[0].pending)
+        return fold.streams, merge_shared.units(view, view.shards, MergeRequest(), MergeLimits())
+
+    other = table.add_shard()
+    table.flush(other, Put([1], 1))
+    assert plan() == (False, ((shard, other),))
+    forget_sizes(table)
+    assert plan() == (True, ((shard,), (other,)))
 
 
 def test_the_bytes_of_a_commit_keep_their_limit(table: Table, run: Run) -> None:

@@ -371,6 +371,24 @@ _FOLD = (
         ),
     ),
     *mutations(
+        "memwal/store/merge_table.py",
+        "tests/integration/test_unknown_sizes.py -k estimated",
+        (
+            "merge: what is estimated is held in memory",
+            "sizes = [None if g.estimated else g.in_memory_bytes for g in self._generations]",
+            "sizes = [g.in_memory_bytes for g in self._generations]",
+        ),
+    ),
+    *mutations(
+        "memwal/plan/merge_shared.py",
+        "tests/integration/test_unknown_sizes.py -k estimated",
+        (
+            "merge: what is estimated shares commits",
+            "sizes = [None if g.estimated else g.in_memory_bytes for g in pending]",
+            "sizes = [g.in_memory_bytes for g in pending]",
+        ),
+    ),
+    *mutations(
         "memwal/store/table.py",
         "tests/integration/test_unknown_sizes.py -k packed",
         (
