@@ -46,7 +46,7 @@ class ShardClaim:
 
 
 class ShardFencing:
-    """Claims shards of one table."""
+    """Claims shards of one table, in a store that was proven (`memwal.store.put_proof`)."""
 
     def __init__(
         self,
