@@ -18,7 +18,7 @@ from jobs._ingest_round import (
     not_yet,
     record_of,
 )
-from jobs._ingest_table import Backlog, IngestTable
+from jobs._ingest_table import Backlog, IngestTable, place_of
 from jobs._ingest_units import IngestUnit, lost_ingest_unit, run_ingest_unit
 from jobs._launch import OpenTable, Progress, asked_engine
 from jobs._merge import MergeOptions, run_merge
@@ -99,6 +99,7 @@ class _Ingest:
         self._merge_first()
         if before is not None and unfinished:
             check_same(before[1], request, self.known)
+            self._check_shards(before)
             found = before
         else:
             if before is not None and before[1].staged is not None:
@@ -125,6 +126,7 @@ class _Ingest:
         files = self._new(before) if self._is_ours() else None
         if files == [] or (files is None and before and not self.options.request.again):
             return None
+        self.known.check_shards()
         self.table.prove_store()
         if asked_engine(self.options) == "spark":
             # Imported when asked for only: it brings a JVM.
@@ -145,6 +147,16 @@ class _Ingest:
             plan = self._plan(files)
         plan = plan.model_copy(update=self._sources(files or (), done_before))
         return rounds.begin(before, plan), plan
+
+    def _check_shards(self, unfinished: tuple[Round, PlanRecord]) -> None:
+        """Raise Refused when a round can't be gone on with: a shard has rows that it must not."""
+        self.known.check_shards()
+        if self.known.only is not None:
+            return
+        router = self.known.router()
+        for staged in unfinished[1].staged or ():
+            if not unfinished[0].progress(staged.shard_id).finished:
+                router.check_place(place_of(staged, unfinished[1].spec_id))
 
     # ---- sources
 
@@ -227,7 +239,7 @@ class _Ingest:
             name=WHOLE,
             splits=splits,
             shape=shape,
-            router=self.known.router(),
+            router=self.known.router(found.shards()),
             rows_per_entry_max=plan.rows_per_entry_max,
             writers=self.known.writers(),
             records=found,
@@ -344,6 +356,8 @@ class _Ingest:
         self, files: Sequence[SourceFile], ingest_id: str, *, resumed: bool
     ) -> IngestTableReport:
         """A dry run: every row's shard, by the columns that decide it."""
+        if files and not self.options.merge:  # which makes room before rows come
+            self.known.check_shards()
         router, shards = self.known.router(), dict[ShardId, IngestShardReport]()
         there = {shard.shard_id for shard in self.view.shards}
         for file in files:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -18,10 +18,12 @@ from memwal.ingest.routing import (
     Router,
     ShardValues,
     current_spec,
-    unlabelled,
 )
+from memwal.ingest.strangers import check_strangers
+from memwal.layout import parse_shard_id
 from memwal.model import ShardId, TableView
 from memwal.sharding.spec import sources_of
+from memwal.store.ingest_records import StagedRecord
 from memwal.store.shard_writers import MEMTABLE_ROWS_MAX, ShardWriters, settings_of
 
 _ROWS_PER_ENTRY_MAX = 50_000
@@ -50,14 +52,26 @@ class IngestTable:
         spec = None if self.only is not None else current_spec(self.view.mem_wal.shard_specs)
         return MANUAL_SPEC_ID if spec is None else spec.spec_id
 
-    def router(self) -> Router:
-        """Routes rows by the table's spec. Raises Unsupported for one that makes no sense."""
+    def router(self, written: Collection[ShardId] = ()) -> Router:
+        """Routes rows by the table's spec. Raises Unsupported for one that makes no sense.
+
+        `written` are shards to which the ingest has to go on.
+        """
         return Router(
             spec=current_spec(self.view.mem_wal.shard_specs),
             sources=sources_of(self.view.columns, self.schema),
             manifests=[shard.manifest for shard in self.view.shards],
+            merged=self.view.mem_wal.merged,
+            written=written,
             fixed=None if self.only is None else named_place(self.only),
         )
+
+    def check_shards(self) -> None:
+        """Raise Refused while no one knows which shard has a value's rows, Unsupported."""
+        router = self.router()
+        if router.fixed is None:
+            stores = self.stores
+            check_strangers(router, self.view, self.schema, stores.generations, stores.wal)
 
     @property
     def rows_per_entry_max(self) -> int:
@@ -74,15 +88,6 @@ class IngestTable:
     def warnings(self) -> tuple[str, ...]:
         """What a person should know before rows go in."""
         found = [f"shard {b.shard_id} can't be read: {b.error}" for b in self.view.broken]
-        manifests = [s.manifest for s in self.view.shards if s.shard_id != self.only]
-        strangers = unlabelled(manifests, self.view.mem_wal.merged)
-        if strangers:
-            found.append(
-                f"{len(strangers)} shards hold rows that are not merged and don't say for which "
-                f"values they are ({', '.join(strangers[:3])}{', …' * (len(strangers) > 3)}): for "
-                "a key that is in one of them and in the source, nothing says which is newer. "
-                "Merge first, or name the shard with --shard"
-            )
         movers = [name for name in self.router().columns if name not in self.view.primary_key]
         if movers and self.view.primary_key:
             found.append(
@@ -95,6 +100,13 @@ class IngestTable:
 def named_place(shard_id: ShardId) -> Place:
     """A shard that the user chose; it keeps the values that it has."""
     return Place(shard_id=shard_id, values=ShardValues(spec_id=MANUAL_SPEC_ID))
+
+
+def place_of(staged: StagedRecord, spec_id: int) -> Place:
+    """Where staged rows go, as their plan says."""
+    entries = tuple((name, bytes.fromhex(value)) for name, value in staged.entries)
+    values = ShardValues(spec_id=spec_id, entries=entries)
+    return Place(shard_id=parse_shard_id(staged.shard_id), values=values)
 
 
 @dataclass(kw_only=True)

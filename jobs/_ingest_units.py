@@ -10,15 +10,13 @@ import traceback
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from jobs._ingest_table import Backlog, IngestTable
+from jobs._ingest_table import Backlog, IngestTable, place_of
 from jobs._wiring import open_stores
 from memwal import heap
 from memwal.errors import Corruption, MemWalError
 from memwal.ingest.line_up import Shape
-from memwal.ingest.routing import Place, ShardValues
 from memwal.ingest.run import Track, TrackResult
 from memwal.ingest.splits import StagedSplit
-from memwal.layout import parse_shard_id
 from memwal.report import Part
 from memwal.store.ingest_records import Round
 
@@ -82,10 +80,8 @@ def _written(unit: IngestUnit) -> IngestUnitResult:
     staged = [s for s in (plan.staged if plan else None) or () if s.shard_id == unit.shard]
     if plan is None or not staged:
         raise Corruption(f"{unit.uri}: {records.folder}: the plan stages nothing for {unit.shard}")
-    shard_id = parse_shard_id(unit.shard)
-    entries = tuple((name, bytes.fromhex(value)) for name, value in staged[0].entries)
-    place = Place(shard_id=shard_id, values=ShardValues(spec_id=plan.spec_id, entries=entries))
-    table = IngestTable.of(stores, stores.views.table(), shard_id)
+    place = place_of(staged[0], plan.spec_id)
+    table = IngestTable.of(stores, stores.views.table(), place.shard_id)
     router = table.router()
     router.fixed = place
     backlog = Backlog(

@@ -2,33 +2,43 @@
 
 pylance leaves it to the caller which shard takes a row: it never ties a shard to a value, and its
 manifests name none (field notes 11). Here a shard's id follows from the spec and the values, so
-that any two coordinators agree without asking each other; the values are stored in the shard's
-first manifest, where the merging read prunes by them. A shard that says it holds the same values,
-whatever its id, is used in the place of a new one.
+that any two writers agree without asking each other: the id that LanceDB's clients derive, for the
+specs that they route by, and one of our own for others. The values are stored in the shard's first
+manifest, where the merging read prunes by them. A shard that says it holds the same values,
+whatever its id, is used in the place of a new one: memwal had an id of its own for every spec once.
+
+One key, one shard: rows of a key in two shards have no order. So values that two shards have rows
+of beyond the base table are refused.
 
 A table without a shard spec, one that is managed by hand, has one shard here.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+import hashlib
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from uuid import UUID, uuid5
 
 import numpy as np
 import pyarrow as pa
 
-from memwal.errors import Refused
+from memwal.errors import Refused, Unsupported
 from memwal.ingest.operations import codes_of
 from memwal.model import ShardId, ShardManifest, ShardSpec, ShardStatus
 from memwal.sharding.evaluate import check_routable, shard_values
 from memwal.sharding.rules import Rule, rule_of
-from memwal.sharding.spec import Source, Sources, Spec, read_spec
+from memwal.sharding.spec import Source, Sources, Spec, Transform, read_spec
 from memwal.sharding.values import encode_value
 
 # Fixed for ever: ids that were derived from it are in use.
 _NAMESPACE = UUID("5ac3f0a2-7d0a-4f5e-9a3c-6d656d77616c")
+# LanceDB's, whose clients write to the shards of these ids (lancedb/lancedb,
+# rust/lancedb/src/table/merge/lsm.rs).
+_LANCEDB_NAMESPACE = UUID("4c534d57-5249-5445-5f53-484152443031")
 MANUAL_SPEC_ID = 0
+# Of more buckets, ids are not listed beforehand.
+_BUCKETS_LISTED_MAX = 65_536
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -39,10 +49,43 @@ class ShardValues:
     entries: tuple[tuple[str, bytes], ...] = ()
 
     @property
-    def shard_id(self) -> ShardId:
-        """The id of a new shard for them."""
+    def own_id(self) -> ShardId:
+        """The id that memwal derives from them, where LanceDB has none."""
         values = "".join(f"/{name}={data.hex()}" for name, data in sorted(self.entries))
         return ShardId(str(uuid5(_NAMESPACE, f"{self.spec_id}{values}")))
+
+
+def derived_id(spec: Spec | None, values: ShardValues) -> ShardId:
+    """The id of a new shard for the values: the one that LanceDB's clients would take, if any."""
+    if spec is None or len(spec.fields) != 1:
+        return values.own_id
+    shard_field = spec.fields[0]
+    value = dict(values.entries).get(shard_field.field_id)
+    match shard_field.transform:
+        case Transform.UNSHARDED:
+            name = b"unsharded"
+        case Transform.BUCKET if value is not None:
+            name = b"bucket-%d" % int.from_bytes(value, "little")
+        case Transform.IDENTITY if value is not None:
+            name = b"identity-" + value
+        case _:
+            return values.own_id
+    # uuid5 of bytes, which Python's own takes from 3.12 on only.
+    digest = hashlib.sha1(_LANCEDB_NAMESPACE.bytes + name, usedforsecurity=False).digest()
+    return ShardId(str(UUID(bytes=digest[:16], version=5)))
+
+
+def listed_ids(spec: Spec | None) -> frozenset[ShardId]:
+    """Every id, LanceDB's or ours, of a spec that has few values; of others, those known."""
+    spec_id = MANUAL_SPEC_ID if spec is None else spec.spec_id
+    every = [ShardValues(spec_id=spec_id)]
+    if spec is not None and len(spec.fields) == 1:
+        shard_field = spec.fields[0]
+        buckets = {Transform.UNSHARDED: 1, Transform.BUCKET: shard_field.num_buckets}
+        for bucket in range(min(buckets.get(shard_field.transform, 0), _BUCKETS_LISTED_MAX)):
+            entry = (shard_field.field_id, bucket.to_bytes(4, "little"))
+            every.append(ShardValues(spec_id=spec_id, entries=(entry,)))
+    return frozenset(made for values in every for made in (values.own_id, derived_id(spec, values)))
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -70,20 +113,31 @@ class Routed:
 
 
 def current_spec(specs: Sequence[ShardSpec]) -> Spec | None:
-    """The spec that new rows go by: the last one; None for a table that has none."""
-    return read_spec(max(specs, key=lambda spec: spec.spec_id)) if specs else None
+    """The spec that new rows go by; None for a table that has none.
+
+    Raises Unsupported for several: pylance opens no writer then, whatever the shard.
+    """
+    if len(specs) > 1:
+        raise Unsupported(
+            f"the table has {len(specs)} shard specs, and pylance writes to no table with more "
+            "than one"
+        )
+    return read_spec(specs[0]) if specs else None
 
 
 @dataclass(kw_only=True)
 class Router:
     """Routes rows by one spec, or all of them to the `fixed` place.
 
-    `places` remembers where values were found to go.
+    `merged` is how far the base table has each shard; `written` are shards that the same ingest has
+    rows in already, to which it has to go on. `places` remembers where values were found to go.
     """
 
     spec: Spec | None
     sources: Sources
     manifests: Sequence[ShardManifest] = ()
+    merged: Mapping[ShardId, int] = field(default_factory=dict)
+    written: Collection[ShardId] = ()
     fixed: Place | None = None
     rule: Rule | None = None
     places: dict[ShardValues, Place] = field(default_factory=dict)
@@ -111,7 +165,7 @@ class Router:
         """Where each row goes; shards in the order of their first rows.
 
         Raises Usage, Unsupported or Refused when a row's values can't be computed, and Refused for
-        a SEALED shard.
+        a SEALED shard and for values that wait in another shard too.
         """
         if rows.num_rows == 0:
             return []
@@ -142,19 +196,64 @@ class Router:
             self.places[values] = self._find(values)
         return self.places[values]
 
+    def derived_ids(self, rows: pa.RecordBatch) -> set[ShardId]:
+        """The ids of new shards for these rows. Raises as `route`."""
+        if self.spec is None:
+            return {derived_id(None, ShardValues(spec_id=MANUAL_SPEC_ID))}
+        values = shard_values(rows, self.spec, self.sources, rule=self.rule)
+        return {derived_id(self.spec, self._values_at(values, n)) for n in range(len(values))}
+
     def _find(self, values: ShardValues) -> Place:
-        derived = values.shard_id
-        same = {m.shard_id: m for m in self.manifests if _says(m) == values and values.entries}
-        chosen = derived if derived in same or not same else min(same)
-        if len(same) > 1 and derived not in same:
+        derived = derived_id(self.spec, values)
+        holding = self._holding(values, derived)
+        waiting = [s for s, m in holding.items() if has_rows_beyond(m, self.merged)]
+        going_on = [s for s in holding if s in self.written]
+        if len(going_on or waiting) == 1:
+            [chosen] = going_on or waiting
+        else:
+            chosen = derived if derived in holding or not holding else min(holding)
+        if len(holding) > 1 and chosen not in (*waiting, *going_on, derived):
             raise Refused(
-                f"shards {', '.join(sorted(same))} all say that they hold {values.entries}; name "
-                "the one to write to"
+                f"shards {', '.join(sorted(holding))} all say that they hold {values.entries}; "
+                "name the one to write to with --shard"
             )
-        manifest = next((m for m in self.manifests if m.shard_id == chosen), None)
+        place = Place(shard_id=chosen, values=values)
+        self.check_place(place)
+        return place
+
+    def _holding(self, values: ShardValues, derived: ShardId) -> dict[ShardId, ShardManifest]:
+        """The shards that there are for these values, by id or by what they say."""
+        found = {}
+        values = replace(values, entries=tuple(sorted(values.entries)))
+        for manifest in self.manifests:
+            said = _says(manifest)
+            if values.entries and said == values:
+                found[manifest.shard_id] = manifest
+            elif manifest.shard_id == derived:
+                if said.entries:
+                    raise Refused(
+                        f"shard {derived} says that it holds {said.entries} of spec "
+                        f"{said.spec_id}, but its id is that of {values.entries}"
+                    )
+                found[derived] = manifest
+        return found
+
+    def check_place(self, place: Place) -> None:
+        """Raise Refused for a SEALED shard, and when another has rows of the same values.
+
+        Only rows beyond the base table count: between those of two shards there is no order.
+        """
+        holding = self._holding(place.values, derived_id(self.spec, place.values))
+        manifest = holding.pop(place.shard_id, None)
         if manifest is not None and manifest.status is ShardStatus.SEALED:
-            raise Refused(f"shard {chosen} is SEALED: it takes no more rows")
-        return Place(shard_id=chosen, values=values)
+            raise Refused(f"shard {place.shard_id} is SEALED: it takes no more rows")
+        others = sorted(s for s, m in holding.items() if has_rows_beyond(m, self.merged))
+        if others:
+            raise Refused(
+                f"rows that go to shard {place.shard_id} wait in shard {', '.join(others)} too, "
+                "and nothing says which row of a key is newer: `memwal merge` first, or name the "
+                "shard with --shard"
+            )
 
 
 def _says(manifest: ShardManifest) -> ShardValues:
@@ -164,18 +263,10 @@ def _says(manifest: ShardManifest) -> ShardValues:
     )
 
 
-def unlabelled(manifests: Sequence[ShardManifest], merged: Mapping[ShardId, int]) -> list[ShardId]:
-    """Shards with rows beyond the base table that don't say which values they hold.
-
-    A key that is in one of them and is ingested into another shard has no order between the two.
-    """
-    return [
-        m.shard_id
-        for m in manifests
-        if not m.shard_field_entries
-        and m.shard_id != ShardValues(spec_id=m.shard_spec_id).shard_id
-        and (
-            any(g.generation > merged.get(m.shard_id, 0) for g in m.flushed_generations)
-            or m.wal_entry_position_last_seen > m.replay_after_wal_entry_position
-        )
-    ]
+def has_rows_beyond(manifest: ShardManifest, merged: Mapping[ShardId, int]) -> bool:
+    """Whether the manifest shows rows that are not in the base table."""
+    merged_generation = merged.get(manifest.shard_id, 0)
+    return (
+        any(g.generation > merged_generation for g in manifest.flushed_generations)
+        or manifest.wal_entry_position_last_seen > manifest.replay_after_wal_entry_position
+    )

@@ -15,12 +15,15 @@ from memwal.ingest.line_up import Shape
 from memwal.ingest.protocols import CoordinatorLimits
 from memwal.ingest.routing import Router, current_spec
 from memwal.ingest.shards import HandlerLimits, ShardHandler, ShardOperations, Tips, route_rows
+from memwal.ingest.strangers import check_strangers
 from memwal.sharding.spec import sources_of
+from memwal.store.generations import Generations
 from memwal.store.objects import StoreLimits, normalise_uri, open_objects
 from memwal.store.put_proof import ensure_put_if_absent
 from memwal.store.shard_writers import MEMTABLE_ROWS_MAX, ShardWriters, settings_of
 from memwal.store.table import LanceTables
 from memwal.store.view import StoredViews
+from memwal.store.wal import WalEntries
 
 _WHERE = "the rows"
 _ENTRY_ROWS_MAX = 50_000
@@ -45,7 +48,8 @@ class TableWriter:
         clock = SystemClock()
         objects = open_objects(self.uri, options, clock, StoreLimits())
         tables = LanceTables(self.uri, options)
-        view = StoredViews(objects, tables).table()
+        views = StoredViews(objects, tables)
+        view = views.table()
         schema = tables.seen(view.version).schema
         settings = settings_of(view.mem_wal.writer_config_defaults)
         self._shape = Shape(schema=schema, key=view.primary_key)
@@ -53,7 +57,10 @@ class TableWriter:
             spec=current_spec(view.mem_wal.shard_specs),
             sources=sources_of(view.columns, schema),
             manifests=[shard.manifest for shard in view.shards],
+            merged=view.mem_wal.merged,
         )
+        generations = Generations(objects=objects, tables=tables, renamed=views.renamed)
+        check_strangers(self._router, view, schema, generations, WalEntries(objects))
         # Shards are claimed by Lance, which looks no closer at the store.
         ensure_put_if_absent(objects, clock)
         memtable = settings.get("max_memtable_rows", MEMTABLE_ROWS_MAX)
@@ -139,6 +146,7 @@ def open_writer(
     """Open a table for writing; shards are claimed when the first row comes for them.
 
     Raises NotATable, StoreUnavailable, BadCredentials, Unsupported (also for a store that does not
-    keep put-if-absent), and Refused for a shard spec that rows can't be routed by.
+    keep put-if-absent), and Refused for a shard spec that rows can't be routed by, and while a
+    shard holds rows of which nobody knows the values.
     """
     return TableWriter(uri, storage_options, limits=limits)

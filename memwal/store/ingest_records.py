@@ -173,6 +173,11 @@ class Round:
             found[epoch] = session
         return found
 
+    def shards(self) -> set[ShardId]:
+        """The shards of which we had an epoch: they may hold rows of this round."""
+        names = self._objects.list_folders(f"{self.folder}/sessions")
+        return {layout.parse_shard_id(name) for name in names}
+
     def add_session(self, shard_id: ShardId, writer_epoch: int, start_position: int) -> None:
         """Say that an epoch is ours, before anything is written in it."""
         session = SessionRecord(

@@ -160,19 +160,6 @@ def test_the_policy_of_the_configuration(tmp_path) -> None:
     assert {key: row[0] for key, row in table.read().items()} == {1: 10, 2: 5}
 
 
-def test_shards_that_hold_something_else_are_warned_of(tmp_path) -> None:
-    table = make(tmp_path / "t", **SPEC)
-    with table.dataset.mem_wal_writer("0a7cbb0e-3f5e-4a2c-8a37-3f4d0b6d9a55") as writer:
-        writer.put(rows_of([1], 5))
-    pq.write_table(rows_of([1], 7), tmp_path / "a.parquet")
-    done = run("ingest", table.uri, str(tmp_path / "a.parquet"), "--dry-run")
-    assert "1 shards hold rows that are not merged" in done["warnings"][0]
-    # With --merge they are in the base table before the source's rows come.
-    done = run("ingest", table.uri, str(tmp_path / "a.parquet"), "--merge")
-    assert (done["warnings"], done["merges"]) == ([], 2)
-    assert content(table.dataset.to_table()) == {1: (7, "1-7")}
-
-
 class Views:
     """A table of which so many generations wait, and a clock."""
 

@@ -5,49 +5,102 @@ import pytest
 from ingest_tables import make, rows_of
 from lance.mem_wal import evaluate_sharding_spec
 
-from memwal.errors import Refused
-from memwal.ingest.routing import Router, ShardValues, unlabelled
+from memwal.errors import Refused, Unsupported
+from memwal.ingest.routing import Router, ShardValues, current_spec, derived_id, listed_ids
 from memwal.model import FlushedGeneration, ShardId, ShardManifest, ShardStatus
-from memwal.sharding.spec import Source, read_spec, spec_of
+from memwal.sharding.spec import Source, Spec, read_spec, spec_of
 
 SOURCES = {0: Source(field_id=0, path=("id",), type=pa.int64())}
 IDENTITY = {"field_id": "who", "source_ids": [0], "transform": "identity"}
 HALF = bytes([1, 0, 0, 0, 0, 0, 0, 0])
 
 
-def router(*manifests: ShardManifest) -> Router:
+FLUSHED = (FlushedGeneration(generation=1, path="0badcafe_gen_1"),)
+
+
+def router(*manifests: ShardManifest, **given: object) -> Router:
     spec = read_spec(spec_of({"spec_id": 3, "fields": [IDENTITY]}))
-    return Router(spec=spec, sources=SOURCES, manifests=manifests)
+    return Router(spec=spec, sources=SOURCES, manifests=manifests, **given)
 
 
-def manifest(shard: int, **facts: object) -> ShardManifest:
+def manifest(shard: int | ShardId, **facts: object) -> ShardManifest:
     given = {"version": 1, "writer_epoch": 1, "current_generation": 1, **facts}
-    shard_id = ShardId(f"00000000-0000-4000-8000-{shard:012}")
+    shard_id = ShardId(f"00000000-0000-4000-8000-{shard:012}") if shard in range(99) else shard
     return ShardManifest(shard_id=shard_id, **given)
+
+
+def of_one(**facts: object) -> dict[str, object]:
+    """What a manifest says whose shard is for id 1."""
+    return {"shard_spec_id": 3, "shard_field_entries": (("who", HALF),), **facts}
 
 
 def batch(*ids: int | None) -> pa.RecordBatch:
     return pa.record_batch({"id": pa.array(ids, pa.int64())})
 
 
-def test_ids_follow_from_spec_and_values() -> None:
+def test_ids_of_our_own_follow_from_spec_and_values() -> None:
     # Written down: two builds that disagree would split a value's rows over two shards.
     known = ShardValues(spec_id=1, entries=(("bucket", b"\3\0\0\0"),))
-    assert known.shard_id == "1a2fc679-7eca-541c-b664-e54554e1c0e0"
+    assert known.own_id == "1a2fc679-7eca-541c-b664-e54554e1c0e0"
     ids = {
-        known.shard_id,
-        ShardValues(spec_id=2, entries=known.entries).shard_id,
-        ShardValues(spec_id=1, entries=(("bucket", b"\4\0\0\0"),)).shard_id,
-        ShardValues(spec_id=1, entries=(("other", b"\3\0\0\0"),)).shard_id,
-        ShardValues(spec_id=1, entries=(*known.entries, ("other", b""))).shard_id,
-        ShardValues(spec_id=1).shard_id,
+        known.own_id,
+        ShardValues(spec_id=2, entries=known.entries).own_id,
+        ShardValues(spec_id=1, entries=(("bucket", b"\4\0\0\0"),)).own_id,
+        ShardValues(spec_id=1, entries=(("other", b"\3\0\0\0"),)).own_id,
+        ShardValues(spec_id=1, entries=(*known.entries, ("other", b""))).own_id,
+        ShardValues(spec_id=1).own_id,
     }
     assert len(ids) == 6
     two = (("a", b"\1"), ("b", b"\2"))
     assert (
-        ShardValues(spec_id=1, entries=two).shard_id
-        == ShardValues(spec_id=1, entries=two[::-1]).shard_id
+        ShardValues(spec_id=1, entries=two).own_id
+        == ShardValues(spec_id=1, entries=two[::-1]).own_id
     )
+
+
+def spec_with(*fields: dict[str, object]) -> Spec:
+    return read_spec(spec_of({"spec_id": 1, "fields": list(fields)}))
+
+
+BUCKET = {
+    "field_id": "who", "source_ids": [0], "transform": "bucket", "parameters": {"num_buckets": "4"},
+}  # fmt: skip
+UNSHARDED = {"field_id": "who", "source_ids": [], "transform": "unsharded"}
+
+
+@pytest.mark.parametrize(
+    ("field", "value", "shard_id"),
+    [
+        (BUCKET, b"\0\0\0\0", "4a388480-a25b-59a8-b058-24217f980256"),
+        (IDENTITY | {"field_id": "who"}, b"a", "81e4f11a-aed9-5327-9633-84f7b1fa80f4"),
+        (UNSHARDED, b"\0\0\0\0", "aa48498d-ac91-59e2-8452-69f46010ace2"),
+    ],
+    ids=["bucket", "identity", "unsharded"],
+)
+def test_ids_are_those_of_lancedb_s_clients(field, value, shard_id) -> None:
+    """The ids that LanceDB 0.40 gave its shards (see also test_lancedb.py)."""
+    spec = spec_with(field)
+    values = ShardValues(spec_id=1, entries=(("who", value),))
+    assert derived_id(spec, values) == shard_id
+    # Of specs by which it doesn't route, and of NULL, our own.
+    null = ShardValues(spec_id=1)
+    if field is not UNSHARDED:
+        assert derived_id(spec, null) == null.own_id
+    both = spec_with(field, IDENTITY | {"field_id": "more"})
+    assert derived_id(both, values) == derived_id(None, values) == values.own_id
+    listed = {values.own_id, shard_id} if field["transform"] != "identity" else set()
+    assert {*listed, null.own_id} <= listed_ids(spec)
+
+
+@pytest.mark.parametrize(("specs", "wanted"), [([], None), ([5], 5), ([1, 2], Unsupported)])
+def test_one_spec_at_most(specs, wanted) -> None:
+    made = [spec_of({"spec_id": n, "fields": [IDENTITY]}) for n in specs]
+    if wanted is Unsupported:
+        with pytest.raises(Unsupported, match="the table has 2 shard specs"):
+            current_spec(made)
+    else:
+        found = current_spec(made)
+        assert (None if found is None else found.spec_id) == wanted
 
 
 @pytest.mark.parametrize(("text", "rule"), [("random()", 1), ("col0 + date_part('day', now())", 2)])
@@ -96,14 +149,39 @@ def test_a_sealed_shard_takes_nothing() -> None:
         router(sealed).route(batch(1))
 
 
-def test_shards_that_do_not_say_what_they_hold() -> None:
-    flushed = (FlushedGeneration(generation=1, path="0badcafe_gen_1"),)
-    pending = manifest(1, flushed_generations=flushed)
-    in_wal = manifest(2, wal_entry_position_last_seen=4)
-    labelled = manifest(3, flushed_generations=flushed, shard_field_entries=(("who", HALF),))
-    every = [pending, in_wal, labelled, manifest(4)]
-    assert unlabelled(every, {}) == [pending.shard_id, in_wal.shard_id]
-    assert unlabelled(every, {pending.shard_id: 1}) == [in_wal.shard_id]
+OURS = derived_id(router().spec, ShardValues(spec_id=3, entries=(("who", HALF),)))
+
+
+def chosen(*manifests: ShardManifest, **given: object) -> ShardId:
+    [routed] = router(*manifests, **given).route(batch(1))
+    return routed.place.shard_id
+
+
+def test_of_two_shards_of_one_value_the_one_with_rows_is_used() -> None:
+    older, there = manifest(7, **of_one()), manifest(OURS, shard_spec_id=3)
+    assert chosen() == OURS
+    assert chosen(older) == older.shard_id
+    assert chosen(older, there) == OURS
+    waiting = manifest(7, **of_one(flushed_generations=FLUSHED))
+    assert chosen(waiting, there) == waiting.shard_id
+    assert chosen(waiting, there, merged={waiting.shard_id: 1}) == OURS
+    # An ingest that was stopped goes on where it has rows.
+    assert chosen(older, there, written={older.shard_id}) == older.shard_id
+
+
+@pytest.mark.parametrize(
+    ("written", "rows"), [((), {"wal_entry_position_last_seen": 4}), ((7,), {})], ids=str
+)
+def test_a_value_whose_rows_wait_in_two_shards_is_refused(written, rows) -> None:
+    waiting = manifest(OURS, shard_spec_id=3, flushed_generations=FLUSHED)
+    older = manifest(7, **of_one(**rows))
+    with pytest.raises(Refused, match=rf"wait in shard ({OURS}|{older.shard_id}) too"):
+        chosen(waiting, older, written={older.shard_id} if written else ())
+
+
+def test_a_shard_with_another_value_s_id_is_refused() -> None:
+    with pytest.raises(Refused, match="but its id is that of"):
+        chosen(manifest(OURS, shard_spec_id=3, shard_field_entries=(("who", b"other"),)))
 
 
 @pytest.mark.integration

@@ -1,0 +1,116 @@
+"""Shards that don't say which values they hold, as LanceDB's and pylance's own don't.
+
+A key that is in one of them and goes to another shard too has no order between the two. So while
+such a shard has rows that are not in the base table, somebody has to know which values they are
+of: its id tells, where a spec has few values; else one of its rows, from whose value the id was
+made.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+
+import pyarrow as pa
+
+from memwal.errors import MemWalError, Missing, Refused
+from memwal.ingest.routing import MANUAL_SPEC_ID, Router, listed_ids
+from memwal.model import ShardView, TableView
+from memwal.store.generations import Generations, as_base_rows
+from memwal.store.wal import WalEntries
+
+_READERS_MAX = 16
+_SAMPLE_ROWS = 64
+_NAMED_MAX = 3
+
+
+def check_strangers(
+    router: Router, view: TableView, schema: pa.Schema, generations: Generations, wal: WalEntries
+) -> None:
+    """Raise Refused while the rows of some shard may be of any value."""
+    known = listed_ids(router.spec)
+    spec_id = MANUAL_SPEC_ID if router.spec is None else router.spec.spec_id
+    unlabelled = [
+        shard
+        for shard in view.shards
+        if shard.shard_id not in known
+        and not (shard.manifest.shard_field_entries and shard.manifest.shard_spec_id == spec_id)
+    ]
+
+    def is_stranger(shard: ShardView) -> bool:
+        return _waits(wal, shard) and not _is_proven(router, view, schema, generations, wal, shard)
+
+    with ThreadPoolExecutor(_READERS_MAX) as pool:
+        asked = list(pool.map(is_stranger, unlabelled))
+    found = [str(b.shard_id) for b in view.broken if b.shard_id not in known]
+    found += [shard.shard_id for shard, stranger in zip(unlabelled, asked, strict=True) if stranger]
+    if found:
+        raise Refused(
+            f"{view.uri}: {len(found)} shards hold rows that are not merged, and nothing tells for "
+            f"which values they are ({', '.join(found[:_NAMED_MAX])}"
+            f"{', …' * (len(found) > _NAMED_MAX)}): of a key that is in one of them and in the "
+            "source, nobody would know which row is newer. `memwal merge` first (`memwal rescue` "
+            "for rows that are in a WAL only), or name the shard with --shard"
+        )
+
+
+def _waits(wal: WalEntries, shard: ShardView) -> bool:
+    """Whether the shard may have rows beyond the base table, in generations or in its WAL."""
+    return bool(shard.pending) or _first_entry(wal, shard) is not None
+
+
+def _first_entry(wal: WalEntries, shard: ShardView) -> int | None:
+    """The first position above the flushed ones that is no sentinel's, or can't be read."""
+    for position, info in wal.listed(shard.shard_id):
+        if position > shard.manifest.replay_after_wal_entry_position:
+            try:
+                if not wal.head(info.path, info.size_bytes).fence_sentinel:
+                    return position
+            except Missing:
+                continue
+            except MemWalError:
+                return position
+    return None
+
+
+def _is_proven(
+    router: Router,
+    view: TableView,
+    schema: pa.Schema,
+    generations: Generations,
+    wal: WalEntries,
+    shard: ShardView,
+) -> bool:
+    """Whether the shard's id was made from a value that one of its rows has.
+
+    Then every row of that value, and of no other, is there: such an id is made from one value only.
+    """
+    columns = pa.schema([schema.field(name) for name in router.columns])
+    if not len(columns):
+        return False
+    with suppress(MemWalError, OSError, ValueError, KeyError):
+        for batch in _sample(view, columns, generations, wal, shard):
+            if shard.shard_id in router.derived_ids(batch):
+                return True
+    return False
+
+
+def _sample(
+    view: TableView,
+    columns: pa.Schema,
+    generations: Generations,
+    wal: WalEntries,
+    shard: ShardView,
+) -> Iterator[pa.RecordBatch]:
+    """Some rows that are not in the base table."""
+    if shard.pending:
+        source = generations.open(view, shard.shard_id, shard.pending[0])
+        stored = {c.column: c.source for c in source.alignment.columns}
+        names = [name for column in columns.names if (name := stored[column]) is not None]
+        for batch in source.dataset.scanner(columns=names, limit=_SAMPLE_ROWS).to_batches():
+            yield as_base_rows(source.alignment, batch, columns)
+    elif (position := _first_entry(wal, shard)) is not None:
+        for batch in wal.rows(shard.shard_id, position).batches:
+            rows = batch.slice(0, _SAMPLE_ROWS).select(columns.names)
+            yield pa.RecordBatch.from_arrays(rows.columns, schema=columns)

@@ -1,0 +1,168 @@
+"""Rows of one key in two shards have no order: an ingest goes to the one that has them, or not."""
+
+from __future__ import annotations
+
+import lance
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from ingest_tables import MemWalTable, make, rows_of, wal_rows
+from lance.dataset import Index
+from test_ingest_exactly_once import ingest, stop_at
+from typer.testing import CliRunner
+
+import memwal.ingest.routing
+from memwal._generated import memwal_pb2 as pb
+from memwal.cli_app import app
+from memwal.errors import Refused
+from memwal.ingest import open_writer
+from memwal.ingest.routing import ShardValues, derived_id
+from memwal.model import ShardId
+
+pytestmark = pytest.mark.integration
+
+BUCKETS = {"bucket_column": "id", "num_buckets": 3}
+HAND_MADE = ShardId("0a7cbb0e-3f5e-4a2c-8a37-3f4d0b6d9a55")
+
+
+def entry_of(value: int) -> ShardValues:
+    return ShardValues(spec_id=1, entries=(("bucket", value.to_bytes(8, "little")),))
+
+
+def put(table: MemWalTable, shard: str, rows: pa.Table, *, closed: bool = True) -> None:
+    """Write as pylance's and LanceDB's writers do: the shard says nothing of its values."""
+    writer = table.dataset.mem_wal_writer(shard)
+    writer.put(rows)
+    if closed:
+        writer.close()
+
+
+def merged(table: MemWalTable) -> None:
+    done = CliRunner().invoke(app, ["merge", table.uri, "--engine", "local", "--json"])
+    assert done.exit_code == 0, done.stdout
+
+
+def source(tmp_path, rows: pa.Table) -> str:
+    path = tmp_path / "source.parquet"
+    pq.write_table(rows, path)
+    return str(path)
+
+
+@pytest.mark.parametrize("closed", [True, False], ids=["generation", "WAL only"])
+@pytest.mark.parametrize("spec", [BUCKETS, {}, {"unsharded": True}, {"identity_column": "id"}])
+def test_rows_in_a_shard_of_which_nobody_knows_the_values(tmp_path, spec, closed) -> None:
+    table = make(tmp_path / "t", **spec)
+    path = source(tmp_path, rows_of([1], 7))
+    put(table, HAND_MADE, rows_of([1], 5), closed=closed)
+    before = wal_rows(table)
+    for arguments in (["--dry-run"], []):
+        done = ingest(table, path, "--json", *arguments)
+        assert (done["exit_code"], done["tables"][0]["outcome"]) == (5, "refused")
+        assert f"1 shards hold rows that are not merged, and nothing tells for which values they " \
+            f"are ({HAND_MADE})" in done["tables"][0]["error"]  # fmt: skip
+    with pytest.raises(Refused, match=HAND_MADE):
+        open_writer(table.uri)
+    assert wal_rows(table) == before
+    assert not (tmp_path / "t" / "_maintenance" / "ingest").exists()
+    # Merged, they are in no one's way; nor is the shard that is named.
+    if closed:
+        done = ingest(table, path, "--json", "--merge")
+        assert (done["exit_code"], done["tables"][0]["merges"]) == (0, 2)
+        assert table.dataset.to_table().to_pylist() == rows_of([1], 7).to_pylist()
+    done = ingest(table, path, "--json", "--shard", HAND_MADE)
+    assert (done["exit_code"], done["tables"][0]["shards"][0]["shard_id"]) == (0, HAND_MADE)
+    assert table.read() == {1: (7, "1-7")}
+
+
+def test_a_shard_that_was_opened_for_nothing_is_in_no_one_s_way(tmp_path) -> None:
+    table = make(tmp_path / "t", **BUCKETS)
+    for _ in range(2):
+        table.dataset.mem_wal_writer(HAND_MADE).close()
+    assert ingest(table, source(tmp_path, rows_of([1])), "--json")["exit_code"] == 0
+
+
+@pytest.mark.parametrize("closed", [True, False], ids=["generation", "WAL only"])
+def test_an_id_that_was_made_from_a_row_s_value_tells_what_is_in_it(tmp_path, closed) -> None:
+    """Shards of an identity spec: as many as there are values, and LanceDB's don't name theirs."""
+    table = make(tmp_path / "t", identity_column="id")
+    [spec] = table.stores.views.table().mem_wal.shard_specs
+    ids = {n: derived_id(table.router().spec, entry_of(n)) for n in (1, 2)}
+    assert spec.fields[0].field_id == "bucket" and len(set(ids.values())) == 2
+    for n, shard in ids.items():
+        put(table, shard, rows_of([n], 5), closed=closed)
+    done = ingest(table, source(tmp_path, rows_of([1], 7)), "--json")
+    assert [shard["shard_id"] for shard in done["tables"][0]["shards"]] == [ids[1]]
+    assert table.read() == {1: (7, "1-7"), 2: (5, "2-5")}
+
+
+def test_a_manifest_that_can_not_be_read_may_be_of_any_value(tmp_path) -> None:
+    table = make(tmp_path / "t", **BUCKETS)
+    path = source(tmp_path, rows_of([1]))
+    put(table, HAND_MADE, rows_of([1], 5))
+    for manifest in (tmp_path / "t" / "_mem_wal" / HAND_MADE / "manifest").iterdir():
+        manifest.write_bytes(b"torn")
+    done = ingest(table, path, "--json")
+    assert done["exit_code"] == 5 and HAND_MADE in done["tables"][0]["error"]
+
+
+@pytest.mark.parametrize("progress_seconds", [0.0, 1e9])
+def test_an_ingest_that_began_under_older_ids_is_finished_there(
+    tmp_path, monkeypatch, stalled, progress_seconds
+) -> None:
+    """memwal had ids of its own for every spec once. No row is written twice, none is lost."""
+    table = make(tmp_path / "t", **BUCKETS)
+    ids = [n * 7 % 50 for n in range(300)]
+    rows = rows_of(ids).set_column(1, "n", pa.array(range(300)))
+    arguments = [source(tmp_path, rows), "--json", "--rows-per-chunk", "40"]
+    with monkeypatch.context() as older:
+        older.setattr(memwal.ingest.routing, "derived_id", lambda spec, values: values.own_id)
+        stop_at(older, 20, progress_seconds)
+        assert ingest(table, *arguments)["exit_code"] == 1
+    begun = {shard for shard, found in wal_rows(table).items() if found}
+    assert len(begun) == 3
+    # A LanceDB client has written one of these keys meanwhile, to its own shard of that value.
+    router = table.router()
+    [routed] = router.route(rows_of([0]).to_batches()[0])
+    theirs = derived_id(router.spec, routed.place.values)
+    put(table, theirs, rows_of([0], -1))
+    done = ingest(table, *arguments)
+    assert done["exit_code"] == 5
+    assert f"wait in shard {theirs} too" in done["tables"][0]["error"]
+    merged(table)
+    done = ingest(table, *arguments)
+    assert (done["exit_code"], done["tables"][0]["resumed"]) == (0, True)
+    assert {shard["shard_id"] for shard in done["tables"][0]["shards"]} == begun
+    found = wal_rows(table)
+    assert sorted(row[2] for shard in begun for row in found[shard]) == list(range(300))
+
+
+def test_a_table_with_two_shard_specs(tmp_path) -> None:
+    """pylance opens no writer for it, and says so only when a shard was made."""
+    table = make(tmp_path / "t", **BUCKETS)
+    add_spec(table)
+    path = source(tmp_path, rows_of(range(9)))
+    for arguments in (["--dry-run"], [], ["--shard", HAND_MADE]):
+        done = ingest(table, path, "--json", *arguments)
+        assert (done["exit_code"], done["tables"][0]["outcome"]) == (7, "refused")
+        assert "the table has 2 shard specs" in done["tables"][0]["error"]
+    assert not (tmp_path / "t" / "_mem_wal").exists()
+    assert not (tmp_path / "t" / "_maintenance" / "ingest").exists()
+
+
+def add_spec(table: MemWalTable) -> None:
+    """Give the table a second shard spec: no client does so today, the format lets it."""
+    state = table.stores.views.table().mem_wal
+    details = pb.MemWalIndexDetails.FromString(state.raw)
+    details.shard_specs.add().CopyFrom(details.shard_specs[0])
+    details.shard_specs[1].spec_id = 2
+    entry = Index(
+        uuid=state.index_uuid,
+        name="__lance_mem_wal",
+        fields=[],
+        dataset_version=table.dataset.version,
+        fragment_ids=set(),
+        index_version=0,
+        index_details=("/lance.table.MemWalIndexDetails", details.SerializeToString()),
+    )
+    operation = lance.LanceOperation.CreateIndex(new_indices=[entry], removed_indices=[])
+    lance.LanceDataset.commit(table.dataset, operation, read_version=table.dataset.version)
