@@ -5,9 +5,9 @@ from __future__ import annotations
 import re
 from typing import Any
 
-from memwal.errors import Corruption, LostRace, MemWalError, Refused, StoreUnavailable
+from memwal.errors import Corruption, LostRace, MemWalError, Refused, StoreUnavailable, Unsupported
 from memwal.model import ShardId
-from memwal.store.table import LanceTables, is_panic, tidy_text
+from memwal.store.table import LanceTables, is_panic, is_unsupported, tidy_text
 
 # What pylance 14.0.2 says, in the order in which it is asked: a fenced replay names the WAL too.
 _SEALED = re.compile(r"is sealed", re.IGNORECASE)
@@ -77,4 +77,6 @@ def _named(where: str, error: BaseException) -> MemWalError:
         )
     if _BAD_WAL.search(text):
         return Corruption(f"{where}: its WAL can't be replayed: {text}")
+    if is_unsupported(text):
+        return Unsupported(f"{where}: {text}")
     return StoreUnavailable(f"{where}: {text}; its rows are in the WAL as before")

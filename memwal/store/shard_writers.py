@@ -28,11 +28,12 @@ from memwal.errors import (
     Missing,
     Refused,
     StoreUnavailable,
+    Unsupported,
 )
 from memwal.model import ShardId, ShardManifest, ShardStatus
 from memwal.ports import Objects
 from memwal.store.shard_manifests import Fenced, ShardManifests
-from memwal.store.table import LanceTables, is_panic, tidy_text
+from memwal.store.table import LanceTables, is_panic, is_unsupported, tidy_text
 from memwal.store.wal import WalEntries
 
 # pylance's own default, where neither the table nor the caller says otherwise.
@@ -184,6 +185,8 @@ class ShardWriters:
             return Fenced(f"{where}: {self._who_took_over(shard_id, epoch)}")
         if _USER in text:
             return Refused(f"{where}: {text}")
+        if is_unsupported(text):
+            return Unsupported(f"{where}: {text}")
         return StoreUnavailable(f"{where}: {text}")
 
     def _who_took_over(self, shard_id: ShardId, epoch: int) -> str:

@@ -262,6 +262,11 @@ def _fixed_bytes(schema: pa.Schema) -> int:
     return bits // 8
 
 
+def is_unsupported(text: str) -> bool:
+    """Whether Lance says, in a tidied text, that it can't do what was asked: nor will it later."""
+    return text.lower().startswith("not supported")
+
+
 def columns_of(dataset: Any) -> tuple[ColumnInfo, ...]:
     """A dataset's top-level columns, with field ids."""
     return tuple(_column(field) for field in dataset.lance_schema.fields())

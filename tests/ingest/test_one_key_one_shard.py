@@ -14,7 +14,7 @@ from typer.testing import CliRunner
 import memwal.ingest.routing
 from memwal._generated import memwal_pb2 as pb
 from memwal.cli_app import app
-from memwal.errors import Refused
+from memwal.errors import Refused, Unsupported
 from memwal.ingest import open_writer
 from memwal.ingest.routing import ShardValues, derived_id
 from memwal.model import ShardId
@@ -147,6 +147,17 @@ def test_a_table_with_two_shard_specs(tmp_path) -> None:
         assert "the table has 2 shard specs" in done["tables"][0]["error"]
     assert not (tmp_path / "t" / "_mem_wal").exists()
     assert not (tmp_path / "t" / "_maintenance" / "ingest").exists()
+
+
+def test_two_shard_specs_where_shards_are_there_already(tmp_path) -> None:
+    """What opens a writer all the same is told that it can't be: trying again would be in vain."""
+    table = make(tmp_path / "t", **BUCKETS)
+    put(table, HAND_MADE, rows_of([1], 5), closed=False)
+    add_spec(table)
+    with pytest.raises(Unsupported, match="at most one sharding spec"):
+        table.writers().open(HAND_MADE)
+    done = CliRunner().invoke(app, ["rescue", table.uri, "--idle", "0s", "--yes", "--json"])
+    assert done.exit_code == 7, done.stdout
 
 
 def add_spec(table: MemWalTable) -> None:
