@@ -3,6 +3,7 @@
 PYTHON ?= python3
 VENV ?= .venv
 VENV_AIRFLOW ?= .venv-airflow
+VENV_LANCEDB ?= .venv-lancedb
 PYTEST_ARGS ?=
 TEST_PROCESSES ?= 2
 
@@ -19,11 +20,11 @@ BENCH_TYPES := --implicit-reexport --follow-imports silent \
 	--disable-error-code assignment --disable-error-code no-untyped-call
 AIRFLOW_CODE := airflow_plugins/memwal_airflow dags scripts/local_airflow scripts/airflow_demo.py
 
-export VENV VENV_AIRFLOW
+export VENV VENV_AIRFLOW VENV_LANCEDB
 
 .DEFAULT_GOAL := help
 .PHONY: help setup demo airflow test test-memwal test-airflow test-fast check format proto pin bench bench-quick conformance simulation mutation fuzz \
-	model chromium spin clean distclean
+	model chromium spin lancedb clean distclean
 
 help: ## List the targets
 	@echo "Usage: make TARGET [PYTHON=python3] [VENV=.venv] [PYTEST_ARGS='-k name']"
@@ -40,11 +41,11 @@ airflow: ## Start an Airflow on this machine, with our DAGs and page and tables 
 	@exec $(AIRFLOW_BIN)/python scripts/airflow_demo.py $(AIRFLOW_ARGS)
 
 test: ## Run all tests
-	@$(MAKE) -s --no-print-directory -j4 $(READY) $(AIRFLOW_READY) chromium spin
+	@$(MAKE) -s --no-print-directory -j4 $(READY) $(AIRFLOW_READY) chromium spin lancedb
 	@MAKE="$(MAKE)" bash scripts/test.sh
 
 # Files stay whole: their tests share Spark sessions and servers.
-test-memwal: $(READY) spin ## Run the tests of memwal and its jobs
+test-memwal: $(READY) spin lancedb ## Run the tests of memwal and its jobs
 	@$(PYTEST) -n $(TEST_PROCESSES) --dist loadfile --no-loadscope-reorder $(PYTEST_ARGS)$(selected_none_is_fine)
 
 test-airflow: $(READY) $(AIRFLOW_READY) chromium ## Run the tests of DAGs, provider and page
@@ -70,7 +71,7 @@ format: $(READY) ## Format the code and apply the safe lint fixes
 proto: $(READY) ## Regenerate memwal/_generated from proto/memwal.proto
 	@$(BIN)/python scripts/generate_proto.py
 
-pin: ## Renew constraints.txt and constraints-airflow.txt from what is resolved today
+pin: ## Renew constraints.txt, constraints-airflow.txt and constraints-lancedb.txt from what is resolved today
 	@PYTHON="$(PYTHON)" bash scripts/pin.sh
 
 bench: $(READY) ## Measure everything side by side (BENCH_ARGS='merge read' for some cases)
@@ -102,13 +103,18 @@ chromium:
 spin:
 	@bash scripts/spin.sh >/dev/null || true
 
+lancedb:
+	@[ $(VENV_LANCEDB)/.ready -nt constraints-lancedb.txt ] || \
+		PYTHON="$(PYTHON)" bash scripts/setup_lancedb.sh >/dev/null || true
+
 clean: ## Remove caches and build leftovers; keeps the environments
 	@rm -rf build dist spark-warehouse metastore_db derby.log .pytest_cache .mypy_cache .ruff_cache \
 		.hypothesis .import_linter_cache tests/airflow/.pytest_cache
-	@find . -path ./$(VENV) -prune -o -path ./$(VENV_AIRFLOW) -prune -o -name __pycache__ -type d -exec rm -rf {} +
+	@find . -path ./$(VENV) -prune -o -path ./$(VENV_AIRFLOW) -prune -o -path ./$(VENV_LANCEDB) -prune -o \
+		-name __pycache__ -type d -exec rm -rf {} +
 
 distclean: clean ## Remove the environments and what `make airflow` left as well
-	@for venv in $(VENV) $(VENV_AIRFLOW); do [ ! -e $$venv/pyvenv.cfg ] || rm -rf $$venv; done
+	@for venv in $(VENV) $(VENV_AIRFLOW) $(VENV_LANCEDB); do [ ! -e $$venv/pyvenv.cfg ] || rm -rf $$venv; done
 	@[ ! -e .airflow-demo/.made-by-memwal ] || rm -rf .airflow-demo
 
 SETUP := pyproject.toml scripts/lib.sh scripts/venv.sh

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
-# Renews constraints.txt and constraints-airflow.txt: resolves what each environment holds, in a
-# fresh one, and writes down what came out. Run it on the oldest supported Python:
-# PYTHON=python3.11 scripts/pin.sh [constraints.txt|constraints-airflow.txt]
+# Renews constraints.txt, constraints-airflow.txt and constraints-lancedb.txt: resolves what each
+# environment holds, in a fresh one, and writes down what came out. Run it on the oldest supported
+# Python: PYTHON=python3.11 scripts/pin.sh [constraints.txt|…]
 set -euo pipefail
 
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
@@ -46,6 +46,7 @@ all | constraints.txt) pin constraints.txt "'.[spark,dev]'" -e '.[spark,dev]' ;;
 all | constraints-airflow.txt)
   pin constraints-airflow.txt "memwal and './airflow_plugins[dev]'" -e . -e './airflow_plugins[dev]'
   ;;&
-all | constraints.txt | constraints-airflow.txt) ;;
+all | constraints-lancedb.txt) pin constraints-lancedb.txt lancedb lancedb ;;&
+all | constraints.txt | constraints-airflow.txt | constraints-lancedb.txt) ;;
 *) die "$1: no such file of pins" ;;
 esac

@@ -1,4 +1,4 @@
-# Makes one virtual environment; shared by setup.sh and setup_airflow.sh. Source it, don't run it.
+# Makes one virtual environment; shared by the set-up scripts. Source it, don't run it.
 #   PYTHON  the interpreter to build on (default: python3, or the newest python3.N there is)
 
 # begin_setup FOLDER: an empty or usable environment in FOLDER. Sets `venv` (absolute) and

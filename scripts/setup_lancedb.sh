@@ -1,0 +1,16 @@
+#!/usr/bin/env bash
+# Makes the virtual environment with a LanceDB client, which writes to tables beside memwal in
+# tests: it brings a Lance of its own. Running it again is harmless.
+#   PYTHON        the interpreter to build on (default: python3, or the newest python3.N there is)
+#   VENV_LANCEDB  where to build (default: .venv-lancedb)
+set -euo pipefail
+
+cd "$(dirname "${BASH_SOURCE[0]}")/.."
+# shellcheck source=scripts/lib.sh
+. scripts/lib.sh
+# shellcheck source=scripts/venv.sh
+. scripts/venv.sh
+
+begin_setup "${VENV_LANCEDB:-.venv-lancedb}"
+install_packages constraints-lancedb.txt 0.6 lancedb
+end_setup

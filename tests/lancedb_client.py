@@ -1,0 +1,63 @@
+"""A LanceDB client that does what it is told, line by line; run by the Python that has LanceDB.
+
+It reads JSON from stdin, {"do": …}, and answers each line with one: what it did, or the error.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from datetime import timedelta
+from typing import Any
+
+import lancedb
+import pyarrow as pa
+from lancedb._lancedb import LsmWriteSpec
+
+SCHEMA = pa.schema(
+    [
+        pa.field("id", pa.int64(), nullable=False),
+        pa.field("tenant", pa.string(), nullable=False),
+        pa.field("n", pa.int64()),
+    ]
+)
+
+
+class Client:
+    """A connection that always reads what is there now, and its one table."""
+
+    def __init__(self, folder: str) -> None:
+        self._db = lancedb.connect(folder, read_consistency_interval=timedelta(0))
+        self._table: Any = None
+
+    def create(self, spec: list[Any]) -> None:
+        self._table = self._db.create_table("t", schema=SCHEMA)
+        self._table.set_unenforced_primary_key(["id"])
+        kind, *given = spec
+        self._table.set_lsm_write_spec(getattr(LsmWriteSpec, kind)(*given))
+
+    def put(self, rows: list[dict[str, Any]]) -> None:
+        """Upsert the rows, one by one: a call may write to one shard only, a writer too."""
+        for row in rows:
+            upsert = self._table.merge_insert("id").when_matched_update_all()
+            one = pa.Table.from_pylist([row], schema=SCHEMA)
+            upsert.when_not_matched_insert_all().execute(one)
+            self._table.close_lsm_writers()
+
+    def read(self) -> list[dict[str, Any]]:
+        return self._table.to_arrow().to_pylist()
+
+
+def main(folder: str) -> None:
+    client = Client(folder)
+    for line in sys.stdin:
+        asked = json.loads(line)
+        try:
+            answer = {"done": getattr(client, asked.pop("do"))(**asked)}
+        except Exception as error:
+            answer = {"error": f"{type(error).__name__}: {error}"}
+        print(json.dumps(answer), flush=True)
+
+
+if __name__ == "__main__":
+    main(sys.argv[1])
