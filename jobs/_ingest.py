@@ -17,8 +17,9 @@ from jobs._ingest_round import (
     file_of,
     not_yet,
     record_of,
+    unfinished_places,
 )
-from jobs._ingest_table import Backlog, IngestTable, place_of
+from jobs._ingest_table import Backlog, IngestTable
 from jobs._ingest_units import IngestUnit, lost_ingest_unit, run_ingest_unit
 from jobs._launch import OpenTable, Progress, asked_engine
 from jobs._merge import MergeOptions, run_merge
@@ -99,7 +100,7 @@ class _Ingest:
         self._merge_first()
         if before is not None and unfinished:
             check_same(before[1], request, self.known)
-            self._check_shards(before)
+            self.known.check_shards(unfinished_places(*before))
             found = before
         else:
             if before is not None and before[1].staged is not None:
@@ -147,16 +148,6 @@ class _Ingest:
             plan = self._plan(files)
         plan = plan.model_copy(update=self._sources(files or (), done_before))
         return rounds.begin(before, plan), plan
-
-    def _check_shards(self, unfinished: tuple[Round, PlanRecord]) -> None:
-        """Raise Refused when a round can't be gone on with: a shard has rows that it must not."""
-        self.known.check_shards()
-        if self.known.only is not None:
-            return
-        router = self.known.router()
-        for staged in unfinished[1].staged or ():
-            if not unfinished[0].progress(staged.shard_id).finished:
-                router.check_place(place_of(staged, unfinished[1].spec_id))
 
     # ---- sources
 

@@ -13,10 +13,11 @@ import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from jobs._ingest_table import IngestTable
+from jobs._ingest_table import IngestTable, place_of
 from jobs._launch import RunOptions
 from memwal import layout
 from memwal.errors import Refused
+from memwal.ingest.routing import Place
 from memwal.model import ShardId
 from memwal.ports import Objects
 from memwal.store.ingest_records import PlanRecord, Round, SourceRecord, rounds
@@ -109,6 +110,12 @@ def check_same(plan: PlanRecord, request: IngestRequest, table: IngestTable) -> 
             f"an unfinished ingest was routed by shard spec {plan.spec_id}, the table's is "
             f"{table.spec_id} now: its rows can't be told from those that are written already"
         )
+
+
+def unfinished_places(found: Round, plan: PlanRecord) -> list[Place]:
+    """Where the rows go that a round staged and that are not all written."""
+    left = (s for s in plan.staged or () if not found.progress(s.shard_id).finished)
+    return [place_of(staged, plan.spec_id) for staged in left]
 
 
 def check_unchanged(planned: Sequence[SourceFile], found: Sequence[SourceFile]) -> None:

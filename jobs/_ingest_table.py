@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -66,12 +66,17 @@ class IngestTable:
             fixed=None if self.only is None else named_place(self.only),
         )
 
-    def check_shards(self) -> None:
-        """Raise Refused while no one knows which shard has a value's rows, Unsupported."""
+    def check_shards(self, places: Iterable[Place] = ()) -> None:
+        """Raise Refused while no one knows which shard has a value's rows, Unsupported.
+
+        `places` are known already: rows were staged for them.
+        """
         router = self.router()
         if router.fixed is None:
             stores = self.stores
             check_strangers(router, self.view, self.schema, stores.generations, stores.wal)
+            for place in places:
+                router.check_place(place)
 
     @property
     def rows_per_entry_max(self) -> int:

@@ -329,6 +329,7 @@ def _as_report(merge: ShardMerge) -> ShardReport:
         conflicts=merge.conflicts,
         commits_found_landed=merge.resolved,
         joins=merge.joins,
+        warning=merge.warning,
     )
 
 
@@ -353,7 +354,10 @@ def _merged(table: OpenTable) -> TableReport:
         version_before=view.version,
         version_after=after,
         shards=tuple(shards),
-        warnings=view_warnings(view),
+        warnings=(
+            *view_warnings(view),
+            *dict.fromkeys(part.warning for part in shards if part.warning),
+        ),
     )
 
 

@@ -85,6 +85,7 @@ def _rows(opened: OpenedRead, reader: pa.RecordBatchReader, output: Path | None)
         "generations": opened.plan.generations,
         "shards": len(opened.plan.shards),
         "pruned_shards": len(opened.plan.pruned),
+        "warnings": list(opened.read.warnings),
     }
 
 

@@ -6,6 +6,8 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from itertools import pairwise
 
+import pyarrow as pa
+
 from jobs._launch import (
     OpenTable,
     Progress,
@@ -22,12 +24,16 @@ from memwal import layout
 from memwal.apply.merge import check_shard_lineage
 from memwal.clock import SystemClock
 from memwal.errors import Corruption, MemWalError, Missing, Refused
-from memwal.model import ShardId, ShardView, TableView, VersionManifest
+from memwal.keyset import find_shared_key
+from memwal.model import FlushedGeneration, ShardId, ShardView, TableView, VersionManifest
 from memwal.plan import verify
 from memwal.plan.merge import MergeRequest
 from memwal.report import DONE, FAILED, CheckReport, JobReport, TableReport, VerifyTableReport
+from memwal.store.generations import Source
 
 _READERS_MAX = 16
+# Keys of pending rows that are held in memory at once, to find one that is in two shards.
+_KEYS_COMPARED_MAX = 10_000_000
 # Versions that a user made by turning time back.
 _REWINDING = ("Restore", "Overwrite")
 
@@ -97,6 +103,7 @@ def _checks(
         ("shard manifests", lambda: [verify.check_manifests(view)]),
         ("generations contiguous", lambda: [verify.check_contiguous(view.shards)]),
         ("listed generations", lambda: [_generations(stores, view)]),
+        ("one key, one shard", lambda: [_one_shard(stores, view)]),
         ("merge progress and catch-up", lambda: _history_checks(stores, view)),
         ("WAL", lambda: _wal_checks(stores, view)),
         ("folders", lambda: _folder_checks(stores, view, leavings)),
@@ -109,6 +116,29 @@ def _generations(stores: Stores, view: TableView) -> verify.Check:
     with ThreadPoolExecutor(_READERS_MAX) as pool:
         facts = list(pool.map(lambda pair: stores.generations.facts(*pair), pairs))
     return verify.check_generations(facts)
+
+
+def _one_shard(stores: Stores, view: TableView) -> verify.Check:
+    pending = [(s.shard_id, g) for s in view.shards for g in s.pending]
+    if not view.primary_key or len({shard_id for shard_id, _ in pending}) < 2:
+        return verify.check_one_shard(None, 0, _KEYS_COMPARED_MAX)
+
+    def opened(pair: tuple[ShardId, FlushedGeneration]) -> Source:
+        return stores.generations.open(view, *pair)
+
+    def keys(pair: tuple[ShardId, FlushedGeneration], source: Source) -> pa.Table:
+        return stores.generations.keys(*pair, source, view.primary_key)
+
+    with ThreadPoolExecutor(_READERS_MAX) as pool:
+        sources = list(pool.map(opened, pending))
+        rows = sum(pool.map(lambda source: int(source.dataset.count_rows()), sources))
+        if rows > _KEYS_COMPARED_MAX:
+            return verify.check_one_shard(None, rows, _KEYS_COMPARED_MAX)
+        tables: dict[ShardId, list[pa.Table]] = {}
+        for (shard_id, _), table in zip(pending, pool.map(keys, pending, sources), strict=True):
+            tables.setdefault(shard_id, []).append(table)
+    found = find_shared_key(tables, view.primary_key)
+    return verify.check_one_shard(found, rows, _KEYS_COMPARED_MAX)
 
 
 def _private_indexes(stores: Stores, view: TableView) -> tuple[str, ...]:

@@ -26,6 +26,8 @@ def show_rows(document: Mapping[str, Any], console: Console) -> None:
         console.print(_grid(table["schema"], table["rows"]))
     else:
         console.print(Text("  no rows", style="dim"))
+    for text in table["warnings"]:
+        console.print(Text(f"  warning: {one_line(text)}", style="yellow"))
     console.print(Text(_foot(document, table), style=STYLE["done"]))
 
 

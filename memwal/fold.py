@@ -44,6 +44,11 @@ class Folded:
     anchors: pa.Table
 
     @property
+    def distinct_keys(self) -> int:
+        """How many keys the generations have rows of."""
+        return self.live_rows + len(self.tombstones)
+
+    @property
     def live_rows(self) -> int:
         """Rows that the base will hold after the fold."""
         return sum(len(w) for w in self.winners)

@@ -6,11 +6,13 @@ prepared is: integers are kept sorted, and several key columns become one number
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
+
+from memwal.model import ShardId, SharedKey
 
 Codes = np.ndarray[tuple[int], np.dtype[np.int64]]
 Mask = np.ndarray[tuple[int], np.dtype[np.bool_]]
@@ -18,6 +20,7 @@ Mask = np.ndarray[tuple[int], np.dtype[np.bool_]]
 # Arrow builds its hash table anew at each call, so rows are asked for many at a time.
 GROUP_ROWS = 65_536
 GROUP_BYTES_MAX = 32 * 1024 * 1024
+_SHOWN_MAX = 80
 
 
 class KeySet:
@@ -134,3 +137,33 @@ def grouped(batches: Iterable[pa.RecordBatch]) -> Iterator[list[pa.RecordBatch]]
             group, rows, size = [], 0, 0
     if group:
         yield group
+
+
+def find_shared_key(
+    tables: Mapping[ShardId, Sequence[pa.Table]], keys: Sequence[str]
+) -> SharedKey | None:
+    """A key that is in the tables of two shards; None when each is in one shard's only."""
+    # Key columns may be called anything: they go by aliases.
+    names = [f"key{place}" for place in range(len(keys))]
+    shards = [shard for shard, parts in tables.items() if any(len(part) for part in parts)]
+    if len(shards) < 2 or not keys:
+        return None
+    stacked = pa.concat_tables(
+        [
+            pa.table(
+                [*(part[key] for key in keys), np.full(len(part), place, dtype=np.int32)],
+                names=[*names, "shard"],
+            )
+            for place, shard in enumerate(shards)
+            for part in tables[shard]
+        ],
+        promote_options="permissive",
+    )
+    held = stacked.group_by(names).aggregate([("shard", "min"), ("shard", "max")])
+    held = held.filter(pc.less(held["shard_min"], held["shard_max"])).slice(0, 1)
+    for row in held.to_pylist():
+        shown = ", ".join(
+            f"{key}={row[name]!r}"[:_SHOWN_MAX] for key, name in zip(keys, names, strict=True)
+        )
+        return SharedKey(key=shown, shards=(shards[row["shard_min"]], shards[row["shard_max"]]))
+    return None

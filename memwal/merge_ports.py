@@ -7,7 +7,7 @@ from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from typing import Protocol
 
-from memwal.model import FlushedGeneration, ShardId, TableView
+from memwal.model import FlushedGeneration, ShardId, SharedKey, TableView
 from memwal.plan.merge import CommitShape, FoldFacts
 
 
@@ -91,11 +91,12 @@ class MergeTable(Protocol):
         """
         ...
 
-    def share(self, folds: Mapping[ShardId, Fold]) -> SharedFold | None:
+    def share(self, folds: Mapping[ShardId, Fold]) -> SharedFold | SharedKey | None:
         """The folds of several shards, of one version, as one; None where they can't be.
 
-        That is when two of them hold the same key, whose order is not known then, or when rows are
-        made of the base's (a row-merge policy). Reads the rows of all of them. Raises as `fold`.
+        That is when rows are made of the base's (a row-merge policy), for example; a key that two
+        of them hold, whose order is not known then, is told. Reads the rows of all of them. Raises
+        as `fold`.
         """
         ...
 

@@ -213,3 +213,23 @@ class TableView:
     strangers: tuple[str, ...] = ()
     file_bytes: int | None = None
     policy_text: str | None = None
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class SharedKey:
+    """A key that two shards have rows of, for messages.
+
+    One key belongs to one shard: only within a shard is it known which row is newer. Nothing in
+    Lance holds writers to that, so whoever has the keys of several shards in hand looks.
+    """
+
+    key: str
+    shards: tuple[ShardId, ShardId]
+
+    def __str__(self) -> str:
+        first, second = self.shards
+        return (
+            f"key {self.key} waits in two shards, {first} and {second}: nothing says which of its "
+            "rows is newer, and readers see both until they are merged. One key belongs to one "
+            "shard; see who writes to each"
+        )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Protocol
 
 from memwal.model import ShardId, TableView
@@ -18,6 +18,11 @@ class OpenRead(Protocol):
     @property
     def schema(self) -> pa.Schema:
         """The columns asked for, and `_distance` for a search."""
+        ...
+
+    @property
+    def warnings(self) -> Sequence[str]:
+        """What the last `start` noticed and who reads should know."""
         ...
 
     @property

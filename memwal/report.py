@@ -54,6 +54,7 @@ class ShardReport(Part):
     conflicts: int = 0
     commits_found_landed: int = 0
     joins: tuple[str, ...] = ()
+    warning: str | None = Field(default=None, exclude=True)
 
 
 class TableReport(Part):

@@ -37,6 +37,7 @@ class ShardMerge:
     bytes_read: int = 0
     seconds: float = 0.0
     joins: tuple[str, ...] = ()
+    warning: str | None = None
     error: str | None = None
     exit_code: int = 0
     trace: str | None = None
@@ -59,6 +60,7 @@ class ShardRun:
     rows_deleted: int = 0
     bytes_read: int = 0
     joins: list[str] = field(default_factory=list)
+    warning: str | None = None
 
     def seen(self, shard: ShardView) -> None:
         """Take in the progress that a view shows; the first one is what the run began with."""

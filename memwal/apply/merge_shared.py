@@ -24,7 +24,7 @@ from memwal.errors import (
     StoreUnavailable,
 )
 from memwal.merge_ports import CommitStats, Fold, SharedFold
-from memwal.model import ShardId, TableView
+from memwal.model import ShardId, SharedKey, TableView
 from memwal.plan.merge import (
     CommitShape,
     FoldFacts,
@@ -240,6 +240,10 @@ class SharedMerger:
         together = None
         if len(plans) > 1:
             together = self.single.table.share({s: shared.folds[s][1] for s in plans})
+        if isinstance(together, SharedKey):
+            for shard_id in together.shards:
+                shared.runs[shard_id].warning = str(together)
+            together = None
         if together is None:
             shared.alone.update(plans)
         return together

@@ -7,10 +7,10 @@ from dataclasses import dataclass
 from itertools import pairwise
 
 from memwal import invariants, layout
-from memwal.model import ShardId, ShardView, TableView, VersionManifest
 from memwal.plan.holes import find_holes, hole_text
 
 _NAMED_MAX = 20
+from memwal.model import ShardId, ShardView, SharedKey, TableView, VersionManifest
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -211,6 +211,19 @@ def leaving_warnings(paths: Collection[str]) -> tuple[str, ...]:
     ]
     more = len(paths) - _NAMED_MAX
     return (*lines, *([f"and {more} more of the kind"] if more > 0 else ()))
+
+
+def check_one_shard(found: SharedKey | None, rows: int, rows_max: int) -> Check:
+    """One key, one shard (spec: Shard): else nothing says which of its rows is newer.
+
+    `found` is a key that waits in two shards, looked for among `rows` pending ones.
+    """
+    name = "one key, one shard"
+    if rows > rows_max:
+        detail = f"{rows} pending rows are too many to compare their keys ({rows_max})"
+        return Check(invariant=None, name=name, ok=None, detail=detail)
+    problems = [] if found is None else [str(found)]
+    return _verdict(None, name, problems, f"no key of {rows} pending rows is in two shards")
 
 
 def check_strangers(outside: Collection[str], inside: Mapping[ShardId, Collection[str]]) -> Check:

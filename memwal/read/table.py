@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -109,6 +110,7 @@ class ReadableTable:
         allow_holes: read on where generations are missing, whose rows are then missing too.
         allow_reinitialised: read generations that are older than the table's MemWAL index.
 
+        Warns (UserWarning) of a key that waits in two shards: both its rows are among those read.
         Raises NotATable, Usage, Refused, Corruption, StoreUnavailable, BadCredentials, Unsupported;
         the reader raises StoreUnavailable when the table goes away while rows are read.
         """
@@ -122,7 +124,10 @@ class ReadableTable:
             allow_holes=allow_holes,
             allow_reinitialised=allow_reinitialised,
         )
-        return self.reader(request, with_wal=with_wal)[1]
+        opened, rows = self.reader(request, with_wal=with_wal)
+        for text in opened.read.warnings:
+            warnings.warn(text, stacklevel=2)
+        return rows
 
     def request(
         self,

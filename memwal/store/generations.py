@@ -67,6 +67,25 @@ class Generations:
         """Raise Corruption for a data file that must not be read, Missing for one that is gone."""
         check_data_files(self.objects, shard_id, generation, source.dataset)
 
+    def keys(
+        self,
+        shard_id: ShardId,
+        generation: FlushedGeneration,
+        source: Source,
+        keys: Sequence[str],
+    ) -> pa.Table:
+        """All key columns, addresses and tombstones, under the base's names.
+
+        Raises Missing, Corruption.
+        """
+        try:
+            table = key_scanner(source, keys).to_table()
+        except BaseException as error:  # a panic in Lance's Rust code is no Exception
+            if is_reading_fault(error):
+                raise unreadable(self.tables.uri, shard_id, generation, error) from None
+            raise
+        return table.rename_columns(key_names(source, keys, table.column_names))
+
     def facts(self, shard_id: ShardId, generation: FlushedGeneration) -> GenerationFacts:
         """Whether a listed generation opens, and how many rows it physically has."""
         rows, error = None, None
@@ -164,12 +183,6 @@ def key_names(source: Source, keys: Sequence[str], found: Sequence[str]) -> list
     names = {c.column: c.source for c in source.alignment.columns}
     back = {names[key]: key for key in keys}
     return [back.get(name, name) for name in found]
-
-
-def key_table(source: Source, keys: Sequence[str]) -> pa.Table:
-    """All key columns, addresses and tombstones, under the base's names."""
-    table = key_scanner(source, keys).to_table()
-    return table.rename_columns(key_names(source, keys, table.column_names))
 
 
 def as_base_rows(

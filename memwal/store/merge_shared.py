@@ -9,9 +9,9 @@ from typing import Any
 import pyarrow as pa
 
 from memwal import sql
-from memwal.keyset import KeySet
+from memwal.keyset import KeySet, find_shared_key
 from memwal.merge_ports import CommitStats
-from memwal.model import ShardId
+from memwal.model import ShardId, SharedKey
 from memwal.plan.merge import CommitShape, Deletes
 from memwal.store.merge_commit import guarded, upsert
 
@@ -26,25 +26,23 @@ class SharedMember:
 
 def shared_fold(
     members: Mapping[ShardId, SharedMember], keys: Sequence[str], base: Any, before: Any
-) -> LanceSharedFold | None:
-    """The members as one; None when a key is there twice.
+) -> LanceSharedFold | SharedKey | None:
+    """The members as one; None when a shard's keys have another type than the base's.
 
-    Lance does not notice a key that two shards insert, and there is no order between them. `base`
-    and `before` are two handles of one version: a commit takes its own along.
+    A key that two shards insert Lance does not notice, and there is no order between them: it is
+    told instead. `base` and `before` are two handles of one version: a commit takes its own along.
     """
     schema = pa.schema([pa.field(key, base.schema.field(key).type) for key in keys])
     try:
-        every = pa.concat_tables(
-            [
-                _bare(part, schema)
-                for member in members.values()
-                for part in (member.rows, member.tombstones)
-            ]
-        )
+        parts = {
+            shard: [_bare(part, schema) for part in (member.rows, member.tombstones)]
+            for shard, member in members.items()
+        }
     except pa.ArrowException:
         return None  # a shard's writer had another type for the key
+    every = pa.concat_tables([part for of_shard in parts.values() for part in of_shard])
     if KeySet(every.columns).count != len(every):
-        return None
+        return find_shared_key(parts, keys)
     return LanceSharedFold(members=members, base=base, before=before, every=every)
 
 

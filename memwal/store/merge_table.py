@@ -14,7 +14,7 @@ import pyarrow as pa
 from memwal import fold, sql
 from memwal.errors import LostRace, Refused
 from memwal.merge_ports import CommitStats, Fold
-from memwal.model import FlushedGeneration, ShardId, TableView
+from memwal.model import FlushedGeneration, ShardId, SharedKey, TableView
 from memwal.plan.merge import CommitShape, Deletes, FoldFacts, Join, new_keys_are_compared
 from memwal.policy import RowPolicy
 from memwal.ports import Clock
@@ -23,8 +23,6 @@ from memwal.store.generations import (
     Source,
     as_base_rows,
     is_reading_fault,
-    key_table,
-    unreadable,
     unreadable_text,
 )
 from memwal.store.merge_commit import guarded, upsert
@@ -57,14 +55,10 @@ class LanceMergeTable:
         sources = [self._generations.open(view, shard_id, g) for g in generations]
         if policy is not None:
             return self._policy_fold(view, policy, shard_id, generations, sources)
-        tables = []
-        for generation, source in zip(generations, sources, strict=True):
-            try:
-                tables.append(key_table(source, view.primary_key))
-            except BaseException as error:  # a panic in Lance's Rust code is no Exception
-                if is_reading_fault(error):
-                    raise unreadable(self._tables.uri, shard_id, generation, error) from None
-                raise
+        tables = [
+            self._generations.keys(shard_id, generation, source, view.primary_key)
+            for generation, source in zip(generations, sources, strict=True)
+        ]
         try:
             folded = fold.fold(tables, view.primary_key)
         except Refused as error:
@@ -84,7 +78,7 @@ class LanceMergeTable:
         made.count_reads()
         return made
 
-    def share(self, folds: Mapping[ShardId, Fold]) -> LanceSharedFold | None:
+    def share(self, folds: Mapping[ShardId, Fold]) -> LanceSharedFold | SharedKey | None:
         """Several shards' folds as one, with their rows read (see the port)."""
         own = {s: folded for s, folded in folds.items() if isinstance(folded, LanceFold)}
         if len(own) < len(folds):

@@ -17,7 +17,7 @@ import pyarrow as pa
 
 from memwal import layout
 from memwal.errors import MemWalError, Unsupported
-from memwal.keyset import KeySet
+from memwal.keyset import KeySet, find_shared_key
 from memwal.model import FlushedGeneration, ShardId, TableView
 from memwal.plan.read import ReadPlan, ShardRead
 from memwal.policy import RowPolicy
@@ -117,22 +117,28 @@ class Folding:
             ]
         )
 
-    def rows(self, base: Base, pending: Sequence[Pending]) -> tuple[list[pa.Table], list[pa.Table]]:
-        """The folded rows that match, and the keys of all of them, which hide the base's.
+    def rows(
+        self, base: Base, pending: Sequence[Pending]
+    ) -> tuple[list[pa.Table], dict[ShardId, pa.Table]]:
+        """The folded rows that match, and each shard's keys, all of which hide the base's.
 
         Raises Missing, Corruption, Refused.
         """
         tables: list[pa.Table] = []
-        keys: list[pa.Table] = []
+        keys: dict[ShardId, pa.Table] = {}
         for together in _together(pending):
-            folds = [fold for shard in together if (fold := self._fold(shard)) is not None]
+            folds = {
+                shard.shard_id: fold
+                for shard in together
+                if (fold := self._fold(shard)) is not None
+            }
             if not folds:
                 continue
-            wanted = pa.concat_tables([fold.base_keys for fold in folds])
+            wanted = pa.concat_tables([fold.base_keys for fold in folds.values()])
             names = self._folded.names
             found = asked(base.where, partial(base_rows, base.dataset, wanted, names))
-            for fold in folds:
-                keys.append(fold.keys)
+            for shard_id, fold in folds.items():
+                keys[shard_id] = fold.keys
                 tables.append(self._matching(base.where, self._finished(fold, found)))
         return tables, keys
 
@@ -224,6 +230,7 @@ class PolicyRead:
         self._policy = policy
         self._plan = plan
         self._clock = clock
+        self.warnings: Sequence[str] = ()
         dataset = generations.tables.base(plan.version)
         self._base = Base(where=f"{plan.uri}: version {plan.version}", dataset=dataset)
         self._base_schema: pa.Schema = dataset.schema
@@ -240,7 +247,12 @@ class PolicyRead:
             return iter(())
         folding = Folding(self._policy, self._plan, self._base_schema, self._clock.now_nanos())
         tables, keys = folding.rows(self._base, self._pending)
-        hidden = KeySet(pa.concat_tables(keys).columns) if keys else None
+        hidden = KeySet(pa.concat_tables(keys.values()).columns) if keys else None
+        self.warnings = ()
+        if hidden is not None and hidden.count < sum(map(len, keys.values())):
+            by_shard = {shard: [table] for shard, table in keys.items()}
+            shared = find_shared_key(by_shard, self._plan.primary_key)
+            self.warnings = () if shared is None else (f"{self._plan.uri}: {shared}",)
         folded = (batch for table in tables for batch in table.to_batches())
         found = chain(folded, folding.base_rows(self._base, hidden))
         return shown(found, self.schema, self._plan.limit)

@@ -16,7 +16,8 @@ import numpy as np
 import pyarrow as pa
 
 from memwal import fold, layout
-from memwal.keyset import KeySet, Mask
+from memwal.keyset import KeySet, Mask, find_shared_key
+from memwal.model import ShardId, SharedKey
 from memwal.store.read_beside import in_turn
 from memwal.store.read_sources import Batches, Part, Rows, judged
 
@@ -69,6 +70,7 @@ def may_name(predicate: str | None, column: str) -> bool:
 class HeldShard:
     """A shard's parts with their rows, oldest first, and how their keys are folded."""
 
+    shard_id: ShardId
     parts: Sequence[Part]
     tables: Sequence[pa.Table]
     fold: Fold
@@ -85,6 +87,7 @@ class Held:
         self._wanted = Rows(schema=rows.schema)
         self._shards = shards
         self._threads = threads
+        self._distinct = 0
         stacked = pa.concat_tables([table for shard in shards for table in shard.tables])
         self._stacked_keys = stacked.select(self._keys)
         self._matched: Mask | None = None
@@ -105,6 +108,19 @@ class Held:
             keys = keys.filter(pa.array(only.contains(keys.columns)))
         return KeySet(keys.columns)
 
+    def shared(self, hidden: KeySet) -> SharedKey | None:
+        """A key that two shards have, of those that `live` and `hidden` were asked about last."""
+        if self._distinct == hidden.count:
+            return None
+        tables = {
+            shard.shard_id: [
+                table.filter(pa.array(hidden.contains([table[key] for key in self._keys])))
+                for table in shard.tables
+            ]
+            for shard in self._shards
+        }
+        return find_shared_key(tables, self._keys)
+
     def live(self, only: KeySet | None = None) -> Batches:
         """Winners that match, of all keys or of those in the set. Raises what a fold raises.
 
@@ -112,7 +128,7 @@ class Held:
         """
         of_keys = None if only is None else only.contains(self._stacked_keys.columns)
         found: list[_Piece] = []
-        start = 0
+        self._distinct = start = 0
         for shard in self._shards:
             pieces = []
             for part, table in zip(shard.parts, shard.tables, strict=True):
@@ -132,8 +148,9 @@ class Held:
             return
         names = [*self._keys, fold.ROW_ADDRESS, layout.TOMBSTONE]
         chosen = [_chosen(piece.table.select(names), piece.numbers) for piece in pieces]
-        winners = shard.fold(chosen).winners
-        for piece, rows, won in zip(pieces, chosen, winners, strict=True):
+        decided = shard.fold(chosen)
+        self._distinct += decided.distinct_keys
+        for piece, rows, won in zip(pieces, chosen, decided.winners, strict=True):
             numbers = piece.numbers[np.isin(rows[fold.ROW_ADDRESS].to_numpy(), won)]
             if piece.matched is not None:
                 numbers = numbers[piece.matched[numbers]]

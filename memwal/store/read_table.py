@@ -29,7 +29,7 @@ import pyarrow as pa
 
 from memwal.align import Alignment, ColumnSource
 from memwal.keyset import KeySet
-from memwal.model import FlushedGeneration, ShardId, TableView
+from memwal.model import FlushedGeneration, ShardId, SharedKey, TableView
 from memwal.plan.read import DISTANCE, ReadPlan, ShardRead
 from memwal.ports import Clock
 from memwal.read_ports import OpenRead
@@ -156,6 +156,7 @@ class LanceRead:
         self._scanned = pa.schema([schema.field(name) for name in plan.scanned])
         self._rows = Rows(schema=self._scanned, predicate=plan.predicate)
         self._parts = parts_of(shards)
+        self.warnings: Sequence[str] = ()
         shown = list(self._scanned)[: len(plan.columns)]
         if plan.nearest is not None:
             shown.append(pa.field(DISTANCE, pa.float32()))
@@ -174,6 +175,7 @@ class LanceRead:
         payload is read as it is taken.
         """
         plan = self._plan
+        self.warnings = ()
         if plan.limit == 0:
             return iter(())
         if plan.nearest is not None:
@@ -230,6 +232,15 @@ class LanceRead:
             )
         }
 
+    def _verdict(self, only: KeySet | None = None) -> Verdict:
+        verdict = Verdict(self._shards, self._plan.primary_key, only, threads=self._threads)
+        self._notice(verdict.shared)
+        return verdict
+
+    def _notice(self, shared: SharedKey | None) -> None:
+        if shared is not None:
+            self.warnings = (f"{self._plan.uri}: {shared}",)
+
     def _shown(self, found: Batches) -> Batches:
         return shown(found, self.schema, self._plan.limit)
 
@@ -246,7 +257,7 @@ class LanceRead:
             for name, values in zip(names, zip(*keys, strict=True), strict=True)
         ]
         only = KeySet(columns)
-        verdict = Verdict(self._shards, names, only, threads=self._threads)
+        verdict = self._verdict(only)
         having = [part for part in self._parts if verdict.has_winners(part)]
         live = list(self._live(verdict, scanned(having, self._rows, self._threads)))
         if verdict.hides_all(only.count):
@@ -271,6 +282,7 @@ class LanceRead:
         tables = side_by_side(lambda part: part.whole(wanted), self._parts, self._threads)
         shards = [
             HeldShard(
+                shard_id=shard.read.shard_id,
                 parts=shard.parts[::-1],
                 tables=[tables[id(part)] for part in reversed(shard.parts)],
                 fold=partial(folded, shard, keys=keys),
@@ -285,7 +297,9 @@ class LanceRead:
         else:
             base, only = few
             live = iter(list(held.live(only)))
-        return chain(live, held.hidden(only).outside(base, keys))
+        hidden = held.hidden(only)
+        self._notice(held.shared(hidden))
+        return chain(live, hidden.outside(base, keys))
 
     def _held_candidates(self, held: Held) -> tuple[Batches, KeySet] | None:
         """The base's rows that match, and their keys with the held ones', if both are few."""
@@ -310,7 +324,7 @@ class LanceRead:
 
     def _all(self, found: Iterable[tuple[Part, Iterable[pa.RecordBatch]]] | None = None) -> Batches:
         """All rows; `found` are those of the generations, if they were read already."""
-        verdict = Verdict(self._shards, self._plan.primary_key, threads=self._threads)
+        verdict = self._verdict()
         if found is None:
             found = scanned(self._parts, self._rows, self._threads)
         return self._winners(verdict, found)
@@ -369,9 +383,7 @@ class LanceRead:
             pa.chunked_array([b.column(key) for b in batches], type=self._scanned.field(key).type)
             for key in keys
         ]
-        verdict = Verdict(
-            self._shards, keys, KeySet(asked) if keys else None, threads=self._threads
-        )
+        verdict = self._verdict(KeySet(asked) if keys else None)
         return [
             (
                 source,

@@ -10,7 +10,8 @@ import pyarrow as pa
 
 from memwal import fold
 from memwal.errors import Refused
-from memwal.keyset import KeySet
+from memwal.keyset import KeySet, find_shared_key
+from memwal.model import SharedKey
 from memwal.plan.read import ShardRead
 from memwal.store.read_beside import side_by_side
 from memwal.store.read_sources import Batches, Part
@@ -25,7 +26,10 @@ class OpenShard:
 
 
 class Verdict:
-    """Which rows are the newest of their keys: of all keys, or of those that it was asked about."""
+    """Which rows are the newest of their keys: of all keys, or of those that it was asked about.
+
+    `shared` is one that two shards have, where there is one.
+    """
 
     def __init__(
         self,
@@ -37,17 +41,20 @@ class Verdict:
     ) -> None:
         self._winners: dict[int, Any] = {}
         self._hidden: KeySet | None = None
+        self.shared: SharedKey | None = None
         self._keys = list(keys)
         if not keys:
             return
         tables = side_by_side(lambda part: part.keys(keys, only), parts_of(shards), threads)
         if only is not None:
             tables = {part: table for part, table in tables.items() if len(table)}
+        distinct = 0
         for shard in shards:
             oldest_first = [part for part in reversed(shard.parts) if id(part) in tables]
             if not oldest_first:
                 continue
             decided = folded(shard, [tables[id(p)] for p in oldest_first], keys)
+            distinct += decided.distinct_keys
             for part, winners in zip(oldest_first, decided.winners, strict=True):
                 self._winners[id(part)] = winners
         if tables:
@@ -56,6 +63,12 @@ class Verdict:
                 for key in keys
             ]
             self._hidden = KeySet(columns)
+            if distinct > self._hidden.count:
+                by_shard = {
+                    shard.read.shard_id: [tables[id(p)] for p in shard.parts if id(p) in tables]
+                    for shard in shards
+                }
+                self.shared = find_shared_key(by_shard, keys)
 
     def has_winners(self, part: Part) -> bool:
         """Whether the generation has the newest row of any of the keys, deleted ones left out."""

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+
 import lance
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -17,7 +19,9 @@ from memwal.cli_app import app
 from memwal.errors import Refused, Unsupported
 from memwal.ingest import open_writer
 from memwal.ingest.routing import ShardValues, derived_id
+from memwal.keyset import find_shared_key
 from memwal.model import ShardId
+from memwal.read import open_table
 
 pytestmark = pytest.mark.integration
 
@@ -134,6 +138,87 @@ def test_an_ingest_that_began_under_older_ids_is_finished_there(
     assert {shard["shard_id"] for shard in done["tables"][0]["shards"]} == begun
     found = wal_rows(table)
     assert sorted(row[2] for shard in begun for row in found[shard]) == list(range(300))
+
+
+# ---- noticed where the keys of several shards are in hand
+
+OTHER = ShardId("0b7cbb0e-3f5e-4a2c-8a37-3f4d0b6d9a55")
+
+
+@pytest.fixture
+def shared(tmp_path) -> MemWalTable:
+    """Key 2 waits in two shards."""
+    table = make(tmp_path / "shared", **BUCKETS)
+    put(table, HAND_MADE, rows_of([1, 2], 5))
+    put(table, OTHER, rows_of([2, 3], 6))
+    return table
+
+
+def warnings_of(*arguments: str) -> list[str]:
+    done = CliRunner().invoke(app, [*arguments, "--json"], catch_exceptions=False)
+    assert done.exit_code == 0, done.stdout
+    return json.loads(done.stdout)["tables"][0]["warnings"]
+
+
+@pytest.mark.parametrize("held_bytes_max", [0, 2**27], ids=["keys first", "held"])
+@pytest.mark.parametrize(
+    ("arguments", "told"),
+    [
+        ([], True),
+        (["--filter", "n = 6"], True),
+        (["--limit", "3"], True),
+        (["--key", "id=2"], True),
+        (["--key", "id=1"], False),
+    ],
+    ids=str,
+)
+def test_a_read_tells(shared, monkeypatch, arguments, told, held_bytes_max) -> None:
+    monkeypatch.setattr("memwal.store.read_table._HELD_BYTES_MAX", held_bytes_max)
+    found = warnings_of("read", shared.uri, *arguments)
+    assert len(found) == told
+    for text in found:
+        assert f"key id=2 waits in two shards, {HAND_MADE} and {OTHER}" in text
+    shown = CliRunner().invoke(app, ["read", shared.uri, *arguments]).stdout
+    assert ("warning: " in shown) == told
+
+
+def test_programs_that_read_are_told(shared) -> None:
+    with pytest.warns(UserWarning, match="key id=2 waits in two shards"):
+        assert open_table(shared.uri).read().read_all().num_rows == 4
+
+
+def test_a_read_by_a_policy_tells(shared, tmp_path) -> None:
+    config = tmp_path / "memwal.toml"
+    config.write_text(f'[tables.t]\nuri = "{shared.uri}"\n[tables.t.policy.columns]\nn = "sum"\n')
+    empty = source(tmp_path, rows_of([]))
+    done = CliRunner().invoke(
+        app, ["ingest", "t", empty, "--shard", HAND_MADE, "--config", str(config), "--json"]
+    )
+    assert done.exit_code == 0, done.stdout
+    [found] = warnings_of("read", "t", "--config", str(config))
+    assert f"key id=2 waits in two shards, {HAND_MADE} and {OTHER}" in found
+
+
+def test_a_merge_tells_and_merges_one_by_one(shared) -> None:
+    found = warnings_of("merge", shared.uri, "--engine", "local")
+    assert [text for text in found if "key id=2 waits in two shards" in text] == found != []
+    assert shared.read().keys() == {1, 2, 3}
+    assert warnings_of("read", shared.uri) == []
+
+
+@pytest.mark.parametrize("keys", [["id"], ["id", "name"]], ids=str)
+def test_keys_are_compared_between_shards_only(keys) -> None:
+    def table(*rows: tuple[int, str]) -> pa.Table:
+        return pa.table({"id": [r[0] for r in rows], "name": [r[1] for r in rows]})
+
+    first, second = table((1, "a"), (1, "a"), (2, "b")), table((3, "c"))
+    assert find_shared_key({HAND_MADE: [first, first], OTHER: [second]}, keys) is None
+    assert find_shared_key({HAND_MADE: [first]}, keys) is None
+    found = find_shared_key({HAND_MADE: [first], OTHER: [second, table((2, "c"))]}, keys)
+    assert (found is None) == (len(keys) == 2)
+    found = find_shared_key({OTHER: [second], HAND_MADE: [table((3, "c"))]}, keys)
+    assert found is not None and found.shards == (OTHER, HAND_MADE)
+    assert found.key == ("id=3" if len(keys) == 1 else "id=3, name='c'")
 
 
 def test_a_table_with_two_shard_specs(tmp_path) -> None:

@@ -50,9 +50,11 @@ def broken(table: Table) -> list[str]:
 @pytest.fixture
 def table(tmp_path: Path) -> Table:
     table = make_table(tmp_path / "t", rows=range(20), shards=2, indexed=True)
-    for shard in table.shards:
+    for place, shard in enumerate(table.shards):
+        first = 10 * place
         for number in range(3):
-            table.flush(shard, Put([30 + number, 31], number), Delete([number]))
+            put = Put([30 + first + number, 31 + first], number)
+            table.flush(shard, put, Delete([first + number]))
     return table
 
 
@@ -90,6 +92,26 @@ def test_a_missing_generation(table: Table) -> None:
     first = sorted(shard_path(table, table.shards[0]).glob("*_gen_2"))[0]
     first.rename(Path(table.uri) / "elsewhere")
     assert broken(table) == ["listed generations"]
+
+
+@pytest.mark.parametrize("other", [Put([31], 9), Delete([31])], ids=["put", "delete"])
+def test_a_key_in_two_shards(table: Table, other: Put | Delete) -> None:
+    """Nothing says which row is newer. Once they are merged, one of them stands."""
+    first, second = table.shards
+    table.flush(second, other)
+    assert broken(table) == ["one key, one shard"]
+    detail = verify(table)[1]["one key, one shard"]["detail"]
+    assert detail.startswith("key k=") and first in detail and second in detail
+    table.merge_all()
+    assert verify(table)[0] == 0
+
+
+def test_more_pending_rows_than_are_compared(table: Table, monkeypatch: pytest.MonkeyPatch) -> None:
+    table.flush(table.shards[1], Put([31], 9))
+    monkeypatch.setattr("jobs._verify._KEYS_COMPARED_MAX", 5)
+    (report,) = run_verify(RunOptions(tables=[resolved(table)]), Quiet()).tables
+    [check] = [c for c in report.checks if c.name == "one key, one shard"]
+    assert (report.exit_code, check.ok) == (0, None) and "too many to compare" in check.detail
 
 
 def test_rows_that_a_manifest_claims_but_are_not_there(table: Table) -> None:
