@@ -9,6 +9,7 @@ from functools import cached_property
 from jobs._chain import Quiet
 from jobs._each import run_each, run_for
 from jobs._fanout import Fanout
+from jobs._ingest_foreseen import Foreseen
 from jobs._ingest_round import (
     IngestOptions,
     Rounds,
@@ -70,8 +71,7 @@ class _Ingest:
 
     @cached_property
     def files(self) -> SourceFiles:
-        types = {f.name: f.type for f in self.known.schema}
-        return SourceFiles(self.table.resolved.storage_options, types)
+        return SourceFiles(self.table.resolved.storage_options, self.shape.types())
 
     @cached_property
     def shape(self) -> Shape:
@@ -81,6 +81,7 @@ class _Ingest:
             key=self.view.primary_key,
             delete_column=request.delete_column,
             skips_unknown_columns=request.skips_unknown_columns,
+            missing_as_null=request.missing_as_null,
         )
 
     def run(self) -> IngestTableReport:
@@ -193,6 +194,7 @@ class _Ingest:
             shard=request.shard,
             spec_id=self.known.spec_id,
             skips_unknown_columns=request.skips_unknown_columns,
+            missing_as_null=request.missing_as_null,
         )
 
     def _chunk_rows(self, file: SourceFile) -> int:
@@ -211,7 +213,11 @@ class _Ingest:
             return self._staged(ingest_id, found, plan)
         files = self._planned(plan)
         self.fanout.here("one process writes what it reads itself; --engine spark fans out")
-        shape = replace(self.shape, skips_unknown_columns=plan.skips_unknown_columns)
+        shape = replace(
+            self.shape,
+            skips_unknown_columns=plan.skips_unknown_columns,
+            missing_as_null=plan.missing_as_null or self.shape.missing_as_null,
+        )
         splits = []
         for file in files:
             schema = self.files.schema(file)
@@ -349,30 +355,19 @@ class _Ingest:
         """A dry run: every row's shard, by the columns that decide it."""
         if files and not self.options.merge:  # which makes room before rows come
             self.known.check_shards()
-        router, shards = self.known.router(), dict[ShardId, IngestShardReport]()
-        there = {shard.shard_id for shard in self.view.shards}
-        for file in files:
-            schema = self.files.schema(file)
-            self.shape.check(schema, file.uri)
-            columns = [*router.columns, *filter(None, [self.shape.delete_column])]
-            columns = columns or self.shape.columns(schema)[:1]
-            self.rows_known[file.uri] = 0
-            for chunk in self.files.chunks(file, CHUNK_ROWS, columns=columns):
-                self.rows_known[file.uri] = (self.rows_known[file.uri] or 0) + len(chunk)
-                for batch in chunk.combine_chunks().to_batches():
-                    for routed in router.route(batch):
-                        shard_id = routed.place.shard_id
-                        before = shards.get(shard_id) or IngestShardReport(
-                            shard_id=shard_id, outcome=DONE, is_new=shard_id not in there
-                        )
-                        rows = before.rows + len(routed)
-                        shards[shard_id] = before.model_copy(update={"rows": rows})
+        foreseen = Foreseen(
+            files=self.files,
+            shape=self.shape,
+            router=self.known.router(),
+            there={shard.shard_id for shard in self.view.shards},
+        )
+        self.rows_known = {file.uri: foreseen.add(file) for file in files}
         outcome = DONE if files else NOTHING_TO_DO
-        report = self._report(ingest_id, outcome, files)
-        return report.model_copy(
+        return self._report(ingest_id, outcome, files).model_copy(
             update={
-                "shards": tuple(shards[s] for s in sorted(shards)),
-                "rows": sum(count or 0 for count in self.rows_known.values()),
+                "shards": tuple(foreseen.shards[s] for s in sorted(foreseen.shards)),
+                "rows": foreseen.rows,
+                "rows_deleted": foreseen.rows_deleted,
                 "resumed": resumed,
             }
         )

@@ -37,6 +37,7 @@ class IngestRequest:
     ingest_id: str | None = None
     again: bool = False
     skips_unknown_columns: bool = False
+    missing_as_null: bool = False
     chunk_rows: int | None = None
 
     def named(self) -> str:

@@ -115,6 +115,7 @@ def staged_plan(
         shard=request.shard,
         spec_id=table.spec_id,
         skips_unknown_columns=request.skips_unknown_columns,
+        missing_as_null=request.missing_as_null,
     )
 
 
@@ -153,8 +154,7 @@ def blocks_of_files(
     session: SparkSession, found: Sequence[SourceFile], staging: Staging
 ) -> DataFrame:
     """Our own formats as blocks, read by our own reader on the executors, in the files' order."""
-    types = {f.name: f.type for f in staging.shape.schema}
-    files = SourceFiles(staging.storage_options, types)
+    files = SourceFiles(staging.storage_options, staging.shape.types())
     parts: list[_Part] = []
     for file in found:
         staging.shape.check(files.schema(file), file.uri)
@@ -242,6 +242,7 @@ def _blocks(staging: Staging, tables: Iterator[tuple[str, pa.Table]]) -> Iterato
 
 def _routed(staging: Staging, name: str, rows: pa.Table) -> Iterator[tuple[Place, pa.Table]]:
     shape = staging.shape
+    shape.check(rows.schema, name)  # Spark's own sources showed no types before
     lined_up, gone = shape.lined_up(rows, name)
     if shape.delete_column is not None:
         flags = pa.array([False] * len(rows)) if gone is None else gone

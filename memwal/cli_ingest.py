@@ -47,6 +47,12 @@ Again = Annotated[
 SkipUnknown = Annotated[
     bool, typer.Option("--skip-unknown-columns", help="Leave out columns the table lacks.")
 ]
+MissingAsNull = Annotated[
+    bool,
+    typer.Option(
+        "--missing-as-null", help="Write NULL for columns that a source lacks, over what is there."
+    ),
+]
 ChunkRows = Annotated[
     int | None,
     typer.Option(
@@ -84,6 +90,7 @@ def ingest(
     ingest_id: Id = None,
     again: Again = False,
     skip_unknown_columns: SkipUnknown = False,
+    missing_as_null: MissingAsNull = False,
     rows_per_chunk: ChunkRows = None,
     merge: Merge = False,
     backlog_generations_max: BacklogMax = None,
@@ -107,6 +114,7 @@ def ingest(
             ingest_id=ingest_id,
             again=again,
             skips_unknown_columns=skip_unknown_columns,
+            missing_as_null=missing_as_null,
             chunk_rows=rows_per_chunk,
         )
         options = flags.run_options(

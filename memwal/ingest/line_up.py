@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from difflib import get_close_matches
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -13,12 +15,16 @@ from memwal.errors import Usage
 
 @dataclass(frozen=True, kw_only=True, slots=True, eq=False)
 class Shape:
-    """What the table takes. `delete_column` is the source's own and does not go into the table."""
+    """What the table takes. `delete_column` is the source's own and does not go into the table.
+
+    `missing_as_null`: what the source lacks becomes NULL, over what the table has of a key.
+    """
 
     schema: pa.Schema
     key: tuple[str, ...]
     delete_column: str | None = None
     skips_unknown_columns: bool = False
+    missing_as_null: bool = False
 
     def check(self, source: pa.Schema, where: str) -> None:
         """Raise Usage when rows with these columns can't be written to the table."""
@@ -28,18 +34,42 @@ class Shape:
             raise Usage(f"{where}: column {doubled[0]!r} is there twice")
         if layout.TOMBSTONE in names:
             raise Usage(f"{where}: {layout.TOMBSTONE} is Lance's own; use --delete-column")
-        wanted = [*self.schema.names, *([self.delete_column] if self.delete_column else [])]
-        unknown = [name for name in names if name not in wanted]
+        unknown = [gap for gap in _gaps(self.schema, source) if gap.path != self.delete_column]
         if unknown and not self.skips_unknown_columns:
             raise Usage(
-                f"{where}: the table has no column {', '.join(map(repr, unknown))}; "
+                f"{where}: the table has no column {', '.join(map(str, unknown))}; "
                 "--skip-unknown-columns leaves them out"
             )
-        if self.delete_column and self.delete_column not in names:
-            raise Usage(f"{where}: there is no column {self.delete_column!r} to delete by")
-        for field in self.schema:
-            if field.name not in names and (not field.nullable or field.name in self.key):
-                raise Usage(f"{where}: column {field.name!r} is missing, and may not be NULL")
+        if self.delete_column is not None:
+            self._check_delete_column(source, self.delete_column, where)
+        for gap in _gaps(source, self.schema):
+            if not gap.nullable or gap.path in self.key:
+                raise Usage(f"{where}: column {gap} is missing, and may not be NULL")
+        if self.delete_column is None:
+            self.check_missing(source, where)
+
+    def check_missing(self, source: pa.Schema, where: str, deleted: pa.Array | None = None) -> None:
+        """Raise Usage when rows would get a NULL that nobody asked for; a deleted one gets none."""
+        missing = () if self.missing_as_null else _gaps(source, self.schema)
+        if missing and not (deleted is not None and pc.all(deleted).as_py()):
+            raise Usage(
+                f"{where}: column {', '.join(map(str, missing))} is missing, and NULL would be "
+                "written over what the table has there; --missing-as-null does that"
+            )
+
+    def _check_delete_column(self, source: pa.Schema, name: str, where: str) -> None:
+        if name in self.key:
+            raise Usage(f"{where}: column {name!r} is the table's key: it can't say what to delete")
+        if name not in source.names:
+            raise Usage(f"{where}: there is no column {name!r} to delete by")
+        kind = source.field(name).type
+        if not pa.types.is_boolean(kind) and not pa.types.is_null(kind):
+            raise Usage(f"{where}: column {name!r} to delete by is {kind}, and has to be boolean")
+
+    def types(self) -> dict[str, pa.DataType]:
+        """The types wanted by column, for sources that have none of their own."""
+        own = {} if self.delete_column is None else {self.delete_column: pa.bool_()}
+        return {**own, **{field.name: field.type for field in self.schema}}
 
     def columns(self, source: pa.Schema) -> list[str]:
         """The source's columns that are read."""
@@ -53,17 +83,16 @@ class Shape:
         deleted row has values in the key's and the shard's columns only as far as they are used.
         """
         deleted = self._deleted(chunk, where)
+        self.check_missing(chunk.schema, where, deleted)
         arrays = [self._column(chunk, field, deleted, where) for field in self.schema]
         return pa.Table.from_arrays(arrays, schema=self.schema), deleted
 
     def _deleted(self, chunk: pa.Table, where: str) -> pa.Array | None:
         if self.delete_column is None:
             return None
+        self._check_delete_column(chunk.schema, self.delete_column, where)
         column = chunk[self.delete_column].combine_chunks()
-        try:
-            found = column.cast(pa.bool_()).fill_null(False)
-        except pa.ArrowException as error:
-            raise Usage(f"{where}: column {self.delete_column!r}: {error}") from None
+        found = column.cast(pa.bool_()).fill_null(False)
         return found if pc.any(found).as_py() else None
 
     def _column(
@@ -84,3 +113,53 @@ class Shape:
             if kept.null_count or field.name in self.key:
                 raise Usage(f"{where}: column {field.name!r} may not be NULL, but is")
         return found
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class _Gap:
+    """A column, or a struct's member, that one schema has and another lacks.
+
+    `near` is what the other has in its place, as far as names tell.
+    """
+
+    path: str
+    nullable: bool
+    near: str | None
+
+    def __str__(self) -> str:
+        return repr(self.path) + (f" (there is {self.near!r})" if self.near else "")
+
+
+def _gaps(
+    there: Iterable[pa.Field], wanted: Iterable[pa.Field], prefix: str = ""
+) -> tuple[_Gap, ...]:
+    """What of `wanted` is not `there`, members of structs too: Arrow casts pass over those."""
+    known = {field.name: field for field in there}
+    wanted = tuple(wanted)
+    left = sorted(known.keys() - {field.name for field in wanted})
+    found: list[_Gap] = []
+    for field in wanted:
+        path = prefix + field.name
+        if field.name in known:
+            own, other = _members(known[field.name].type), _members(field.type)
+            found += _gaps(own, other, f"{path}.") if own and other else ()
+        else:
+            near = _near(field.name, left)
+            shown = near and prefix + near
+            found.append(_Gap(path=path, nullable=field.nullable, near=shown))
+    return tuple(found)
+
+
+def _members(kind: pa.DataType) -> list[pa.Field]:
+    """A struct's members, or those of a list's values."""
+    if pa.types.is_struct(kind):
+        return list(kind)
+    if pa.types.is_list(kind) or pa.types.is_large_list(kind) or pa.types.is_fixed_size_list(kind):
+        return _members(kind.value_type)
+    return []
+
+
+def _near(name: str, names: Sequence[str]) -> str | None:
+    """The name that was meant, perhaps: the same in another case, or one that is much alike."""
+    alike = [n for n in names if n.casefold() == name.casefold()]
+    return next(iter(alike or get_close_matches(name, names, n=1)), None)

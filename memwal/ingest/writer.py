@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from types import TracebackType
 
 import pyarrow as pa
@@ -41,6 +42,7 @@ class TableWriter:
         storage_options: Mapping[str, str] | None = None,
         *,
         limits: CoordinatorLimits | None = None,
+        missing_as_null: bool = False,
     ) -> None:
         """See `open_writer`."""
         self.uri = normalise_uri(uri)
@@ -52,7 +54,7 @@ class TableWriter:
         view = views.table()
         schema = tables.seen(view.version).schema
         settings = settings_of(view.mem_wal.writer_config_defaults)
-        self._shape = Shape(schema=schema, key=view.primary_key)
+        self._shape = Shape(schema=schema, key=view.primary_key, missing_as_null=missing_as_null)
         self._router = Router(
             spec=current_spec(view.mem_wal.shard_specs),
             sources=sources_of(view.columns, schema),
@@ -84,7 +86,7 @@ class TableWriter:
         if gone is not None:
             if len(gone) != len(rows):
                 raise Usage(f"{len(rows)} rows, and {len(gone)} marks of what is deleted")
-            shape = Shape(schema=shape.schema, key=shape.key, delete_column=_DELETED)
+            shape = replace(shape, delete_column=_DELETED)
             rows = rows.append_column(_DELETED, gone)
         shape.check(rows.schema, _WHERE)
         lined_up, gone = shape.lined_up(rows, _WHERE)
@@ -142,11 +144,15 @@ def open_writer(
     storage_options: Mapping[str, str] | None = None,
     *,
     limits: CoordinatorLimits | None = None,
+    missing_as_null: bool = False,
 ) -> TableWriter:
     """Open a table for writing; shards are claimed when the first row comes for them.
+
+    With `missing_as_null`, columns that rows come without are written as NULL, over what the table
+    has; else such rows are refused, unless they delete.
 
     Raises NotATable, StoreUnavailable, BadCredentials, Unsupported (also for a store that does not
     keep put-if-absent), and Refused for a shard spec that rows can't be routed by, and while a
     shard holds rows of which nobody knows the values.
     """
-    return TableWriter(uri, storage_options, limits=limits)
+    return TableWriter(uri, storage_options, limits=limits, missing_as_null=missing_as_null)

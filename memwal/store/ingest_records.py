@@ -85,6 +85,7 @@ class PlanRecord(BaseModel):
     shard: str | None = None
     spec_id: int = Field(ge=0)
     skips_unknown_columns: bool = False
+    missing_as_null: bool = False
 
 
 class TipRecord(BaseModel):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from functools import partial
 from threading import Event
 from types import SimpleNamespace
 from typing import cast
@@ -14,13 +15,17 @@ import pyarrow.csv as pacsv
 import pyarrow.parquet as pq
 import pytest
 from ingest_tables import KEY, MemWalTable, make, rows_of, wal_rows
+from stopping import Stopper
 from typer.testing import CliRunner
 
+import jobs._ingest
 import jobs._ingest_table
 from jobs._ingest_table import Backlog
 from jobs._wiring import Stores, open_stores
 from memwal.cli_app import app
 from memwal.errors import Refused
+from memwal.ingest.line_up import Shape
+from memwal.ingest.run import Track
 from memwal.policy import STORED_KEY
 from memwal.testing import ManualClock
 
@@ -271,7 +276,10 @@ def test_too_many_generations_wait(tmp_path) -> None:
         (["rows.parquet", "--delete-column", "gone"], 2, "no column 'gone' to delete by"),
         (["rows.parquet", "--format", "orc"], 7, "read by Spark only"),
         (["t"], 2, "can't be ingested into itself"),
-        (["nulls.parquet"], 2, "may not be NULL"),
+        (["nulls.parquet", "--missing-as-null"], 2, "may not be NULL"),
+        (["nulls.parquet"], 2, "column 'n', 'note' is missing"),
+        (["rows.parquet", "--delete-column", "id"], 2, "column 'id' is the table's key"),
+        (["rows.parquet", "--delete-column", "n"], 2, "'n' to delete by is int64"),
     ],
 )
 def test_what_is_refused(tmp_path, arguments, code, text) -> None:
@@ -282,6 +290,49 @@ def test_what_is_refused(tmp_path, arguments, code, text) -> None:
     report = run("ingest", table.uri, str(tmp_path / arguments[0]), *arguments[1:])
     assert report["exit_code"] == code
     assert text in report["error"]
+
+
+def test_a_dry_run_counts_what_the_run_does(tmp_path) -> None:
+    """Types are those of the table there as well: the bucket of a number depends on its type."""
+    table = make(tmp_path / "t", **SPEC)
+    rows = pa.table(
+        {"id": pa.array(range(50), pa.int32()), "gone": [n % 3 == 0 for n in range(50)]}
+    )
+    pq.write_table(rows, tmp_path / "a.parquet")
+    pacsv.write_csv(pa.table({"id": [60, 61], "gone": [1, 0]}), tmp_path / "b.csv")
+    files = [str(tmp_path / name) for name in ("a.parquet", "b.csv")]
+    asked = ["ingest", table.uri, *files, "--delete-column", "gone"]
+    for more in (["--dry-run"], []):
+        assert "column 'n', 'note' is missing" in run(*asked, *more)["error"]
+    asked.append("--missing-as-null")
+    foreseen, done = run(*asked, "--dry-run"), run(*asked)
+    assert (done["rows"], done["rows_deleted"]) == (52, 18)
+    for told in ("rows", "rows_deleted"):
+        assert foreseen[told] == done[told]
+        assert {s["shard_id"]: s[told] for s in foreseen["shards"]} == {
+            s["shard_id"]: s[told] for s in done["shards"]
+        }
+    assert [s["rows"] for s in foreseen["sources"]] == [50, 2]
+    assert len(table.read()) == 34
+
+
+def test_an_ingest_that_began_when_null_was_taken_for_granted(
+    tmp_path, monkeypatch, stalled
+) -> None:
+    """It is finished once somebody says that NULL is meant."""
+    table = make(tmp_path / "t", **SPEC)
+    pq.write_table(rows_of(range(30)).drop_columns(["n"]), tmp_path / "a.parquet")
+    asked = ["ingest", table.uri, str(tmp_path / "a.parquet"), "--rows-per-chunk", "5"]
+    with monkeypatch.context() as older:
+        older.setattr(Shape, "check_missing", lambda *given, **named: None)
+        older.setattr(jobs._ingest, "Track", partial(Track, steps=Stopper(9)))
+        assert CliRunner().invoke(app, [*asked, "--json"]).exit_code == 1
+    refused = run(*asked)
+    assert refused["exit_code"] == 2 and "column 'n' is missing" in refused["error"]
+    done = run(*asked, "--missing-as-null")
+    assert (done["exit_code"], done["resumed"]) == (0, True)
+    rows = [row for shard in wal_rows(table).values() for row in shard]
+    assert sorted(rows) == [(False, n, None, f"{n}-0") for n in range(30)]
 
 
 def test_people_see_a_table(tmp_path) -> None:

@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pyarrow as pa
 import pytest
 
@@ -13,7 +15,7 @@ SCHEMA = pa.schema(
         pa.field("must", pa.string(), nullable=False),
     ]
 )
-SHAPE = Shape(schema=SCHEMA, key=("id",), delete_column="gone")
+SHAPE = Shape(schema=SCHEMA, key=("id",), delete_column="gone", missing_as_null=True)
 
 
 def source(**columns: object) -> pa.Table:
@@ -41,8 +43,8 @@ def test_a_deleted_row_needs_its_key_only() -> None:
 def test_nobody_deletes() -> None:
     _, gone = SHAPE.lined_up(source(gone=pa.array([None, False])), "here")
     assert gone is None
-    _, gone = SHAPE.lined_up(source(gone=[0, 1]), "here")
-    assert gone is not None and gone.to_pylist() == [False, True]
+    _, gone = SHAPE.lined_up(source(gone=pa.nulls(2)), "here")
+    assert gone is None
 
 
 def test_values_that_do_not_fit() -> None:
@@ -63,11 +65,92 @@ def test_values_that_do_not_fit() -> None:
 )
 def test_columns_that_do_not_fit(names, text) -> None:
     with pytest.raises(Usage, match=text):
-        SHAPE.check(pa.schema([(name, pa.string()) for name in names]), "here")
+        SHAPE.check(typed(*names), "here")
+
+
+def typed(*names: str) -> pa.Schema:
+    return pa.schema([(n, pa.bool_() if n == "gone" else pa.string()) for n in names])
+
+
+@pytest.mark.parametrize("kind", [pa.int64(), pa.string(), pa.float64()], ids=str)
+def test_only_a_boolean_column_deletes(kind) -> None:
+    """Arrow casts numbers to booleans: every row of a column of numbers would delete its key."""
+    schema = typed("id", "must", "gone").set(2, pa.field("gone", kind))
+    with pytest.raises(Usage, match=f"here: column 'gone' to delete by is {kind}"):
+        SHAPE.check(schema, "here")
+    rows = source(gone=pa.array([1, 1]).cast(kind))
+    with pytest.raises(Usage, match=f"here: column 'gone' to delete by is {kind}"):
+        SHAPE.lined_up(rows, "here")
+
+
+def test_a_key_column_deletes_nothing() -> None:
+    schema = SCHEMA.set(0, pa.field("id", pa.bool_(), nullable=False))
+    shape = Shape(schema=schema, key=("id",), delete_column="id", missing_as_null=True)
+    with pytest.raises(Usage, match="column 'id' is the table's key"):
+        shape.check(schema, "here")
+
+
+NESTED = pa.schema(
+    [
+        pa.field("id", pa.int64(), nullable=False),
+        pa.field("where", pa.struct([("city", pa.string()), ("zip", pa.int64())])),
+        pa.field("tags", pa.list_(pa.struct([("name", pa.string()), ("n", pa.int64())]))),
+    ]
+)
+
+
+def nested(place: int, kind: pa.DataType) -> pa.Schema:
+    return NESTED.set(place, NESTED.field(place).with_type(kind))
+
+
+@pytest.mark.parametrize(
+    ("given", "text"),
+    [
+        (NESTED.remove(2), "column 'tags' is missing"),
+        (NESTED.remove(2).append(pa.field("Tags", pa.string())), r"'tags' \(there is 'Tags'\) is"),
+        (NESTED.remove(1).append(pa.field("wheer", pa.string())), r"'where' \(there is 'wheer'\)"),
+        (NESTED.remove(1).append(pa.field("x", pa.string())), "column 'where' is missing"),
+        # Arrow casts structs by name: what lacks becomes NULL, what is unknown goes.
+        (
+            nested(1, pa.struct([("city", pa.string()), ("ZIP", pa.int64())])),
+            r"'where.zip' \(there is 'where.ZIP'\) is missing",
+        ),
+        (nested(2, pa.list_(pa.struct([("name", pa.string())]))), "column 'tags.n' is missing"),
+    ],
+    ids=str,
+)
+def test_a_missing_column_is_refused_unless_null_is_meant(given, text) -> None:
+    shape = Shape(schema=NESTED, key=("id",), skips_unknown_columns=True)
+    rows = pa.Table.from_pylist([{"id": 1, "where": {"city": "Rom"}}], schema=given)
+    for refused in (lambda: shape.check(given, "here"), lambda: shape.lined_up(rows, "here")):
+        with pytest.raises(Usage, match=f"here: .*{text}.*--missing-as-null does that"):
+            refused()
+    nulls = replace(shape, missing_as_null=True)
+    nulls.check(given, "here")
+    assert nulls.lined_up(rows, "here")[0].schema == NESTED
+
+
+def test_a_deleted_row_brings_no_null() -> None:
+    """So a source of deletes needs its keys only; the first row that is none needs all columns."""
+    shape = Shape(schema=NESTED, key=("id",), delete_column="gone")
+    rows = pa.table({"id": pa.array([1, 2]), "gone": [True, True]})
+    shape.check(rows.schema, "here")
+    assert shape.lined_up(rows, "here")[1] is not None
+    for gone in ([True, False], [False, None]):
+        with pytest.raises(Usage, match="column 'where', 'tags' is missing"):
+            shape.lined_up(rows.set_column(1, "gone", pa.array(gone)), "here")
+
+
+def test_unknown_members_are_not_dropped_unasked() -> None:
+    given = nested(1, pa.struct([("city", pa.string()), ("zip", pa.int64()), ("x", pa.int64())]))
+    with pytest.raises(Usage, match=r"no column 'where\.x'; --skip-unknown-columns"):
+        Shape(schema=NESTED, key=("id",)).check(given, "here")
+    with pytest.raises(Usage, match=r"no column 'iD' \(there is 'id'\)"):
+        Shape(schema=NESTED, key=()).check(NESTED.set(0, pa.field("iD", pa.int64())), "here")
 
 
 def test_unknown_columns_can_be_left_out() -> None:
-    shape = Shape(schema=SCHEMA, key=("id",), skips_unknown_columns=True)
+    shape = replace(SHAPE, delete_column=None, skips_unknown_columns=True)
     schema = pa.schema([(name, pa.string()) for name in ("other", "id", "must")])
     shape.check(schema, "here")
     assert shape.columns(schema) == ["id", "must"]
