@@ -14,6 +14,7 @@ from memwal.model import (
     ShardId,
     ShardManifest,
     ShardView,
+    SharedKey,
     TableView,
     VersionManifest,
 )
@@ -171,6 +172,17 @@ def test_the_newest_sentinel() -> None:
     assert ok(1)
     assert ok(3, 2, 3)
     assert ok(3, 2) is False
+
+
+def test_one_key_one_shard() -> None:
+    other = ShardId("7f2c5a8e-1d0b-4d55-9a53-0f6f6a1f0c11")
+    found = verify.check_one_shard(SharedKey(key="id=3", shards=(SHARD, other)), 9, 10)
+    assert (
+        found.ok is False and f"key id=3 waits in two shards, {SHARD} and {other}" in found.detail
+    )
+    assert verify.check_one_shard(None, 10, 10).ok
+    too_many = verify.check_one_shard(None, 11, 10)
+    assert too_many.ok is None and "11 pending rows are too many" in too_many.detail
 
 
 def test_strangers() -> None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 from mutation_list import Change, Mutation
 from mutations_garbage import GARBAGE
 from mutations_indexes import INDEXES
+from mutations_ingest import INGEST
 from mutations_jobs import JOBS
 from mutations_merge import MERGE
 from mutations_merge_shared import MERGE_SHARED
@@ -18,4 +19,14 @@ from mutations_store import STORE
 
 __all__ = ["MUTATIONS", "Change", "Mutation"]
 
-MUTATIONS = (*GARBAGE, *MERGE, *MERGE_SHARED, *POLICY, *INDEXES, *STORE, *READ, *JOBS)
+MUTATIONS = (
+    *GARBAGE,
+    *MERGE,
+    *MERGE_SHARED,
+    *POLICY,
+    *INDEXES,
+    *INGEST,
+    *STORE,
+    *READ,
+    *JOBS,
+)

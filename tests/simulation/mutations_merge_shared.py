@@ -105,8 +105,8 @@ _STORE = mutations(
     _REAL,
     (
         "shared: a key in two shards is written twice",
-        "    if KeySet(every.columns).count != len(every):\n        return None\n",
-        "",
+        "    if KeySet(every.columns).count != len(every):",
+        "    if False:",
     ),
     (
         "shared: the commit deletes nothing",

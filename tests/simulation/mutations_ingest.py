@@ -1,0 +1,121 @@
+"""Mutations of an ingest's guards, and of what tells of a key in two shards."""
+
+from __future__ import annotations
+
+from mutation_list import Mutation, mutations
+
+_ONE_SHARD = "tests/ingest/test_one_key_one_shard.py -k"
+
+INGEST: tuple[Mutation, ...] = (
+    *mutations(
+        "memwal/ingest/routing.py",
+        "tests/ingest/test_routing.py -m 'not integration'",
+        (
+            "ingest: LanceDB's shard ids are not taken",
+            "    if spec is None or len(spec.fields) != 1:\n        return values.own_id",
+            "    if True:\n        return values.own_id",
+        ),
+        ("ingest: of several shard specs one is taken", "    if len(specs) > 1:", "    if False:"),
+        (
+            "ingest: a value whose rows wait in another shard is written",
+            "        if others:",
+            "        if False:",
+        ),
+        (
+            "ingest: where a value's rows wait is not asked",
+            "        waiting = [s for s, m in holding.items() if has_rows_beyond(m, self.merged)]",
+            "        waiting: list[ShardId] = []",
+        ),
+        (
+            "ingest: one that was stopped need not go on where it wrote",
+            "        going_on = [s for s in holding if s in self.written]",
+            "        going_on: list[ShardId] = []",
+        ),
+        (
+            "ingest: a shard that says it holds another value is taken by its id",
+            "                if said.entries:",
+            "                if False:",
+        ),
+    ),
+    *mutations(
+        "memwal/ingest/strangers.py",
+        f"{_ONE_SHARD} 'nobody_knows or made_from or can_not_be_read'",
+        (
+            "ingest: shards of which nobody knows the values are passed over",
+            "    if found:",
+            "    if False:",
+        ),
+        (
+            "ingest: rows in the WAL only are passed over",
+            "    return bool(shard.pending) or _first_entry(wal, shard) is not None",
+            "    return bool(shard.pending)",
+        ),
+        (
+            "ingest: any row proves a shard's value",
+            "            if shard.shard_id in router.derived_ids(batch):",
+            "            if router.derived_ids(batch):",
+        ),
+        (
+            "ingest: a shard that can't be read holds nothing",
+            "    found = [str(b.shard_id) for b in view.broken if b.shard_id not in known]",
+            "    found: list[str] = []",
+        ),
+    ),
+    *mutations(
+        "memwal/ingest/line_up.py",
+        "tests/ingest/test_line_up.py",
+        (
+            "ingest: a column of any type deletes",
+            "        if not pa.types.is_boolean(kind) and not pa.types.is_null(kind):",
+            "        if False:",
+        ),
+        ("ingest: a key column deletes", "        if name in self.key:", "        if False:"),
+        (
+            "ingest: a missing column becomes NULL unasked",
+            "        if missing and not (deleted is not None and pc.all(deleted).as_py()):",
+            "        if False:",
+        ),
+        (
+            "ingest: one deleted row lets the others have NULL",
+            "pc.all(deleted).as_py()",
+            "pc.any(deleted).as_py()",
+        ),
+        (
+            "ingest: a struct's missing members become NULL unasked",
+            '            found += _gaps(own, other, f"{path}.") if own and other else ()',
+            "            del own, other",
+        ),
+    ),
+    *mutations(
+        "memwal/store/read_verdict.py",
+        f"{_ONE_SHARD} read_tells",
+        (
+            "read: a key in two shards is not told, keys first",
+            "            if distinct > self._hidden.count:",
+            "            if False:",
+        ),
+    ),
+    *mutations(
+        "memwal/store/read_held.py",
+        f"{_ONE_SHARD} read_tells",
+        (
+            "read: a key in two shards is not told, held",
+            "        if self._distinct == hidden.count:",
+            "        if True:",
+        ),
+    ),
+    *mutations(
+        "memwal/plan/verify.py",
+        "tests/plan/test_verify_plan.py",
+        (
+            "verify: a key in two shards is fine",
+            "    problems = [] if found is None else [str(found)]",
+            "    problems: list[str] = []",
+        ),
+        (
+            "verify: keys that were not compared are fine",
+            "    if rows > rows_max:",
+            "    if False:",
+        ),
+    ),
+)
