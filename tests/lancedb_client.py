@@ -12,7 +12,7 @@ from typing import Any
 
 import lancedb
 import pyarrow as pa
-from lancedb._lancedb import LsmWriteSpec
+from lancedb import LsmWriteSpec
 
 SCHEMA = pa.schema(
     [

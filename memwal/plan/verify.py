@@ -7,10 +7,10 @@ from dataclasses import dataclass
 from itertools import pairwise
 
 from memwal import invariants, layout
+from memwal.model import ShardId, ShardView, SharedKey, TableView, VersionManifest
 from memwal.plan.holes import find_holes, hole_text
 
 _NAMED_MAX = 20
-from memwal.model import ShardId, ShardView, SharedKey, TableView, VersionManifest
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
