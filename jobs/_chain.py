@@ -64,6 +64,10 @@ class Quiet:
     def say(self, text: str) -> None:
         """Not shown."""
 
+    def warn(self, text: str) -> None:
+        """Trouble that the other's report knows nothing of."""
+        self._progress.warn(text)
+
     def trace(self, text: str) -> None:
         """A traceback of an error that nobody expected."""
         self._progress.trace(text)

@@ -50,7 +50,9 @@ def run_each(name: str, options: RunOptions, progress: Progress, one_table: OneT
     started = clock.monotonic_seconds()
     recorder = RunRecorder(name, options, progress)
     with (
-        open_tables(options, lambda stores: stores.views.table(), recorder.failed) as tables,
+        open_tables(
+            options, lambda stores: stores.views.table(), recorder.failed, warn=progress.warn
+        ) as tables,
         Fanout(options, progress) as fanout,
     ):
         reports = []

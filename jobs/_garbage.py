@@ -69,7 +69,9 @@ def run_garbage(options: GarbageOptions, progress: Progress, steps: Steps = no_s
     clock = SystemClock()
     started = clock.monotonic_seconds()
     recorder = RunRecorder("garbage", options, progress, acts=options.acts)
-    with open_tables(options, lambda stores: stores.views.table(), recorder.failed) as tables:
+    with open_tables(
+        options, lambda stores: stores.views.table(), recorder.failed, warn=progress.warn
+    ) as tables:
         runs = [GarbageRun(table=table) for table in tables]
         side_by_side(lambda run: _foresee(run, options), runs, TABLE_READERS_MAX)
         for run in runs:

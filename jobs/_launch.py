@@ -48,6 +48,10 @@ class Progress(Protocol):
         """A line for people."""
         ...
 
+    def warn(self, text: str) -> None:
+        """A line about trouble: shown of a job inside another job, too."""
+        ...
+
     def trace(self, text: str) -> None:
         """A traceback, shown with `--debug` only."""
         ...
@@ -105,10 +109,11 @@ class OpenTable:
     `parts` collects the reports of the table's parts, `work` the shards that need units,
     `unit_requests` what units asked of the store. `known` is set once it was seen to be a table,
     `worked_on` once a lease was taken for it, which may have been given back since, and `untrusted`
-    once its store was found to lack what writing needs.
+    once its store was found to lack what writing needs. `warn` is told of trouble with the lease.
     """
 
     resolved: ResolvedTable
+    warn: Callable[[str], None] = lambda text: None
     stores: Stores | None = None
     view: TableView | None = None
     lease: HeldLease | None = None
@@ -151,7 +156,10 @@ class OpenTable:
         """
         self.prove_store()
         if options.lease and self.lease is None and self.stores is not None:
-            self.lease = HeldLease(self.stores.leases, job)
+            name = self.resolved.name
+            self.lease = HeldLease(
+                self.stores.leases, job, lambda text: self.warn(f"{name}: {text}")
+            )
             self.worked_on = True
 
     def prove_store(self) -> None:
@@ -164,10 +172,13 @@ class OpenTable:
             raise
 
     def release_lease(self) -> None:
-        """Give the lease back, if it was taken."""
-        if self.lease is not None:
-            self.lease.release()
-            self.lease = None
+        """Give the lease back, if it was taken. One that stands is told, and ends no job."""
+        lease, self.lease = self.lease, None
+        if lease is not None:
+            try:
+                lease.release()
+            except MemWalError as error:
+                self.warn(str(error))
 
     def before_commit(self) -> None:
         """Raise LeaseHeld when the table's lease was lost; asked before each writing step."""
@@ -197,15 +208,16 @@ def open_tables(
     read: Callable[[Stores], TableView],
     failed: Callable[[OpenTable, BaseException], None] = lambda table, error: None,
     *,
+    warn: Callable[[str], None] = lambda text: None,
     readers_max: int = TABLE_READERS_MAX,
 ) -> Iterator[list[OpenTable]]:
     """Open the tables, several side by side; at the end, give up the leases taken for them.
 
     A table that can't be opened carries its error; the others go on. `failed` is told of each table
-    when the job as a whole ends in an error. `read` is called in threads, unless
-    `readers_max` is 1.
+    when the job as a whole ends in an error, `warn` of trouble with a lease. `read` is called in
+    threads, unless `readers_max` is 1.
     """
-    tables = [OpenTable(resolved=resolved) for resolved in options.tables]
+    tables = [OpenTable(resolved=resolved, warn=warn) for resolved in options.tables]
     ended: BaseException | None = None
     try:
         _open_stores(tables)

@@ -1,8 +1,9 @@
-"""Holds a table's lease while a job runs: heartbeat in a thread, best-effort release."""
+"""Holds a table's lease while a job runs: heartbeat in a thread, release at the end."""
 
 from __future__ import annotations
 
 import threading
+from collections.abc import Callable
 from types import TracebackType
 
 from memwal.errors import LeaseHeld, MemWalError
@@ -13,9 +14,12 @@ from memwal.store.lease import StoredLeases
 class HeldLease:
     """A claim with its heartbeat. Use as a context manager, or call `release`."""
 
-    def __init__(self, leases: StoredLeases, job: str) -> None:
-        """Claim the table. Raises LeaseHeld."""
+    def __init__(
+        self, leases: StoredLeases, job: str, say: Callable[[str], None] = lambda text: None
+    ) -> None:
+        """Claim the table. Raises LeaseHeld. `say` is told of a heart that misses beats."""
         self._leases = leases
+        self._say = say
         self._claim: LeaseClaim = leases.acquire(job)
         self._lost: LeaseHeld | None = None
         self._lapsed = False
@@ -48,7 +52,7 @@ class HeldLease:
         self._lapsed = self._lapsed or not self._leases.is_live(self._claim)
 
     def release(self) -> None:
-        """Stop the heartbeat and give the lease up."""
+        """Stop the heartbeat and give the lease up. Raises MemWalError when it stands."""
         self._over.set()
         self._heart.join()
         if self._lost is None:
@@ -63,8 +67,11 @@ class HeldLease:
             except LeaseHeld as lost:
                 self._lost = lost
                 return
-            except MemWalError:
-                continue  # the store may answer again before the claim expires
+            except MemWalError as error:
+                # The store may answer again before the claim expires.
+                self._say(f"the lease could not be renewed: {error}")
+            except BaseException as error:  # a bug, or a panic: no reason to let the lease lapse
+                self._say(f"the lease could not be renewed: {type(error).__name__}: {error}")
 
     def __enter__(self) -> HeldLease:
         return self

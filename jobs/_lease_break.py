@@ -6,26 +6,29 @@ from jobs._wiring import open_stores
 from memwal.apply.status import lease_report
 from memwal.config import ResolvedTable
 from memwal.errors import MemWalError
-from memwal.report import DONE, JobReport, LeaseTableReport, TableReport
+from memwal.report import DONE, NOTHING_TO_DO, JobReport, LeaseTableReport, TableReport
 
 
 def run_lease_break(table: ResolvedTable, reason: str) -> JobReport:
-    """Supersede the table's newest claim. The record is the claim file with the reason in it.
+    """Supersede the claim that holds the lease. The record is the claim file with the reason in it.
 
-    A holder that is alive after all stops before its next commit, where it finds the newer token.
+    Where nobody holds it there is nothing to do, and no record of it. A holder that is alive after
+    all stops before its next commit, where it finds the newer token.
     """
     report: TableReport
     try:
         stores = open_stores(table.uri, table.storage_options)
         version = stores.views.table_version()
-        stores.prove_store()
-        claim = stores.leases.break_(reason)
+        claim, broken = stores.leases.current(), None
+        if claim is not None and stores.leases.is_live(claim):
+            stores.prove_store()
+            broken = stores.leases.break_(reason)
         report = LeaseTableReport(
             table=table.name,
-            outcome=DONE,
+            outcome=NOTHING_TO_DO if broken is None else DONE,
             version_before=version,
             version_after=version,
-            lease=lease_report(claim, stores.clock.now_nanos()),
+            lease=lease_report(broken or claim, stores.clock.now_nanos()),
         )
     except MemWalError as error:
         report = TableReport(

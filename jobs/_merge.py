@@ -64,7 +64,10 @@ def run_merge(options: MergeOptions, progress: Progress) -> JobReport:
     started = clock.monotonic_seconds()
     recorder = RunRecorder("merge", options, progress)
     with open_tables(
-        options, lambda stores: stores.views.table(pending_sizes=True), recorder.failed
+        options,
+        lambda stores: stores.views.table(pending_sizes=True),
+        recorder.failed,
+        warn=progress.warn,
     ) as tables:
         return _run(tables, options, progress, recorder, clock, started)
 

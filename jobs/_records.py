@@ -6,8 +6,6 @@ nothing. A record never fails a job: what goes wrong with it is a warning in the
 
 from __future__ import annotations
 
-import os
-import socket
 from collections.abc import Mapping
 from datetime import UTC, datetime
 
@@ -32,17 +30,13 @@ from memwal.report import (
 )
 from memwal.report_ingest import IngestTableReport
 from memwal.report_rescue import RescueTableReport
+from memwal.store.process import this_holder
 
 RUNS_KEPT_MAX = 500
 # At each write a few more may pile up, so that not every run deletes one.
 _SLACK_RECORDS_MIN = 10
 _ERROR_CHARACTERS_MAX = 2000
 _EXIT_CANCELLED = 130
-
-
-def this_host() -> str:
-    """Who ran it, as `host:pid`."""
-    return f"{socket.gethostname()}:{os.getpid()}"
 
 
 class RunRecorder:
@@ -124,7 +118,7 @@ class RunRecorder:
                 "exit_code": report.exit_code,
                 "error": _shortened(report.error),
                 "engine": engine.name if engine and engine.name in ("spark", "local") else None,
-                "holder": this_host(),
+                "holder": this_holder(),
                 "version_before": before,
                 "version_after": report.version_after,
                 "summary": summary_of(report),

@@ -53,7 +53,9 @@ def run_rescue(options: RescueOptions, progress: Progress, steps: Steps = no_ste
     clock = SystemClock()
     started = clock.monotonic_seconds()
     recorder = RunRecorder("rescue", options, progress)
-    with open_tables(options, lambda stores: stores.views.table(), recorder.failed) as tables:
+    with open_tables(
+        options, lambda stores: stores.views.table(), recorder.failed, warn=progress.warn
+    ) as tables:
         reports = []
         for table in tables:
             table.begin()

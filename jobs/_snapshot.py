@@ -52,6 +52,7 @@ def run_snapshot(options: RunOptions, progress: Progress) -> JobReport:
             options,
             lambda stores: _read(stores, fanout),
             recorder.failed,
+            warn=progress.warn,
             readers_max=1,  # it may start an engine
         ) as tables,
     ):

@@ -82,6 +82,7 @@ def _status(table: OpenTable, looks: Mapping[str, _Look]) -> TableReport:
     try:
         if isinstance(look.lease, MemWalError):
             raise look.lease
+        skew = None if look.lease is None else stores.leases.skew_text(look.lease)
         return table_status(
             table.resolved.name,
             view,
@@ -89,7 +90,7 @@ def _status(table: OpenTable, looks: Mapping[str, _Look]) -> TableReport:
             unindexed_rows=lambda name: stores.tables.unindexed_rows(view.version, name),
             due=due_shards(view, chosen_limits(DueLimits, table), now),
             lease=lease_report(look.lease, now),
-            warnings=policy_warnings(table.resolved, view),
+            warnings=(*policy_warnings(table.resolved, view), *([skew] if skew else ())),
         )
     except MemWalError as error:
         return failed_report(table.resolved.name, error)

@@ -15,7 +15,7 @@ from rich.text import Text
 from memwal.console_backfill import backfill_parts
 from memwal.console_ingest import ingest_parts
 from memwal.console_rescue import rescue_parts
-from memwal.console_status import runs_parts, status_parts, wait_parts
+from memwal.console_status import lease_parts, runs_parts, status_parts, wait_parts
 from memwal.console_text import STYLE, count_text, grid_of, size_text
 from memwal.layout import parse_wal_entry_name
 from memwal.report import (
@@ -26,6 +26,7 @@ from memwal.report import (
     IndexCatchupReport,
     IndexCatchupTableReport,
     JobReport,
+    LeaseTableReport,
     MaintainTableReport,
     MergeTableReport,
     PlannedMergeReport,
@@ -82,6 +83,10 @@ class RunProgress:
         """A line for people."""
         if not self._quiet:
             self._steps().say(text)
+
+    def warn(self, text: str) -> None:
+        """A line about trouble."""
+        self.say(f"warning: {text}")
 
     def trace(self, text: str) -> None:
         """A traceback, with `--debug` only."""
@@ -160,6 +165,8 @@ def _table(report: TableReport) -> RenderableType:
             parts += rescue_parts(report)
         case IngestTableReport():
             parts += ingest_parts(report)
+        case LeaseTableReport():
+            parts += lease_parts(report)
         case RunsTableReport():
             parts += runs_parts(report)
         case WaitTableReport():

@@ -1,4 +1,4 @@
-"""What `memwal status`, `runs` and `wait` show."""
+"""What `memwal status`, `runs`, `wait` and `lease break` show."""
 
 from __future__ import annotations
 
@@ -16,6 +16,9 @@ from memwal.console_text import (
     size_text,
 )
 from memwal.report import (
+    NOTHING_TO_DO,
+    LeaseReport,
+    LeaseTableReport,
     RunRecord,
     RunsTableReport,
     ShardStatusReport,
@@ -72,17 +75,25 @@ def status_parts(report: StatusTableReport) -> list[RenderableType]:
         taken = report.snapshot.taken_at or "never taken"
         parts.append(Text(f"  snapshot: {taken}, {report.snapshot.num_shards} shards"))
     if report.lease is not None and report.lease.state in ("held", "broken"):
-        lease = report.lease
-        why = f": {lease.reason}" if lease.reason else f" for {lease.job}"
-        parts.append(
-            Text(
-                f"  lease: {lease.state} by {lease.holder}{why}, since {lease.acquired_at} until "
-                f"{lease.expires_at}"
-            )
-        )
+        parts.append(_lease(report.lease))
     parts += _storage(report)
     parts += _due(report)
     return parts
+
+
+def lease_parts(report: LeaseTableReport) -> list[RenderableType]:
+    """The table of `lease break`."""
+    if report.outcome == NOTHING_TO_DO or report.lease is None:
+        return [Text("  nobody holds the lease", style="dim")]
+    return [_lease(report.lease)]
+
+
+def _lease(lease: LeaseReport) -> Text:
+    why = f": {lease.reason}" if lease.reason else f" for {lease.job}"
+    return Text(
+        f"  lease: {lease.state} by {lease.holder}{why}, since {lease.acquired_at} until "
+        f"{lease.expires_at}"
+    )
 
 
 def _storage(report: StatusTableReport) -> list[RenderableType]:

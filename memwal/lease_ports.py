@@ -15,7 +15,10 @@ class Leases(Protocol):
         ...
 
     def acquire(self, job: str) -> LeaseClaim:
-        """Claim the table for a job. Raises LeaseHeld (by whom, since when, until when)."""
+        """Claim the table for a job. Raises LeaseHeld (by whom, since when, until when).
+
+        A claim of this host whose process has provably ended is no hindrance.
+        """
         ...
 
     def renew(self, claim: LeaseClaim) -> LeaseClaim:
@@ -23,7 +26,7 @@ class Leases(Protocol):
         ...
 
     def release(self, claim: LeaseClaim) -> None:
-        """Mark the claim as over. Best effort: if it fails, the claim expires by itself."""
+        """Mark the claim as over. Tried for some seconds; raises MemWalError when it stands."""
         ...
 
     def is_live(self, claim: LeaseClaim) -> bool:
@@ -34,6 +37,9 @@ class Leases(Protocol):
         """Raise LeaseHeld when a newer claim exists; asked before every commit."""
         ...
 
-    def break_(self, reason: str) -> LeaseClaim:
-        """Supersede whatever claim there is, leaving a record of who did it and why."""
+    def break_(self, reason: str) -> LeaseClaim | None:
+        """Supersede the claim that holds the lease, leaving a record of who did it and why.
+
+        None, and no record, when nobody holds it.
+        """
         ...

@@ -126,7 +126,8 @@ class LeaseClaim:
     """One numbered claim on a table's lease. `token` is the number: the fencing token.
 
     A claim whose `released` is set, or whose `expires_at_nanos` has passed, holds nothing. A claim
-    made by `lease break` is born released and carries the operator's `reason`.
+    made by `lease break` is born released and carries the operator's `reason`. `unknown` holds what
+    a newer build stored besides, which changes nothing of what the other fields mean.
     """
 
     token: int
@@ -137,6 +138,7 @@ class LeaseClaim:
     expires_at_nanos: int
     released: bool = False
     reason: str | None = None
+    unknown: Mapping[str, object] = field(default_factory=dict, hash=False)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -30,6 +30,8 @@ class Quiet:
 
     def say(self, text: str) -> None: ...
 
+    def warn(self, text: str) -> None: ...
+
     def trace(self, text: str) -> None:
         raise AssertionError(text)
 

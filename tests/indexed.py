@@ -55,6 +55,9 @@ class Quiet(Progress):
     def say(self, text: str) -> None:
         pass
 
+    def warn(self, text: str) -> None:
+        pass
+
     def trace(self, text: str) -> None:
         print(text)
 

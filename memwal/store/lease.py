@@ -9,13 +9,10 @@ host's clock against the holder's, so skew costs a wait or an early take-over, n
 
 from __future__ import annotations
 
-import getpass
 import json
-import os
-import socket
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from contextlib import suppress
-from dataclasses import asdict, replace
+from dataclasses import asdict, fields, replace
 from datetime import UTC, datetime
 from itertools import islice
 
@@ -30,26 +27,22 @@ from memwal.errors import (
 )
 from memwal.model import LeaseClaim
 from memwal.ports import DOCUMENT_BYTES_MAX, Clock, ObjectInfo, Objects
+from memwal.store.process import is_gone, this_holder
 
 TTL_SECONDS = 300.0
+RELEASE_SECONDS_MAX = 5.0
+_RELEASE_WAIT_SECONDS = 0.5
 FOLDER = f"{layout.MAINTENANCE}/lease"
 _HINT = f"{FOLDER}/hint.json"
 _PROBES_MAX = 64
+# Hosts that keep time differ by less.
+_CLOCKS_AGREE_NANOS = 5 * 10**9
 _NUMBER_MAX = 2**63 - 1
 
 
 def claim_path(token: int) -> str:
     """Where a claim is stored."""
     return f"{FOLDER}/{token:020d}.json"
-
-
-def this_holder() -> str:
-    """Who we are, for the one who finds the lease held."""
-    try:
-        user = getpass.getuser()
-    except (KeyError, OSError):
-        user = str(os.getuid())
-    return f"{user}@{socket.gethostname()}:{os.getpid()}"
 
 
 class StoredLeases:
@@ -66,7 +59,8 @@ class StoredLeases:
         self._objects = objects
         self._clock = clock
         self._ttl_nanos = int(ttl_seconds * 10**9)
-        self._holder = holder or this_holder()
+        self._holder = holder
+        self._hint: Mapping[str, object] = {}
 
     @property
     def ttl_seconds(self) -> float:
@@ -100,7 +94,7 @@ class StoredLeases:
     def acquire(self, job: str) -> LeaseClaim:
         """Claim the table (see the port)."""
         current = self.current()
-        if current is not None and self.is_live(current):
+        if current is not None and self.is_live(current) and not is_gone(current.holder):
             raise LeaseHeld(self._held_text(current))
         return self._claim(current, job)
 
@@ -114,10 +108,16 @@ class StoredLeases:
     def release(self, claim: LeaseClaim) -> None:
         """Mark the claim as over (see the port)."""
         over = replace(claim, released=True, expires_at_nanos=self._clock.now_nanos())
-        try:
-            self._objects.put(claim_path(claim.token), _encode(over))
-        except MemWalError:
-            return
+        deadline = self._clock.monotonic_seconds() + RELEASE_SECONDS_MAX
+        while True:
+            try:
+                self._objects.put(claim_path(claim.token), _encode(over))
+                return
+            except MemWalError as error:
+                late = self._clock.monotonic_seconds() >= deadline
+                if late or not isinstance(error, StoreUnavailable):
+                    raise type(error)(self._stands_text(claim, error)) from error
+            self._clock.sleep(_RELEASE_WAIT_SECONDS)
 
     def check(self, token: int) -> None:
         """Raise LeaseHeld when a newer claim exists (see the port)."""
@@ -128,9 +128,12 @@ class StoredLeases:
                 + self._held_text(newer)
             )
 
-    def break_(self, reason: str) -> LeaseClaim:
-        """Supersede whatever claim there is (see the port)."""
-        return self._claim(self.current(), "lease break", reason=reason)
+    def break_(self, reason: str) -> LeaseClaim | None:
+        """Supersede the claim that holds the lease (see the port)."""
+        current = self.current()
+        if current is None or not self.is_live(current):
+            return None
+        return self._claim(current, "lease break", reason=reason)
 
     def is_live(self, claim: LeaseClaim) -> bool:
         """Whether the claim holds the lease now (see the port)."""
@@ -143,7 +146,7 @@ class StoredLeases:
         claim = LeaseClaim(
             token=1 if current is None else current.token + 1,
             claim_id=self._clock.new_id(),
-            holder=self._holder,
+            holder=self._holder or this_holder(),
             job=job,
             acquired_at_nanos=now,
             expires_at_nanos=now if reason else now + self._ttl_nanos,
@@ -162,14 +165,16 @@ class StoredLeases:
                     self._held_text(winner) if winner else f"{self._objects.uri}: lost the lease"
                 ) from None
         with suppress(MemWalError):  # readers probe upwards from an old hint
-            self._objects.put(_HINT, json.dumps({"token": claim.token}).encode())
+            self._objects.put(_HINT, json.dumps({**self._hint, "token": claim.token}).encode())
         return claim
 
     def _hinted(self) -> int | None:
         try:
-            token = json.loads(self._objects.get(_HINT, DOCUMENT_BYTES_MAX))["token"]
+            hint = json.loads(self._objects.get(_HINT, DOCUMENT_BYTES_MAX))
+            token = hint["token"]
         except (Missing, Corruption, ValueError, KeyError, TypeError, RecursionError):
             return None
+        self._hint = hint
         return token if _is_number(token) and token > 0 else None
 
     def _by_listing(self) -> LeaseClaim | None:
@@ -196,10 +201,30 @@ class StoredLeases:
                 f"{self._objects.uri}: the lease was broken by {claim.holder} at "
                 f"{_iso(claim.acquired_at_nanos)}: {claim.reason}"
             )
-        return (
+        held = (
             f"{self._objects.uri}: the lease is held by {claim.holder} for {claim.job} since "
             f"{_iso(claim.acquired_at_nanos)} until {_iso(claim.expires_at_nanos)} (token "
             f"{claim.token}); wait, or `memwal lease break TABLE --reason ...` if it is dead"
+        )
+        skew = self.skew_text(claim)
+        return held if skew is None else f"{held}; {skew}"
+
+    def skew_text(self, claim: LeaseClaim) -> str | None:
+        """What is wrong with the clocks where a claim lasts for longer than any can, else None."""
+        ahead = claim.expires_at_nanos - self._clock.now_nanos() - self._ttl_nanos
+        if not self.is_live(claim) or ahead <= _CLOCKS_AGREE_NANOS:
+            return None
+        return (
+            f"clock skew: the lease of {claim.holder} ends {ahead / 10**9:.0f} s later than one "
+            f"that was taken just now ({self.ttl_seconds:.0f} s), so its clock is ahead of this "
+            "host's, or this one is behind"
+        )
+
+    def _stands_text(self, claim: LeaseClaim, error: MemWalError) -> str:
+        return (
+            f"{self._objects.uri}: the lease could not be given back ({error}), so it stands until "
+            f"{_iso(claim.expires_at_nanos)}: a later run on this host may take it over, others "
+            "wait, or `memwal lease break TABLE --reason ...`"
         )
 
 
@@ -213,14 +238,22 @@ def _tokens(infos: Iterable[ObjectInfo]) -> list[int]:
 
 
 def _encode(claim: LeaseClaim) -> bytes:
-    return json.dumps(asdict(claim), indent=1).encode()
+    known = {name: value for name, value in asdict(claim).items() if name != _UNKNOWN}
+    return json.dumps({**claim.unknown, **known}, indent=1).encode()
+
+
+_UNKNOWN = "unknown"
+_KNOWN = frozenset(field.name for field in fields(LeaseClaim)) - {_UNKNOWN}
 
 
 def _decode(data: bytes) -> LeaseClaim | None:
     """The claim; None for bytes that are none (invariant 10)."""
     try:
-        claim = LeaseClaim(**json.loads(data))
-    except (ValueError, TypeError, RecursionError):
+        document = json.loads(data)
+        known = {name: value for name, value in document.items() if name in _KNOWN}
+        unknown = {name: value for name, value in document.items() if name not in _KNOWN}
+        claim = LeaseClaim(**known, unknown=unknown)
+    except (ValueError, TypeError, AttributeError, RecursionError):
         return None
     numbers = (claim.token, claim.acquired_at_nanos, claim.expires_at_nanos)
     texts = (claim.claim_id, claim.holder, claim.job, "" if claim.reason is None else claim.reason)

@@ -2,17 +2,24 @@
 
 from __future__ import annotations
 
+import json
+import os
+import re
+import subprocess
+import sys
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 
 import pytest
 
 from jobs._lease import HeldLease
 from memwal.clock import SystemClock
-from memwal.errors import Corruption, LeaseHeld, StoreUnavailable
+from memwal.errors import BadCredentials, Corruption, LeaseHeld, MemWalError, StoreUnavailable
 from memwal.ports import Objects
-from memwal.store.lease import FOLDER, StoredLeases, claim_path
+from memwal.store.lease import FOLDER, RELEASE_SECONDS_MAX, StoredLeases, claim_path
+from memwal.store.process import is_gone, this_holder
 from memwal.testing import Fault, FaultyObjects, ManualClock, MemoryBucket, MemoryObjects
 
 Open = Callable[[], Objects]
@@ -86,6 +93,7 @@ def test_nothing_is_deleted_and_breaking_leaves_a_record(open_store: Open) -> No
     first = leases(open_store(), clock, "a")
     claim = first.acquire("merge")
     broken = leases(open_store(), clock, "op").break_("host is gone")
+    assert broken is not None
     assert (broken.token, broken.reason, broken.holder) == (2, "host is gone", "op")
     with pytest.raises(LeaseHeld, match=r"broken by op.*host is gone"):
         first.check(claim.token)
@@ -240,3 +248,216 @@ def test_a_glance_at_more_claims_than_a_page_holds_goes_by_the_hint() -> None:
     assert newest is not None
     assert newest.token == objects.page_objects + 1
     assert stored.glance() == newest
+
+
+# ---- holders that have ended
+
+
+@pytest.fixture
+def process() -> Iterator[subprocess.Popen[str]]:
+    """A process of this host that says who it is, and waits."""
+    code = "from memwal.store.process import this_holder; print(this_holder(), flush=True); input()"
+    arguments = [sys.executable, "-c", code]
+    with subprocess.Popen(
+        arguments, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    ) as there:
+        yield there
+        there.kill()
+
+
+def who(process: subprocess.Popen[str]) -> str:
+    assert process.stdout is not None
+    return process.stdout.readline().strip()
+
+
+@pytest.mark.parametrize("fetched", [True, False], ids=["", "its parent does not ask"])
+def test_the_lease_of_a_killed_process_is_taken_over_at_once(
+    process: subprocess.Popen[str], fetched: bool
+) -> None:
+    objects, clock = MemoryObjects(), ManualClock()
+    holder = who(process)
+    leases(objects, clock, holder).acquire("merge")
+    with pytest.raises(LeaseHeld, match="is held by"):
+        leases(objects, clock, "next").acquire("merge")
+    process.kill()
+    if fetched:
+        process.wait()
+    deadline = SystemClock().monotonic_seconds() + 60
+    while not is_gone(holder):
+        assert SystemClock().monotonic_seconds() < deadline
+    assert leases(objects, clock, "next").acquire("merge").token == 2
+    with pytest.raises(LeaseHeld, match="held by next"):
+        leases(objects, clock, "the one after").acquire("merge")
+
+
+def test_racing_take_overs_have_one_winner(process: subprocess.Popen[str]) -> None:
+    bucket, clock = MemoryBucket(), ManualClock()
+    leases(MemoryObjects(bucket=bucket, clock=clock), clock, who(process)).acquire("merge")
+    process.kill()
+    process.wait()
+
+    def take(name: int) -> int | None:
+        try:
+            objects = MemoryObjects(bucket=bucket, clock=clock)
+            return leases(objects, clock, f"w{name}").acquire("merge").token
+        except LeaseHeld:
+            return None
+
+    with ThreadPoolExecutor(8) as pool:
+        assert [t for t in pool.map(take, range(8)) if t is not None] == [2]
+
+
+def test_a_pid_that_is_used_again_is_another_process(monkeypatch: pytest.MonkeyPatch) -> None:
+    holder = this_holder()
+    assert not is_gone(holder)
+    assert is_gone(holder.replace("(start ", "(start 1"))
+    assert not is_gone(re.sub(":[0-9]+ ", ":4294967297 ", holder))
+
+    def not_ours(pid: int, number: int) -> None:
+        raise PermissionError(pid, number)
+
+    monkeypatch.setattr(os, "kill", not_ours)
+    assert not is_gone(holder)
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        (r", boot [0-9a-f]{4}", ", boot ffff"),
+        (r" \(.*", ""),
+        (r"\(start [0-9]+", "(start -1"),
+        (r":[0-9]+ ", ":99999999999 "),
+        (r":[0-9]+ ", ":0 "),
+        (r"\)$", ") and more"),
+    ],
+    ids=["another namespace", "a bare pid", "no start", "no pid", "a group", "a tail"],
+)
+def test_what_proves_nothing_is_waited_for(
+    process: subprocess.Popen[str], old: str, new: str
+) -> None:
+    holder = who(process)
+    process.kill()
+    process.wait()
+    assert is_gone(holder)
+    unproven, changed = re.subn(old, new, holder)
+    assert changed == 1
+    objects, clock = MemoryObjects(), ManualClock()
+    leases(objects, clock, unproven).acquire("merge")
+    with pytest.raises(LeaseHeld):
+        leases(objects, clock, "next").acquire("merge")
+
+
+@pytest.mark.parametrize(
+    "file", ["sys/kernel/random/boot_id", "self/ns/pid", "self/status", "self/stat"]
+)
+def test_a_host_that_does_not_tell_all_of_it_proves_nothing(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, file: str
+) -> None:
+    """Nor does one whose /proc is of another pid namespace."""
+    here = this_holder()
+    gone = here.replace("(start ", "(start 1")
+    for name in ("sys/kernel/random/boot_id", "self/status", "self/stat"):
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_text((Path("/proc") / name).read_text())
+    (tmp_path / "self/ns").mkdir()
+    for name in ("self/ns/pid", "self/ns/time"):
+        (tmp_path / name).symlink_to((Path("/proc") / name).readlink())
+    (tmp_path / str(os.getpid())).symlink_to("self")
+    monkeypatch.setattr("memwal.store.process._PROC", tmp_path)
+    assert (this_holder(), is_gone(gone)) == (here, True)
+    if file == "self/status":
+        text = (tmp_path / file).read_text()
+        (tmp_path / file).write_text(text.replace("NSpid:\t", "NSpid:\t4711\t"))
+    else:
+        (tmp_path / file).unlink()
+    assert this_holder().endswith(f":{os.getpid()}")
+    assert not is_gone(gone)
+
+
+# ---- releases, beats, and what a newer build writes
+
+
+@pytest.mark.parametrize("error", [StoreUnavailable("disk full"), BadCredentials("who?")])
+def test_a_release_that_fails_says_that_the_lease_stands_and_until_when(
+    error: MemWalError,
+) -> None:
+    clock = ManualClock(start_nanos=1_700_000_000 * 10**9)
+    full = Fault(operation="put", path=claim_path(1), nth=None, error=error)
+    stored = leases(FaultyObjects(MemoryObjects(), full), clock, "a")
+    claim = stored.acquire("merge")
+    with pytest.raises(type(error), match=r"stands until 2023-11-14T22:18:20.*lease break TABLE"):
+        stored.release(claim)
+    slept = sum(clock.slept_seconds)
+    assert slept == (RELEASE_SECONDS_MAX if isinstance(error, StoreUnavailable) else 0)
+
+
+def test_a_release_is_tried_again() -> None:
+    clock = ManualClock()
+    full = [
+        Fault(operation="put", path=claim_path(1), nth=n, error=StoreUnavailable("disk full"))
+        for n in (1, 2, 3)
+    ]
+    stored = leases(FaultyObjects(MemoryObjects(), *full), clock, "a")
+    stored.release(stored.acquire("merge"))
+    assert stored.acquire("merge").token == 2
+
+
+def test_a_heart_that_meets_a_bug_beats_on_and_says_so() -> None:
+    bucket, clock = MemoryBucket(), SystemClock()
+    odd = Fault(operation="put", path=claim_path(1), nth=1, error=ValueError("odd"))
+    objects = FaultyObjects(MemoryObjects(bucket=bucket, clock=clock), odd)
+    stored = StoredLeases(objects, clock, ttl_seconds=0.15, holder="a")
+    told: list[str] = []
+    with HeldLease(stored, "merge", told.append):
+        first = stored.current()
+        deadline = clock.monotonic_seconds() + BEAT_SECONDS_MAX
+        while stored.current() == first:
+            assert clock.monotonic_seconds() < deadline, "no beat"
+            clock.sleep(0.02)
+    assert told == ["the lease could not be renewed: ValueError: odd"]
+
+
+def test_fields_of_a_newer_build_are_passed_over_and_kept(open_store: Open) -> None:
+    clock, objects = ManualClock(), open_store()
+    stored = leases(objects, clock, "a")
+    stored.acquire("merge")
+    for path in (claim_path(1), f"{FOLDER}/hint.json"):
+        document = json.loads(objects.get(path))
+        objects.put(path, json.dumps({**document, "zone": {"of": [1]}, "unknown": 2}).encode())
+    with pytest.raises(LeaseHeld, match="held by a for merge"):
+        leases(objects, clock, "b").acquire("merge")
+    claim = stored.current()
+    assert claim is not None
+    stored.release(stored.renew(claim))
+    assert stored.acquire("merge").token == 2
+    for path in (claim_path(1), f"{FOLDER}/hint.json"):
+        document = json.loads(objects.get(path))
+        assert (document["zone"], document["unknown"]) == ({"of": [1]}, 2)
+
+
+def test_a_lease_that_is_dated_too_far_ahead_is_told_as_clock_skew() -> None:
+    objects, here, ahead = MemoryObjects(), ManualClock(), ManualClock()
+    claim = leases(objects, ahead, "far").acquire("merge")
+    assert leases(objects, here, "b").skew_text(claim) is None
+    ahead.advance(3600)
+    claim = leases(objects, ahead, "far").renew(claim)
+    with pytest.raises(LeaseHeld, match="clock skew: the lease of far ends 3600 s later"):
+        leases(objects, here, "b").acquire("merge")
+    assert leases(objects, ahead, "b").skew_text(claim) is None
+
+
+@pytest.mark.parametrize("left", ["nothing", "released", "expired", "broken"])
+def test_a_lease_that_nobody_holds_is_not_broken(left: str) -> None:
+    objects, clock = MemoryObjects(), ManualClock()
+    stored = leases(objects, clock, "a")
+    if left != "nothing":
+        claim = stored.acquire("merge")
+        if left == "released":
+            stored.release(claim)
+        elif left == "broken":
+            assert stored.break_("first") is not None
+        else:
+            clock.advance(301)
+    before = dict(objects.bucket.objects)
+    assert stored.break_("host is gone") is None
+    assert objects.bucket.objects == before

@@ -44,6 +44,8 @@ class Watched:
 
     def say(self, text: str) -> None: ...
 
+    def warn(self, text: str) -> None: ...
+
     def trace(self, text: str) -> None:
         self.traces.append(text)
 

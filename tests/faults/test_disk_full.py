@@ -24,7 +24,6 @@ from builders import Delete, Put, Table
 from live import Model, Writer
 from nursery import command, ended, nursery
 
-from memwal.errors import LeaseHeld
 from memwal.report import DONE
 
 pytestmark = pytest.mark.integration
@@ -132,23 +131,13 @@ def test_a_disk_that_fills_up_under_a_job(
             assert table.uri in json.dumps(found)
         builders.same_rows(table.lsm_rows(), truth, f"{job} on a full disk")
         ballast.unlink()
-        _break_lease(table)
+        # A release that did not fit leaves the lease: its process is gone, so nobody waits for it.
         code, found = run(processes, job, table, tmp_path / "out")
         assert code == 0, found
         builders.same_rows(table.lsm_rows(), truth, f"{job}, once there was space")
         live.check_verified(table)
     assert codes[0] != 0, "nothing was left, and it did not notice"
     print(f"{job}: {codes}")
-
-
-def _break_lease(table: Table) -> None:
-    """On a full disk a release can't be written either: the lease runs out, or is broken."""
-    leases = table.stores.leases
-    claim = leases.current()
-    if claim is not None and leases.is_live(claim):
-        with pytest.raises(LeaseHeld):
-            leases.acquire("test")
-        leases.break_("the disk was full")
 
 
 def test_a_writer_meets_a_full_disk(disk: Path) -> None:

@@ -387,7 +387,9 @@ def test_a_run_that_lost_its_lease_goes_no_further(
 
     def steps(name: str) -> None:
         if name == step and not broken:
-            broken.append(table.stores.leases.break_("test").token)
+            claim = table.stores.leases.break_("test")
+            assert claim is not None
+            broken.append(claim.token)
 
     report = runs.run(
         table, retention=retention, steps=steps, delete_call_objects_max=2, drops_in_flight_max=1

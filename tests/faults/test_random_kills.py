@@ -113,8 +113,6 @@ class Killing:
                 time.sleep(0.005)
 
     def _kill_job(self, job: str) -> None:
-        # What a killed job leaves is its lease; an operator breaks it, or waits.
-        self.table.stores.leases.break_("the last job was killed")
         options = [f"{k}={v}" for k, v in self.table.options.items()]
         arguments = [
             job.split()[0], self.table.uri, *JOBS[job], "--engine", "local", "--json",
@@ -154,7 +152,6 @@ def test_jobs_and_writers_killed_at_random(
     while sum(killing.kills.values()) - killing.kills["writer"] < wanted:
         killing.round()
     print(f"{place}: killed {dict(killing.kills)}, came to an end {dict(killing.ended)}")
-    table.stores.leases.break_("the last job was killed")
     live.flush(table)
     killing.model.check(killing.rows(with_wal=False), "before the rerun")
     live.finish(table, grace=lambda: time.sleep(live.GRACE_SECONDS))

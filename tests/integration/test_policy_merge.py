@@ -301,6 +301,8 @@ class Silent:
 
     def say(self, text: str) -> None: ...
 
+    def warn(self, text: str) -> None: ...
+
     def trace(self, text: str) -> None:
         raise AssertionError(text)
 

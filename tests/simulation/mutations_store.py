@@ -330,8 +330,43 @@ _LEASES = (
         _LEASE,
         (
             "lease: a live claim is taken over",
-            "        if current is not None and self.is_live(current):",
+            "        if current is not None and self.is_live(current) and not is_gone(current.holder):",
             "        if False:",
+        ),
+        (
+            "lease: a claim whose process is gone is waited for",
+            " and not is_gone(current.holder):",
+            ":",
+        ),
+        (
+            "lease: a release is tried once",
+            "                if late or not isinstance(error, StoreUnavailable):",
+            "                if True:",
+        ),
+        (
+            "lease: a release that fails is not told",
+            "                    raise type(error)(self._stands_text(claim, error)) from error",
+            "                    return",
+        ),
+        (
+            "lease: one that nobody holds is broken",
+            "        if current is None or not self.is_live(current):\n            return None\n",
+            "",
+        ),
+        (
+            "lease: fields of a newer build make a claim unreadable",
+            "        known = {name: value for name, value in document.items() if name in _KNOWN}",
+            "        known = document",
+        ),
+        (
+            "lease: fields of a newer build are lost",
+            "    return json.dumps({**claim.unknown, **known}, indent=1).encode()",
+            "    return json.dumps(known, indent=1).encode()",
+        ),
+        (
+            "lease: clock skew is not told",
+            "        if not self.is_live(claim) or ahead <= _CLOCKS_AGREE_NANOS:",
+            "        if True:",
         ),
         (
             "lease: an expired claim is live",
@@ -389,8 +424,42 @@ _LEASES = (
         ),
     ),
     *mutations(
+        "memwal/store/process.py",
+        _LEASE,
+        (
+            "holder: another namespace's or boot's pid is one of ours",
+            "    if named is None or named[3] != _boot():",
+            "    if named is None:",
+        ),
+        (
+            "holder: whoever has the pid is the holder",
+            " or stat.started != named[2])",
+            ")",
+        ),
+        (
+            "holder: who is alive is gone",
+            "    except (OSError, OverflowError):\n        pass",
+            "    except (OSError, OverflowError):\n        return True",
+        ),
+        (
+            "holder: a process that nobody fetched is alive",
+            "(stat.over or stat.started != named[2])",
+            "stat.started != named[2]",
+        ),
+        (
+            "holder: a /proc of another namespace is believed",
+            "is None or not all(named[:3]):",
+            "is None and not all(named[:3]):",
+        ),
+    ),
+    *mutations(
         "jobs/_lease.py",
         f"{_LEASE}",
+        (
+            "lease: the heart stops at a bug",
+            "            except BaseException as error:",
+            "            except KeyError as error:",
+        ),
         ("lease: the heart does not notice a take-over", "                self._lost = lost\n", ""),
         (
             "lease: a lapse is not told",
