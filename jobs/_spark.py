@@ -12,12 +12,12 @@ import threading
 import warnings
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor, wait
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Generic, TypeVar
 
-from py4j.protocol import Py4JJavaError
+from py4j.protocol import Py4JError, Py4JJavaError
 from pyspark import SparkContext, TaskContext
 from pyspark.sql import SparkSession
 
@@ -177,7 +177,7 @@ class SparkEngine:
             pool.shutdown(wait=False, cancel_futures=True)
             # More than once: a thread may be about to start the next one.
             while left := [future for future in futures if not future.done()]:
-                self._context.cancelJobGroup(group)
+                self._cancel_jobs(group)
                 wait(left, timeout=_POLL_SECONDS)
             raise
         finally:
@@ -211,7 +211,7 @@ class SparkEngine:
         except BaseException:
             # Python tasks go on for some seconds after this returns (field notes A2). Whatever they
             # still commit is whole and marked, so the table stays right.
-            self._context.cancelJobGroup(group)
+            self._cancel_jobs(group)
             raise
         finally:
             finished.set()
@@ -224,7 +224,13 @@ class SparkEngine:
 
     def stop(self) -> None:
         """End the application."""
-        self._session.stop()
+        # A terminal that closes ends the JVM as well: nothing is left to be stopped.
+        with suppress(Py4JError, OSError):
+            self._session.stop()
+
+    def _cancel_jobs(self, group: str) -> None:
+        with suppress(Py4JError, OSError):
+            self._context.cancelJobGroup(group)
 
     def _watch(
         self, group: str, on_done: Callable[[int], None], total: int, finished: threading.Event

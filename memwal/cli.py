@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import sys
 
-from memwal import heap, start
+from memwal import heap, start, streams
 from memwal.identity import find_stranger
 
 # Lance prints an error about its own field-less MemWAL index at every commit, and pyarrow datasets
@@ -23,10 +23,15 @@ def main(arguments: list[str] | None = None) -> None:
         raise SystemExit(2)
     start.begin()
     heap.limit_arenas()
+    streams.prepare()
     # Imported late: after the start began.
     from memwal.cli_app import app
 
-    app(arguments)
+    try:
+        app(arguments)
+    except OSError as error:  # of --help and the like: a command tells its own
+        problem = streams.give_up(error)
+        raise SystemExit(problem and f"error: stdout: {problem}") from None
 
 
 if __name__ == "__main__":

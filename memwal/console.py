@@ -47,12 +47,19 @@ if TYPE_CHECKING:
 
 def _plain_width() -> int | None:
     """Off a terminal nothing is cut to 80 columns: a path that is folded can't be copied."""
-    return None if sys.stdout.isatty() else 200
+    return None if sys.stdout is not None and sys.stdout.isatty() else 200
+
+
+class _ResultConsole(Console):
+    """Rich would end the process when a reader closes its end."""
+
+    def on_broken_pipe(self) -> None:
+        raise
 
 
 def stdout() -> Console:
-    """The console for results."""
-    return Console(width=_plain_width(), highlight=False, emoji=False, soft_wrap=True)
+    """The console for results. Printing raises OSError where stdout takes no more."""
+    return _ResultConsole(width=_plain_width(), highlight=False, emoji=False, soft_wrap=True)
 
 
 def stderr() -> Console:

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
 from rich.console import Console
 from rich.markup import escape
 
+from memwal import streams
 from memwal.config import (
     Config,
     Settings,
@@ -31,6 +32,7 @@ if TYPE_CHECKING:
     from memwal.plan.index_catchup import Method
 
 EXIT_CANCELLED = 130
+_TABLES_TOLD_MAX = 20
 
 T = TypeVar("T")
 Show = Callable[[Mapping[str, Any], Console], None]
@@ -133,14 +135,13 @@ class Output:
         if isinstance(found, JobReport):
             self._end(found)
         document = json.dumps(found, indent=2) + "\n"
-        if self._json:
-            sys.stdout.write(document)
-        else:
-            (show or show_document)(found, stdout())
-        raise SystemExit(0 if self._stored(document) else 1)
+        shown = self._shown(document, lambda console: (show or show_document)(found, console))
+        raise SystemExit(0 if self._stored(document) and shown else 1)
 
     def _guarded(self, work: Callable[[RunProgress], T]) -> T | JobReport:
         signal.signal(signal.SIGTERM, _interrupt)
+        if signal.getsignal(signal.SIGHUP) != signal.SIG_IGN:  # as under nohup
+            signal.signal(signal.SIGHUP, _interrupt)
         try:
             if self._place is not None:
                 self._place.check()
@@ -165,17 +166,33 @@ class Output:
         return JobReport(job=self._job, outcome=outcome, error=text or str(error), exit_code=code)
 
     def _end(self, report: JobReport) -> NoReturn:
-        """Show and store a report, and exit. A report that was asked for and is not stored is 1."""
-        document = json.dumps(report.to_json(), indent=2)
-        if self._json:
-            sys.stdout.write(document + "\n")
-        elif self._shows:
-            show_report(report, stdout())
+        """Show and store a report, and exit. One that was asked for and is not there is 1."""
+        document = json.dumps(report.to_json(), indent=2) + "\n"
+        shown = self._shown(document, lambda console: show_report(report, console), report)
         if not self._quiet:
-            for error in _errors(report, tables=self._json):
+            for error in _errors(report, tables=self._json or not shown):
                 stderr().print(f"error: {escape(error)}", style="red")
-        stored = self._stored(document + "\n")
-        raise SystemExit(report.exit_code or (0 if stored else 1))
+        stored = self._stored(document)
+        raise SystemExit(report.exit_code or (0 if stored and shown else 1))
+
+    def _shown(
+        self, document: str, show: Callable[[Console], None], report: JobReport | None = None
+    ) -> bool:
+        """Put the result on stdout; what can't go there is told, with what the run did.
+
+        False where it is lost. Of a stdout that was closed from the beginning nobody expects one.
+        """
+        if self._json:
+            problem = streams.deliver(lambda: sys.stdout.write(document))
+        elif self._shows or report is None:
+            problem = streams.deliver(lambda: show(stdout()))
+        else:
+            problem = None
+        if problem is not None:
+            did = "" if report is None else f"; {_summary(report)}"
+            text = f"stdout can't take the result: {problem}{did}"
+            stderr().print(escape(text), style="red")
+        return problem is None or sys.stdout is None
 
     def _stored(self, document: str) -> bool:
         problem = None if self._place is None else self._place.write(document)
@@ -194,7 +211,22 @@ def _errors(report: JobReport, *, tables: bool) -> Iterator[str]:
             yield table.error if named else f"{table.table}: {table.error}"
 
 
+def _summary(report: JobReport) -> str:
+    """What a run did, in a line: nothing that was committed stays untold."""
+    tables = []
+    for table in report.tables[:_TABLES_TOLD_MAX]:
+        before, after = table.version_before, table.version_after
+        changed = f", version {before} -> {after}" if after not in (None, before) else ""
+        tables.append(f"{table.table} {table.outcome}{changed}")
+    more = len(report.tables) - len(tables)
+    rest = [f"and {more} more"] if more > 0 else []
+    return f"{report.job} has ended, {report.outcome}" + "".join(f"; {t}" for t in tables + rest)
+
+
 def _interrupt(number: int, frame: FrameType | None) -> None:
+    # Once: a terminal that closes tells it twice, and what is being finished is to be finished.
+    for ending in (signal.SIGTERM, signal.SIGHUP):
+        signal.signal(ending, signal.SIG_IGN)
     raise KeyboardInterrupt
 
 

@@ -9,6 +9,7 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from typing import Any
 
 import builders
 import pytest
@@ -35,9 +36,15 @@ def table(tmp_path: Path) -> Table:
     return table
 
 
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
-def test_a_cancelled_merge_stops_before_its_next_commit(table: Table, number: int) -> None:
+def started_merge(table: Table, hangup: Any = signal.SIG_DFL) -> subprocess.Popen[str]:
+    """A merge of a generation a commit, with three commits behind it."""
     before = int(table.dataset.version)
+
+    def signals() -> None:
+        # A background job of a shell would ignore SIGINT.
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+        signal.signal(signal.SIGHUP, hangup)
+
     process = subprocess.Popen(
         [
             MEMWAL, "merge", table.uri, "--engine", "local", "--json",
@@ -46,14 +53,24 @@ def test_a_cancelled_merge_stops_before_its_next_commit(table: Table, number: in
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
-        # A background job of a shell would ignore SIGINT.
-        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler),
+        preexec_fn=signals,
     )  # fmt: skip
     deadline = time.monotonic() + 60
     while int(table.dataset.version) < before + 3:
         assert time.monotonic() < deadline
         time.sleep(0.02)
-    process.send_signal(number)
+    return process
+
+
+@pytest.mark.parametrize("numbers", [
+    [signal.SIGTERM], [signal.SIGINT], [signal.SIGHUP], [signal.SIGHUP, signal.SIGHUP]
+])  # fmt: skip
+def test_a_cancelled_merge_stops_before_its_next_commit(table: Table, numbers: list[int]) -> None:
+    before = int(table.dataset.version)
+    process = started_merge(table)
+    for number in numbers:
+        process.send_signal(number)
+        time.sleep(0.05 * (len(numbers) - 1))
     out, err = process.communicate(timeout=60)
     assert process.returncode == 130
     assert "Traceback" not in err
@@ -65,6 +82,86 @@ def test_a_cancelled_merge_stops_before_its_next_commit(table: Table, number: in
     assert lease is not None and lease.released
     assert run("merge", table.uri).returncode == 0
     builders.check_merged(table)
+
+
+def test_a_merge_that_is_to_outlive_its_terminal_does(table: Table) -> None:
+    process = started_merge(table, hangup=signal.SIG_IGN)  # as nohup starts it
+    process.send_signal(signal.SIGHUP)
+    out, err = process.communicate(timeout=60)
+    assert (process.returncode, json.loads(out)["outcome"]) == (0, "done"), err
+
+
+# ---- streams that are full, closed, or read in part
+
+
+def shell(line: str) -> tuple[int, str]:
+    """The exit code of `memwal` (as `M`) in a line of bash, and what came to stderr."""
+    done = subprocess.run(
+        ["bash", "-c", f"set -o pipefail; M={MEMWAL}; {line}"],
+        stderr=subprocess.PIPE,
+        stdout=subprocess.DEVNULL,
+        text=True,
+        check=False,
+    )
+    assert "Traceback" not in done.stderr
+    assert "Exception ignored" not in done.stderr
+    return done.returncode, done.stderr
+
+
+@pytest.mark.parametrize("flags", ["", "--json"])
+@pytest.mark.parametrize(
+    ("streams", "code", "told"),
+    [
+        (">/dev/full", 1, "stdout can't take the result: No space left on device"),
+        (">/dev/full 2>/dev/full", 1, ""),
+        (">&-", 0, "stdout can't take the result: it is closed"),
+        ("<&- >&- 2>&-", 0, ""),
+        ("2>/dev/full", 0, ""),
+        ("2>&-", 0, ""),
+        ("| (exec <&-; sleep 0.1)", 0, ""),
+        ("| head -c 1", 0, ""),
+    ],
+)
+def test_a_merge_lands_and_says_so_wherever_its_streams_lead(
+    table: Table, flags: str, streams: str, code: int, told: str
+) -> None:
+    before = int(table.dataset.version)
+    ended, err = shell(f"$M merge {table.uri} --engine local {flags} {streams}")
+    assert ended == code
+    after = int(table.dataset.version)
+    assert after > before
+    assert table.progress()[table.shards[0]] == 60
+    if told:
+        (line,) = (line for line in err.splitlines() if "stdout" in line)
+        assert told in line
+        assert line.endswith(
+            f"merge has ended, done; {table.uri} done, version {before} -> {after}"
+        )
+
+
+@pytest.mark.parametrize(
+    "command", ["status TABLE", "read TABLE", "inspect index TABLE --json", "--help"]
+)
+def test_what_can_t_be_shown_is_told_in_a_line(table: Table, command: str) -> None:
+    words = command.replace("TABLE", table.uri)
+    code, err = shell(f"$M {words} >/dev/full")
+    assert code == 1
+    assert "stdout" in err and "No space left on device" in err
+    assert len(err.splitlines()) == 1
+    assert shell(f"$M {words} | head -1") == (0, "")
+
+
+def test_a_failure_keeps_its_exit_code_on_a_full_stdout(tmp_path: Path) -> None:
+    code, err = shell(f"$M merge {tmp_path}/nothing {tmp_path}/either >/dev/full")
+    assert code == 2
+    assert "no such table" in err
+
+
+def test_a_closed_stream_s_number_goes_to_no_file() -> None:
+    code = "import os, memwal.streams as s; s.prepare(); print(os.open('/', 0), file=open(3, 'w'))"
+    line = f'{sys.executable} -c "{code}" 3>&1 0<&- 1>&- 2>&-'
+    done = subprocess.run(["bash", "-c", line], capture_output=True, text=True, check=True)
+    assert int(done.stdout) > 3
 
 
 def test_a_report_that_can_t_be_written_is_said_before_the_work(table: Table) -> None:

@@ -1,0 +1,74 @@
+"""The standard streams of a command, which may be closed, full, or read only in part.
+
+What is told on the way must not end a run: trouble with stderr is nobody's. A result that can't go
+to stdout is told on stderr, unless its reader closed it, who has what it wanted (`| head`).
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Callable
+from contextlib import suppress
+from typing import Any, TextIO, cast
+
+
+def prepare() -> None:
+    """Make closed streams harmless. Once in a process, before anything opens a file.
+
+    The number of a closed one would go to the next file that is opened, which might be data.
+    `sys.stdout` stays None where it was closed.
+    """
+    for number in (0, 1, 2):
+        try:
+            os.fstat(number)
+        except OSError:
+            os.set_inheritable(os.open(os.devnull, os.O_RDWR), True)  # the lowest free number
+    if sys.stdin is None:
+        sys.stdin = open(os.devnull)  # noqa: PTH123, SIM115
+    if not isinstance(sys.stderr, _Unfailing):
+        sys.stderr = cast("TextIO", _Unfailing(sys.stderr))
+
+
+def deliver(write: Callable[[], object]) -> str | None:
+    """Write a result to stdout by `write`; what was in the way of that, if anything was.
+
+    A reader that closes its end before it has all of it is not in the way.
+    """
+    if sys.stdout is None:
+        return "it is closed"
+    try:
+        write()
+        sys.stdout.flush()
+    except OSError as error:
+        return give_up(error)
+    return None
+
+
+def give_up(error: OSError) -> str | None:
+    """Write nothing more to stdout, and say why, as `deliver` does.
+
+    What is still in its buffer would fail again when the process ends.
+    """
+    with suppress(OSError, ValueError, AttributeError):
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    return None if isinstance(error, BrokenPipeError) else error.strerror or str(error)
+
+
+class _Unfailing:
+    """A text stream, or none, that takes everything."""
+
+    def __init__(self, stream: TextIO | None) -> None:
+        self._stream = stream if stream is not None else open(os.devnull, "w")  # noqa: PTH123, SIM115
+
+    def write(self, text: str) -> int:
+        with suppress(OSError):
+            self._stream.write(text)
+        return len(text)
+
+    def flush(self) -> None:
+        with suppress(OSError):
+            self._stream.flush()
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._stream, name)
