@@ -25,6 +25,7 @@ from jobs._launch import (
     asked_engine,
     begin_engine,
     check_lance_version,
+    chosen_limits,
     failed_report,
     open_tables,
 )
@@ -43,7 +44,7 @@ from memwal.plan.backfill import (
 from memwal.plan.engine import EngineChoice, choose_engine
 from memwal.plan.garbage_model import SYSTEM_INDEXES
 from memwal.plan.merge import MergeLimits, MergeRequest
-from memwal.report import DONE, NOTHING_TO_DO, EngineReport, JobReport, TableReport, sum_up
+from memwal.report import DONE, NOTHING_TO_DO, EngineReport, JobReport, TableReport, sum_up_tables
 from memwal.report_backfill import (
     FINISHED,
     RUNNING,
@@ -83,6 +84,7 @@ class _Table:
 
     resolved: ResolvedTable
     backlog: Backlog | None = None
+    limits: MergeLimits = MergeLimits()
     shards: tuple[ShardId, ...] = ()
     state: State = WAITING
     reports: list[tuple[str, TableReport]] = field(default_factory=list)
@@ -132,6 +134,7 @@ def _tables(opened: Sequence[OpenTable], options: BackfillOptions) -> list[_Tabl
             _Table(
                 resolved=there[position].resolved,
                 backlog=backlogs[position],
+                limits=chosen_limits(MergeLimits, there[position], options.limits),
                 shards=tuple(s for s in options.shards if view and s in _shards_of(view)),
             )
         )
@@ -180,11 +183,11 @@ def _backlog(table: OpenTable, options: BackfillOptions) -> Backlog:
 
 def _engine(tables: Sequence[_Table], options: BackfillOptions) -> EngineChoice:
     """Where merges run: many small ones together are worth a JVM that none is worth alone."""
-    backlogs = [t.backlog for t in tables if t.backlog is not None]
+    known = [(t.backlog, t.limits) for t in tables if t.backlog is not None]
     return choose_engine(
         asked_engine(options),
-        units=sum(b.generations for b in backlogs),
-        in_memory_bytes=bytes_for_engine(backlogs, MergeLimits()),
+        units=sum(backlog.generations for backlog, _ in known),
+        in_memory_bytes=sum(bytes_for_engine(backlog, limits) for backlog, limits in known),
         spark_installed=importlib.util.find_spec("pyspark") is not None,
     )
 
@@ -322,7 +325,7 @@ class _Run:
     def report(self, *, finished: bool) -> BackfillReport:
         """The document as it stands; `finished` when nothing comes any more."""
         tables = tuple(self._table_report(table) for table in self.tables)
-        outcome, code = sum_up(tables)
+        outcome, code = sum_up_tables(tables)
         with self.lock:
             requests = dict(self.requests)
         return BackfillReport(

@@ -18,7 +18,8 @@ from memwal.config import ResolvedTable, Settings
 from memwal.errors import MemWalError, Unsupported, Usage
 from memwal.model import ShardView, TableView
 from memwal.plan.engine import EngineChoice
-from memwal.report import NOTHING_TO_DO, EngineReport, JobReport, Part, TableReport, sum_up
+from memwal.report import NOTHING_TO_DO, EngineReport, JobReport, Part, TableReport, sum_up_tables
+from memwal.store.objects import same_place
 from memwal.store.table import lance_version
 
 Unit = TypeVar("Unit")
@@ -244,15 +245,16 @@ def open_tables(
 
 
 def _open_stores(tables: Sequence[OpenTable]) -> None:
-    seen: set[str] = set()
+    seen: set[object] = set()
     for table in tables:
         try:
             resolved = table.resolved
             stores = open_stores(resolved.uri, resolved.storage_options)
             _ = stores.objects.counts  # bad store options show here, as this table's error
-            if stores.uri in seen:
+            places = {stores.uri, same_place(stores.uri, stores.storage_options)}
+            if places & seen:
                 raise Usage(f"{resolved.name}: the same table was named before: {stores.uri}")
-            seen.add(stores.uri)
+            seen |= places
             table.stores = stores
         except MemWalError as error:
             table.error = error
@@ -305,7 +307,7 @@ def job_report(
 ) -> JobReport:
     """Sum up the tables' reports and the requests that were made for them."""
     reports = tuple(tables)
-    outcome, code = sum_up(reports, otherwise)
+    outcome, code = sum_up_tables(reports, otherwise)
     requests: dict[str, int] = {}
     for table in opened:
         for key, value in table.requests().items():

@@ -23,7 +23,7 @@ from memwal.report import (
     JobReport,
     MaintainTableReport,
     TableReport,
-    sum_up,
+    sum_up_tables,
 )
 
 Options = TypeVar("Options", bound=RunOptions)
@@ -77,7 +77,7 @@ def run_maintain(options: MaintainOptions, progress: Progress) -> JobReport:
         for key, value in done.requests.items():
             requests[key] = requests.get(key, 0) + value
     reports = tuple(_summed(table) for table in tables)
-    outcome, code = sum_up(reports)
+    outcome, code = sum_up_tables(reports)
     return JobReport(
         job="maintain",
         outcome=outcome,

@@ -8,7 +8,7 @@ from memwal.clock import SystemClock
 from memwal.config import ResolvedTable
 from memwal.errors import MemWalError
 from memwal.ports import Objects
-from memwal.report import DONE, JobReport, RunsTableReport, TableReport, sum_up
+from memwal.report import DONE, JobReport, RunsTableReport, TableReport, sum_up_tables
 from memwal.store.objects import StoreLimits, open_objects
 from memwal.store.run_records import StoredRunRecords
 from memwal.store.table_manifests import check_table_folder
@@ -29,7 +29,7 @@ def run_runs(tables: Sequence[ResolvedTable], limit: int) -> JobReport:
         reports.append(_runs(table, objects, limit))
         for key, value in objects.counts.as_dict().items():
             requests[key] = requests.get(key, 0) + value
-    outcome, code = sum_up(reports, otherwise=DONE)
+    outcome, code = sum_up_tables(reports, otherwise=DONE)
     return JobReport(
         job="runs",
         outcome=outcome,

@@ -11,9 +11,12 @@ from dataclasses import MISSING, dataclass, fields
 from typing import Annotated, Any, TypeVar, get_type_hints
 
 import typer
+from rich.markup import escape
 
 from memwal import start
-from memwal.config import ResolvedTable, resolve_table
+from memwal.config import Config, ResolvedTable, resolve_table
+from memwal.console import stderr
+from memwal.errors import MemWalError, Usage
 from memwal.output import Output, ReportPlace, checked_engine, load
 
 Options = TypeVar("Options")
@@ -121,14 +124,14 @@ class ReadFlags:
     no_lease: UnusedNoLease = False
 
     def tables(self, names: Sequence[str]) -> list[ResolvedTable]:
-        """The TABLE arguments, looked up in the configuration. Raises Usage.
+        """The TABLE arguments, looked up in the configuration, each table once. Raises Usage.
 
         The command has imported its job by then, so its start ends here.
         """
         start.end()
         checked_engine(self.engine)
         config, options = load(self.config, self.storage_option)
-        return [resolve_table(name, config, options) for name in names]
+        return _distinct([resolve_table(name, config, options) for name in names], config)
 
     def run_options(
         self, kind: Callable[..., Options], names: Sequence[str], **more: Any
@@ -168,6 +171,39 @@ class JobFlags(ReadFlags):
             lease=not self.no_lease,
             **more,
         )
+
+
+def _distinct(tables: Sequence[ResolvedTable], config: Config) -> list[ResolvedTable]:
+    """One for each table, however often and by whatever names it is given.
+
+    What the configuration has of a table counts, whether its address was given first or not. Raises
+    Usage for two of its names that stand for one table and want different things of it.
+    """
+    from memwal.store.objects import same_place
+
+    found: dict[object, ResolvedTable] = {}
+    for table in tables:
+        try:
+            place = same_place(table.uri, table.storage_options)
+        except MemWalError:
+            place = table.name  # told where it is opened
+        before = found.setdefault(place, table)
+        if before is table:
+            continue
+        stderr().print(escape(f"{table.name} and {before.name} are one table"), style="dim")
+        if table.name not in config.tables:
+            continue
+        if before.name not in config.tables:
+            found[place] = table
+        elif _wants(table) != _wants(before):
+            raise Usage(
+                f"{before.name} and {table.name} are one table, with two configurations: name one"
+            )
+    return list(found.values())
+
+
+def _wants(table: ResolvedTable) -> object:
+    return table.settings, table.storage_options, table.policy
 
 
 def with_flags(kind: type[ReadFlags]) -> Callable[[Callable[..., None]], Callable[..., None]]:

@@ -444,3 +444,13 @@ def sum_up(parts: Iterable[Part], otherwise: str = NOTHING_TO_DO) -> tuple[str, 
     codes = {p.exit_code for p in wrong}
     code = codes.pop() if len(codes) == 1 else EXIT_PARTIAL
     return (outcomes.pop() if len(outcomes) == 1 else FAILED), code
+
+
+def sum_up_tables(tables: Iterable[Part], otherwise: str = NOTHING_TO_DO) -> tuple[str, int]:
+    """The same of a job's tables, where having nothing to do counts as well as work that was done.
+
+    So one table that failed beside others that did not is partly failed, whatever these had to do.
+    """
+    found = tuple(tables)
+    wrong = sum(table.outcome not in (DONE, NOTHING_TO_DO) for table in found)
+    return (PARTIAL, EXIT_PARTIAL) if 0 < wrong < len(found) else sum_up(found, otherwise)

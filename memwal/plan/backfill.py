@@ -64,11 +64,8 @@ def largest_first(backlogs: Sequence[Backlog]) -> list[int]:
     return sorted(range(len(backlogs)), key=weight, reverse=True)
 
 
-def bytes_for_engine(backlogs: Sequence[Backlog], limits: MergeLimits) -> int:
-    """All that is to be merged, as the choice of an engine counts it."""
-    return sum(
-        b.generations * limits.bytes_per_commit_max
-        if b.in_memory_bytes is None
-        else b.in_memory_bytes
-        for b in backlogs
-    )
+def bytes_for_engine(backlog: Backlog, limits: MergeLimits) -> int:
+    """What a table merges, as the choice of an engine counts it: of unknown size is a commit's."""
+    if backlog.in_memory_bytes is None:
+        return backlog.generations * limits.bytes_per_commit_max
+    return backlog.in_memory_bytes

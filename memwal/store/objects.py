@@ -72,6 +72,25 @@ def normalise_uri(uri: str) -> str:
             raise errors.Unsupported(f"{other}:// is not supported; {_SUPPORTED} are")
 
 
+def same_place(uri: str, storage_options: Mapping[str, str]) -> object:
+    """Equal for two addresses of one table: links, a closing slash and `file://` tell nothing.
+
+    Stores at two endpoints are two stores. Raises Usage or Unsupported as `normalise_uri` does.
+    """
+    root = normalise_uri(uri)
+    if root.startswith("s3://"):
+        return root, frozenset(
+            (name.lower(), value)
+            for name, value in storage_options.items()
+            if "endpoint" in name.lower()
+        )
+    try:
+        found = os.stat(root)  # noqa: PTH116
+    except OSError:
+        return root
+    return found.st_dev, found.st_ino
+
+
 def _file_uri_path(rest: str) -> str:
     host, slash, path = rest.partition("/")
     if host not in ("", "localhost") or not slash:

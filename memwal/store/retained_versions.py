@@ -2,7 +2,8 @@
 
 Facts are remembered by path, size and time of change: in this object, and in a small file. What
 comes from the file saves an idle run its reads, and no more: nothing that it says is taken for a
-plan that is carried out (`verified`), since a forged fact would let a generation go.
+plan that is carried out (`verified`), since a forged fact would let a generation go. What a newer
+build adds to the file is passed over and kept; it must not change what the rest means.
 """
 
 from __future__ import annotations
@@ -62,6 +63,7 @@ class RetainedVersions:
         self._readers_max = readers_max
         self._read: dict[_Key, RetainedVersion] = {}
         self._stored: dict[_Key, RetainedVersion] | None = None
+        self._document: Mapping[str, Any] = {}
         self._keys: dict[_Key, RetainedVersion] = {}
         self._lock = threading.Lock()
 
@@ -82,7 +84,7 @@ class RetainedVersions:
         known = self._keys
         if len(known) < _CACHED_VERSIONS_MIN or known.keys() <= self._cached().keys():
             return
-        data = _encode(known)
+        data = _encode(known, self._document)
         if len(data) <= _CACHE_BYTES_MAX:
             with suppress(MemWalError):
                 self._objects.put(CACHE_PATH, data)
@@ -171,10 +173,10 @@ class RetainedVersions:
 
     def _cached(self) -> dict[_Key, RetainedVersion]:
         if self._stored is None:
-            try:
-                self._stored = _decode(self._objects.get(CACHE_PATH))
-            except Missing:
-                self._stored = {}
+            self._stored = {}
+            with suppress(Missing, Corruption):  # none, or a larger one than is ever written
+                data = self._objects.get(CACHE_PATH, _CACHE_BYTES_MAX)
+                self._stored, self._document = _decode(data)
         return self._stored
 
 
@@ -192,11 +194,12 @@ def _is_generation(folder: str) -> bool:
 # ---- the cache file
 
 
-def _encode(known: Mapping[_Key, RetainedVersion]) -> bytes:
-    entries = [_entry(key, version) for key, version in sorted(known.items())]
-    return json.dumps(
-        {"format": _CACHE_FORMAT, "sha256": _digest(entries), "entries": entries}
-    ).encode()
+def _encode(known: Mapping[_Key, RetainedVersion], before: Mapping[str, Any]) -> bytes:
+    """The file, with what is not known of the one before it."""
+    kept = {_key_of(entry): entry for entry in before.get("entries", ())}
+    entries = [{**kept.get(key, {}), **_entry(key, known[key])} for key in sorted(known)]
+    own = {"format": _CACHE_FORMAT, "sha256": _digest(entries), "entries": entries}
+    return json.dumps({**before, **own}).encode()
 
 
 def _entry(key: _Key, version: RetainedVersion) -> dict[str, Any]:
@@ -214,30 +217,34 @@ def _entry(key: _Key, version: RetainedVersion) -> dict[str, Any]:
     }
 
 
+def _key_of(entry: Mapping[str, Any]) -> _Key:
+    return (str(entry["path"]), int(entry["size_bytes"]), int(entry["modified_at_nanos"]))
+
+
 def _digest(entries: Any) -> str:
     return hashlib.sha256(json.dumps(entries, sort_keys=True).encode()).hexdigest()
 
 
-def _decode(data: bytes) -> dict[_Key, RetainedVersion]:
-    """The facts in a cache file; none when anything about it is odd."""
+def _decode(data: bytes) -> tuple[dict[_Key, RetainedVersion], Mapping[str, Any]]:
+    """The facts in a cache file, and the file itself; none when anything about it is odd."""
     try:
         document = json.loads(data)
         entries = document["entries"]
         if document["format"] != _CACHE_FORMAT or document["sha256"] != _digest(entries):
-            return {}
-        found = dict(map(_of_entry, entries))
+            return {}, {}
+        found = {_key_of(entry): _version_of(entry) for entry in entries}
         written = [_entry(key, version) for key, version in found.items()]
+        told = [{n: entry[n] for n in own} for own, entry in zip(written, entries, strict=True)]
         named = all(_is_of(path, version) for (path, _, _), version in found.items())
     except (*_NOT_A_REFERENCE, AttributeError):
-        return {}
+        return {}, {}
     # What is not written as we write it (`false` for a version) is not ours.
-    return found if named and _digest(written) == document["sha256"] else {}
+    return (found, document) if named and _digest(written) == _digest(told) else ({}, {})
 
 
-def _of_entry(entry: Mapping[str, Any]) -> tuple[_Key, RetainedVersion]:
+def _version_of(entry: Mapping[str, Any]) -> RetainedVersion:
     merged = entry["merged"]
-    key = (str(entry["path"]), int(entry["size_bytes"]), int(entry["modified_at_nanos"]))
-    return key, RetainedVersion(
+    return RetainedVersion(
         name=str(entry["name"]),
         version=int(entry["version"]),
         on_main=bool(entry["on_main"]),

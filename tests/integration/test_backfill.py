@@ -23,8 +23,10 @@ from indexed import Quiet, resolved
 from jobs import _backfill, _cancel
 from jobs._backfill import BackfillOptions, run_backfill
 from memwal.cli import main
+from memwal.config import Settings
 from memwal.layout import parse_shard_id
 from memwal.model import ShardStatus
+from memwal.plan.backfill import Backlog
 from memwal.plan.merge import CommitShape, MergeRequest
 from memwal.report import JobReport
 from memwal.store.lease import StoredLeases
@@ -120,6 +122,33 @@ def test_a_dry_run_tells_order_and_backlog_and_changes_nothing(tables: list[Tabl
     assert everything() == before
     merges = backfill(*tables, jobs=("merge",), dry_run=True)
     assert [t.outcome for t in merges.tables] == ["done", "done", "nothing_to_do"]
+
+
+def test_the_engine_is_chosen_by_each_table_s_own_limits(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A generation of unknown size counts as a commit, whose size is configured."""
+    table = make(tmp_path, "t", 2)
+    named = resolved(table)
+    monkeypatch.setattr(
+        _backfill, "merge_backlog", lambda *_: Backlog(generations=2, in_memory_bytes=None)
+    )
+
+    def engine(of_the_table: int, *, flag: int | None = None) -> str:
+        own = Settings(bytes_per_commit_max=of_the_table)
+        options = BackfillOptions(
+            tables=[named.model_copy(update={"settings": own})],
+            engine="auto",
+            dry_run=True,
+            limits=Settings(bytes_per_commit_max=flag),
+        )
+        report = run_backfill(options, Quiet())
+        assert report.engine is not None
+        return report.engine.name
+
+    large = 2**40
+    assert (engine(1000), engine(large)) == ("local", "spark")
+    assert (engine(large, flag=1000), engine(1000, flag=large)) == ("local", "spark")
 
 
 def test_one_job_alone(tables: list[Table]) -> None:

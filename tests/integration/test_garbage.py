@@ -735,6 +735,42 @@ def test_a_torn_cache_is_passed_over(tmp_path: Path, data: bytes) -> None:
 
 
 @pytest.mark.usefixtures("cached")
+def test_a_cache_that_is_too_large_is_passed_over(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    table = runs.laid_out(tmp_path / "t")
+    full = runs.run(table).requests["get"]
+    assert runs.run(table).requests["get"] < full
+    size = (tmp_path / "t" / CACHE).stat().st_size
+    monkeypatch.setattr(retained_versions, "_CACHE_BYTES_MAX", size - 1)
+    found = runs.run(table)
+    assert (found.outcome, found.requests["get"]) == ("nothing_to_do", full)
+
+
+@pytest.mark.usefixtures("cached")
+def test_what_a_newer_build_adds_to_the_cache_is_passed_over_and_kept(tmp_path: Path) -> None:
+    table = runs.laid_out(tmp_path / "t")
+    runs.run(table)
+    idle = runs.run(table).requests["get"]
+    path = tmp_path / "t" / CACHE
+    document = json.loads(path.read_text())
+    for entry in document["entries"]:
+        entry["colour"] = entry["version"]
+    document["sha256"] = retained_versions._digest(document["entries"])
+    path.write_text(json.dumps({**document, "shape": ["round"]}))
+    assert runs.run(table).requests["get"] == idle
+    table.flush(table.shards[0], Put([700], 1))
+    table.merge_all()
+    runs.run(table)
+    rewritten = json.loads(path.read_text())
+    added = {entry["path"]: entry.get("colour") for entry in rewritten["entries"]}
+    was = {entry["path"]: entry["version"] for entry in document["entries"]}
+    assert rewritten["shape"] == ["round"]
+    assert len(added) > len(was)
+    assert {path: added[path] for path in was} == was
+
+
+@pytest.mark.usefixtures("cached")
 def test_a_table_made_again_at_the_address_is_read_anew(tmp_path: Path) -> None:
     """What the cache says of the old table's versions, which has all merged, is not taken."""
     table = runs.collectable(tmp_path / "t")

@@ -188,12 +188,14 @@ def test_a_table_with_a_bad_store_option_fails_alone(table: Table, tmp_path: Pat
     builders.check_merged(table)
 
 
-def test_a_table_that_is_named_twice_is_worked_on_once(table: Table) -> None:
-    done = run("merge", table.uri, table.uri + "/", "--json")
-    assert done.returncode == 6
-    first, second = json.loads(done.stdout)["tables"]
-    assert first["outcome"] == "done"
-    assert "named before" in second["error"]
+def test_a_table_that_is_named_twice_is_one_table(table: Table, tmp_path: Path) -> None:
+    (tmp_path / "link").symlink_to("t")
+    names = [table.uri, table.uri + "/", f"file://{table.uri}", str(tmp_path / "link")]
+    done = run("maintain", *names, "--json")
+    assert done.returncode == 0, done.stdout
+    (found,) = json.loads(done.stdout)["tables"]
+    assert (found["table"], found["outcome"]) == (table.uri, "done")
+    assert f"{tmp_path}/link and {table.uri} are one table" in done.stderr
 
 
 def test_relative_paths_and_file_addresses(table: Table, tmp_path: Path) -> None:

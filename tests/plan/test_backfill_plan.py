@@ -37,7 +37,7 @@ def test_bytes_count_before_generations_before_rows() -> None:
 def test_a_size_that_is_not_known_may_be_large() -> None:
     unknown = Backlog(generations=1, in_memory_bytes=None)
     assert largest_first([Backlog(generations=9, in_memory_bytes=10**12), unknown]) == [1, 0]
-    assert bytes_for_engine([unknown], MergeLimits(bytes_per_commit_max=7)) == 7
+    assert bytes_for_engine(unknown, MergeLimits(bytes_per_commit_max=7)) == 7
 
 
 @given(BACKLOGS)

@@ -46,8 +46,11 @@ def test_an_untested_pylance_is_refused_unless_allowed(monkeypatch: pytest.Monke
     _launch.check_lance_version(True)
 
 
-def test_a_table_is_worked_on_once_whatever_it_is_called(tmp_path: Path) -> None:
-    given = options(resolved(tmp_path / "t", "a"), resolved(tmp_path / "x" / ".." / "t", "b"))
+@pytest.mark.parametrize("other", ["x/../t", "link"])
+def test_a_table_is_worked_on_once_whatever_it_is_called(tmp_path: Path, other: str) -> None:
+    (tmp_path / "t").mkdir()
+    (tmp_path / "link").symlink_to("t")
+    given = options(resolved(tmp_path / "t", "a"), resolved(tmp_path / other, "b"))
     with _launch.open_tables(given, lambda stores: cast("Any", None)) as (first, second):
         assert first.error is None
         assert isinstance(second.error, Usage)

@@ -1,13 +1,20 @@
-"""Design section 6: some options go with every command."""
+"""Some options go with every command; what messages tell to run exists; a table is one."""
 
 from __future__ import annotations
 
+import re
+from pathlib import Path
 from typing import Any
 
+import pytest
 import typer
 from typer.core import TyperGroup
 
 from memwal.cli_app import app
+from memwal.errors import Usage
+from memwal.options import ReadFlags
+
+ROOT = Path(__file__).resolve().parents[2]
 
 EVERYWHERE = {
     "--json",
@@ -32,10 +39,14 @@ def commands(group: TyperGroup, context: Any) -> dict[str, Any]:
     return found
 
 
-def test_every_command_on_a_table_takes_the_options_of_all() -> None:
+def all_commands() -> dict[str, Any]:
     group = typer.main.get_command(app)
     assert isinstance(group, TyperGroup)
-    found = commands(group, group.make_context("memwal", ["status"]))
+    return commands(group, group.make_context("memwal", ["status"]))
+
+
+def test_every_command_on_a_table_takes_the_options_of_all() -> None:
+    found = all_commands()
     assert found.keys() > CHANGING | {"status", "verify", "read", "inspect wal", "wait"}
     for name, command in found.items():
         if name == "demo":  # makes its own table
@@ -43,3 +54,76 @@ def test_every_command_on_a_table_takes_the_options_of_all() -> None:
         taken = {text for parameter in command.params for text in parameter.opts}
         wanted = EVERYWHERE | ({"--dry-run"} if name in CHANGING else set())
         assert not wanted - taken, name
+
+
+def test_what_messages_and_pages_tell_to_run_exists() -> None:
+    known = all_commands()
+    options = {name: {o for p in c.params for o in p.opts} for name, c in known.items()}
+    told = 0
+    for folder in ("memwal", "jobs", "airflow_plugins", "dags"):
+        for file in [f for kind in ("*.py", "*.md") for f in (ROOT / folder).rglob(kind)]:
+            text = re.sub(r'"\s+f?"', "", file.read_text())
+            for line in re.findall(r"`memwal ([a-z][^`]*)`", text):
+                words = line.split()
+                if words in (["lease"], ["inspect"]):
+                    continue
+                name = " ".join(words[:2]) if words[0] in ("lease", "inspect") else words[0]
+                names = [name] if "|" not in name else [f"inspect {n}" for n in words[1].split("|")]
+                given = {w.split("=")[0] for w in words if w.startswith("--")}
+                for each in names:
+                    assert each in known, f"{file}: {line}"
+                    assert given <= options[each], f"{file}: {line}"
+                told += 1
+    assert told > 30
+
+
+# ---- one table, whatever it is called
+
+TWICE = """
+[tables.a]
+uri = "{uri}"
+[tables.same]
+uri = "{uri}/"
+[tables.other]
+uri = "{uri}"
+bytes_per_commit_max = 5
+[tables.minio]
+uri = "s3://lake/t"
+storage_options = {{ aws_endpoint = "http://minio" }}
+"""
+
+
+@pytest.mark.parametrize(
+    ("names", "left"),
+    [
+        (["T", "T/", "link"], ["T"]),
+        (["a", "T"], ["a"]),
+        (["T", "other", "link"], ["other"]),
+        (["a", "same"], ["a"]),
+        (["T", "T/not"], ["T", "T/not"]),
+        (["s3://lake/t", "s3://lake/t/"], ["s3://lake/t"]),
+        (["s3://lake/t", "minio"], ["s3://lake/t", "minio"]),
+        (["gs://a/b", "gs://a/b", "gs://a/c"], ["gs://a/b", "gs://a/c"]),
+        (["a", "other"], None),
+    ],
+)
+def test_a_table_is_one_whatever_it_is_called(
+    tmp_path: Path, names: list[str], left: list[str] | None
+) -> None:
+    (tmp_path / "T").mkdir()
+    (tmp_path / "link").symlink_to("T")
+    (tmp_path / "memwal.toml").write_text(TWICE.format(uri=tmp_path / "T"))
+
+    def here(name: str) -> str:
+        return str(tmp_path / name) if name[0] in "Tl" else name
+
+    def given(names: list[str]) -> list[str]:
+        flags = ReadFlags(config=str(tmp_path / "memwal.toml"))
+        return [table.name for table in flags.tables([*map(here, names)])]
+
+    if left is None:
+        with pytest.raises(Usage, match="a and other are one table, with two configurations"):
+            given(names)
+    else:
+        got = given(names)
+        assert [name.rstrip("/") for name in got] == [*map(here, left)]

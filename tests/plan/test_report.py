@@ -21,6 +21,7 @@ from memwal.report import (
     Part,
     ShardReport,
     sum_up,
+    sum_up_tables,
 )
 
 DID = Part(outcome=DONE)
@@ -79,6 +80,17 @@ def test_the_exit_code_of_every_error(
 def test_sums(parts: list[Part], outcome: str, code: int) -> None:
     assert sum_up(parts) == (outcome, code)
     assert sum_up(reversed(parts)) == (outcome, code)
+
+
+@pytest.mark.parametrize("error", [errors.StoreUnavailable, errors.LeaseHeld, errors.Corruption])
+@pytest.mark.parametrize("beside", [[IDLE], [DID], [IDLE, DID]])
+def test_a_table_that_failed_beside_others_is_partly_failed_whatever_these_had_to_do(
+    error: type[errors.MemWalError], beside: list[Part]
+) -> None:
+    assert sum_up_tables([wrong(error), *beside]) == (PARTIAL, 6)
+    assert sum_up_tables([*beside, wrong(error)]) == (PARTIAL, 6)
+    assert sum_up_tables([wrong(error)] * 2) == sum_up([wrong(error)])
+    assert sum_up_tables(beside, otherwise=DONE) == (DONE, 0)
 
 
 def test_a_job_without_work_may_still_be_done() -> None:

@@ -671,6 +671,16 @@ _FOUND = (
             "        stored = {} if len(files)",
         ),
         (
+            "evidence: a cache of any size is read",
+            "self._objects.get(CACHE_PATH, _CACHE_BYTES_MAX)",
+            "self._objects.get(CACHE_PATH)",
+        ),
+        (
+            "evidence: what a newer build adds to the cache is lost",
+            "{**kept.get(key, {}), **_entry(key, known[key])}",
+            "_entry(key, known[key])",
+        ),
+        (
             "evidence: a forged cache is read",
             ' or document["sha256"] != _digest(entries):',
             ":",

@@ -18,7 +18,7 @@ JOBS: tuple[Mutation, ...] = (
         ),
         (
             "jobs: a table may be named twice",
-            "            if stores.uri in seen:",
+            "            if places & seen:",
             "            if False:",
         ),
         (
@@ -60,7 +60,7 @@ JOBS: tuple[Mutation, ...] = (
         f"{_ODD_STORES} 'is_refused and break'",
         (
             "odd stores: a lease is broken in a store that was not proven",
-            "        stores.prove_store()\n",
+            "            stores.prove_store()\n",
             "",
         ),
     ),
@@ -85,6 +85,20 @@ JOBS: tuple[Mutation, ...] = (
             "odd stores: a writer opens in a store that was not proven",
             "        ensure_put_if_absent(objects, clock)\n",
             "",
+        ),
+    ),
+    *mutations(
+        "memwal/options.py",
+        "tests/plan/test_options.py",
+        (
+            "options: of two configurations of one table the first is good enough",
+            "        elif _wants(table) != _wants(before):",
+            "        elif False:",
+        ),
+        (
+            "options: a table's address hides its configuration",
+            "        if before.name not in config.tables:",
+            "        if False:",
         ),
     ),
     *mutations(
