@@ -31,6 +31,7 @@ from memwal.apply.garbage import (
 )
 from memwal.clock import SystemClock
 from memwal.errors import MemWalError, NotATable
+from memwal.invariants import InvariantBroken
 from memwal.plan.engine import LOCAL_BYTES_PER_SECOND
 from memwal.plan.garbage import (
     check_limits,
@@ -119,6 +120,8 @@ def _act(run: GarbageRun, options: GarbageOptions, progress: Progress, steps: St
             _drop(run, options, progress, steps)
         run.stores.garbage_evidence.remember()
         run.table.error = None
+    except InvariantBroken as broken:
+        run.broken = broken
     except MemWalError as error:
         run.table.error = error
 
@@ -245,7 +248,7 @@ def _planned(runs: Sequence[GarbageRun]) -> list[tuple[GarbageRun, GarbagePlan]]
     return [
         (run, run.plan)
         for run in runs
-        if run.acted and run.plan is not None and run.table.error is None
+        if run.acted and run.plan is not None and run.table.error is None and run.broken is None
     ]
 
 
@@ -280,7 +283,12 @@ def _delete(
     units: list[GarbageUnit] = []
     owners: list[GarbageRun] = []
     for run, plan in plans:
-        for deletions in in_units(as_deletions(plan), options.limits.unit_objects_max):
+        try:
+            planned = as_deletions(plan)
+        except InvariantBroken as broken:
+            run.broken = broken
+            continue
+        for deletions in in_units(planned, options.limits.unit_objects_max):
             owners.append(run)
             units.append(
                 GarbageUnit(

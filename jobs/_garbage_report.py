@@ -82,6 +82,9 @@ def _wrong(run: GarbageRun, plan: GarbagePlan, evidence: Evidence) -> Iterable[P
     for version in evidence.versions:
         if version.problem is not None:
             yield Part(outcome=FAILED, exit_code=8, error=version.problem)
+    if run.broken is not None:
+        text = f"{run.stores.uri}: {run.broken}. A bug in memwal: that step was not made"
+        yield _failed(f"{text}, nor any after it", run.broken)
     if plan.refusal is not None:
         yield Part(outcome=REFUSED, exit_code=5, error=f"{run.stores.uri}: {plan.refusal}")
 

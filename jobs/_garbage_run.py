@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from jobs._launch import OpenTable, RunOptions, error_of
 from jobs._wiring import Stores
 from memwal.apply.garbage import Deleted, Dropped
+from memwal.invariants import InvariantBroken
 from memwal.model import TableView
 from memwal.plan.garbage_model import Evidence, GarbageLimits, GarbagePlan, WriterClaim
 from memwal.ports import Expired
@@ -46,6 +47,8 @@ class GarbageRun:
     """How far this host's clock is ahead of the store's, once that was looked at."""
     dropped: tuple[Dropped, ...] = ()
     deleted: list[Deleted] = field(default_factory=list)
+    broken: InvariantBroken | None = None
+    """Why nothing more is done for this table: a step of it would have broken an invariant."""
 
     @property
     def stores(self) -> Stores:

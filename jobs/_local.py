@@ -35,6 +35,7 @@ class LocalEngine:
     ) -> Sequence[Result]:
         """Run `work` on each unit. An interrupt stops running units before their next commit.
 
+        What a unit raises is raised once all have ended, and is nothing to those of later runs.
         A unit that kills its process kills this one: there is nobody to make use of `lost`.
         """
         pool = ThreadPoolExecutor(min(self._workers_max, len(units)) or 1)
@@ -42,12 +43,12 @@ class LocalEngine:
             futures = [pool.submit(self._one, work, unit) for unit in units]
             for done, _ in enumerate(as_completed(futures), start=1):
                 on_done(done)
-            return [future.result() for future in futures]
-        except BaseException:
+        except BaseException:  # an interrupt; what a unit raises is in its future
             _cancel.cancel()
             raise
         finally:
             pool.shutdown(wait=True, cancel_futures=True)
+        return [future.result() for future in futures]
 
     def cancel(self) -> None:
         """Stop running units before their next commit, and begin none that waits."""

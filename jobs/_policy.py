@@ -8,13 +8,13 @@ from memwal.config import ResolvedTable
 from memwal.errors import Refused
 from memwal.model import TableView
 from memwal.plan import verify
-from memwal.policy import STORED_KEY, RowPolicy, parse_policy
+from memwal.policy import STORED_KEY, RowPolicy, is_stored, parse_policy
 
 
 def check_policies(resolved: ResolvedTable, stored: str | None) -> None:
     """Raise Refused when the configuration and the table have policies that differ."""
     wanted = resolved.policy
-    if wanted is not None and stored is not None and wanted.as_text() != stored:
+    if wanted is not None and stored is not None and not is_stored(wanted, stored):
         raise Refused(
             f"{resolved.name}: the configuration's row-merge policy is {wanted.as_text()}, and the "
             f"table's is {stored}: rows were merged by it. Mend the configuration. To change the "

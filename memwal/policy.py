@@ -35,7 +35,9 @@ rows are read again.
 
 The policy stands in the table's own config (`memwal.policy`), so that it comes with every version
 at no further request, and is put there once, by a commit that fails beside another of its kind. It
-survives an overwrite. What the file says has to be what the table says.
+survives an overwrite. What the file says has to be what the table says. Fields of a newer build
+beside those known here are passed over, and stay: what changes how rows come out has to be another
+operator, an operator's parameter, or another `format`, all of which an older build refuses.
 """
 
 from __future__ import annotations
@@ -111,14 +113,24 @@ def parse_policy(text: str) -> RowPolicy:
             _name(found["marker"]),
             _name(found["expiry"]),
         )
+        known = {name: found[name] for name in ("format", *policy.as_document())}
+        same = json.dumps(known, sort_keys=True) == policy.as_text()
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
-        policy = None
-    if policy is None or not policy.columns or policy.as_text() != text:
+        policy, same = None, False
+    if policy is None or not policy.columns or not same:
         raise Unsupported(
             f"the table's row-merge policy ({STORED_KEY} in its config) is none that this build "
             f"knows: {text[:200]}"
         )
     return policy
+
+
+def is_stored(policy: RowPolicy, text: str) -> bool:
+    """Whether a stored text is this policy's."""
+    try:
+        return parse_policy(text) == policy
+    except Unsupported:
+        return False
 
 
 def _operator(stored: object) -> tuple[str, int | None]:

@@ -22,7 +22,8 @@ alternates from call to call.
 All documents are created put-if-absent, and each states a fact that stays true: a stalled run that
 writes one late does no harm. They outlive what is staged: a rerun of a finished ingest finds by
 them that there is nothing to do, and one of an ingest that was given up is refused instead of
-writing rows again (`memwal.plan.garbage_ingest`).
+writing rows again (`memwal.plan.garbage_ingest`). Fields of a newer build are passed over:
+what changes which calls a plan comes to has to be another `format`.
 """
 
 from __future__ import annotations
@@ -33,7 +34,7 @@ from typing import Literal, TypeVar
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from memwal import layout
-from memwal.errors import AlreadyExists, Corruption, Missing, StandDown
+from memwal.errors import AlreadyExists, Corruption, Missing, StandDown, Unsupported
 from memwal.model import ShardId
 from memwal.ports import Objects
 from memwal.store.shard_writers import Tip
@@ -209,6 +210,10 @@ class Round:
         except Missing:
             return None
         except ValidationError as error:
+            if any(problem["loc"] == ("format",) for problem in error.errors()):
+                raise Unsupported(
+                    f"{self._objects.uri}: {path} is of a newer memwal, which has to go on with it"
+                ) from None
             text = str(error).split("\n", 1)[0]
             raise Corruption(f"{self._objects.uri}: {path}: {text}") from None
 

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 
 import pytest
 
 from memwal.apply.garbage import Deleter, as_deletions
-from memwal.errors import StoreUnavailable
+from memwal.errors import StoreUnavailable, Unsupported
 from memwal.plan.garbage_ingest import ingests
 from memwal.plan.garbage_model import Action, Evidence, GarbageLimits, GarbagePlan, IngestRound
 from memwal.ports import Objects
@@ -215,3 +216,21 @@ def test_tables_with_nothing_staged_cost_one_listing(ingest: Ingest) -> None:
     assert seen.planned and {k: v - before[k] for k, v in after.items() if v != before[k]} == {
         "list": 1
     }
+
+
+def test_a_plan_of_a_newer_build_is_read_unless_it_means_something_else() -> None:
+    """What a newer build only adds is passed over; under another format, everything is kept."""
+    there = Ingest()
+    there.begin(there.stage())
+    path = f"{there.round().folder}/plan.json"
+    document = json.loads(there.objects.get(path))
+    before = there.round().plan()
+    there.objects.put(path, json.dumps({**document, "colour": "blue"}).encode())
+    assert there.round().plan() == before
+    there.stage(run="dead")
+    there.clock.advance(2 * DAY)
+    assert set(there.actions().values()) == {Action.KEEP, Action.DELETE}
+    there.objects.put(path, json.dumps({**document, "format": 2}).encode())
+    with pytest.raises(Unsupported, match="of a newer memwal"):
+        there.round().plan()
+    assert set(there.actions().values()) == {Action.KEEP}

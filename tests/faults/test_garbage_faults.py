@@ -23,6 +23,7 @@ from jobs import _wiring
 from memwal import layout
 from memwal.apply.garbage import Deleter, GenerationDropper, as_deletions
 from memwal.errors import LostRace, StoreUnavailable
+from memwal.invariants import InvariantBroken
 from memwal.model import ShardId, ShardManifest, ShardStatus
 from memwal.plan.garbage_model import (
     Action,
@@ -366,6 +367,39 @@ def plan_of(table: Table) -> GarbagePlan:
         {s.shard_id: s.manifest for s in view.shards}, limits=limits, now_nanos=now, verified=True
     )
     return plan_garbage(view, evidence, limits, now)
+
+
+# ---- what must never be
+
+
+@pytest.mark.parametrize("check", ["check_item", "invariants.check_writer_untouched"])
+def test_a_broken_invariant_ends_its_table_only_with_a_report(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, check: str
+) -> None:
+    odd, well = runs.collectable(tmp_path / "odd"), runs.collectable(tmp_path / "well")
+    if check == "check_item":
+        assert runs.run(odd, well).outcome == "done"
+    before = runs.files(odd)
+
+    def broken(found: Any, *_: Any) -> None:
+        if odd.shards[0] in (
+            getattr(found, "shard_id", None),
+            *getattr(found, "path", "").split("/"),
+        ):
+            raise InvariantBroken(10, "it is another's")
+
+    monkeypatch.setattr(f"memwal.apply.garbage.{check}", broken)
+    report = runs.run(odd, well)
+    assert (report.outcome, report.exit_code) == ("partial", 6)
+    failed, done = report.tables
+    assert (failed.outcome, failed.exit_code) == ("failed", 1)
+    assert f"{odd.uri}: invariant 10: it is another's. A bug in memwal" in str(failed.error)
+    assert (done.outcome, done.error) == ("done", None)
+    assert runs.files(odd) == before
+    assert runs.listed(well) == []
+    monkeypatch.undo()
+    runs.collect(odd)
+    assert not runs.folders(odd)
 
 
 # ---- the lease

@@ -123,6 +123,8 @@ def test_every_command_that_writes_is_refused(
 @pytest.mark.parametrize("words", WRITING, ids=" ".join)
 def test_none_is_on_a_sound_store(sound: Table, words: tuple[str, ...], source: Path) -> None:
     sound.flush(sound.shards[0], Put([460], 2000))
+    if words[0] == "lease":
+        sound.stores.leases.acquire("merge")
     done = CliRunner().invoke(app, arguments(sound, words, source))
     report = json.loads(done.stdout)
     assert (done.exit_code, report["outcome"]) == (0, "done"), report

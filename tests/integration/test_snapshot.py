@@ -14,12 +14,16 @@ import pyarrow as pa
 import pytest
 import snapshot_files
 from builders import Put, Table, check_versions, make_table
+from indexed import Quiet, resolved
 from s3server import S3Server
 
+from jobs import _snapshot
+from jobs._launch import RunOptions
 from jobs._snapshot import FANNED_OUT_SHARDS_MIN
+from jobs._units import ManifestsUnit
 from jobs._wiring import open_stores
 from memwal.apply.snapshot import SnapshotRefresher, SnapshotResult
-from memwal.errors import LeaseHeld, Refused
+from memwal.errors import LeaseHeld, Refused, StoreUnavailable
 from memwal.model import (
     ColumnInfo,
     MemWalState,
@@ -326,3 +330,24 @@ def test_the_command(tmp_path: Path) -> None:
     assert (code, broken["tables"][0]["lease"]["state"]) == (0, "broken")
     code, merged = run_command("merge", table.uri)
     assert (code, merged["outcome"]) == (0, "done")
+
+
+def test_one_table_that_can_t_be_reached_fails_no_other(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With very many shards, whose manifests are read on the engine."""
+    away, there = small_table(tmp_path / "away"), small_table(tmp_path / "there")
+    read = _snapshot.run_manifests_unit
+
+    def reached(unit: ManifestsUnit) -> object:
+        if unit.uri == away.uri:
+            raise StoreUnavailable(f"{unit.uri} is away")
+        return read(unit)
+
+    monkeypatch.setattr(_snapshot, "FANNED_OUT_SHARDS_MIN", 1)
+    monkeypatch.setattr(_snapshot, "run_manifests_unit", reached)
+    options = RunOptions(tables=[resolved(away), resolved(there)], engine="local")
+    report = _snapshot.run_snapshot(options, Quiet())
+    assert report.exit_code == 6
+    assert [(t.outcome, t.exit_code) for t in report.tables] == [("failed", 1), ("done", 0)]
+    assert there.stores.views.mem_wal(int(there.dataset.version)).num_shards == 2

@@ -2,20 +2,30 @@
 
 from __future__ import annotations
 
+import threading
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from pathlib import Path
 from typing import Any, cast
 
 import pytest
 
-from jobs import _launch
+from jobs import _cancel, _launch
 from jobs._garbage_units import GarbageUnit, lost_garbage_unit
 from jobs._ingest_units import IngestUnit, lost_ingest_unit
 from jobs._launch import KNOWN_SECONDS_MAX, KnownTables, OpenTable, RunOptions
+from jobs._local import LocalEngine
 from jobs._units import lost_compaction_unit, lost_segment_unit
 from memwal.apply.garbage import Deletion
 from memwal.config import ResolvedTable, Settings
-from memwal.errors import LeaseHeld, Unsupported, Usage, WorkerDied
+from memwal.errors import (
+    LeaseHeld,
+    StandDown,
+    StoreUnavailable,
+    Unsupported,
+    Usage,
+    WorkerDied,
+)
 from memwal.model import TableView
 from memwal.plan.garbage_model import GarbageLimits
 
@@ -136,3 +146,40 @@ def test_a_unit_that_killed_its_process_has_a_result_that_says_so() -> None:
     assert part.error == "the process died"
     assert lost_segment_unit(cast("Any", None), died).built is died
     assert lost_compaction_unit(cast("Any", None), died).rewritten is died
+
+
+def test_a_unit_that_raises_is_nothing_to_those_of_later_runs() -> None:
+    engine = LocalEngine(workers_max=2)
+    ran: list[int] = []
+
+    def work(unit: int) -> int:
+        _cancel.check()
+        if unit == 0:
+            raise StoreUnavailable("away")
+        ran.append(unit)
+        return unit
+
+    with pytest.raises(StoreUnavailable):
+        engine.run(work, range(4), lambda done: None)
+    assert sorted(ran) == [1, 2, 3], "those beside it have run to their end"
+    assert engine.run(work, [5, 6], lambda done: None) == [5, 6]
+
+
+def test_an_interrupt_stops_every_unit_before_its_next_commit() -> None:
+    engine, seen = LocalEngine(workers_max=1), threading.Event()
+
+    def work(unit: int) -> None:
+        seen.wait(30)
+        _cancel.check()
+
+    def interrupted(done: int) -> None:
+        raise KeyboardInterrupt
+
+    with ThreadPoolExecutor(1) as pool:
+        run = pool.submit(engine.run, lambda unit: None, [1], interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            run.result()
+    seen.set()
+    with pytest.raises(StandDown):
+        engine.run(work, [1], lambda done: None)
+    LocalEngine().run(work, [1], lambda done: None)  # a new run begins

@@ -16,7 +16,7 @@ from policy_model import OPERATORS, Model, append
 
 from memwal import layout
 from memwal.errors import Refused, Unsupported
-from memwal.policy import RowPolicy, parse_policy, row_policy
+from memwal.policy import RowPolicy, is_stored, parse_policy, row_policy
 from memwal.policy_fold import Layer, Outcome, PolicyFold, check_policy
 
 SCHEMA = pa.schema(
@@ -301,17 +301,26 @@ def stored(**changes: Any) -> str:
     return json.dumps({**json.loads(POLICY.as_text()), **changes}, sort_keys=True)
 
 
+def test_fields_of_a_newer_build_are_passed_over() -> None:
+    text = stored(colour={"of": ["the", "sky"]})
+    assert parse_policy(text) == POLICY
+    assert is_stored(POLICY, text)
+    assert not is_stored(row_policy({}, "op", None), text)
+    assert not is_stored(POLICY, stored(format=2))
+
+
 @pytest.mark.parametrize(
     "text",
     [
         *("", "{}", "[1]", "null", "[" * 100_000, '"' + POLICY.as_text()),
-        *(stored(format=2), stored(more=1), stored(marker=5), stored(expiry=["until"])),
+        *(stored(format=2), stored(format=True), stored(marker=5), stored(expiry=["until"])),
         *(stored(columns=c) for c in ({}, [], {"n": None}, {"n": 1}, {"n": {"operator": "sum"}})),
         *(stored(columns={"n": {"operator": o, "cap": c}}) for o, c in (("sum", 3), (None, 3))),
         *(
             stored(columns={"n": {"operator": "list_append", "cap": c}})
             for c in (0, -1, "3", 1e400)
         ),
+        stored(columns={"n": {"operator": "list_append", "cap": 3, "newest_first": True}}),
     ],
 )
 def test_a_text_of_another_build_is_unsupported(text: str) -> None:

@@ -88,6 +88,34 @@ JOBS: tuple[Mutation, ...] = (
         ),
     ),
     *mutations(
+        "jobs/_local.py",
+        "tests/plan/test_launch.py",
+        (
+            "jobs: a unit that raises ends later runs",
+            "                on_done(done)\n        except",
+            "                on_done(done)\n            [f.result() for f in futures]\n        except",
+        ),
+        (
+            "jobs: an interrupt does not stop units",
+            "            _cancel.cancel()\n            raise",
+            "            raise",
+        ),
+    ),
+    *mutations(
+        "jobs/_garbage.py",
+        "tests/faults/test_garbage_faults.py -k broken_invariant",
+        (
+            "garbage: a drop that would break an invariant ends all tables",
+            "        run.broken = broken\n    except",
+            "        raise\n    except",
+        ),
+        (
+            "garbage: a delete that would break an invariant ends all tables",
+            "            run.broken = broken\n            continue",
+            "            raise",
+        ),
+    ),
+    *mutations(
         "memwal/options.py",
         "tests/plan/test_options.py",
         (

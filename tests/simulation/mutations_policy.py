@@ -161,7 +161,7 @@ POLICY: tuple[Mutation, ...] = (
         _MERGE,
         (
             "policy: the configuration may say otherwise",
-            "    if wanted is not None and stored is not None and wanted.as_text() != stored:",
+            "    if wanted is not None and stored is not None and not is_stored(wanted, stored):",
             "    if False:",
         ),
         (
