@@ -106,6 +106,18 @@ def test_commands_have_options_that_exist(page: str) -> None:
     assert wrong == []
 
 
+def test_what_messages_tell_to_run_exists() -> None:
+    told, wrong = 0, []
+    for folder in ("memwal", "jobs", "airflow_plugins", "dags"):
+        for file in (ROOT / folder).rglob("*.py"):
+            text = re.sub(r'"\s+f?"', "", file.read_text())  # a literal that goes on
+            for command in re.findall(r"`(memwal [a-z][^`]*)`", text):
+                told += 1
+                wrong += [f"{file}: {command}: {word}" for word in unknown(words_of(command)[1:])]
+    assert wrong == []
+    assert told > 30
+
+
 def words_of(command: str) -> list[str]:
     """Its words. Brackets, which say that something may be left out, are no part of it."""
     plain = command.replace("[-", "-").replace("]", "")
