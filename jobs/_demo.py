@@ -10,7 +10,6 @@ from pathlib import Path
 from rich.bar import Bar
 from rich.console import Console
 from rich.table import Table
-from rich.text import Text
 
 from jobs._garbage import run_garbage
 from jobs._garbage_run import GarbageOptions
@@ -52,10 +51,12 @@ def run_demo(
     )
     _heading(console, f"1. A table with a live MemWAL, written by pylance: {place}")
     table = demo.make_table(place)
-    console.print(
+    _story(
+        console,
         f"{demo.BASE_ROWS:,} base rows. {demo.SHARDS} writers put, updated and deleted rows in "
-        f"{demo.GENERATIONS} sessions each;\neach session left a flushed generation under "
-        "_mem_wal/. None of that is in the base table yet."
+        f"{demo.GENERATIONS} sessions each;",
+        "each session left a flushed generation under _mem_wal/. None of that is in the base "
+        "table yet.",
     )
     before = _state(resolved, table)
     show_report(run_status(RunOptions(tables=[resolved])), console)
@@ -63,9 +64,11 @@ def run_demo(
     after = _state(resolved, table)
     _heading(console, "6. Before and after")
     console.print(_comparison(before, after))
-    console.print(
-        f"\nLook around: memwal status {place} | memwal verify {place} | "
-        f"memwal inspect shard {place}"
+    _story(
+        console,
+        "",
+        f"Look around: memwal status {place} | memwal verify {place} | "
+        f"memwal inspect shard {place}",
     )
     outcome, code = sum_up(reports)
     error = f"{after.differences} keys differ" if after.differences else None
@@ -89,9 +92,11 @@ def _run_jobs(
         show_report(report, console)
 
     _heading(console, "2. memwal merge: generations are folded into the base, oldest first")
-    console.print(
-        "The newest row of a key wins and tombstones delete; the watermark of each shard moves in\n"
-        "the same commit as its rows, so a crash can't lose or double any.\n"
+    _story(
+        console,
+        "The newest row of a key wins and tombstones delete; the watermark of each shard moves in",
+        "the same commit as its rows, so a crash can't lose or double any.",
+        "",
     )
     show(run_merge(MergeOptions(tables=[table], engine=engine, master=master), progress))
     _heading(console, "3. memwal index-catchup: the indexes cover what merging added")
@@ -99,10 +104,12 @@ def _run_jobs(
     _heading(console, "4. memwal snapshot: readers find all shards in one place")
     show(run_snapshot(RunOptions(tables=[table]), progress))
     _heading(console, "5. memwal garbage: what is merged, indexed and out of time travel goes")
-    console.print(
-        "First the generations are dropped from the shard manifests, and after a grace time their\n"
-        "files are deleted. Here old versions are expired and the grace is cut to nothing; a real\n"
-        "table keeps both guards (7 days and 1 hour are usual).\n"
+    _story(
+        console,
+        "First the generations are dropped from the shard manifests, and after a grace time their",
+        "files are deleted. Here old versions are expired and the grace is cut to nothing; a real",
+        "table keeps both guards (7 days and 1 hour are usual).",
+        "",
     )
     options = GarbageOptions(
         tables=[table],
@@ -178,4 +185,10 @@ def _comparison(before: _State, after: _State) -> Table:
 
 
 def _heading(console: Console, text: str) -> None:
-    console.print(Text(f"\n== {text}", style="bold cyan"))
+    console.print()
+    console.print(f"== {text}", style="bold cyan")
+
+
+def _story(console: Console, *lines: str) -> None:
+    for line in lines:
+        console.print(line)

@@ -16,6 +16,7 @@ from memwal.cli_read import read
 from memwal.cli_rescue import rescue
 from memwal.cli_runs import runs, wait
 from memwal.cli_upkeep import garbage, maintain
+from memwal.config import environment_settings
 from memwal.console import RunProgress, stderr, stdout
 from memwal.errors import Usage
 from memwal.identity import DISTRIBUTION
@@ -175,11 +176,9 @@ def demo(
         Path | None, typer.Argument(metavar="[DIR]", help="Default: a new temporary folder.")
     ] = None,
     engine: Annotated[
-        str,
-        typer.Option(
-            metavar="auto|spark|local", envvar="MEMWAL_ENGINE", help="Where the work runs."
-        ),
-    ] = "spark",
+        str | None,
+        typer.Option(metavar="auto|spark|local", help="Where the work runs (default: spark)."),
+    ] = None,
     master: Master = None,
     debug: Debug = False,
     as_json: Json = False,
@@ -192,8 +191,13 @@ def demo(
         start.end()
         # With --json the story goes to stderr: stdout holds one document.
         shown = stderr() if as_json else stdout()
+        told = environment_settings()
         return run_demo(
-            folder, shown, progress, engine=checked_engine(engine) or "auto", master=master
+            folder,
+            shown,
+            progress,
+            engine=checked_engine(engine) or told.get("engine", "spark"),
+            master=master or told.get("master"),
         )
 
     Output("demo", as_json=as_json, debug=debug, shows=False).run(work)
@@ -242,7 +246,6 @@ def index_catchup(
             "--append-rows-max",
             metavar="N",
             min=0,
-            envvar="MEMWAL_APPEND_ROWS_MAX",
             help="Above so many unindexed rows, segments are built side by side.",
         ),
     ] = None,
@@ -278,7 +281,6 @@ def compaction(
             "--target-rows-per-fragment",
             metavar="N",
             min=1,
-            envvar="MEMWAL_TARGET_ROWS_PER_FRAGMENT",
             help="Smaller fragments are put together (default: 1048576).",
         ),
     ] = None,
@@ -288,7 +290,6 @@ def compaction(
             "--tasks-max",
             metavar="N",
             min=1,
-            envvar="MEMWAL_COMPACTION_TASKS_MAX",
             help="Rewrites in one run (default: 256).",
         ),
     ] = None,
@@ -299,7 +300,6 @@ def compaction(
             metavar="FRACTION",
             min=0.0,
             max=1.0,
-            envvar="MEMWAL_MATERIALIZE_DELETIONS_THRESHOLD",
             help="Deleted part of a fragment from which on it is rewritten (default: 0.1).",
         ),
     ] = None,

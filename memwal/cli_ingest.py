@@ -103,12 +103,12 @@ def ingest(
     def work(progress: RunProgress) -> JobReport:
         from jobs._ingest import run_ingest
         from jobs._ingest_round import IngestOptions, IngestRequest
-        from memwal.config import parse_storage_options
+        from memwal.config import parse_pairs
 
         request = IngestRequest(
             sources=tuple(sources),
             format=source_format,
-            source_options=tuple(parse_storage_options(option or []).items()),
+            source_options=tuple(parse_pairs(option or [], "--option").items()),
             delete_column=delete_column,
             shard=None if shard is None else parse_shard_id(shard),
             ingest_id=ingest_id,

@@ -22,6 +22,8 @@ from memwal.policy import RowPolicy, row_policy
 DEFAULT_FILE = "memwal.toml"
 STORAGE_OPTIONS_VARIABLE = "MEMWAL_STORAGE_OPTIONS"
 _VARIABLE = re.compile(r"\$\{([A-Za-z_][A-Za-z0-9_]*)\}")
+# Options that say where requests go, as pylance's stores name them.
+_ENDPOINT = re.compile("endpoint|url|uri|host|proxy", re.IGNORECASE)
 
 # Checks are built when a model is first used (`defer_build`): without a file, few are.
 _STRICT = ConfigDict(extra="forbid", frozen=True, defer_build=True)
@@ -158,12 +160,17 @@ class ResolvedTable(BaseModel):
     policy: RowPolicy | None = None
 
 
+def asked_file(path: str | None, environment: Mapping[str, str] = os.environ) -> str | None:
+    """The configuration file that somebody asked for: by `--config`, or by `MEMWAL_CONFIG`."""
+    return path or environment.get("MEMWAL_CONFIG") or None
+
+
 def load_config(path: str | None, environment: Mapping[str, str] = os.environ) -> Config:
     """Read the file at `path`, or `MEMWAL_CONFIG`, or `./memwal.toml` if there is one.
 
     Raises Usage for a missing file that was asked for, bad TOML, or an unknown key (named).
     """
-    asked = path or environment.get("MEMWAL_CONFIG")
+    asked = asked_file(path, environment)
     file = Path(asked or DEFAULT_FILE)
     if not file.exists():
         if asked:
@@ -198,10 +205,12 @@ def resolve_table(
 ) -> ResolvedTable:
     """Look TABLE up in the configuration, or take it as an address.
 
-    `${VARIABLE}` in a storage option is replaced from the environment; a variable that is not set
-    is a Usage error that names it (secrets belong into the environment, not into the file).
+    An address is never looked up: whoever names one means that place, whatever a file says.
+    `${VARIABLE}` in a storage option is replaced from the environment (secrets belong there, not
+    into the file). Raises Usage for a variable that is not set, or that would become part of the
+    address which requests go to; and for a limit in the environment that can't be one.
     """
-    section = config.tables.get(table)
+    section = None if is_address(table) else config.tables.get(table)
     merged: dict[str, Any] = config.defaults.model_dump(exclude_none=True)
     options = dict(merged.pop("storage_options", {}))
     if section is not None:
@@ -210,6 +219,7 @@ def resolve_table(
         own.pop("uri")
         own.pop("policy", None)
         merged.update(own)
+    merged.update(environment_settings(environment))
     # An option of the command line also stands in for a variable that is not set.
     options = {
         k: _expand(k, v, environment) for k, v in options.items() if k not in storage_options
@@ -224,20 +234,55 @@ def resolve_table(
     )
 
 
+def is_address(table: str) -> bool:
+    """Whether TABLE says a place, and so can be no name in the configuration."""
+    return "/" in table or table in (".", "..")
+
+
+def environment_settings(environment: Mapping[str, str] = os.environ) -> dict[str, Any]:
+    """What `MEMWAL_…` variables say of the settings, each under its own name in capitals.
+
+    Raises Usage, which names the variable. An empty one is not set.
+    """
+    given = {
+        name: text
+        for name in Settings.model_fields
+        if name != "storage_options" and (text := environment.get(variable_of(name), "").strip())
+    }
+    try:
+        return Settings.model_validate(given).model_dump(exclude_unset=True)
+    except ValidationError as error:
+        texts = (f"{variable_of(str(p['loc'][0]))}: {p['msg']}" for p in error.errors())
+        raise Usage("; ".join(texts)) from None
+
+
+def variable_of(setting: str) -> str:
+    """The environment variable of a setting."""
+    return f"MEMWAL_{setting.upper()}"
+
+
 def shown_address(address: str) -> str:
     """An address as it may be shown: a user, a password or a query in it are secrets."""
-    scheme, separator, rest = address.partition("://")
-    if not separator:
+    # With fewer slashes than it takes, it is no address that leads anywhere, but as secret.
+    match = re.match("[A-Za-z][A-Za-z0-9+.-]*:/*", address)
+    if match is None:
         return address
+    scheme, rest = match[0], address[match.end() :]
     rest, query, _ = rest.partition("?")
     place = rest.partition("/")[0]
     # A secret key may hold slashes, so a colon or an at sign in the host's place is enough.
     if "@" in place or (":" in place and "@" in rest):
         rest = "***@" + rest.rpartition("@")[2]
-    return scheme + separator + rest + ("?***" if query else "")
+    return scheme + rest + ("?***" if query else "")
 
 
 def _expand(option: str, value: str, environment: Mapping[str, str]) -> str:
+    if _ENDPOINT.search(option) and _VARIABLE.search(value):
+        raise Usage(
+            f"storage option {option!r} in the configuration says where requests go: no ${{…}} in "
+            f"it; write it out, or give it as --storage-option or in {STORAGE_OPTIONS_VARIABLE}"
+        )
+
     def look_up(match: re.Match[str]) -> str:
         found = environment.get(match[1])
         if found is None:
@@ -271,12 +316,12 @@ def environment_options(environment: Mapping[str, str] = os.environ) -> dict[str
     return options
 
 
-def parse_storage_options(pairs: list[str]) -> dict[str, str]:
-    """`K=V` texts from the command line. Raises Usage naming the bad one (not its value)."""
+def parse_pairs(pairs: list[str], option: str) -> dict[str, str]:
+    """`K=V` texts of a command-line option. Raises Usage naming the bad one (not its value)."""
     options = {}
     for pair in pairs:
         key, equals, value = pair.partition("=")
         if not equals or not key:
-            raise Usage(f"--storage-option {key!r}: expected KEY=VALUE")
+            raise Usage(f"{option} {key!r}: expected KEY=VALUE")
         options[key] = value
     return options

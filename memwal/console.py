@@ -8,7 +8,6 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
 from rich.console import Console, Group, RenderableType
-from rich.markup import escape
 from rich.table import Table
 from rich.text import Text
 
@@ -16,7 +15,7 @@ from memwal.console_backfill import backfill_parts
 from memwal.console_ingest import ingest_parts
 from memwal.console_rescue import rescue_parts
 from memwal.console_status import lease_parts, runs_parts, status_parts, wait_parts
-from memwal.console_text import STYLE, count_text, grid_of, size_text
+from memwal.console_text import STYLE, Terminal, count_text, grid_of, size_text
 from memwal.layout import parse_wal_entry_name
 from memwal.report import (
     CheckReport,
@@ -50,7 +49,7 @@ def _plain_width() -> int | None:
     return None if sys.stdout is not None and sys.stdout.isatty() else 200
 
 
-class _ResultConsole(Console):
+class _ResultConsole(Terminal):
     """Rich would end the process when a reader closes its end."""
 
     def on_broken_pipe(self) -> None:
@@ -59,12 +58,18 @@ class _ResultConsole(Console):
 
 def stdout() -> Console:
     """The console for results. Printing raises OSError where stdout takes no more."""
-    return _ResultConsole(width=_plain_width(), highlight=False, emoji=False, soft_wrap=True)
+    return _ResultConsole(width=_plain_width())
 
 
 def stderr() -> Console:
     """The console for everything else."""
-    return Console(stderr=True, highlight=False, emoji=False, soft_wrap=True)
+    return Terminal(stderr=True)
+
+
+def print_trace(text: str, console: Console) -> None:
+    """Print a traceback: set in, so that no line of it looks like one of ours."""
+    for line in text.splitlines():
+        console.print(f"  {line}")
 
 
 class RunProgress:
@@ -98,7 +103,7 @@ class RunProgress:
     def trace(self, text: str) -> None:
         """A traceback, with `--debug` only."""
         if self._debug:
-            self._console.print(escape(text))
+            print_trace(text, self._console)
 
     def __enter__(self) -> RunProgress:
         return self

@@ -12,7 +12,6 @@ from memwal.console_text import (
     count_text,
     generations_text,
     grid_of,
-    one_line,
     size_text,
 )
 from memwal.report import (
@@ -162,11 +161,11 @@ def _backlog_text(run: RunRecord) -> str:
 def _what_text(run: RunRecord) -> str:
     """What went wrong, or else the numbers that are not 0."""
     if run.error:
-        text = one_line(run.error)
+        text = run.error
         return text if len(text) <= _ERROR_CHARACTERS_MAX else text[:_ERROR_CHARACTERS_MAX] + "…"
     said = []
     for name, value in run.summary.items():
         if value:
-            label = one_line(name).replace("_", " ")
+            label = name.replace("_", " ")
             said.append(f"{label} {size_text(value) if 'bytes' in name else count_text(value)}")
     return ", ".join(said)

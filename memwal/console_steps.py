@@ -10,7 +10,6 @@ from typing import Protocol
 
 import structlog
 from rich.console import Console
-from rich.markup import escape
 from rich.progress import (
     BarColumn,
     MofNCompleteColumn,
@@ -21,6 +20,9 @@ from rich.progress import (
     TimeElapsedColumn,
 )
 from rich.text import Text
+from structlog.typing import EventDict
+
+from memwal.console_text import one_line
 
 ROWS = "rows"
 """The one unit that is counted fast enough to have a speed. A total of 0: not known."""
@@ -65,7 +67,7 @@ class BarSteps:
         """Show a bar of `total` units in place of the one before."""
         self.stop()
         self._bar = Progress(
-            TextColumn("{task.description}"),
+            TextColumn("{task.description}", markup=False),
             BarColumn(),
             MofNCompleteColumn(),
             *([SpeedColumn()] if what == ROWS else []),
@@ -83,7 +85,7 @@ class BarSteps:
 
     def say(self, text: str) -> None:
         """Print a line, above the bar."""
-        self._console.print(escape(text), style="dim")
+        self._console.print(text, style="dim")
 
     def stop(self) -> None:
         """Take the bar away."""
@@ -100,6 +102,7 @@ class LoggedSteps:
             processors=[
                 structlog.processors.add_log_level,
                 structlog.processors.TimeStamper(fmt="%Y-%m-%dT%H:%M:%SZ", utc=True),
+                _one_line_each,
                 structlog.dev.ConsoleRenderer(colors=False, pad_event_to=0, pad_level=False),
             ],
             logger_factory=structlog.PrintLoggerFactory(file=sys.stderr),
@@ -123,3 +126,7 @@ class LoggedSteps:
 
     def stop(self) -> None:
         """Nothing to take away."""
+
+
+def _one_line_each(logger: object, method: str, event: EventDict) -> EventDict:
+    return {k: one_line(v) if isinstance(v, str) else v for k, v in event.items()}

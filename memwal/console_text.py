@@ -2,7 +2,14 @@
 
 from __future__ import annotations
 
+import unicodedata
+from collections.abc import Iterable
+from typing import Any
+
+from rich.console import Console, ConsoleOptions, RenderableType
+from rich.segment import Segment
 from rich.table import Table
+from rich.text import Text
 
 from memwal.report import DONE, NOTHING_TO_DO
 
@@ -49,9 +56,48 @@ def generations_text(numbers: tuple[int, ...]) -> str:
     return ", ".join(str(a) if a == b else f"{a}-{b}" for a, b in runs)
 
 
+# Control characters, those that turn the direction of text or hide in it, halves of surrogate
+# pairs, and the separators of lines and paragraphs.
+_UNSHOWN = ("Cc", "Cf", "Cs", "Zl", "Zp")
+
+
 def one_line(text: str) -> str:
-    """Text out of storage as it may go to a terminal: no line breaks, no control characters."""
-    return "".join(c if c.isprintable() else " " for c in text)
+    """Text as it may go to a terminal or a log: one line, and what is no plain character escaped.
+
+    What is stored, and what a store or a library says, may be anybody's text.
+    """
+    if text.isprintable():
+        return text
+    return "".join(
+        c.encode("unicode_escape").decode() if unicodedata.category(c) in _UNSHOWN else c
+        for c in text
+    )
+
+
+class Terminal(Console):
+    """A console that shows every text on one line, escaped, and takes no markup out of it."""
+
+    def __init__(self, **options: Any) -> None:
+        super().__init__(highlight=False, emoji=False, markup=False, soft_wrap=True, **options)
+
+    def render_str(self, text: str, **options: Any) -> Text:
+        """A plain text: what is printed, or stands in a table's cell."""
+        return super().render_str(one_line(text), **options)
+
+    def render(
+        self, renderable: RenderableType, options: ConsoleOptions | None = None
+    ) -> Iterable[Segment]:
+        """Anything else, down to the styled texts in it."""
+        if isinstance(renderable, Text) and not renderable.plain.isprintable():
+            renderable = _escaped(renderable)
+        return super().render(renderable, options)
+
+
+def _escaped(text: Text) -> Text:
+    pieces = text.divide(range(1, len(text)))
+    for piece in pieces:
+        piece.plain = one_line(piece.plain)
+    return Text("", end=text.end, style=text.style).join(pieces)
 
 
 def grid_of(*columns: str) -> Table:

@@ -8,7 +8,7 @@ from typing import Any
 from rich.console import Console
 from rich.text import Text
 
-from memwal.console_text import age_text, count_text, grid_of, one_line, size_text
+from memwal.console_text import age_text, count_text, grid_of, size_text
 
 _STYLE = {"covered": "dim", "unflushed": "yellow", "sentinel": "", "unreached": "red",
           "forged": "red", "lost": "red", "torn": "red"}  # fmt: skip
@@ -47,9 +47,9 @@ def _shard(shard: Mapping[str, Any], console: Console) -> None:
         console.print(_entries(shard["entries"]))
     for name, style in (("problems", "red"), ("warnings", "yellow")):
         for text in shard[name]:
-            console.print(Text(f"  {name[:-1]}: {one_line(text)}", style=style))
+            console.print(Text(f"  {name[:-1]}: {text}", style=style))
     for text in (t for t in shard["broken"] if t not in shard["problems"]):
-        console.print(Text(f"  broken: {one_line(text)}", style="red"))
+        console.print(Text(f"  broken: {text}", style="red"))
 
 
 def _entries(entries: list[Mapping[str, Any]]) -> Any:

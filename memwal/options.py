@@ -11,13 +11,12 @@ from dataclasses import MISSING, dataclass, fields
 from typing import Annotated, Any, TypeVar, get_type_hints
 
 import typer
-from rich.markup import escape
 
 from memwal import start
 from memwal.config import Config, ResolvedTable, resolve_table
 from memwal.console import stderr
 from memwal.errors import MemWalError, Usage
-from memwal.output import Output, ReportPlace, checked_engine, load
+from memwal.output import Output, ReportPlace, checked_engine, keeps_quiet, load
 
 Options = TypeVar("Options")
 
@@ -37,17 +36,19 @@ StorageOption = Annotated[
     typer.Option(
         "--storage-option",
         metavar="K=V",
-        help="As pylance takes them; repeatable. Beats MEMWAL_STORAGE_OPTIONS (JSON).",
+        help="As pylance takes them; repeatable. Beats MEMWAL_STORAGE_OPTIONS (JSON), where "
+        "secrets belong: other users of this host see a command line.",
     ),
 ]
 EngineOption = Annotated[
     str | None,
-    typer.Option("--engine", metavar="auto|spark|local", envvar="MEMWAL_ENGINE",
-                 help="Where the work runs (default: auto)."),
-]  # fmt: skip
-Master = Annotated[
-    str | None, typer.Option("--master", envvar="MEMWAL_MASTER", help="Spark master.")
+    typer.Option(
+        "--engine",
+        metavar="auto|spark|local",
+        help="Where the work runs (default: auto).",
+    ),
 ]
+Master = Annotated[str | None, typer.Option("--master", help="Spark master.")]
 NoLease = Annotated[
     bool,
     typer.Option(
@@ -90,12 +91,7 @@ UntilGeneration = Annotated[
 ]
 GenerationsPerCommitMax = Annotated[
     int | None,
-    typer.Option(
-        "--generations-per-commit-max",
-        metavar="N",
-        min=1,
-        envvar="MEMWAL_GENERATIONS_PER_COMMIT_MAX",
-    ),
+    typer.Option("--generations-per-commit-max", metavar="N", min=1),
 ]
 BytesPerCommitMax = Annotated[
     int | None,
@@ -103,7 +99,6 @@ BytesPerCommitMax = Annotated[
         "--bytes-per-commit-max",
         metavar="N",
         min=1,
-        envvar="MEMWAL_BYTES_PER_COMMIT_MAX",
         help="In-memory bytes; at least one generation is always taken.",
     ),
 ]
@@ -130,8 +125,12 @@ class ReadFlags:
         """
         start.end()
         checked_engine(self.engine)
-        config, options = load(self.config, self.storage_option)
-        return _distinct([resolve_table(name, config, options) for name in names], config)
+        return self._looked_up(names, quiet=keeps_quiet(self.as_json))
+
+    def _looked_up(self, names: Sequence[str], *, quiet: bool) -> list[ResolvedTable]:
+        config, options = load(self.config, self.storage_option, quiet=quiet)
+        resolved = [resolve_table(name, config, options) for name in names]
+        return _distinct(resolved, config, quiet=quiet)
 
     def run_options(
         self, kind: Callable[..., Options], names: Sequence[str], **more: Any
@@ -145,7 +144,9 @@ class ReadFlags:
         """Where the command's result goes. `names` are its TABLE arguments."""
         place = None
         if self.report is not None:
-            place = ReportPlace(self.report, lambda: self.tables(names[:1])[0].storage_options)
+            place = ReportPlace(
+                self.report, lambda: self._looked_up(names[:1], quiet=True)[0].storage_options
+            )
         return Output(job, as_json=self.as_json, debug=self.debug, report=place)
 
 
@@ -173,7 +174,9 @@ class JobFlags(ReadFlags):
         )
 
 
-def _distinct(tables: Sequence[ResolvedTable], config: Config) -> list[ResolvedTable]:
+def _distinct(
+    tables: Sequence[ResolvedTable], config: Config, *, quiet: bool
+) -> list[ResolvedTable]:
     """One for each table, however often and by whatever names it is given.
 
     What the configuration has of a table counts, whether its address was given first or not. Raises
@@ -190,7 +193,8 @@ def _distinct(tables: Sequence[ResolvedTable], config: Config) -> list[ResolvedT
         before = found.setdefault(place, table)
         if before is table:
             continue
-        stderr().print(escape(f"{table.name} and {before.name} are one table"), style="dim")
+        if not quiet:
+            stderr().print(f"{table.name} and {before.name} are one table", style="dim")
         if table.name not in config.tables:
             continue
         if before.name not in config.tables:

@@ -14,17 +14,19 @@ from types import FrameType
 from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
 
 from rich.console import Console
-from rich.markup import escape
 
 from memwal import streams
 from memwal.config import (
+    DEFAULT_FILE,
     Config,
     Settings,
+    asked_file,
     environment_options,
+    is_address,
     load_config,
-    parse_storage_options,
+    parse_pairs,
 )
-from memwal.console import RunProgress, show_document, show_report, stderr, stdout
+from memwal.console import RunProgress, print_trace, show_document, show_report, stderr, stdout
 from memwal.errors import MemWalError, Usage
 from memwal.report import JobReport
 
@@ -108,8 +110,7 @@ class Output:
         shows: bool = True,
     ) -> None:
         self._job = job
-        # spark-submit sends a Python driver's stderr to stdout, where it would break the document.
-        self._quiet = as_json and "PYSPARK_GATEWAY_PORT" in os.environ
+        self._quiet = keeps_quiet(as_json)
         self._json = as_json
         self._debug = debug
         self._place = report
@@ -162,7 +163,7 @@ class Output:
         self, error: BaseException, outcome: str, code: int, text: str | None = None
     ) -> JobReport:
         if self._debug:
-            stderr().print(escape("".join(traceback.format_exception(error))))
+            print_trace("".join(traceback.format_exception(error)), stderr())
         return JobReport(job=self._job, outcome=outcome, error=text or str(error), exit_code=code)
 
     def _end(self, report: JobReport) -> NoReturn:
@@ -171,7 +172,7 @@ class Output:
         shown = self._shown(document, lambda console: show_report(report, console), report)
         if not self._quiet:
             for error in _errors(report, tables=self._json or not shown):
-                stderr().print(f"error: {escape(error)}", style="red")
+                stderr().print(f"error: {error}", style="red")
         stored = self._stored(document)
         raise SystemExit(report.exit_code or (0 if stored and shown else 1))
 
@@ -191,13 +192,13 @@ class Output:
         if problem is not None:
             did = "" if report is None else f"; {_summary(report)}"
             text = f"stdout can't take the result: {problem}{did}"
-            stderr().print(escape(text), style="red")
+            stderr().print(text, style="red")
         return problem is None or sys.stdout is None
 
     def _stored(self, document: str) -> bool:
         problem = None if self._place is None else self._place.write(document)
         if problem is not None:
-            stderr().print(f"error: {escape(problem)}", style="red")
+            stderr().print(f"error: {problem}", style="red")
         return problem is None
 
 
@@ -267,9 +268,35 @@ def parse_duration(text: str, option: str) -> float:
     return seconds
 
 
-def load(config: str | None, options: list[str] | None) -> tuple[Config, dict[str, str]]:
+def keeps_quiet(as_json: bool) -> bool:
+    """Whether nothing may go to stderr.
+
+    spark-submit sends a Python driver's stderr to stdout, where it would break the document.
+    """
+    return as_json and "PYSPARK_GATEWAY_PORT" in os.environ
+
+
+def load(
+    config: str | None, options: list[str] | None, *, quiet: bool = False
+) -> tuple[Config, dict[str, str]]:
     """The configuration file, and storage options that beat it: the environment's, then flags'.
 
-    Raises Usage.
+    A file that nobody asked for is named on stderr. Raises Usage.
     """
-    return load_config(config), {**environment_options(), **parse_storage_options(options or [])}
+    loaded = load_config(config)
+    if not quiet and asked_file(config) is None and Path(DEFAULT_FILE).exists():
+        _tell_of_file(loaded)
+    pairs = parse_pairs(options or [], "--storage-option")
+    return loaded, {**environment_options(), **pairs}
+
+
+def _tell_of_file(config: Config) -> None:
+    """Whose folder this is, is for whoever stands in it to know."""
+    file = Path(DEFAULT_FILE).absolute()
+    stderr().print(f"configuration: {file}, found in the current folder", style="dim")
+    for name in filter(is_address, config.tables):
+        stderr().print(
+            f"configuration: [tables.{json.dumps(name)}] is an address, which is never "
+            "looked up: give the table a name without a slash",
+            style="yellow",
+        )

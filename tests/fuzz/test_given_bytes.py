@@ -18,7 +18,7 @@ from memwal.config import (
     STORAGE_OPTIONS_VARIABLE,
     environment_options,
     load_config,
-    parse_storage_options,
+    parse_pairs,
     resolve_table,
     shown_address,
 )
@@ -78,7 +78,7 @@ def test_storage_options() -> None:
         text = data.decode(errors="replace")
         for act in (
             lambda: environment_options({STORAGE_OPTIONS_VARIABLE: text}),
-            lambda: parse_storage_options([f"key={text}"]),
+            lambda: parse_pairs([f"key={text}"], "--option"),
         ):
             try:
                 options = act()

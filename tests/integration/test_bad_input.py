@@ -591,11 +591,58 @@ def test_no_table_and_no_such_command(tmp_path: Path) -> None:
         assert "Traceback" not in ran.text
 
 
-def test_a_limit_in_the_environment_that_is_no_number(table: Path) -> None:
-    ran = run("merge", table, folder=table.parent, MEMWAL_GENERATIONS_PER_COMMIT_MAX="0")
+@pytest.mark.parametrize(
+    ("variable", "text"),
+    [("MEMWAL_GENERATIONS_PER_COMMIT_MAX", "0"), ("MEMWAL_SHARDS_PER_COMMIT_MAX", "many"),
+     ("MEMWAL_ENGINE", "locl")],
+)  # fmt: skip
+def test_the_environment_is_blamed_for_what_it_says(table: Path, variable: str, text: str) -> None:
+    ran = run("merge", table, folder=table.parent, **{variable: text})
     assert ran.code == USAGE
-    assert "MEMWAL_GENERATIONS_PER_COMMIT_MAX" in ran.err or "generations-per-commit" in ran.err
+    assert f"error: {variable}: " in ran.err
     assert generations_of(table) == 0
+
+
+@pytest.mark.parametrize("flag", ["--storage-option", "--option"])
+def test_an_option_that_is_no_pair_is_blamed_itself(table: Path, flag: str) -> None:
+    ran = run("ingest", table, "x.csv", flag, "header", folder=table.parent)
+    assert ran.code == USAGE
+    assert f"error: {flag} 'header': expected KEY=VALUE" in ran.err
+
+
+# ---- a configuration file that lies about
+
+
+def test_a_file_of_the_current_folder_is_named_and_redefines_no_address(
+    table: Path, tmp_path: Path
+) -> None:
+    folder = tmp_path / "elsewhere [bold]"
+    folder.mkdir()
+    file = folder / "memwal.toml"
+    file.write_text(f"[tables.{json.dumps(str(table))}]\nuri = '/elsewhere'\n")
+    named = f"configuration: {file}, found in the current folder\n"
+
+    ran = run("status", table, "--json", folder=folder)
+    assert ran.code == OK, ran.text
+    assert len(ran.document["tables"][0]["shards"]) == 1
+    assert named in ran.err
+    assert f'[tables."{table}"] is an address, which is never looked up' in ran.err
+
+    for asked in (["--config", "memwal.toml"], []):
+        variable = {} if asked else {"MEMWAL_CONFIG": "memwal.toml"}
+        ran = run("status", table, "--json", *asked, folder=folder, **variable)
+        assert ran.code == OK, ran.text
+        assert ran.err == ""
+    # spark-submit would put it into the document.
+    ran = run("status", table, "--json", folder=folder, PYSPARK_GATEWAY_PORT="1")
+    assert ran.err == ""
+
+    file.write_text("[defaults.storage_options]\naws_endpoint = 'http://host/${HUSH}'\n")
+    ran = run("status", table, folder=folder, HUSH="hush-hush")
+    assert ran.code == USAGE
+    assert named in ran.err
+    assert "'aws_endpoint'" in ran.err
+    assert "hush-hush" not in ran.text
 
 
 @pytest.mark.parametrize(

@@ -361,7 +361,7 @@ def test_a_bad_document_is_counted_and_can_t_write_to_the_terminal(table: Table)
     shown = run("runs", table.uri)
     assert shown.returncode == 0
     assert "1 run records can't be read" in shown.stdout
-    assert "gone away" in shown.stdout
+    assert r"\x1b[2J\x07gone\naway" in shown.stdout
     assert "\x1b" not in shown.stdout
     assert "\x07" not in shown.stdout
 

@@ -9,7 +9,7 @@ import builders
 import pytest
 
 from memwal.cli import main
-from memwal.config import Config, load_config, parse_storage_options, resolve_table
+from memwal.config import Config, Settings, load_config, parse_pairs, resolve_table, variable_of
 from memwal.errors import Usage
 
 FILE = """
@@ -135,6 +135,29 @@ def test_what_is_no_name_is_an_address_under_the_defaults(file: Path) -> None:
     assert found.settings.generations_per_commit_max == 3
 
 
+@pytest.mark.parametrize("address", ["s3://lake/orders", "/lake/orders", "./orders", ".", ".."])
+def test_an_address_is_never_looked_up(tmp_path: Path, address: str) -> None:
+    text = f"[tables.'{address}']\nuri = '/elsewhere'\nstorage_options = {{ key = 'theirs' }}\n"
+    found = resolve_table(address, load_config(written(tmp_path, text), {}), {}, {})
+    assert (found.name, found.uri, found.storage_options) == (address, address, {})
+
+
+@pytest.mark.parametrize(
+    "option",
+    ["aws_endpoint", "AWS_ENDPOINT_URL", "endpoint", "proxy_url", "azure_authority_host",
+     "aws_container_credentials_full_uri"],
+)  # fmt: skip
+def test_no_variable_becomes_part_of_an_address(tmp_path: Path, option: str) -> None:
+    text = f"[defaults.storage_options]\n{option} = 'http://host/${{MEMWAL_TEST_KEY}}'\n"
+    config = load_config(written(tmp_path, text), {})
+    with pytest.raises(Usage, match=f"'{option}'.*says where requests go") as refused:
+        resolve_table("/t", config, {}, SECRET)
+    assert "from the environment" not in str(refused.value)
+    assert resolve_table("/t", config, {option: "http://mine"}, SECRET).storage_options == {
+        option: "http://mine"
+    }
+
+
 def test_an_option_beats_the_file(file: Path) -> None:
     found = resolve_table("users", load_config(str(file), {}), {"region": "option"}, SECRET)
     assert found.storage_options == {"region": "option", "key": "from the environment"}
@@ -159,18 +182,54 @@ def test_a_variable_is_not_needed_where_an_option_beats_it(file: Path) -> None:
 
 
 def test_options_are_key_value_pairs() -> None:
-    assert parse_storage_options(["a=1", "b=x=y", "c="]) == {"a": "1", "b": "x=y", "c": ""}
+    assert parse_pairs(["a=1", "b=x=y", "c="], "--option") == {"a": "1", "b": "x=y", "c": ""}
 
 
 @pytest.mark.parametrize("pair", ["secret", "=secret", ""])
 def test_other_options_are_refused_without_their_values(pair: str) -> None:
-    with pytest.raises(Usage, match="expected KEY=VALUE") as refused:
-        parse_storage_options([pair])
+    with pytest.raises(Usage, match=r"^--option .*expected KEY=VALUE") as refused:
+        parse_pairs([pair], "--option")
     if "=" in pair:
         assert "secret" not in str(refused.value)
 
 
 # ---- flag over environment over file
+
+
+SETTINGS = {
+    "engine": "spark",
+    "master": "local[3]",
+    "index_join_allowed": "true",
+    "materialize_deletions_threshold": "0.5",
+}
+
+
+@pytest.mark.parametrize("name", sorted(set(Settings.model_fields) - {"storage_options"}))
+def test_the_environment_beats_the_file_for_every_setting(tmp_path: Path, name: str) -> None:
+    given = SETTINGS.get(name, "7")
+    text = "[defaults]\nengine = 'local'\n[tables.t]\nuri = '/t'\nshards_per_commit_max = 1\n"
+    config = load_config(written(tmp_path, text), {})
+    for table in ("t", "/t"):
+        before = resolve_table(table, config, {}, {}).settings
+        after = resolve_table(table, config, {}, {variable_of(name): given, "MEMWAL_X": "1"})
+        assert after.settings == before.model_copy(
+            update={name: Settings.model_validate({name: given}).model_dump()[name]}
+        )
+        assert after.settings != before
+    assert (
+        resolve_table("t", config, {}, {variable_of(name): " "}).settings
+        == resolve_table("t", config, {}, {}).settings
+    )
+
+
+@pytest.mark.parametrize(
+    ("variable", "text"),
+    [("MEMWAL_SHARDS_PER_COMMIT_MAX", "0"), ("MEMWAL_RUNS_KEPT_MAX", "some"),
+     ("MEMWAL_ENGINE", "locl")],
+)  # fmt: skip
+def test_a_mistake_in_the_environment_is_named_as_such(variable: str, text: str) -> None:
+    with pytest.raises(Usage, match=f"^{variable}: "):
+        resolve_table("/t", Config(), {}, {variable: text})
 
 
 @pytest.mark.integration

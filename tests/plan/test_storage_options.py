@@ -82,6 +82,9 @@ def test_a_mistake_is_named_and_no_value_is_shown(text: str, named: str) -> None
         ("s3://key:hu/sh+hush@bucket/t", "s3://***@bucket/t"),
         ("s3://bucket/t?secret=hush", "s3://bucket/t?***"),
         ("s3://key:hush@bucket/t?x=hush", "s3://***@bucket/t?***"),
+        ("s3:/KEY:hush@bucket/t", "s3:/***@bucket/t"),
+        ("s3:KEY:hush@bucket/t?hush", "s3:***@bucket/t?***"),
+        ("S3:///KEY:hush@bucket", "S3:///***@bucket"),
     ],
 )
 def test_an_address_is_shown_without_its_secrets(address: str, shown: str) -> None:

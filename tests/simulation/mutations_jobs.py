@@ -130,6 +130,57 @@ JOBS: tuple[Mutation, ...] = (
         ),
     ),
     *mutations(
+        "memwal/config.py",
+        "tests/plan/test_config.py",
+        (
+            "configuration: it redefines an address",
+            "    section = None if is_address(table) else config.tables.get(table)",
+            "    section = config.tables.get(table)",
+        ),
+        (
+            "configuration: it sends variables to an address of its choice",
+            "    if _ENDPOINT.search(option) and _VARIABLE.search(value):",
+            "    if False:",
+        ),
+    ),
+    *mutations(
+        "memwal/output.py",
+        "tests/integration/test_bad_input.py -k current_folder",
+        (
+            "configuration: a file of the current folder is taken without a word",
+            "    if not quiet and asked_file(config) is None and Path(DEFAULT_FILE).exists():",
+            "    if False:",
+        ),
+    ),
+    *mutations(
+        "memwal/console_text.py",
+        "tests/integration/test_shown_text.py",
+        (
+            "terminal: a plain text is shown as it is",
+            "        return super().render_str(one_line(text), **options)",
+            "        return super().render_str(text, **options)",
+        ),
+        (
+            "terminal: a styled text is shown as it is",
+            "        if isinstance(renderable, Text) and not renderable.plain.isprintable():",
+            "        if False:",
+        ),
+        (
+            "terminal: control characters are plain ones",
+            '_UNSHOWN = ("Cc", "Cf", "Cs", "Zl", "Zp")',
+            "_UNSHOWN = ()",
+        ),
+    ),
+    *mutations(
+        "memwal/console_steps.py",
+        "tests/integration/test_shown_text.py",
+        (
+            "terminal: a log line is written as it is",
+            "                _one_line_each,\n",
+            "",
+        ),
+    ),
+    *mutations(
         "jobs/_snapshot.py",
         "tests/integration/test_snapshot.py -m 'not spark' -k 'command or lease'",
         (
