@@ -28,7 +28,15 @@ from memwal.keyset import find_shared_key
 from memwal.model import FlushedGeneration, ShardId, ShardView, TableView, VersionManifest
 from memwal.plan import verify
 from memwal.plan.merge import MergeRequest
-from memwal.report import DONE, FAILED, CheckReport, JobReport, TableReport, VerifyTableReport
+from memwal.report import (
+    DONE,
+    FAILED,
+    REFUSED,
+    CheckReport,
+    JobReport,
+    TableReport,
+    VerifyTableReport,
+)
 from memwal.store.generations import Source
 
 _READERS_MAX = 16
@@ -80,12 +88,17 @@ def _verify(table: OpenTable, progress: Progress) -> TableReport:
                 )
             )
         progress.done(done)
-    broken = [check for check in checks if check.ok is False]
+    outcome, code = DONE, 0
+    told = [check for check in checks if check.ok is False]
+    if told:
+        outcome, code = FAILED, Corruption.exit_code
+    elif told := [check for check in checks if check.refused]:
+        outcome, code = REFUSED, Refused.exit_code
     return VerifyTableReport(
         table=table.resolved.name,
-        outcome=FAILED if broken else DONE,
-        exit_code=Corruption.exit_code if broken else 0,
-        error="; ".join(f"{c.name}: {c.detail}" for c in broken) or None,
+        outcome=outcome,
+        exit_code=code,
+        error="; ".join(f"{c.name}: {c.detail}" for c in told) or None,
         version_before=view.version,
         version_after=view.version,
         checks=tuple(
@@ -223,12 +236,15 @@ def _wal_checks(stores: Stores, view: TableView) -> Sequence[verify.Check]:
 
 
 def _wal(stores: Stores, shard: ShardView) -> verify.WalFacts:
-    positions, epochs, broken = [], set(), []
+    positions, epochs, broken, refused = [], set(), [], []
     for position, info in stores.wal.listed(shard.shard_id):
         positions.append(position)
         try:
             entry = stores.wal.read(shard.shard_id, position, info)
         except Missing:
+            continue
+        except Refused as error:
+            refused.append(str(error))
             continue
         except MemWalError as error:
             broken.append(str(error))
@@ -240,6 +256,7 @@ def _wal(stores: Stores, shard: ShardView) -> verify.WalFacts:
         positions=tuple(positions),
         sentinel_epochs=frozenset(epochs),
         broken=tuple(broken),
+        refused=tuple(refused),
     )
 
 

@@ -11,7 +11,7 @@ from rich.text import Text
 from memwal.console_text import age_text, count_text, grid_of, size_text
 
 _STYLE = {"covered": "dim", "unflushed": "yellow", "sentinel": "", "unreached": "red",
-          "forged": "red", "lost": "red", "torn": "red"}  # fmt: skip
+          "forged": "red", "lost": "red", "torn": "red", "too large": "red"}  # fmt: skip
 
 
 def show_wal(document: Mapping[str, Any], console: Console) -> None:

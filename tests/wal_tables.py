@@ -53,3 +53,21 @@ def rewrite(
         for batch in batches:
             written.write_batch(batch.cast(schema))
     entry_file(table, shard, to or position).write_bytes(out.getvalue())
+
+
+def inflate(table: Table, shard: ShardId, position: int, size_bytes: int = 2**40) -> None:
+    """Compress the entry, and let its first buffer say that it unfolds to so many bytes."""
+    file = entry_file(table, shard, position)
+    with pa.ipc.open_stream(file.read_bytes()) as stream:
+        batches, schema = list(stream), stream.schema
+    out = io.BytesIO()
+    with pa.ipc.new_stream(
+        out, schema, options=pa.ipc.IpcWriteOptions(compression="zstd")
+    ) as written:
+        for batch in batches:
+            written.write_batch(batch)
+    data = out.getvalue()
+    messages = pa.ipc.MessageReader.open_stream(data)
+    messages.read_next_message()  # the schema
+    at = data.index(messages.read_next_message().body.to_pybytes())
+    file.write_bytes(data[:at] + size_bytes.to_bytes(8, "little") + data[at + 8 :])

@@ -139,7 +139,7 @@ def wal_document(
         "left_out": left_out + len(ordered) - len(shown),
         "entries": [_entry(e, decided.standings[e.position], merged, listed, now_nanos)
                     for e in shown],
-        "problems": list(decided.problems),
+        "problems": [*decided.problems, *decided.refused],
         "warnings": list(decided.warnings),
         "broken": [e.problem for e in ordered if e.problem is not None],
     }  # fmt: skip

@@ -9,6 +9,7 @@ import pyarrow as pa
 
 from memwal.errors import Corruption, Missing, Refused
 from memwal.ports import Objects
+from memwal.store.arrow_streams import decoded_bytes
 from memwal.store.ingest_sources import SourceFile, SourceFiles, cut
 
 
@@ -51,7 +52,12 @@ class StagedSplit:
         if first_row % self.chunk_rows:
             return  # behind the last chunk
         try:
-            with pa.ipc.open_stream(self.objects.get(self.path)) as stream:
+            data = self.objects.get(self.path)
+            if decoded_bytes(data) > len(data):
+                raise Corruption(
+                    f"{self.objects.uri}: {self.path} is compressed, as no staged rows are"
+                )
+            with pa.ipc.open_stream(data) as stream:
                 table = stream.read_all()
         except Missing:
             raise Refused(
@@ -59,6 +65,6 @@ class StagedSplit:
                 "be finished: `memwal garbage` removes them when nobody resumed it for a long time "
                 "(--ingest-idle). What is written stays; ingest the source under another --id"
             ) from None
-        except pa.ArrowException as error:
+        except (pa.ArrowException, ValueError) as error:
             raise Corruption(f"{self.objects.uri}: {self.path}: {error}") from None
         yield from cut(iter(table.slice(first_row).to_batches()), self.chunk_rows)

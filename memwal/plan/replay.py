@@ -35,8 +35,9 @@ SENTINEL_BYTES_MAX = 400
 class WalEntry:
     """One stored entry. `position` is 1-based; `generation` is None where its writer left it out.
 
-    `problem` tells why the entry could not be read: epoch, rows and batches are None then. `ended`
-    is False for a stream without its end marker; Arrow permits that, and pylance replays it.
+    `problem` tells why the entry could not be read: epoch, rows and batches are None then. It is no
+    damage when `refused`: the entry is larger than the limits allow. `ended` is False for a stream
+    without its end marker; Arrow permits that, and pylance replays it.
     """
 
     position: int
@@ -49,6 +50,7 @@ class WalEntry:
     batches: int | None = None
     ended: bool = True
     problem: str | None = None
+    refused: bool = False
 
 
 class Standing(Enum):
@@ -68,6 +70,8 @@ class Standing(Enum):
     """Put after its generation was flushed, by a writer that was fenced: no generation holds it."""
     TORN = "torn"
     """Could not be read."""
+    TOO_LARGE = "too large"
+    """Was not read: the limits forbid it."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -76,13 +80,15 @@ class Replay:
 
     `standings` has every given entry's position. `unflushed` are the entries that count, oldest
     first. `tip` is the first position above the replay position that holds no entry. `problems`
-    tell why the replay must not be trusted; `warnings` what it survives.
+    tell why the replay must not be trusted, `refused` what kept it from being judged; `warnings`
+    what it survives.
     """
 
     standings: Mapping[int, Standing]
     unflushed: tuple[WalEntry, ...]
     tip: int
     problems: tuple[str, ...] = ()
+    refused: tuple[str, ...] = ()
     warnings: tuple[str, ...] = ()
 
     @property
@@ -116,6 +122,7 @@ def replay(manifest: ShardManifest, entries: Iterable[WalEntry]) -> Replay:
         unflushed=tuple(e for e in reached if standings[e.position] is Standing.UNFLUSHED),
         tip=tip,
         problems=(*problems, *((hole,) if hole else ())),
+        refused=tuple(e.problem or "" for e in reached if e.refused),
         warnings=tuple(_warnings(reached, standings)),
     )
 
@@ -139,6 +146,9 @@ def _judged(
     problems: list[str] = []
     current, before, epoch = manifest.current_generation, None, 0
     for entry in reached:
+        if entry.refused:
+            standings[entry.position] = Standing.TOO_LARGE
+            continue
         if entry.problem is not None or entry.writer_epoch is None:
             standings[entry.position] = Standing.TORN
             problems.append(entry.problem or f"position {entry.position} has no writer epoch")
@@ -180,7 +190,7 @@ def _judged(
 def _warnings(reached: Sequence[WalEntry], standings: Mapping[int, Standing]) -> Iterable[str]:
     highest = 0
     for entry in reached:
-        if standings[entry.position] in (Standing.TORN, Standing.FORGED):
+        if standings[entry.position] in (Standing.TORN, Standing.FORGED, Standing.TOO_LARGE):
             continue
         epoch = entry.writer_epoch or 0
         if epoch < highest and standings[entry.position] is Standing.UNFLUSHED:

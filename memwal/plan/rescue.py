@@ -146,6 +146,9 @@ def _refusal(
     if decided.problems:
         # A claim would come first, and then fail at the entry, or pass over what follows it.
         return Corruption(f"its WAL can't be replayed: {'; '.join(decided.problems)}")
+    if decided.refused:
+        # The writer that a rescue opens would decode it, whatever it takes.
+        return Refused(f"its WAL is not replayed: {'; '.join(decided.refused)}")
     if not decided.unflushed:
         return None
     if manifest.status is ShardStatus.SEALED:

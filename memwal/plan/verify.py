@@ -15,12 +15,16 @@ _NAMED_MAX = 20
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Check:
-    """One verdict. `ok` is None when there was nothing to judge by."""
+    """One verdict. `ok` is None when there was nothing to judge by, or a limit forbade it.
+
+    `refused` tells the latter.
+    """
 
     invariant: int | None
     name: str
     ok: bool | None
     detail: str
+    refused: bool = False
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -46,12 +50,16 @@ class PrivateIndexFacts:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class WalFacts:
-    """A shard's WAL: its positions, and the epochs of its fence sentinels."""
+    """A shard's WAL: its positions, and the epochs of its fence sentinels.
+
+    `broken` tells of entries that can't be read, `refused` of those that are too large to be.
+    """
 
     shard_id: ShardId
     positions: tuple[int, ...]
     sentinel_epochs: frozenset[int]
     broken: tuple[str, ...] = ()
+    refused: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -185,7 +193,11 @@ def check_wal(shards: Sequence[ShardView], wals: Mapping[ShardId, WalFacts]) -> 
                     f"shard {shard.shard_id}: WAL position {expected} is missing before {position}"
                 )
             expected = position + 1
-    return _verdict(None, "WAL continuous above the replay position", problems, "no gap")
+    name = "WAL continuous above the replay position"
+    refused = [text for wal in wals.values() for text in wal.refused]
+    if refused and not problems:
+        return Check(invariant=None, name=name, ok=None, detail="; ".join(refused), refused=True)
+    return _verdict(None, name, problems, "no gap")
 
 
 def check_sentinels(shards: Sequence[ShardView], wals: Mapping[ShardId, WalFacts]) -> Check:

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
+from threading import Lock
 
 import pyarrow as pa
 
@@ -14,6 +16,7 @@ from memwal.errors import Corruption, MemWalError, Missing, Refused
 from memwal.model import ShardId, ShardManifest
 from memwal.plan.replay import WalEntry
 from memwal.ports import ObjectInfo, Objects
+from memwal.store.arrow_streams import decoded_bytes
 from memwal.store.shard_listing import wal_entries
 
 _HEAD_BYTES = 4096
@@ -29,12 +32,14 @@ _LISTINGS_MAX = 5
 class WalLimits:
     """Bounds on reading a WAL.
 
-    `entry_bytes_max` is for one stored entry. Entries are read side by side, up to
-    `entries_in_flight_max` and as long as about `bytes_in_flight_max` are on the way.
-    `rows_bytes_max` is for the folded rows of one shard in memory.
+    `entry_bytes_max` is for one stored entry, `decoded_bytes_max` for its rows in memory, which may
+    be compressed. Entries are read side by side, up to `entries_in_flight_max` and as long as about
+    `bytes_in_flight_max` are on the way. `rows_bytes_max` is for the folded rows of one shard in
+    memory.
     """
 
     entry_bytes_max: int = 1024 * 1024 * 1024
+    decoded_bytes_max: int = 1024 * 1024 * 1024
     entries_in_flight_max: int = 8
     bytes_in_flight_max: int = 64 * 1024 * 1024
     rows_bytes_max: int = 1024 * 1024 * 1024
@@ -47,6 +52,16 @@ class WalHead:
     writer_epoch: int
     generation: int | None
     fence_sentinel: bool
+
+
+@dataclass(frozen=True, kw_only=True, slots=True, eq=False)
+class StoredEntry:
+    """An entry's bytes, or as many as the limit allows, and how many there are."""
+
+    shard_id: ShardId
+    position: int
+    data: bytes
+    size_bytes: int
 
 
 @dataclass(frozen=True, kw_only=True, slots=True, eq=False)
@@ -64,6 +79,7 @@ class WalEntries:
     def __init__(self, objects: Objects, limits: WalLimits | None = None) -> None:
         self._objects = objects
         self.limits = limits or WalLimits()
+        self._one_large = Lock()
 
     @property
     def uri(self) -> str:
@@ -96,8 +112,11 @@ class WalEntries:
         return self._objects.exists(layout.wal_entry_path(shard_id, position))
 
     def read(self, shard_id: ShardId, position: int, info: ObjectInfo) -> WalEntry:
-        """One listed entry's description. Raises Missing, or Corruption for a torn one."""
-        entry = self.rows(shard_id, position).entry
+        """One listed entry's description; its rows are decoded, and let go batch by batch.
+
+        Raises as `rows`.
+        """
+        entry, _ = self._decode(self._stored(shard_id, position), lambda batch: None)
         return replace(entry, size_bytes=info.size_bytes, written_at_nanos=info.modified_at_nanos)
 
     def described(
@@ -119,6 +138,7 @@ class WalEntries:
                     position=position,
                     size_bytes=info.size_bytes,
                     written_at_nanos=info.modified_at_nanos,
+                    refused=isinstance(error, Refused),
                     problem=str(error).removeprefix(f"{self._objects.uri}: shard {shard_id}: "),
                 )
 
@@ -135,51 +155,84 @@ class WalEntries:
         """One entry with its rows, every batch checked in full.
 
         Raises Missing; Corruption for an entry that is torn, not Arrow, or without an epoch;
-        Refused for one above the limit.
+        Refused for one above a limit.
         """
-        path = layout.wal_entry_path(shard_id, position)
-        data, size = self._objects.get_tail(path, self.limits.entry_bytes_max)
-        where = f"{self._objects.uri}: shard {shard_id}: position {position} ({path})"
-        if size > len(data):
-            raise Refused(
-                f"{where} has {size} bytes; at most {self.limits.entry_bytes_max} are read"
-            )
-        try:
-            with pa.ipc.open_stream(data) as stream:
-                head = _head(stream.schema)
-                batches = tuple(stream)
-                schema = stream.schema
-            for batch in batches:
-                batch.validate(full=True)
-            rows = sum(batch.num_rows for batch in batches)
-            if head.fence_sentinel and rows:
-                raise ValueError(f"a fence sentinel with {rows} rows")
-        except _UNREADABLE as error:
-            raise Corruption(f"{where} is not a WAL entry: {_first_line(error)}") from None
-        entry = WalEntry(
-            position=position,
-            size_bytes=size,
-            written_at_nanos=0,
-            writer_epoch=head.writer_epoch,
-            generation=head.generation,
-            fence_sentinel=head.fence_sentinel,
-            rows=rows,
-            batches=len(batches),
-            ended=data.endswith(_END_MARKER),
-        )
-        return ReadEntry(entry=entry, schema=schema, batches=batches)
+        return self.decoded(self._stored(shard_id, position))
 
-    def rows_from(self, shard_id: ShardId, start: int, count: int) -> list[ReadEntry | None]:
+    def decoded(self, stored: StoredEntry) -> ReadEntry:
+        """An entry's rows. Raises as `rows`, but not Missing."""
+        batches: list[pa.RecordBatch] = []
+        entry, schema = self._decode(stored, batches.append)
+        return ReadEntry(entry=entry, schema=schema, batches=tuple(batches))
+
+    def stored_from(self, shard_id: ShardId, start: int, count: int) -> list[StoredEntry | None]:
         """The entries at `count` positions, read side by side; None where there is none."""
 
-        def read(position: int) -> ReadEntry | None:
+        def read(position: int) -> StoredEntry | None:
             try:
-                return self.rows(shard_id, position)
+                return self._stored(shard_id, position)
             except Missing:
                 return None
 
         with ThreadPoolExecutor(count) as pool:
             return list(pool.map(read, range(start, start + count)))
+
+    def _stored(self, shard_id: ShardId, position: int) -> StoredEntry:
+        path = layout.wal_entry_path(shard_id, position)
+        data, size = self._objects.get_tail(path, self.limits.entry_bytes_max)
+        return StoredEntry(shard_id=shard_id, position=position, data=data, size_bytes=size)
+
+    def _decode(
+        self, stored: StoredEntry, take: Callable[[pa.RecordBatch], object]
+    ) -> tuple[WalEntry, pa.Schema]:
+        """What an entry is, and its schema; `take` gets each batch."""
+        data = stored.data
+        path = layout.wal_entry_path(stored.shard_id, stored.position)
+        where = f"{self._objects.uri}: shard {stored.shard_id}: position {stored.position} ({path})"
+        rows = batches = 0
+        try:
+            with self._turn(where, stored), pa.ipc.open_stream(data) as stream:
+                schema = stream.schema
+                head = _head(schema)
+                for batch in stream:
+                    batch.validate(full=True)
+                    rows, batches = rows + batch.num_rows, batches + 1
+                    take(batch)
+            if head.fence_sentinel and rows:
+                raise ValueError(f"a fence sentinel with {rows} rows")
+        except _UNREADABLE as error:
+            raise Corruption(f"{where} is not a WAL entry: {_first_line(error)}") from None
+        entry = WalEntry(
+            position=stored.position,
+            size_bytes=stored.size_bytes,
+            written_at_nanos=0,
+            writer_epoch=head.writer_epoch,
+            generation=head.generation,
+            fence_sentinel=head.fence_sentinel,
+            rows=rows,
+            batches=batches,
+            ended=data.endswith(_END_MARKER),
+        )
+        return entry, schema
+
+    def _turn(self, where: str, stored: StoredEntry) -> AbstractContextManager[object]:
+        """What to decode an entry in: of those that unfold to much, one at a time.
+
+        Raises Refused for one above a limit.
+        """
+        limits = self.limits
+        if stored.size_bytes > len(stored.data):
+            raise Refused(
+                f"{where} has {stored.size_bytes} bytes; at most {limits.entry_bytes_max} are read"
+            )
+        size = decoded_bytes(stored.data)
+        if size > limits.decoded_bytes_max:
+            raise Refused(
+                f"{where} unfolds from {stored.size_bytes} to {size} bytes; at most "
+                f"{limits.decoded_bytes_max} are decoded"
+            )
+        small = limits.bytes_in_flight_max // limits.entries_in_flight_max
+        return self._one_large if size > max(small, stored.size_bytes) else nullcontext()
 
     def head(self, path: str, size_bytes: int) -> WalHead:
         """What an entry's schema says, without its rows. Raises Missing, Corruption."""

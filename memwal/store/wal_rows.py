@@ -23,12 +23,13 @@ from memwal.errors import Corruption, Missing, Refused, StandDown
 from memwal.model import ColumnInfo, ShardId, ShardManifest, ShardView, TableView
 from memwal.plan.replay import Replay, replay
 from memwal.store.shard_manifests import ShardManifests
-from memwal.store.wal import ReadEntry, WalEntries
+from memwal.store.wal import ReadEntry, StoredEntry, WalEntries
 
 _FIELD_ID = b"lance:field_id"
 # Rows are folded when they have grown by so much since the last time.
 _FOLD_BYTES = 64 * 1024 * 1024
 _VIEWS_MAX = 5
+_NULLS = 64
 
 Renamed = Callable[[TableView, align.Rename, int], bool]
 
@@ -83,11 +84,15 @@ class _Gathered:
         self.tables = [table]
         self.bytes = self.folded_bytes = table.nbytes
         if self.bytes > self.bytes_max:
-            raise Refused(
-                f"{self.where} holds more than {self.bytes_max} bytes of unflushed rows; let its "
-                "writer flush, or rescue the shard if it has none"
-            )
+            raise Refused(self.too_much)
         return table
+
+    @property
+    def too_much(self) -> str:
+        return (
+            f"{self.where} holds more than {self.bytes_max} bytes of unflushed rows; let its "
+            "writer flush, or rescue the shard if it has none"
+        )
 
 
 class StoredWalRows:
@@ -206,19 +211,23 @@ class _ShardReader:
         shard, position = self._manifest.shard_id, start
         count = min(2, self._wal.readers_for(1))
         while True:
-            window = self._wal.rows_from(shard, position, count)
+            window = self._wal.stored_from(shard, position, count)
             largest = 1
-            for offset, found in enumerate(window):
-                if found is None:
-                    found = self._unless_tip(position + offset, window[offset + 1 :])
-                    if found is None:
+            for offset, stored in enumerate(window):
+                if stored is not None:
+                    # Only now: compressed, many may be small that are large together.
+                    found = self._wal.decoded(stored)
+                else:
+                    again = self._unless_tip(position + offset, window[offset + 1 :])
+                    if again is None:
                         return
+                    found = again
                 largest = max(largest, found.entry.size_bytes)
                 yield found
             position += count
             count = min(2 * count, self._wal.readers_for(largest))
 
-    def _unless_tip(self, position: int, above: Sequence[ReadEntry | None]) -> ReadEntry | None:
+    def _unless_tip(self, position: int, above: Sequence[StoredEntry | None]) -> ReadEntry | None:
         """None when the position is the end. Reads it again when something is stored above it.
 
         A live writer may have put both between our two requests. If it is missing all the same,
@@ -265,6 +274,7 @@ class _ShardReader:
         table = pa.Table.from_batches(found.batches, schema=found.schema)
         if table.num_columns != len(set(table.column_names)):
             raise Corruption(f"{self._where}, position {found.entry.position}: a column is twice")
+        self._check_size(len(table), [f.type for f in self._fields if sources[f.name] is None])
         arrays = []
         for column in self._fields:
             source = sources[column.name]
@@ -274,6 +284,12 @@ class _ShardReader:
                 arrays.append(table[source].cast(column.type))
         arrays.append(self._tombstones(table, found.entry.position))
         return pa.Table.from_arrays(arrays, schema=self._schema())
+
+    def _check_size(self, rows: int, left_out: Sequence[pa.DataType]) -> None:
+        """Refuse rows that are narrow, and many, where what they leave out is wide."""
+        row_bytes = sum(pa.nulls(_NULLS, kind).nbytes for kind in left_out) / _NULLS
+        if rows * row_bytes > self._gathered.bytes_max:
+            raise Refused(self._gathered.too_much)
 
     def _sources(self, found: ReadEntry) -> dict[str, str | None]:
         aligned = align.align(self._view.columns, _columns(found.schema, self._view.columns))

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from functools import partial
 
+import pyarrow as pa
 import pytest
 from ingest_tables import make, wal_rows
 from staged_ingests import SPEC, ingest, source_of, staged, staged_files, told, wanted
@@ -60,3 +61,21 @@ def test_staged_rows_that_are_gone(tmp_path, monkeypatch) -> None:
     assert report["exit_code"] == 5
     assert "staged rows are gone" in report["error"]
     assert "under another --id" in report["error"]
+
+
+def test_staged_rows_that_somebody_compressed(tmp_path, monkeypatch) -> None:
+    """None of ours are: a few bytes may unfold to any number."""
+    table = make(tmp_path / "t", **SPEC)
+    source = source_of(tmp_path)
+    staged(table, source, monkeypatch)
+    for path in (tmp_path / "t").glob("_maintenance/ingest/*/*/staged/**/*.arrow"):
+        rows = pa.ipc.open_stream(path.read_bytes()).read_all()
+        options = pa.ipc.IpcWriteOptions(compression="zstd")
+        with (
+            pa.OSFile(str(path), "wb") as out,
+            pa.ipc.new_stream(out, rows.schema, options=options) as written,
+        ):
+            written.write_table(pa.concat_tables([rows] * 50).combine_chunks())
+    report = ingest(table, source)
+    assert report["exit_code"] == 8
+    assert "is compressed, as no staged rows are" in report["error"]

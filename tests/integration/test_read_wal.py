@@ -13,7 +13,7 @@ import builders
 import pyarrow as pa
 import pytest
 from builders import Delete, Put, Row, Rows, Table
-from wal_tables import abandon, entry_file
+from wal_tables import abandon, entry_file, inflate
 
 from memwal.errors import Corruption
 from memwal.plan.merge import MergeRequest
@@ -170,3 +170,25 @@ def test_a_table_without_a_key_gives_every_row_of_the_wal(tmp_path: Path) -> Non
     found = open_table(path).read(with_wal=True).read_all()
     assert sorted(found["n"].to_pylist()) == [1, 2, 2, 2, 3]
     writer.close()
+
+
+@pytest.mark.parametrize(
+    ("command", "code"),
+    [("read --with-wal", 5), ("verify", 5), ("rescue --dry-run", 5), ("rescue --yes --idle 0s", 6),
+     ("inspect wal", 0), ("status", None), ("merge --dry-run", None)],
+)  # fmt: skip
+def test_an_entry_that_unfolds_to_too_much_is_refused(
+    table: Table, command: str, code: int | None
+) -> None:
+    """A code of None: the command decodes no entry, and has nothing to say."""
+    inflate(table, table.shards[1], 1)
+    ran = subprocess.run(
+        [sys.executable, "-m", "memwal.cli", *command.split(), table.uri, "--json"],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert ran.returncode == (code or 0), ran.stdout + ran.stderr
+    assert ("bytes; at most 1073741824 are decoded" in ran.stdout) == (code is not None)
+    assert not any(text in ran.stdout for text in ("is not a WAL entry", "torn", "Traceback"))
+    assert ran.stdout.count("too large") == (command == "inspect wal")

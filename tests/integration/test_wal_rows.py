@@ -351,6 +351,21 @@ def test_limits_are_kept(tmp_path: Path, limits: WalLimits, text: str) -> None:
         unflushed(table, limits=limits)
 
 
+def test_narrow_rows_are_refused_where_what_they_leave_out_is_wide(tmp_path: Path) -> None:
+    """A key column and nothing else: a few bytes a row become as many as the table's row has."""
+    table = builders.make_table(tmp_path / "t", rows=[1])
+    (shard,) = table.shards
+    abandon(table, shard, Put([1], 10))
+    file = entry_file(table, shard, 1)
+    with pa.ipc.open_stream(file.read_bytes()) as stream:
+        keys = stream.read_all().select(["k"])
+    with pa.OSFile(str(file), "wb") as out, pa.ipc.new_stream(out, keys.schema) as written:
+        written.write_table(pa.concat_tables([keys] * 10_000).combine_chunks())
+    assert unflushed(table).rows_read == 10_000
+    with pytest.raises(Refused, match="more than 200000 bytes of unflushed rows"):
+        unflushed(table, limits=WalLimits(rows_bytes_max=200_000))
+
+
 def test_rows_are_folded_on_the_way(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Many versions of few keys take the memory of few rows."""
     monkeypatch.setattr("memwal.store.wal_rows._FOLD_BYTES", 4000)
@@ -413,8 +428,8 @@ def test_entries_put_between_two_requests_are_no_hole(tmp_path: Path) -> None:
     stores = table.stores
 
     class Late(WalEntries):
-        def rows_from(self, shard_id: ShardId, start: int, count: int) -> Any:
-            found = super().rows_from(shard_id, start, count)
+        def stored_from(self, shard_id: ShardId, start: int, count: int) -> Any:
+            found = super().stored_from(shard_id, start, count)
             return [None, *found[1:]] if start == 1 else found
 
     rows = StoredWalRows(Late(stores.objects), stores.shard_manifests, stores.views.renamed)

@@ -141,6 +141,14 @@ def test_a_torn_entry_is_a_problem_wherever_it_stands(epoch: int | None) -> None
         assert decided.problems == ("not an entry",)
 
 
+def test_an_entry_that_is_too_large_is_no_damage_and_is_told() -> None:
+    large = WalEntry(position=2, size_bytes=3, written_at_nanos=0, problem="too much", refused=True)
+    decided = replay(manifest(), [entry(1), large, entry(3)])
+    assert decided.standings[2] is Standing.TOO_LARGE
+    assert (decided.problems, decided.refused) == ((), ("too much",))
+    assert [e.position for e in decided.unflushed] == [1, 3]
+
+
 @pytest.mark.parametrize(
     ("generations", "text"),
     [

@@ -145,6 +145,14 @@ def test_a_wal_that_can_not_be_replayed_is_not_even_claimed(
     assert text in str(found.error)
 
 
+def test_a_wal_that_unfolds_to_too_much_is_not_claimed_and_is_not_damaged() -> None:
+    large = replace(entry(2), problem="unfolds to 1 TB", refused=True)
+    found = plan(evidence(entries=(entry(1), large)))
+    assert found.action is RescueAction.REFUSE
+    assert isinstance(found.error, Refused)
+    assert "unfolds to 1 TB" in str(found.error)
+
+
 def test_the_writer_is_made_large_enough_for_the_largest_generation() -> None:
     """pylance refuses to replay a generation that is larger than the MemTable it is given."""
     small = plan(evidence())

@@ -226,6 +226,7 @@ READ: tuple[Mutation, ...] = (
         "memwal/plan/rescue.py",
         "tests/plan/test_rescue_plan.py",
         ("rescue: of a WAL that can't be replayed", "    if decided.problems:", "    if False:"),
+        ("rescue: of a WAL that takes too much", "    if decided.refused:", "    if False:"),
         (
             "rescue: of a SEALED shard",
             "    if manifest.status is ShardStatus.SEALED:",

@@ -283,6 +283,38 @@ _FENCES = (
         ),
     ),
     *mutations(
+        "memwal/ingest/splits.py",
+        "tests/ingest/test_ingest_staged.py -k compressed",
+        (
+            "ingest: staged rows unfold to any size",
+            "            if decoded_bytes(data) > len(data):",
+            "            if False:",
+        ),
+    ),
+    *mutations(
+        "memwal/store/arrow_streams.py",
+        "tests/behaviour/test_wal_entries.py",
+        (
+            "wal: compression as of old is none",
+            " and _OLD_COMPRESSION not in metadata:",
+            ":",
+        ),
+        (
+            "wal: a dictionary unfolds to nothing",
+            '    if message.type not in ("record batch", "dictionary"):',
+            '    if message.type != "record batch":',
+        ),
+    ),
+    *mutations(
+        "memwal/store/wal_rows.py",
+        "tests/integration/test_wal_rows.py -k 'limits or narrow'",
+        (
+            "wal: rows of any width are made of narrow ones",
+            "        if rows * row_bytes > self._gathered.bytes_max:",
+            "        if False:",
+        ),
+    ),
+    *mutations(
         "memwal/store/wal.py",
         "tests/behaviour/test_wal_entries.py",
         (
@@ -305,11 +337,30 @@ _FENCES = (
             "    if not _NUMBER.fullmatch(text) or int(text) > layout.U64_MAX:",
             "    if not _NUMBER.fullmatch(text):",
         ),
-        ("wal: entries of any size are read", "        if size > len(data):", "        if False:"),
+        (
+            "wal: entries of any size are read",
+            "        if stored.size_bytes > len(stored.data):",
+            "        if False:",
+        ),
+        (
+            "wal: entries unfold to any size",
+            "        if size > limits.decoded_bytes_max:",
+            "        if False:",
+        ),
+        (
+            "wal: large entries are decoded side by side",
+            "        return self._one_large if size > max(small, stored.size_bytes) else nullcontext()",
+            "        return nullcontext()",
+        ),
+        (
+            "wal: what is too large is torn",
+            "                    refused=isinstance(error, Refused),\n",
+            "",
+        ),
         (
             "wal: batches are not checked",
-            "                batch.validate(full=True)",
-            "                pass",
+            "                    batch.validate(full=True)",
+            "                    pass",
         ),
         (
             "wal: a hole of the listing's is one of the WAL's",
