@@ -32,6 +32,7 @@ Lance is imported in Spark's Python workers, never in the driver's own process.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import lru_cache
@@ -55,12 +56,21 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 NAME = "memwal"
+_REDACTED = "spark.sql.redaction.options.regex"
+_STORAGE = rf"(?i:^{re.escape(STORAGE_PREFIX)})"
 _TABLES_MAX = 4
 
 
 def register(session: SparkSession) -> None:
-    """Make the format known to a session."""
+    """Make the format known to a session, and its storage options secrets of Spark's.
+
+    Spark writes a load's options into plans and the event log, but for those that its redaction
+    knows: some names that secrets have. Every storage option is added to what this session redacts.
+    """
     session.dataSource.register(MemWalDataSource)
+    known = session.conf.get(_REDACTED, None)
+    if _STORAGE not in (known or ""):
+        session.conf.set(_REDACTED, f"{known}|{_STORAGE}" if known else _STORAGE)
 
 
 def read(

@@ -7,6 +7,7 @@ Spark makes of it has tests of its own, marked `spark`, on one session.
 from __future__ import annotations
 
 import datetime
+import os
 import pickle
 import random
 import shutil
@@ -575,6 +576,56 @@ def test_secrets_on_s3_stay_out_of_plans(
     assert "BatchScan memwal" in texts[0]
     for secret in (options["aws_access_key_id"], options["aws_secret_access_key"]):
         assert not any(secret in text for text in texts)
+
+
+EVENT_LOG = """
+import sys
+from pyspark.sql import SparkSession
+from memwal.read import spark as memwal_spark
+
+uri, folder = sys.argv[1:]
+session = (
+    SparkSession.builder.master("local[1]")
+    .config("spark.ui.enabled", "false")
+    .config("spark.driver.host", "127.0.0.1")
+    .config("spark.eventLog.enabled", "true")
+    .config("spark.eventLog.dir", f"file://{folder}")
+    .config("spark.eventLog.compress", "false")
+    .config("spark.sql.redaction.options.regex", "(?i)mine")
+    .getOrCreate()
+)
+options = {"account": "hush-hush", "Azure_Storage_Account": "hush-hush"}
+frame = memwal_spark.read(session, uri, storage_options=options)
+frame.createOrReplaceTempView("loaded")
+session.sql(
+    f"CREATE TEMPORARY VIEW made USING memwal "
+    f"OPTIONS (path '{uri}', 'STORAGE.account' 'hush-hush', 'storage.mine' 'hush-hush')"
+)
+print(session.sql("SELECT loaded.k FROM loaded JOIN made USING (k)").count())
+print(session.conf.get("spark.sql.redaction.options.regex"))
+session.stop()
+"""
+
+
+@pytest.mark.spark
+def test_no_storage_option_is_in_the_event_log_whatever_its_name(tmp_path: Path) -> None:
+    table = builders.make_table(tmp_path / "t", rows=range(4))
+    log = tmp_path / "log"
+    log.mkdir()
+    done = subprocess.run(
+        [sys.executable, "-c", EVENT_LOG, table.uri, str(log)],
+        env={**os.environ, "PYSPARK_PYTHON": sys.executable, "SPARK_LOCAL_IP": "127.0.0.1"},
+        capture_output=True,
+        text=True,
+        timeout=180,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.split() == ["4", "(?i)mine|(?i:^storage\\.)"]
+    text = "".join(file.read_text() for file in log.rglob("*") if file.is_file())
+    assert "storage.account=*********(redacted)" in text
+    assert "CreateTempViewUsing" in text
+    assert "hush-hush" not in text
 
 
 @pytest.mark.spark
