@@ -29,6 +29,7 @@ from memwal.config import (
 from memwal.console import RunProgress, print_trace, show_document, show_report, stderr, stdout
 from memwal.errors import MemWalError, Usage
 from memwal.report import JobReport
+from memwal.whole_file import whole_file
 
 if TYPE_CHECKING:
     from memwal.plan.index_catchup import Method
@@ -91,10 +92,8 @@ def _write_whole(file: Path, document: str) -> None:
     if file.exists() and not file.is_file():
         file.write_text(document)  # a pipe or a terminal
         return
-    target = file.resolve()
-    partial = target.with_name(f".{target.name}.partial")
-    partial.write_text(document)
-    partial.replace(target)
+    with whole_file(file.resolve()) as out:
+        out.write(document.encode())
 
 
 class Output:

@@ -5,13 +5,11 @@ from __future__ import annotations
 import base64
 import json
 import math
-import os
 from collections.abc import Callable, Iterable
-from contextlib import suppress
 from datetime import date, datetime, time, timedelta
 from decimal import Decimal
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 import pyarrow as pa
 import pyarrow.csv
@@ -19,6 +17,7 @@ import pyarrow.parquet
 
 from memwal.errors import Usage
 from memwal.keyset import grouped
+from memwal.whole_file import whole_file
 
 FILE_TYPES = (".parquet", ".arrow", ".csv")
 
@@ -101,35 +100,30 @@ def write_file(reader: pa.RecordBatchReader, path: Path) -> int:
     CSV holds nested and binary columns as JSON text. Raises Usage where the file's format has no
     such type, or the file can't be written.
     """
-    part = path.with_name(f".{path.name}.{os.getpid()}.part")
     try:
-        rows = _WRITERS[path.suffix](reader, part)
-        part.replace(path)
+        with whole_file(path) as file:
+            return _WRITERS[path.suffix](reader, file)
     except pa.ArrowNotImplementedError as error:
         raise Usage(f"--output {path}: {error}; .arrow holds every type") from None
     except OSError as error:
         raise Usage(f"--output {path}: {error}") from None
-    finally:
-        with suppress(OSError):
-            part.unlink()
-    return rows
 
 
-def _write_parquet(reader: pa.RecordBatchReader, path: Path) -> int:
-    with pyarrow.parquet.ParquetWriter(path, reader.schema) as writer:
+def _write_parquet(reader: pa.RecordBatchReader, file: BinaryIO) -> int:
+    with pyarrow.parquet.ParquetWriter(file, reader.schema) as writer:
         return _write(reader, writer.write_batch)
 
 
-def _write_arrow(reader: pa.RecordBatchReader, path: Path) -> int:
-    with pa.OSFile(str(path), "wb") as file, pa.ipc.new_file(file, reader.schema) as writer:
+def _write_arrow(reader: pa.RecordBatchReader, file: BinaryIO) -> int:
+    with pa.ipc.new_file(file, reader.schema) as writer:
         return _write(reader, writer.write_batch)
 
 
-def _write_csv(reader: pa.RecordBatchReader, path: Path) -> int:
+def _write_csv(reader: pa.RecordBatchReader, file: BinaryIO) -> int:
     schema = pa.schema(
         [pa.field(f.name, pa.string() if _needs_text(f.type) else f.type) for f in reader.schema]
     )
-    with pyarrow.csv.CSVWriter(str(path), schema) as writer:
+    with pyarrow.csv.CSVWriter(file, schema) as writer:
         return _write(reader, lambda batch: writer.write_batch(_flat(batch, schema)))
 
 

@@ -20,12 +20,15 @@ Spark prunes no columns for a Python data source and pushes no filter that is sa
 filter sticks to every later use of the DataFrame), so both are options: `columns`, and `filter` in
 Lance's SQL, which the newest row of each key is asked.
 
-Options, besides: `version`, `storage.KEY` (or the variable MEMWAL_STORAGE_OPTIONS of the driver;
-no plan shows either), `allow_holes`, `allow_reinitialised`, `partition_bytes` (about what one task
-reads), `keys_bytes_max`: pending keys that take more memory are not sent to the tasks, which look
-them up instead, each in all generations. A task reads whole fragments and whole generations; with a
-row-merge policy all pending generations of a shard, and keys that take more are an error. Rows that
-are in the WAL only are not read.
+Options, besides: `version`, `storage.KEY`, `allow_holes`, `allow_reinitialised`, `partition_bytes`
+(about what one task reads), `keys_bytes_max`: pending keys that take more memory are not sent to
+the tasks, which look them up instead, each in all generations. A task reads whole fragments and
+whole generations; with a row-merge policy all pending generations of a shard, and keys that take
+more are an error. Rows that are in the WAL only are not read.
+
+Spark redacts the storage options of a session that `register` (or `read`) was called with, in plans
+and in the event log, whatever their names. Where that is not enough, as where a Spark Connect
+server logs what clients send, give them in the variable MEMWAL_STORAGE_OPTIONS of the driver.
 
 Lance is imported in Spark's Python workers, never in the driver's own process.
 """

@@ -153,6 +153,20 @@ JOBS: tuple[Mutation, ...] = (
         ),
     ),
     *mutations(
+        "memwal/whole_file.py",
+        "tests/plan/test_whole_file.py",
+        (
+            "files: one that is there already is written to",
+            "os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW",
+            "os.O_WRONLY | os.O_CREAT",
+        ),
+        (
+            "files: two runs share a name",
+            ".{SystemClock().new_id()}.partial",
+            ".partial",
+        ),
+    ),
+    *mutations(
         "memwal/console_text.py",
         "tests/integration/test_shown_text.py",
         (
