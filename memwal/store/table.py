@@ -36,7 +36,8 @@ GONE = re.compile(r"not found|no such file|does not exist|not a directory", re.I
 # What it says when it was kept from looking: that tells nothing about the file.
 _REFUSED = re.compile(r"necessary privileges|403 forbidden|accessdenied", re.IGNORECASE)
 _UNREACHED = re.compile(r"permission denied|os error \d+|error performing \w+", re.IGNORECASE)
-_RUST_SOURCE = re.compile(r",? ?/[^\s,]*\.rs:\d+(:\d+)?")
+# A place in Lance's source. A path in it begins where none goes on, so that each is looked at once.
+_RUST_SOURCE = re.compile(r",? ?(?<![\w./@+~-])/[\w./@+~-]*\.rs:\d+(:\d+)?")
 
 
 def lance_version() -> str:

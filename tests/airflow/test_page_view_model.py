@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from dataclasses import replace
 from datetime import timedelta
 from typing import Any
@@ -336,3 +337,10 @@ def test_secrets_do_not_get_through() -> None:
 )
 def test_texts_are_shown_without_credentials(text: str, shown: str) -> None:
     assert CLEAN.clean(text) == shown
+
+
+@pytest.mark.parametrize("text", ["://a:", "://:", "://?", "://a"])
+def test_no_stored_text_keeps_the_page_busy(text: str) -> None:
+    began = time.process_time()
+    assert CLEAN.clean(text * 20_000) is not None
+    assert time.process_time() - began < 2  # by the square of its length it took 20 s

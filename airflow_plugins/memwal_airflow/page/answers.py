@@ -14,6 +14,8 @@ from pydantic import ValidationError
 from memwal.report import RunRecord, ShardStatusReport, StatusTableReport
 
 TEXT_CHARACTERS_MAX = 600
+# The patterns take time by the square of what they look through.
+_CLEANED_CHARACTERS_MAX = 8 * TEXT_CHARACTERS_MAX
 SHARDS_KEPT_MAX = 5_000
 NAMED_MAX = 20
 WELL = ("done", "nothing_to_do")
@@ -212,6 +214,7 @@ class Redactor:
         """The text, bounded, without secrets."""
         if text is None:
             return None
+        text = text[:_CLEANED_CHARACTERS_MAX]
         if self._known is not None:
             text = self._known.sub("***", text)
         text = _QUERY.sub(r"\1***", _USER_INFO.sub("***@", text))
