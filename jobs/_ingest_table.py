@@ -61,6 +61,7 @@ class IngestTable:
             spec=current_spec(self.view.mem_wal.shard_specs),
             sources=sources_of(self.view.columns, self.schema),
             manifests=[shard.manifest for shard in self.view.shards],
+            keyed=bool(self.view.primary_key),
             merged=self.view.mem_wal.merged,
             written=written,
             fixed=None if self.only is None else named_place(self.only),

@@ -129,6 +129,7 @@ def current_spec(specs: Sequence[ShardSpec]) -> Spec | None:
 class Router:
     """Routes rows by one spec, or all of them to the `fixed` place.
 
+    `keyed`: rows of one key have an order, which a table without a primary key does not know.
     `merged` is how far the base table has each shard; `written` are shards that the same ingest has
     rows in already, to which it has to go on. `places` remembers where values were found to go.
     """
@@ -136,6 +137,7 @@ class Router:
     spec: Spec | None
     sources: Sources
     manifests: Sequence[ShardManifest] = ()
+    keyed: bool = True
     merged: Mapping[ShardId, int] = field(default_factory=dict)
     written: Collection[ShardId] = ()
     fixed: Place | None = None
@@ -206,7 +208,7 @@ class Router:
     def _find(self, values: ShardValues) -> Place:
         derived = derived_id(self.spec, values)
         holding = self._holding(values, derived)
-        waiting = [s for s, m in holding.items() if has_rows_beyond(m, self.merged)]
+        waiting = self._waiting(holding)
         going_on = [s for s in holding if s in self.written]
         if len(going_on or waiting) == 1:
             [chosen] = going_on or waiting
@@ -238,6 +240,12 @@ class Router:
                 found[derived] = manifest
         return found
 
+    def _waiting(self, holding: Mapping[ShardId, ShardManifest]) -> list[ShardId]:
+        """Those with rows that the base table has not got, where that matters."""
+        if not self.keyed:
+            return []
+        return sorted(s for s, m in holding.items() if has_rows_beyond(m, self.merged))
+
     def check_place(self, place: Place) -> None:
         """Raise Refused for a SEALED shard, and when another has rows of the same values.
 
@@ -247,7 +255,7 @@ class Router:
         manifest = holding.pop(place.shard_id, None)
         if manifest is not None and manifest.status is ShardStatus.SEALED:
             raise Refused(f"shard {place.shard_id} is SEALED: it takes no more rows")
-        others = sorted(s for s, m in holding.items() if has_rows_beyond(m, self.merged))
+        others = self._waiting(holding)
         if others:
             raise Refused(
                 f"rows that go to shard {place.shard_id} wait in shard {', '.join(others)} too, "

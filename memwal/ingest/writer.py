@@ -59,6 +59,7 @@ class TableWriter:
             spec=current_spec(view.mem_wal.shard_specs),
             sources=sources_of(view.columns, schema),
             manifests=[shard.manifest for shard in view.shards],
+            keyed=bool(view.primary_key),
             merged=view.mem_wal.merged,
         )
         generations = Generations(objects=objects, tables=tables, renamed=views.renamed)

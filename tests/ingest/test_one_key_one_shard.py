@@ -78,6 +78,16 @@ def test_rows_in_a_shard_of_which_nobody_knows_the_values(tmp_path, spec, closed
     assert table.read() == {1: (7, "1-7")}
 
 
+def test_rows_without_a_key_have_no_order_to_keep(tmp_path) -> None:
+    uri = str(tmp_path / "t")
+    schema = pa.schema([field.remove_metadata() for field in rows_of([]).schema])
+    lance.write_dataset(schema.empty_table(), uri).initialize_mem_wal(**BUCKETS)
+    table = MemWalTable(uri=uri, options={})
+    put(table, HAND_MADE, rows_of([1], 5).cast(schema))
+    assert ingest(table, source(tmp_path, rows_of([1], 7)), "--json")["exit_code"] == 0
+    assert open_table(uri).read().read_all().num_rows == 2
+
+
 def test_a_shard_that_was_opened_for_nothing_is_in_no_one_s_way(tmp_path) -> None:
     table = make(tmp_path / "t", **BUCKETS)
     for _ in range(2):

@@ -179,6 +179,11 @@ def test_a_value_whose_rows_wait_in_two_shards_is_refused(written, rows) -> None
         chosen(waiting, older, written={older.shard_id} if written else ())
 
 
+def test_without_a_key_rows_may_wait_anywhere() -> None:
+    waiting = manifest(OURS, shard_spec_id=3, flushed_generations=FLUSHED)
+    assert chosen(waiting, manifest(7, **of_one(flushed_generations=FLUSHED)), keyed=False) == OURS
+
+
 def test_a_shard_with_another_value_s_id_is_refused() -> None:
     with pytest.raises(Refused, match="but its id is that of"):
         chosen(manifest(OURS, shard_spec_id=3, shard_field_entries=(("who", b"other"),)))

@@ -23,7 +23,7 @@ INGEST: tuple[Mutation, ...] = (
         ),
         (
             "ingest: where a value's rows wait is not asked",
-            "        waiting = [s for s, m in holding.items() if has_rows_beyond(m, self.merged)]",
+            "        waiting = self._waiting(holding)",
             "        waiting: list[ShardId] = []",
         ),
         (
