@@ -46,6 +46,7 @@ from memwal.report import (
     TableReport,
     sum_up,
 )
+from memwal.store.lineage import Lineage
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -286,10 +287,13 @@ def _one_by_one(fanout: Fanout, progress: Progress, unit: MergeUnit) -> MergeUni
 
 
 def _units_of(table: OpenTable, options: MergeOptions) -> list[MergeUnit]:
-    view = table.view
-    if view is None:
+    view, stores = table.view, table.stores
+    if view is None or stores is None:
         return []
     limits = chosen_limits(MergeLimits, table, options.limits)
+    lineage = Lineage()
+    if not options.request.reinitialised_allowed:
+        lineage = stores.views.lineage(view, table.work)  # once a table, for all its units
     return [
         MergeUnit(
             uri=view.uri,
@@ -298,6 +302,7 @@ def _units_of(table: OpenTable, options: MergeOptions) -> list[MergeUnit]:
             request=options.request,
             limits=limits,
             lease_token=table.lease_token,
+            lineage=lineage.part(shard_ids),
         )
         for shard_ids in merge_shared.units(view, table.work, options.request, limits)
     ]

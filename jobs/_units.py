@@ -23,6 +23,7 @@ from memwal.errors import MemWalError
 from memwal.model import BrokenShard, ShardId, ShardManifest
 from memwal.plan.compaction import CompactionTask
 from memwal.plan.merge import JoinCosts, MergeLimits, MergeRequest
+from memwal.store.lineage import Lineage
 from memwal.store.turns import HostTurns
 from memwal.table_ports import BuiltSegment, RewrittenFragments, SegmentTask
 
@@ -37,6 +38,7 @@ class MergeUnit:
     request: MergeRequest
     limits: MergeLimits
     lease_token: int | None = None
+    lineage: Lineage = field(default_factory=Lineage)
 
     def one_by_one(self) -> list[MergeUnit]:
         """A unit for each of its shards."""
@@ -173,6 +175,7 @@ def run_merge_unit(unit: MergeUnit) -> MergeUnitResult:
     heap.limit_arenas()
     try:
         stores = open_stores(unit.uri, unit.storage_options)
+        stores.views.learn(unit.lineage)
         token = unit.lease_token
 
         watch = RefreshWatch(leases=stores.leases)

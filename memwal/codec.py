@@ -26,6 +26,7 @@ from memwal.model import (
     ShardManifest,
     ShardSpec,
     ShardStatus,
+    VersionHeader,
     VersionManifest,
 )
 
@@ -226,23 +227,51 @@ def decode_version_manifest(
     Both blocks start with their u32 length; bytes after the message are ignored. Raises Corruption
     when the blocks are torn or the file holds another version.
     """
+    message, section = _version(manifest_block, index_block, version)
+    entries = _mem_wal_entries(section)
+    return VersionManifest(
+        version=version,
+        timestamp_nanos=_timestamp_nanos(message),
+        mem_wal=_state(entries[0]) if entries else None,
+        indexes=tuple(_index(m) for m in section.indices if m not in entries),
+        branch=message.branch if message.HasField("branch") else None,
+        file_bytes=file_bytes,
+    )
+
+
+def decode_version_header(
+    manifest_block: bytes, index_block: bytes | None, *, version: int
+) -> VersionHeader:
+    """As `decode_version_manifest`, without what the indexes say, which grows with the shards."""
+    message, section = _version(manifest_block, index_block, version)
+    return VersionHeader(
+        version=version,
+        timestamp_nanos=_timestamp_nanos(message),
+        has_mem_wal=bool(_mem_wal_entries(section)),
+    )
+
+
+def _version(
+    manifest_block: bytes, index_block: bytes | None, version: int
+) -> tuple[pb.Manifest, pb.IndexSection]:
     message = _parse(pb.Manifest, _framed(manifest_block))
     if message.version != version:
         raise Corruption(f"holds table version {message.version} instead of {version}")
     section = pb.IndexSection()
     if index_block is not None:
         section = _parse(pb.IndexSection, _framed(index_block))
+    return message, section
+
+
+def _mem_wal_entries(section: pb.IndexSection) -> list[pb.IndexMetadata]:
     entries = [m for m in section.indices if m.name == layout.MEM_WAL_INDEX_NAME]
     if len(entries) > 1:
         raise Corruption(f"has {len(entries)} entries named {layout.MEM_WAL_INDEX_NAME}")
-    return VersionManifest(
-        version=version,
-        timestamp_nanos=message.timestamp.seconds * 10**9 + message.timestamp.nanos,
-        mem_wal=_state(entries[0]) if entries else None,
-        indexes=tuple(_index(m) for m in section.indices if m not in entries),
-        branch=message.branch if message.HasField("branch") else None,
-        file_bytes=file_bytes,
-    )
+    return entries
+
+
+def _timestamp_nanos(message: pb.Manifest) -> int:
+    return message.timestamp.seconds * 10**9 + message.timestamp.nanos
 
 
 def _framed(block: bytes) -> bytes:

@@ -109,6 +109,15 @@ class IndexEntry:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
+class VersionHeader:
+    """What tells of a version whether it goes on where another one was."""
+
+    version: int
+    timestamp_nanos: int
+    has_mem_wal: bool
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
 class VersionManifest:
     """What is read out of one `_versions/*.manifest` file."""
 

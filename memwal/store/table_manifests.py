@@ -7,15 +7,19 @@ large manifest costs one more read, a large index section a third.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
+from functools import partial
+from typing import TypeVar
 
 from memwal import codec, layout
 from memwal.errors import Corruption, MemWalError, Missing, NotATable
-from memwal.model import VersionManifest
+from memwal.model import VersionHeader, VersionManifest
 from memwal.ports import TABLE_MANIFEST_BYTES_MAX, Objects, check_object_size
 
 TAIL_BYTES = 64 * 1024
+
+T = TypeVar("T")
 
 
 def check_table_folder(objects: Objects) -> None:
@@ -78,14 +82,26 @@ class TableManifests:
 
     def read(self, version: int, *, branch: str | None = None) -> VersionManifest:
         """One version. Raises Missing when it was expired, Corruption when its file is torn."""
-        return self._decoded(*self._find(version, branch), version)
+        return self._manifest(*self._find(version, branch), version)
 
     def read_file(self, path: str, version: int) -> VersionManifest:
         """One stored manifest by its own path. Raises Missing, or Corruption as `read` does."""
         tail, size = self._objects.get_tail(path, self._tail_bytes)
-        return self._decoded(path, tail, size, version)
+        return self._manifest(path, tail, size, version)
 
-    def _decoded(self, path: str, tail: bytes, size: int, version: int) -> VersionManifest:
+    def header(self, version: int) -> VersionHeader:
+        """As `read`, on the main branch, without decoding what a version says of each shard."""
+        decode = partial(codec.decode_version_header, version=version)
+        return self._decoded(*self._find(version, None), decode)[0]
+
+    def _manifest(self, path: str, tail: bytes, size: int, version: int) -> VersionManifest:
+        decode = partial(codec.decode_version_manifest, version=version, file_bytes=size)
+        found, requests = self._decoded(path, tail, size, decode)
+        return replace(found, requests=requests)
+
+    def _decoded(
+        self, path: str, tail: bytes, size: int, decode: Callable[[bytes, bytes | None], T]
+    ) -> tuple[T, int]:
         window = _Window(self._objects, path, tail, size, self._read_bytes_max)
         try:
             block = window.from_offset(self._inside(codec.decode_footer(tail), size))
@@ -93,10 +109,9 @@ class TableManifests:
             index = None
             if offset is not None:
                 index = window.from_offset(self._inside(offset, size))
-            found = codec.decode_version_manifest(block, index, version=version, file_bytes=size)
+            return decode(block, index), window.requests
         except MemWalError as error:
             raise type(error)(f"{self._objects.uri}: {path}: {error}") from None
-        return replace(found, requests=window.requests)
 
     def versions(self, branch: str | None = None) -> list[int]:
         """Every retained version of the branch, detached ones included, ascending.

@@ -8,14 +8,16 @@ what is pending or deletable can only be under-stated.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+import threading
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import replace
 from itertools import islice
 from typing import Any, TypeVar
 
 from memwal import align, layout
-from memwal.errors import MemWalError, Missing, NotATable
+from memwal.errors import MemWalError, Missing, NotATable, StoreUnavailable
 from memwal.model import (
     BrokenShard,
     FlushedGeneration,
@@ -29,6 +31,7 @@ from memwal.model import (
 from memwal.plan.holes import find_holes
 from memwal.policy import STORED_KEY
 from memwal.ports import ObjectInfo, Objects
+from memwal.store.lineage import Lineage, StoredLineage
 from memwal.store.shard_listing import (
     ShardListing,
     list_shards,
@@ -72,6 +75,7 @@ class StoredViews:
         self._tables = tables
         self._manifests = TableManifests(objects)
         self._shards = ShardManifests(objects)
+        self._lineage = StoredLineage(objects)
         self._readers_max = readers_max
         self._sized: dict[str, FlushedGeneration | None] = {}
 
@@ -219,27 +223,38 @@ class StoredViews:
 
     def flushed_at_nanos(self, shard_id: ShardId, generation: FlushedGeneration) -> int:
         """The commit time of the generation's first version (see the port)."""
-        folder = layout.generation_folder(shard_id, generation.path, generation.generation)
-        return TableManifests(self._objects, root=folder).read(1).timestamp_nanos
+        return self._lineage.flushed_at_nanos(shard_id, generation)
 
     def mem_wal_since_nanos(self, view: TableView, not_after_nanos: int) -> int | None:
-        """Walk the retained versions down until the answer is settled (see the port)."""
-        created = view.mem_wal.created_at_millis
-        # Every merge gives the entry a new creation time, so an early one proves the point and a
-        # late one proves nothing.
-        if created is not None and created * 10**6 < not_after_nanos:
-            return created * 10**6
-        since: int | None = None
-        try:
-            for manifest in self._history(view.version):
-                if manifest.mem_wal is None:
-                    return since
-                since = manifest.timestamp_nanos
-                if since <= not_after_nanos:
-                    return since
-        except Missing:
-            return None  # expired while we walked: the evidence is gone
-        return None
+        """From when on the MemWAL index provably existed (see the port)."""
+        return self._lineage.mem_wal_since_nanos(view, not_after_nanos)
+
+    def lineage(self, view: TableView, shards: Sequence[ShardView]) -> Lineage:
+        """What tells whether these shards' generations belong to the table, as plain data.
+
+        Read side by side, and remembered for the calls above. What can't be read is left out.
+        """
+        new = {s.shard_id: s.pending[0] for s in shards if s.pending and not s.merged_generation}
+        away = threading.Event()
+
+        def flushed_at(shard: ShardId) -> int | None:
+            try:
+                return None if away.is_set() else self.flushed_at_nanos(shard, new[shard])
+            except StoreUnavailable:
+                away.set()  # each of the others would wait as long
+            except MemWalError:
+                pass  # whoever merges the shard says so
+            return None
+
+        found = [at for at in self._side_by_side(flushed_at, tuple(new)) if at is not None]
+        if found:
+            with suppress(MemWalError):
+                self.mem_wal_since_nanos(view, min(found))
+        return self._lineage.known
+
+    def learn(self, lineage: Lineage) -> None:
+        """Go on from what another one found out about this table."""
+        self._lineage.known = lineage
 
     def renamed(self, view: TableView, rename: align.Rename, generation: int) -> bool:
         """Whether the field went from one name to the other without ever being absent.
@@ -256,10 +271,6 @@ class StoredViews:
             if names[rename.field_id] == rename.before:
                 return True
         return False
-
-    def _history(self, version: int) -> Iterator[VersionManifest]:
-        """Version manifests, newest first, each read when it is asked for."""
-        return (self._manifests.read(v) for v in reversed(self._versions_up_to(version)))
 
     def _versions_up_to(self, version: int) -> list[int]:
         versions = [

@@ -1,0 +1,137 @@
+"""Since when a table's MemWAL index provably exists, and when generations were flushed.
+
+What is merged first of a shard has to be younger than the index (`plan.merge.check_lineage`). That
+takes a walk down the retained versions, which many shards would repeat. So what one walk found is
+remembered: by the units of a run in one process together, and by each in another process from what
+it took along. It stays true, as a version never changes, and one with the same number in a table
+that was made again has another time of commit. What came after it, a fresh view reads first.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from itertools import chain, islice
+
+from memwal import layout
+from memwal.errors import Missing
+from memwal.model import FlushedGeneration, ShardId, TableView, VersionHeader
+from memwal.ports import Objects
+from memwal.store.table_manifests import TableManifests
+
+_HISTORY_VERSIONS_MAX = 10_000
+# How many of them others can begin at, whose views are a little older or newer.
+_NEWEST_MAX = 64
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class IndexedVersions:
+    """Retained versions one after the other, all with the MemWAL index.
+
+    `newest` are the newest of them by number, with the times of their commits; `first` is the
+    number of the oldest, and `since_nanos` the earliest time of any. `ended`: no older version
+    belongs to them; `made`: because the one before has no MemWAL index.
+    """
+
+    newest: Mapping[int, int]
+    first: int
+    since_nanos: int
+    ended: bool = False
+    made: bool = False
+
+
+@dataclass(kw_only=True, slots=True)
+class _Walked:
+    versions: IndexedVersions | None = None
+
+
+@dataclass(kw_only=True, slots=True)
+class Lineage:
+    """What is known by now, as plain data: it travels to other processes.
+
+    `flushed` has the path of a shard's oldest pending generation, and when that was flushed.
+    """
+
+    flushed: dict[ShardId, tuple[str, int]] = field(default_factory=dict)
+    walked: _Walked = field(default_factory=_Walked)
+
+    def part(self, shard_ids: Iterable[ShardId]) -> Lineage:
+        """What some shards need of it. What they learn of the versions is known here, too."""
+        known = {shard: self.flushed[shard] for shard in shard_ids if shard in self.flushed}
+        return replace(self, flushed=known)
+
+
+class StoredLineage:
+    """The lineage of one table, read when it is asked for, and once."""
+
+    def __init__(self, objects: Objects) -> None:
+        self.known = Lineage()
+        self._objects = objects
+        self._manifests = TableManifests(objects)
+
+    def flushed_at_nanos(self, shard_id: ShardId, generation: FlushedGeneration) -> int:
+        """The commit time of the generation's first version (see the Views port)."""
+        path, at = self.known.flushed.get(shard_id, ("", 0))
+        if path != generation.path:
+            folder = layout.generation_folder(shard_id, generation.path, generation.generation)
+            at = TableManifests(self._objects, root=folder).header(1).timestamp_nanos
+            self.known.flushed[shard_id] = (generation.path, at)
+        return at
+
+    def mem_wal_since_nanos(self, view: TableView, not_after_nanos: int) -> int | None:
+        """Walk the retained versions down until the answer is settled (see the Views port)."""
+        created = view.mem_wal.created_at_millis
+        # Every merge gives the entry a new creation time, so an early one proves the point and a
+        # late one proves nothing.
+        if created is not None and created * 10**6 < not_after_nanos:
+            return created * 10**6
+        try:
+            found = self._walk(view, not_after_nanos)
+        except Missing:
+            return None  # expired while we walked: the evidence is gone
+        self.known.walked.versions = found
+        is_settled = found.made or found.since_nanos <= not_after_nanos
+        return found.since_nanos if is_settled else None
+
+    def _walk(self, view: TableView, not_after_nanos: int) -> IndexedVersions:
+        known = self.known.walked.versions
+        found = _further(None, view.version, view.manifest.timestamp_nanos, known)
+        listed: list[int] = []
+        for _ in range(_HISTORY_VERSIONS_MAX):
+            if found.ended or found.since_nanos <= not_after_nanos:
+                break
+            older = self._older(found.first, listed)
+            if older is None or not older.has_mem_wal:
+                return replace(found, ended=True, made=older is not None)
+            found = _further(found, older.version, older.timestamp_nanos, known)
+        return found
+
+    def _older(self, version: int, listed: list[int]) -> VersionHeader | None:
+        """The newest retained version below one; `listed` are all, once a number was missing."""
+        if not listed:
+            try:
+                return self._manifests.header(version - 1) if version > 1 else None
+            except Missing:
+                listed.extend(self._manifests.versions())
+        place = bisect_left(listed, version)
+        return self._manifests.header(listed[place - 1]) if place else None
+
+
+def _further(
+    found: IndexedVersions | None, version: int, at_nanos: int, known: IndexedVersions | None
+) -> IndexedVersions:
+    """The versions found, and the one before; and all that is known, once it is one of those."""
+    newer = {} if found is None else found.newest
+    since_nanos = at_nanos if found is None else min(found.since_nanos, at_nanos)
+    if known is None or known.newest.get(version) != at_nanos:
+        newest = {**newer, version: at_nanos} if len(newer) < _NEWEST_MAX else newer
+        return IndexedVersions(newest=newest, first=version, since_nanos=since_nanos)
+    if found is None:
+        return known  # newer ones that are known go on from this one
+    older = ((v, at) for v, at in known.newest.items() if v <= version)
+    return replace(
+        known,
+        newest=dict(islice(chain(newer.items(), older), _NEWEST_MAX)),
+        since_nanos=min(since_nanos, known.since_nanos),
+    )
