@@ -168,6 +168,8 @@ def _foreseen(table: OpenTable, options: MergeOptions) -> TableReport:
         return failed_report(table.resolved.name, error_of(table))
     parts: list[Part] = list(table.parts)
     limits = chosen_limits(MergeLimits, table, options.limits)
+    if not options.request.reinitialised_allowed:
+        stores.views.lineage(view, table.work)
     for shard in table.work:
         parts.append(_foreseen_shard(stores, view, shard, options, limits))
     outcome, code = sum_up(parts)

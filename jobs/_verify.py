@@ -281,6 +281,7 @@ def _folder_checks(stores: Stores, view: TableView, leavings: list[str]) -> Sequ
 
 def _lineage(stores: Stores, view: TableView) -> verify.Check:
     problems = []
+    stores.views.lineage(view, view.shards)
     for shard in view.shards:
         try:
             if shard.pending:

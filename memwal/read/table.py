@@ -272,8 +272,10 @@ class ReadableTable:
         if request.reinitialised_allowed:
             return
         read = {shard.shard_id for shard in plan.shards}
-        for shard in view.shards:
-            if shard.shard_id not in read or shard.merged_generation or not shard.pending:
+        shards = [s for s in view.shards if s.shard_id in read and not s.merged_generation]
+        self.views.lineage(view, shards)
+        for shard in shards:
+            if not shard.pending:
                 continue
             flushed_at = self.views.flushed_at_nanos(shard.shard_id, shard.pending[0])
             since = self.views.mem_wal_since_nanos(view, flushed_at)

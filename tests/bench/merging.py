@@ -63,7 +63,9 @@ def merge(table: Path, engine: Engine | None = None, limits: MergeLimits | None 
     """
     before = _base_bytes(table)
     started = time.perf_counter()
-    view = open_stores(str(table), {}).views.table()
+    views = open_stores(str(table), {}).views
+    view = views.table()
+    lineage = views.lineage(view, view.shards)
     limits = limits or MergeLimits()
     units = [
         MergeUnit(
@@ -72,6 +74,7 @@ def merge(table: Path, engine: Engine | None = None, limits: MergeLimits | None 
             shard_ids=shard_ids,
             request=MergeRequest(),
             limits=limits,
+            lineage=lineage.part(shard_ids),
         )
         for shard_ids in merge_shared.units(view, view.shards, MergeRequest(), limits)
     ]

@@ -31,6 +31,7 @@ CASES = (
     "merge",
     "scaling",
     "sharing",
+    "first_merge",
     "base_size",
     "idle",
     "memory",

@@ -525,8 +525,24 @@ _SNAPSHOT = (
     ),
 )
 
+_LINEAGE = mutations(
+    "memwal/store/lineage.py",
+    "tests/integration/test_lineage.py",
+    (
+        "lineage: a version of the same number in a table made anew is the known one",
+        "    if known is None or known.newest.get(version) != at_nanos:",
+        "    if known is None or version not in known.newest:",
+    ),
+    (
+        "lineage: a version without the index is passed",
+        "            if older is None or not older.has_mem_wal:",
+        "            if older is None:",
+    ),
+)
+
 MERGE: tuple[Mutation, ...] = (
     *_PLANNED,
+    *_LINEAGE,
     *_TABLES,
     *_ORDER,
     *_DONE,
