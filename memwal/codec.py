@@ -251,6 +251,11 @@ def decode_version_header(
     )
 
 
+def decode_commit_time(manifest_block: bytes, *, version: int) -> int:
+    """When the version was committed, nanoseconds since the epoch, by the committer's clock."""
+    return _timestamp_nanos(_version(manifest_block, None, version)[0])
+
+
 def _version(
     manifest_block: bytes, index_block: bytes | None, version: int
 ) -> tuple[pb.Manifest, pb.IndexSection]:

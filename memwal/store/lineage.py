@@ -75,7 +75,7 @@ class StoredLineage:
         path, at = self.known.flushed.get(shard_id, ("", 0))
         if path != generation.path:
             folder = layout.generation_folder(shard_id, generation.path, generation.generation)
-            at = TableManifests(self._objects, root=folder).header(1).timestamp_nanos
+            at = TableManifests(self._objects, root=folder).committed_at_nanos(1)
             self.known.flushed[shard_id] = (generation.path, at)
         return at
 
@@ -101,21 +101,30 @@ class StoredLineage:
         for _ in range(_HISTORY_VERSIONS_MAX):
             if found.ended or found.since_nanos <= not_after_nanos:
                 break
-            older = self._older(found.first, listed)
+            older = self._older(found.first, listed, known)
             if older is None or not older.has_mem_wal:
                 return replace(found, ended=True, made=older is not None)
             found = _further(found, older.version, older.timestamp_nanos, known)
         return found
 
-    def _older(self, version: int, listed: list[int]) -> VersionHeader | None:
+    def _older(
+        self, version: int, listed: list[int], known: IndexedVersions | None
+    ) -> VersionHeader | None:
         """The newest retained version below one; `listed` are all, once a number was missing."""
         if not listed:
             try:
-                return self._manifests.header(version - 1) if version > 1 else None
+                return self._header(version - 1, known) if version > 1 else None
             except Missing:
                 listed.extend(self._manifests.versions())
         place = bisect_left(listed, version)
-        return self._manifests.header(listed[place - 1]) if place else None
+        return self._header(listed[place - 1], known) if place else None
+
+    def _header(self, version: int, known: IndexedVersions | None) -> VersionHeader:
+        """Of a version that is known, no more is read than tells whether it is the same one."""
+        at = None if known is None else known.newest.get(version)
+        if at is not None and self._manifests.committed_at_nanos(version) == at:
+            return VersionHeader(version=version, timestamp_nanos=at, has_mem_wal=True)
+        return self._manifests.header(version)
 
 
 def _further(

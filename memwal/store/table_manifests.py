@@ -18,6 +18,7 @@ from memwal.model import VersionHeader, VersionManifest
 from memwal.ports import TABLE_MANIFEST_BYTES_MAX, Objects, check_object_size
 
 TAIL_BYTES = 64 * 1024
+_SHORT_TAIL_BYTES = 8 * 1024
 
 T = TypeVar("T")
 
@@ -94,18 +95,30 @@ class TableManifests:
         decode = partial(codec.decode_version_header, version=version)
         return self._decoded(*self._find(version, None), decode)[0]
 
+    def committed_at_nanos(self, version: int) -> int:
+        """When a version of the main branch was committed; its indexes are not even read."""
+        path, tail, size = self._find(version, None, _SHORT_TAIL_BYTES)
+        decode = partial(codec.decode_commit_time, version=version)
+        return self._decoded(path, tail, size, lambda block, _: decode(block), indexes=False)[0]
+
     def _manifest(self, path: str, tail: bytes, size: int, version: int) -> VersionManifest:
         decode = partial(codec.decode_version_manifest, version=version, file_bytes=size)
         found, requests = self._decoded(path, tail, size, decode)
         return replace(found, requests=requests)
 
     def _decoded(
-        self, path: str, tail: bytes, size: int, decode: Callable[[bytes, bytes | None], T]
+        self,
+        path: str,
+        tail: bytes,
+        size: int,
+        decode: Callable[[bytes, bytes | None], T],
+        *,
+        indexes: bool = True,
     ) -> tuple[T, int]:
         window = _Window(self._objects, path, tail, size, self._read_bytes_max)
         try:
             block = window.from_offset(self._inside(codec.decode_footer(tail), size))
-            offset = codec.index_section_offset(block)
+            offset = codec.index_section_offset(block) if indexes else None
             index = None
             if offset is not None:
                 index = window.from_offset(self._inside(offset, size))
@@ -126,14 +139,16 @@ class TableManifests:
             if version is not None:
                 yield version
 
-    def _find(self, version: int, branch: str | None) -> tuple[str, bytes, int]:
+    def _find(
+        self, version: int, branch: str | None, tail_bytes: int | None = None
+    ) -> tuple[str, bytes, int]:
         folder = self._root + layout.versions_folder(branch)
         names = layout.table_manifest_names(version)
         # A table keeps one naming scheme, so the one that answered last is tried first.
         for scheme in dict.fromkeys((self._scheme, 0, 1)):
             path = f"{folder}/{names[scheme]}"
             try:
-                tail, size = self._objects.get_tail(path, self._tail_bytes)
+                tail, size = self._objects.get_tail(path, tail_bytes or self._tail_bytes)
             except Missing:
                 continue
             self._scheme = scheme

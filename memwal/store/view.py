@@ -76,6 +76,7 @@ class StoredViews:
         self._manifests = TableManifests(objects)
         self._shards = ShardManifests(objects)
         self._lineage = StoredLineage(objects)
+        self._last: tuple[Any, VersionManifest] | None = None
         self._readers_max = readers_max
         self._sized: dict[str, FlushedGeneration | None] = {}
 
@@ -302,12 +303,20 @@ class StoredViews:
         for _ in range(_LATEST_ATTEMPTS_MAX):
             dataset = self._tables.look(at)
             try:
-                return dataset, self._manifests.read(int(dataset.version))
+                return dataset, self._manifest_of(dataset)
             except Missing as error:
                 missing = error
             if at is not None:
                 break
         raise missing
+
+    def _manifest_of(self, dataset: Any) -> VersionManifest:
+        """The version's own manifest, read once as long as the table does not move on."""
+        version = dataset.get_version()  # its time of commit and a summary of its files, too
+        last = self._last
+        if last is None or last[0] != version:
+            last = self._last = (version, self._manifests.read(int(dataset.version)))
+        return last[1]
 
     def _mem_wal_of(self, manifest: VersionManifest) -> MemWalState:
         if manifest.mem_wal is None:
