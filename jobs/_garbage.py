@@ -172,6 +172,7 @@ def _plan(run: GarbageRun, options: GarbageOptions, *, verified: bool) -> None:
             limits=limits,
             now_nanos=now,
             verified=verified,
+            wal_needed=lambda e: plan_garbage(view, e, limits, now).lowest_wal_deletes,
         )
         run.view, run.version, run.evidence = view, view.version, evidence
         run.plan = plan_garbage(view, evidence, limits, now)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Protocol, TypeVar
+from typing import TYPE_CHECKING, Protocol, TypeAlias, TypeVar
 
 from memwal.errors import Corruption, MemWalError
 from memwal.model import (
@@ -286,6 +286,9 @@ class ShardCommits(Protocol):
         ...
 
 
+WalNeeded: TypeAlias = "Callable[[Evidence], Mapping[ShardId, int]]"
+
+
 class GarbageEvidence(Protocol):
     """Reads what the garbage job decides by; to be called after the view was read."""
 
@@ -297,11 +300,14 @@ class GarbageEvidence(Protocol):
         now_nanos: int,
         verified: bool,
         whole_shards: bool = False,
+        wal_needed: WalNeeded | None = None,
     ) -> Evidence:
         """Retained versions, shard folders, ingests and leftovers.
 
         `manifests` are the view's. `verified` takes nothing from a cache that another process
         wrote; a plan that is carried out needs that. `whole_shards` lists every file of a shard.
+        `wal_needed` is given evidence in which WAL entries are as the cache has them, and tells
+        from which position on a shard's have to be read themselves; the others count as unread.
         What can't be read is a problem in the evidence; raises StoreUnavailable, BadCredentials.
         """
         ...
@@ -331,7 +337,7 @@ class GarbageEvidence(Protocol):
         ...
 
     def remember(self) -> None:
-        """Store what is known of the versions, so that the next idle run reads less."""
+        """Store what is known of versions and WAL entries, so that the next run reads less."""
         ...
 
 

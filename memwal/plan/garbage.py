@@ -357,7 +357,8 @@ class _Shard:
         if entry.problem is not None:
             return f"can't be read: {entry.problem}"
         if not entry.read:
-            return "not looked at in this run"
+            was = "a fence sentinel when it was last read: " if entry.fence_sentinel else ""
+            return f"{was}not looked at in this run"
         if entry.fence_sentinel:
             return "a fence sentinel: it stops a stalled writer"
         if entry.generation is None or entry.generation < 1:

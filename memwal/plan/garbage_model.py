@@ -32,7 +32,10 @@ class Action(Enum):
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class GarbageLimits:
-    """Bounds and switches of a run."""
+    """Bounds and switches of a run.
+
+    `wal_entries_per_shard_max` is how many entries of a shard are looked at that no run remembers.
+    """
 
     grace_seconds: float = 3600.0
     wal: bool = False
@@ -230,6 +233,19 @@ class GarbagePlan:
     def deletes(self) -> tuple[Item, ...]:
         """What to delete."""
         return tuple(item for item in self.items if item.action is Action.DELETE)
+
+    @property
+    def lowest_wal_deletes(self) -> Mapping[ShardId, int]:
+        """The lowest position that goes, of each shard with a WAL entry to delete.
+
+        Whether an entry may go hangs on those above it, and on none below.
+        """
+        found: dict[ShardId, int] = {}
+        for item in self.deletes:
+            position = layout.parse_wal_entry_name(item.path.rsplit("/", 1)[-1])
+            if item.kind is Kind.WAL_ENTRY and item.shard_id is not None and position is not None:
+                found[item.shard_id] = min(position, found.get(item.shard_id, position))
+        return found
 
 
 def covering_indexes(manifest: VersionManifest, state: MemWalState) -> tuple[str, ...]:

@@ -32,12 +32,12 @@ from memwal.plan.garbage_model import (
     cutoff_nanos,
     past_version,
 )
-from memwal.ports import ObjectInfo, Objects
+from memwal.ports import ObjectInfo, Objects, WalNeeded
 from memwal.store.ingest_evidence import StoredIngests
 from memwal.store.retained_versions import RetainedVersions
 from memwal.store.shard_listing import list_shards
 from memwal.store.shard_manifests import ShardManifests
-from memwal.store.wal import WalEntries
+from memwal.store.wal_heads import WalHeads
 
 _READERS_MAX = 16
 _INDICES = "_indices"
@@ -47,7 +47,6 @@ _SNAPSHOT_TAIL_BYTES = 64 * 1024
 # Column names of the spec's shard snapshot, as they stand in a Lance file's schema.
 _SNAPSHOT_MARKS = (b"shard_id", b"flushed_generations", b"replay_after_wal_entry_position")
 
-_Key = tuple[str, int, int]
 T = TypeVar("T")
 R = TypeVar("R")
 
@@ -66,11 +65,10 @@ class StoredGarbageEvidence:
         self._objects = objects
         self._shards = ShardManifests(objects)
         self._versions = RetainedVersions(objects, readers_max=readers_max)
-        self._wal = WalEntries(objects)
+        self._heads = WalHeads(objects, self._side_by_side)
         self._ingests = ingests
         self._readers_max = readers_max
         self._past: dict[tuple[str, int], ShardManifest] = {}
-        self._heads: dict[_Key, WalFile] = {}
         self._lock = threading.Lock()
 
     def read(
@@ -81,11 +79,15 @@ class StoredGarbageEvidence:
         now_nanos: int,
         verified: bool,
         whole_shards: bool = False,
+        wal_needed: WalNeeded | None = None,
     ) -> Evidence:
         """Everything (see the port)."""
         versions, problems = self._versions.all(verified=verified)
         shards = self._shard_folders(manifests, limits, now_nanos, whole_shards)
-        return Evidence(
+        if limits.wal:
+            stored = not verified or wal_needed is not None
+            shards = self._with_heads(shards, manifests, limits, now_nanos, stored)
+        evidence = Evidence(
             versions=versions,
             shards={s.shard_id: s for s in shards},
             leftovers=self._files(_STAGING),
@@ -93,6 +95,9 @@ class StoredGarbageEvidence:
             ingests=() if self._ingests is None else self._ingests.read(),
             problems=tuple(problems),
         )
+        if not limits.wal or not verified or wal_needed is None:
+            return evidence
+        return self._confirmed(evidence, wal_needed)
 
     def store_now_nanos(self, name: str) -> int:
         """The store's own time (see the port)."""
@@ -161,8 +166,9 @@ class StoredGarbageEvidence:
         return self._manifest(latest.shard_id, stored.version).writer_epoch
 
     def remember(self) -> None:
-        """Store what is known of the versions, for the next run (see the port)."""
+        """Store what is known of versions and WAL entries, for the next run (see the port)."""
         self._versions.remember()
+        self._heads.remember()
 
     # -- shards
 
@@ -186,8 +192,7 @@ class StoredGarbageEvidence:
             except MemWalError as error:
                 return replace(listed, problem=error)
 
-        shards = self._side_by_side(look, listing.shards)
-        return self._with_heads(shards, manifests, limits, cutoff) if limits.wal else shards
+        return self._side_by_side(look, listing.shards)
 
     def _dated(self, listed: ShardEvidence, manifest: ShardManifest, cutoff: int) -> ShardEvidence:
         """With the manifest from before the grace, and what former manifests say of the folders."""
@@ -261,55 +266,49 @@ class StoredGarbageEvidence:
         shards: Sequence[ShardEvidence],
         manifests: Mapping[ShardId, ShardManifest],
         limits: GarbageLimits,
-        cutoff: int,
+        now_nanos: int,
+        stored: bool,
     ) -> list[ShardEvidence]:
         """With the heads of the WAL entries that could go, as far as that is known without them."""
-        wanted: list[WalFile] = []
+        cutoff = cutoff_nanos(limits, now_nanos)
+        wanted: list[list[WalFile]] = []
         for shard in shards:
             manifest = manifests.get(shard.shard_id)
             if manifest is None or shard.problem is not None:
                 continue
-            positions = [w.position for w in shard.wal]
-            chosen = set(
-                coverable_wal_positions(positions, manifest, shard.past)[
-                    : limits.wal_entries_per_shard_max
-                ]
-            )
-            wanted += [
-                w for w in shard.wal if w.position in chosen and w.file.modified_at_nanos <= cutoff
-            ]
-        heads = dict(
-            zip(
-                (w.file.path for w in wanted),
-                self._side_by_side(self._head, wanted),
-                strict=True,
-            )
+            entries = {w.position: w for w in shard.wal if w.file.modified_at_nanos <= cutoff}
+            every = [w.position for w in shard.wal]
+            chosen = coverable_wal_positions(every, manifest, shard.past)
+            wanted.append([entries[p] for p in chosen if p in entries])
+        heads = self._heads.looked_up(
+            wanted, reads_max=limits.wal_entries_per_shard_max, stored=stored
         )
         return [
             replace(shard, wal=tuple(heads.get(w.file.path, w) for w in shard.wal))
             for shard in shards
         ]
 
-    def _head(self, entry: WalFile) -> WalFile:
-        file = entry.file
-        key = (file.path, file.size_bytes, file.modified_at_nanos)
-        known = self._heads.get(key)
-        if known is not None:
-            return known
-        try:
-            head = self._wal.head(file.path, file.size_bytes)
-        except MemWalError as error:
-            return replace(entry, problem=str(error))
-        found = replace(
-            entry,
-            read=True,
-            generation=head.generation,
-            writer_epoch=head.writer_epoch,
-            fence_sentinel=head.fence_sentinel,
-        )
-        with self._lock:
-            self._heads[key] = found
-        return found
+    def _confirmed(self, evidence: Evidence, wal_needed: WalNeeded) -> Evidence:
+        """With those heads only that this process has read; the others count as not looked at."""
+        needed = wal_needed(evidence)
+        wal = {
+            entry.file.path: replace(entry, read=False)
+            for shard in evidence.shards.values()
+            for entry in shard.wal
+            if entry.read and not self._heads.is_confirmed(entry)
+        }
+        wanted = [
+            wal[entry.file.path]
+            for shard_id, lowest in needed.items()
+            for entry in evidence.shards[shard_id].wal
+            if entry.position >= lowest and entry.file.path in wal
+        ]
+        wal.update((entry.file.path, entry) for entry in self._heads.read(wanted))
+        shards = {
+            shard_id: replace(shard, wal=tuple(wal.get(w.file.path, w) for w in shard.wal))
+            for shard_id, shard in evidence.shards.items()
+        }
+        return replace(evidence, shards=shards)
 
     # -- leftovers
 
