@@ -36,6 +36,9 @@ RUNS_KEPT_MAX = 500
 # At each write a few more may pile up, so that not every run deletes one.
 _SLACK_RECORDS_MIN = 10
 _ERROR_CHARACTERS_MAX = 2000
+# Refused, unsupported, corrupt.
+_NOT_MENDED_BY_A_RUN = (5, 7, 8)
+_STUCK_MAX = 20
 _EXIT_CANCELLED = 130
 
 
@@ -123,6 +126,7 @@ class RunRecorder:
                 "version_after": report.version_after,
                 "summary": summary_of(report),
                 "backlog": backlog_of(view, report),
+                "stuck": stuck_of(report),
                 "requests": table.requests(),
             }
         )
@@ -165,6 +169,16 @@ def summary_of(report: TableReport) -> Mapping[str, int | None]:
         case _:
             return {}
     return {name: getattr(report, name) for name in names}
+
+
+def stuck_of(report: TableReport) -> Mapping[str, Mapping[str, object]]:
+    """Shards that a merge could not go on with, and another run could not either; some of many."""
+    shards = report.shards if isinstance(report, MergeTableReport) else ()
+    stuck = [s for s in shards if s.error and s.exit_code in _NOT_MENDED_BY_A_RUN]
+    return {
+        s.shard_id: {"merged_generation": s.to_generation, "error": _shortened(s.error)}
+        for s in stuck[:_STUCK_MAX]
+    }
 
 
 def backlog_of(view: TableView | None, report: TableReport) -> BacklogReport:

@@ -25,8 +25,11 @@ from memwal.plan.due import DueLimits, due_shards
 from memwal.plan.replay import SENTINEL_BYTES_MAX, unflushed_in_listing
 from memwal.plan.rescue import AbandonedLimits
 from memwal.ports import ObjectInfo
-from memwal.report import DONE, JobReport, TableReport
+from memwal.report import DONE, JobReport, RunRecord, TableReport
 from memwal.store.view import Wal
+
+# Two rounds of maintenance: each of its jobs may leave a record.
+_RECORDS_MAX = 8
 
 
 def run_status(options: RunOptions) -> JobReport:
@@ -90,10 +93,21 @@ def _status(table: OpenTable, looks: Mapping[str, _Look]) -> TableReport:
             unindexed_rows=lambda name: stores.tables.unindexed_rows(view.version, name),
             due=due_shards(view, chosen_limits(DueLimits, table), now),
             lease=lease_report(look.lease, now),
+            records=_records(stores, view),
             warnings=(*policy_warnings(table.resolved, view), *([skew] if skew else ())),
         )
     except MemWalError as error:
         return failed_report(table.resolved.name, error)
+
+
+def _records(stores: Stores, view: TableView) -> Sequence[RunRecord]:
+    """The newest runs, where something waits and they may tell why. Nothing depends on them."""
+    if not any(shard.pending for shard in view.shards):
+        return ()
+    try:
+        return stores.run_records.newest(_RECORDS_MAX).records
+    except MemWalError:
+        return ()
 
 
 def _wal(

@@ -8,6 +8,7 @@ MemWalError
 │   ├── LostRace                 a commit lost its compare-and-swap too often
 │   └── LeaseHeld                another run holds the table's lease
 ├── Refused              exit 5  a guard says no; look before you override
+│   └── DoesNotFit               a folded value is out of its column's range
 ├── Unsupported          exit 7  a version or feature that this build cannot serve
 ├── Corruption           exit 8  storage holds something that must not be acted on
 ├── StoreUnavailable     exit 1  the store did not answer in time; run again
@@ -73,6 +74,10 @@ class Refused(MemWalError):
 
     exit_code = 5
     outcome = "refused"
+
+
+class DoesNotFit(Refused):
+    """A value that rows fold to is out of its column's range; with later rows it may be in it."""
 
 
 class Unsupported(MemWalError):

@@ -14,7 +14,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from memwal import layout
-from memwal.errors import Refused, Unsupported
+from memwal.errors import DoesNotFit, Refused, Unsupported
 from memwal.policy import RowPolicy
 from memwal.policy_operators import OperatorError, operator_named
 
@@ -23,6 +23,7 @@ Mask = np.ndarray[tuple[int], np.dtype[np.bool_]]
 
 ANCHORS_MAX = 64
 _ROWS_NAMED_MAX = 10
+_FAILED_KEYS_MAX = 100
 _UNIT_NANOS = {"s": 10**9, "ms": 10**6, "us": 10**3, "ns": 1}
 _BASE = "the base"
 
@@ -82,6 +83,14 @@ class Outcome:
     rows: pa.Table
     unchanged: pa.Table
     deleted: pa.Table
+
+
+@dataclass(frozen=True, kw_only=True, slots=True, eq=False)
+class FailedKey:
+    """A key on whose values an operator failed: its columns, in one row, and why."""
+
+    key: pa.Table
+    error: Refused
 
 
 class PolicyFold:
@@ -147,10 +156,13 @@ class PolicyFold:
         live = self._live(np.flatnonzero(self._counted()))
         return int(live.sum()), int(((self._last_barrier >= 0) & ~live).sum())
 
-    def finish(self, base: pa.Table | None = None) -> Outcome:
+    def finish(
+        self, base: pa.Table | None = None, failed: list[FailedKey] | None = None
+    ) -> Outcome:
         """The outcome, with the base's rows of `base_keys`. Raises Refused when an operator fails.
 
-        `base` has the columns of `schema` and those that the policy needs.
+        `base` has the columns of `schema` and those that the policy needs. Keys on which operators
+        fail go to `failed` if there is one, up to a hundred, and are in no part of the outcome.
         """
         counted = np.flatnonzero(self._counted())
         deleted = self._deleted(counted)
@@ -170,13 +182,23 @@ class PolicyFold:
         self._check_once(stack, origins, order, starts)
         untouched = (sizes == 1) & (origins[order[starts]] < 0)
         unchanged = stack.take(pa.array(order[starts[untouched]]))
-        order = order[np.repeat(~untouched, sizes)]
-        sizes = sizes[~untouched]
-        return Outcome(
-            rows=self._combined(stack, origins, order, np.cumsum(sizes) - sizes),
-            unchanged=self._shown(unchanged),
-            deleted=deleted,
-        )
+        kept = ~untouched
+        while True:
+            order, sizes = order[np.repeat(kept, sizes)], sizes[kept]
+            starts = np.cumsum(sizes) - sizes
+            try:
+                rows = self._combined(stack, order, starts)
+                break
+            except _Failed as failure:
+                ends = np.append(starts[1:], len(order))
+                group = failure.error.group
+                places = order[starts[group] : ends[group]]
+                found = self._failed_key(failure, stack, origins, places)
+                if failed is None or len(failed) >= _FAILED_KEYS_MAX:
+                    raise found.error from None
+                failed.append(found)
+                kept = np.arange(len(sizes)) != group
+        return Outcome(rows=rows, unchanged=self._shown(unchanged), deleted=deleted)
 
     def _check_once(self, stack: pa.Table, origins: Places, order: Places, starts: Places) -> None:
         """Refuse a base that holds a key twice: which of its rows is the value is not known."""
@@ -248,9 +270,7 @@ class PolicyFold:
 
     # -- what comes out
 
-    def _combined(
-        self, stack: pa.Table, origins: Places, order: Places, starts: Places
-    ) -> pa.Table:
+    def _combined(self, stack: pa.Table, order: Places, starts: Places) -> pa.Table:
         if not len(starts):
             return self._schema.empty_table()
         newest = np.append(starts[1:], len(order)) - 1
@@ -274,22 +294,25 @@ class PolicyFold:
                 try:
                     arrays.append(operator.reduce(_taken(column, order), starts))
                 except OperatorError as error:
-                    ends = np.append(starts[1:], len(order))
-                    rows = order[starts[error.group] : ends[error.group]]
-                    text = self._failure(field.name, stack, origins, rows, error)
-                    raise Refused(text) from None
+                    raise _Failed(field.name, error) from None
         return pa.Table.from_arrays(arrays, schema=self._schema)
 
-    def _failure(
-        self, column: str, stack: pa.Table, origins: Places, rows: Places, error: OperatorError
-    ) -> str:
-        key = stack.select(self._keys).take(pa.array(rows[:1])).to_pylist()[0]
-        (operator,) = (c.operator for c in self._policy.columns if c.column == column)
+    def _failed_key(
+        self, failure: _Failed, stack: pa.Table, origins: Places, rows: Places
+    ) -> FailedKey:
+        key = stack.select(self._keys).take(pa.array(rows[:1]))
+        (operator,) = (c.operator for c in self._policy.columns if c.column == failure.column)
         named = [self._named_row(int(origins[row])) for row in rows]
         more = len(named) - _ROWS_NAMED_MAX
         text = ", ".join(named[:_ROWS_NAMED_MAX]) + (f" and {more} more" if more > 0 else "")
-        what = f"operator {operator!r} failed on column {column!r} of key {key}: {error}"
-        return f"{what} (rows, oldest first: {text})"
+        kind = DoesNotFit if failure.error.out_of_range else Refused
+        return FailedKey(
+            key=key,
+            error=kind(
+                f"operator {operator!r} failed on column {failure.column!r} of key "
+                f"{key.to_pylist()[0]}: {failure.error} (rows, oldest first: {text})"
+            ),
+        )
 
     def _named_row(self, place: int) -> str:
         if place < 0:
@@ -308,6 +331,15 @@ class PolicyFold:
         names = list(dict.fromkeys([*self._schema.names, *self._keys, *special]))
         fields = [pa.field(name, table.schema.field(name).type) for name in names]
         return table.select(names).cast(pa.schema(fields)).unify_dictionaries()
+
+
+class _Failed(Exception):
+    """An operator failed, on a column."""
+
+    def __init__(self, column: str, error: OperatorError) -> None:
+        super().__init__(column)
+        self.column = column
+        self.error = error
 
 
 class _Groups:

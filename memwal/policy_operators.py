@@ -3,8 +3,9 @@
 An operator is associative, and gets values oldest first. NULL adds nothing: NULL and NULL are NULL
 (`last` alone takes a NULL as it is).
 
-    sum          numbers and durations; one that does not fit its type is an error. Floats are added
-                 one by one from the oldest on, so that it makes no difference where a merge cuts
+    sum          numbers and durations; one that does not fit its type is an error, whatever came
+                 up on the way to it. Floats are added one by one from the oldest on, so that it
+                 makes no difference where a merge cuts
     min, max     by Arrow's order; NaN loses against any number
     bit_and, bit_or  integers and booleans
     list_append  one list after the other; with a cap, the newest elements
@@ -36,13 +37,21 @@ Places = np.ndarray[tuple[int], np.dtype[np.int64]]
 Mask = np.ndarray[tuple[int], np.dtype[np.bool_]]
 Combine = Callable[[pa.Array, pa.Array], pa.Array]
 
+_DECIMAL_DIGITS = 75
+_HALF_BITS = 32
+_HALF = 2**32 - 1
+
 
 class OperatorError(Exception):
-    """An operator failed on the values of one key. `group` is the key's number."""
+    """An operator failed on the values of one key. `group` is the key's number.
 
-    def __init__(self, group: int, cause: str) -> None:
+    `out_of_range`: its value does not fit its type; with later values it may.
+    """
+
+    def __init__(self, group: int, cause: str, *, out_of_range: bool = False) -> None:
         super().__init__(cause)
         self.group = group
+        self.out_of_range = out_of_range
 
 
 class Operator(Protocol):
@@ -133,12 +142,16 @@ class Pairwise:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Sum(Pairwise):
-    """Addition. Floats, whose sums depend on the grouping, are added in order."""
+    """Addition. Floats, whose sums depend on the grouping, are added in order; others exactly."""
 
     def reduce(self, values: pa.Array, starts: Places) -> pa.Array:
         """See the protocol."""
-        if not pa.types.is_floating(values.type):
-            return Pairwise.reduce(self, values, starts)
+        kind = values.type
+        if pa.types.is_decimal(kind):
+            wide = values.cast(pa.decimal256(max(_DECIMAL_DIGITS, kind.precision), kind.scale))
+            return _fitting(Pairwise.reduce(self, wide, starts), kind)
+        if not pa.types.is_floating(kind):
+            return _integer_sums(values, starts)
         counts = np.diff(starts, append=len(values))
         groups = np.repeat(np.arange(len(starts)), counts)
         valid = np.flatnonzero(values.is_valid().to_numpy(zero_copy_only=False))
@@ -151,6 +164,50 @@ class Sum(Pairwise):
         missing = np.ones(len(starts), dtype=bool)
         missing[distinct] = False
         return pa.array(sums, values.type, mask=missing)
+
+
+def _integer_sums(values: pa.Array, starts: Places) -> pa.Array:
+    """Sums of whole numbers and durations: the range is checked once, of what comes out.
+
+    Halves of 32 bits are added by themselves, which no number of rows makes too large.
+    """
+    if not len(starts):
+        return values
+    kind = values.type
+    whole = values.view(pa.int64()) if pa.types.is_duration(kind) else values
+    numbers = whole.fill_null(0).to_numpy(zero_copy_only=False)
+    limits = np.iinfo(numbers.dtype)
+    signed = numbers.dtype.kind == "i"
+    wide = numbers.astype(np.int64 if signed else np.uint64)
+    low = np.add.reduceat((wide & _HALF).astype(np.int64), starts)
+    high = np.add.reduceat((wide >> _HALF_BITS).astype(np.int64), starts)
+    high, low = high + (low >> _HALF_BITS), low & _HALF
+    least, most = (divmod(int(limit), 2**32) for limit in (limits.min, limits.max))
+    under = (high < least[0]) | ((high == least[0]) & (low < least[1]))
+    over = (high > most[0]) | ((high == most[0]) & (low > most[1]))
+    outside = np.flatnonzero(under | over)
+    if len(outside):
+        group = int(outside[0])
+        total = (int(high[group]) << 32) + int(low[group])
+        raise OperatorError(group, f"overflow: {total} is no {kind}", out_of_range=True)
+    sums = (high.astype(wide.dtype) << wide.dtype.type(32)) | low.astype(wide.dtype)
+    missing = ~np.logical_or.reduceat(values.is_valid().to_numpy(zero_copy_only=False), starts)
+    found = pa.array(sums.astype(numbers.dtype), whole.type, mask=missing)
+    return found.view(kind) if pa.types.is_duration(kind) else found
+
+
+def _fitting(values: pa.Array, kind: pa.DataType) -> pa.Array:
+    """Sums of decimals in their own type."""
+    try:
+        return values.cast(kind)
+    except pa.ArrowInvalid:
+        for group, value in enumerate(values):
+            try:
+                value.cast(kind)
+            except pa.ArrowInvalid:
+                cause = f"overflow: {value.as_py()} is no {kind}"
+                raise OperatorError(group, cause, out_of_range=True) from None
+        raise
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

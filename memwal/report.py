@@ -200,6 +200,7 @@ class ShardStatusReport(Part):
     `holes` have `from_generation`, `to_generation` and a `cause` of `memwal.plan.holes`.
     `sizes_estimated`: the writer recorded none, so that they are told by the generations' files.
     `unflushed_wal_entries` is judged by a listing alone; `idle_seconds` since the newest WAL entry.
+    `stuck` is why the last merge of the shard, by its record, could not go on from where it stands.
     """
 
     shard_id: str
@@ -220,6 +221,7 @@ class ShardStatusReport(Part):
     unflushed_wal_entries: int | None = None
     idle_seconds: float | None = None
     abandoned: bool = False
+    stuck: str | None = None
     due_reasons: tuple[str, ...] = ()
 
 
@@ -354,6 +356,15 @@ class BacklogReport(BaseModel):
     bytes_after: int | None = None
 
 
+class StuckShard(BaseModel):
+    """A shard that a merge left behind at a generation, for a reason that no further run mends."""
+
+    model_config = ConfigDict(frozen=True, extra="ignore", defer_build=True)
+
+    merged_generation: int
+    error: str
+
+
 class RunRecord(BaseModel):
     """One run of a job on one table, as it is stored under `_maintenance/runs/`.
 
@@ -377,6 +388,7 @@ class RunRecord(BaseModel):
     version_after: int | None = None
     summary: dict[str, int | None] = Field(default_factory=dict)
     backlog: BacklogReport = BacklogReport()
+    stuck: dict[str, StuckShard] = Field(default_factory=dict)
     requests: dict[str, int] = Field(default_factory=dict)
 
     @field_validator("started_at", "finished_at")

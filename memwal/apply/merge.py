@@ -15,6 +15,7 @@ from dataclasses import dataclass, replace
 from memwal.apply.merge_run import ShardMerge, ShardRun
 from memwal.errors import (
     Corruption,
+    DoesNotFit,
     LostRace,
     MemWalError,
     Missing,
@@ -137,7 +138,7 @@ class ShardMerger:
         deadline = self.clock.monotonic_seconds() + self.limits.conflict_seconds_max
         start = plan.generations[0].generation
         fold: Fold | None = None
-        faults = 0
+        faults, least = 0, 1
         for attempt in range(1, self.limits.conflict_attempts_max + 1):
             try:
                 fold, plan = self._prepare(view, plan, fold)
@@ -150,6 +151,11 @@ class ShardMerger:
                             return view  # others merged it meanwhile
                         fold, plan = self._prepare(view, plan, fold)
                     self._commit(run, view, plan, fold)
+            except DoesNotFit as error:
+                if len(plan.generations) < least:
+                    raise  # so many can't be guarded in one commit
+                plan = self._longer(view.shards[0], plan, request, error)
+                fold, least = None, len(plan.generations)
             except (LostRace, StoreUnavailable, Missing) as error:
                 if isinstance(error, LostRace):
                     self.turns.lost()
@@ -175,6 +181,23 @@ class ShardMerger:
             f"shard {run.shard_id}: lost the race for the commit of generation {start} "
             f"{self.limits.conflict_attempts_max} times; run again when the table is quieter"
         )
+
+    def _longer(
+        self, shard: ShardView, plan: NextCommit, request: MergeRequest, error: DoesNotFit
+    ) -> NextCommit:
+        """A prefix of up to twice as many generations, whose values may fit where these do not.
+
+        So what a merge comes to does not hang on how many generations a commit takes. Raises
+        DoesNotFit when no more are pending, or fit into a commit's bytes.
+        """
+        limits = replace(self.limits, generations_per_commit_max=2 * len(plan.generations))
+        longer = next_commit(shard, request, limits)
+        if longer is None or len(longer.generations) <= len(plan.generations):
+            raise DoesNotFit(
+                f"{error}. The shard waits until later rows, or the base's, make it fit; "
+                "generations are merged together for that as far as --bytes-per-commit-max allows"
+            )
+        return longer
 
     def _view_in_turn(self, run: ShardRun, request: MergeRequest) -> TableView:
         """What those left whose turn it was before."""

@@ -18,6 +18,7 @@ from memwal.report import (
     IndexStatusReport,
     LeaseReport,
     ReclaimableReport,
+    RunRecord,
     ShardStatusReport,
     SnapshotStatusReport,
     StatusTableReport,
@@ -55,13 +56,19 @@ def table_status(
     unindexed_rows: Callable[[str], int | None],
     due: Mapping[ShardId, tuple[str, ...]],
     lease: LeaseReport | None = None,
+    records: Sequence[RunRecord] = (),
     warnings: Sequence[str] = (),
 ) -> StatusTableReport:
     """The status report of one table. The two callables look up what a view does not hold.
 
-    `due` is `plan.due.due_shards` of the view; `warnings` are added to those of the view.
+    `due` is `plan.due.due_shards` of the view; `records` are of runs, newest first; `warnings` are
+    added to those of the view.
     """
-    shards = tuple(_shard(s, wal(s.shard_id), due.get(s.shard_id, ())) for s in view.shards)
+    stuck = stuck_shards(view, records)
+    shards = tuple(
+        _shard(s, wal(s.shard_id), due.get(s.shard_id, ()), stuck.get(s.shard_id))
+        for s in view.shards
+    )
     reclaimable = _reclaimable(view)
     broken = tuple(_broken(b) for b in view.broken)
     outcome, code = sum_up((*shards, *broken), otherwise=DONE)
@@ -93,12 +100,40 @@ def table_status(
         ),
         reclaimable=reclaimable,
         lease=lease,
-        warnings=(*view_warnings(view), *_holes(view), *_abandoned(shards), *warnings),
+        warnings=(
+            *view_warnings(view),
+            *_holes(view),
+            *_stuck(shards),
+            *_abandoned(shards),
+            *warnings,
+        ),
     )
 
 
 def _holes(view: TableView) -> tuple[str, ...]:
     return _bounded([hole_text(s, hole) for s in view.shards for hole in islice(find_holes(s), 1)])
+
+
+def stuck_shards(view: TableView, records: Sequence[RunRecord]) -> Mapping[ShardId, str]:
+    """Shards that stand where a run left them for a reason that running again does not mend."""
+    found: dict[ShardId, str] = {}
+    for shard in view.shards if records else ():
+        told = next((r for r in records if shard.shard_id in r.stuck), None)
+        if told is None or not shard.pending:
+            continue
+        stuck = told.stuck[shard.shard_id]
+        if stuck.merged_generation == shard.merged_generation:
+            found[shard.shard_id] = f"{stuck.error} (merge of {told.finished_at})"
+    return found
+
+
+def _stuck(shards: Sequence[ShardStatusReport]) -> tuple[str, ...]:
+    lines = [
+        f"shard {s.shard_id} is stuck at generation {s.merged_generation}: {s.stuck}"
+        for s in shards
+        if s.stuck
+    ]
+    return _bounded(lines)
 
 
 def _abandoned(shards: Sequence[ShardStatusReport]) -> tuple[str, ...]:
@@ -147,7 +182,9 @@ def view_warnings(view: TableView) -> tuple[str, ...]:
     return strangers + no_key
 
 
-def _shard(shard: ShardView, wal: WalSize, due: tuple[str, ...]) -> ShardStatusReport:
+def _shard(
+    shard: ShardView, wal: WalSize, due: tuple[str, ...], stuck: str | None
+) -> ShardStatusReport:
     manifest, pending = shard.manifest, shard.pending
     return ShardStatusReport(
         outcome=DONE,
@@ -172,6 +209,7 @@ def _shard(shard: ShardView, wal: WalSize, due: tuple[str, ...]) -> ShardStatusR
         unflushed_wal_entries=wal.unflushed,
         idle_seconds=wal.idle_seconds,
         abandoned=wal.abandoned,
+        stuck=stuck,
         due_reasons=due,
     )
 

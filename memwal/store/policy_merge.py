@@ -154,4 +154,4 @@ class LancePolicyFold:
             base = guarded(lambda: base_rows(self._base, self._fold.base_keys, names))
             return self._fold.finish(base)
         except Refused as error:
-            raise Refused(f"{self._where}: {error}; nothing of it was merged") from None
+            raise type(error)(f"{self._where}: {error}; nothing of it was merged") from None

@@ -21,7 +21,7 @@ from memwal.keyset import KeySet, find_shared_key
 from memwal.model import FlushedGeneration, ShardId, TableView
 from memwal.plan.read import ReadPlan, ShardRead
 from memwal.policy import RowPolicy
-from memwal.policy_fold import Layer, PolicyFold, expired
+from memwal.policy_fold import FailedKey, Layer, PolicyFold, expired
 from memwal.ports import Clock
 from memwal.store.generations import Generations, Source
 from memwal.store.policy_rows import all_rows, base_rows
@@ -87,6 +87,7 @@ class Folding:
         """`schema` is the base's."""
         self._policy = policy
         self._plan = plan
+        self._schema = schema
         self._now_nanos = now_nanos
         self._threads = threads_for(plan.uri)
         special = {policy.marker, policy.expiry, *plan.primary_key}
@@ -139,7 +140,7 @@ class Folding:
             found = asked(base.where, partial(base_rows, base.dataset, wanted, names))
             for shard_id, fold in folds.items():
                 keys[shard_id] = fold.keys
-                tables.append(self._matching(base.where, self._finished(fold, found)))
+                tables.append(self._matching(base.where, self._finished(base.where, fold, found)))
         return tables, keys
 
     def _fold(self, shard: Pending) -> PolicyFold | None:
@@ -178,12 +179,24 @@ class Folding:
         keys = [table[key] for key in self._plan.primary_key]
         return table.filter(pa.array(self._only.contains(keys)))
 
-    def _finished(self, fold: PolicyFold, base: pa.Table) -> pa.Table:
+    def _finished(self, where: str, fold: PolicyFold, base: pa.Table) -> pa.Table:
         names = self._plan.primary_key
         own = KeySet([fold.base_keys[name] for name in names])
         mine = base.filter(pa.array(own.contains([base[name] for name in names])))
-        outcome = fold.finish(mine)
+        failed: list[FailedKey] = []
+        outcome = fold.finish(mine, failed)
+        for key in failed:
+            if self._may_match(where, key.key):
+                raise key.error
         return pa.concat_tables([outcome.rows, outcome.unchanged])
+
+    def _may_match(self, where: str, key: pa.Table) -> bool:
+        """Whether the read may want a key's row: a filter of key columns alone can say no."""
+        predicate = self._plan.predicate
+        others = [f.name for f in self._schema if f.name not in key.column_names]
+        if predicate is None or any(may_name(predicate, name) for name in others):
+            return True
+        return bool(judged(where, key, predicate)[0])
 
     def _matching(self, where: str, table: pa.Table) -> pa.Table:
         predicate = self._plan.predicate
