@@ -45,6 +45,7 @@ from memwal.plan.garbage_model import (
     GarbageLimits,
     GarbagePlan,
     Kind,
+    wal_needed,
 )
 from memwal.plan.garbage_orphans import plan_adoption
 from memwal.ports import Steps
@@ -172,7 +173,7 @@ def _plan(run: GarbageRun, options: GarbageOptions, *, verified: bool) -> None:
             limits=limits,
             now_nanos=now,
             verified=verified,
-            wal_needed=lambda e: plan_garbage(view, e, limits, now).lowest_wal_deletes,
+            wal_needed=lambda e: wal_needed(plan_garbage(view, e, limits, now), e),
         )
         run.view, run.version, run.evidence = view, view.version, evidence
         run.plan = plan_garbage(view, evidence, limits, now)

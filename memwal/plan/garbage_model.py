@@ -234,19 +234,6 @@ class GarbagePlan:
         """What to delete."""
         return tuple(item for item in self.items if item.action is Action.DELETE)
 
-    @property
-    def lowest_wal_deletes(self) -> Mapping[ShardId, int]:
-        """The lowest position that goes, of each shard with a WAL entry to delete.
-
-        Whether an entry may go hangs on those above it, and on none below.
-        """
-        found: dict[ShardId, int] = {}
-        for item in self.deletes:
-            position = layout.parse_wal_entry_name(item.path.rsplit("/", 1)[-1])
-            if item.kind is Kind.WAL_ENTRY and item.shard_id is not None and position is not None:
-                found[item.shard_id] = min(position, found.get(item.shard_id, position))
-        return found
-
 
 def covering_indexes(manifest: VersionManifest, state: MemWalState) -> tuple[str, ...]:
     """Indexes of a version that have to catch up before a generation may go, sorted.
@@ -350,6 +337,23 @@ def unknown_below(wal: Sequence[WalFile]) -> int:
     """
     top = max((w.position for w in wal if _is_known(w)), default=0)
     return max((w.position for w in wal if w.position < top and not _is_known(w)), default=0)
+
+
+def wal_needed(plan: GarbagePlan, evidence: Evidence) -> Mapping[ShardId, int]:
+    """From which position on the heads of a shard's WAL entries decide about its deletes.
+
+    Whether an entry may go hangs on those above it (`held_by_claims`, `unknown_below`), and on
+    where its own epoch begins.
+    """
+    deleted = {item.path for item in plan.deletes if item.kind is Kind.WAL_ENTRY}
+    needed: dict[ShardId, int] = {}
+    for shard_id, shard in evidence.shards.items() if deleted else ():
+        going = [entry for entry in shard.wal if entry.file.path in deleted]
+        if going:
+            epoch = min(going, key=lambda entry: entry.position).writer_epoch
+            mine = (e.position for e in shard.wal if _is_known(e) and e.writer_epoch == epoch)
+            needed[shard_id] = min(mine)
+    return needed
 
 
 def _is_known(entry: WalFile) -> bool:

@@ -16,7 +16,7 @@ from itertools import chain
 import pyarrow as pa
 
 from memwal import layout
-from memwal.errors import MemWalError, Unsupported
+from memwal.errors import MemWalError, Unsupported, Usage
 from memwal.keyset import KeySet, find_shared_key
 from memwal.model import FlushedGeneration, ShardId, TableView
 from memwal.plan.read import ReadPlan, ShardRead
@@ -87,7 +87,6 @@ class Folding:
         """`schema` is the base's."""
         self._policy = policy
         self._plan = plan
-        self._schema = schema
         self._now_nanos = now_nanos
         self._threads = threads_for(plan.uri)
         special = {policy.marker, policy.expiry, *plan.primary_key}
@@ -193,10 +192,12 @@ class Folding:
     def _may_match(self, where: str, key: pa.Table) -> bool:
         """Whether the read may want a key's row: a filter of key columns alone can say no."""
         predicate = self._plan.predicate
-        others = [f.name for f in self._schema if f.name not in key.column_names]
-        if predicate is None or any(may_name(predicate, name) for name in others):
+        if predicate is None:
             return True
-        return bool(judged(where, key, predicate)[0])
+        try:
+            return bool(judged(where, key, predicate)[0])
+        except Usage:
+            return True  # it names other columns
 
     def _matching(self, where: str, table: pa.Table) -> pa.Table:
         predicate = self._plan.predicate

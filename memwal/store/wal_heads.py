@@ -94,8 +94,8 @@ class WalHeads:
 
     def remember(self) -> None:
         """Store the heads of the entries that are there, for the next run."""
-        known = self._known
-        if len(known) < _CACHED_ENTRIES_MIN or known.keys() <= self._cached().keys():
+        known = {key: self._read.get(key, entry) for key, entry in self._known.items()}
+        if len(known) < _CACHED_ENTRIES_MIN or known.items() <= self._cached().items():
             return
         # Where there are too many, those that stay for good are worth most.
         lasting = sorted(known.values(), key=lambda e: (not e.fence_sentinel, e.file.path))

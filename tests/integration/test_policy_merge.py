@@ -23,7 +23,9 @@ from policy_tables import (
 )
 from s3server import S3Server
 
+from jobs._launch import RunOptions
 from jobs._merge import MergeOptions, run_merge
+from jobs._status import run_status
 from jobs._wiring import open_stores
 from memwal import policy_operators
 from memwal.apply.merge import ShardMerge, ShardMerger
@@ -466,6 +468,65 @@ def test_an_operator_error_stops_its_shard_only(tmp_path: Path) -> None:
     table.dataset.update({"n": "0"}, where=f"k = {_key(table, 1)}")
     assert job(table, None).exit_code == 0
     assert table.base_rows()[table.kind.key(1)]["n"] == 2**63 - 1
+
+
+@pytest.mark.parametrize("together", [1, 2, 64])
+def test_a_sum_that_fits_is_merged_whatever_the_commits_take(tmp_path: Path, together: int) -> None:
+    """Where a prefix is out of range, and the base could not hold it, a longer one is taken."""
+    most = 2**63 - 1
+    table = make_policy_table(tmp_path / "t", Variant(expiry=False), rows=[1, 2])
+    for n in (most - 1001, 5, 7, -100, most, -most):
+        table.flush((1, table.row(1, n)), (2, table.row(2, 1)))
+
+    found = table.merge(limits=MergeLimits(generations_per_commit_max=together))
+
+    assert (found.outcome, found.to_generation) == ("done", 6)
+    assert found.commits == {1: 2, 2: 2, 64: 1}[together]
+    rows = table.base_rows()
+    assert rows[table.kind.key(1)]["n"] == most - 89
+    assert rows[table.kind.key(2)]["n"] == 1002 + 6
+
+
+def test_a_longer_prefix_keeps_to_the_bytes_of_a_commit(tmp_path: Path) -> None:
+    table = make_policy_table(tmp_path / "t", Variant(expiry=False), rows=[1])
+    for n in (2**63 - 1, -5000):
+        table.flush((1, table.row(1, n)))
+    merged = table.merger(limits=MergeLimits(bytes_per_commit_max=1)).run(
+        table.shards[0], MergeRequest()
+    )
+    assert (merged.outcome, merged.to_generation) == ("refused", 0)
+    assert "--bytes-per-commit-max" in (merged.error or "")
+    assert table.merge().to_generation == 2
+
+
+def test_status_tells_a_shard_that_is_stuck_until_it_goes_on(tmp_path: Path) -> None:
+    table = make_policy_table(tmp_path / "t", Variant(expiry=False), rows=[1], shards=2)
+    stuck, good = table.shards
+    table.flush((1, table.row(1, 2**63 - 1)), shard=stuck)
+    table.flush((2, table.row(2, 5)), shard=good)
+    assert _stuck(table) == {}  # nobody has tried
+    job(table, None)
+    table.flush((2, table.row(2, 6)), shard=good)
+    assert job(table, None).tables[0].outcome == "partial"
+    table.flush((2, table.row(2, 6)), shard=good)
+
+    told = _stuck(table)
+
+    assert list(told) == [stuck]
+    assert f"failed on column 'n' of key {{'k': {_key(table, 1)}}}: overflow: " in told[stuck]
+    table.flush((1, table.row(1, -5000)), shard=stuck)
+    assert job(table, None).exit_code == 0
+    table.flush((1, table.row(1, 1)), shard=stuck)
+    assert _stuck(table) == {}
+
+
+def _stuck(table: PolicyTable) -> dict[str, str]:
+    resolved = ResolvedTable(name="t", uri=table.uri, settings=Settings(), storage_options={})
+    report = run_status(RunOptions(tables=[resolved])).tables[0]
+    shards = {s.shard_id: s.stuck for s in report.shards if s.stuck}  # type: ignore[attr-defined]
+    lines = [line for line in report.warnings if "is stuck at" in line]  # type: ignore[attr-defined]
+    assert len(lines) == len(shards)
+    return shards
 
 
 class Died(BaseException):

@@ -182,6 +182,28 @@ def test_an_operators_error_is_the_readers(tmp_path: Path) -> None:
     assert rows_of(table, columns=["k", "note"])[table.kind.key(1)]["note"] != "note 1001"
 
 
+def test_a_key_that_does_not_fit_stops_only_the_reads_that_may_want_it(tmp_path: Path) -> None:
+    table = make_policy_table(tmp_path / "t", Variant(expiry=False), rows=[1, 2, 3])
+    table.flush((1, table.row(1, 2**63 - 1)), (2, table.row(2, 1)), (4, table.row(4, 2**63 - 1)))
+    table.flush((4, table.row(4, 1)))
+    ids = {number: table.kind.key(number)[0] for number in (1, 2, 3, 4)}
+    good = {table.kind.key(number): 1000 + number + (number == 2) for number in (2, 3)}
+
+    def numbers(condition: str) -> dict[Any, int]:
+        return {key: row["n"] for key, row in rows_of(table, filter=condition).items()}
+
+    assert numbers(f"k in ({ids[2]}, {ids[3]})") == good
+    assert numbers(f"k != {ids[1]} and k != {ids[4]}") == good
+    assert rows_of(table, key={"k": ids[2]})[table.kind.key(2)]["n"] == 1003
+    for bad in (1, 4):
+        with pytest.raises(Refused, match=rf"of key {{'k': {ids[bad]}}}: overflow"):
+            reader(table).read(filter=f"k = {ids[bad]}")
+        with pytest.raises(Refused, match=rf"of key {{'k': {ids[bad]}}}: overflow"):
+            reader(table).read(key={"k": ids[bad]})
+    with pytest.raises(Refused, match="overflow"):
+        reader(table).read(filter=f"k = {ids[2]} or n > 5")
+
+
 def test_explain_says_how_it_is_read(tmp_path: Path) -> None:
     table = make_policy_table(tmp_path / "t", rows=[1], indexed=True)
     table.flush((1, table.row(1, 5)))

@@ -153,6 +153,56 @@ def test_sums_of_decimals_and_small_integers_stay_in_their_type() -> None:
         reduced(operator_named("sum"), [[Decimal("9.9"), Decimal("9.9")]], pa.decimal128(2, 1))
 
 
+_NUMBERS = [pa.int8(), pa.int16(), pa.int32(), pa.int64(),
+            pa.uint8(), pa.uint16(), pa.uint32(), pa.uint64()]  # fmt: skip
+
+
+@pytest.mark.parametrize("kind", [*_NUMBERS, pa.duration("us"), pa.decimal128(5, 1)], ids=str)
+@given(data=st.data())
+@settings(max_examples=60, deadline=None)
+def test_only_the_sum_itself_has_to_be_in_the_types_range(kind: pa.DataType, data: Any) -> None:
+    """Not what came up on the way: so the sum of a group hangs on no order and no grouping."""
+    least, most = _range(kind)
+    near = st.integers(least, min(most, least + 3)) | st.integers(max(least, most - 3), most)
+    numbers = st.lists(st.none() | near | st.integers(least, most), min_size=1, max_size=7)
+    groups = data.draw(st.lists(numbers, min_size=1, max_size=4))
+    totals = [_total(group) for group in groups]
+    outside = [i for i, total in enumerate(totals) if not least <= (total or 0) <= most]
+
+    if outside:
+        with pytest.raises(OperatorError, match="overflow") as caught:
+            _summed(groups, kind)
+        assert (caught.value.group, caught.value.out_of_range) == (outside[0], True)
+    else:
+        assert _summed(groups, kind) == totals
+
+
+def _range(kind: pa.DataType) -> tuple[int, int]:
+    if pa.types.is_decimal(kind):
+        return -(10**kind.precision) + 1, 10**kind.precision - 1
+    bits = np.iinfo(np.int64 if pa.types.is_duration(kind) else kind.to_pandas_dtype())
+    return int(bits.min), int(bits.max)
+
+
+def _total(group: Sequence[int | None]) -> int | None:
+    known = [value for value in group if value is not None]
+    return sum(known) if known else None
+
+
+def _summed(groups: Sequence[Sequence[int | None]], kind: pa.DataType) -> list[int | None]:
+    """As whole numbers: of the least units of a duration, of the last digits of a decimal."""
+    flat = [value for group in groups for value in group]
+    starts = np.cumsum([0, *map(len, groups)])[:-1].astype(np.int64)
+    if pa.types.is_decimal(kind):
+        digits = [None if v is None else Decimal(v).scaleb(-kind.scale) for v in flat]
+        found = operator_named("sum").reduce(pa.array(digits, kind), starts).to_pylist()
+        return [None if v is None else int(v.scaleb(kind.scale)) for v in found]
+    whole = pa.int64() if pa.types.is_duration(kind) else kind
+    found = operator_named("sum").reduce(pa.array(flat, whole).view(kind), starts)
+    assert found.type == kind
+    return list(found.view(whole).to_pylist())
+
+
 # ---- a user's own
 
 

@@ -59,6 +59,11 @@ POLICY: tuple[Mutation, ...] = (
             "len(found)",
         ),
         (
+            "policy: a sum out of its type's range passes",
+            "    outside = np.flatnonzero(under | over)",
+            "    outside = np.flatnonzero(under & over)",
+        ),
+        (
             "policy: a list keeps its oldest elements",
             "            newest = ends[owner] - places <= self.cap",
             "            newest = places <= self.cap",
@@ -85,6 +90,15 @@ POLICY: tuple[Mutation, ...] = (
             "turns: what others merged meanwhile is merged again",
             "                        if not _is_next(plan, view.shards[0]):",
             "                        if False:",
+        ),
+    ),
+    *mutations(
+        "memwal/apply/merge.py",
+        f"{_MERGE} -k longer_prefix",
+        (
+            "policy: a longer prefix may take more bytes than a commit",
+            "generations_per_commit_max=2 * len(plan.generations))",
+            "generations_per_commit_max=2, bytes_per_commit_max=2**60)",
         ),
     ),
     *mutations(
@@ -131,6 +145,11 @@ POLICY: tuple[Mutation, ...] = (
             "policy: expired rows of the base are shown",
             "        return found if self._policy.expiry is None else",
             "        return found if True else",
+        ),
+        (
+            "policy: a key that can't be folded is left out of what may want it",
+            "            if self._may_match(where, key.key):",
+            "            if False:",
         ),
         (
             "policy: the filter is asked of no folded row",
