@@ -483,7 +483,7 @@ def test_a_sum_that_fits_is_merged_whatever_the_commits_take(tmp_path: Path, tog
     assert (found.outcome, found.to_generation) == ("done", 6)
     assert found.commits == {1: 2, 2: 2, 64: 1}[together]
     rows = table.base_rows()
-    assert rows[table.kind.key(1)]["n"] == most - 89
+    assert rows[table.kind.key(1)]["n"] == most - 88
     assert rows[table.kind.key(2)]["n"] == 1002 + 6
 
 

@@ -9,6 +9,16 @@ APPLY = "tests/apply/test_garbage_apply.py"
 _PLAN = "memwal/plan/garbage.py"
 _MODEL = "memwal/plan/garbage_model.py"
 
+_HEADS = mutations(
+    "memwal/store/garbage_evidence.py",
+    "tests/integration/test_wal_heads.py",
+    (
+        "garbage: what others remembered of WAL entries lets them go",
+        "            if entry.read and not self._heads.is_confirmed(entry)",
+        "            if False",
+    ),
+)
+
 _LIMITS = mutations(
     _PLAN,
     f"{PLAN} -k 'short_times or expirable or without_any_progress'",
@@ -713,6 +723,7 @@ _CLAIMS = (
 )
 
 GARBAGE = (
+    *_HEADS,
     *_LIMITS,
     *_CLAIMS,
     *_SHARDS,
