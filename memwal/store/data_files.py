@@ -1,4 +1,7 @@
-"""Looks at the ends of a generation's data files before Lance reads them.
+"""Looks at whose a generation's files are, and at the ends of its data files, before Lance reads.
+
+A Lance table may name files of another table: a shallow clone's are all of that kind, and Lance
+reads them with whatever the reader may read. A generation has no reason to.
 
 Lance's reader makes room for as many columns and buffers as a file's footer claims, and when that
 room can't be had it ends the whole process. So a torn or forged footer is found here, with one
@@ -41,14 +44,35 @@ def check_data_files(
             pass
 
 
+def check_own_files(dataset: Any) -> None:
+    """Raise Corruption for an opened generation that reads files of another table.
+
+    Asks the store for nothing: the dataset has read its manifest, and goes by it from then on. An
+    index names a base path as well, but Lance reads none that the manifest does not register.
+    """
+    others = [str(base.path) for base in dataset.base_paths().values()]
+    if others:
+        raise Corruption(f"its manifest leads to another table's files, in {others[0]!r}")
+    for fragment in dataset.get_fragments():
+        parts = fragment.metadata
+        deletions = parts.deletion_file
+        if deletions is not None and deletions.base_id is not None:
+            raise Corruption("its deletion file is another table's")
+        if parts.overlays:
+            raise Corruption("it has data overlays, which no flush writes")
+        for file in parts.files:
+            if file.base_id is not None:
+                raise Corruption(f"its data file {file.path!r} is another table's")
+            _inside(file.path)
+
+
 def _has_footer(file: Any) -> bool:
-    """Whether it is of format 2, and in the generation's own folder."""
-    version = (file.file_major_version, file.file_minor_version)
-    return version >= (0, 3) and getattr(file, "base_id", None) is None
+    """Whether it is of format 2."""
+    return bool((file.file_major_version, file.file_minor_version) >= (0, 3))
 
 
 def _inside(path: str) -> str:
     try:
         return check_object_path(path)
     except ValueError:
-        raise Corruption("leads out of its folder") from None
+        raise Corruption(f"the path {path!r} leads out of its folder") from None

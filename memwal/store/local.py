@@ -40,7 +40,8 @@ class LocalObjects:
     """The Objects port on a folder.
 
     A folder counts only while there is a file somewhere below it, as on S3. Links to folders are
-    not followed below the root. Nothing is retried.
+    not followed below the root, and no link at all is where `_mem_wal/` is read: what it holds is
+    the table's own, or it is Corruption. Nothing is retried.
     """
 
     def __init__(self, root: str) -> None:
@@ -98,7 +99,7 @@ class LocalObjects:
     def get(self, path: str, size_bytes_max: int = OBJECT_BYTES_MAX) -> bytes:
         """The whole file. Raises Missing; Corruption when it is larger."""
         file = self._file(path)
-        with self._reading(path), file.open("rb") as stream:
+        with self._reading(path), os.fdopen(self._opened(path), "rb") as stream:
             size_bytes = os.fstat(stream.fileno()).st_size
             check_object_size(str(file), size_bytes, size_bytes_max)
             return self._received(stream.read(size_bytes))
@@ -108,7 +109,7 @@ class LocalObjects:
         if not 0 <= start <= end:
             raise ValueError(f"not a range: [{start}, {end})")
         file = self._file(path)
-        with self._reading(path), file.open("rb") as stream:
+        with self._reading(path), os.fdopen(self._opened(path), "rb") as stream:
             size_bytes = os.fstat(stream.fileno()).st_size
             if size_bytes < end:
                 raise errors.Corruption(
@@ -121,10 +122,10 @@ class LocalObjects:
         """At most the last `size_bytes_max` bytes, and the file's size. Raises Missing."""
         if size_bytes_max < 1:
             raise ValueError(f"not a tail length: {size_bytes_max}")
-        file = self._file(path)
+        self._file(path)
         # Without a stream, which costs more: a read of many generations begins with as many tails.
         with self._reading(path):
-            handle = os.open(file, os.O_RDONLY)
+            handle = self._opened(path)
             try:
                 size_bytes = os.fstat(handle).st_size
                 start = max(0, size_bytes - size_bytes_max)
@@ -193,6 +194,12 @@ class LocalObjects:
 
         So a delete stays below the root (invariant 10), whoever changes folders meanwhile.
         """
+        with self._folder_of(path) as (folder, name):
+            os.unlink(name, dir_fd=folder)
+
+    @contextmanager
+    def _folder_of(self, path: str) -> Iterator[tuple[int, str]]:
+        """A handle of the file's folder, reached through no link, and the file's own name."""
         *folders, name = path.split("/")
         handle = os.open(self._root, os.O_RDONLY | os.O_DIRECTORY)
         try:
@@ -201,9 +208,24 @@ class LocalObjects:
                 inner = os.open(folder, flags, dir_fd=handle)
                 os.close(handle)
                 handle = inner
-            os.unlink(name, dir_fd=handle)
+            yield handle, name
         finally:
             os.close(handle)
+
+    def _opened(self, path: str) -> int:
+        """A handle of the file. Raises Corruption for one that a link in `_mem_wal/` leads to.
+
+        There, whoever may write below the table could link to what only we may read. No link is
+        gone through at any time, so nothing is won by putting one in place while we look.
+        """
+        if not path.startswith(f"{layout.MEM_WAL}/"):
+            return os.open(self._root / path, os.O_RDONLY)
+        try:
+            with self._folder_of(path) as (folder, name):
+                return os.open(name, os.O_RDONLY | os.O_NOFOLLOW, dir_fd=folder)
+        except OSError:  # ELOOP or ENOTDIR for a link, by the system
+            check_way(str(self._root), path)
+            raise
 
     def _scan(self, folder: str) -> Sequence[os.DirEntry[str]]:
         try:
@@ -285,6 +307,49 @@ class LocalObjects:
 
     def _unavailable(self, path: str, error: OSError) -> errors.StoreUnavailable:
         return errors.StoreUnavailable(f"{self._root / path}: {_reason(error)}")
+
+
+def check_way(root: str, path: str) -> None:
+    """Raise Corruption for a symbolic link among the folders from `root` to `path`, or at its end.
+
+    `root` itself, and what leads there, may be one.
+    """
+    way = root
+    for name in path.split("/"):
+        way = f"{way}/{name}"
+        if os.path.islink(way):  # noqa: PTH114
+            raise _linked(way)
+
+
+def check_unlinked(root: str, folder: str) -> None:
+    """Raise Corruption for a symbolic link on the way from `root` to `folder`, or anywhere in it.
+
+    For files that Lance opens by their names, following links. Who puts a link there between this
+    look and Lance's is not noticed: that takes leave to write below the table on this host, and
+    the right instant. Raises StoreUnavailable for a folder that can't be read; one that is not
+    there holds no link.
+    """
+    check_way(root, folder)
+    try:
+        for link in _links(f"{root}/{folder}"):
+            raise _linked(link)
+    except OSError as error:
+        raise errors.StoreUnavailable(f"{root}/{folder}: {_reason(error)}") from None
+
+
+def _links(folder: str) -> Iterator[str]:
+    with suppress(FileNotFoundError, NotADirectoryError), os.scandir(folder) as entries:
+        for entry in entries:
+            if entry.is_symlink():
+                yield entry.path
+            elif _is_folder(entry):
+                yield from _links(entry.path)
+
+
+def _linked(path: str) -> errors.Corruption:
+    return errors.Corruption(
+        f"{path} is a symbolic link: what a MemWAL holds has to lie in the table's own folder"
+    )
 
 
 def _read_at(handle: int, start: int, length: int) -> bytes:

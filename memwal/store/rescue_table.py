@@ -26,9 +26,8 @@ class LanceShardWriters:
     ) -> LanceClaimedShard:
         """Open a writer: the next epoch, a sentinel, the replay (see the port)."""
         where = f"{self._tables.uri}: shard {shard_id}"
-        dataset = self._tables.base()
         try:
-            writer = dataset.mem_wal_writer(
+            writer = self._tables.shard_writer(
                 shard_id,
                 max_memtable_rows=memtable_rows_max,
                 max_memtable_batches=memtable_batches_max,

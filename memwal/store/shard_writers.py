@@ -109,7 +109,7 @@ class ShardWriters:
         if before.status is ShardStatus.SEALED:
             raise Refused(f"{self._uri}: shard {shard_id} is SEALED: no writer may claim it")
         try:
-            writer = self._tables.base().mem_wal_writer(shard_id, **self._settings)
+            writer = self._tables.shard_writer(shard_id, **self._settings)
         except BaseException as error:
             raise self._as_ours(shard_id, error) from None
         try:

@@ -26,6 +26,8 @@ from memwal.model import ColumnInfo, FlushedGeneration, ShardId
 from memwal.plan.garbage_model import SYSTEM_INDEXES
 from memwal.policy import STORED_KEY
 from memwal.ports import Expired
+from memwal.store.data_files import check_own_files
+from memwal.store.local import check_unlinked
 
 # One small cache for all datasets of a run: each open would otherwise bring a 6 GiB one of its own
 # (peers.md, LC #217).
@@ -190,9 +192,33 @@ class LanceTables:
         return text
 
     def generation(self, shard_id: ShardId, generation: FlushedGeneration) -> Any:
-        """A flushed generation. Raises Missing, Corruption, StoreUnavailable."""
+        """A flushed generation, all of whose files are its own.
+
+        Raises Missing, Corruption, StoreUnavailable; Corruption too where a link leads to its files
+        or its manifest to another table's: who may write below the table is not to have read by us
+        what he may not read himself.
+        """
         folder = layout.generation_folder(shard_id, generation.path, generation.generation)
-        return self._open(f"{self._uri}/{folder}", None)
+        self._check_unlinked(folder)
+        dataset = self._open(f"{self._uri}/{folder}", None)
+        try:
+            check_own_files(dataset)
+        except Corruption as error:
+            of = f"shard {shard_id}: generation {generation.generation} ({generation.path})"
+            raise Corruption(f"{self._uri}: {of}: {error}") from None
+        return dataset
+
+    def shard_writer(self, shard_id: ShardId, **settings: Any) -> Any:
+        """pylance's own writer, opened: it claims the shard, and replays its WAL.
+
+        Raises Corruption for a link in the shard's folder, and what pylance raises.
+        """
+        self._check_unlinked(layout.shard_folder(shard_id))
+        return self.base().mem_wal_writer(shard_id, **settings)
+
+    def _check_unlinked(self, folder: str) -> None:
+        if "://" not in self._uri:
+            check_unlinked(self._uri, folder)
 
     def generation_size(
         self, shard_id: ShardId, generation: FlushedGeneration

@@ -9,6 +9,7 @@ _MANIFESTS = f"tests/behaviour/test_manifests.py {_FAST}"
 _FENCING = f"tests/behaviour/test_fencing.py {_FAST}"
 _LEASE = f"tests/behaviour/test_lease.py {_FAST}"
 _OBJECTS = f"tests/behaviour/test_objects.py {_FAST}"
+_FOREIGN = "tests/integration/test_foreign_files.py -m 'not spark'"
 _CODEC = "tests/codec/test_codec.py"
 
 _NAMES = mutations(
@@ -530,6 +531,49 @@ _STORES = (
             "False",
         ),
         ("objects: paths may hold a NUL", '    if "\\0" in path or any', "    if any"),
+    ),
+    *mutations(
+        "memwal/store/local.py",
+        _FOREIGN,
+        (
+            "foreign: a link in the MemWAL is read through",
+            '        if not path.startswith(f"{layout.MEM_WAL}/"):',
+            "        if True:",
+        ),
+        (
+            "foreign: links are looked for on the way only",
+            '        for link in _links(f"{root}/{folder}"):',
+            "        for link in ():",
+        ),
+        (
+            "foreign: links are looked for in the folder only",
+            "    check_way(root, folder)\n    try:",
+            "    try:",
+        ),
+    ),
+    *mutations(
+        "memwal/store/data_files.py",
+        _FOREIGN,
+        ("foreign: a generation may be a shallow clone", "    if others:", "    if False:"),
+        (
+            "foreign: a data file may be of another base",
+            "            if file.base_id is not None:",
+            "            if False:",
+        ),
+    ),
+    *mutations(
+        "memwal/store/table.py",
+        _FOREIGN,
+        (
+            "foreign: a generation may be linked",
+            "        self._check_unlinked(folder)\n        dataset",
+            "        dataset",
+        ),
+        (
+            "foreign: a shard may be linked when it is claimed",
+            "        self._check_unlinked(layout.shard_folder(shard_id))\n",
+            "",
+        ),
     ),
     *mutations(
         "memwal/store/local.py",
