@@ -26,13 +26,26 @@ def json_rows(batches: Iterable[pa.RecordBatch]) -> list[dict[str, Any]]:
     """Rows as JSON has them.
 
     Bytes are base64, times ISO 8601, durations seconds, decimals text, a map a list of pairs; what
-    is no number in JSON (NaN, infinities) is text.
+    is no number in JSON (NaN, infinities) is text. A blob is its bytes, or an object with the `uri`
+    that it refers to, and `position` and `size` where it is a part of that file.
     """
-    return [
-        {name: json_value(value) for name, value in row.items()}
-        for batch in batches
-        for row in _exact(batch).to_pylist()
-    ]
+    found = []
+    for batch in batches:
+        blobs = {field.name for field in batch.schema if _is_blob(field.type)}
+        for row in _exact(batch).to_pylist():
+            values = {n: _blob(value) if n in blobs else value for n, value in row.items()}
+            found.append({name: json_value(value) for name, value in values.items()})
+    return found
+
+
+def _is_blob(kind: pa.DataType) -> bool:
+    return isinstance(kind, pa.BaseExtensionType) and kind.extension_name == "lance.blob.v2"
+
+
+def _blob(value: dict[str, Any] | None) -> Any:
+    if value is None or value["uri"] is None:
+        return value and value["data"]
+    return {name: part for name, part in value.items() if name != "data" and part is not None}
 
 
 def _exact(batch: pa.RecordBatch) -> pa.RecordBatch:
@@ -129,6 +142,7 @@ def _write_csv(reader: pa.RecordBatchReader, file: BinaryIO) -> int:
 
 def _needs_text(kind: pa.DataType) -> bool:
     tests = (
+        _is_blob,
         pa.types.is_nested,
         pa.types.is_binary,
         pa.types.is_large_binary,

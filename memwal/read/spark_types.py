@@ -86,6 +86,8 @@ def _spark_type(kind: pa.DataType, path: str) -> str | Json:
             "valueType": _spark_type(kind.item_type, f"{path}[value]"),
             "valueContainsNull": True,
         }
+    if _is_blob(kind):  # bytes, or the address of a file
+        kind = kind.storage_type
     if types.is_struct(kind):
         return _struct([kind.field(i) for i in range(kind.num_fields)], f"{path}.")
     if types.is_timestamp(kind):
@@ -144,7 +146,13 @@ def as_spark(batch: pa.RecordBatch, schema: pa.Schema) -> Iterator[pa.RecordBatc
     yield pa.RecordBatch.from_arrays(arrays, schema=schema)
 
 
+def _is_blob(kind: pa.DataType) -> bool:
+    return isinstance(kind, pa.BaseExtensionType) and kind.extension_name == "lance.blob.v2"
+
+
 def _cast(array: pa.Array, field: pa.Field) -> pa.Array:
+    if _is_blob(array.type):
+        array = array.storage
     if array.type == field.type:
         return array
     try:

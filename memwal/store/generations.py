@@ -15,6 +15,7 @@ from memwal.errors import Corruption, MemWalError, Missing, Refused
 from memwal.model import ColumnInfo, FlushedGeneration, ShardId, TableView
 from memwal.plan.verify import GenerationFacts, PrivateIndexFacts
 from memwal.ports import Objects
+from memwal.store.blobs import BlobReader, Bounds, blob_columns
 from memwal.store.data_files import check_data_files
 from memwal.store.table import GONE, LanceTables, columns_of, is_panic, tidy_text
 
@@ -27,9 +28,13 @@ Renamed = Callable[[TableView, align.Rename, int], bool]
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Source:
-    """One opened generation, lined up with the base."""
+    """One opened generation, lined up with the base.
+
+    Rows that are scanned with the options of `blobs` go through its `read`.
+    """
 
     dataset: Any
+    blobs: BlobReader
     columns: tuple[ColumnInfo, ...]
     alignment: align.Alignment
     batch_rows: int
@@ -146,6 +151,9 @@ class Generations:
     ) -> Source:
         """An opened generation as rows of the view's columns. Raises Refused for schema drift."""
         columns = self._columns(shard_id, generation, dataset)
+        where = f"shard {shard_id}, generation {generation.generation} ({generation.path})"
+        if any(c.name == layout.TOMBSTONE and c.type_text != "bool" for c in columns):
+            raise Corruption(f"{self.tables.uri}: {where}: {layout.TOMBSTONE} is no bool")
         try:
             alignment = align.align(view.columns, columns)
             for rename in alignment.renames:
@@ -156,17 +164,25 @@ class Generations:
                         "renamed rather than dropped and its id used again"
                     )
         except Refused as error:
-            raise Refused(
-                f"shard {shard_id}, generation {generation.generation} ({generation.path}): {error}"
-            ) from None
+            raise Refused(f"{where}: {error}") from None
         rows = max(1, generation.physical_rows or dataset.count_rows())
         per_row = max(1, (generation.in_memory_bytes or 0) // rows)
         return Source(
             dataset=dataset,
+            blobs=self._blobs(view, f"{self.tables.uri}: {where}", dataset, columns),
             columns=columns,
             alignment=alignment,
             batch_rows=max(1, min(_BATCH_ROWS_MAX, _BATCH_BYTES // per_row)),
         )
+
+    def _blobs(
+        self, view: TableView, where: str, dataset: Any, columns: Sequence[ColumnInfo]
+    ) -> BlobReader:
+        found = blob_columns(columns)
+        bounds = None
+        if found:
+            bounds = Bounds(root=self.tables.uri, bases=self.tables.bases(view.version))
+        return BlobReader(where=where, dataset=dataset, columns=found, bounds=bounds)
 
 
 def key_scanner(source: Source, keys: Sequence[str]) -> Any:
@@ -196,7 +212,7 @@ def as_base_rows(
         if source is None:
             arrays.append(_nulls(field.type, batch.num_rows))
         else:
-            arrays.append(_as_type(batch.column(source), field.type))
+            arrays.append(as_type(batch.column(source), field.type))
     return pa.RecordBatch.from_arrays(arrays, schema=schema)
 
 
@@ -227,8 +243,8 @@ def _nulls(kind: pa.DataType, rows: int) -> pa.Array:
     return pa.nulls(rows, kind)
 
 
-def _as_type(array: pa.Array, kind: pa.DataType) -> pa.Array:
-    """Blobs (v2) are read as bytes and have to be wrapped again; all else is as it should be."""
-    if isinstance(kind, BlobType):
-        return blob_array(array.to_pylist())
+def as_type(array: pa.Array, kind: pa.DataType) -> pa.Array:
+    """Rows in memory have blobs as plain structs; all else is as it should be."""
+    if isinstance(kind, BlobType) and pa.types.is_struct(array.type):
+        return pa.ExtensionArray.from_storage(kind, array)
     return array if array.type == kind else array.cast(kind)

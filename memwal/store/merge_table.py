@@ -12,12 +12,13 @@ import numpy as np
 import pyarrow as pa
 
 from memwal import fold, sql
-from memwal.errors import LostRace, Refused
+from memwal.errors import LostRace, MemWalError, Refused
 from memwal.merge_ports import CommitStats, Fold
 from memwal.model import FlushedGeneration, ShardId, SharedKey, TableView
 from memwal.plan.merge import CommitShape, Deletes, FoldFacts, Join, new_keys_are_compared
 from memwal.policy import RowPolicy
 from memwal.ports import Clock
+from memwal.store.blobs import with_whole_blobs
 from memwal.store.generations import (
     Generations,
     Source,
@@ -294,7 +295,7 @@ class _Payload:
     """The winners' rows in the base's schema, read generation by generation."""
 
     def __init__(self, schema: pa.Schema, sources: Sequence[Source], folded: fold.Folded) -> None:
-        self._schema = schema
+        self._schema = with_whole_blobs(schema)
         self._sources = sources
         self._folded = folded
         self._lock = threading.Lock()
@@ -313,9 +314,10 @@ class _Payload:
                 continue
             try:
                 yield from self._generation(source, winners, reach)
-            except (OSError, ValueError, pa.ArrowException) as error:
+            except (OSError, ValueError, pa.ArrowException, MemWalError) as error:
+                ours = isinstance(error, MemWalError)
                 with self._lock:
-                    self.error = unreadable_text(source.dataset.uri, error)
+                    self.error = error if ours else unreadable_text(source.dataset.uri, error)
                 raise
 
     def _generation(
@@ -325,15 +327,15 @@ class _Payload:
         left = len(winners)
         scanner = source.dataset.scanner(
             columns=list(source.alignment.sources),
-            with_row_address=True,
             batch_size=source.batch_rows,
-            blob_handling="all_binary",
             limit=reach,
+            **(source.blobs.options | {"with_row_address": True}),
         )
         for batch in scanner.to_batches():
             kept = fold.keep_winners(batch, winners)
             left -= kept.num_rows
             if kept.num_rows:
-                yield as_base_rows(source.alignment, kept, self._schema)
+                values = source.blobs.read(kept, committing=True)
+                yield as_base_rows(source.alignment, values, self._schema)
         if left:
             raise OSError(f"{left} of {len(winners)} rows to merge were not found again")

@@ -54,7 +54,7 @@ class PolicyGenerations:
     def __init__(self, generations: Generations, view: TableView) -> None:
         self.tables = generations.tables
         self._generations = generations
-        self._view = view
+        self.view = view
 
     def pending(
         self, shards: Sequence[ShardRead], unflushed: Mapping[ShardId, pa.Table]
@@ -75,7 +75,7 @@ class PolicyGenerations:
         ]
 
     def _open(self, shard: ShardRead, generation: FlushedGeneration) -> Source:
-        return self._generations.open(self._view, shard.shard_id, generation)
+        return self._generations.open(self.view, shard.shard_id, generation)
 
 
 class Folding:
@@ -246,7 +246,8 @@ class PolicyRead:
         self._clock = clock
         self.warnings: Sequence[str] = ()
         dataset = generations.tables.base(plan.version)
-        self._base = Base(where=f"{plan.uri}: version {plan.version}", dataset=dataset)
+        where = f"{plan.uri}: version {plan.version}"
+        self._base = Base.of(generations.view, where, dataset)
         self._base_schema: pa.Schema = dataset.schema
         self._pending = generations.pending(plan.shards, unflushed)
         fields = [self._base_schema.field(name) for name in plan.columns]

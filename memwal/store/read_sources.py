@@ -15,8 +15,10 @@ from memwal import layout
 from memwal.errors import Corruption, MemWalError, Missing, StoreUnavailable, Usage
 from memwal.fold import ROW_ADDRESS
 from memwal.keyset import KeySet, Mask
+from memwal.model import TableView
 from memwal.plan.read import DISTANCE
-from memwal.store.generations import Source, as_base_rows, key_names, key_scanner
+from memwal.store.blobs import BlobReader, as_storage, blob_columns
+from memwal.store.generations import Source, as_base_rows, as_type, key_names, key_scanner
 from memwal.store.read_whole import taken
 from memwal.store.table import GONE, is_panic, tidy_text
 
@@ -80,24 +82,35 @@ class Rows:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Base:
-    """The base table at one version."""
+    """The base table at one version. `dataset` may be some of its fragments only."""
 
     where: str
     dataset: Any
+    blobs: BlobReader
+
+    @classmethod
+    def of(cls, view: TableView, where: str, dataset: Any) -> Base:
+        """The whole table at the view's version."""
+        columns = blob_columns(view.columns)
+        blobs = BlobReader(where=where, dataset=dataset, columns=columns)
+        return cls(where=where, dataset=dataset, blobs=blobs)
 
     def scanner(self, rows: Rows) -> Any:
         """Lance's scanner. Raises Usage for a request that Lance refuses."""
         return asked(
             self.where,
             lambda: self.dataset.scanner(
-                columns=rows.columns, blob_handling="all_binary", **rows.options
+                columns=rows.columns, **self.blobs.options, **rows.options
             ),
         )
 
     def scan(self, rows: Rows) -> Batches:
         """The rows found, in `rows.found`."""
         scanner = self.scanner(rows)
-        return guarded(self.where, lambda: (_ordered(b, rows.found) for b in _batches(scanner)))
+        read = self.blobs.read
+        return guarded(
+            self.where, lambda: (_ordered(read(b), rows.found) for b in _batches(scanner))
+        )
 
     def plan_text(self, rows: Rows) -> str:
         """Lance's plan for the scan. Raises Usage for a request that Lance refuses."""
@@ -161,9 +174,8 @@ class Part:
             self.where,
             lambda: self.source.dataset.scanner(
                 columns=self._stored(rows.columns, tombstones=rows.tombstones),
-                with_row_address=True,
                 batch_size=self.source.batch_rows,
-                blob_handling="all_binary",
+                **(self.source.blobs.options | {"with_row_address": True}),
                 **options,
             ),
         )
@@ -205,7 +217,7 @@ class Part:
         )
 
     def _as_found(self, batches: Batches, rows: Rows) -> Batches:
-        for batch in batches:
+        for batch in map(self.source.blobs.read, batches):
             arrays = as_base_rows(self.source.alignment, batch, rows.schema).columns
             more = [_column(batch, name) for name in rows.addressed.names[len(arrays) :]]
             yield pa.RecordBatch.from_arrays([*arrays, *more], schema=rows.addressed)
@@ -221,13 +233,16 @@ class Part:
         table = pa.Table.from_batches(
             self._as_found(_batches(self.scanner(whole)), whole), schema=whole.addressed
         )
-        copy = lance.write_dataset(table.rename_columns([*loose.names, ORIGIN]), "memory://")
+        plain = as_storage(table.rename_columns([*loose.names, ORIGIN]))
+        copy = lance.write_dataset(plain, "memory://")
         scanner = asked(
             self.where, lambda: copy.scanner(columns=[*rows.columns, ORIGIN], **rows.options)
         )
         for batch in _batches(scanner):
             names = [ROW_ADDRESS if name == ORIGIN else name for name in batch.schema.names]
-            yield _ordered(batch.rename_columns(names), rows.addressed)
+            batch = batch.rename_columns(names)
+            arrays = [as_type(batch.column(f.name), f.type) for f in rows.addressed]
+            yield pa.RecordBatch.from_arrays(arrays, schema=rows.addressed)
 
 
 Table = Base | Part

@@ -33,6 +33,7 @@ from memwal.model import FlushedGeneration, ShardId, SharedKey, TableView
 from memwal.plan.read import DISTANCE, ReadPlan, ShardRead
 from memwal.ports import Clock
 from memwal.read_ports import OpenRead
+from memwal.store.blobs import BlobReader, as_storage, read_schema
 from memwal.store.generations import Generations, Source
 from memwal.store.policy_read import PolicyGenerations, PolicyRead
 from memwal.store.read_beside import in_turn, scanned, side_by_side, threads_for
@@ -68,8 +69,8 @@ class LanceReadTable:
             generations = PolicyGenerations(self._generations, view)
             return PolicyRead(policy, plan, generations, unflushed or {}, self._clock)
         dataset = self._tables.base(plan.version)
-        base = Base(where=f"{plan.uri}: version {plan.version}", dataset=dataset)
-        schema = dataset.scanner(blob_handling="all_binary").projected_schema
+        base = Base.of(view, f"{plan.uri}: version {plan.version}", dataset)
+        schema = read_schema(dataset)
         opener = _Opener(self._generations, view, schema)
         listed = [(shard, g) for shard in plan.shards for g in shard.generations]
         opened = list(in_turn(lambda one: opener.open(*one), listed, threads_for(plan.uri)))
@@ -116,6 +117,7 @@ class _Opener:
 
     def in_memory(self, shard: ShardRead, rows: pa.Table) -> Part:
         """Rows with the base's columns and `_tombstone`, as a generation that is in no store."""
+        rows = as_storage(rows)
         fields = [pa.field(f.name, f.type) for f in rows.schema]
         dataset = lance.write_dataset(rows.cast(pa.schema(fields)), "memory://")
         alignment = Alignment(
@@ -123,6 +125,7 @@ class _Opener:
         )
         source = Source(
             dataset=dataset,
+            blobs=BlobReader(where=shard.shard_id, dataset=dataset, columns=frozenset()),
             columns=columns_of(dataset),
             alignment=alignment,
             batch_rows=8192,

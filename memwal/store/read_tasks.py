@@ -27,6 +27,7 @@ from memwal.model import FlushedGeneration, MemWalState, ShardId, TableView, Ver
 from memwal.plan.read import ReadPlan, ShardRead
 from memwal.plan.read_tasks import ReadTask
 from memwal.policy import RowPolicy
+from memwal.store.blobs import read_schema
 from memwal.store.generations import Generations
 from memwal.store.policy_read import Folding, PolicyGenerations
 from memwal.store.read_beside import threads_for
@@ -46,7 +47,7 @@ Generation = tuple[ShardId, int]
 class Snapshot:
     """What is read: a plan, with as much of the view behind it as tasks need.
 
-    `schema` is the base's, with blobs as bytes; `now_nanos` the instant at which rows expire.
+    `schema` is the base's, as it is read; `now_nanos` the instant at which rows expire.
     """
 
     view: TableView
@@ -62,7 +63,7 @@ class Snapshot:
 
 def snapshot_of(tables: LanceTables, view: TableView, plan: ReadPlan, now_nanos: int) -> Snapshot:
     """A plan and its view, without what may be large there: manifests and the shards' states."""
-    scanner = tables.base(plan.version).scanner(blob_handling="all_binary")
+    schema = read_schema(tables.base(plan.version))
     slim = replace(
         view,
         manifest=VersionManifest(version=view.version, timestamp_nanos=0, mem_wal=None),
@@ -71,7 +72,7 @@ def snapshot_of(tables: LanceTables, view: TableView, plan: ReadPlan, now_nanos:
         broken=(),
         strangers=(),
     )
-    return Snapshot(view=slim, plan=plan, schema=scanner.projected_schema, now_nanos=now_nanos)
+    return Snapshot(view=slim, plan=plan, schema=schema, now_nanos=now_nanos)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -188,7 +189,7 @@ class TaskReads:
             generations = PolicyGenerations(self._generations, snapshot.view)
             shards = [shard for shard in self._plan.shards if shard.shard_id in mine]
             where = f"{self._plan.uri}: version {self._plan.version}"
-            base = Base(where=where, dataset=self._tables.base(self._plan.version))
+            base = Base.of(snapshot.view, where, self._tables.base(self._plan.version))
             tables, _ = folding.rows(base, generations.pending(shards, {}))
             for table in tables:
                 yield from self._shown(iter(table.to_batches()))
@@ -273,7 +274,8 @@ class TaskReads:
         there = {part.fragment_id: part for part in dataset.get_fragments()}
         if not there.keys() >= set(fragments):
             raise Missing(f"{where}: is another table's now, which has not got these fragments")
-        return Base(where=where, dataset=_Fragments(dataset, [there[id] for id in fragments]))
+        whole = Base.of(self._snapshot.view, where, dataset)
+        return replace(whole, dataset=_Fragments(dataset, [there[id] for id in fragments]))
 
 
 class _Fragments:

@@ -67,6 +67,7 @@ class LanceTables:
             index_cache_size_bytes=_CACHE_BYTES, metadata_cache_size_bytes=_CACHE_BYTES
         )
         self._seen: Any = None
+        self._bases: dict[int, tuple[str, ...]] = {}
 
     @property
     def uri(self) -> str:
@@ -108,6 +109,16 @@ class LanceTables:
         """
         seen = self._seen
         return seen if seen is not None and int(seen.version) == version else self.look(version)
+
+    def bases(self, version: int) -> tuple[str, ...]:
+        """The folders that a version has registered for files beside its own.
+
+        A base that is another table's folder is none: Lance refers to no blob there.
+        """
+        if version not in self._bases:
+            found = self.base(version).base_paths().values()
+            self._bases[version] = tuple(b.path for b in found if not b.is_dataset_root)
+        return self._bases[version]
 
     def unindexed_rows(self, version: int, index_name: str) -> int | None:
         """Rows of a version that the index does not cover; None when that can't be told.

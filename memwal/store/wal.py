@@ -21,6 +21,7 @@ from memwal.store.shard_listing import wal_entries
 
 _HEAD_BYTES = 4096
 _HEAD_BYTES_MAX = 1024 * 1024
+_BLOB_TYPE, _NO_TYPE = b"lance.blob.v2", b"lance-blob-v2"  # as long, and known to nobody
 _CONTINUATION = b"\xff\xff\xff\xff"
 _END_MARKER = _CONTINUATION + b"\0\0\0\0"
 _NUMBER = re.compile(rb"[0-9]{1,20}")
@@ -191,7 +192,7 @@ class WalEntries:
         where = f"{self._objects.uri}: shard {stored.shard_id}: position {stored.position} ({path})"
         rows = batches = 0
         try:
-            with self._turn(where, stored), pa.ipc.open_stream(data) as stream:
+            with self._turn(where, stored), pa.ipc.open_stream(_with_plain_blobs(data)) as stream:
                 schema = stream.schema
                 head = _head(schema)
                 for batch in stream:
@@ -241,7 +242,7 @@ class WalEntries:
         if wanted > len(data):
             data = self._objects.get_range(path, 0, min(size_bytes, wanted))
         try:
-            return _head(pa.ipc.read_schema(pa.BufferReader(data)))
+            return _head(pa.ipc.read_schema(pa.BufferReader(_with_plain_blobs(data))))
         except MemWalError:
             raise
         except _UNREADABLE as error:
@@ -253,6 +254,18 @@ def _schema_bytes(data: bytes) -> int:
     if data[:4] != _CONTINUATION or len(data) < 8:
         return 0
     return min(8 + int.from_bytes(data[4:8], "little"), _HEAD_BYTES_MAX)
+
+
+def _with_plain_blobs(data: bytes) -> bytes:
+    """The entry with its blob columns as the plain structs that they are stored as.
+
+    pylance gives them the name of its blob type, which does not take the fields that its writer
+    has put there (14.0.2): pyarrow would refuse the schema, once lance is imported.
+    """
+    end = _schema_bytes(data)
+    if _BLOB_TYPE not in data[:end]:
+        return data
+    return data[:end].replace(_BLOB_TYPE, _NO_TYPE) + data[end:]
 
 
 def _head(schema: pa.Schema) -> WalHead:

@@ -19,9 +19,10 @@ import numpy as np
 import pyarrow as pa
 
 from memwal import align, fold, layout
-from memwal.errors import Corruption, Missing, Refused, StandDown
+from memwal.errors import Corruption, Missing, Refused, StandDown, Unsupported
 from memwal.model import ColumnInfo, ShardId, ShardManifest, ShardView, TableView
 from memwal.plan.replay import Replay, replay
+from memwal.store.blobs import blob_columns
 from memwal.store.shard_manifests import ShardManifests
 from memwal.store.wal import ReadEntry, StoredEntry, WalEntries
 
@@ -177,6 +178,11 @@ class _ShardReader:
         self._manifest = shard.manifest
         wanted = set(schema.names if columns is None else [*columns, *view.primary_key])
         self._fields = [schema.field(name) for name in schema.names if name in wanted]
+        for name in blob_columns(view.columns) & wanted:
+            raise Unsupported(
+                f"{view.uri}: the blobs of column {name!r} can't be read out of a WAL: let the "
+                "writer flush, read without the WAL, or name the columns to read without it"
+            )
         self._where = f"{self._wal.uri}: shard {shard.shard_id}: the WAL"
         limit = self._wal.limits.rows_bytes_max
         self._gathered = _Gathered(

@@ -1,0 +1,173 @@
+"""Blob columns (`lance.blob.v2`) read as what a commit takes in again: bytes, or an address.
+
+A blob's bytes lie in its table's own files, or the blob is the address of some other file. Lance's
+`all_binary` fetches both alike, with the rights of whoever reads: a writer could have any file read
+that he may not read himself. So descriptors are read here, and bytes of the table's own files only;
+an address stays one and is not followed.
+
+Between the look at a row's descriptor and the read of its bytes Lance reads the data file again.
+Who may replace that file at that very instant can still have an address fetched.
+
+Columns that an older table declared as blobs (`lance-encoding:blob`, format 2.1 and before) hold no
+address; they come as bytes, as ever.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+from urllib.parse import quote
+
+import pyarrow as pa
+from lance.blob import BlobType
+
+from memwal.blob_places import is_below
+from memwal.errors import Corruption, Refused, Unsupported
+from memwal.fold import ROW_ADDRESS
+from memwal.model import ColumnInfo
+
+_BLOB = "extension<lance.blob.v2<"
+_OWN_KINDS = (0, 1, 2)  # in the data file, packed with others, in a file of its own
+_EXTERNAL = 3
+_SHOWN_CHARS_MAX = 200
+
+
+def blob_columns(columns: Sequence[ColumnInfo]) -> frozenset[str]:
+    """Names of the columns that are blobs, or have some inside."""
+    return frozenset(column.name for column in columns if _BLOB in column.type_text)
+
+
+def read_schema(dataset: Any) -> pa.Schema:
+    """What a read of all columns gives: blobs as `BlobType`, or as bytes in older formats."""
+    schema: pa.Schema = dataset.scanner(blob_handling="all_binary").projected_schema
+    for place, field in enumerate(dataset.schema):
+        if _BLOB in str(field.type):
+            schema = schema.set(place, field)
+    return with_whole_blobs(schema)
+
+
+def with_whole_blobs(schema: pa.Schema) -> pa.Schema:
+    """The same with blobs that have a place for all that one may be: a range of a file, too."""
+    for place, field in enumerate(schema):
+        if isinstance(field.type, BlobType):
+            schema = schema.set(place, field.with_type(BlobType()))
+    return schema
+
+
+def as_storage(table: pa.Table) -> pa.Table:
+    """The same with plain structs for blobs, for a table in memory that Lance is to search."""
+    for place, field in enumerate(table.schema):
+        if isinstance(field.type, BlobType):
+            plain = pa.field(field.name, field.type.storage_type)
+            table = table.set_column(place, plain, table[field.name].cast(plain.type))
+    return table
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Bounds:
+    """Where addresses may lead: below the table's folder, or a base that it has registered.
+
+    Lance's commits carry an address below a base only, and none in the table's folder.
+    """
+
+    root: str
+    bases: tuple[str, ...]
+
+    def check(self, where: str, address: str, *, committing: bool) -> None:
+        """Raise Refused for an address that leads further."""
+        if is_below(address, self.bases):
+            return
+        shown = ascii(address[:_SHOWN_CHARS_MAX])
+        if not is_below(address, [self.root]):
+            raise Refused(
+                f"{where}: a blob is the address {shown}, outside of the table's folder and of its "
+                "registered bases, and is not followed; have the row written anew, or register a "
+                "base that holds the file (dataset.add_bases) if this writer may refer to it"
+            )
+        if committing:
+            raise Refused(
+                f"{where}: a blob is the address {shown}, in the table's own folder, and Lance "
+                "takes such an address in a merge only below a registered base: register its "
+                "folder (dataset.add_bases)"
+            )
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class BlobReader:
+    """Reads the blobs of one opened dataset, of which `columns` are or hold some.
+
+    Without `bounds` any address is given as it is: those of the base table, where who may commit
+    has put them.
+    """
+
+    where: str
+    dataset: Any
+    columns: frozenset[str]
+    bounds: Bounds | None = None
+
+    @property
+    def options(self) -> dict[str, Any]:
+        """For Lance's scanner. Its batches are to go through `read`."""
+        if not self.columns:
+            return {"blob_handling": "all_binary"}
+        return {"blob_handling": "blobs_descriptions", "with_row_address": True}
+
+    def read(self, batch: pa.RecordBatch, *, committing: bool = False) -> pa.RecordBatch:
+        """The batch with values in place of descriptors.
+
+        Raises Refused for an address that is out of bounds, Corruption for a descriptor that makes
+        no sense, Unsupported for blobs inside of other columns.
+        """
+        for name in self.columns.intersection(batch.schema.names):
+            if not isinstance(self.dataset.schema.field(name).type, BlobType):
+                raise Unsupported(
+                    f"{self.where}: column {name!r} has blobs inside, which can't be read"
+                )
+            place = batch.schema.get_field_index(name)
+            values = self._values(name, batch, committing)
+            batch = batch.set_column(place, pa.field(name, values.type), values)
+        return batch
+
+    def _values(self, name: str, batch: pa.RecordBatch, committing: bool) -> pa.Array:
+        descriptors: Sequence[Mapping[str, Any] | None] = batch.column(name).to_pylist()
+        addresses = batch.column(ROW_ADDRESS).to_pylist()
+        own = [
+            at
+            for at, found in zip(addresses, descriptors, strict=True)
+            if found is not None and found["kind"] in _OWN_KINDS
+        ]
+        data = dict(self.dataset.read_blobs(name, addresses=own)) if own else {}
+        rows = []
+        for at, found in zip(addresses, descriptors, strict=True):
+            if found is None or found["kind"] in _OWN_KINDS:
+                rows.append(None if found is None else {"data": data[at]})
+            elif found["kind"] == _EXTERNAL:
+                rows.append(self._reference(name, found, committing))
+            else:
+                raise Corruption(
+                    f"{self.where}: a blob in {name!r} is of the unknown kind {found['kind']}"
+                )
+        kind = BlobType()
+        return pa.ExtensionArray.from_storage(kind, pa.array(rows, kind.storage_type))
+
+    def _reference(self, name: str, found: Mapping[str, Any], committing: bool) -> dict[str, Any]:
+        """The address, absolute, with the range of the file that is meant, if not all of it."""
+        address, base_id = found["blob_uri"], found["blob_id"]
+        if base_id:
+            base = self.dataset.base_paths().get(base_id)
+            if base is None or base.is_dataset_root:
+                raise Corruption(
+                    f"{self.where}: a blob in {name!r} is of base {base_id}, which the table does "
+                    "not have"
+                )
+            folder = base.path if "://" in base.path else f"file://{quote(base.path)}"
+            address = f"{folder.rstrip('/')}/{quote(address)}"
+        if self.bounds is not None:
+            self.bounds.check(self.where, address, committing=committing)
+        ranged = found["size"] > 0
+        return {
+            "uri": address,
+            "position": found["position"] if ranged else None,
+            "size": found["size"] if ranged else None,
+        }
