@@ -33,7 +33,7 @@ from memwal.model import FlushedGeneration, ShardId, SharedKey, TableView
 from memwal.plan.read import DISTANCE, ReadPlan, ShardRead
 from memwal.ports import Clock
 from memwal.read_ports import OpenRead
-from memwal.store.blobs import BlobReader, as_storage, read_schema
+from memwal.store.blobs import BlobReader, read_schema
 from memwal.store.generations import Generations, Source
 from memwal.store.policy_read import PolicyGenerations, PolicyRead
 from memwal.store.read_beside import in_turn, scanned, side_by_side, threads_for
@@ -117,7 +117,6 @@ class _Opener:
 
     def in_memory(self, shard: ShardRead, rows: pa.Table) -> Part:
         """Rows with the base's columns and `_tombstone`, as a generation that is in no store."""
-        rows = as_storage(rows)
         fields = [pa.field(f.name, f.type) for f in rows.schema]
         dataset = lance.write_dataset(rows.cast(pa.schema(fields)), "memory://")
         alignment = Alignment(

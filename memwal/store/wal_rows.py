@@ -178,11 +178,6 @@ class _ShardReader:
         self._manifest = shard.manifest
         wanted = set(schema.names if columns is None else [*columns, *view.primary_key])
         self._fields = [schema.field(name) for name in schema.names if name in wanted]
-        for name in blob_columns(view.columns) & wanted:
-            raise Unsupported(
-                f"{view.uri}: the blobs of column {name!r} can't be read out of a WAL: let the "
-                "writer flush, read without the WAL, or name the columns to read without it"
-            )
         self._where = f"{self._wal.uri}: shard {shard.shard_id}: the WAL"
         limit = self._wal.limits.rows_bytes_max
         self._gathered = _Gathered(
@@ -273,6 +268,12 @@ class _ShardReader:
             raise Corruption(f"{self._where}: {'; '.join(decided.problems)}")
 
     def _lined_up(self, found: ReadEntry) -> pa.Table:
+        for name in blob_columns(self._view.columns):
+            raise Unsupported(
+                f"{self._where}, position {found.entry.position}: the blobs of column {name!r} "
+                "can't be read out of a WAL: let the writer flush, or rescue the shard if it has "
+                "none"
+            )
         try:
             sources = self._sources(found)
         except Refused as error:

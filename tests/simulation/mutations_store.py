@@ -552,6 +552,63 @@ _STORES = (
         ),
     ),
     *mutations(
+        "memwal/blob_places.py",
+        "tests/plan/test_blob_places.py",
+        (
+            "blobs: a folder's name may go on",
+            "len(other.parts) > depth and other.parts[:depth] == self.parts",
+            "'/'.join(other.parts).startswith('/'.join(self.parts))",
+        ),
+        (
+            "blobs: any bucket will do",
+            "        same = (self.scheme, self.bucket) == (other.scheme, other.bucket)",
+            "        same = self.scheme == other.scheme",
+        ),
+        (
+            "blobs: an address may be encoded twice",
+            'set(part) & set("/%")',
+            'set(part) & set("/")',
+        ),
+        (
+            "blobs: an address may lead up",
+            '    if any(part in ("", ".", "..") for part in parts):',
+            '    if any(part in ("", ".") for part in parts):',
+        ),
+        (
+            "blobs: any host will do",
+            '        if bucket not in ("", "localhost"):',
+            "        if False:",
+        ),
+    ),
+    *mutations(
+        "memwal/store/blobs.py",
+        f"{_FOREIGN} -k 'address or referred or inside'",
+        (
+            "blobs: an address is followed",
+            '        if not self.columns:\n            return {"blob_handling": "all_binary"}',
+            '        if True:\n            return {"blob_handling": "all_binary"}',
+        ),
+        (
+            "blobs: an address may lead anywhere",
+            "            self.bounds.check(self.where, address, committing=committing)",
+            "            pass",
+        ),
+        (
+            "blobs: an external blob is taken for one of the table's own",
+            "_OWN_KINDS = (0, 1, 2)",
+            "_OWN_KINDS = (0, 1, 2, 3)",
+        ),
+    ),
+    *mutations(
+        "memwal/store/merge_table.py",
+        f"{_FOREIGN} -k 'this_host'",
+        (
+            "blobs: a refusal while rows stream is lost",
+            "                    self.error = error if ours else",
+            "                    self.error = None if ours else",
+        ),
+    ),
+    *mutations(
         "memwal/store/data_files.py",
         _FOREIGN,
         ("foreign: a generation may be a shallow clone", "    if others:", "    if False:"),
