@@ -20,7 +20,7 @@ from typing import Any
 from urllib.parse import quote
 
 import pyarrow as pa
-from lance.blob import BlobType
+from lance.blob import BlobType, blob_array
 
 from memwal.blob_places import is_below
 from memwal.errors import Corruption, Refused, Unsupported
@@ -171,3 +171,17 @@ class BlobReader:
             "position": found["position"] if ranged else None,
             "size": found["size"] if ranged else None,
         }
+
+
+def nulls(kind: pa.DataType, rows: int) -> pa.Array:
+    """A column that has no values."""
+    if isinstance(kind, BlobType):
+        return blob_array([None] * rows)
+    return pa.nulls(rows, kind)
+
+
+def as_type(array: pa.Array, kind: pa.DataType) -> pa.Array:
+    """Rows in memory have blobs as plain structs; all else is as it should be."""
+    if isinstance(kind, BlobType) and pa.types.is_struct(array.type):
+        return pa.ExtensionArray.from_storage(kind, array)
+    return array if array.type == kind else array.cast(kind)

@@ -8,14 +8,13 @@ from dataclasses import dataclass
 from typing import Any
 
 import pyarrow as pa
-from lance.blob import BlobType, blob_array
 
 from memwal import align, codec, layout
 from memwal.errors import Corruption, MemWalError, Missing, Refused
 from memwal.model import ColumnInfo, FlushedGeneration, ShardId, TableView
 from memwal.plan.verify import GenerationFacts, PrivateIndexFacts
 from memwal.ports import Objects
-from memwal.store.blobs import BlobReader, Bounds, blob_columns
+from memwal.store.blobs import BlobReader, Bounds, as_type, blob_columns, nulls
 from memwal.store.data_files import check_data_files
 from memwal.store.table import GONE, LanceTables, columns_of, is_panic, tidy_text
 
@@ -210,7 +209,7 @@ def as_base_rows(
     for field in schema:
         source = sources[field.name]
         if source is None:
-            arrays.append(_nulls(field.type, batch.num_rows))
+            arrays.append(nulls(field.type, batch.num_rows))
         else:
             arrays.append(as_type(batch.column(source), field.type))
     return pa.RecordBatch.from_arrays(arrays, schema=schema)
@@ -235,16 +234,3 @@ def unreadable_text(where: str, error: BaseException) -> Exception:
 def is_reading_fault(error: BaseException) -> bool:
     """Whether an error of a read is about what is stored, and not about this program."""
     return isinstance(error, OSError | ValueError | pa.ArrowException) or is_panic(error)
-
-
-def _nulls(kind: pa.DataType, rows: int) -> pa.Array:
-    if isinstance(kind, BlobType):
-        return blob_array([None] * rows)
-    return pa.nulls(rows, kind)
-
-
-def as_type(array: pa.Array, kind: pa.DataType) -> pa.Array:
-    """Rows in memory have blobs as plain structs; all else is as it should be."""
-    if isinstance(kind, BlobType) and pa.types.is_struct(array.type):
-        return pa.ExtensionArray.from_storage(kind, array)
-    return array if array.type == kind else array.cast(kind)

@@ -17,8 +17,8 @@ from memwal.fold import ROW_ADDRESS
 from memwal.keyset import KeySet, Mask
 from memwal.model import TableView
 from memwal.plan.read import DISTANCE
-from memwal.store.blobs import BlobReader, as_storage, blob_columns
-from memwal.store.generations import Source, as_base_rows, as_type, key_names, key_scanner
+from memwal.store.blobs import BlobReader, as_storage, as_type, blob_columns
+from memwal.store.generations import Source, as_base_rows, key_names, key_scanner
 from memwal.store.read_whole import taken
 from memwal.store.table import GONE, is_panic, tidy_text
 
