@@ -113,7 +113,8 @@ class AirflowDags(BaseModel):
     """`[airflow]`: what the DAGs in `dags/` need besides the tables and limits.
 
     Schedules are cron texts (UTC); an empty one takes the clock out. Durations are texts such as
-    `7d`, as on the command line.
+    `7d`, as on the command line. `any_address` lets a run of a DAG name a table that this file does
+    not: whoever may start one then reaches whatever the jobs' credentials do.
     """
 
     model_config = _STRICT
@@ -123,6 +124,7 @@ class AirflowDags(BaseModel):
     snapshot_schedule: str = "30 2 * * *"
     compaction_schedule: str = "30 3 * * *"
     garbage_schedule: str = "0 4 * * *"
+    any_address: bool = False
     garbage_execute: bool = False
     garbage_wal: bool = False
     retention: str | None = None

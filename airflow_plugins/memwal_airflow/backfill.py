@@ -9,6 +9,7 @@ from airflow.sdk.exceptions import AirflowFailException
 
 from memwal import report as words
 from memwal.config import Config, shown_address
+from memwal_airflow.forms import asked_tables, dry_run_param, run_fields, tables_param
 from memwal_airflow.job_operators import SUMMARY_KEY
 from memwal_airflow.memwal_operators import BACKFILL_JOBS, MemWalBackfillOperator
 from memwal_airflow.task_groups import STEPS, announce, job_chain, job_defaults
@@ -16,22 +17,14 @@ from memwal_airflow.task_groups import STEPS, announce, job_chain, job_defaults
 # What comes after a backfill, table by table, in the order in which each makes work for the next.
 REST = ("compaction", "snapshot", "garbage")
 ORDER = (*BACKFILL_JOBS, *REST)
+SHARDS_MAX = 1_000
+_SHARD = "^[0-9a-fA-F]{8}(-?[0-9a-fA-F]{4}){3}-?[0-9a-fA-F]{12}$"
 
 
 def backfill_params(config: Config) -> dict[str, Param]:
     """The form. Every field has a JSON schema, so that Airflow refuses what does not fit it."""
-    tables = list(config.tables)
     return {
-        "tables": Param(
-            tables[:1],
-            type="array",
-            title="Tables",
-            description="Names in memwal.toml, paths, or s3:// addresses",
-            items={"type": "string", "minLength": 1},
-            minItems=1,
-            uniqueItems=True,
-            examples=tables,
-        ),
+        "tables": tables_param(config),
         "jobs": Param(
             ["merge", "index-catchup", "snapshot"],
             type="array",
@@ -44,10 +37,11 @@ def backfill_params(config: Config) -> dict[str, Param]:
         ),
         "shards": Param(
             [],
-            type="array",
+            type=["array", "null"],
             title="Shards",
             description="Merge these only (shard ids); empty: all",
-            items={"type": "string", "pattern": "^[0-9a-fA-F-]{32,36}$"},
+            items={"type": "string", "pattern": _SHARD},
+            maxItems=SHARDS_MAX,
             uniqueItems=True,
         ),
         "until_generation": _number("Merge up to this generation"),
@@ -56,9 +50,7 @@ def backfill_params(config: Config) -> dict[str, Param]:
         "execute": Param(
             False, type="boolean", title="Delete garbage", description="Else it is only listed"
         ),
-        "dry_run": Param(
-            False, type="boolean", title="Dry run", description="Tell, and change nothing"
-        ),
+        "dry_run": dry_run_param(),
     }
 
 
@@ -71,15 +63,16 @@ def backfill_tasks(config: Config) -> None:
 
     What was not chosen is skipped. A table whose backfill failed stops there, and fails the run.
     """
+    tables = asked_tables()
     backfill = MemWalBackfillOperator(
         task_id="backfill",
-        tables="{{ params.tables }}",
+        tables=tables,
         jobs="{{ params.jobs }}",
         shards="{{ params.shards }}",
         until_generation="{{ params.until_generation }}",
         generations_per_commit_max="{{ params.generations_per_commit_max }}",
         bytes_per_commit_max="{{ params.bytes_per_commit_max }}",
-        dry_run_only="{{ params.dry_run }}",
+        **run_fields("backfill"),
         enabled="{{ 'merge' in params.jobs or 'index-catchup' in params.jobs }}",
         concurrency=config.airflow.tasks_in_flight_max,
         **job_defaults("backfill", config.airflow),
@@ -91,7 +84,7 @@ def backfill_tasks(config: Config) -> None:
     def upkeep(table: str) -> None:
         backfilled(table) >> job_chain(table, REST, config, _fields)
 
-    backfill >> upkeep.expand(table=tables_of_form())
+    backfill >> upkeep.expand(table=tables)
 
 
 @task(task_id="backfilled", trigger_rule=TriggerRule.ALL_DONE, retries=0)
@@ -109,16 +102,11 @@ def backfilled(table: str) -> None:
         raise AirflowFailException(f"{name}: {told['outcome']}: {told['error']}")
 
 
-@task(task_id="tables")
-def tables_of_form() -> list[str]:
-    """The tables that were chosen."""
-    return [str(table) for table in get_current_context()["params"]["tables"]]
-
-
 def _fields(job: str) -> dict[str, Any]:
     return {
         # What was not chosen, or has nothing to do, is skipped; the next job runs all the same.
         "trigger_rule": TriggerRule.NONE_FAILED,
+        "configured_only": True,
         "dry_run_only": "{{ params.dry_run }}",
         "enabled": f"{{{{ {job!r} in params.jobs }}}}",
         **({"garbage_execute": "{{ params.execute }}"} if job == "garbage" else {}),

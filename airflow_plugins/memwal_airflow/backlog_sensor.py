@@ -13,6 +13,8 @@ from airflow.sdk.configuration import conf
 from airflow.sdk.exceptions import AirflowFailException
 from airflow.triggers.base import BaseTrigger, TriggerEvent
 
+from memwal.errors import Usage
+from memwal_airflow.asked import checked_name, checked_shard
 from memwal_airflow.command import JobsEnvironment
 from memwal_airflow.hook import MemWalHook
 from memwal_airflow.look import Answer, NoAnswer, look, tables_in
@@ -39,12 +41,11 @@ async def reached(
     {"target", "missing"}. Raises NoAnswer, TableBroken.
     """
     if until == DUE:
-        arguments = ["status", table]
-        found = _only(await look(jobs, arguments, seconds_max=_LOOK_SECONDS_MAX), table)
+        found = _only(await look(jobs, "status", [table], seconds_max=_LOOK_SECONDS_MAX), table)
         return bool(found.get("due")), {"due_reasons": list(found.get("due_reasons") or [])[:20]}
-    wanted = [a for shard, n in generations.items() for a in ("--generation", f"{shard}={n}")]
-    arguments = ["wait", table, "--until", until, "--timeout", "0s", *wanted]
-    found = _only(await look(jobs, arguments, seconds_max=_LOOK_SECONDS_MAX), table)
+    wanted = [f"--generation={shard}={n}" for shard, n in generations.items()]
+    options = [f"--until={until}", "--timeout=0s", *wanted]
+    found = _only(await look(jobs, "wait", [table], options, seconds_max=_LOOK_SECONDS_MAX), table)
     seen = {"target": found.get("target") or {}, "missing": found.get("missing") or {}}
     return bool(found.get("reached")), seen
 
@@ -146,11 +147,17 @@ class MemWalBacklogSensor(BaseSensorOperator):
         given = self.generations or {}
         try:
             parsed = json.loads(given) if isinstance(given, str) else given
-            return {str(shard): int(number) for shard, number in parsed.items()}
-        except (ValueError, AttributeError):
+            return {checked_shard(shard): int(number) for shard, number in parsed.items()}
+        except (ValueError, AttributeError, TypeError):
             raise AirflowFailException("generations: expected shard -> number") from None
+        except Usage as error:
+            raise AirflowFailException(f"generations: {error}") from None
 
     def _check(self) -> None:
+        try:
+            checked_name("table", self.table)
+        except Usage as error:
+            raise AirflowFailException(str(error)) from None
         if self.until not in _STEPS:
             raise AirflowFailException(f"until={self.until!r}: expected one of {', '.join(_STEPS)}")
         if self.generations and self.until == DUE:

@@ -7,6 +7,7 @@ templates.
 from __future__ import annotations
 
 import json
+import logging
 import os
 import shutil
 import subprocess
@@ -17,9 +18,16 @@ from pathlib import Path
 from typing import Any
 
 from memwal.errors import Usage
+from memwal_airflow.asked import command_words
 from memwal_airflow.settings import AirflowSettings, airflow_settings
 
 STORAGE_OPTIONS_VARIABLE = "MEMWAL_STORAGE_OPTIONS"
+
+_log = logging.getLogger(__name__)
+
+# What decides which code runs, and on which tables, is for Airflow's own configuration to say:
+# the API server runs the command too, for whoever looks at the page. Older connections have these.
+IGNORED_FIELDS = ("command", "config_file", "jobs_directory")
 
 _SECRET_WORDS = ("secret", "token", "key", "password", "credential", "sas")
 
@@ -42,13 +50,14 @@ class JobsEnvironment:
     storage_options: Mapping[str, str] = field(default_factory=dict, repr=False)
     secret_names: frozenset[str] = frozenset()
 
-    def memwal(self, arguments: Sequence[str]) -> list[str]:
-        """`memwal ARGUMENTS`, with the configuration file. The first argument is the command."""
-        return [self.command, *arguments, *self.config_arguments()]
+    def memwal(self, job: str, options: Sequence[str], tables: Sequence[str]) -> list[str]:
+        """`memwal JOB OPTIONS -- TABLES`, with the configuration file. Raises Usage."""
+        return [self.command, job, *self.arguments(options, tables)]
 
-    def config_arguments(self) -> list[str]:
-        """What names the configuration file on a command line."""
-        return ["--config", self.config_file] if self.config_file else []
+    def arguments(self, options: Sequence[str], tables: Sequence[str]) -> list[str]:
+        """What follows the command's or the job script's name. Raises Usage."""
+        config = ["--config", self.config_file] if self.config_file else []
+        return command_words([*options, *config], tables)
 
     def variables(self, base: Mapping[str, str] | None = None) -> dict[str, str]:
         """The processes' environment variables."""
@@ -88,8 +97,8 @@ def _jobs_directory(python: str) -> str:
         found = subprocess.run(command, capture_output=True, text=True, timeout=60, check=True)
     except (OSError, subprocess.SubprocessError) as error:
         raise Usage(
-            f"{python} can't say where memwal's job scripts are ({error}). Set the connection's "
-            "'jobs directory', or its 'memwal command' to an absolute path"
+            f"{python} can't say where memwal's job scripts are ({error}). Set [memwal] "
+            "jobs_directory, or [memwal] command to an absolute path"
         ) from None
     return found.stdout.strip()
 
@@ -101,9 +110,11 @@ def environment_of(
     login: str | None = None,
     password: str | None = None,
     settings: AirflowSettings | None = None,
+    conn_id: str = "",
 ) -> JobsEnvironment:
-    """What a connection's fields say, over the `[memwal]` section. Raises Usage."""
+    """The store and its credentials from a connection, the rest from `[memwal]`. Raises Usage."""
     settings = settings or airflow_settings()
+    _warn_of_ignored(conn_id, tuple(name for name in IGNORED_FIELDS if extra.get(name)))
     options = _storage_options(extra.get("storage_options"))
     # Airflow masks the fields of `extra` whose names sound like it: hence a second one.
     secret_options = _storage_options(extra.get("secret_storage_options"))
@@ -117,9 +128,9 @@ def environment_of(
     if password:
         options["aws_secret_access_key"] = password
     return JobsEnvironment(
-        command=extra.get("command") or settings.command,
-        config_file=extra.get("config_file") or settings.config_file,
-        jobs_directory=extra.get("jobs_directory") or None,
+        command=settings.command,
+        config_file=settings.config_file,
+        jobs_directory=settings.jobs_directory,
         storage_options=options,
         secret_names=frozenset(
             name
@@ -127,6 +138,16 @@ def environment_of(
             if name in secret_options or any(word in name.lower() for word in _SECRET_WORDS)
         ),
     )
+
+
+@lru_cache(maxsize=64)
+def _warn_of_ignored(conn_id: str, fields: tuple[str, ...]) -> None:
+    """Once in a process: the page reads its connection again and again."""
+    for name in fields:
+        _log.warning(
+            "connection %s: the field %r is ignored; set [memwal] %s in Airflow's configuration",
+            conn_id, name, name,
+        )  # fmt: skip
 
 
 def _storage_options(value: Any) -> dict[str, str]:
@@ -140,11 +161,3 @@ def _storage_options(value: Any) -> dict[str, str]:
     if not isinstance(parsed, Mapping):
         raise Usage("the connection's storage options are not a JSON object")
     return {str(key): str(option) for key, option in parsed.items()}
-
-
-def memwal_command(
-    arguments: Sequence[str], settings: AirflowSettings, environment: JobsEnvironment | None = None
-) -> tuple[list[str], dict[str, str]]:
-    """The command line and the environment variables of `memwal ARGUMENTS`."""
-    jobs = environment or environment_of({}, settings=settings)
-    return jobs.memwal(arguments), jobs.variables()

@@ -1,4 +1,4 @@
-"""The connection type `memwal`: where the jobs run, and what they may open."""
+"""The connection type `memwal`: which store the jobs open, and with which credentials."""
 
 from __future__ import annotations
 
@@ -81,4 +81,5 @@ def _environment(connection: Connection) -> JobsEnvironment:
         login=connection.login,
         password=connection.password,
         settings=airflow_settings(),
+        conn_id=connection.conn_id,
     )

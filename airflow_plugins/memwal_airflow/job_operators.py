@@ -16,12 +16,13 @@ from airflow.sdk.configuration import conf
 from airflow.sdk.exceptions import AirflowException, AirflowFailException, AirflowSkipException
 
 from memwal.errors import Usage
+from memwal_airflow.asked import checked_tables, configured_tables
 from memwal_airflow.command import JobsEnvironment
 from memwal_airflow.hook import MemWalHook
 from memwal_airflow.job_triggers import MemWalJobTrigger
 from memwal_airflow.outcomes import Verdict, hidden, moved_before, summary, verdict
 from memwal_airflow.page_links import MemWalPageLink
-from memwal_airflow.settings import airflow_settings
+from memwal_airflow.settings import airflow_settings, dag_config
 from memwal_airflow.spark_connection import SparkTarget, spark_target
 from memwal_airflow.submission import LOST, Ended, Submission, close, new_folder, start
 
@@ -43,7 +44,10 @@ class MemWalJobOperator(BaseOperator):
 
     :param job: merge, index-catchup, snapshot, garbage, compaction or maintain
     :param tables: a name in memwal.toml, a path, or an s3:// address; or a list of them (templated)
-    :param arguments: more command-line arguments (templated)
+    :param configured_only: refuse a table that memwal.toml does not name, unless its `[airflow]
+        any_address` is set: for tables that whoever starts a run may name
+    :param arguments: more command-line options, as they are: nothing that whoever starts a run may
+        choose (templated)
     :param dry_run_only: tell what would be done, change nothing (templated)
     :param enabled: skip the job if not (templated)
     :param conn_id: a `memwal` connection
@@ -75,6 +79,7 @@ class MemWalJobOperator(BaseOperator):
         *,
         job: str,
         tables: str | Sequence[str],
+        configured_only: bool = False,
         arguments: Sequence[str] = (),
         dry_run_only: bool | str = False,
         enabled: bool | str = True,
@@ -88,6 +93,7 @@ class MemWalJobOperator(BaseOperator):
         super().__init__(**kwargs)
         self.job = job
         self.tables = tables
+        self.configured_only = configured_only
         self.arguments = list(arguments)
         self.dry_run_only = dry_run_only
         self.enabled = enabled
@@ -177,15 +183,15 @@ class MemWalJobOperator(BaseOperator):
     def _command(
         self, jobs: JobsEnvironment, target: SparkTarget | None, submission: Submission
     ) -> list[str]:
-        tables = [self.tables] if isinstance(self.tables, str) else list(self.tables)
-        if not tables:
-            raise ValueError("no table is named")
-        arguments = [*tables, *self.options(), *(str(a) for a in self.arguments)]
+        tables = checked_tables(self.tables)
+        if self.configured_only:
+            tables = configured_tables(tables, dag_config())
+        options = [*self.options(), *(str(a) for a in self.arguments)]
         if is_true(self.dry_run_only):
-            arguments.append("--dry-run")
+            options.append("--dry-run")
+        options += ["--report", str(submission.report_file)]
         if target is None:
-            report = ["--report", str(submission.report_file)]
-            return jobs.memwal([self.job, *arguments, *report])
+            return jobs.memwal(self.job, options, tables)
         if target.in_cluster:
             raise ValueError(
                 f"connection {self.spark_conn_id}: with deploy mode cluster neither the driver's "
@@ -195,7 +201,7 @@ class MemWalJobOperator(BaseOperator):
         return target.submit(
             jobs.sibling(target.binary),
             jobs.job_script(self.job),
-            [*arguments, *jobs.config_arguments(), "--report", str(submission.report_file)],
+            jobs.arguments(options, tables),
             name=f"memwal {self.job} {tables[0]}",
             properties=submission.folder / "spark.conf",
         )

@@ -10,6 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from memwal.errors import Usage
 from memwal_airflow.command import JobsEnvironment
 
 ANSWER_BYTES_MAX = 256 * 1024 * 1024
@@ -29,12 +30,22 @@ class NoAnswer(Exception):
     """The command gave no JSON document in time. Says what it did instead."""
 
 
-async def look(jobs: JobsEnvironment, arguments: Sequence[str], *, seconds_max: float) -> Answer:
-    """Run `memwal ARGUMENTS --json` and return its document, whatever the exit code.
+async def look(
+    jobs: JobsEnvironment,
+    command: str,
+    tables: Sequence[str],
+    options: Sequence[str] = (),
+    *,
+    seconds_max: float,
+) -> Answer:
+    """Run `memwal COMMAND OPTIONS --json -- TABLES`; its document, whatever the exit code.
 
     Raises NoAnswer. The command's whole process group is gone when this returns or is cancelled.
     """
-    argv = jobs.memwal([*arguments, "--json"])
+    try:
+        argv = jobs.memwal(command, [*options, "--json"], tables)
+    except Usage as error:
+        raise NoAnswer(str(error)) from None
     try:
         process = await asyncio.create_subprocess_exec(
             *argv,
@@ -49,11 +60,11 @@ async def look(jobs: JobsEnvironment, arguments: Sequence[str], *, seconds_max: 
     try:
         out, err = await asyncio.wait_for(_read(process), seconds_max)
     except TimeoutError:
-        raise NoAnswer(f"memwal {arguments[0]}: no answer in {seconds_max:g} s") from None
+        raise NoAnswer(f"memwal {command}: no answer in {seconds_max:g} s") from None
     finally:
         _end(process)
     code = await process.wait()
-    what = f"memwal {arguments[0]} (exit code {code})"
+    what = f"memwal {command} (exit code {code})"
     return Answer(document=_document(out, err, what), exit_code=code)
 
 

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
+from memwal_airflow.asked import checked_name, checked_shard
 from memwal_airflow.job_operators import MemWalJobOperator, is_true
 
 # What `memwal backfill` runs.
@@ -47,7 +49,7 @@ class MemWalMergeOperator(MemWalJobOperator):
     def options(self) -> list[str]:
         """As on the command line."""
         return [
-            *_repeated("--shard", self.shards),
+            *_repeated("--shard", self.shards, checked_shard),
             *_given("--until-generation", self.until_generation),
             *_given("--generations-per-commit-max", self.generations_per_commit_max),
             *_given("--bytes-per-commit-max", self.bytes_per_commit_max),
@@ -100,7 +102,7 @@ class MemWalIndexCatchupOperator(MemWalJobOperator):
 
     def options(self) -> list[str]:
         """As on the command line."""
-        return _repeated("--index", self.indexes)
+        return _repeated("--index", self.indexes, partial(checked_name, "index"))
 
 
 class MemWalSnapshotOperator(MemWalJobOperator):
@@ -161,10 +163,11 @@ class MemWalGarbageOperator(MemWalJobOperator):
 
 
 def _given(option: str, value: Any) -> list[str]:
-    # A template that renders nothing gives a text, not None.
-    return [] if value in (None, "", "None") else [option, str(value)]
+    # A template that renders nothing gives a text, not None. The value is of one word with its
+    # option, so that it can't be taken for another one.
+    return [] if value in (None, "", "None") else [f"{option}={value}"]
 
 
-def _repeated(option: str, values: Sequence[str] | str) -> list[str]:
-    found = [values] if isinstance(values, str) and values else list(values)
-    return [part for value in found for part in (option, str(value))]
+def _repeated(option: str, values: Sequence[str] | str, checked: Callable[[Any], str]) -> list[str]:
+    found = [values] if isinstance(values, str) and values else list(values or ())
+    return [f"{option}={checked(value)}" for value in found]

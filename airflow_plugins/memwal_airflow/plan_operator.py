@@ -6,11 +6,11 @@ import asyncio
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from airflow.sdk import BaseOperator
+from airflow.sdk import BaseOperator, XComArg
 
 from memwal_airflow.command import JobsEnvironment
 from memwal_airflow.hook import MemWalHook
-from memwal_airflow.job_operators import MemWalRetry
+from memwal_airflow.job_operators import MemWalRetry, is_true
 from memwal_airflow.look import NoAnswer, look, tables_in
 
 if TYPE_CHECKING:
@@ -28,18 +28,20 @@ class MemWalPlanOperator(BaseOperator):
     others go on. One whose lease is held is left to the next look: somebody works on it.
 
     :param tables: names in memwal.toml, or addresses (templated)
+    :param due_only: if not, all of them are due: nothing is looked at (templated)
     :param conn_id: a `memwal` connection
     :param seconds_max: how long the look at all tables together may take
     :param seconds_per_table_max: how long the look at one may take, when the first gave nothing
     """
 
-    template_fields: Sequence[str] = ("tables", "conn_id")
+    template_fields: Sequence[str] = ("tables", "due_only", "conn_id")
     ui_color = "#ede9fe"
 
     def __init__(
         self,
         *,
-        tables: Sequence[str],
+        tables: Sequence[str] | XComArg,
+        due_only: bool | str = True,
         conn_id: str = MemWalHook.default_conn_name,
         seconds_max: float = 120,
         seconds_per_table_max: float = 90,
@@ -47,6 +49,7 @@ class MemWalPlanOperator(BaseOperator):
     ) -> None:
         super().__init__(**kwargs)
         self.tables = tables
+        self.due_only = due_only
         self.conn_id = conn_id
         self.seconds_max = seconds_max
         self.seconds_per_table_max = seconds_per_table_max
@@ -57,6 +60,9 @@ class MemWalPlanOperator(BaseOperator):
         if not names:
             self.log.info("No table is configured")
             return []
+        if not is_true(self.due_only):
+            self.log.info("Named by hand, due or not: %s", ", ".join(names))
+            return names
         found = asyncio.run(self._look(MemWalHook(self.conn_id).environment(), names))
         return [name for name in names if self._is_due(name, found[name])]
 
@@ -99,7 +105,7 @@ class MemWalPlanOperator(BaseOperator):
 async def _status(
     jobs: JobsEnvironment, names: Sequence[str], seconds_max: float
 ) -> dict[str, Status]:
-    answer = await look(jobs, ["status", *names], seconds_max=seconds_max)
+    answer = await look(jobs, "status", names, seconds_max=seconds_max)
     found = {str(table.get("table")): table for table in tables_in(answer.document)}
     if any(name not in found for name in names):
         raise NoAnswer(str(answer.document.get("error") or "status does not speak of every table"))

@@ -37,29 +37,11 @@ _CONNECTION_TYPE = {
         "placeholders": {
             "host": "https://s3.example.com (leave empty for AWS or local files)",
             "login": "leave empty to use the workers' own credentials",
-            "command": "/opt/memwal/bin/memwal",
-            "config_file": "/etc/memwal.toml",
             "storage_options": '{"aws_region": "eu-central-1"}',
             "secret_storage_options": '{"aws_session_token": "…"}',
         },
     },
     "conn-fields": {
-        "command": {
-            "label": "memwal command",
-            "description": "In the environment that the jobs run in. Default: [memwal] command.",
-            "schema": _TEXT,
-        },
-        "config_file": {
-            "label": "Config file",
-            "description": "memwal.toml. Default: [memwal] config_file.",
-            "schema": _TEXT,
-        },
-        "jobs_directory": {
-            "label": "Jobs directory",
-            "description": "Folder or URI of the job scripts, as spark-submit finds them. Default: "
-            "where the command's environment has them.",
-            "schema": _TEXT,
-        },
         "storage_options": {
             "label": "Storage options (JSON)",
             "description": "As pylance takes them. Shown to whoever may read connections.",
@@ -86,6 +68,14 @@ _OPTIONS = {
         "version_added": None,
         "type": "string",
         "example": "/etc/memwal.toml",
+        "default": "",
+    },
+    "jobs_directory": {
+        "description": "Folder or URI of the job scripts, as spark-submit finds them. Default: "
+        "where the command's environment has them.",
+        "version_added": None,
+        "type": "string",
+        "example": "s3a://lake/memwal/jobs",
         "default": "",
     },
     "conn_id": {

@@ -19,13 +19,15 @@ SECTION = "memwal"
 class AirflowSettings:
     """Where the jobs' environment is, and how the page looks at the tables.
 
-    `command` is the memwal executable in the jobs' environment. `run_directory` holds what a job
-    that is running in the background tells (log, report, exit code); workers and triggerers have to
-    share it for deferrable operators.
+    `command` is the memwal executable in the jobs' environment, `jobs_directory` where spark-submit
+    finds the job scripts (None: where the command's environment has them). `run_directory` holds
+    what a job that is running in the background tells (log, report, exit code); workers and
+    triggerers have to share it for deferrable operators.
     """
 
     command: str
     config_file: str | None
+    jobs_directory: str | None
     conn_id: str
     run_directory: str
     page_refresh_seconds: float
@@ -45,6 +47,7 @@ def airflow_settings() -> AirflowSettings:
         # A bare name is looked for on PATH.
         command=str(Path(command).absolute()) if os.sep in command else command,
         config_file=str(Path(config_file).absolute()) if config_file else None,
+        jobs_directory=conf.get(SECTION, "jobs_directory", fallback="") or None,
         conn_id=conf.get(SECTION, "conn_id", fallback="memwal_default"),
         run_directory=str(Path(run_directory).absolute()),
         page_refresh_seconds=conf.getfloat(SECTION, "page_refresh_seconds", fallback=30.0),

@@ -31,7 +31,6 @@ from memwal_airflow.asset_events import (
     add_events,
     step_alias,
     table_asset,
-    triggering_tables,
 )
 from memwal_airflow.job_operators import SUMMARY_KEY, MemWalJobOperator
 from memwal_airflow.memwal_operators import (
@@ -215,13 +214,3 @@ def event_schedule(step: str, config: Config, *, or_cron: str = "") -> Any:
     if clock is None:
         return AssetAny(*assets)
     return AssetOrTimeSchedule(timetable=clock, assets=AssetAny(*assets))
-
-
-@task(task_id="tables")
-def tables_of_events(configured: list[str]) -> list[str]:
-    """The tables of the events that started this run; all of them when it was started by hand or by
-    the clock.
-    """
-    named = triggering_tables(get_current_context().get("triggering_asset_events"))
-    known = [name for name in named if name in configured]
-    return known or ([] if named else configured)

@@ -25,12 +25,7 @@ import json, os, pathlib, subprocess, sys, time
 folder = pathlib.Path({folder!r})
 arguments = sys.argv[1:]
 job = arguments[0]
-names, skip = [], False
-for argument in arguments[1:]:
-    if skip or argument.startswith("-"):
-        skip = argument in ("--limit", "--config") and not skip
-        continue
-    names.append(argument)
+names = arguments[arguments.index("--") + 1:]
 with open(folder / "calls.txt", "a") as calls:
     calls.write(json.dumps([job, names, os.getpid()]) + "\\n")
 tables = []

@@ -174,7 +174,10 @@ class Tables:
         self._write()
 
     def _write(self) -> None:
-        parts = [self.head, *(f"[tables.{n}]\n{text}\n" for n, text in self._sections.items())]
+        parts = [
+            self.head,
+            *(f"[tables.{json.dumps(n)}]\n{text}\n" for n, text in self._sections.items()),
+        ]
         # DAGs and page read the file at any time, so it has to be whole at any time.
         new = self.config_file.with_suffix(".new")
         new.write_text("\n".join(parts))

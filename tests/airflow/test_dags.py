@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +14,7 @@ from airflow_server import DAGS, InProcessAirflow
 from dag_runs import asset_events, run_shipped, run_tasks
 from local_airflow.home import JOBS_BIN
 from memwal_airflow.asset_events import table_asset, triggering_tables
+from memwal_airflow.job_operators import SUMMARY_KEY
 from memwal_airflow.task_groups import memwal_task_group
 
 HEAD = """\
@@ -23,6 +26,13 @@ due_generations_min = 1
 deferrable = false
 retries = 1
 retry_delay_seconds = 0.01
+"""
+RECORDER = """#!{python} -IS
+import json, sys
+with open({file!r}, "a") as file:
+    print(json.dumps(sys.argv[1:]), file=file)
+with open(sys.argv[sys.argv.index("--report") + 1], "w") as report:
+    json.dump({{"job": sys.argv[1], "outcome": "done", "tables": []}}, report)
 """
 SHIPPED = {
     "memwal_backfill",
@@ -40,6 +50,20 @@ def home(airflow_home: InProcessAirflow) -> InProcessAirflow:
     return airflow_home
 
 
+@pytest.fixture
+def recorded(home: InProcessAirflow, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Where a stand-in for the command writes its words; every job of it has done something."""
+    command, file = tmp_path / "memwal", tmp_path / "words"
+    command.write_text(RECORDER.format(python=sys.executable, file=str(file)))
+    command.chmod(0o755)
+    monkeypatch.setenv("AIRFLOW__MEMWAL__COMMAND", str(command))
+    return file
+
+
+def words_of(recorded: Path) -> list[list[str]]:
+    return [json.loads(line) for line in recorded.read_text().splitlines()]
+
+
 def test_a_broken_table_fails_alone_and_the_others_are_told_of(home: InProcessAirflow) -> None:
     orders = home.tables.make("orders", shards=2, generations=2)
     users = home.tables.make("users", generations=1)
@@ -49,6 +73,7 @@ def test_a_broken_table_fails_alone_and_the_others_are_told_of(home: InProcessAi
 
     assert ran.xcom("plan") == ["orders", "users", "broken"]
     assert ran.states == {
+        ("tables", -1): "success",
         ("plan", -1): "success",
         ("merge", 0): "success",
         ("merge", 1): "success",
@@ -171,7 +196,10 @@ def test_a_dry_backfill_changes_and_tells_nothing(home: InProcessAirflow) -> Non
         {"tables": []},
         {"tables": "orders"},
         {"tables": ["orders"], "jobs": ["drop"]},
+        {"tables": ["/no/such/table"]},
+        {"tables": ["orders", "--master=spark://elsewhere"]},
         {"tables": ["orders"], "shards": ["../../x"]},
+        {"tables": ["orders"], "shards": ["-" * 36]},
         {"tables": ["orders"], "until_generation": 0},
         {"tables": ["orders"], "dry_run": "yes"},
     ],
@@ -181,6 +209,121 @@ def test_the_form_refuses_what_does_not_fit(home: InProcessAirflow, conf: dict[s
     params = home.load_dag("memwal_backfill").params.__copy__()
     with pytest.raises(ParamValidationError, match="Invalid input"):
         params.update(conf)
+
+
+@pytest.mark.parametrize("dag_id", sorted(SHIPPED))
+def test_every_form_refuses_other_tables(home: InProcessAirflow, dag_id: str) -> None:
+    """As Airflow does when it makes a run: the schemas travel to the API server."""
+    orders = home.tables.make("orders")
+    params = home.load_dag(dag_id).params
+    params.__copy__().update({"tables": ["orders"], "dry_run": True})
+    params.__copy__().update({"tables": [orders.uri]})
+    for conf in (
+        {"tables": ["orders", "--storage-option=aws_endpoint=http://elsewhere"]},
+        {"tables": [str(home.folder)]},
+        {"dry_run": "yes"},
+    ):
+        with pytest.raises(ParamValidationError):
+            params.__copy__().update(conf)
+    home.tables.set_head(HEAD + "any_address = true\n")
+    params = home.load_dag(dag_id).params
+    params.__copy__().update({"tables": [str(home.folder)]})
+    with pytest.raises(ParamValidationError):
+        params.__copy__().update({"tables": ["--master=spark://elsewhere"]})
+
+
+@pytest.mark.parametrize(
+    "conf",
+    [{"retention": "soon"}, {"grace": "-1h"}, {"execute": "yes"}, {"wal": 1}, {"wal": None}],
+)
+def test_the_garbage_form_refuses_what_does_not_fit(
+    home: InProcessAirflow, conf: dict[str, Any]
+) -> None:
+    params = home.load_dag("memwal_garbage").params.__copy__()
+    with pytest.raises(ParamValidationError):
+        params.update(conf)
+
+
+@pytest.mark.parametrize("dag_id", sorted(SHIPPED))
+def test_a_misspelt_key_fails_the_run_before_any_job(
+    home: InProcessAirflow, recorded: Path, capfd: pytest.CaptureFixture[str], dag_id: str
+) -> None:
+    home.tables.make("orders", generations=1)
+    ran = run_shipped(home, dag_id, {"tables": ["orders"], "dryrun": True})
+    assert ran.state == "failed"
+    assert ran.states[("tables", -1)] == "failed"
+    assert not recorded.exists()
+    assert "unknown key 'dryrun' in the run's conf (is 'dry_run' meant?)" in capfd.readouterr().out
+
+
+def test_a_conf_that_airflow_would_ignore_fails_the_run(
+    home: InProcessAirflow, recorded: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    home.tables.make("orders", generations=1)
+    monkeypatch.setenv("AIRFLOW__CORE__DAG_RUN_CONF_OVERRIDES_PARAMS", "False")
+    ran = run_shipped(home, "memwal_merge", {"dry_run": True})
+    assert ran.states[("tables", -1)] == "failed"
+    assert not recorded.exists()
+
+
+def test_a_merge_by_hand_works_on_what_it_names_due_or_not(home: InProcessAirflow) -> None:
+    early = {"due_generations_min": 9, "due_age_seconds_min": 3600}
+    orders = home.tables.make("orders", generations=1, settings=early)
+    users = home.tables.make("users", generations=1)
+    conf = {"tables": ["orders"], "dry_run": True}
+    dry = run_shipped(home, "memwal_merge", conf)
+    assert (dry.state, dry.xcom("plan")) == ("success", ["orders"])
+    assert dry.xcom("merge", SUMMARY_KEY, 0)["dry_run"] is True
+    assert orders.progress() == users.progress() == {}
+    assert asset_events() == []
+
+    ran = run_shipped(home, "memwal_merge", {"tables": ["orders"]})
+    assert ran.state == "success"
+    assert orders.progress() == orders.flushed()
+    assert users.progress() == {}
+    # Without a name: what is due.
+    assert run_shipped(home, "memwal_merge").xcom("plan") == ["users"]
+
+
+@pytest.mark.parametrize("job", ["index-catchup", "snapshot", "compaction", "garbage"])
+def test_the_others_do_what_the_conf_says(home: InProcessAirflow, recorded: Path, job: str) -> None:
+    home.tables.make("orders")
+    home.tables.make("users")
+    conf = {"tables": ["users"], "dry_run": True}
+    ran = run_shipped(home, f"memwal_{job.replace('-', '_')}", conf)
+    assert ran.xcom("tables") == ["users"]
+    (words,) = words_of(recorded)
+    assert words[0] == job
+    assert "--dry-run" in words
+    assert words[words.index("--") :] == ["--", "users"]
+
+
+def test_garbage_does_what_the_conf_says(home: InProcessAirflow, recorded: Path) -> None:
+    home.tables.set_head(HEAD + 'garbage_execute = true\nretention = "7d"\ngarbage_wal = true\n')
+    home.tables.make("orders")
+    own = {"execute": False, "retention": "9d", "grace": "2h", "wal": False}
+    said = {"--execute", "--wal", "--retention=7d", "--retention=9d", "--grace=2h", "--dry-run"}
+    for conf, expected in (
+        ({}, {"--execute", "--wal", "--retention=7d"}),
+        ({"dry_run": True}, {"--execute", "--wal", "--retention=7d", "--dry-run"}),
+        (own, {"--retention=9d", "--grace=2h"}),
+        ({"retention": None}, {"--execute", "--wal"}),
+    ):
+        assert run_shipped(home, "memwal_garbage", conf).state == "success"
+        words = words_of(recorded)[-1]
+        assert said & set(words) == expected, conf
+
+
+def test_a_name_that_looks_like_a_template_is_a_name(home: InProcessAirflow) -> None:
+    odd = home.tables.make("{{ 7 * 6 }}", generations=1)
+    orders = home.tables.make("orders", generations=1)
+    ran = run_shipped(home, "memwal_merge")
+    assert ran.state == "success", ran.states
+    assert ran.xcom("plan") == ["{{ 7 * 6 }}", "orders"]
+    assert odd.progress() == odd.flushed()
+    assert orders.progress() == orders.flushed()
+    for dag_id in ("memwal_snapshot", "memwal_backfill"):
+        assert run_shipped(home, dag_id, {"tables": ["{{ 7 * 6 }}"]}).state == "success", dag_id
 
 
 def test_the_form_takes_what_fits(home: InProcessAirflow) -> None:

@@ -390,8 +390,8 @@ def test_the_command_gets_none_of_airflows_secrets(
 ) -> None:
     monkeypatch.setenv("AIRFLOW__DATABASE__SQL_ALCHEMY_CONN", "postgres://secret")
     world.tables("a")
-    argv, environment = world.order().command(["status", "a", "--json"])
-    assert argv[1:] == ["status", "a", "--json", "--config", str(world.config)]
+    argv, environment = world.order().command("status", ["--json"], ["a"])
+    assert argv[1:] == ["status", "--json", "--config", str(world.config), "--", "a"]
     assert not [name for name in environment if name.startswith("AIRFLOW")]
     assert environment["PATH"] == os.environ["PATH"]
 

@@ -30,7 +30,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TimeElapsedCo
 from rich.table import Table
 
 ROOT = Path(__file__).resolve().parents[2]
-_COPIED = ("memwal", "jobs", "proto", "scripts", "tests", "pyproject.toml")
+_COPIED = ("memwal", "jobs", "airflow_plugins", "proto", "scripts", "tests", "pyproject.toml")
 _LEFT_OUT = shutil.ignore_patterns("__pycache__", "bench", "airflow", "architecture")
 _SECONDS_MAX = 300.0
 _SECONDS_UNUSED = itertools.count(1)

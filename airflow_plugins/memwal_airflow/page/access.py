@@ -131,16 +131,18 @@ def _with_headers(send: Send) -> Send:
 
 
 def own_origins(request: Request, base_url: str) -> frozenset[str]:
-    """`scheme://host:port` of this server, as the request and as `[api] base_url` name it.
+    """`scheme://host:port` of this server: what `[api] base_url` says, and nothing else.
 
-    Both schemes of the request's own host count: a proxy that ends TLS may not tell us.
+    Where that is not set, the request's own host counts, with both schemes, since a proxy that ends
+    TLS may not tell us. A request can claim any host.
     """
-    host = request.headers.get("host", "").lower()
-    origins = {f"http://{host}", f"https://{host}"} if host else set()
-    public = urlsplit(base_url)
+    public = urlsplit(base_url.lower())
     if public.scheme and public.netloc:
-        origins.add(f"{public.scheme}://{public.netloc}".lower())
-    return frozenset(origins)
+        # As a browser gives it: without a scheme's own port.
+        port = {"http": ":80", "https": ":443"}.get(public.scheme, "")
+        return frozenset({f"{public.scheme}://{public.netloc.removesuffix(port)}"})
+    host = request.headers.get("host", "").lower()
+    return frozenset({f"http://{host}", f"https://{host}"} if host else ())
 
 
 def refuse_cross_site(headers: Headers, origins: frozenset[str]) -> None:
@@ -160,7 +162,7 @@ def refuse_cross_site(headers: Headers, origins: frozenset[str]) -> None:
         raise HTTPException(403, f"refused: a {site} request")
     if origin is not None and origin.lower() not in origins:
         raise HTTPException(
-            403, "refused: the request comes from another origin (behind a proxy: [api] base_url)"
+            403, "refused: the request comes from another origin than [api] base_url, or its host"
         )
     if site is None and origin is None:
         raise HTTPException(403, "refused: neither Origin nor Sec-Fetch-Site is given")

@@ -72,7 +72,7 @@ def create_airflow_app() -> FastAPI:
         access=AirflowAccess(actions.DAG_ID),
         actions_allowed=Actions(),
         clock=clock,
-        base_url=conf.get("api", "base_url", fallback=""),
+        base_url=conf.get("api", "base_url", fallback="") or "",
     )
 
 

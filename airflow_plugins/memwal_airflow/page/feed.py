@@ -11,11 +11,12 @@ from __future__ import annotations
 
 import threading
 from collections import deque
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any
 
+from memwal.errors import Usage
 from memwal_airflow.page.answers import (
     Look,
     Unclear,
@@ -308,7 +309,7 @@ class Feed:
 
         A table that memwal answered about is none of them, even when it says that it is broken.
         """
-        spoken = self._run(order, ["status", *batch.names, "--json"])
+        spoken = self._run(order, "status", ["--json"], batch.names)
         try:
             tables = _tables(spoken, "status")
         except Unclear as unclear:
@@ -328,8 +329,8 @@ class Feed:
 
     def _ask_runs(self, names: tuple[str, ...], order: Order) -> frozenset[str]:
         """Take the run records of each table; the names of those that have to be asked alone."""
-        limit = str(self.limits.runs_max)
-        spoken = self._run(order, ["runs", *names, "--limit", limit, "--json"])
+        limit = f"--limit={self.limits.runs_max}"
+        spoken = self._run(order, "runs", [limit, "--json"], names)
         try:
             tables = _tables(spoken, "runs")
         except Unclear as unclear:
@@ -343,8 +344,13 @@ class Feed:
                     self._looks[name] = with_runs(look, tables[name], order.redactor)
         return frozenset(names) if spoken.why is not None else frozenset()
 
-    def _run(self, order: Order, arguments: list[str]) -> Spoken:
-        argv, environment = order.command(arguments)
+    def _run(
+        self, order: Order, command: str, options: Sequence[str], names: Sequence[str]
+    ) -> Spoken:
+        try:
+            argv, environment = order.command(command, options, names)
+        except Usage as error:
+            return Spoken(stdout=b"", stderr=b"", exit_code=None, why=str(error))
         return self._runner.run(
             argv,
             environment,

@@ -25,11 +25,13 @@ class Order:
     redactor: Redactor = field(default_factory=Redactor)
     jobs: JobsEnvironment | None = field(default=None, repr=False)
 
-    def command(self, arguments: Sequence[str]) -> tuple[list[str], dict[str, str]]:
-        """The command line and environment of `memwal ARGUMENTS`."""
+    def command(
+        self, name: str, options: Sequence[str], tables: Sequence[str]
+    ) -> tuple[list[str], dict[str, str]]:
+        """The command line and environment of `memwal NAME OPTIONS -- TABLES`. Raises Usage."""
         if self.jobs is None:
             raise ValueError("no environment to run memwal in")
-        return self.jobs.memwal(arguments), self.jobs.variables()
+        return self.jobs.memwal(name, options, tables), self.jobs.variables()
 
 
 class Source(Protocol):

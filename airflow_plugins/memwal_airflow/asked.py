@@ -1,0 +1,108 @@
+"""What a run is asked for, checked before it becomes words of a command line.
+
+For the runs of the shipped DAGs, which may be started by somebody who can't read a connection, and
+for operators' fields alike. Pure: nothing of Airflow in it.
+"""
+
+from __future__ import annotations
+
+import unicodedata
+from collections.abc import Mapping, Sequence
+from difflib import get_close_matches
+from typing import Any
+from uuid import UUID
+
+from memwal.config import Config, shown_address
+from memwal.errors import Usage
+
+NAME_CHARACTERS_MAX = 2_048
+# Control characters, halves of characters, and what ends a line: they forge log lines, or can't
+# stand in a command line at all.
+_UNPRINTABLE = frozenset({"Cc", "Cs", "Zl", "Zp"})
+
+
+def checked_name(what: str, name: Any) -> str:
+    """The name of a table, an index, ... as a command may take it. Raises Usage.
+
+    One that begins with a dash would be an option to whoever reads it as such.
+    """
+    if not isinstance(name, str) or not name.strip():
+        raise Usage(f"{what} {name!r}: expected a name")
+    if name.startswith("-"):
+        raise Usage(f"{what} {shown(name)}: a name can't begin with a dash")
+    if len(name) > NAME_CHARACTERS_MAX:
+        raise Usage(f"{what} {shown(name)}: longer than {NAME_CHARACTERS_MAX} characters")
+    if any(unicodedata.category(character) in _UNPRINTABLE for character in name):
+        raise Usage(f"{what} {shown(name)}: a name can't hold control characters")
+    return name
+
+
+def checked_shard(shard: Any) -> str:
+    """The id of a shard. Raises Usage."""
+    text = checked_name("shard", shard)
+    try:
+        return str(UUID(text))
+    except ValueError:
+        raise Usage(f"shard {shown(text)}: expected a UUID") from None
+
+
+def shown(text: str) -> str:
+    """A text of somebody else's, on one line, short, and without the secrets of an address."""
+    return repr(shown_address(text)[:200])
+
+
+def checked_tables(tables: Any) -> list[str]:
+    """One table or several, each once. Raises Usage."""
+    named = [tables] if isinstance(tables, str) else list(tables or ())
+    return list(dict.fromkeys(checked_name("table", table) for table in named))
+
+
+def command_words(options: Sequence[str], tables: Sequence[str]) -> list[str]:
+    """Options, then tables behind `--`, so that none of these can be taken for one of those.
+
+    Raises Usage, also when there is no table: some commands would then find their own.
+    """
+    named = checked_tables(tables)
+    if not named:
+        raise Usage("no table is named")
+    return [*options, "--", *named]
+
+
+def configured_tables(tables: Any, config: Config) -> list[str]:
+    """The tables by their names in the configuration. Raises Usage for one that is not in it.
+
+    An address that the configuration lists stands for its name, and so for its settings. Any other
+    is refused, unless `[airflow] any_address` is set: a job works with credentials that whoever
+    asks for it may not have.
+    """
+    names = {section.uri: name for name, section in reversed(config.tables.items())}
+    found = []
+    for table in checked_tables(tables):
+        known = table if table in config.tables else names.get(table)
+        if known is None and not config.airflow.any_address:
+            raise Usage(
+                f"table {shown(table)}: not in the configuration; name one of its tables, or set "
+                "`any_address = true` in [airflow] to let runs work on any address"
+            )
+        found.append(known or table)
+    return list(dict.fromkeys(found))
+
+
+def check_keys(conf: Mapping[str, Any] | None, params: Mapping[str, Any]) -> None:
+    """Raise Usage for a key of a run's conf that is not among the DAG's params, or has no effect.
+
+    Airflow checks the values of the params, and lets any other key pass.
+    """
+    asked = conf or {}
+    for key in asked:
+        if key not in params:
+            near = get_close_matches(key, params, 1)
+            meant = f" (is {near[0]!r} meant?)" if near else ""
+            takes = ", ".join(params)
+            raise Usage(f"unknown key {shown(key)} in the run's conf{meant}; the DAG takes {takes}")
+    for key, value in asked.items():
+        if params[key] != value:
+            raise Usage(
+                f"{key!r} in the run's conf has no effect: [core] dag_run_conf_overrides_params is "
+                "off in this Airflow"
+            )
