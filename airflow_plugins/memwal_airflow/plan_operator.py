@@ -48,7 +48,7 @@ class MemWalPlanOperator(BaseOperator):
         **kwargs: Any,
     ) -> None:
         super().__init__(**kwargs)
-        self.tables = tables
+        self.tables: Any = tables
         self.due_only = due_only
         self.conn_id = conn_id
         self.seconds_max = seconds_max

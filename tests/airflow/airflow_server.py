@@ -7,18 +7,25 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from local_airflow.home import ROOT, AirflowHome
+from local_airflow.home import JOBS_BIN, ROLES, ROOT, AirflowHome
 from local_airflow.server import AirflowServer
 from tables import Tables
 
-PASSWORDS = {"admin": "admin-for-tests", "viewer": "viewer-for-tests"}
+PASSWORDS = {
+    "admin": "admin-for-tests",
+    "viewer": "viewer-for-tests",
+    "starter": "starter-for-tests",
+}
+STARTER = "starter:user"
+"""A role that may start runs of DAGs, and read no connection."""
 DAGS = ROOT / "dags"
 
 
 class TestAirflow(AirflowServer):
     """A running Airflow, with tables that its configuration file names.
 
-    `base_url`, `client(user)` (see rest.py), `token(user)`, `tables`, `config_file`.
+    `base_url`, `client(user)` (see rest.py), `token(user)`, `tables`, `config_file`. What it runs
+    as memwal is a script that a test can change, by `set_command`.
     """
 
     __test__ = False
@@ -27,6 +34,15 @@ class TestAirflow(AirflowServer):
         super().__init__(home, PASSWORDS)
         self.tables = tables
         self.config_file = home.config_file
+        self.command_file = home.folder / "memwal"
+        self.set_command()
+
+    def set_command(self, script: str = f'exec {JOBS_BIN}/memwal "$@"') -> None:
+        """What a run of the command does from here on; without a script the real thing."""
+        new = self.command_file.with_suffix(".new")
+        new.write_text(f"#!/bin/sh\n{script}\n")
+        new.chmod(0o755)
+        new.replace(self.command_file)
 
     def token(self, user: str = "admin") -> str:
         """A JWT for `Authorization: Bearer` or the cookie `_token`."""
@@ -62,6 +78,15 @@ class InProcessAirflow:
         bag = DagBag(dag_folder=DAGS, bundle_path=DAGS)
         assert bag.import_errors == {}
         return bag.dags[dag_id]
+
+
+def server_settings(folder: Path) -> dict[str, str]:
+    """What the shared Airflow is told besides."""
+    users = ",".join([*(f"{user}:{role}" for user, role in ROLES.items()), STARTER])
+    return {
+        "AIRFLOW__CORE__SIMPLE_AUTH_MANAGER_USERS": users,
+        "AIRFLOW__MEMWAL__COMMAND": str(folder / "memwal"),
+    }
 
 
 def make_template(folder: Path) -> Path:

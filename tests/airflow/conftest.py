@@ -26,6 +26,7 @@ from airflow_server import (
     TestAirflow,
     empty_database,
     make_template,
+    server_settings,
 )
 from local_airflow.home import AirflowHome
 from tables import TableMaker, Tables
@@ -80,7 +81,12 @@ def airflow_server(
     tables = Tables(table_maker, folder / "tables", folder / "memwal.toml")
     tables.make("orders", shards=2, generations=5)
     tables.make("events", generations=2)
-    home = AirflowHome(folder=folder / "home", dags=DAGS, config_file=tables.config_file)
+    home = AirflowHome(
+        folder=folder / "home",
+        dags=DAGS,
+        config_file=tables.config_file,
+        settings=server_settings(folder / "home"),
+    )
     home.prepare(PASSWORDS, database_template)
     with TestAirflow(home, tables) as server:
         yield server

@@ -18,6 +18,7 @@ from memwal_airflow.command import STORAGE_OPTIONS_VARIABLE, JobsEnvironment, en
 from memwal_airflow.hook import MemWalHook
 from memwal_airflow.job_operators import MemWalJobOperator
 from memwal_airflow.provider import get_provider_info
+from memwal_airflow.settings import airflow_settings
 from memwal_airflow.spark_connection import spark_target
 
 from memwal.errors import Usage
@@ -46,8 +47,8 @@ def test_secrets_reach_the_job_and_not_the_database(
     talker, marker = tmp_path / "talker", tmp_path / "seen"
     talker.write_text(TALKER.format(marker=str(marker)))
     talker.chmod(0o755)
+    monkeypatch.setenv("AIRFLOW__MEMWAL__COMMAND", str(talker))
     extra = {
-        "command": str(talker),
         "storage_options": json.dumps({"aws_region": "eu-central-1"}),
         "secret_storage_options": json.dumps({"aws_session_token": TOKEN}),
     }
@@ -106,26 +107,40 @@ def test_the_type_is_known_to_airflow_with_its_form() -> None:
     assert behaviour["relabeling"]["password"] == "Secret access key"
     widgets = manager.connection_form_widgets
     fields = {name.rpartition("__")[2] for name in widgets if name.startswith("extra__memwal__")}
-    assert fields == {
-        "command",
-        "config_file",
-        "jobs_directory",
-        "storage_options",
-        "secret_storage_options",
-    }
+    assert fields == {"storage_options", "secret_storage_options"}
     assert get_provider_info()["package-name"] == "airflow-provider-lance-memwal"
 
 
 def test_the_test_button(monkeypatch: pytest.MonkeyPatch) -> None:
-    extra = {"command": str(JOBS_BIN / "memwal")}
-    connection = {"conn_type": "memwal", "extra": extra}
-    monkeypatch.setenv("AIRFLOW_CONN_GOOD", json.dumps(connection))
-    assert MemWalHook("good").test_connection()[0] is True
-    connection["extra"] = {"command": "/no/such/memwal"}
-    monkeypatch.setenv("AIRFLOW_CONN_BAD", json.dumps(connection))
-    well, text = MemWalHook("bad").test_connection()
+    monkeypatch.setenv("AIRFLOW_CONN_STORE", json.dumps({"conn_type": "memwal"}))
+    monkeypatch.setenv("AIRFLOW__MEMWAL__COMMAND", str(JOBS_BIN / "memwal"))
+    assert MemWalHook("store").test_connection()[0] is True
+    monkeypatch.setenv("AIRFLOW__MEMWAL__COMMAND", "/no/such/memwal")
+    well, text = MemWalHook("store").test_connection()
     assert not well
     assert "/no/such/memwal" in text
+
+
+@pytest.mark.parametrize("name", ["command", "config_file", "jobs_directory"])
+def test_a_connection_decides_neither_code_nor_configuration(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, tmp_path: Path, name: str
+) -> None:
+    """Whoever may edit a connection, and whoever presses a button on the page, runs nothing."""
+    connection = {"conn_type": "memwal", "extra": {name: str(tmp_path / "elsewhere")}}
+    monkeypatch.setenv(f"AIRFLOW_CONN_OLD_{name}".upper(), json.dumps(connection))
+    monkeypatch.setenv("AIRFLOW__MEMWAL__JOBS_DIRECTORY", "s3a://lake/jobs")
+    with caplog.at_level("WARNING"):
+        jobs = [MemWalHook(f"old_{name}").environment() for _ in range(2)]
+    settings = airflow_settings()
+    for found in jobs:
+        assert found.command == settings.command == str(JOBS_BIN / "memwal")
+        assert found.config_file == settings.config_file
+        assert found.jobs_directory == "s3a://lake/jobs"
+    (warning,) = [r.getMessage() for r in caplog.records if r.name == "memwal_airflow.command"]
+    assert warning == (
+        f"connection old_{name}: the field {name!r} is ignored; "
+        f"set [memwal] {name} in Airflow's configuration"
+    )
 
 
 def test_storage_options_that_are_no_json_are_not_repeated() -> None:
@@ -170,7 +185,7 @@ def test_job_scripts_are_found_in_the_jobs_environment() -> None:
     assert script.stat().st_mode & stat.S_IFREG
     elsewhere = JobsEnvironment(command="memwal", jobs_directory="s3://lake/jobs/")
     assert elsewhere.job_script("merge") == "s3://lake/jobs/merge.py"
-    with pytest.raises(Usage, match="jobs directory"):
+    with pytest.raises(Usage, match="jobs_directory"):
         JobsEnvironment(command="/tmp/nowhere/memwal").job_script("merge")
 
 

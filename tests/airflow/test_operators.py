@@ -93,6 +93,52 @@ def test_a_guard_and_a_wrong_request_fail_at_once(airflow_home: InProcessAirflow
     assert (missing.state, tries(missing)) == ("failed", 1)
 
 
+@pytest.mark.parametrize(
+    ("kind", "fields", "says"),
+    [
+        (MemWalMergeOperator, {"tables": ["orders", "--master=spark://elsewhere"]}, "a dash"),
+        (MemWalMergeOperator, {"tables": "{{ '--dry-run' }}"}, "a dash"),
+        (MemWalMergeOperator, {"tables": []}, "no table is named"),
+        (MemWalMergeOperator, {"tables": [""]}, "expected a name"),
+        (MemWalMergeOperator, {"tables": "or\nders"}, "control characters"),
+        (MemWalMergeOperator, {"tables": "orders", "shards": "--no-lease"}, "a dash"),
+        (MemWalMergeOperator, {"tables": "orders", "shards": ["../x"]}, "expected a UUID"),
+        (MemWalIndexCatchupOperator, {"tables": "orders", "indexes": ["-i"]}, "a dash"),
+        (MemWalIndexCatchupOperator, {"tables": "orders", "indexes": ["a\x1b"]}, "control"),
+        (
+            MemWalMergeOperator,
+            {"tables": "/data/other", "configured_only": True},
+            "not in the configuration",
+        ),
+    ],
+)
+def test_what_can_not_be_asked_for_starts_nothing(
+    airflow_home: InProcessAirflow,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capfd: pytest.CaptureFixture[str],
+    kind: type[Any],
+    fields: dict[str, Any],
+    says: str,
+) -> None:
+    airflow_home.tables.make("orders")
+    command = tmp_path / "memwal"
+    command.write_text(f"#!/bin/sh\ntouch {tmp_path}/started\n")
+    command.chmod(0o755)
+    monkeypatch.setenv("AIRFLOW__MEMWAL__COMMAND", str(command))
+    ran = run_one(airflow_home, kind, retries=2, **fields)
+    assert (ran.state, tries(ran)) == ("failed", 1)
+    assert says in capfd.readouterr().out
+    assert not (tmp_path / "started").exists()
+
+
+def test_in_a_dag_of_ones_own_an_address_is_the_authors(airflow_home: InProcessAirflow) -> None:
+    table = airflow_home.tables.make("orders", generations=1)
+    ran = run_one(airflow_home, MemWalMergeOperator, tables=table.uri)
+    assert ran.state == "success"
+    assert table.progress() == table.flushed()
+
+
 def test_fields_are_templates(airflow_home: InProcessAirflow) -> None:
     table = airflow_home.tables.make("orders", shards=2, generations=2)
     ran = run_one(
@@ -157,15 +203,13 @@ def test_execution_timeout_ends_the_job(
     slow.write_text(f"#!/bin/sh\necho $$ > {tmp_path}/pid\nexec sleep 600\n")
     slow.chmod(0o755)
     airflow_home.tables.make("orders", generations=1)
-    connection = f'{{"conn_type": "memwal", "extra": {{"command": "{slow}"}}}}'
     with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("AIRFLOW_CONN_SLOW", connection)
+        patch.setenv("AIRFLOW__MEMWAL__COMMAND", str(slow))
         ran = run_one(
             airflow_home,
             MemWalJobOperator,
             job="merge",
             tables="orders",
-            conn_id="slow",
             deferrable=deferrable,
             poll_seconds=0.2,
             execution_timeout=timedelta(seconds=4),

@@ -344,6 +344,23 @@ def test_either_sign_of_the_own_site_is_enough(site: Site) -> None:
         assert answer.status_code == 201, missing
 
 
+@pytest.mark.parametrize(
+    "base_url", ["https://airflow.example/team", "https://AIRFLOW.example:443"]
+)
+def test_a_host_that_is_forged_is_not_our_own(tmp_path: Path, base_url: str) -> None:
+    """A name that was made to lead here, as whoever owns it may: host and origin agree."""
+    site = Site(tmp_path, base_url=base_url)
+    site.feed.seen()
+    site.settle()
+    client = site.client("admin")
+    for own, status in (("evil.example", 403), ("airflow.example", 201)):
+        headers = {**ACTION, "host": own, "origin": f"https://{own}"}
+        answer = client.post("/actions/backfill", json=BACKFILL, headers=headers)
+        assert answer.status_code == status, answer.text
+    assert len(site.started) == 1
+    site.feed.close()
+
+
 def test_the_public_address_behind_a_proxy_is_our_own(tmp_path: Path) -> None:
     site = Site(tmp_path, base_url="https://airflow.example/team")
     site.feed.seen()

@@ -29,14 +29,6 @@ def backfill(admin: AirflowClient, **conf: object) -> str:
     return admin.trigger("memwal_backfill", {"tables": ["orders"], "jobs": ["merge"], **conf})
 
 
-def slow_command(folder: Path) -> Path:
-    """A memwal command that says who it is and stays."""
-    command = folder / "slow-memwal"
-    command.write_text(f"#!/bin/sh\necho $$ > {folder}/pid\nexec sleep 600\n")
-    command.chmod(0o755)
-    return command
-
-
 def set_connection(admin: AirflowClient, **fields: object) -> None:
     body = {"connection_id": "memwal_default", "conn_type": "memwal", **fields}
     admin.post("/connections", body)
@@ -46,6 +38,13 @@ def drop_connection(admin: AirflowClient) -> None:
     """Whether it is there or not."""
     answer = admin.http.delete("/api/v2/connections/memwal_default")
     assert answer.status_code in (204, 404), answer.text
+
+
+@pytest.fixture
+def own_command(airflow_server: TestAirflow) -> Iterator[None]:
+    """The test may change what runs as memwal."""
+    yield
+    airflow_server.set_command()
 
 
 @pytest.fixture
@@ -107,9 +106,10 @@ def test_a_lease_that_is_given_up_lets_the_retry_through(
 
 
 def test_killing_a_deferred_task_ends_its_job(
-    airflow_server: TestAirflow, admin: AirflowClient, tmp_path: Path, no_connection_after: None
+    airflow_server: TestAirflow, admin: AirflowClient, tmp_path: Path, own_command: None
 ) -> None:
-    set_connection(admin, extra=json.dumps({"command": str(slow_command(tmp_path))}))
+    # Says who it is and stays.
+    airflow_server.set_command(f"echo $$ > {tmp_path}/pid\nexec sleep 600")
     run = backfill(admin)
     path = f"/dags/memwal_backfill/dagRuns/{run}/taskInstances/backfill"
 
@@ -138,9 +138,9 @@ def test_the_connections_form_and_what_the_api_shows_of_it(
     answer = admin.http.get("/ui/connections/hook_meta").raise_for_status()
     (form,) = [kind for kind in answer.json() if kind["connection_type"] == "memwal"]
     assert form["standard_fields"]["password"]["title"] == "Secret access key"
-    assert set(form["extra_fields"]) >= {"command", "secret_storage_options"}
+    assert set(form["extra_fields"]) == {"storage_options", "secret_storage_options"}
     secret_options = json.dumps({"aws_session_token": PASSWORD})
-    extra = json.dumps({"command": "memwal", "secret_storage_options": secret_options})
+    extra = json.dumps({"secret_storage_options": secret_options})
     set_connection(admin, password=PASSWORD, extra=extra)
     shown = admin.http.get("/api/v2/connections/memwal_default").raise_for_status().text
     assert "memwal_default" in shown
@@ -148,12 +148,13 @@ def test_the_connections_form_and_what_the_api_shows_of_it(
 
 
 def test_no_secret_in_a_log_an_xcom_or_a_template(
-    airflow_server: TestAirflow, admin: AirflowClient, tmp_path: Path, no_connection_after: None
+    airflow_server: TestAirflow,
+    admin: AirflowClient,
+    no_connection_after: None,
+    own_command: None,
 ) -> None:
-    talker = tmp_path / "talker"
-    talker.write_text(f"#!/bin/sh\necho SEEN $MEMWAL_STORAGE_OPTIONS\necho it is {PASSWORD}\n")
-    talker.chmod(0o755)
-    set_connection(admin, password=PASSWORD, extra=json.dumps({"command": str(talker)}))
+    airflow_server.set_command(f"echo SEEN $MEMWAL_STORAGE_OPTIONS\necho it is {PASSWORD}")
+    set_connection(admin, password=PASSWORD)
     run = backfill(admin)
 
     def tried() -> bool:
