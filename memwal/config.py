@@ -114,7 +114,7 @@ class AirflowDags(BaseModel):
 
     Schedules are cron texts (UTC); an empty one takes the clock out. Durations are texts such as
     `7d`, as on the command line. `any_address` lets a run of a DAG name a table that this file does
-    not: whoever may start one then reaches whatever the jobs' credentials do.
+    not: whoever may start one then reaches all that the jobs' credentials do.
     """
 
     model_config = _STRICT

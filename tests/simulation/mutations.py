@@ -7,6 +7,7 @@ exactly once is an error, so the list can't rot. The lists are by module: `mutat
 from __future__ import annotations
 
 from mutation_list import Change, Mutation
+from mutations_airflow import AIRFLOW
 from mutations_garbage import GARBAGE
 from mutations_indexes import INDEXES
 from mutations_ingest import INGEST
@@ -29,4 +30,5 @@ MUTATIONS = (
     *STORE,
     *READ,
     *JOBS,
+    *AIRFLOW,
 )

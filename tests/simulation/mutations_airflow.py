@@ -1,0 +1,60 @@
+"""Mutations of what a run of an Airflow DAG may be asked for."""
+
+from __future__ import annotations
+
+from mutation_list import mutations
+
+AIRFLOW = mutations(
+    "airflow_plugins/memwal_airflow/asked.py",
+    "tests/plan/test_airflow_asked.py",
+    (
+        "airflow: tables stand among the options",
+        'return [*options, "--", *named]',
+        "return [*named, *options]",
+    ),
+    (
+        "airflow: a name may begin with a dash",
+        'if name.startswith("-"):',
+        "if False:",
+    ),
+    (
+        "airflow: a name may be empty",
+        "if not isinstance(name, str) or not name.strip():",
+        "if not isinstance(name, str):",
+    ),
+    (
+        "airflow: a name may hold control characters",
+        "if any(unicodedata.category(character) in _UNPRINTABLE for character in name):",
+        "if False:",
+    ),
+    (
+        "airflow: any text is a shard's id",
+        "return str(UUID(text))",
+        "return text",
+    ),
+    (
+        "airflow: a command may name no table",
+        '    if not named:\n        raise Usage("no table is named")\n',
+        "",
+    ),
+    (
+        "airflow: any address may be named",
+        "if known is None and not config.airflow.any_address:",
+        "if False:",
+    ),
+    (
+        "airflow: a refused address is shown with its secrets",
+        "return repr(shown_address(text)[:200])",
+        "return repr(text[:200])",
+    ),
+    (
+        "airflow: an unknown key of a run's conf passes",
+        "        if key not in params:",
+        "        if False:",
+    ),
+    (
+        "airflow: a conf that Airflow ignores passes",
+        "        if params[key] != value:",
+        "        if False:",
+    ),
+)
