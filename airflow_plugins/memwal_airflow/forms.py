@@ -33,10 +33,14 @@ def run_params(config: Config, job: str, no_tables: str = "all") -> dict[str, Pa
                 description="Else it is only listed",
             ),
             "retention": _duration(
-                config.airflow.retention, "Retention", "Expire older table versions first, as 7d"
+                config.airflow.retention,
+                "Retention",
+                "Expire table versions that are older, such as 7d; empty: none",
             ),
             "grace": _duration(
-                config.airflow.grace, "Grace", "How long unused things are kept for readers, as 1h"
+                config.airflow.grace,
+                "Grace",
+                "How long unused things are kept for readers; empty: 1h",
             ),
             "wal": Param(
                 config.airflow.garbage_wal,

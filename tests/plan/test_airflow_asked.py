@@ -53,12 +53,12 @@ ANY = CONFIG.model_copy(update={"airflow": CONFIG.airflow.model_copy(update={"an
     ],
 )
 def test_what_is_no_name(name: Any) -> None:
-    with pytest.raises(Usage, match="^index ") as caught:
+    with pytest.raises(Usage, match=r"^index ") as caught:
         checked_name("index", name)
     assert str(caught.value).isprintable()
-    with pytest.raises(Usage, match="^table "):
+    with pytest.raises(Usage, match=r"^table "):
         checked_tables(["orders", name])
-    with pytest.raises(Usage, match="^shard "):
+    with pytest.raises(Usage, match=r"^shard "):
         checked_shard(name)
 
 
