@@ -18,8 +18,6 @@ HELD = "held"
 # A model's checks are built when it is first used: a command uses few of these.
 _FROZEN = ConfigDict(frozen=True, defer_build=True)
 
-EXIT_DONE = 0
-EXIT_UNEXPECTED = 1
 EXIT_PARTIAL = 6
 
 
@@ -449,7 +447,7 @@ def sum_up(parts: Iterable[Part], otherwise: str = NOTHING_TO_DO) -> tuple[str, 
     wrong = [p for p in found if p.outcome not in (DONE, NOTHING_TO_DO)]
     done = any(p.outcome in (DONE, PARTIAL) for p in found)
     if not wrong:
-        return (DONE, EXIT_DONE) if done else (otherwise, EXIT_DONE)
+        return (DONE if done else otherwise), 0
     if done:
         return PARTIAL, EXIT_PARTIAL
     outcomes = {p.outcome for p in wrong}
@@ -459,10 +457,7 @@ def sum_up(parts: Iterable[Part], otherwise: str = NOTHING_TO_DO) -> tuple[str, 
 
 
 def sum_up_tables(tables: Iterable[Part], otherwise: str = NOTHING_TO_DO) -> tuple[str, int]:
-    """The same of a job's tables, where having nothing to do counts as well as work that was done.
-
-    So one table that failed beside others that did not is partly failed, whatever these had to do.
-    """
+    """The same of tables: one that failed beside others that did not is partial, work or not."""
     found = tuple(tables)
     wrong = sum(table.outcome not in (DONE, NOTHING_TO_DO) for table in found)
     return (PARTIAL, EXIT_PARTIAL) if 0 < wrong < len(found) else sum_up(found, otherwise)
