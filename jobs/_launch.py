@@ -26,7 +26,7 @@ Unit = TypeVar("Unit")
 Result = TypeVar("Result")
 Limits = TypeVar("Limits")
 
-# The range of pylance majors that is tested (design section 6). This is its one place.
+# The range of pylance majors that is tested. This is its one place.
 TESTED_LANCE_MAJORS = (14,)
 
 # Each of these reads a table's shards in threads of its own (`memwal.store.view`).

@@ -209,7 +209,7 @@ class SparkEngine:
         try:
             yield
         except BaseException:
-            # Python tasks go on for some seconds after this returns (field notes A2). Whatever they
+            # Python tasks go on for some seconds after this returns. Whatever they
             # still commit is whole and marked, so the table stays right.
             self._cancel_jobs(group)
             raise

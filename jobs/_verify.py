@@ -32,11 +32,10 @@ from memwal.report import (
     DONE,
     FAILED,
     REFUSED,
-    CheckReport,
     JobReport,
     TableReport,
-    VerifyTableReport,
 )
+from memwal.report_verify import CheckReport, VerifyTableReport
 from memwal.store.generations import Source
 
 _READERS_MAX = 16

@@ -18,7 +18,6 @@ from memwal.console_status import lease_parts, runs_parts, status_parts, wait_pa
 from memwal.console_text import STYLE, Terminal, count_text, grid_of, size_text
 from memwal.layout import parse_wal_entry_name
 from memwal.report import (
-    CheckReport,
     CompactionTableReport,
     GarbageItemReport,
     GarbageTableReport,
@@ -33,12 +32,12 @@ from memwal.report import (
     SnapshotTableReport,
     StatusTableReport,
     TableReport,
-    VerifyTableReport,
     WaitTableReport,
 )
 from memwal.report_backfill import BackfillReport
 from memwal.report_ingest import IngestTableReport
 from memwal.report_rescue import RescueTableReport
+from memwal.report_verify import CheckReport, VerifyTableReport
 
 if TYPE_CHECKING:
     from memwal.console_steps import Steps

@@ -31,7 +31,7 @@ if _stranger := find_stranger():
 class MemWalError(Exception):
     """Base of every error that this package raises on purpose.
 
-    `exit_code` is the process exit code (design section 6); `outcome` the word in a report.
+    `exit_code` is the process exit code; `outcome` the word in a report.
     """
 
     exit_code = 1

@@ -1,4 +1,4 @@
-"""Numbered predicates over (current, proposed): design section 4, as code. Pure.
+"""The numbered invariants, as predicates over (current, proposed). Pure.
 
 Each raises InvariantBroken, which is a bug of ours or of a caller, never an operator's mistake.
 """

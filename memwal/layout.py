@@ -1,6 +1,6 @@
 """Names in storage <-> values. Pure; everything that comes from storage is parsed strictly.
 
-Where the spec and pylance 14's bytes differ, the bytes win (design section 2):
+Where the spec and pylance 14's bytes differ, the bytes win:
 
 - WAL entries end in `.arrow`; the spec's text says `.lance` in one place, `.arrow` in its example.
 - WAL positions are 1-based, 0 = nothing covered; the spec says 0-based.

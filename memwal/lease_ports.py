@@ -8,7 +8,7 @@ from memwal.model import LeaseClaim
 
 
 class Leases(Protocol):
-    """The lease of one table (design section 5). It saves work; commits keep the data right."""
+    """The lease of one table. It saves work; commits keep the data right."""
 
     def current(self) -> LeaseClaim | None:
         """The newest claim, whatever its state; None when there never was one."""

@@ -78,7 +78,7 @@ class MemWalState:
 
     `merged` maps a shard to its highest merged generation; a shard that is absent was never
     merged. `index_catchup` maps an index name to such a map; an index that is absent is NOT known
-    to be caught up (field notes section 6).
+    to be caught up (seen on pylance 14).
     """
 
     index_uuid: str
@@ -206,7 +206,7 @@ class BrokenShard:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class TableView:
-    """A table, its progress and its shards, read in the safe order (design section 5).
+    """A table, its progress and its shards, read in the safe order.
 
     `file_bytes` is the size of the version's files; None when it was not asked for or not known.
     `policy_text` is the table's row-merge policy as it is stored; None when it has none.

@@ -1,4 +1,4 @@
-"""Arguments and options that several commands share, by the names of design section 6.
+"""Arguments and options that several commands share.
 
 A command asks for a whole set of them with one parameter, `flags`, and `@with_flags`.
 """
@@ -55,7 +55,7 @@ NoLease = Annotated[
         "--no-lease", help="Work without the table's lease: wasteful; snapshot and maintain refuse."
     ),
 ]
-# Taken everywhere (design section 6), so that one set of options goes with every command; those
+# Taken everywhere, so that one set of options goes with every command; those
 # that only look work in this process and need no lease.
 UnusedEngine = Annotated[
     str | None, typer.Option("--engine", metavar="auto|spark|local", hidden=True)

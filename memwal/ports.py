@@ -144,7 +144,7 @@ class Objects(Protocol):
     def put_if_absent(self, path: str, data: bytes) -> None:
         """Create the object whole, or raise AlreadyExists; a reader never sees half of it.
 
-        An object that holds exactly `data` "exists" too: the caller compares (design section 5).
+        An object that holds exactly `data` "exists" too: the caller compares.
         """
         ...
 

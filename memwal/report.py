@@ -1,4 +1,4 @@
-"""What a job reports: one JSON document, and the exit code that sums it up (design section 6)."""
+"""What a job reports: one JSON document, and the exit code that sums it up."""
 
 from __future__ import annotations
 
@@ -286,27 +286,6 @@ class MaintainTableReport(TableReport):
     """One table of `maintain`: each job's own report of it, in the order they ran."""
 
     jobs: tuple[dict[str, Any], ...] = ()
-
-
-class CheckReport(BaseModel):
-    """One line of `verify`. `invariant` is the number in design section 4, None for other checks.
-
-    `ok` is None for a check that could not be made here.
-    """
-
-    model_config = _FROZEN
-
-    invariant: int | None
-    name: str
-    ok: bool | None
-    detail: str
-
-
-class VerifyTableReport(TableReport):
-    """One table of `verify`. Warnings are no broken invariants: the exit code is as without."""
-
-    checks: tuple[CheckReport, ...] = ()
-    warnings: tuple[str, ...] = ()
 
 
 class StorageReport(BaseModel):

@@ -1,6 +1,6 @@
 """Key predicates as SQL text for Lance. Pure.
 
-Forms that work on pylance 14.0.2 (field notes section 1): identifiers in backticks (double quotes
+Forms that work on pylance 14.0.2: identifiers in backticks (double quotes
 would make a string literal that matches nothing), strings with doubled quotes, binary as X'…',
 `struct(…) IN (struct(…), …)` for several key columns, and the lowest int64 by a cast.
 """

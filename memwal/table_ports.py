@@ -36,7 +36,7 @@ class IndexTable(Protocol):
 
     The methods that commit raise LostRace on a conflict, Unsupported for what Lance can't do, and
     StoreUnavailable for an error after which the commit may have landed all the same. None of them
-    promises coverage: the caller reads the table again (design section 5).
+    promises coverage: the caller reads the table again.
     """
 
     def facts(self, version: int) -> TableIndexes:

@@ -1,6 +1,6 @@
 """Rewrites a table's small fragments as fewer, and puts back what that takes from the indexes.
 
-Compaction erases `index_catchup` (field notes 4), and leaves fragments that zone maps and bloom
+Compaction erases `index_catchup` on pylance 14, and leaves fragments that zone maps and bloom
 filters don't cover. Index catch-up mends both: it runs before, so that fragments that differ only
 in what indexes cover can be put together, and after. A run that dies in between leaves entries
 missing; the next run of either job sees that as work.
@@ -109,7 +109,7 @@ class Compactor:
         )
 
     def _compact(self, run: _Run) -> None:
-        """One commit, from a new plan each time that a merge got there first (field notes 4)."""
+        """One commit, from a new plan each time that a merge got there first."""
         deadline = self.clock.monotonic_seconds() + self.limits.conflict_seconds_max
         for attempt in range(1, self.limits.conflict_attempts_max + 1):
             _, run.plan = self.foresee(self.views.table())

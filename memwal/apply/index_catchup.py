@@ -6,7 +6,7 @@ counts is what the table says afterwards, in the manifest of its latest version;
 proof. That is also all that a killed run leaves to the next one (invariant 8), and why a lost reply
 does no harm.
 
-Catch-up values are never written by hand: Lance takes claims that are too high (field notes 6), and
+Catch-up values are never written by hand: Lance takes claims that are too high, and
 garbage collection believes them.
 """
 

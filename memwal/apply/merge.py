@@ -266,7 +266,7 @@ class ShardMerger:
         return view
 
     def _after_error(self, run: ShardRun, error: MemWalError) -> tuple[TableView, ShardView]:
-        """Progress after a commit whose outcome is open; never guessed (design section 5)."""
+        """Progress after a commit whose outcome is open; never guessed."""
         run.conflicts += 1
         try:
             view = self._refreshed(run)

@@ -3,7 +3,7 @@
 A round takes the shards' next prefixes from one fresh view, as many as fit into a commit, and
 commits them together. What can't share, and what goes wrong, is left to the merger of single
 shards, which tells each shard's trouble by itself. Nothing is guessed here either: after an error
-the marks in a fresh view say what landed (design section 5).
+the marks in a fresh view say what landed.
 """
 
 from __future__ import annotations

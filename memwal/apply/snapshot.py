@@ -1,7 +1,7 @@
 """Refreshes the shard snapshot in the MemWAL index without ever lowering merge progress.
 
 Replacing the MemWAL index entry from a stale version overwrites newer progress, and Lance reports
-no conflict (field notes section 12). So the entry is read at the last moment, and after the commit
+no conflict (seen on pylance 14). So the entry is read at the last moment, and after the commit
 the landed version and those between are read back: what was lowered is put right at once. Until
 then a reader merges generations once more that the base already has, which reads the same. Not so
 for a table with a row-merge policy, whose operands would count twice: it gets no snapshot. When one
@@ -94,7 +94,7 @@ class SnapshotRefresher:
         """Refresh from a view that `read` takes freshly, as often as a conflict makes it.
 
         Raises Refused for broken shards, LostRace when conflicts do not end, LeaseHeld when the
-        lease is lost, Corruption when a commit changed the table's data (peers.md, L #8438).
+        lease is lost, Corruption when a commit changed the table's data.
         """
         run = _Run()
         error: MemWalError | None = None

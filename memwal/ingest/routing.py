@@ -1,7 +1,7 @@
 """Rows -> shards, by the table's shard spec. Pure.
 
 pylance leaves it to the caller which shard takes a row: it never ties a shard to a value, and its
-manifests name none (field notes 11). Here a shard's id follows from the spec and the values, so
+manifests name none. Here a shard's id follows from the spec and the values, so
 that any two writers agree without asking each other: the id that LanceDB's clients derive, for the
 specs that they route by, and one of our own for others. The values are stored in the shard's first
 manifest, where the merging read prunes by them. A shard that says it holds the same values,

@@ -1,4 +1,4 @@
-"""Decides which shards are due for a merge, and tells why (design section 5). Pure.
+"""Decides which shards are due for a merge, and tells why. Pure.
 
 A shard is due when any trigger crosses: how many generations are pending, how many bytes, or how
 old the oldest of them is. So a quiet shard is never starved by a count.

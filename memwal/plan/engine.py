@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-# Measured on 2 cores: a local session and its first Python task take 8 to 15 s (field notes A1);
+# Measured on 2 cores: a local session and its first Python task take 8 to 15 s;
 # folding and merging in this process moves about 40 MB of in-memory bytes a second.
 JVM_SECONDS = 12.0
 LOCAL_BYTES_PER_SECOND = 40_000_000
@@ -22,7 +22,7 @@ class EngineChoice:
 def choose_engine(
     asked: str, *, units: int, in_memory_bytes: int, spark_installed: bool
 ) -> EngineChoice:
-    """The engine for a plan. `asked` is auto, spark or local (design section 6)."""
+    """The engine for a plan. `asked` is auto, spark or local."""
     if units == 0:
         return EngineChoice(name="none", reason="the plan is empty, so nothing is started")
     if asked != "auto":

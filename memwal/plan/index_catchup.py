@@ -1,7 +1,7 @@
 """Decides how each index of a base table catches up with what merging added. Pure.
 
 Lance credits an index with merge progress when its segments cover every fragment of the version
-that a commit was read from (design section 5). So the plan looks at coverage first and at the
+that a commit was read from. So the plan looks at coverage first and at the
 recorded progress second: an entry that is missing or old says nothing about coverage (compaction,
 and a delete or merge that empties a whole segment, erase entries: seen on 14.0.2), and a recorded
 one may be wider than the coverage (compaction keeps the entry of an index that it can't remap).

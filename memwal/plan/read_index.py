@@ -121,7 +121,7 @@ def gap_generations(
 ) -> tuple[FlushedGeneration, ...]:
     """Listed generations that are merged, and that the index is not known to cover.
 
-    An absent entry says nothing (field notes 6); where every fragment is covered, nothing is
+    An absent entry says nothing (seen on pylance 14); where every fragment is covered, nothing is
     missing whatever the entry says.
     """
     if not indexes.uncovered(index):

@@ -203,7 +203,7 @@ def check_wal(shards: Sequence[ShardView], wals: Mapping[ShardId, WalFacts]) -> 
 def check_sentinels(shards: Sequence[ShardView], wals: Mapping[ShardId, WalFacts]) -> Check:
     """Invariant 7: the sentinel of each shard's current epoch is in place.
 
-    A claim of the first epoch writes none (field notes section 13).
+    A claim of the first epoch writes none (seen on pylance 14).
     """
     problems = [
         f"shard {s.shard_id}: no fence sentinel of writer epoch {s.manifest.writer_epoch}: it was "

@@ -9,7 +9,7 @@ numeric type) decides most of it; the rest is taken from Iceberg's hash, which i
 - dates: days, and times and timestamps: microseconds, as 8 bytes; a time zone does not count
 - text as UTF-8, binary as it is; a dictionary is what it stands for
 
-All numbers little-endian, in two's complement. pylance differs (field notes 11): numbers of up to
+All numbers little-endian, in two's complement. pylance differs: numbers of up to
 32 bits hash as 4 bytes, all others as 8, floats by their bits; a timestamp by its own unit.
 """
 

@@ -1,7 +1,7 @@
 """A filter and shards -> the shards that can match. Pure.
 
 A shard is left out only on proof: its recorded shard values, and a filter that no row with such
-values satisfies. pylance 14 records none (field notes 11), so that none of its own shards is ever
+values satisfies. pylance 14 records none, so that none of its own shards is ever
 left out; other writers' are.
 """
 

@@ -1,6 +1,6 @@
 """Which of two rules gives a table's shard values, and why. Pure.
 
-The spec and pylance 14 agree on `identity`, and on nothing else (field notes 11). A table's rows
+The spec and pylance 14 agree on `identity`, and on nothing else. A table's rows
 are where its writers put them, so for a spec that pylance can evaluate pylance's values are the
 right ones: its writers' routers call `lance.mem_wal.evaluate_sharding_spec`.
 """

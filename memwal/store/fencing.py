@@ -114,7 +114,7 @@ class ShardFencing:
         raise LostRace(f"{self._objects.uri}: shard {shard}: no free WAL position was found")
 
     def _is_ours(self, shard: ShardId, position: int, data: bytes, error: MemWalError) -> bool:
-        """Whether a create that reported a fault landed after all (design section 5).
+        """Whether a create that reported a fault landed after all.
 
         An epoch belongs to one claim, so equal bytes are our own.
         """

@@ -197,7 +197,7 @@ class Round:
         try:
             self._objects.put_if_absent(path, data)
         except AlreadyExists:
-            # A create that "exists" may be our own, its reply lost (design section 5).
+            # A create that "exists" may be our own, its reply lost.
             if self._objects.get(path) != data:
                 raise StandDown(
                     f"{self._objects.uri}: {path} is there already: another run of this ingest is "

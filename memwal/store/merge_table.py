@@ -256,7 +256,7 @@ class LanceFold:
     def delete_pass(self, shape: CommitShape) -> tuple[int, int]:
         """Delete the tombstoned keys, unmarked and without a retry on conflict.
 
-        A retry would delete rows that a newer commit put back (seen: field notes section 1).
+        A retry would delete rows that a newer commit put back (seen on pylance 14).
         """
         builder = (
             self._base.merge_insert(list(self.view.primary_key))

@@ -139,7 +139,7 @@ class ShardManifests:
         self._objects.put_if_absent(path, data)
 
     def _check_ours(self, proposed: ShardManifest, data: bytes, error: MemWalError) -> None:
-        """Return when our bytes are stored after all (design section 5)."""
+        """Return when our bytes are stored after all."""
         where = f"{self._objects.uri}: shard {proposed.shard_id}"
         try:
             stored = self._bytes(proposed.shard_id, proposed.version)

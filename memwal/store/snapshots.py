@@ -122,7 +122,7 @@ class StoredSnapshots:
         It is never parsed: Lance's reader ends the process on some forged bytes, and what the
         snapshot says, the shard manifests say better. Bytes that are no snapshot differ, and so do
         those of another writer: they are replaced. Merging gives the entry a new uuid, under which
-        an external file is not found (field notes section 12).
+        an external file is not found (seen on pylance 14).
         """
         if state.inline_snapshots is not None:
             return Stored.SAME if state.inline_snapshots == data else Stored.OTHER

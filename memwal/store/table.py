@@ -29,8 +29,7 @@ from memwal.ports import Expired
 from memwal.store.data_files import check_own_files
 from memwal.store.local import check_unlinked
 
-# One small cache for all datasets of a run: each open would otherwise bring a 6 GiB one of its own
-# (peers.md, LC #217).
+# One small cache for all datasets of a run: each open would otherwise bring a 6 GiB one of its own.
 _CACHE_BYTES = 64 * 1024 * 1024
 
 # What Lance says when a file that it was told of is not there.

@@ -1,7 +1,7 @@
 """Reads table versions out of their own manifest files, with few ranged reads.
 
 A manifest file ends in a 16-byte footer that points at the Manifest message, which points at the
-index section in front of it (field notes section 13). One read of the tail serves most tables; a
+index section in front of it (seen on pylance 14). One read of the tail serves most tables; a
 large manifest costs one more read, a large index section a third.
 """
 

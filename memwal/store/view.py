@@ -1,4 +1,4 @@
-"""Reads a table's state in the safe order (design section 5).
+"""Reads a table's state in the safe order.
 
 The base table at its latest version V, then MemWAL details out of V's own manifest, then each
 shard's latest manifest. Later reads can only see more: a shard manifest that is newer than V lists

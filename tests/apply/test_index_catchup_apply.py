@@ -47,7 +47,7 @@ class FakeTable:
     """One table: the Views and the IndexTable port in one.
 
     A commit that touches an index recomputes every entry: at full coverage it becomes what is
-    merged, else it stays (field notes 6).
+    merged, else it stays (seen on pylance 14).
     """
 
     fragments: dict[int, int]

@@ -173,3 +173,10 @@ def test_nobody_is_told_to_install_a_stranger() -> None:
     assert not told.search("pip install 'lance-memwal[spark]'")
     telling = [name_of(path) for path in texts() if told.search(path.read_text())]
     assert telling == []
+
+
+def test_nothing_outside_the_project_is_cited() -> None:
+    """A reader has this repository, and what is published."""
+    cited = re.compile("design" + " section|field" + " notes|peers" + "[.]md|design" + "[.]md")
+    citing = [name_of(path) for path in texts() if cited.search(path.read_text())]
+    assert citing == []

@@ -1,7 +1,7 @@
 """A table in memory that races as pylance 14 does, and whose manifests are real bytes.
 
 Rows are numbers under integer keys, each in a fragment, so that index coverage can be followed.
-What Lance does and does not notice between racing commits is as the field notes and the fault tests
+What Lance does and does not notice between racing commits is as the fault tests
 on real tables have it: touched keys conflict, marks must rise, a replaced MemWAL entry conflicts
 with nothing and overwrites progress, index commits credit the version that they read.
 """
