@@ -154,7 +154,7 @@ def test_wrong_requests(command: Command, table: Table, arguments: list[str], sa
 def test_a_missing_generation_is_refused(command: Command, table: Table) -> None:
     table.flush(table.shards[0], Put([6], 9))
     builders.unlist_generation(table, table.shards[0], 1)
-    assert "pass --allow-holes" in command.error(table.uri, code=5)
+    assert "--allow-holes goes on" in command.error(table.uri, code=5)
     assert command.table(table.uri, "--allow-holes")["num_rows"] == 30
 
 
