@@ -171,14 +171,11 @@ def summary_of(report: TableReport) -> Mapping[str, int | None]:
     return {name: getattr(report, name) for name in names}
 
 
-def stuck_of(report: TableReport) -> Mapping[str, Mapping[str, object]]:
+def stuck_of(report: TableReport) -> Mapping[str, tuple[int, str | None]]:
     """Shards that a merge could not go on with, and another run could not either; some of many."""
     shards = report.shards if isinstance(report, MergeTableReport) else ()
     stuck = [s for s in shards if s.error and s.exit_code in _NOT_MENDED_BY_A_RUN]
-    return {
-        s.shard_id: {"merged_generation": s.to_generation, "error": _shortened(s.error)}
-        for s in stuck[:_STUCK_MAX]
-    }
+    return {s.shard_id: (s.to_generation, _shortened(s.error)) for s in stuck[:_STUCK_MAX]}
 
 
 def backlog_of(view: TableView | None, report: TableReport) -> BacklogReport:

@@ -333,19 +333,11 @@ class BacklogReport(BaseModel):
     bytes_after: int | None = None
 
 
-class StuckShard(BaseModel):
-    """A shard that a merge left behind at a generation, for a reason that no further run mends."""
-
-    model_config = ConfigDict(frozen=True, extra="ignore", defer_build=True)
-
-    merged_generation: int
-    error: str
-
-
 class RunRecord(BaseModel):
     """One run of a job on one table, as it is stored under `_maintenance/runs/`.
 
     Read back from storage, so everything is checked; fields of a newer build are passed over.
+    `stuck` has shards that no further run mends: the generation that a merge left them at, and why.
     """
 
     model_config = ConfigDict(frozen=True, extra="ignore", allow_inf_nan=False, defer_build=True)
@@ -365,7 +357,7 @@ class RunRecord(BaseModel):
     version_after: int | None = None
     summary: dict[str, int | None] = Field(default_factory=dict)
     backlog: BacklogReport = BacklogReport()
-    stuck: dict[str, StuckShard] = Field(default_factory=dict)
+    stuck: dict[str, tuple[int, str]] = Field(default_factory=dict)
     requests: dict[str, int] = Field(default_factory=dict)
 
     @field_validator("started_at", "finished_at")

@@ -121,9 +121,9 @@ def stuck_shards(view: TableView, records: Sequence[RunRecord]) -> Mapping[Shard
         told = next((r for r in records if shard.shard_id in r.stuck), None)
         if told is None or not shard.pending:
             continue
-        stuck = told.stuck[shard.shard_id]
-        if stuck.merged_generation == shard.merged_generation:
-            found[shard.shard_id] = f"{stuck.error} (merge of {told.finished_at})"
+        generation, error = told.stuck[shard.shard_id]
+        if generation == shard.merged_generation:
+            found[shard.shard_id] = f"{error} (merge of {told.finished_at})"
     return found
 
 
