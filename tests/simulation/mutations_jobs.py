@@ -33,8 +33,8 @@ JOBS: tuple[Mutation, ...] = (
         ),
         (
             "jobs: leases are not given up",
-            "            self.lease.release()",
-            "            pass",
+            "                lease.release()",
+            "                pass",
         ),
     ),
     *mutations(
@@ -69,8 +69,8 @@ JOBS: tuple[Mutation, ...] = (
         f"{_ODD_STORES} 'is_refused and ingest and not spark or another_process'",
         (
             "odd stores: an ingest begins in a store that was not proven",
-            "            return None\n        self.table.prove_store()\n",
-            "            return None\n",
+            "        self.known.check_shards()\n        self.table.prove_store()\n",
+            "        self.known.check_shards()\n",
         ),
         (
             "odd stores: an ingest goes on in a store that was not proven",
