@@ -29,6 +29,7 @@ pytestmark = pytest.mark.integration
 
 COLLECT = ("--execute", "--wal", "--retention", "0s", "--grace", "0s", "--allow-short-retention")
 SOURCE = "SOURCE"
+SHARD = "SHARD"  # named: no shard here says which values it has
 # ---- a store that ignores `If-None-Match`
 
 # In an order in which each finds work on a sound store.
@@ -42,11 +43,11 @@ WRITING = (
     ("maintain", *COLLECT),
     ("backfill",),
     ("rescue", "--yes", "--idle", "0s"),
-    ("ingest", SOURCE),
-    ("ingest", SOURCE, "--merge", "--id", "again"),
+    ("ingest", SOURCE, "--shard", SHARD),
+    ("ingest", SOURCE, "--shard", SHARD, "--merge", "--id", "again"),
     ("lease", "break", "--reason", "the host is gone"),
 )
-SPARK = (("merge", "--engine", "spark"), ("ingest", SOURCE, "--engine", "spark"))
+SPARK = (("merge", "--engine", "spark"), ("ingest", SOURCE, "--shard", SHARD, "--engine", "spark"))
 READING = (
     ("status",),
     ("read",),
@@ -54,7 +55,7 @@ READING = (
     ("runs",),
     ("merge", "--dry-run"),
     ("garbage",),
-    ("ingest", SOURCE, "--dry-run"),
+    ("ingest", SOURCE, "--shard", SHARD, "--dry-run"),
 )
 LACKING = "does not keep put-if-absent"
 
@@ -96,7 +97,8 @@ def arguments(table: Table, words: tuple[str, ...], source: Path) -> list[str]:
     rows = [table.row(key, 7000 + key) for key in (600, 601)]
     pq.write_table(pa.Table.from_pylist(rows, schema=table.dataset.schema), file)
     job = words[:2] if words[0] == "lease" else words[:1]
-    given = [str(file) if word == SOURCE else word for word in words[len(job) :]]
+    stand_ins = {SOURCE: str(file), SHARD: table.shards[0]}
+    given = [stand_ins.get(word, word) for word in words[len(job) :]]
     options = [f"--storage-option={k}={v}" for k, v in table.options.items()]
     return [*job, table.uri, *given, *options, "--json"]
 
@@ -143,7 +145,7 @@ def test_what_only_reads_still_does(unsound: Table, words: tuple[str, ...], sour
 def test_an_ingest_that_another_process_began_is_refused(
     unsound: Table, source: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    words = arguments(unsound, ("ingest", SOURCE), source)
+    words = arguments(unsound, ("ingest", SOURCE, "--shard", SHARD), source)
     with monkeypatch.context() as patch:
         patch.setattr(put_proof, "_proven", {unsound.stores.objects.store})
         patch.setattr(jobs._ingest.Track, "run", _fails)
@@ -165,11 +167,16 @@ def test_a_run_that_failed_before_it_wrote_leaves_no_record(unsound: Table, sour
     assert stored(unsound) == before
 
 
-def test_a_program_s_writer_is_refused(unsound: Table) -> None:
-    before = stored(unsound)
-    with pytest.raises(Unsupported, match=LACKING):
-        open_writer(unsound.uri, unsound.options)
-    assert stored(unsound) == before
+def test_a_program_s_writer_is_refused() -> None:
+    with S3Server("conditions") as server:
+        options = server.storage_options
+        table = builders.make_table(
+            f"s3://{server.make_bucket()}/t", rows=range(3), options=options
+        )
+        before = stored(table)
+        with pytest.raises(Unsupported, match=LACKING):
+            open_writer(table.uri, options)
+        assert stored(table) == before
 
 
 def test_a_pass_with_nothing_to_do_pays_nothing() -> None:
