@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import stat
 import tomllib
 from collections.abc import Mapping
 from pathlib import Path
@@ -23,7 +24,7 @@ DEFAULT_FILE = "memwal.toml"
 STORAGE_OPTIONS_VARIABLE = "MEMWAL_STORAGE_OPTIONS"
 _VARIABLE = re.compile(r"\$\{([A-Za-z_][A-Za-z0-9_]*)\}")
 # Options that say where requests go, as pylance's stores name them.
-_ENDPOINT = re.compile("endpoint|url|uri|host|proxy", re.IGNORECASE)
+_ENDPOINT = re.compile("endpoint|url|uri|host(?!ed)|proxy", re.IGNORECASE)
 
 # Checks are built when a model is first used (`defer_build`): without a file, few are.
 _STRICT = ConfigDict(extra="forbid", frozen=True, defer_build=True)
@@ -170,7 +171,8 @@ def asked_file(path: str | None, environment: Mapping[str, str] = os.environ) ->
 def load_config(path: str | None, environment: Mapping[str, str] = os.environ) -> Config:
     """Read the file at `path`, or `MEMWAL_CONFIG`, or `./memwal.toml` if there is one.
 
-    Raises Usage for a missing file that was asked for, bad TOML, or an unknown key (named).
+    Raises Usage for a missing file that was asked for, one of somebody else's that was not, bad
+    TOML, or an unknown key (named).
     """
     asked = asked_file(path, environment)
     file = Path(asked or DEFAULT_FILE)
@@ -178,6 +180,12 @@ def load_config(path: str | None, environment: Mapping[str, str] = os.environ) -
         if asked:
             raise Usage(f"{file}: no such configuration file")
         return Config()
+    if not asked and not _is_own(file):
+        raise Usage(
+            f"{file.absolute()} belongs to another user, or everybody may write to it: a "
+            f"configuration decides where requests and secrets go. --config {file} takes it, "
+            "--config /dev/null none"
+        )
     try:
         return Config.model_validate(tomllib.loads(file.read_text("utf-8-sig")))
     except (OSError, UnicodeDecodeError) as error:
@@ -186,6 +194,13 @@ def load_config(path: str | None, environment: Mapping[str, str] = os.environ) -
         raise Usage(f"{file}: {_explain(error)}") from None
     except (ValueError, RecursionError) as error:  # a number of 5000 digits is no TOMLDecodeError
         raise Usage(f"{file}: not valid TOML: {error}") from None
+
+
+def _is_own(file: Path) -> bool:
+    """Whether nobody but this user and root can have written the file, or put a link to it here."""
+    ours = {os.geteuid(), 0}
+    is_open = file.stat().st_mode & stat.S_IWOTH
+    return not is_open and {file.stat().st_uid, file.lstat().st_uid} <= ours
 
 
 def _explain(error: ValidationError) -> str:
@@ -266,11 +281,11 @@ def variable_of(setting: str) -> str:
 def shown_address(address: str) -> str:
     """An address as it may be shown: a user, a password or a query in it are secrets."""
     # With fewer slashes than it takes, it is no address that leads anywhere, but as secret.
-    match = re.match("[A-Za-z][A-Za-z0-9+.-]*:/*", address)
+    match = re.match(r"\s*(?:[A-Za-z][A-Za-z0-9+.-]*:/*|//)", address)
     if match is None:
         return address
     scheme, rest = match[0], address[match.end() :]
-    rest, query, _ = rest.partition("?")
+    rest, query, _ = rest.replace("#", "?").partition("?")
     place = rest.partition("/")[0]
     # A secret key may hold slashes, so a colon or an at sign in the host's place is enough.
     if "@" in place or (":" in place and "@" in rest):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from pathlib import Path
 
 import builders
@@ -69,6 +70,29 @@ def test_a_file_that_was_asked_for_must_exist(tmp_path: Path) -> None:
     for path, environment in ((missing, {}), (None, {"MEMWAL_CONFIG": missing})):
         with pytest.raises(Usage, match=r"nothing\.toml: no such configuration file"):
             load_config(path, environment)
+
+
+@pytest.mark.parametrize("whose", ["everybody's", "another user's", "another user's link"])
+def test_a_file_of_somebody_else_is_not_taken_unasked(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, whose: str
+) -> None:
+    if whose != "everybody's" and os.geteuid() != 0:
+        pytest.skip("only root can give a file away")
+    monkeypatch.chdir(tmp_path)
+    file, link = tmp_path / "own.toml", tmp_path / "memwal.toml"
+    file.write_text('[tables.t]\nuri = "/t"\n')
+    link.symlink_to(file)
+    assert list(load_config(None, {}).tables) == ["t"]
+
+    if whose == "everybody's":
+        file.chmod(0o646)
+    else:
+        os.chown(link, 4711, 4711, follow_symlinks=whose == "another user's")
+    with pytest.raises(Usage, match=r"belongs to another user, or everybody may write to it"):
+        load_config(None, {})
+    assert list(load_config("memwal.toml", {}).tables) == ["t"]
+    assert list(load_config(None, {"MEMWAL_CONFIG": "memwal.toml"}).tables) == ["t"]
+    assert load_config("/dev/null", {}) == Config()
 
 
 # ---- mistakes

@@ -85,6 +85,9 @@ def test_a_mistake_is_named_and_no_value_is_shown(text: str, named: str) -> None
         ("s3:/KEY:hush@bucket/t", "s3:/***@bucket/t"),
         ("s3:KEY:hush@bucket/t?hush", "s3:***@bucket/t?***"),
         ("S3:///KEY:hush@bucket", "S3:///***@bucket"),
+        ("\t s3://key:hush@bucket/t", "\t s3://***@bucket/t"),
+        ("//key:hush@bucket/t", "//***@bucket/t"),
+        ("s3://bucket/t#token=hush", "s3://bucket/t?***"),
     ],
 )
 def test_an_address_is_shown_without_its_secrets(address: str, shown: str) -> None:

@@ -138,6 +138,11 @@ JOBS: tuple[Mutation, ...] = (
             "    section = config.tables.get(table)",
         ),
         (
+            "configuration: a file that somebody else put here is taken",
+            "    if not asked and not _is_own(file):",
+            "    if False:",
+        ),
+        (
             "configuration: it sends variables to an address of its choice",
             "    if _ENDPOINT.search(option) and _VARIABLE.search(value):",
             "    if False:",
