@@ -119,7 +119,7 @@ def _act(run: GarbageRun, options: GarbageOptions, progress: Progress, steps: St
             _look_again(run, options, verified=True)
             run.acted = True
             _drop(run, options, progress, steps)
-        run.stores.garbage_evidence.remember()
+        run.stores.garbage_evidence.remember(run.table.prove_store)
         run.table.error = None
     except InvariantBroken as broken:
         run.broken = broken

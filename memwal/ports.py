@@ -336,8 +336,11 @@ class GarbageEvidence(Protocol):
         """
         ...
 
-    def remember(self) -> None:
-        """Store what is known of versions and WAL entries, so that the next run reads less."""
+    def remember(self, before_write: Callable[[], None]) -> None:
+        """Store what is known of versions and WAL entries, so that the next run reads less.
+
+        `before_write` is called when there is news; where it raises MemWalError, nothing is stored.
+        """
         ...
 
 

@@ -165,10 +165,10 @@ class StoredGarbageEvidence:
             return latest.writer_epoch
         return self._manifest(latest.shard_id, stored.version).writer_epoch
 
-    def remember(self) -> None:
+    def remember(self, before_write: Callable[[], None]) -> None:
         """Store what is known of versions and WAL entries, for the next run (see the port)."""
-        self._versions.remember()
-        self._heads.remember()
+        self._versions.remember(before_write)
+        self._heads.remember(before_write)
 
     # -- shards
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 import hashlib
 import json
 import threading
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass
@@ -79,7 +79,7 @@ class RetainedVersions:
                         found.add(int(reference[number]))
         return frozenset(found)
 
-    def remember(self) -> None:
+    def remember(self, before_write: Callable[[], None]) -> None:
         """Store what is known of the versions, for the next run."""
         known = self._keys
         if len(known) < _CACHED_VERSIONS_MIN or known.keys() <= self._cached().keys():
@@ -87,6 +87,7 @@ class RetainedVersions:
         data = _encode(known, self._document)
         if len(data) <= _CACHE_BYTES_MAX:
             with suppress(MemWalError):
+                before_write()
                 self._objects.put(CACHE_PATH, data)
 
     def all(self, *, verified: bool) -> tuple[tuple[RetainedVersion, ...], list[Exception]]:

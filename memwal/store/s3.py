@@ -154,17 +154,19 @@ class S3Objects:
         believed = self.store not in _without_suffixes
         asked = f"bytes=-{size_bytes_max}" if believed else f"bytes=0-{size_bytes_max - 1}"
         data, first, size_bytes = self._fetch("get_tail", path, asked)
-        if not _is_tail(data, first, size_bytes, size_bytes_max):
-            # Some servers count such a range from the start, or don't satisfy one that is longer
-            # than the object. Asked by offsets, they answer right.
+        # Some servers count such a range from the start, or satisfy none, or none that is longer
+        # than the object. By offsets they answer right: first for the size, where that isn't known.
+        for _ in range(2):
+            if _is_tail(data, first, size_bytes, size_bytes_max):
+                break
             start = max(0, size_bytes - size_bytes_max)
             asked = f"bytes={start}-{start + size_bytes_max - 1}"
             data, first, size_bytes = self._fetch("get_tail", path, asked)
             if size_bytes == 0:
                 return b"", 0
-            if not _is_tail(data, first, size_bytes, size_bytes_max):
-                raise self._strayed(path, asked)
             _without_suffixes.add(self.store)
+        if not _is_tail(data, first, size_bytes, size_bytes_max):
+            raise self._strayed(path, asked)
         return data[-size_bytes_max:], size_bytes
 
     def exists(self, path: str) -> bool:

@@ -92,7 +92,7 @@ class WalHeads:
             self._read[_key(entry)] = found
         return found
 
-    def remember(self) -> None:
+    def remember(self, before_write: Callable[[], None]) -> None:
         """Store the heads of the entries that are there, for the next run."""
         known = {key: self._read.get(key, entry) for key, entry in self._known.items()}
         if len(known) < _CACHED_ENTRIES_MIN or known.items() <= self._cached().items():
@@ -102,6 +102,7 @@ class WalHeads:
         data = _encode(lasting[:_CACHED_ENTRIES_MAX])
         if len(data) <= _CACHE_BYTES_MAX:
             with suppress(MemWalError):
+                before_write()
                 self._objects.put(CACHE_PATH, data)
 
     def _cached(self) -> Mapping[_Key, WalFile]:

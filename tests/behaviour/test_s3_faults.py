@@ -423,6 +423,16 @@ def test_what_is_known_to_be_answered_wrongly_is_not_asked_again(server: Scripte
     assert ranges == ["bytes=-9", "bytes=0-8", "bytes=0-8"]
 
 
+def test_a_store_that_satisfies_no_tail_is_asked_for_the_size_first(
+    server: ScriptedServer,
+) -> None:
+    objects = server.open(fault(416, "InvalidRange"), part(b"012", 0), part(b"789", 7))
+
+    assert objects.get_tail("a", 3) == (b"789", 10)
+    ranges = [request.headers["range"] for request in server.requests]
+    assert ranges == ["bytes=-3", "bytes=0-2", "bytes=7-9"]
+
+
 @pytest.mark.parametrize(
     "wrong",
     [part(b"0123", 0), part(b"345", 3), part(b"5678", 5), Reply(status=206, body=b"456")],

@@ -388,7 +388,7 @@ def test_the_cache_of_versions(monkeypatch: pytest.MonkeyPatch) -> None:
     first = stored()
     remembered = RetainedVersions(first, readers_max=1)
     truth, _ = remembered.all(verified=True)
-    remembered.remember()
+    remembered.remember(lambda: None)
     sample = json.loads(first.get(CACHE_PATH))
 
     def check(data: bytes) -> None:

@@ -12,6 +12,7 @@ import pytest
 from builders import Put, Table
 
 from memwal import layout
+from memwal.errors import Unsupported
 from memwal.store import wal_heads
 from memwal.store.fencing import sentinel_bytes
 from memwal.store.wal import WalEntries
@@ -49,6 +50,24 @@ def test_an_idle_run_reads_no_entry_again(tmp_path: Path, reads: Counter[int]) -
     assert runs.garbage(table, wal=True).outcome == "nothing_to_do"
 
     assert reads == Counter()
+
+
+def test_an_idle_run_writes_to_a_proven_store_only(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def lacking(*_: Any) -> None:
+        raise Unsupported("this store does not keep put-if-absent")
+
+    table = runs.collectable(tmp_path / "t", generations=6)
+    runs.collect(table, wal=True)
+    cache = tmp_path / "t" / wal_heads.CACHE_PATH
+    cache.unlink()
+    with monkeypatch.context() as patch:
+        patch.setattr("jobs._wiring.ensure_put_if_absent", lacking)
+        assert runs.garbage(table, wal=True).outcome == "nothing_to_do"
+    assert not cache.exists()
+    assert runs.garbage(table, wal=True).outcome == "nothing_to_do"
+    assert cache.exists()
 
 
 def test_a_run_that_deletes_reads_what_is_above_that_and_nothing_below(
