@@ -25,6 +25,8 @@ from memwal.report import (
     sum_up,
 )
 
+_NAMED_MAX = 3
+
 
 def garbage_report(run: GarbageRun, options: GarbageOptions) -> TableReport:
     """One table's report: what was done, or would be, and what went wrong."""
@@ -140,8 +142,10 @@ def _warnings(run: GarbageRun, plan: GarbagePlan, options: GarbageOptions) -> tu
     if run.view is not None:
         found += [w for w in view_warnings(run.view) if layout.MEM_WAL in w]
     if run.never_merged and options.retention_seconds is not None and run.expired is None:
+        more = len(run.never_merged) - _NAMED_MAX
+        named = ", ".join(run.never_merged[:_NAMED_MAX]) + (f" and {more} more" * (more > 0))
         found.append(
-            f"no version is expired: shards {', '.join(run.never_merged)} can't be read, or have "
+            f"no version is expired: shards {named} can't be read, or have "
             "generations and were never merged. Only an old version proves that those belong to "
             "this MemWAL index; merge them first, or mend what can't be read"
         )

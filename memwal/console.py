@@ -200,7 +200,7 @@ def _table(report: TableReport) -> RenderableType:
         case CompactionTableReport() if report.fragments_before is not None:
             parts += _compacted(report)
         case MaintainTableReport():
-            parts += [_step(job) for job in report.jobs]
+            parts += [line for job in report.jobs for line in _step(job)]
         case VerifyTableReport():
             parts += [_check(check) for check in report.checks]
         case _:
@@ -225,8 +225,8 @@ def _head(report: TableReport) -> Text:
     return head
 
 
-def _step(job: Mapping[str, Any]) -> Text:
-    """One job of `maintain`, and what it leaves to be asked for."""
+def _step(job: Mapping[str, Any]) -> list[Text]:
+    """One job of `maintain`, what it leaves to be asked for, and what it warns of."""
     line = Text(f"  {job['job']:<14} ")
     line.append(job["outcome"], style=STYLE.get(job["outcome"], "red"))
     waiting = [
@@ -234,7 +234,8 @@ def _step(job: Mapping[str, Any]) -> Text:
     ]
     if waiting:
         line.append(f"  {len(waiting)} items could go: --execute does it", style="yellow")
-    return line
+    warnings = job.get("warnings", ())
+    return [line, *(Text(f"    warning: {text}", style="yellow") for text in warnings)]
 
 
 def _check(check: CheckReport) -> Text:

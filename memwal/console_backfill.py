@@ -29,7 +29,13 @@ def backfill_parts(report: BackfillReport) -> list[RenderableType]:
     errors: list[RenderableType] = [
         Text(f"{table.table}: {table.error}", style="red") for table in tables if table.error
     ]
-    return [grid, *errors]
+    warnings = [
+        Text(f"{table.table}: {job['job']}: warning: {text}", style="yellow")
+        for table in tables
+        for job in table.jobs
+        for text in job.get("warnings", ())
+    ]
+    return [grid, *errors, *warnings]
 
 
 def _word(outcome: str) -> Text:

@@ -121,7 +121,8 @@ def runs_parts(report: RunsTableReport) -> list[RenderableType]:
     """One table of `runs`."""
     parts: list[RenderableType] = []
     if report.runs:
-        grid = grid_of("finished", "job", "outcome", "seconds", "engine", "backlog", "what")
+        grid = grid_of("finished", "job", "outcome", "seconds", "engine", "backlog")
+        grid.add_column("what", overflow="fold")
         for run in report.runs:
             grid.add_row(
                 run.finished_at[:19].replace("T", " "),

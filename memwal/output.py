@@ -59,6 +59,8 @@ class ReportPlace:
             self._write = self._object()
             return
         file = Path(self._place)
+        if file.is_dir():
+            raise Usage(f"--report {file}: that is a folder")
         if not file.parent.is_dir():
             raise Usage(f"--report {file}: there is no folder {file.parent}")
         self._write = lambda document: _write_whole(file, document)

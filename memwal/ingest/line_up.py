@@ -34,14 +34,14 @@ class Shape:
             raise Usage(f"{where}: column {doubled[0]!r} is there twice")
         if layout.TOMBSTONE in names:
             raise Usage(f"{where}: {layout.TOMBSTONE} is Lance's own; use --delete-column")
+        if self.delete_column is not None:
+            self._check_delete_column(source, self.delete_column, where)
         unknown = [gap for gap in _gaps(self.schema, source) if gap.path != self.delete_column]
         if unknown and not self.skips_unknown_columns:
             raise Usage(
                 f"{where}: the table has no column {', '.join(map(str, unknown))}; "
                 "--skip-unknown-columns leaves them out"
             )
-        if self.delete_column is not None:
-            self._check_delete_column(source, self.delete_column, where)
         for gap in _gaps(source, self.schema):
             if not gap.nullable or gap.path in self.key:
                 raise Usage(f"{where}: column {gap} is missing, and may not be NULL")
@@ -61,7 +61,8 @@ class Shape:
         if name in self.key:
             raise Usage(f"{where}: column {name!r} is the table's key: it can't say what to delete")
         if name not in source.names:
-            raise Usage(f"{where}: there is no column {name!r} to delete by")
+            gap = _Gap(path=name, nullable=False, near=_near(name, source.names))
+            raise Usage(f"{where}: there is no column {gap} to delete by")
         kind = source.field(name).type
         if not pa.types.is_boolean(kind) and not pa.types.is_null(kind):
             raise Usage(f"{where}: column {name!r} to delete by is {kind}, and has to be boolean")

@@ -76,7 +76,9 @@ def hole_text(shard: ShardView, hole: Hole) -> str:
         return (
             f"{found}: another program took {hole} off the list without marking {them} as merged, "
             f"which memwal never does{again}. If the table has the rows, nothing is missing, and "
-            "--allow-holes goes on; if not, they are lost. Let one program maintain a table"
+            f"--allow-holes goes on (`memwal merge`, `memwal read`). If not, keep a copy of {them} "
+            "first: folders that are left go once a merge has passed. Let one program maintain a "
+            "table"
         )
     if hole.cause is Cause.NEVER_LISTED:
         return (

@@ -263,5 +263,5 @@ def count_orphans(shards: Sequence[ShardView], inside: Mapping[ShardId, Collecti
         invariant=None,
         name="unreferenced generation folders",
         ok=True,
-        detail=f"{orphans}" + ("; `memwal garbage` collects them" if orphans else ""),
+        detail=f"{orphans}" + ("; `memwal garbage` judges each" if orphans else ""),
     )

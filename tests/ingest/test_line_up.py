@@ -57,6 +57,7 @@ def test_values_that_do_not_fit() -> None:
     [
         (["id", "must", "gone", "other", "more"], "no column 'other', 'more'"),
         (["id", "must"], "no column 'gone' to delete by"),
+        (["id", "must", "Gone"], r"no column 'gone' \(there is 'Gone'\) to delete by"),
         (["must", "gone"], "column 'id' is missing"),
         (["id", "gone"], "column 'must' is missing"),
         (["id", "id", "must", "gone"], "column 'id' is there twice"),

@@ -12,8 +12,10 @@ import garbage_runs
 import pyarrow as pa
 import pytest
 from builders import Put, Table
+from typer.testing import CliRunner
 
 from memwal import layout
+from memwal.cli_app import app
 from memwal.model import ShardId
 from memwal.plan.garbage_model import GarbageLimits, WriterClaim
 from memwal.report import GarbageTableReport, JobReport
@@ -55,6 +57,19 @@ def test_the_oldest_claim_is_told_where_something_is_collected(table: Table, exe
     assert (claim["shard_id"], claim["writer_epoch"]) == (oldest, 1)
     assert abs(claim["age_seconds"] - 9 * DAY) < 600
     assert f"shard {oldest}, epoch 1) is 9.0 d old, the retention 0 s" in text
+
+
+@pytest.mark.parametrize("command", ["maintain", "backfill"])
+def test_warnings_reach_people_through_the_jobs_that_run_others(table: Table, command: str) -> None:
+    """A key that waits in two shards is told by the merge, an old claim by the garbage job."""
+    for shard in table.shards:
+        table.flush(shard, Put([50], 1))
+    limits = ["--execute", "--retention", "0s", "--grace", "0s", "--allow-short-retention"]
+    words = [command, table.uri, *(limits if command == "maintain" else [])]
+    done = CliRunner().invoke(app, [*words, "--engine", "local"])
+    assert done.exit_code == 0, done.stdout
+    assert "waits in two shards" in done.stdout
+    assert ("writer claim" in done.stdout) == (command == "maintain")
 
 
 def test_without_a_retention_or_anything_to_collect_nothing_is_asked(table: Table) -> None:
