@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -19,7 +19,7 @@ from memwal.ingest.routing import (
     ShardValues,
     current_spec,
 )
-from memwal.ingest.strangers import check_strangers
+from memwal.ingest.strangers import check_strangers, waiting_beside
 from memwal.layout import parse_shard_id
 from memwal.model import ShardId, TableView
 from memwal.sharding.spec import sources_of
@@ -52,27 +52,33 @@ class IngestTable:
         spec = None if self.only is not None else current_spec(self.view.mem_wal.shard_specs)
         return MANUAL_SPEC_ID if spec is None else spec.spec_id
 
-    def router(self, written: Collection[ShardId] = ()) -> Router:
+    def router(self, written: Collection[ShardId] = (), places: Collection[Place] = ()) -> Router:
         """Routes rows by the table's spec. Raises Unsupported for one that makes no sense.
 
-        `written` are shards to which the ingest has to go on.
+        `written` are shards to which the ingest has to go on; rows were staged for `places`.
         """
+        router = self._router()
+        router.written = written
+        if router.fixed is None:
+            router.waiting = waiting_beside(router, self.view, self.stores.wal, places)
+        return router
+
+    def _router(self) -> Router:
+        """One that has not looked into any WAL."""
         return Router(
             spec=current_spec(self.view.mem_wal.shard_specs),
             sources=sources_of(self.view.columns, self.schema),
             manifests=[shard.manifest for shard in self.view.shards],
             keyed=bool(self.view.primary_key),
-            merged=self.view.mem_wal.merged,
-            written=written,
             fixed=None if self.only is None else named_place(self.only),
         )
 
-    def check_shards(self, places: Iterable[Place] = ()) -> None:
+    def check_shards(self, places: Collection[Place] = ()) -> None:
         """Raise Refused while no one knows which shard has a value's rows, Unsupported.
 
         `places` are known already: rows were staged for them.
         """
-        router = self.router()
+        router = self.router(places=places)
         if router.fixed is None:
             stores = self.stores
             check_strangers(router, self.view, self.schema, stores.generations, stores.wal)
@@ -94,7 +100,7 @@ class IngestTable:
     def warnings(self) -> tuple[str, ...]:
         """What a person should know before rows go in."""
         found = [f"shard {b.shard_id} can't be read: {b.error}" for b in self.view.broken]
-        movers = [name for name in self.router().columns if name not in self.view.primary_key]
+        movers = [name for name in self._router().columns if name not in self.view.primary_key]
         if movers and self.view.primary_key:
             found.append(
                 f"a row's shard depends on {', '.join(movers)}, outside the primary key: a key "

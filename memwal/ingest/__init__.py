@@ -8,7 +8,7 @@ coordinator  the coordinator itself: one task that owns all state
 blocking     the same for callers without an event loop
 operations   rows with deletes among them -> calls of a writer; pure
 routing      rows -> shards, by the table's shard spec; pure
-strangers    shards that don't say which values they hold, and what tells
+strangers    shards whose rows may be of values that others hold, and what tells
 shards       the coordinator's delta and flush handler for a MemWAL table
 writer       these together, for programs: `open_writer`
 line_up      source rows -> rows of the table's own schema

@@ -8,7 +8,8 @@ manifest, where the merging read prunes by them. A shard that says it holds the 
 whatever its id, is used in the place of a new one: memwal had an id of its own for every spec once.
 
 One key, one shard: rows of a key in two shards have no order. So values that two shards have rows
-of beyond the base table are refused.
+of beyond the base table are refused. Whether a shard has any, its WAL tells, and not its manifest:
+`waiting_beside` in strangers.py looks.
 
 A table without a shard spec, one that is managed by hand, has one shard here.
 """
@@ -16,7 +17,7 @@ A table without a shard spec, one that is managed by hand, has one shard here.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from uuid import UUID, uuid5
 
@@ -130,15 +131,16 @@ class Router:
     """Routes rows by one spec, or all of them to the `fixed` place.
 
     `keyed`: rows of one key have an order, which a table without a primary key does not know.
-    `merged` is how far the base table has each shard; `written` are shards that the same ingest has
-    rows in already, to which it has to go on. `places` remembers where values were found to go.
+    `waiting` are those of the `contested` shards with rows beyond the base table; `written` are
+    shards that the same ingest has rows in already, to which it has to go on. `places` remembers
+    where values were found to go.
     """
 
     spec: Spec | None
     sources: Sources
     manifests: Sequence[ShardManifest] = ()
     keyed: bool = True
-    merged: Mapping[ShardId, int] = field(default_factory=dict)
+    waiting: Collection[ShardId] = ()
     written: Collection[ShardId] = ()
     fixed: Place | None = None
     rule: Rule | None = None
@@ -198,6 +200,23 @@ class Router:
             self.places[values] = self._find(values)
         return self.places[values]
 
+    def contested(self, places: Iterable[Place] = ()) -> set[ShardId]:
+        """The shards whose values another one holds too, or takes as one of `places`.
+
+        None where keys have no order to keep.
+        """
+        spec_id = MANUAL_SPEC_ID if self.spec is None else self.spec.spec_id
+        by_derived: dict[ShardId, set[ShardId]] = {}
+        for manifest in self.manifests if self.keyed else ():
+            said, derived = _says(manifest), manifest.shard_id
+            if said.entries and said.spec_id == spec_id:
+                derived = derived_id(self.spec, said)
+            by_derived.setdefault(derived, set()).add(manifest.shard_id)
+        for place in places if self.keyed else ():
+            derived = derived_id(self.spec, place.values)
+            by_derived.setdefault(derived, set()).add(place.shard_id)
+        return {shard for held in by_derived.values() if len(held) > 1 for shard in held}
+
     def derived_ids(self, rows: pa.RecordBatch) -> set[ShardId]:
         """The ids of new shards for these rows. Raises as `route`."""
         if self.spec is None:
@@ -208,7 +227,7 @@ class Router:
     def _find(self, values: ShardValues) -> Place:
         derived = derived_id(self.spec, values)
         holding = self._holding(values, derived)
-        waiting = self._waiting(holding)
+        waiting = [s for s in holding if s in self.waiting]
         going_on = [s for s in holding if s in self.written]
         if len(going_on or waiting) == 1:
             [chosen] = going_on or waiting
@@ -240,12 +259,6 @@ class Router:
                 found[derived] = manifest
         return found
 
-    def _waiting(self, holding: Mapping[ShardId, ShardManifest]) -> list[ShardId]:
-        """Those with rows that the base table has not got, where that matters."""
-        if not self.keyed:
-            return []
-        return sorted(s for s, m in holding.items() if has_rows_beyond(m, self.merged))
-
     def check_place(self, place: Place) -> None:
         """Raise Refused for a SEALED shard, and when another has rows of the same values.
 
@@ -255,12 +268,12 @@ class Router:
         manifest = holding.pop(place.shard_id, None)
         if manifest is not None and manifest.status is ShardStatus.SEALED:
             raise Refused(f"shard {place.shard_id} is SEALED: it takes no more rows")
-        others = self._waiting(holding)
+        others = sorted(s for s in holding if s in self.waiting)
         if others:
             raise Refused(
                 f"rows that go to shard {place.shard_id} wait in shard {', '.join(others)} too, "
-                "and nothing says which row of a key is newer: `memwal merge` first, or name the "
-                "shard with --shard"
+                "and nothing says which row of a key is newer: `memwal merge` first (`memwal "
+                "rescue` for rows that are in a WAL only), or name the shard with --shard"
             )
 
 
@@ -268,13 +281,4 @@ def _says(manifest: ShardManifest) -> ShardValues:
     """The values that a shard's manifest claims for its rows."""
     return ShardValues(
         spec_id=manifest.shard_spec_id, entries=tuple(sorted(manifest.shard_field_entries))
-    )
-
-
-def has_rows_beyond(manifest: ShardManifest, merged: Mapping[ShardId, int]) -> bool:
-    """Whether the manifest shows rows that are not in the base table."""
-    merged_generation = merged.get(manifest.shard_id, 0)
-    return (
-        any(g.generation > merged_generation for g in manifest.flushed_generations)
-        or manifest.wal_entry_position_last_seen > manifest.replay_after_wal_entry_position
     )

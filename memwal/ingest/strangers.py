@@ -1,22 +1,22 @@
-"""Shards that don't say which values they hold, as LanceDB's and pylance's own don't.
+"""Shards whose rows may be of values that other shards hold: what they and their WALs tell.
 
-A key that is in one of them and goes to another shard too has no order between the two. So while
-such a shard has rows that are not in the base table, somebody has to know which values they are
-of: its id tells, where a spec has few values; else one of its rows, from whose value the id was
-made.
+A key that is in one of them and goes to another shard too has no order between the two. LanceDB's
+shards and pylance's own don't say which values they hold. So while such a shard has rows that are
+not in the base table, somebody has to know which values they are of: its id tells, where a spec has
+few values; else one of its rows, from whose value the id was made.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 
 import pyarrow as pa
 
 from memwal.errors import MemWalError, Missing, Refused
-from memwal.ingest.routing import MANUAL_SPEC_ID, Router, listed_ids
-from memwal.model import ShardView, TableView
+from memwal.ingest.routing import MANUAL_SPEC_ID, Place, Router, listed_ids
+from memwal.model import ShardId, ShardView, TableView
 from memwal.store.generations import Generations, as_base_rows
 from memwal.store.wal import WalEntries
 
@@ -55,6 +55,21 @@ def check_strangers(
             "source, nobody would know which row is newer. `memwal merge` first (`memwal rescue` "
             "for rows that are in a WAL only), or name the shard with --shard"
         )
+
+
+def waiting_beside(
+    router: Router, view: TableView, wal: WalEntries, places: Iterable[Place] = ()
+) -> frozenset[ShardId]:
+    """The contested shards that have rows beyond the base table, for `Router.waiting`.
+
+    A manifest doesn't show what a live writer put since it claimed the shard, so WALs are listed,
+    of these shards only. `places` are where rows go besides.
+    """
+    contested = router.contested(places)
+    asked = [shard for shard in view.shards if shard.shard_id in contested]
+    with ThreadPoolExecutor(_READERS_MAX) as pool:
+        waits = list(pool.map(lambda shard: _waits(wal, shard), asked))
+    return frozenset(s.shard_id for s, waiting in zip(asked, waits, strict=True) if waiting)
 
 
 def _waits(wal: WalEntries, shard: ShardView) -> bool:

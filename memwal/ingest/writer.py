@@ -16,7 +16,7 @@ from memwal.ingest.line_up import Shape
 from memwal.ingest.protocols import CoordinatorLimits
 from memwal.ingest.routing import Router, current_spec
 from memwal.ingest.shards import HandlerLimits, ShardHandler, ShardOperations, Tips, route_rows
-from memwal.ingest.strangers import check_strangers
+from memwal.ingest.strangers import check_strangers, waiting_beside
 from memwal.sharding.spec import sources_of
 from memwal.store.generations import Generations
 from memwal.store.objects import StoreLimits, normalise_uri, open_objects
@@ -60,10 +60,11 @@ class TableWriter:
             sources=sources_of(view.columns, schema),
             manifests=[shard.manifest for shard in view.shards],
             keyed=bool(view.primary_key),
-            merged=view.mem_wal.merged,
         )
         generations = Generations(objects=objects, tables=tables, renamed=views.renamed)
-        check_strangers(self._router, view, schema, generations, WalEntries(objects))
+        wal = WalEntries(objects)
+        check_strangers(self._router, view, schema, generations, wal)
+        self._router.waiting = waiting_beside(self._router, view, wal)
         # Shards are claimed by Lance, which looks no closer at the store.
         ensure_put_if_absent(objects, clock)
         memtable = settings.get("max_memtable_rows", MEMTABLE_ROWS_MAX)

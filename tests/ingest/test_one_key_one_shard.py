@@ -10,6 +10,8 @@ import pyarrow.parquet as pq
 import pytest
 from ingest_tables import MemWalTable, make, rows_of, wal_rows
 from lance.dataset import Index
+from staged_ingests import ingest as ingest_staged
+from staged_ingests import source_of, staged
 from test_ingest_exactly_once import ingest, stop_at
 from typer.testing import CliRunner
 
@@ -18,7 +20,7 @@ from memwal._generated import memwal_pb2 as pb
 from memwal.cli_app import app
 from memwal.errors import Refused, Unsupported
 from memwal.ingest import open_writer
-from memwal.ingest.routing import ShardValues, derived_id
+from memwal.ingest.routing import Place, ShardValues, derived_id
 from memwal.keyset import find_shared_key
 from memwal.model import ShardId
 from memwal.read import open_table
@@ -119,6 +121,90 @@ def test_a_manifest_that_can_not_be_read_may_be_of_any_value(tmp_path) -> None:
     assert done["exit_code"] == 5 and HAND_MADE in done["tables"][0]["error"]
 
 
+def under_older_ids(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(memwal.ingest.routing, "derived_id", lambda spec, values: values.own_id)
+
+
+def two_ids_of(table: MemWalTable, key: int) -> tuple[Place, ShardId]:
+    """Where an older memwal puts a key, and a LanceDB client."""
+    [batch] = rows_of([key]).to_batches()
+    with pytest.MonkeyPatch.context() as older:
+        under_older_ids(older)
+        router = table.router()
+        [routed] = router.route(batch)
+    return routed.place, derived_id(router.spec, routed.place.values)
+
+
+def put_by_older(table: MemWalTable, place: Place, rows: pa.Table, *, closed: bool = True) -> None:
+    writer = table.writers().open(place.shard_id, place.values.spec_id, place.values.entries)
+    writer.put(rows)
+    if closed:
+        writer.close()
+
+
+@pytest.mark.parametrize("theirs_closed", [True, False], ids=["generation", "WAL only"])
+@pytest.mark.parametrize("older_closed", [True, False], ids=["generation", "WAL only"])
+def test_a_value_whose_rows_wait_under_an_older_id_and_lancedb_s(
+    tmp_path, older_closed, theirs_closed
+) -> None:
+    table = make(tmp_path / "t", **BUCKETS)
+    path = source(tmp_path, rows_of([1], 7))
+    place, theirs = two_ids_of(table, 1)
+    put_by_older(table, place, rows_of([1], 5), closed=older_closed)
+    put(table, theirs, rows_of([1], 6), closed=theirs_closed)
+    before = wal_rows(table)
+    for arguments in (["--dry-run"], []):
+        done = ingest(table, path, "--json", *arguments)
+        assert done["exit_code"] == 5
+        assert f"wait in shard {place.shard_id} too" in done["tables"][0]["error"]
+    with pytest.raises(Refused, match="wait in shard"), open_writer(table.uri) as writer:
+        writer.write(rows_of([1], 7))
+    assert wal_rows(table) == before
+
+
+@pytest.mark.parametrize("closed", [True, False], ids=["generation", "WAL only"])
+def test_rows_follow_those_that_wait_under_an_older_id(tmp_path, closed) -> None:
+    table = make(tmp_path / "t", **BUCKETS)
+    place, theirs = two_ids_of(table, 1)
+    put(table, theirs, rows_of([1], 5))
+    merged(table)
+    put_by_older(table, place, rows_of([1], 6), closed=closed)
+    done = ingest(table, source(tmp_path, rows_of([1], 7)), "--json")
+    assert [shard["shard_id"] for shard in done["tables"][0]["shards"]] == [place.shard_id]
+    assert table.read() == {1: (7, "1-7")}
+
+
+def test_of_two_shards_of_a_value_what_was_opened_for_nothing_holds_no_rows(tmp_path) -> None:
+    table = make(tmp_path / "t", **BUCKETS)
+    place, theirs = two_ids_of(table, 1)
+    put_by_older(table, place, rows_of([1], 5))
+    merged(table)
+    put(table, theirs, rows_of([1], 6))
+    merged(table)
+    for shard in (place.shard_id, theirs):
+        table.dataset.mem_wal_writer(shard).close()
+    done = ingest(table, source(tmp_path, rows_of([1], 7)), "--json")
+    assert [shard["shard_id"] for shard in done["tables"][0]["shards"]] == [theirs]
+    assert table.read() == {1: (7, "1-7")}
+
+
+def test_a_shard_for_which_rows_are_staged_and_one_that_came_since(tmp_path, monkeypatch) -> None:
+    """The shard of the plan is not made yet: the other is the only one that has the value."""
+    table = make(tmp_path / "t", **BUCKETS)
+    path = source_of(tmp_path)
+    with monkeypatch.context() as older:
+        under_older_ids(older)
+        staged(table, path, older)
+    place, theirs = two_ids_of(table, 1)
+    put(table, theirs, rows_of([1], 5), closed=False)
+    done = ingest_staged(table, path)
+    assert done["exit_code"] == 5
+    assert f"go to shard {place.shard_id} wait in shard {theirs} too" in done["error"]
+    put(table, theirs, rows_of([1], 5))
+    merged(table)
+    assert ingest_staged(table, path)["exit_code"] == 0
+
+
 @pytest.mark.parametrize("progress_seconds", [0.0, 1e9])
 def test_an_ingest_that_began_under_older_ids_is_finished_there(
     tmp_path, monkeypatch, stalled, progress_seconds
@@ -129,19 +215,18 @@ def test_an_ingest_that_began_under_older_ids_is_finished_there(
     rows = rows_of(ids).set_column(1, "n", pa.array(range(300)))
     arguments = [source(tmp_path, rows), "--json", "--rows-per-chunk", "40"]
     with monkeypatch.context() as older:
-        older.setattr(memwal.ingest.routing, "derived_id", lambda spec, values: values.own_id)
+        under_older_ids(older)
         stop_at(older, 20, progress_seconds)
         assert ingest(table, *arguments)["exit_code"] == 1
     begun = {shard for shard, found in wal_rows(table).items() if found}
     assert len(begun) == 3
     # A LanceDB client has written one of these keys meanwhile, to its own shard of that value.
-    router = table.router()
-    [routed] = router.route(rows_of([0]).to_batches()[0])
-    theirs = derived_id(router.spec, routed.place.values)
-    put(table, theirs, rows_of([0], -1))
-    done = ingest(table, *arguments)
-    assert done["exit_code"] == 5
-    assert f"wait in shard {theirs} too" in done["tables"][0]["error"]
+    _, theirs = two_ids_of(table, 0)
+    for closed in (False, True):
+        put(table, theirs, rows_of([0], -1), closed=closed)
+        done = ingest(table, *arguments)
+        assert done["exit_code"] == 5
+        assert f"wait in shard {theirs} too" in done["tables"][0]["error"]
     merged(table)
     done = ingest(table, *arguments)
     assert (done["exit_code"], done["tables"][0]["resumed"]) == (0, True)

@@ -6,16 +6,20 @@ from ingest_tables import make, rows_of
 from lance.mem_wal import evaluate_sharding_spec
 
 from memwal.errors import Refused, Unsupported
-from memwal.ingest.routing import Router, ShardValues, current_spec, derived_id, listed_ids
-from memwal.model import FlushedGeneration, ShardId, ShardManifest, ShardStatus
+from memwal.ingest.routing import (
+    Place,
+    Router,
+    ShardValues,
+    current_spec,
+    derived_id,
+    listed_ids,
+)
+from memwal.model import ShardId, ShardManifest, ShardStatus
 from memwal.sharding.spec import Source, Spec, read_spec, spec_of
 
 SOURCES = {0: Source(field_id=0, path=("id",), type=pa.int64())}
 IDENTITY = {"field_id": "who", "source_ids": [0], "transform": "identity"}
 HALF = bytes([1, 0, 0, 0, 0, 0, 0, 0])
-
-
-FLUSHED = (FlushedGeneration(generation=1, path="0badcafe_gen_1"),)
 
 
 def router(*manifests: ShardManifest, **given: object) -> Router:
@@ -149,7 +153,8 @@ def test_a_sealed_shard_takes_nothing() -> None:
         router(sealed).route(batch(1))
 
 
-OURS = derived_id(router().spec, ShardValues(spec_id=3, entries=(("who", HALF),)))
+OF_ONE = ShardValues(spec_id=3, entries=(("who", HALF),))
+OURS = derived_id(router().spec, OF_ONE)
 
 
 def chosen(*manifests: ShardManifest, **given: object) -> ShardId:
@@ -162,26 +167,34 @@ def test_of_two_shards_of_one_value_the_one_with_rows_is_used() -> None:
     assert chosen() == OURS
     assert chosen(older) == older.shard_id
     assert chosen(older, there) == OURS
-    waiting = manifest(7, **of_one(flushed_generations=FLUSHED))
-    assert chosen(waiting, there) == waiting.shard_id
-    assert chosen(waiting, there, merged={waiting.shard_id: 1}) == OURS
+    assert chosen(older, there, waiting={older.shard_id}) == older.shard_id
     # An ingest that was stopped goes on where it has rows.
     assert chosen(older, there, written={older.shard_id}) == older.shard_id
 
 
-@pytest.mark.parametrize(
-    ("written", "rows"), [((), {"wal_entry_position_last_seen": 4}), ((7,), {})], ids=str
-)
-def test_a_value_whose_rows_wait_in_two_shards_is_refused(written, rows) -> None:
-    waiting = manifest(OURS, shard_spec_id=3, flushed_generations=FLUSHED)
-    older = manifest(7, **of_one(**rows))
+@pytest.mark.parametrize("written", [False, True])
+def test_a_value_whose_rows_wait_in_two_shards_is_refused(written: bool) -> None:
+    there, older = manifest(OURS, shard_spec_id=3), manifest(7, **of_one())
+    waiting = {OURS} if written else {OURS, older.shard_id}
     with pytest.raises(Refused, match=rf"wait in shard ({OURS}|{older.shard_id}) too"):
-        chosen(waiting, older, written={older.shard_id} if written else ())
+        chosen(there, older, waiting=waiting, written={older.shard_id} if written else ())
 
 
-def test_without_a_key_rows_may_wait_anywhere() -> None:
-    waiting = manifest(OURS, shard_spec_id=3, flushed_generations=FLUSHED)
-    assert chosen(waiting, manifest(7, **of_one(flushed_generations=FLUSHED)), keyed=False) == OURS
+def test_shards_are_contested_whose_values_another_holds_too() -> None:
+    there, older, again = manifest(OURS), manifest(7, **of_one()), manifest(8, **of_one())
+    others = (
+        manifest(9, **of_one(shard_spec_id=2)),
+        manifest(10, shard_spec_id=3, shard_field_entries=(("who", b"other"),)),
+        manifest(11, shard_spec_id=3),
+    )
+    assert router(there, *others).contested() == router(older, *others).contested() == set()
+    assert router(there, older, *others).contested() == {OURS, older.shard_id}
+    assert router(older, again, *others).contested() == {older.shard_id, again.shard_id}
+    # Rows may be staged for a shard that was not made before another one came.
+    staged = Place(shard_id=older.shard_id, values=OF_ONE)
+    assert router(there, *others).contested([staged]) == {OURS, older.shard_id}
+    # Without a key, rows may wait anywhere.
+    assert router(there, older, keyed=False).contested([staged]) == set()
 
 
 def test_a_shard_with_another_value_s_id_is_refused() -> None:

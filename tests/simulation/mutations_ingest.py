@@ -23,7 +23,7 @@ INGEST: tuple[Mutation, ...] = (
         ),
         (
             "ingest: where a value's rows wait is not asked",
-            "        waiting = self._waiting(holding)",
+            "        waiting = [s for s in holding if s in self.waiting]",
             "        waiting: list[ShardId] = []",
         ),
         (
@@ -35,6 +35,43 @@ INGEST: tuple[Mutation, ...] = (
             "ingest: a shard that says it holds another value is taken by its id",
             "                if said.entries:",
             "                if False:",
+        ),
+        (
+            "ingest: only a shard that is there already contests another's values",
+            "            by_derived.setdefault(derived, set()).add(place.shard_id)",
+            "            del derived",
+        ),
+    ),
+    *mutations(
+        "memwal/ingest/strangers.py",
+        f"{_ONE_SHARD} 'older_id or lancedb_s or opened_for_nothing or are_staged'",
+        (
+            "ingest: of a value in two shards, rows in the WAL only don't wait",
+            "        waits = list(pool.map(lambda shard: _waits(wal, shard), asked))",
+            "        waits = [bool(shard.pending) for shard in asked]",
+        ),
+        (
+            "ingest: of a value in two shards, one that was opened for nothing has rows",
+            "                if not wal.head(info.path, info.size_bytes).fence_sentinel:",
+            "                if True:",
+        ),
+    ),
+    *mutations(
+        "memwal/ingest/writer.py",
+        f"{_ONE_SHARD} lancedb_s",
+        (
+            "ingest: programs write a value whose rows wait in two shards",
+            "        self._router.waiting = waiting_beside(self._router, view, wal)",
+            "        self._router.waiting = ()",
+        ),
+    ),
+    *mutations(
+        "jobs/_ingest_table.py",
+        f"{_ONE_SHARD} 'lancedb_s or are_staged'",
+        (
+            "ingest: where rows were staged for, nobody asks who else holds the values",
+            "            router.waiting = waiting_beside(router, self.view, self.stores.wal, places)",
+            "            router.waiting = waiting_beside(router, self.view, self.stores.wal)",
         ),
     ),
     *mutations(
