@@ -2,9 +2,10 @@
 
 What is merged first of a shard has to be younger than the index (`plan.merge.check_lineage`). That
 takes a walk down the retained versions, which many shards would repeat. So what one walk found is
-remembered: by the units of a run in one process together, and by each in another process from what
-it took along. It stays true, as a version never changes, and one with the same number in a table
-that was made again has another time of commit. What came after it, a fresh view reads first.
+remembered: each unit takes along what was known when it was planned, and the units that run in one
+process, a table's one after another, know what each of them has read since. It stays true, as a
+version never changes, and one with the same number in a table that was made again has another time
+of commit. What came after it, a fresh view reads first.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
+from functools import lru_cache
 from itertools import chain, islice
 
 from memwal import layout
@@ -23,6 +25,8 @@ from memwal.store.table_manifests import TableManifests
 _HISTORY_VERSIONS_MAX = 10_000
 # How many of them others can begin at, whose views are a little older or newer.
 _NEWEST_MAX = 64
+# Of so many tables a process remembers what its units have read, some kilobytes each.
+_TABLES_MAX = 256
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -41,42 +45,67 @@ class IndexedVersions:
     made: bool = False
 
 
-@dataclass(kw_only=True, slots=True)
-class _Walked:
-    versions: IndexedVersions | None = None
-
-
-@dataclass(kw_only=True, slots=True)
+@dataclass(frozen=True, kw_only=True, slots=True)
 class Lineage:
     """What is known by now, as plain data: it travels to other processes.
 
     `flushed` has the path of a shard's oldest pending generation, and when that was flushed.
     """
 
-    flushed: dict[ShardId, tuple[str, int]] = field(default_factory=dict)
-    walked: _Walked = field(default_factory=_Walked)
+    flushed: Mapping[ShardId, tuple[str, int]] = field(default_factory=dict)
+    versions: IndexedVersions | None = None
 
     def part(self, shard_ids: Iterable[ShardId]) -> Lineage:
-        """What some shards need of it. What they learn of the versions is known here, too."""
+        """What some shards need of it."""
         known = {shard: self.flushed[shard] for shard in shard_ids if shard in self.flushed}
         return replace(self, flushed=known)
+
+
+@dataclass(kw_only=True, slots=True)
+class _Walked:
+    versions: IndexedVersions | None = None
+
+    def learn(self, versions: IndexedVersions | None) -> None:
+        """Take those that go on longer, by time: those of a table made anew may have less."""
+        if self.versions is None or (
+            versions is not None and _until_nanos(versions) > _until_nanos(self.versions)
+        ):
+            self.versions = versions
+
+
+@lru_cache(maxsize=_TABLES_MAX)
+def _walked_here(store: str, uri: str) -> _Walked:
+    """What the units of this process know of a table; the same address may be in two stores."""
+    return _Walked()
 
 
 class StoredLineage:
     """The lineage of one table, read when it is asked for, and once."""
 
     def __init__(self, objects: Objects) -> None:
-        self.known = Lineage()
+        self._flushed: dict[ShardId, tuple[str, int]] = {}
+        self._walked = _Walked()
         self._objects = objects
         self._manifests = TableManifests(objects)
 
+    @property
+    def known(self) -> Lineage:
+        """What was read or learned so far."""
+        return Lineage(flushed=dict(self._flushed), versions=self._walked.versions)
+
+    def learn(self, lineage: Lineage) -> None:
+        """Go on from it, or from what this process's units have read since."""
+        self._flushed = dict(lineage.flushed)
+        self._walked = _walked_here(self._objects.store, self._objects.uri)
+        self._walked.learn(lineage.versions)
+
     def flushed_at_nanos(self, shard_id: ShardId, generation: FlushedGeneration) -> int:
         """The commit time of the generation's first version (see the Views port)."""
-        path, at = self.known.flushed.get(shard_id, ("", 0))
+        path, at = self._flushed.get(shard_id, ("", 0))
         if path != generation.path:
             folder = layout.generation_folder(shard_id, generation.path, generation.generation)
             at = TableManifests(self._objects, root=folder).committed_at_nanos(1)
-            self.known.flushed[shard_id] = (generation.path, at)
+            self._flushed[shard_id] = (generation.path, at)
         return at
 
     def mem_wal_since_nanos(self, view: TableView, not_after_nanos: int) -> int | None:
@@ -90,12 +119,12 @@ class StoredLineage:
             found = self._walk(view, not_after_nanos)
         except Missing:
             return None  # expired while we walked: the evidence is gone
-        self.known.walked.versions = found
+        self._walked.versions = found
         is_settled = found.made or found.since_nanos <= not_after_nanos
         return found.since_nanos if is_settled else None
 
     def _walk(self, view: TableView, not_after_nanos: int) -> IndexedVersions:
-        known = self.known.walked.versions
+        known = self._walked.versions
         found = _further(None, view.version, view.manifest.timestamp_nanos, known)
         listed: list[int] = []
         for _ in range(_HISTORY_VERSIONS_MAX):
@@ -125,6 +154,10 @@ class StoredLineage:
         if at is not None and self._manifests.committed_at_nanos(version) == at:
             return VersionHeader(version=version, timestamp_nanos=at, has_mem_wal=True)
         return self._manifests.header(version)
+
+
+def _until_nanos(versions: IndexedVersions) -> int:
+    return max(versions.newest.values())
 
 
 def _further(

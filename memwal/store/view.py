@@ -254,8 +254,8 @@ class StoredViews:
         return self._lineage.known
 
     def learn(self, lineage: Lineage) -> None:
-        """Go on from what another one found out about this table."""
-        self._lineage.known = lineage
+        """Go on from what others found out about this table, in this process or before."""
+        self._lineage.learn(lineage)
 
     def renamed(self, view: TableView, rename: align.Rename, generation: int) -> bool:
         """Whether the field went from one name to the other without ever being absent.

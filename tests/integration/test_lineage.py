@@ -102,12 +102,24 @@ def test_a_unit_reads_only_what_came_after_the_plan(table: Table) -> None:
     assert later.versions_read() == len(later.reads) == 2
 
     # Units of one process go on from what one of them has read, whatever view they have.
-    assert known.walked.versions is not None
     another = Watched(table, known.part(()))
     another.check()
     assert another.versions_read() == 0
     another.check(same.view)
     assert another.versions_read() == 0
+
+
+def test_units_one_after_another_in_one_process_read_each_version_once(table: Table) -> None:
+    """As on executors, which get units as bytes, each with what was known at the plan."""
+    known = pickle.dumps(known_of(Watched(table)))
+    read = []
+    for _ in range(6):
+        merge_last(table, times=1)
+        unit = Watched(table, pickle.loads(known))
+        unit.check()
+        read.append(unit.versions_read())
+    # The newest that is known, for its time of commit; the view itself has read the one after it.
+    assert read == [1] * 6
 
 
 def test_versions_that_expired_are_passed_over(table: Table) -> None:
@@ -124,9 +136,9 @@ def overwrite(table: Table) -> None:
     table.add_shard()
 
 
-def make_anew(table: Table) -> None:
+def make_anew(table: Table, versions: int | None = None) -> None:
     """Everything but `_mem_wal/` goes, and the new table gets as many versions as the old one."""
-    kept, versions = table.dataset.to_table(), int(table.dataset.version)
+    kept, versions = table.dataset.to_table(), versions or int(table.dataset.version)
     for name in ("_versions", "data", "_transactions"):
         shutil.rmtree(Path(table.uri) / name)
     lance.write_dataset(kept, table.uri).initialize_mem_wal()
@@ -137,14 +149,26 @@ def make_anew(table: Table) -> None:
 
 @pytest.mark.parametrize("make_new", [overwrite, make_anew])
 @pytest.mark.parametrize("commits", [0, 1, 3])
+@pytest.mark.parametrize("by", ["the unit", "the process"])
 def test_what_was_known_of_a_table_says_nothing_of_one_made_after_it(
-    table: Table, make_new: Any, commits: int
+    table: Table, make_new: Any, commits: int, by: str
 ) -> None:
-    watched = Watched(table)
-    watched.check()
-    known = known_of(watched)
+    known = known_of(Watched(table))
+    if by == "the process":
+        Watched(table, known).check()  # an earlier unit
+        known = Lineage()
     make_new(table)
     merge_last(table, times=commits)
 
     with pytest.raises(Refused, match="initialised after generation 1 was flushed"):
         Watched(table, known).check()
+
+
+def test_what_is_known_of_a_longer_table_gives_way_to_what_a_unit_brings(table: Table) -> None:
+    Watched(table, known_of(Watched(table))).check()
+    make_anew(table, versions=4)
+
+    unit = Watched(table, known_of(Watched(table)))
+    with pytest.raises(Refused):
+        unit.check()
+    assert unit.versions_read() == 0
