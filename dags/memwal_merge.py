@@ -22,6 +22,7 @@ def memwal_merge():
     due = MemWalPlanOperator(
         task_id="plan",
         tables=asked_tables(),
+        configured_only=True,
         due_only="{{ not params.tables }}",
         conn_id=CONFIG.airflow.conn_id,
         **task_defaults(CONFIG.airflow),

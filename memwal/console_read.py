@@ -10,7 +10,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from memwal.console_text import STYLE, count_text, generations_text, grid_of, one_line, size_text
+from memwal.console_text import STYLE, count_text, generations_text, grid_of, size_text
 
 _CELL_MAX = 48
 _ITEMS_MAX = 4

@@ -22,7 +22,7 @@ from rich.progress import (
 from rich.text import Text
 from structlog.typing import EventDict
 
-from memwal.console_text import one_line
+from memwal.shown_text import one_line
 
 ROWS = "rows"
 """The one unit that is counted fast enough to have a speed. A total of 0: not known."""

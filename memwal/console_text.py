@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import unicodedata
 from collections.abc import Iterable
 from typing import Any
 
@@ -12,6 +11,7 @@ from rich.table import Table
 from rich.text import Text
 
 from memwal.report import DONE, NOTHING_TO_DO
+from memwal.shown_text import one_line
 
 STYLE = {DONE: "green", NOTHING_TO_DO: "dim", "partial": "yellow"}
 
@@ -54,24 +54,6 @@ def generations_text(numbers: tuple[int, ...]) -> str:
         else:
             runs.append([number, number])
     return ", ".join(str(a) if a == b else f"{a}-{b}" for a, b in runs)
-
-
-# Control characters, those that turn the direction of text or hide in it, halves of surrogate
-# pairs, and the separators of lines and paragraphs.
-_UNSHOWN = ("Cc", "Cf", "Cs", "Zl", "Zp")
-
-
-def one_line(text: str) -> str:
-    """Text as it may go to a terminal or a log: one line, and what is no plain character escaped.
-
-    What is stored, and what a store or a library says, may be anybody's text.
-    """
-    if text.isprintable():
-        return text
-    return "".join(
-        c.encode("unicode_escape").decode() if unicodedata.category(c) in _UNSHOWN else c
-        for c in text
-    )
 
 
 class Terminal(Console):

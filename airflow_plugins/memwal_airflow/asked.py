@@ -6,7 +6,6 @@ for operators' fields alike. Pure: nothing of Airflow in it.
 
 from __future__ import annotations
 
-import unicodedata
 from collections.abc import Mapping, Sequence
 from difflib import get_close_matches
 from typing import Any
@@ -14,11 +13,9 @@ from uuid import UUID
 
 from memwal.config import Config, shown_address
 from memwal.errors import Usage
+from memwal.shown_text import one_line
 
 NAME_CHARACTERS_MAX = 2_048
-# Control characters, halves of characters, and what ends a line: they forge log lines, or can't
-# stand in a command line at all.
-_UNPRINTABLE = frozenset({"Cc", "Cs", "Zl", "Zp"})
 
 
 def checked_name(what: str, name: Any) -> str:
@@ -32,8 +29,8 @@ def checked_name(what: str, name: Any) -> str:
         raise Usage(f"{what} {shown(name)}: a name can't begin with a dash")
     if len(name) > NAME_CHARACTERS_MAX:
         raise Usage(f"{what} {shown(name)}: longer than {NAME_CHARACTERS_MAX} characters")
-    if any(unicodedata.category(character) in _UNPRINTABLE for character in name):
-        raise Usage(f"{what} {shown(name)}: a name can't hold control characters")
+    if one_line(name) != name:
+        raise Usage(f"{what} {shown(name)}: a name can't hold control characters or direction marks")
     return name
 
 

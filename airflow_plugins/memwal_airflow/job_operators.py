@@ -20,7 +20,7 @@ from memwal_airflow.asked import checked_tables, configured_tables
 from memwal_airflow.command import JobsEnvironment
 from memwal_airflow.hook import MemWalHook
 from memwal_airflow.job_triggers import MemWalJobTrigger
-from memwal_airflow.outcomes import Verdict, hidden, moved_before, summary, verdict
+from memwal_airflow.outcomes import Verdict, moved_before, summary, verdict
 from memwal_airflow.page_links import MemWalPageLink
 from memwal_airflow.settings import airflow_settings, dag_config
 from memwal_airflow.spark_connection import SparkTarget, spark_target
@@ -132,12 +132,11 @@ class MemWalJobOperator(BaseOperator):
             close(process.stdin)
         process.wait()
         report = submission.report()
-        decision, text = verdict(ended, report, submission.last_line())
+        last_line = submission.last_line()
         forget(submission, ended)
         secrets = MemWalHook(self.conn_id).environment().secrets
-        return self._conclude(
-            context, decision, hidden(text, secrets), hidden(summary(report), secrets)
-        )
+        decision, text = verdict(ended, report, last_line, secrets)
+        return self._conclude(context, decision, text, summary(report, secrets))
 
     def execute_complete(self, context: Context, event: Mapping[str, Any]) -> dict[str, Any]:
         """Go on after the trigger saw the job's end."""

@@ -50,9 +50,9 @@ class MemWalJobTrigger(BaseTrigger):
             await asyncio.sleep(self.poll_seconds)
         report = await asyncio.to_thread(submission.report)
         last_line = await asyncio.to_thread(submission.last_line)
-        decision, text = verdict(ended, report, last_line)
-        event = {"verdict": decision.value, "text": text, "summary": summary(report)}
-        yield TriggerEvent({"folder": self.folder, **ended.as_event(), **hidden(event, secrets)})
+        decision, text = verdict(ended, report, last_line, secrets)
+        event = {"verdict": decision.value, "text": text, "summary": summary(report, secrets)}
+        yield TriggerEvent({"folder": self.folder, **ended.as_event(), **event})
 
     async def _secrets(self) -> list[str]:
         # A job does not tell its secrets; if one did, this process has to know what to hide.

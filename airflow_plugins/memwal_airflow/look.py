@@ -11,7 +11,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from memwal.errors import Usage
+from memwal.shown_text import one_line
 from memwal_airflow.command import JobsEnvironment
+from memwal_airflow.outcomes import each_text, hidden
 
 ANSWER_BYTES_MAX = 256 * 1024 * 1024
 ERROR_CHARACTERS_MAX = 1_000
@@ -65,7 +67,8 @@ async def look(
         _end(process)
     code = await process.wait()
     what = f"memwal {command} (exit code {code})"
-    return Answer(document=_document(out, err, what), exit_code=code)
+    said = hidden(err.decode(errors="replace"), jobs.secrets)
+    return Answer(document=_document(out, said, what), exit_code=code)
 
 
 async def _read(process: asyncio.subprocess.Process) -> tuple[bytes, bytes]:
@@ -92,13 +95,14 @@ def _end(process: asyncio.subprocess.Process) -> None:
         return
 
 
-def _document(out: bytes, err: bytes, what: str) -> Mapping[str, Any]:
+def _document(out: bytes, err: str, what: str) -> Mapping[str, Any]:
     try:
-        found = json.loads(out)
+        # Some of its texts were stored by somebody, and go to logs from here.
+        found = each_text(json.loads(out), one_line)
     except (ValueError, RecursionError):
         found = None
     if not isinstance(found, dict):
-        said = err.decode(errors="replace").strip()[-ERROR_CHARACTERS_MAX:]
+        said = one_line(err.strip()[-ERROR_CHARACTERS_MAX:])
         raise NoAnswer(f"{what} gave no document: {said or 'it said nothing'}")
     return found
 

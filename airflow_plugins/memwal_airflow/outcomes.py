@@ -13,11 +13,12 @@ run tries the rest.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from enum import Enum
 from typing import Any
 
 from memwal import report as words
+from memwal.shown_text import one_line
 from memwal_airflow.submission import LOST, Ended
 
 WATERMARK_SHARDS_MAX = 200
@@ -37,14 +38,26 @@ class Verdict(Enum):
 
 
 def verdict(
-    ended: Ended, report: Mapping[str, Any] | None, last_line: str | None = None
+    ended: Ended,
+    report: Mapping[str, Any] | None,
+    last_line: str | None = None,
+    secrets: Sequence[str] = (),
 ) -> tuple[Verdict, str]:
-    """What to do, and one line that says why; `last_line` of the log stands in for a report."""
+    """What to do, and one line that says why, without the secrets; `last_line` of the log stands in
+    for a report.
+    """
+    decision, text = _decide(ended, report, last_line)
+    return decision, _shown(text, secrets)
+
+
+def _decide(
+    ended: Ended, report: Mapping[str, Any] | None, last_line: str | None
+) -> tuple[Verdict, str]:
     if ended.exit_code == 0 and report is not None:
         # Whatever came after: the job was through.
         if report.get("outcome") == words.NOTHING_TO_DO:
             return Verdict.SKIP, "nothing to do"
-        return Verdict.SUCCESS, str(_short(report.get("outcome")))
+        return Verdict.SUCCESS, str(report.get("outcome"))
     if ended.why == LOST:
         return Verdict.RETRY, (
             "nothing was heard of the job any more: its host is gone (a worker's pod ends when its "
@@ -56,25 +69,27 @@ def verdict(
     if ended.exit_code == 0:
         # It may have run or not: a second run finds out, and has nothing to do if it did.
         return Verdict.RETRY, "the job ended well but left no report that can be read"
-    error = _error(report) or _short(last_line) or "it left neither report nor log"
+    error = _error(report) or last_line or "it left neither report nor log"
     text = f"exit code {ended.exit_code}: {error}"
     if ended.exit_code in _NO_RETRY:
         return Verdict.FAIL, text
     return Verdict.RETRY, text
 
 
-def summary(report: Mapping[str, Any] | None) -> dict[str, Any]:
-    """The report in short, for XCom: bounded, whatever the number of shards."""
+def summary(report: Mapping[str, Any] | None, secrets: Sequence[str] = ()) -> dict[str, Any]:
+    """The report in short, for XCom: bounded, whatever the number of shards, without the secrets."""
     if report is None:
         return {"outcome": None, "tables": []}
-    return {
+    found = {
         "job": _plain(report.get("job")),
         "outcome": _plain(report.get("outcome")),
         "seconds": _plain(report.get("seconds")),
         "dry_run": report.get("dry_run") is True,
-        "error": _short(report.get("error")),
+        "error": _plain(report.get("error")),
         "tables": [_table_and_jobs(table) for table in _list(report.get("tables"))],
     }
+    shown: dict[str, Any] = each_text(found, lambda text: _shown(text, secrets))
+    return shown
 
 
 def _table_and_jobs(table: Mapping[str, Any]) -> dict[str, Any]:
@@ -89,7 +104,7 @@ def _table(table: Mapping[str, Any]) -> dict[str, Any]:
     return {
         "table": _plain(table.get("table")),
         "outcome": _plain(table.get("outcome")),
-        "error": _short(table.get("error")),
+        "error": _plain(table.get("error")),
         "version_before": _plain(table.get("version_before")),
         "version_after": _plain(table.get("version_after")),
         "progress": _progress(table),
@@ -112,15 +127,26 @@ def _moved(part: Mapping[str, Any]) -> dict[str, Any]:
     return {**part, **jobs, "progress": True}
 
 
-def hidden(value: Any, secrets: Sequence[str]) -> Any:
-    """`value` (texts, lists, dicts) with the secrets starred out: what a job said goes to XCom."""
+def each_text(value: Any, change: Callable[[str], str]) -> Any:
+    """`value` (texts, lists, dicts) with each text in it changed, and keys on one line."""
     if isinstance(value, str):
-        for secret in secrets:
-            value = value.replace(secret, "***") if secret else value
-        return value
+        return change(value)
     if isinstance(value, Mapping):
-        return {key: hidden(item, secrets) for key, item in value.items()}
-    return [hidden(item, secrets) for item in value] if isinstance(value, list) else value
+        return {one_line(key): each_text(item, change) for key, item in value.items()}
+    return [each_text(item, change) for item in value] if isinstance(value, list) else value
+
+
+def hidden(text: str, secrets: Sequence[str]) -> str:
+    """What a job said, with the secrets starred out."""
+    for secret in secrets:
+        text = text.replace(secret, "***") if secret else text
+    return text
+
+
+def _shown(text: str, secrets: Sequence[str]) -> str:
+    # Secrets first: one that is cut or escaped is not found any more.
+    line = one_line(hidden(text, secrets)[: ERROR_CHARACTERS_MAX + 1])
+    return line if len(line) <= ERROR_CHARACTERS_MAX else line[:ERROR_CHARACTERS_MAX] + "…"
 
 
 def watermark(table: Mapping[str, Any]) -> dict[str, int]:
@@ -167,27 +193,20 @@ def _error(report: Mapping[str, Any] | None) -> str | None:
     if report is None:
         return None
     if report.get("error"):
-        return _short(report["error"])
+        return str(report["error"])
     found = [
         f"{table.get('table')}: {table['error']}"
         for table in _list(report.get("tables"))
         if table.get("error")
     ]
-    return _short("; ".join(found)) if found else None
-
-
-def _short(text: Any) -> str | None:
-    if text is None:
-        return None
-    full = str(text)
-    return full if len(full) <= ERROR_CHARACTERS_MAX else full[:ERROR_CHARACTERS_MAX] + "…"
+    return "; ".join(found) or None
 
 
 def _plain(value: Any) -> Any:
-    """A number as it is; anything else as short text, so that nothing large goes to XCom."""
+    """A number as it is; anything else as text, which can be cut."""
     if value is None or isinstance(value, bool | float):
         return value
-    return value if type(value) is int and abs(value) < 2**64 else _short(value)
+    return value if type(value) is int and abs(value) < 2**64 else str(value)
 
 
 def _list(value: Any) -> list[Any]:

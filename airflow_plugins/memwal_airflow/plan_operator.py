@@ -7,11 +7,15 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from airflow.sdk import BaseOperator, XComArg
+from airflow.sdk.exceptions import AirflowFailException
 
+from memwal.errors import Usage
+from memwal_airflow.asked import configured_tables
 from memwal_airflow.command import JobsEnvironment
 from memwal_airflow.hook import MemWalHook
 from memwal_airflow.job_operators import MemWalRetry, is_true
 from memwal_airflow.look import NoAnswer, look, tables_in
+from memwal_airflow.settings import dag_config
 
 if TYPE_CHECKING:
     from airflow.sdk import Context
@@ -28,6 +32,8 @@ class MemWalPlanOperator(BaseOperator):
     others go on. One whose lease is held is left to the next look: somebody works on it.
 
     :param tables: names in memwal.toml, or addresses (templated)
+    :param configured_only: refuse a table that memwal.toml does not name, unless its `[airflow]
+        any_address` is set: for tables that whoever starts a run, or edits XComs, may name
     :param due_only: if not, all of them are due: nothing is looked at (templated)
     :param conn_id: a `memwal` connection
     :param seconds_max: how long the look at all tables together may take
@@ -41,6 +47,7 @@ class MemWalPlanOperator(BaseOperator):
         self,
         *,
         tables: Sequence[str] | XComArg,
+        configured_only: bool = False,
         due_only: bool | str = True,
         conn_id: str = MemWalHook.default_conn_name,
         seconds_max: float = 120,
@@ -49,6 +56,7 @@ class MemWalPlanOperator(BaseOperator):
     ) -> None:
         super().__init__(**kwargs)
         self.tables: Any = tables
+        self.configured_only = configured_only
         self.due_only = due_only
         self.conn_id = conn_id
         self.seconds_max = seconds_max
@@ -56,7 +64,7 @@ class MemWalPlanOperator(BaseOperator):
 
     def execute(self, context: Context) -> list[str]:
         """Look at the tables."""
-        names = list(self.tables)
+        names = self._names()
         if not names:
             self.log.info("No table is configured")
             return []
@@ -65,6 +73,14 @@ class MemWalPlanOperator(BaseOperator):
             return names
         found = asyncio.run(self._look(MemWalHook(self.conn_id).environment(), names))
         return [name for name in names if self._is_due(name, found[name])]
+
+    def _names(self) -> list[str]:
+        if not self.configured_only:
+            return list(self.tables)
+        try:
+            return configured_tables(self.tables, dag_config())
+        except Usage as error:
+            raise AirflowFailException(str(error)) from None
 
     async def _look(self, jobs: JobsEnvironment, names: list[str]) -> dict[str, Status]:
         """What there is to say of each table; {"error"} where there is nothing else."""

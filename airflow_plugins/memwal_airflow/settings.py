@@ -56,8 +56,9 @@ def airflow_settings() -> AirflowSettings:
 
 
 def dag_config() -> Config:
-    """The memwal configuration that the DAGs are built from. Raises Usage; the file is read once
-    in each state that it is in, however many DAG files ask.
+    """The memwal configuration that the DAGs are built from: of a file that is named, else empty.
+
+    Raises Usage; the file is read once in each state that it is in, however many DAG files ask.
     """
     file = airflow_settings().config_file
     stamp = Path(file).stat().st_mtime_ns if file and Path(file).exists() else 0
@@ -66,4 +67,12 @@ def dag_config() -> Config:
 
 @lru_cache(maxsize=4)
 def _read(file: str | None, stamp: int) -> Config:
-    return load_config(file)
+    return named_config(file)
+
+
+def named_config(file: str | None) -> Config:
+    """The configuration in `file`; an empty one for None. Raises Usage.
+
+    A `memwal.toml` in whatever folder Airflow happens to run in decides nothing.
+    """
+    return load_config(file) if file else Config()

@@ -20,6 +20,7 @@ from typing import IO, Any
 from uuid import uuid4
 
 from memwal.errors import Usage
+from memwal.shown_text import one_line
 
 SUPERVISOR = Path(__file__).with_name("supervise.py")
 GRACE_SECONDS = 25.0
@@ -98,7 +99,7 @@ class Submission:
         if not whole and len(piece) == LOG_BYTES_PER_READ_MAX:
             whole = len(piece)
         self._log_position += whole
-        return piece[:whole].decode(errors="replace").splitlines()
+        return _lines(piece[:whole])
 
     def remaining_lines(self) -> list[str]:
         """The rest of the log, once the job is over; also a last line without an end."""
@@ -109,13 +110,13 @@ class Submission:
             rest = (self.folder / "log.txt").read_bytes()[self._log_position :]
         except FileNotFoundError:
             rest = b""
-        return [*lines, rest.decode(errors="replace")] if rest else lines
+        return [*lines, *_lines(rest)]
 
     def last_line(self) -> str | None:
-        """The log's last line with something in it, from its last few kilobytes."""
+        """The log's last line with something in it, from its last 256 KiB."""
         try:
             with (self.folder / "log.txt").open("rb") as log:
-                log.seek(max(0, log.seek(0, os.SEEK_END) - 4096))
+                log.seek(max(0, log.seek(0, os.SEEK_END) - LOG_BYTES_PER_READ_MAX))
                 lines = log.read().decode(errors="replace").splitlines()
         except FileNotFoundError:
             return None
@@ -201,6 +202,12 @@ def close(stream: IO[bytes] | None) -> None:
     """Close a pipe that may be gone."""
     if stream is not None:
         stream.close()
+
+
+def _lines(piece: bytes) -> list[str]:
+    """As they may go to a log; Spark's own are written by nobody who escapes them."""
+    # Tabs begin the lines of a stack trace.
+    return [one_line(line.expandtabs(4)) for line in piece.decode(errors="replace").splitlines()]
 
 
 def _forget_old(parent: Path) -> None:

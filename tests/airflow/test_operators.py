@@ -272,6 +272,43 @@ def test_the_plan_names_due_and_broken_tables_only(airflow_home: InProcessAirflo
     assert ran.xcom("job") == ["due", "broken", "not-there"]
 
 
+def test_a_plan_looks_at_no_address_that_is_not_configured(
+    airflow_home: InProcessAirflow, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    table = airflow_home.tables.make("orders", generations=1, settings={"due_generations_min": 1})
+    fields = {"configured_only": True, "retries": 2}
+    assert run_one(airflow_home, MemWalPlanOperator, tables=[table.uri], **fields).xcom("job") == [
+        "orders"
+    ]
+    command = tmp_path / "memwal"
+    command.write_text(f"#!/bin/sh\ntouch {tmp_path}/started\n")
+    command.chmod(0o755)
+    monkeypatch.setenv("AIRFLOW__MEMWAL__COMMAND", str(command))
+    for due_only in (True, False):
+        tables = ["orders", "s3://elsewhere/x"]
+        ran = run_one(airflow_home, MemWalPlanOperator, tables=tables, due_only=due_only, **fields)
+        assert (ran.state, tries(ran)) == ("failed", 1)
+    assert not (tmp_path / "started").exists()
+
+
+def test_what_is_stored_forges_no_line_of_a_plans_log(
+    airflow_home: InProcessAirflow,
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
+    capfd: pytest.CaptureFixture[str],
+) -> None:
+    airflow_home.tables.make("orders")
+    command = tmp_path / "memwal"
+    forged = '"held by \\u001b[31mx\\nINFO - forged"'
+    told = f'{{"table": "orders", "outcome": "failed", "error": {forged}}}'
+    command.write_text(f"#!/bin/sh\ncat <<'E'\n{{\"tables\": [{told}]}}\nE\n")
+    command.chmod(0o755)
+    monkeypatch.setenv("AIRFLOW__MEMWAL__COMMAND", str(command))
+    assert run_one(airflow_home, MemWalPlanOperator, tables=["orders"]).state == "success"
+    said = "".join(capfd.readouterr())
+    assert r"held by \x1b[31mx\nINFO - forged" in said.replace("\\\\", "\\")
+
+
 def test_one_table_does_not_spoil_the_plan_for_others(airflow_home: InProcessAirflow) -> None:
     tables = airflow_home.tables
     tables.make("due", generations=1)

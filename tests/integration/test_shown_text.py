@@ -17,7 +17,7 @@ from jobs._launch import RunOptions
 from jobs._snapshot import run_snapshot
 from memwal.config import ResolvedTable, Settings
 from memwal.console import RunProgress, print_trace, show_document, stderr, stdout
-from memwal.console_text import one_line
+from memwal.shown_text import one_line
 
 MEMWAL = str(Path(sys.executable).with_name("memwal"))
 EVIL = "\x1b[31mroot\x1b]0;pwn\nerror: forged\x9b1m\u2028\u202ex[bold]y[/z]"

@@ -46,6 +46,8 @@ ANY = CONFIG.model_copy(update={"airflow": CONFIG.airflow.model_copy(update={"an
         "a\x00b",
         "a\u2028b",
         "a\ud800b",
+        "a\u202eb",
+        "a\u200bb",
         "x" * (NAME_CHARACTERS_MAX + 1),
         None,
         7,

@@ -7,10 +7,11 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
-from memwal.config import Config, load_config, resolve_table, shown_address
+from memwal.config import Config, resolve_table, shown_address
 from memwal.errors import Usage
 from memwal_airflow.command import JobsEnvironment
 from memwal_airflow.page.answers import Redactor, secret_values
+from memwal_airflow.settings import named_config
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -51,7 +52,7 @@ def read_order(environment: Callable[[], JobsEnvironment]) -> Order:
         return Order(problem=Redactor().clean(text))
     redactor = Redactor(_secrets(Config(), jobs))
     try:
-        config = load_config(jobs.config_file)
+        config = named_config(jobs.config_file)
     except Usage as error:
         return Order(problem=redactor.clean(str(error)), redactor=redactor)
     except Exception as error:
@@ -65,8 +66,9 @@ def read_order(environment: Callable[[], JobsEnvironment]) -> Order:
 
 
 def _no_tables(config_file: str | None) -> str:
-    where = config_file or "memwal.toml"
-    return f"{where} names no table. Add a section [tables.NAME] with its uri."
+    if config_file is None:
+        return "Airflow's [memwal] config_file is not set: it says where the tables are named."
+    return f"{config_file} names no table. Add a section [tables.NAME] with its uri."
 
 
 def _secrets(config: Config, jobs: JobsEnvironment) -> set[str]:
