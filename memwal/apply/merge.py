@@ -171,7 +171,10 @@ class ShardMerger:
                     raise
                 self.check_same_table(run, view, shard, request)
                 self.wait(error, attempt, deadline, f"shard {run.shard_id}")
-                fresh = next_commit(shard, request, self.limits)
+                # Not shorter than what was found to be needed.
+                most = max(self.limits.generations_per_commit_max, least)
+                limits = replace(self.limits, generations_per_commit_max=most)
+                fresh = next_commit(shard, request, limits)
                 if fresh is None:
                     return view
                 fold, plan = self._reusable(fold, plan, fresh)

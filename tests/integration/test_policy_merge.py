@@ -30,13 +30,15 @@ from jobs._wiring import open_stores
 from memwal import policy_operators
 from memwal.apply.merge import ShardMerge, ShardMerger
 from memwal.config import ResolvedTable, Settings
-from memwal.errors import LostRace
+from memwal.errors import LostRace, MemWalError, StoreUnavailable
+from memwal.merge_ports import CommitStats
 from memwal.model import ShardId
-from memwal.plan.merge import JoinCosts, MergeLimits, MergeRequest, shape_commit
+from memwal.plan.merge import CommitShape, JoinCosts, MergeLimits, MergeRequest, shape_commit
 from memwal.policy import STORED_KEY, RowPolicy, row_policy
 from memwal.read import open_table
 from memwal.report import JobReport
 from memwal.store import policy_merge
+from memwal.store.policy_merge import LancePolicyFold
 from memwal.testing_tables import ManualTurns
 
 pytestmark = pytest.mark.integration
@@ -485,6 +487,32 @@ def test_a_sum_that_fits_is_merged_whatever_the_commits_take(tmp_path: Path, tog
     rows = table.base_rows()
     assert rows[table.kind.key(1)]["n"] == most - 88
     assert rows[table.kind.key(2)]["n"] == 1002 + 6
+
+
+@pytest.mark.parametrize("fault", [LostRace, StoreUnavailable])
+def test_a_longer_prefix_outlasts_a_failed_commit(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, fault: type[MemWalError]
+) -> None:
+    most = 2**63 - 1
+    table = make_policy_table(tmp_path / "t", Variant(expiry=False), rows=[1])
+    for n in (most - 5, -100_000, 3):
+        table.flush((1, table.row(1, n)))
+    commit = LancePolicyFold.commit
+    marks: list[int] = []
+
+    def failing(fold: LancePolicyFold, shape: CommitShape, mark: int) -> CommitStats:
+        marks.append(mark)
+        if len(marks) == 2:  # the first does not fit
+            raise fault("not now")
+        return commit(fold, shape, mark)
+
+    monkeypatch.setattr(LancePolicyFold, "commit", failing)
+
+    found = table.merge(limits=MergeLimits(generations_per_commit_max=1))
+
+    assert (found.outcome, found.to_generation, found.commits) == ("done", 3, 2)
+    assert marks == [1, 2, 2, 3]  # what does not fit is not tried again
+    assert table.base_rows()[table.kind.key(1)]["n"] == 1001 + most - 5 - 100_000 + 3
 
 
 def test_a_longer_prefix_keeps_to_the_bytes_of_a_commit(tmp_path: Path) -> None:
