@@ -22,6 +22,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from decimal import localcontext
 from importlib.metadata import entry_points
 from typing import Protocol
 
@@ -38,6 +39,7 @@ Mask = np.ndarray[tuple[int], np.dtype[np.bool_]]
 Combine = Callable[[pa.Array, pa.Array], pa.Array]
 
 _DECIMAL_DIGITS = 75
+_EXACT_DIGITS = 100  # of sums of up to 10**24 decimals
 _HALF_BITS = 32
 _HALF = 2**32 - 1
 
@@ -147,8 +149,10 @@ class Sum(Pairwise):
     def reduce(self, values: pa.Array, starts: Places) -> pa.Array:
         """See the protocol."""
         kind = values.type
+        if pa.types.is_decimal256(kind):
+            return _decimal_sums(values, starts)
         if pa.types.is_decimal(kind):
-            wide = values.cast(pa.decimal256(max(_DECIMAL_DIGITS, kind.precision), kind.scale))
+            wide = values.cast(pa.decimal256(_DECIMAL_DIGITS, kind.scale))
             return _fitting(Pairwise.reduce(self, wide, starts), kind)
         if not pa.types.is_floating(kind):
             return _integer_sums(values, starts)
@@ -194,6 +198,18 @@ def _integer_sums(values: pa.Array, starts: Places) -> pa.Array:
     missing = ~np.logical_or.reduceat(values.is_valid().to_numpy(zero_copy_only=False), starts)
     found = pa.array(sums.astype(numbers.dtype), whole.type, mask=missing)
     return found.view(kind) if pa.types.is_duration(kind) else found
+
+
+def _decimal_sums(values: pa.Array, starts: Places) -> pa.Array:
+    """Sums of decimals for which Arrow has no wider type, one by one; as text, so exact too."""
+    numbers = values.to_pylist()
+    ends = np.append(starts[1:], len(numbers))
+    sums: list[str | None] = []
+    with localcontext(prec=_EXACT_DIGITS):
+        for start, end in zip(starts, ends, strict=True):
+            known = [number for number in numbers[start:end] if number is not None]
+            sums.append(f"{sum(known):f}" if known else None)
+    return _fitting(pa.array(sums, pa.string()), values.type)
 
 
 def _fitting(values: pa.Array, kind: pa.DataType) -> pa.Array:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from datetime import UTC
 from decimal import Decimal
+from fractions import Fraction
 from importlib.metadata import EntryPoint
 from typing import Any
 
@@ -157,7 +158,10 @@ _NUMBERS = [pa.int8(), pa.int16(), pa.int32(), pa.int64(),
             pa.uint8(), pa.uint16(), pa.uint32(), pa.uint64()]  # fmt: skip
 
 
-@pytest.mark.parametrize("kind", [*_NUMBERS, pa.duration("us"), pa.decimal128(5, 1)], ids=str)
+_DECIMALS = [pa.decimal128(5, 1), pa.decimal256(75, 2), pa.decimal256(76, 0)]
+
+
+@pytest.mark.parametrize("kind", [*_NUMBERS, pa.duration("us"), *_DECIMALS], ids=str)
 @given(data=st.data())
 @settings(max_examples=60, deadline=None)
 def test_only_the_sum_itself_has_to_be_in_the_types_range(kind: pa.DataType, data: Any) -> None:
@@ -194,9 +198,9 @@ def _summed(groups: Sequence[Sequence[int | None]], kind: pa.DataType) -> list[i
     flat = [value for group in groups for value in group]
     starts = np.cumsum([0, *map(len, groups)])[:-1].astype(np.int64)
     if pa.types.is_decimal(kind):
-        digits = [None if v is None else Decimal(v).scaleb(-kind.scale) for v in flat]
-        found = operator_named("sum").reduce(pa.array(digits, kind), starts).to_pylist()
-        return [None if v is None else int(v.scaleb(kind.scale)) for v in found]
+        digits = [None if v is None else f"{v}E-{kind.scale}" for v in flat]
+        found = operator_named("sum").reduce(pa.array(digits).cast(kind), starts).to_pylist()
+        return [None if v is None else int(Fraction(v) * 10**kind.scale) for v in found]
     whole = pa.int64() if pa.types.is_duration(kind) else kind
     found = operator_named("sum").reduce(pa.array(flat, whole).view(kind), starts)
     assert found.type == kind
