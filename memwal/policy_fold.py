@@ -6,7 +6,7 @@ for. Then, with those, the rows that come out. Time is one instant, given from o
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -23,7 +23,6 @@ Mask = np.ndarray[tuple[int], np.dtype[np.bool_]]
 
 ANCHORS_MAX = 64
 _ROWS_NAMED_MAX = 10
-_FAILED_KEYS_MAX = 100
 _UNIT_NANOS = {"s": 10**9, "ms": 10**6, "us": 10**3, "ns": 1}
 _BASE = "the base"
 
@@ -83,14 +82,6 @@ class Outcome:
     rows: pa.Table
     unchanged: pa.Table
     deleted: pa.Table
-
-
-@dataclass(frozen=True, kw_only=True, slots=True, eq=False)
-class FailedKey:
-    """A key on whose values an operator failed: its columns, in one row, and why."""
-
-    key: pa.Table
-    error: Refused
 
 
 class PolicyFold:
@@ -157,12 +148,12 @@ class PolicyFold:
         return int(live.sum()), int(((self._last_barrier >= 0) & ~live).sum())
 
     def finish(
-        self, base: pa.Table | None = None, failed: list[FailedKey] | None = None
+        self, base: pa.Table | None = None, wanted: Callable[[pa.Table], Mask] | None = None
     ) -> Outcome:
         """The outcome, with the base's rows of `base_keys`. Raises Refused when an operator fails.
 
-        `base` has the columns of `schema` and those that the policy needs. Keys on which operators
-        fail go to `failed` if there is one, up to a hundred, and are in no part of the outcome.
+        `base` has the columns of `schema` and those that the policy needs. `wanted` is asked, once
+        an operator has failed, which of some keys matter: the others may be left out of `rows`.
         """
         counted = np.flatnonzero(self._counted())
         deleted = self._deleted(counted)
@@ -190,14 +181,13 @@ class PolicyFold:
                 rows = self._combined(stack, order, starts)
                 break
             except _Failed as failure:
-                ends = np.append(starts[1:], len(order))
+                keys = stack.select(self._keys).take(pa.array(order[starts]))
+                kept = np.ones(len(keys), dtype=bool) if wanted is None else wanted(keys)
                 group = failure.error.group
-                places = order[starts[group] : ends[group]]
-                found = self._failed_key(failure, stack, origins, places)
-                if failed is None or len(failed) >= _FAILED_KEYS_MAX:
-                    raise found.error from None
-                failed.append(found)
-                kept = np.arange(len(sizes)) != group
+                if kept[group]:
+                    rows_of_key = order[starts[group] :][: sizes[group]]
+                    raise self._told(failure, stack, origins, rows_of_key) from None
+                wanted = None
         return Outcome(rows=rows, unchanged=self._shown(unchanged), deleted=deleted)
 
     def _check_once(self, stack: pa.Table, origins: Places, order: Places, starts: Places) -> None:
@@ -297,21 +287,16 @@ class PolicyFold:
                     raise _Failed(field.name, error) from None
         return pa.Table.from_arrays(arrays, schema=self._schema)
 
-    def _failed_key(
-        self, failure: _Failed, stack: pa.Table, origins: Places, rows: Places
-    ) -> FailedKey:
+    def _told(self, failure: _Failed, stack: pa.Table, origins: Places, rows: Places) -> Refused:
         key = stack.select(self._keys).take(pa.array(rows[:1]))
         (operator,) = (c.operator for c in self._policy.columns if c.column == failure.column)
         named = [self._named_row(int(origins[row])) for row in rows]
         more = len(named) - _ROWS_NAMED_MAX
         text = ", ".join(named[:_ROWS_NAMED_MAX]) + (f" and {more} more" if more > 0 else "")
         kind = DoesNotFit if failure.error.out_of_range else Refused
-        return FailedKey(
-            key=key,
-            error=kind(
-                f"operator {operator!r} failed on column {failure.column!r} of key "
-                f"{key.to_pylist()[0]}: {failure.error} (rows, oldest first: {text})"
-            ),
+        return kind(
+            f"operator {operator!r} failed on column {failure.column!r} of key "
+            f"{key.to_pylist()[0]}: {failure.error} (rows, oldest first: {text})"
         )
 
     def _named_row(self, place: int) -> str:

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from functools import partial
 from itertools import chain
 
+import numpy as np
 import pyarrow as pa
 
 from memwal import layout
@@ -21,8 +22,11 @@ from memwal.keyset import KeySet, find_shared_key
 from memwal.model import FlushedGeneration, ShardId, TableView
 from memwal.plan.read import ReadPlan, ShardRead
 from memwal.policy import RowPolicy
-from memwal.policy_fold import FailedKey, Layer, PolicyFold, expired
+from memwal.policy_fold import Layer, Mask, PolicyFold, expired
 from memwal.ports import Clock
+from memwal.sharding.domain import Case, cases_of
+from memwal.sharding.predicate import predicate_of
+from memwal.sharding.values import comparable
 from memwal.store.generations import Generations, Source
 from memwal.store.policy_rows import all_rows, base_rows
 from memwal.store.read_beside import in_turn, threads_for
@@ -182,22 +186,19 @@ class Folding:
         names = self._plan.primary_key
         own = KeySet([fold.base_keys[name] for name in names])
         mine = base.filter(pa.array(own.contains([base[name] for name in names])))
-        failed: list[FailedKey] = []
-        outcome = fold.finish(mine, failed)
-        for key in failed:
-            if self._may_match(where, key.key):
-                raise key.error
+        outcome = fold.finish(mine, partial(self._may_match, where))
         return pa.concat_tables([outcome.rows, outcome.unchanged])
 
-    def _may_match(self, where: str, key: pa.Table) -> bool:
-        """Whether the read may want a key's row: a filter of key columns alone can say no."""
+    def _may_match(self, where: str, keys: pa.Table) -> Mask:
+        """Which keys' rows the read may want: the filter does not rule them out by their key."""
         predicate = self._plan.predicate
         if predicate is None:
-            return True
+            return np.ones(len(keys), dtype=bool)
         try:
-            return bool(judged(where, key, predicate)[0])
-        except Usage:
-            return True  # it names other columns
+            return judged(where, keys, predicate)
+        except Usage:  # it names other columns
+            types = {field.name: field.type for field in keys.schema}
+            return _inside(keys, cases_of(predicate_of(predicate, self._folded), types))
 
     def _matching(self, where: str, table: pa.Table) -> pa.Table:
         predicate = self._plan.predicate
@@ -301,3 +302,15 @@ def _together(pending: Sequence[Pending]) -> Iterator[list[Pending]]:
         size += shard.in_memory_bytes
     if group:
         yield group
+
+
+def _inside(keys: pa.Table, cases: Sequence[Case]) -> Mask:
+    """Which keys one of the cases leaves possible."""
+    values = {name: [comparable(value) for value in keys[name]] for name in keys.column_names}
+    found = np.zeros(len(keys), dtype=bool)
+    for case in cases:
+        inside = np.ones(len(keys), dtype=bool)
+        for name, domain in case.items():
+            inside &= np.array([domain.contains(value) for value in values[name]], dtype=bool)
+        found |= inside
+    return found

@@ -148,8 +148,13 @@ POLICY: tuple[Mutation, ...] = (
         ),
         (
             "policy: a key that can't be folded is left out of what may want it",
-            "            if self._may_match(where, key.key):",
-            "            if False:",
+            "            return judged(where, keys, predicate)",
+            "            return np.zeros(len(keys), dtype=bool)",
+        ),
+        (
+            "policy: a filter of several columns rules out every key that can't be folded",
+            "        found |= inside",
+            "        found &= inside",
         ),
         (
             "policy: the filter is asked of no folded row",
