@@ -30,7 +30,9 @@ def checked_name(what: str, name: Any) -> str:
     if len(name) > NAME_CHARACTERS_MAX:
         raise Usage(f"{what} {shown(name)}: longer than {NAME_CHARACTERS_MAX} characters")
     if one_line(name) != name:
-        raise Usage(f"{what} {shown(name)}: a name can't hold control characters or direction marks")
+        raise Usage(
+            f"{what} {shown(name)}: a name can't hold control characters or direction marks"
+        )
     return name
 
 

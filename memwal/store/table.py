@@ -240,6 +240,7 @@ class LanceTables:
         """
         folder = layout.generation_folder(shard_id, generation.path, generation.generation)
         try:
+            self._check_unlinked(folder)
             dataset = self._open(f"{self._uri}/{folder}", 1)
             rows = sum(int(part.physical_rows) for part in dataset.get_fragments())
             size = file_bytes_of(dataset)
@@ -250,7 +251,9 @@ class LanceTables:
         if size is None:
             return None
         size = max(size, rows * _fixed_bytes(dataset.schema))
-        return replace(generation, physical_rows=rows, in_memory_bytes=size, estimated=True)
+        # What its writer did count stays: a generation that has fewer rows is refused by it.
+        counted = rows if generation.physical_rows is None else generation.physical_rows
+        return replace(generation, physical_rows=counted, in_memory_bytes=size, estimated=True)
 
     def file_rows(self, path: str) -> int | None:
         """Rows of a single Lance file, by its metadata; None when that can't be told.

@@ -109,7 +109,7 @@ def test_without_wal_no_entry_goes(tmp_path: Path) -> None:
 def test_versions_are_expired_first_when_asked(tmp_path: Path) -> None:
     table = runs.laid_out(tmp_path / "t")
     dry = runs.garbage(table, execute=False, retention=0)
-    assert "older than the retention" in dry.warnings[0]
+    assert any("would be expired first" in text for text in dry.warnings)
     versions = table.versions()
     assert (dry.outcome, runs.listed(table)) == ("done", [1, 2, 3])
     assert runs.actions(runs.garbage(table, execute=False)) == {"keep"}
