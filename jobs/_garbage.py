@@ -193,6 +193,7 @@ def _plan_expiry(run: GarbageRun, evidence: Evidence, options: GarbageOptions, n
     run.expirable = len(old)
     if not old or options.acts:
         return
+    run.stores.tables.check_expirable()
     left = without_versions(evidence, old)
     if run.view is None:
         run.plan = plan_adoption(run.version, left, options.limits, now)

@@ -330,11 +330,20 @@ def check_unlinked(root: str, folder: str) -> None:
     there holds no link.
     """
     check_way(root, folder)
+    link = find_link(f"{root}/{folder}")
+    if link is not None:
+        raise _linked(link)
+
+
+def find_link(folder: str) -> str | None:
+    """A symbolic link anywhere in a folder, which itself may be one; None without any.
+
+    Raises StoreUnavailable for a folder that can't be read.
+    """
     try:
-        for link in _links(f"{root}/{folder}"):
-            raise _linked(link)
+        return next(_links(folder), None)
     except OSError as error:
-        raise errors.StoreUnavailable(f"{root}/{folder}: {_reason(error)}") from None
+        raise errors.StoreUnavailable(f"{folder}: {_reason(error)}") from None
 
 
 def _links(folder: str) -> Iterator[str]:

@@ -20,6 +20,7 @@ from memwal.errors import (
     MemWalError,
     Missing,
     NotATable,
+    Refused,
     StoreUnavailable,
 )
 from memwal.model import ColumnInfo, FlushedGeneration, ShardId
@@ -27,7 +28,7 @@ from memwal.plan.garbage_model import SYSTEM_INDEXES
 from memwal.policy import STORED_KEY
 from memwal.ports import Expired
 from memwal.store.data_files import check_own_files
-from memwal.store.local import check_unlinked
+from memwal.store.local import check_unlinked, find_link
 
 # One small cache for all datasets of a run: each open would otherwise bring a 6 GiB one of its own.
 _CACHE_BYTES = 64 * 1024 * 1024
@@ -165,9 +166,11 @@ class LanceTables:
     def expire_versions(self, older_than_seconds: float) -> Expired:
         """Remove old versions by Lance's own cleanup (see the VersionExpiry port).
 
-        Files that no version names are left to it too, once they are a week old.
+        Files that no version names are left to it too, once they are a week old. Raises Refused
+        for a symbolic link (see `check_expirable`), StoreUnavailable.
         """
         dataset = self.base()
+        self.check_expirable()
         try:
             stats = dataset.cleanup_old_versions(
                 older_than=timedelta(seconds=older_than_seconds),
@@ -179,6 +182,19 @@ class LanceTables:
                 f"{self._uri}: old versions can't be expired: {tidy_text(error)}"
             ) from None
         return Expired(versions=int(stats.old_versions), size_bytes=int(stats.bytes_removed))
+
+    def check_expirable(self) -> None:
+        """Raise Refused for a symbolic link in a local table's folder.
+
+        Lance's cleanup goes through links. What it finds there no version of this table names, so
+        it would delete another's files (invariant 10).
+        """
+        link = None if "://" in self._uri else find_link(self._uri)
+        if link is not None:
+            raise Refused(
+                f"{self._uri}: no version is expired: {link} is a symbolic link, and Lance would "
+                "follow it and delete there; remove the link, or leave old versions (no --retention)"
+            )
 
     def put_policy(self, text: str) -> str:
         """Store a row-merge policy unless there is one; returns what is stored afterwards.

@@ -5,6 +5,7 @@ Invariant 10. The table lies beside another one and beside a file that is nobody
 
 from __future__ import annotations
 
+import os
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -139,3 +140,29 @@ def test_a_folder_that_becomes_a_link_after_it_was_listed(lake: tuple[Table, Pat
     runs.garbage(table, wal=True, steps=steps)
     assert swapped
     assert outside(around) == before
+
+
+@pytest.mark.parametrize("place", ["data", "data/w", "deep/er"])
+def test_nothing_is_expired_through_a_link(lake: tuple[Table, Path], place: str) -> None:
+    """Lance's cleanup takes what it finds there for files of the table that no version names."""
+    table, around = lake
+    table.dataset.update_config({"another": "version"})
+    good = Table(uri=shutil.copytree(table.uri, f"{table.uri}-2"), kind=table.kind)
+    theirs, link = around / "other" / "data", Path(table.uri) / place
+    (theirs / "live.lance").write_bytes(b"x")
+    for file in theirs.iterdir():
+        os.utime(file, (0, 0))
+    if link.exists():
+        shutil.rmtree(link)
+    link.parent.mkdir(exist_ok=True)
+    link.symlink_to(theirs)
+    before, versions = outside(around), table.versions()
+
+    for execute in (False, True):
+        done = runs.run(table, good, execute=execute, retention=0)
+        refused, collected = done.tables
+        assert (done.exit_code, refused.outcome, collected.outcome) == (6, "refused", "done")
+        assert f"{link} is a symbolic link" in (refused.error or "")
+        assert (outside(around), table.versions()) == (before, versions)
+    assert len(good.versions()) == 1
+    assert runs.garbage(table).outcome == "done"

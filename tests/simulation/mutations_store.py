@@ -542,13 +542,13 @@ _STORES = (
         ),
         (
             "foreign: links are looked for on the way only",
-            '        for link in _links(f"{root}/{folder}"):',
-            "        for link in ():",
+            '    link = find_link(f"{root}/{folder}")',
+            "    link = None",
         ),
         (
             "foreign: links are looked for in the folder only",
-            "    check_way(root, folder)\n    try:",
-            "    try:",
+            "    check_way(root, folder)\n    link",
+            "    link",
         ),
     ),
     *mutations(
@@ -629,6 +629,24 @@ _STORES = (
         (
             "foreign: a shard may be linked when it is claimed",
             "        self._check_unlinked(layout.shard_folder(shard_id))\n",
+            "",
+        ),
+    ),
+    *mutations(
+        "memwal/store/table.py",
+        "tests/faults/test_forged_paths.py -k expired",
+        (
+            "foreign: versions are expired through a link",
+            "        self.check_expirable()\n",
+            "",
+        ),
+    ),
+    *mutations(
+        "jobs/_garbage.py",
+        "tests/faults/test_forged_paths.py -k expired",
+        (
+            "foreign: a dry run promises to expire through a link",
+            "    run.stores.tables.check_expirable()\n",
             "",
         ),
     ),
