@@ -132,6 +132,9 @@ class BlobReader:
     def _values(self, name: str, batch: pa.RecordBatch, committing: bool) -> pa.Array:
         descriptors: Sequence[Mapping[str, Any] | None] = batch.column(name).to_pylist()
         addresses = batch.column(ROW_ADDRESS).to_pylist()
+        for found in descriptors:
+            if found is not None and found["kind"] in _OWN_KINDS and found["blob_uri"]:
+                raise Corruption(f"{self.where}: a blob in {name!r} has both bytes and an address")
         own = [
             at
             for at, found in zip(addresses, descriptors, strict=True)

@@ -26,6 +26,9 @@ from memwal.ports import (
 # file system and can be linked or renamed into place. A killed run may leave a file here.
 _STAGING = layout.STAGING
 
+# What lies in these folders is the table's own, or it is Corruption.
+_UNLINKED = (f"{layout.MEM_WAL}/", f"{layout.MAINTENANCE}/")
+
 # Only folders at or below a flushed generation are removed when they become empty. A generation's
 # folder name holds a random part and belongs to one flush, so once something in it was deleted
 # nobody writes there again. `_mem_wal/<shard>`, its `manifest/` and `wal/`, and the folders of the
@@ -40,8 +43,8 @@ class LocalObjects:
     """The Objects port on a folder.
 
     A folder counts only while there is a file somewhere below it, as on S3. Links to folders are
-    not followed below the root, and no link at all is where `_mem_wal/` is read: what it holds is
-    the table's own, or it is Corruption. Nothing is retried.
+    not followed below the root, and no link at all where `_mem_wal/` or `_maintenance/` is read or
+    written: what they hold is the table's own, or it is Corruption. Nothing is retried.
     """
 
     def __init__(self, root: str) -> None:
@@ -213,12 +216,12 @@ class LocalObjects:
             os.close(handle)
 
     def _opened(self, path: str) -> int:
-        """A handle of the file. Raises Corruption for one that a link in `_mem_wal/` leads to.
+        """A handle of the file. Raises Corruption for a link to one of the table's own.
 
         There, whoever may write below the table could link to what only we may read. No link is
         gone through at any time, so nothing is won by putting one in place while we look.
         """
-        if not path.startswith(f"{layout.MEM_WAL}/"):
+        if not path.startswith(_UNLINKED):
             return os.open(self._root / path, os.O_RDONLY)
         try:
             with self._folder_of(path) as (folder, name):
@@ -259,6 +262,9 @@ class LocalObjects:
     def _target(self, path: str) -> Path:
         check_object_path(path)
         self._count("put")
+        for written in (path, _STAGING):
+            if written.startswith(_UNLINKED):
+                check_way(str(self._root), written)
         return self._root / path
 
     @contextmanager
@@ -357,7 +363,8 @@ def _links(folder: str) -> Iterator[str]:
 
 def _linked(path: str) -> errors.Corruption:
     return errors.Corruption(
-        f"{path} is a symbolic link: what a MemWAL holds has to lie in the table's own folder"
+        f"{path} is a symbolic link: what a MemWAL holds, and what memwal keeps, has to lie in the "
+        "table's own folder"
     )
 
 

@@ -419,6 +419,35 @@ def test_links_to_folders_are_not_followed(files: Objects, tmp_path: Path) -> No
     assert [*files.list_folders("a")] == []
 
 
+@pytest.mark.parametrize(
+    "link", ["_maintenance", "_maintenance/lease", "_maintenance/lease/1", "_maintenance/tmp"]
+)
+def test_what_memwal_keeps_is_neither_written_nor_read_through_a_link(
+    files: Objects, tmp_path: Path, link: str
+) -> None:
+    elsewhere = local.LocalObjects(str(tmp_path / "elsewhere"))
+    elsewhere.put("_maintenance/lease/1", b"precious")
+    place = Path(files.uri) / link
+    place.parent.mkdir(parents=True, exist_ok=True)
+    place.symlink_to(tmp_path / "elsewhere" / link)
+
+    def there() -> dict[Path, int]:
+        """Staging a file leaves its mark on the folder."""
+        return {p: p.stat().st_mtime_ns for p in (tmp_path / "elsewhere").rglob("*")}
+
+    before = there()
+    calls: list[Callable[[], object]] = [
+        lambda: files.put("_maintenance/lease/1", b"x"),
+        lambda: files.put_if_absent("_maintenance/lease/1", b"x"),
+    ]
+    if link != local._STAGING:
+        calls.append(lambda: files.get("_maintenance/lease/1"))
+    for call in calls:
+        with pytest.raises(errors.Corruption, match=f"{place} is a symbolic link"):
+            call()
+    assert there() == before
+
+
 @pytest.mark.parametrize("code", sorted(local._NO_HARD_LINKS))
 def test_a_file_system_without_hard_links_is_unsupported(
     files: Objects, monkeypatch: pytest.MonkeyPatch, code: int

@@ -537,8 +537,23 @@ _STORES = (
         _FOREIGN,
         (
             "foreign: a link in the MemWAL is read through",
-            '        if not path.startswith(f"{layout.MEM_WAL}/"):',
+            "        if not path.startswith(_UNLINKED):",
             "        if True:",
+        ),
+        (
+            "foreign: what memwal keeps may be linked",
+            '_UNLINKED = (f"{layout.MEM_WAL}/", f"{layout.MAINTENANCE}/")',
+            '_UNLINKED = (f"{layout.MEM_WAL}/",)',
+        ),
+        (
+            "foreign: a write goes through a link",
+            "                check_way(str(self._root), written)",
+            "                pass",
+        ),
+        (
+            "foreign: a file is staged through a link",
+            "        for written in (path, _STAGING):",
+            "        for written in (path,):",
         ),
         (
             "foreign: links are looked for on the way only",
