@@ -193,7 +193,7 @@ class LanceTables:
         if link is not None:
             raise Refused(
                 f"{self._uri}: no version is expired: {link} is a symbolic link, and Lance would "
-                "follow it and delete there; remove the link, or leave old versions (no --retention)"
+                "follow it and delete there; remove the link, or run without --retention"
             )
 
     def put_policy(self, text: str) -> str:

@@ -245,6 +245,24 @@ def test_an_address_on_this_host_is_not_followed(
     check_refused(*local_secret(tmp_path))
 
 
+def test_an_address_under_the_name_of_an_own_blob_is_corruption(tmp_path: Path) -> None:
+    """As it is left in a file of which one byte was changed, an address's kind."""
+    table, uri, secret = local_secret(tmp_path)
+    shard = put(table, {3: Blob.from_uri(uri)})
+    generation = generation_of(table, shard)
+    (file,) = (generation / "data").glob("*.lance")
+    data = file.read_bytes()
+    (kind,) = [at for at in range(8) if data[at] == 3]
+    file.write_bytes(data[:kind] + b"\0" + data[kind + 1 :])
+    (row,) = lance.dataset(str(generation)).to_table().to_pylist()
+    assert (row["blob"]["kind"], row["blob"]["blob_uri"]) == (0, uri)
+    done = memwal("read", table.uri)
+    assert (done.exit_code, shard in done.output) == (CORRUPT, True), done.output
+    assert "both bytes and an address" in done.output.replace("\n", " ")
+    assert merged(table)[0] == CORRUPT
+    assert secret not in [data for _, data in table.dataset.read_blobs("blob", indices=[0, 1])]
+
+
 def test_an_address_in_another_bucket_is_not_followed(s3_server: S3Server) -> None:
     bucket, options = s3_server.make_bucket(), s3_server.storage_options
     for path, data in (("", b""), ("/t/private", b"SECRET")):

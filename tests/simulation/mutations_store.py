@@ -609,6 +609,11 @@ _STORES = (
             "            pass",
         ),
         (
+            "blobs: what is said to be an own blob may have an address",
+            'found["kind"] in _OWN_KINDS and found["blob_uri"]:',
+            "False:",
+        ),
+        (
             "blobs: an external blob is taken for one of the table's own",
             "_OWN_KINDS = (0, 1, 2)",
             "_OWN_KINDS = (0, 1, 2, 3)",
