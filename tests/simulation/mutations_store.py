@@ -541,21 +541,6 @@ _STORES = (
             "        if True:",
         ),
         (
-            "foreign: what memwal keeps may be linked",
-            '_UNLINKED = (f"{layout.MEM_WAL}/", f"{layout.MAINTENANCE}/")',
-            '_UNLINKED = (f"{layout.MEM_WAL}/",)',
-        ),
-        (
-            "foreign: a write goes through a link",
-            "                check_way(str(self._root), written)",
-            "                pass",
-        ),
-        (
-            "foreign: a file is staged through a link",
-            "        for written in (path, _STAGING):",
-            "        for written in (path,):",
-        ),
-        (
             "foreign: links are looked for on the way only",
             '    link = find_link(f"{root}/{folder}")',
             "    link = None",
@@ -673,6 +658,21 @@ _STORES = (
     *mutations(
         "memwal/store/local.py",
         _OBJECTS,
+        (
+            "local: what memwal keeps may be linked",
+            '_UNLINKED = (f"{layout.MEM_WAL}/", f"{layout.MAINTENANCE}/")',
+            '_UNLINKED = (f"{layout.MEM_WAL}/",)',
+        ),
+        (
+            "local: a write goes through a link",
+            "                check_way(str(self._root), written)",
+            "                pass",
+        ),
+        (
+            "local: a file is staged through a link",
+            "        for written in (path, _STAGING):",
+            "        for written in (path,):",
+        ),
         (
             "local: a create replaces",
             "                target.hardlink_to(staged)",
