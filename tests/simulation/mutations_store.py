@@ -730,8 +730,8 @@ _STORES = (
         ),
         (
             "s3: bytes from the start pass for a tail",
-            "            if not _is_tail(data, first, size_bytes, size_bytes_max):",
-            "            if False:",
+            "        if not _is_tail(data, first, size_bytes, size_bytes_max):",
+            "        if False:",
         ),
         (
             "s3: folders that a listing leaves out are not missed",
