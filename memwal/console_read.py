@@ -11,6 +11,7 @@ from rich.table import Table
 from rich.text import Text
 
 from memwal.console_text import STYLE, count_text, generations_text, grid_of, size_text
+from memwal.shown_text import one_line
 
 _CELL_MAX = 48
 _ITEMS_MAX = 4

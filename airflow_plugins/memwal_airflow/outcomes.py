@@ -77,7 +77,7 @@ def _decide(
 
 
 def summary(report: Mapping[str, Any] | None, secrets: Sequence[str] = ()) -> dict[str, Any]:
-    """The report in short, for XCom: bounded, whatever the number of shards, without the secrets."""
+    """The report in short, for XCom: bounded whatever the number of shards, without the secrets."""
     if report is None:
         return {"outcome": None, "tables": []}
     found = {

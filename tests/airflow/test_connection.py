@@ -17,10 +17,12 @@ from local_airflow.home import JOBS_BIN, ROOT
 from memwal_airflow.command import STORAGE_OPTIONS_VARIABLE, JobsEnvironment, environment_of
 from memwal_airflow.hook import MemWalHook
 from memwal_airflow.job_operators import MemWalJobOperator
+from memwal_airflow.page.source import read_order
 from memwal_airflow.provider import get_provider_info
-from memwal_airflow.settings import airflow_settings
+from memwal_airflow.settings import airflow_settings, dag_config
 from memwal_airflow.spark_connection import spark_target
 
+from memwal.config import Config
 from memwal.errors import Usage
 
 PASSWORD = "pw-4f1c9d27e8"
@@ -141,6 +143,27 @@ def test_a_connection_decides_neither_code_nor_configuration(
         f"connection old_{name}: the field {name!r} is ignored; "
         f"set [memwal] {name} in Airflow's configuration"
     )
+
+
+def test_only_a_file_that_is_named_is_the_configuration(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = tmp_path / "memwal.toml"
+    file.write_text('[airflow]\nany_address = true\n[tables.orders]\nuri = "/data/orders"\n')
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("AIRFLOW__MEMWAL__CONFIG_FILE", "")
+    monkeypatch.delenv("MEMWAL_CONFIG", raising=False)
+    assert dag_config() == Config()
+    seen = read_order(lambda: environment_of({}))
+    assert seen.tables == {}
+    assert "config_file is not set" in (seen.problem or "")
+
+    monkeypatch.setenv("MEMWAL_CONFIG", str(file))
+    assert list(dag_config().tables) == ["orders"]
+    monkeypatch.delenv("MEMWAL_CONFIG")
+    monkeypatch.setenv("AIRFLOW__MEMWAL__CONFIG_FILE", str(file))
+    assert list(dag_config().tables) == ["orders"]
+    assert list(read_order(lambda: environment_of({})).tables) == ["orders"]
 
 
 def test_storage_options_that_are_no_json_are_not_repeated() -> None:

@@ -359,6 +359,11 @@ def test_an_unknown_job_is_named(home: InProcessAirflow) -> None:
         run_tasks(home, lambda: memwal_task_group("orders", jobs=["vacuum"]))
 
 
+def test_the_plan_of_the_merges_keeps_to_the_configuration(home: InProcessAirflow) -> None:
+    bag = DagBag(dag_folder=str(DAGS / "memwal_merge.py"))
+    assert bag.dags["memwal_merge"].get_task("plan").configured_only is True
+
+
 def test_without_tables_the_dags_are_there_all_the_same(home: InProcessAirflow) -> None:
     for dag_id in sorted(SHIPPED):
         assert home.load_dag(dag_id).dag_id == dag_id

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import subprocess
 import threading
@@ -14,7 +15,14 @@ import pytest
 from airflow_server import InProcessAirflow
 from dag_runs import Ran, run_tasks
 from local_airflow.home import JOBS_BIN
-from memwal_airflow.backlog_sensor import MemWalBacklogSensor, MemWalBacklogTrigger
+from memwal_airflow.backlog_sensor import (
+    MemWalBacklogSensor,
+    MemWalBacklogTrigger,
+    TableBroken,
+    reached,
+)
+from memwal_airflow.command import JobsEnvironment
+from memwal_airflow.look import ERROR_CHARACTERS_MAX, NoAnswer
 
 
 def sense(home: InProcessAirflow, **fields: Any) -> Ran:
@@ -89,6 +97,36 @@ def test_a_store_that_is_away_is_asked_again(
     monkeypatch.setenv("AIRFLOW__MEMWAL__COMMAND", str(away))
     assert sense(airflow_home, table="orders").state == "success"
     assert (tmp_path / "asked").exists()
+
+
+@pytest.mark.parametrize(("code", "kind"), [(8, TableBroken), (1, NoAnswer)])
+def test_what_is_stored_forges_no_text(tmp_path: Path, code: int, kind: type[Exception]) -> None:
+    error = "held by \x1b[31mx\nINFO - forged"
+    table = {"table": "orders", "outcome": "failed", "error": error}
+    (tmp_path / "said").write_text(json.dumps({"tables": [table]}))
+    jobs = command(tmp_path, f"cat {tmp_path}/said; exit {code}")
+    with pytest.raises(kind) as caught:
+        asyncio.run(reached(jobs, "orders", "due", {}))
+    assert str(caught.value) == r"orders: held by \x1b[31mx\nINFO - forged"
+
+
+def test_what_stands_in_for_a_document_is_one_line_without_secrets(tmp_path: Path) -> None:
+    (tmp_path / "said").write_text("\x1b[31mhunter2" + "\n" * (ERROR_CHARACTERS_MAX - 3) + "end")
+    jobs = command(tmp_path, f"cat {tmp_path}/said >&2; exit 1")
+    with pytest.raises(NoAnswer) as caught:
+        asyncio.run(reached(jobs, "orders", "due", {}))
+    assert str(caught.value).isprintable()
+    assert str(caught.value).endswith(r"\n\nend")
+    assert "r2" not in str(caught.value)
+
+
+def command(folder: Path, script: str) -> JobsEnvironment:
+    file = folder / "memwal"
+    file.write_text(f"#!/bin/sh\n{script}\n")
+    file.chmod(0o755)
+    return JobsEnvironment(
+        command=str(file), storage_options={"key": "hunter2"}, secret_names=frozenset({"key"})
+    )
 
 
 def test_the_wait_has_an_end(airflow_home: InProcessAirflow) -> None:

@@ -4,57 +4,92 @@ from __future__ import annotations
 
 from mutation_list import mutations
 
-AIRFLOW = mutations(
-    "airflow_plugins/memwal_airflow/asked.py",
-    "tests/plan/test_airflow_asked.py",
-    (
-        "airflow: tables stand among the options",
-        'return [*options, "--", *named]',
-        "return [*named, *options]",
-    ),
-    (
-        "airflow: a name may begin with a dash",
-        'if name.startswith("-"):',
-        "if False:",
-    ),
-    (
-        "airflow: a name may be empty",
-        "if not isinstance(name, str) or not name.strip():",
-        "if not isinstance(name, str):",
-    ),
-    (
-        "airflow: a name may hold control characters",
-        "if one_line(name) != name:",
-        "if False:",
-    ),
-    (
-        "airflow: any text is a shard's id",
-        "return str(UUID(text))",
-        "return text",
-    ),
-    (
-        "airflow: a command may name no table",
-        '    if not named:\n        raise Usage("no table is named")\n',
-        "",
-    ),
-    (
-        "airflow: any address may be named",
-        "if known is None and not config.airflow.any_address:",
-        "if False:",
-    ),
-    (
-        "airflow: a refused address is shown with its secrets",
-        "return repr(shown_address(text)[:200])",
-        "return repr(text[:200])",
-    ),
-    (
-        "airflow: an unknown key of a run's conf passes",
-        "        if key not in params:",
-        "        if False:",
-    ),
-    (
-        "airflow: a conf that Airflow ignores passes",
-        "        if params[key] != value:",
-        "        if False:",
-    ),
+AIRFLOW = (
+    mutations(
+        "airflow_plugins/memwal_airflow/asked.py",
+        "tests/plan/test_airflow_asked.py",
+        (
+            "airflow: tables stand among the options",
+            'return [*options, "--", *named]',
+            "return [*named, *options]",
+        ),
+        (
+            "airflow: a name may begin with a dash",
+            'if name.startswith("-"):',
+            "if False:",
+        ),
+        (
+            "airflow: a name may be empty",
+            "if not isinstance(name, str) or not name.strip():",
+            "if not isinstance(name, str):",
+        ),
+        (
+            "airflow: a name may hold control characters",
+            "if one_line(name) != name:",
+            "if False:",
+        ),
+        (
+            "airflow: any text is a shard's id",
+            "return str(UUID(text))",
+            "return text",
+        ),
+        (
+            "airflow: a command may name no table",
+            '    if not named:\n        raise Usage("no table is named")\n',
+            "",
+        ),
+        (
+            "airflow: any address may be named",
+            "if known is None and not config.airflow.any_address:",
+            "if False:",
+        ),
+        (
+            "airflow: a refused address is shown with its secrets",
+            "return repr(shown_address(text)[:200])",
+            "return repr(text[:200])",
+        ),
+        (
+            "airflow: an unknown key of a run's conf passes",
+            "        if key not in params:",
+            "        if False:",
+        ),
+        (
+            "airflow: a conf that Airflow ignores passes",
+            "        if params[key] != value:",
+            "        if False:",
+        ),
+    )
+    + mutations(
+        "airflow_plugins/memwal_airflow/outcomes.py",
+        "tests/plan/test_airflow_told.py",
+        (
+            "airflow: what a report says is shown as it is",
+            "line = one_line(hidden(text, secrets)[: ERROR_CHARACTERS_MAX + 1])",
+            "line = hidden(text, secrets)[: ERROR_CHARACTERS_MAX + 1]",
+        ),
+        (
+            "airflow: a text is cut before its secrets are hidden",
+            "line = one_line(hidden(text, secrets)[: ERROR_CHARACTERS_MAX + 1])",
+            "line = one_line(hidden(text[: ERROR_CHARACTERS_MAX + 1], secrets))",
+        ),
+        (
+            "airflow: a verdict is told as it is",
+            "return decision, _shown(text, secrets)",
+            "return decision, text",
+        ),
+        (
+            "airflow: a summary is told as it is",
+            "each_text(found, lambda text: _shown(text, secrets))",
+            "found",
+        ),
+    )
+    + mutations(
+        "airflow_plugins/memwal_airflow/submission.py",
+        "tests/plan/test_airflow_told.py",
+        (
+            "airflow: a job's log is shown as it is",
+            "one_line(line.expandtabs(4)) for line",
+            "line.expandtabs(4) for line",
+        ),
+    )
 )

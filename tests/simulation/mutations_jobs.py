@@ -184,6 +184,10 @@ JOBS: tuple[Mutation, ...] = (
             "        if isinstance(renderable, Text) and not renderable.plain.isprintable():",
             "        if False:",
         ),
+    ),
+    *mutations(
+        "memwal/shown_text.py",
+        "tests/integration/test_shown_text.py",
         (
             "terminal: control characters are plain ones",
             '_UNSHOWN = ("Cc", "Cf", "Cs", "Zl", "Zp")',
