@@ -11,11 +11,18 @@ import urllib.request
 from itertools import count
 from types import TracebackType
 
-# The server ends when its stdin does, so it does not outlive a test run that was killed.
+# The server ends when its stdin does, so it does not outlive a test run that was killed. moto looks
+# for an object that `If-None-Match` forbids, and then stores: threads could both find none.
 _SERVE = """
 import os, sys, threading
 threading.Thread(target=lambda: (sys.stdin.read(), os._exit(0)), daemon=True).start()
+from moto.s3.responses import S3Response
 from moto.server import main
+put, one_at_a_time = S3Response._key_response_put, threading.Lock()
+def put_atomically(*given):
+    with one_at_a_time:
+        return put(*given)
+S3Response._key_response_put = put_atomically
 main(sys.argv[1:])
 """
 # What some servers do that speak S3's protocol, `QUIRKS` of them:

@@ -220,9 +220,15 @@ def test_a_place_that_takes_no_report(on_s3: Table, place: str, code: int, said:
 
 
 def test_a_local_report_that_fails_to_be_written_fails_the_command(table: Table) -> None:
-    place = Path(table.uri).parent / "is-a-folder"
-    place.mkdir()
-    done = memwal("status", table.uri, "--report", str(place))
+    done = memwal("status", table.uri, "--report", "/proc/report.json")  # where no file can be made
     assert done.returncode == 1
     assert "the report can't be written" in done.stderr
     assert "Traceback" not in done.stderr
+
+
+def test_a_folder_is_no_report(table: Table) -> None:
+    done = memwal("merge", table.uri, "--report", str(Path(table.uri).parent))
+    assert done.returncode == 2
+    assert "that is a folder" in done.stderr
+    assert table.dataset.version == table.versions()[-1]
+    assert table.stores.views.table().mem_wal.merged == {}
