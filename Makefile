@@ -12,7 +12,7 @@ READY := $(VENV)/.ready
 AIRFLOW_BIN := $(VENV_AIRFLOW)/bin
 AIRFLOW_READY := $(VENV_AIRFLOW)/.ready
 PYTEST := $(BIN)/pytest
-SIMULATION := PYTHONPATH=. $(BIN)/python tests/simulation
+SIMULATION := $(BIN)/python -m tests.simulation
 FAST := -m "not integration and not spark"
 # Nobody runs all of the benchmark every day: at least what it calls has to be there.
 BENCH_TYPES := --implicit-reexport --follow-imports silent \
@@ -60,7 +60,7 @@ check: $(READY) $(AIRFLOW_READY) ## Lint, formatting, types, import contract, fa
 	$(call step,mypy,$(BIN)/mypy)
 	$(call step,mypy airflow,$(BIN)/mypy --python-executable $(AIRFLOW_BIN)/python \
 		--cache-dir .mypy_cache/airflow $(AIRFLOW_CODE))
-	$(call step,mypy bench,MYPYPATH=tests/bench:tests $(BIN)/mypy --cache-dir .mypy_cache/bench \
+	$(call step,mypy bench,$(BIN)/mypy --cache-dir .mypy_cache/bench \
 		$(BENCH_TYPES) tests/bench)
 	$(call step,lint-imports,PYTHONPATH=airflow_plugins $(BIN)/lint-imports)
 	@$(PYTEST) -q $(FAST) $(PYTEST_ARGS)
@@ -68,33 +68,33 @@ check: $(READY) $(AIRFLOW_READY) ## Lint, formatting, types, import contract, fa
 format: $(READY) ## Format the code and apply the safe lint fixes
 	@$(BIN)/ruff check -q --fix . ; $(BIN)/ruff format -q .
 
-proto: $(READY) ## Regenerate memwal/_generated from proto/memwal.proto
+proto: $(READY) ## Regenerate memwal/format/_generated from proto/memwal.proto
 	@$(BIN)/python scripts/generate_proto.py
 
 pin: ## Renew constraints.txt, constraints-airflow.txt and constraints-lancedb.txt from what is resolved today
 	@PYTHON="$(PYTHON)" bash scripts/pin.sh
 
 bench: $(READY) ## Measure everything side by side (BENCH_ARGS='merge read' for some cases)
-	@$(BIN)/python tests/bench/run.py $(BENCH_ARGS)
+	@$(BIN)/python -m tests.bench.run $(BENCH_ARGS)
 
 bench-quick: $(READY) ## The same on smaller tables, in less than five minutes
-	@$(BIN)/python tests/bench/run.py --quick $(BENCH_ARGS)
+	@$(BIN)/python -m tests.bench.run --quick $(BENCH_ARGS)
 
 conformance: $(READY) ## The MemWAL spec's sentences, the tests that hold them, what pylance 14 does otherwise
 	@$(BIN)/python scripts/conformance.py $(CONFORMANCE_ARGS)
 
 simulation: $(READY) ## 10,000 seeds of writers, jobs and readers under faults (SEEDS=N); a report
-	@$(SIMULATION)/simulate.py --seeds $(or $(SEEDS),10000) --report simulation-report.json
+	@$(SIMULATION).simulate --seeds $(or $(SEEDS),10000) --report simulation-report.json
 
 mutation: $(READY) ## Switch each safety check off in turn; the tests or the simulation have to notice
-	@$(SIMULATION)/mutate.py --seeds $(or $(SEEDS),300) --table mutation-results.json
+	@$(SIMULATION).mutate --seeds $(or $(SEEDS),300) --table mutation-results.json
 
 # About thirty parsers, one after the other.
 fuzz: $(READY) ## Ten minutes of damaged and forged bytes for every parser (MINUTES=N)
 	@MEMWAL_FUZZ_SECONDS=$$(($(or $(MINUTES),10) * 2)) $(PYTEST) -q tests/fuzz $(PYTEST_ARGS)
 
 model: $(READY) ## Check the formal models of fencing, merging and the lease (needs spin and gcc)
-	@spin=$$(bash scripts/spin.sh) && SPIN=$$spin $(BIN)/python tests/model/check.py
+	@spin=$$(bash scripts/spin.sh) && SPIN=$$spin $(BIN)/python -m tests.model.check
 
 # The tests that need them say so when one is missing, so its absence stops nothing here.
 chromium:

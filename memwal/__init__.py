@@ -1,8 +1,8 @@
-"""memwal keeps the MemWAL write tier of Lance tables healthy.
+"""memwal keeps the MemWAL write tier of Lance tables healthy: one folder a job, one word a stage.
 
-The map, lowest layer first: `model`, `errors` (values) · `layout`, `codec`, `fold`, `align` (pure)
-· `plan/` (decides) · `ports` (the doors) · `apply/` (does) · `store/` (the only I/O) · `testing`
-(fakes) · `cli` and the sibling package `jobs` (wiring). One word names a job in every layer.
+The rooms, lowest first: `model`, `errors` (values) · `format/` (names and bytes of what is
+stored) · `rows/` (which row of a key wins) · `sharding/` · `store/` (shared storage I/O) · `run/`
+(a job over many tables) · `jobs/`, `read/`, `ingest/` · `cli/` · `testing/` (fakes).
 """
 
 __version__ = "0.1.0"

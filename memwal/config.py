@@ -18,7 +18,7 @@ from typing import Annotated, Any, Literal
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
 from memwal.errors import Usage
-from memwal.policy import RowPolicy, row_policy
+from memwal.rows.policy import RowPolicy, row_policy
 
 DEFAULT_FILE = "memwal.toml"
 STORAGE_OPTIONS_VARIABLE = "MEMWAL_STORAGE_OPTIONS"

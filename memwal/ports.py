@@ -18,8 +18,8 @@ from memwal.model import (
 )
 
 if TYPE_CHECKING:  # words of the signatures below; a job brings its own plan along
-    from memwal.plan.garbage_model import Evidence, GarbageLimits, WriterClaim
-    from memwal.plan.snapshot import SnapshotRow, Storage, Stored
+    from memwal.jobs.garbage.model import Evidence, GarbageLimits, WriterClaim
+    from memwal.jobs.snapshot.plan import SnapshotRow, Storage, Stored
     from memwal.report import RunRecord
 
 Unit = TypeVar("Unit")

@@ -195,7 +195,7 @@ class CompactionTableReport(TableReport):
 class ShardStatusReport(Part):
     """One shard in `status`.
 
-    `holes` have `from_generation`, `to_generation` and a `cause` of `memwal.plan.holes`.
+    `holes` have `from_generation`, `to_generation` and a `cause` of `memwal.rows.holes`.
     `sizes_estimated`: the writer recorded none, so that they are told by the generations' files.
     `unflushed_wal_entries` is judged by a listing alone; `idle_seconds` since the newest WAL entry.
     `stuck` is why the last merge of the shard, by its record, could not go on from where it stands.

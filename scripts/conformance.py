@@ -16,11 +16,12 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
-sys.path.insert(0, str(ROOT / "tests"))
+sys.path.insert(0, str(ROOT))
 
-from conformance import pairs  # noqa: E402
 from rich.console import Console  # noqa: E402
 from rich.text import Text  # noqa: E402
+
+from tests.conformance import pairs  # noqa: E402
 
 PASSED, FAILED, SKIPPED = "passed", "failed", "skipped"
 _STYLE = {PASSED: "green", FAILED: "red", SKIPPED: "yellow"}

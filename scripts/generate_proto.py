@@ -1,4 +1,4 @@
-"""Writes memwal/_generated/memwal_pb2.py from proto/memwal.proto (`make proto`).
+"""Writes memwal/format/_generated/memwal_pb2.py from proto/memwal.proto (`make proto`).
 
 With a folder as argument it writes there instead, which is how a test compares the two.
 """

@@ -1,16 +1,15 @@
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import hypothesis
 import pytest
 
-# Helpers next to this file are imported by their bare names, from every folder of tests.
-sys.path.insert(0, str(Path(__file__).parent))
+from tests.support.s3server import S3Server
+from tests.support.stores import address, open_store
 
-from s3server import S3Server
+__all__ = ["address", "open_store"]
 
 # How long an example takes says more about the machine than about the code.
 hypothesis.settings.register_profile("memwal", deadline=None)

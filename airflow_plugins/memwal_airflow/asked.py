@@ -13,7 +13,7 @@ from uuid import UUID
 
 from memwal.config import Config, shown_address
 from memwal.errors import Usage
-from memwal.shown_text import one_line
+from memwal.text import one_line
 
 NAME_CHARACTERS_MAX = 2_048
 

@@ -92,7 +92,8 @@ class JobsEnvironment:
 
 @lru_cache(maxsize=16)
 def _jobs_directory(python: str) -> str:
-    command = [python, "-c", "import jobs; print(next(iter(jobs.__path__)))"]
+    where = "pathlib.Path(memwal.__file__).resolve().parents[1] / 'jobs'"
+    command = [python, "-c", f"import memwal, pathlib; print({where})"]
     try:
         found = subprocess.run(command, capture_output=True, text=True, timeout=60, check=True)
     except (OSError, subprocess.SubprocessError) as error:

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from memwal.errors import Usage
-from memwal.shown_text import one_line
+from memwal.text import one_line
 from memwal_airflow.command import JobsEnvironment
 from memwal_airflow.outcomes import each_text, hidden
 

@@ -18,7 +18,7 @@ from enum import Enum
 from typing import Any
 
 from memwal import report as words
-from memwal.shown_text import one_line
+from memwal.text import one_line
 from memwal_airflow.submission import LOST, Ended
 
 WATERMARK_SHARDS_MAX = 200

@@ -20,7 +20,7 @@ from typing import IO, Any
 from uuid import uuid4
 
 from memwal.errors import Usage
-from memwal.shown_text import one_line
+from memwal.text import one_line
 
 SUPERVISOR = Path(__file__).with_name("supervise.py")
 GRACE_SECONDS = 25.0

@@ -9,8 +9,8 @@ from difflib import get_close_matches
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from memwal import layout
 from memwal.errors import Usage
+from memwal.format import layout
 
 
 @dataclass(frozen=True, kw_only=True, slots=True, eq=False)

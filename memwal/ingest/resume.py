@@ -16,8 +16,8 @@ from typing import Any
 
 import pyarrow as pa
 
-from memwal import layout
 from memwal.errors import Corruption, Missing
+from memwal.format import layout
 from memwal.ingest.operations import Kind
 from memwal.model import ShardId
 from memwal.ports import Steps

@@ -8,9 +8,9 @@ from dataclasses import dataclass
 import pyarrow as pa
 
 from memwal.errors import Corruption, Missing, Refused
+from memwal.ingest.store_sources import SourceFile, SourceFiles, cut
 from memwal.ports import Objects
 from memwal.store.arrow_streams import decoded_bytes
-from memwal.store.ingest_sources import SourceFile, SourceFiles, cut
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

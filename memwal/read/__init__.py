@@ -22,7 +22,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from memwal.plan.read import Nearest, ReadPlan, ReadRequest
+from memwal.read.plan import Nearest, ReadPlan, ReadRequest
 
 if TYPE_CHECKING:
     from memwal.read.table import ReadableTable, open_table

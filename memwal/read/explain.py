@@ -5,9 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 from memwal.errors import MemWalError
+from memwal.jobs.index_catchup.store import LanceIndexTable
 from memwal.model import FlushedGeneration, ShardId
-from memwal.plan.read import ReadRequest, ShardRead
-from memwal.plan.read_index import (
+from memwal.read.plan import ReadRequest, ShardRead
+from memwal.read.plan_indexes import (
     IndexedRead,
     ReadFacts,
     differences,
@@ -15,9 +16,8 @@ from memwal.plan.read_index import (
     indexed_reads,
     wanted_indexes,
 )
+from memwal.read.store_sources import index_names
 from memwal.read.table import OpenedRead, ReadableTable
-from memwal.store.indexes import LanceIndexTable
-from memwal.store.read_sources import index_names
 from memwal.store.table import LanceTables
 
 

@@ -16,8 +16,8 @@ import pyarrow.csv
 import pyarrow.parquet
 
 from memwal.errors import Usage
-from memwal.keyset import grouped
-from memwal.whole_file import whole_file
+from memwal.rows.keyset import grouped
+from memwal.run.whole_file import whole_file
 
 FILE_TYPES = (".parquet", ".arrow", ".csv")
 

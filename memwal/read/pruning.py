@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 import pyarrow as pa
 
 from memwal.model import ShardId, TableView
-from memwal.plan.read import ReadRequest
+from memwal.read.plan import ReadRequest
 from memwal.sharding.predicate import And, Comparison, Op, Or, Predicate, predicate_of
 from memwal.sharding.pruning import prune
 from memwal.sharding.spec import sources_of

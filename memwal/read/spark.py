@@ -48,13 +48,13 @@ from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import StructType
 
 from memwal.errors import Missing, StoreUnavailable, Usage
-from memwal.plan.read_tasks import ReadTask, plan_tasks
+from memwal.read.plan_tasks import ReadTask, plan_tasks
 from memwal.read.spark_options import STORAGE_PREFIX, Settings, settings_of, text_of
 from memwal.read.spark_types import as_spark, check_asked, spark_schema
 
 if TYPE_CHECKING:
+    from memwal.read.store_tasks import Decided, Generation, Snapshot, TaskReads
     from memwal.read.table import ReadableTable
-    from memwal.store.read_tasks import Decided, Generation, Snapshot, TaskReads
 
 T = TypeVar("T")
 
@@ -197,7 +197,7 @@ def _winners(decided: Decided | None, task: ReadTask) -> dict[Generation, bytes]
 
 
 def _snapshot(settings: Settings) -> Snapshot:
-    from memwal.store.read_tasks import snapshot_of
+    from memwal.read.store_tasks import snapshot_of
 
     table = _table(settings.uri, tuple(sorted(settings.storage_options.items())))
     return table.opened(
@@ -207,7 +207,7 @@ def _snapshot(settings: Settings) -> Snapshot:
 
 
 def _reads(settings: Settings, snapshot: Snapshot) -> TaskReads:
-    from memwal.store.read_tasks import TaskReads
+    from memwal.read.store_tasks import TaskReads
 
     table = _table(settings.uri, tuple(sorted(settings.storage_options.items())))
     return TaskReads(table.generations, snapshot)

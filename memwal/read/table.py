@@ -20,16 +20,16 @@ from memwal.errors import (
     StoreUnavailable,
     Usage,
 )
+from memwal.jobs.merge.plan import check_lineage
 from memwal.model import ShardId, TableView
-from memwal.plan.merge import check_lineage
-from memwal.plan.read import Incomplete, Nearest, ReadPlan, ReadRequest, plan_read
 from memwal.ports import Clock
+from memwal.read.plan import Incomplete, Nearest, ReadPlan, ReadRequest, plan_read
+from memwal.read.ports import OpenRead, ReadTable
 from memwal.read.pruning import pruned_shards
 from memwal.read.request import Key, keys_of
-from memwal.read_ports import OpenRead, ReadTable
+from memwal.read.store import LanceReadTable
 from memwal.store.generations import Generations
 from memwal.store.objects import StoreLimits, normalise_uri, open_objects
-from memwal.store.read_table import LanceReadTable
 from memwal.store.shard_manifests import ShardManifests
 from memwal.store.table import LanceTables, primary_key_of
 from memwal.store.view import StoredViews

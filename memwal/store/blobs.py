@@ -22,10 +22,10 @@ from urllib.parse import quote
 import pyarrow as pa
 from lance.blob import BlobType, blob_array
 
-from memwal.blob_places import is_below
 from memwal.errors import Corruption, Refused, Unsupported
-from memwal.fold import ROW_ADDRESS
 from memwal.model import ColumnInfo
+from memwal.rows.blob_places import is_below
+from memwal.rows.fold import ROW_ADDRESS
 
 _BLOB = "extension<lance.blob.v2<"
 _OWN_KINDS = (0, 1, 2)  # in the data file, packed with others, in a file of its own

@@ -13,8 +13,8 @@ from __future__ import annotations
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
-from memwal import codec, layout
 from memwal.errors import Corruption
+from memwal.format import codec, layout
 from memwal.model import FlushedGeneration, ShardId
 from memwal.ports import Objects, check_object_path
 

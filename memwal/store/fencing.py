@@ -17,8 +17,8 @@ from dataclasses import dataclass, replace
 
 import pyarrow as pa
 
-from memwal import layout
 from memwal.errors import AlreadyExists, LostRace, MemWalError, Missing, StoreUnavailable
+from memwal.format import layout
 from memwal.model import ShardId, ShardManifest
 from memwal.ports import Objects
 from memwal.store.shard_manifests import ShardManifests

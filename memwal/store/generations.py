@@ -9,11 +9,12 @@ from typing import Any
 
 import pyarrow as pa
 
-from memwal import align, codec, layout
 from memwal.errors import Corruption, MemWalError, Missing, Refused
+from memwal.format import codec, layout
+from memwal.jobs.verify.plan import GenerationFacts, PrivateIndexFacts
 from memwal.model import ColumnInfo, FlushedGeneration, ShardId, TableView
-from memwal.plan.verify import GenerationFacts, PrivateIndexFacts
 from memwal.ports import Objects
+from memwal.rows import align
 from memwal.store.blobs import BlobReader, Bounds, as_type, blob_columns, nulls
 from memwal.store.data_files import check_data_files
 from memwal.store.table import GONE, LanceTables, columns_of, is_panic, tidy_text

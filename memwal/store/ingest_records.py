@@ -22,7 +22,7 @@ alternates from call to call.
 All documents are created put-if-absent, and each states a fact that stays true: a stalled run that
 writes one late does no harm. They outlive what is staged: a rerun of a finished ingest finds by
 them that there is nothing to do, and one of an ingest that was given up is refused instead of
-writing rows again (`memwal.plan.garbage_ingest`). Fields of a newer build are passed over:
+writing rows again (`memwal.jobs.garbage.kinds.ingest`). Fields of a newer build are passed over:
 what changes which calls a plan comes to has to be another `format`.
 """
 
@@ -33,8 +33,8 @@ from typing import Literal, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from memwal import layout
 from memwal.errors import AlreadyExists, Corruption, Missing, StandDown, Unsupported
+from memwal.format import layout
 from memwal.model import ShardId
 from memwal.ports import Objects
 from memwal.store.shard_writers import Tip

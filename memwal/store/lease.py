@@ -16,7 +16,6 @@ from dataclasses import asdict, fields, replace
 from datetime import UTC, datetime
 from itertools import islice
 
-from memwal import layout
 from memwal.errors import (
     AlreadyExists,
     Corruption,
@@ -25,6 +24,7 @@ from memwal.errors import (
     Missing,
     StoreUnavailable,
 )
+from memwal.format import layout
 from memwal.model import LeaseClaim
 from memwal.ports import DOCUMENT_BYTES_MAX, Clock, ObjectInfo, Objects
 from memwal.store.process import is_gone, this_holder

@@ -16,8 +16,8 @@ from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from itertools import chain, islice
 
-from memwal import layout
 from memwal.errors import Missing
+from memwal.format import layout
 from memwal.model import FlushedGeneration, ShardId, TableView, VersionHeader
 from memwal.ports import Objects
 from memwal.store.table_manifests import TableManifests

@@ -11,7 +11,8 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from threading import Lock
 
-from memwal import errors, layout
+from memwal import errors
+from memwal.format import layout
 from memwal.ports import (
     OBJECT_BYTES_MAX,
     DeleteResult,

@@ -9,8 +9,8 @@ from __future__ import annotations
 
 from contextlib import suppress
 
-from memwal import layout
 from memwal.errors import AlreadyExists, MemWalError, Missing, StoreUnavailable, Unsupported
+from memwal.format import layout
 from memwal.ports import Clock, Objects
 
 _FIRST, _SECOND = b"first", b"second"

@@ -14,8 +14,8 @@ from itertools import islice
 
 from pydantic import ValidationError
 
-from memwal import layout
 from memwal.errors import AlreadyExists, Corruption, Missing
+from memwal.format import layout
 from memwal.ports import FoundRuns, ObjectInfo, Objects
 from memwal.report import RunRecord
 

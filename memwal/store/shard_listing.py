@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import islice
 
-from memwal import layout
+from memwal.format import layout
 from memwal.model import ShardId
 from memwal.ports import ObjectInfo, Objects
 

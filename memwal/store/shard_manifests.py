@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from memwal import codec, invariants, layout
+from memwal import invariants
 from memwal.errors import (
     AlreadyExists,
     Corruption,
@@ -21,6 +21,7 @@ from memwal.errors import (
     StandDown,
     StoreUnavailable,
 )
+from memwal.format import codec, layout
 from memwal.model import ShardId, ShardManifest, ShardStatus
 from memwal.ports import DOCUMENT_BYTES_MAX, Objects
 

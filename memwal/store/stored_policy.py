@@ -8,10 +8,10 @@ from typing import Any
 import pyarrow as pa
 
 from memwal.errors import Unsupported
+from memwal.jobs.merge.plan import new_keys_are_compared
 from memwal.model import TableView
-from memwal.plan.merge import new_keys_are_compared
-from memwal.policy import RowPolicy, parse_policy
-from memwal.policy_fold import check_policy
+from memwal.rows.policy import RowPolicy, parse_policy
+from memwal.rows.policy_fold import check_policy
 
 
 def checked_policy(view: TableView, opened: Callable[[int], Any]) -> RowPolicy | None:

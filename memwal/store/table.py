@@ -12,7 +12,6 @@ import lance
 import pyarrow as pa
 from lance.file import LanceFileReader
 
-from memwal import layout
 from memwal.errors import (
     BadCredentials,
     Corruption,
@@ -23,10 +22,11 @@ from memwal.errors import (
     Refused,
     StoreUnavailable,
 )
+from memwal.format import layout
+from memwal.jobs.garbage.model import SYSTEM_INDEXES
 from memwal.model import ColumnInfo, FlushedGeneration, ShardId
-from memwal.plan.garbage_model import SYSTEM_INDEXES
-from memwal.policy import STORED_KEY
 from memwal.ports import Expired
+from memwal.rows.policy import STORED_KEY
 from memwal.store.data_files import check_own_files
 from memwal.store.local import check_unlinked, find_link
 

@@ -12,8 +12,8 @@ from dataclasses import replace
 from functools import partial
 from typing import TypeVar
 
-from memwal import codec, layout
 from memwal.errors import Corruption, MemWalError, Missing, NotATable
+from memwal.format import codec, layout
 from memwal.model import VersionHeader, VersionManifest
 from memwal.ports import TABLE_MANIFEST_BYTES_MAX, Objects, check_object_size
 

@@ -16,8 +16,8 @@ from dataclasses import replace
 from itertools import islice
 from typing import Any, TypeVar
 
-from memwal import align, layout
 from memwal.errors import MemWalError, Missing, NotATable, StoreUnavailable
+from memwal.format import layout
 from memwal.model import (
     BrokenShard,
     FlushedGeneration,
@@ -28,9 +28,10 @@ from memwal.model import (
     TableView,
     VersionManifest,
 )
-from memwal.plan.holes import find_holes
-from memwal.policy import STORED_KEY
 from memwal.ports import ObjectInfo, Objects
+from memwal.rows import align
+from memwal.rows.holes import find_holes
+from memwal.rows.policy import STORED_KEY
 from memwal.store.lineage import Lineage, StoredLineage
 from memwal.store.shard_listing import (
     ShardListing,

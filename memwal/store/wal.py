@@ -11,10 +11,10 @@ from threading import Lock
 
 import pyarrow as pa
 
-from memwal import layout
 from memwal.errors import Corruption, MemWalError, Missing, Refused
+from memwal.format import layout
+from memwal.format.replay import WalEntry
 from memwal.model import ShardId, ShardManifest
-from memwal.plan.replay import WalEntry
 from memwal.ports import ObjectInfo, Objects
 from memwal.store.arrow_streams import decoded_bytes
 from memwal.store.shard_listing import wal_entries

@@ -18,10 +18,11 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 import pyarrow as pa
 
-from memwal import align, fold, layout
 from memwal.errors import Corruption, Missing, Refused, StandDown, Unsupported
+from memwal.format import layout
+from memwal.format.replay import Replay, replay
 from memwal.model import ColumnInfo, ShardId, ShardManifest, ShardView, TableView
-from memwal.plan.replay import Replay, replay
+from memwal.rows import align, fold
 from memwal.store.blobs import blob_columns
 from memwal.store.shard_manifests import ShardManifests
 from memwal.store.wal import ReadEntry, StoredEntry, WalEntries

@@ -9,7 +9,8 @@ from typing import Any
 
 from local_airflow.home import JOBS_BIN, ROLES, ROOT, AirflowHome
 from local_airflow.server import AirflowServer
-from tables import Tables
+
+from tests.airflow.tables import Tables
 
 PASSWORDS = {
     "admin": "admin-for-tests",

@@ -19,7 +19,9 @@ import pytest
 if importlib.util.find_spec("airflow") is None:
     pytest.exit("tests/airflow runs in Airflow's environment: make test-airflow", returncode=4)
 
-from airflow_server import (
+from local_airflow.home import AirflowHome
+
+from tests.airflow.airflow_server import (
     DAGS,
     PASSWORDS,
     InProcessAirflow,
@@ -28,8 +30,7 @@ from airflow_server import (
     make_template,
     server_settings,
 )
-from local_airflow.home import AirflowHome
-from tables import TableMaker, Tables
+from tests.airflow.tables import TableMaker, Tables
 
 _FOLDER = Path(tempfile.mkdtemp(prefix="memwal-airflow-tests-"))
 atexit.register(shutil.rmtree, _FOLDER, ignore_errors=True)

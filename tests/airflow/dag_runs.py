@@ -7,7 +7,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from airflow.sdk import DAG
-from airflow_server import InProcessAirflow
+
+from tests.airflow.airflow_server import InProcessAirflow
 
 
 @dataclass(frozen=True, kw_only=True)

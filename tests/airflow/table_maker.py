@@ -11,14 +11,10 @@ import json
 import sys
 import traceback
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
-sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
-
-from builders import Delete, Put, Table, check_merged, make_table, same_rows
-
-from jobs._lease import HeldLease
+from memwal.run.lease import HeldLease
+from tests.support.builders import Delete, Put, Table, check_merged, make_table, same_rows
 
 TABLES: dict[str, Table] = {}
 LEASES: dict[str, HeldLease] = {}

@@ -13,7 +13,7 @@ from typing import Any
 
 from local_airflow.home import JOBS_BIN, ROOT
 
-MAKER = Path(__file__).parent / "table_maker.py"
+MAKER = "tests.airflow.table_maker"
 # Nothing by the clock: tests start what they look at.
 DEFAULTS = """\
 [defaults]
@@ -38,7 +38,7 @@ class TableMaker:
 
     def __enter__(self) -> TableMaker:
         self._process = subprocess.Popen(
-            [JOBS_BIN / "python", MAKER],
+            [JOBS_BIN / "python", "-m", MAKER],
             cwd=ROOT,
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,

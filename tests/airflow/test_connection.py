@@ -11,8 +11,6 @@ from typing import Any
 import pytest
 from airflow.providers_manager import ProvidersManager
 from airflow.sdk import Connection
-from airflow_server import InProcessAirflow
-from dag_runs import run_tasks
 from local_airflow.home import JOBS_BIN, ROOT
 from memwal_airflow.command import STORAGE_OPTIONS_VARIABLE, JobsEnvironment, environment_of
 from memwal_airflow.hook import MemWalHook
@@ -24,6 +22,8 @@ from memwal_airflow.spark_connection import spark_target
 
 from memwal.config import Config
 from memwal.errors import Usage
+from tests.airflow.airflow_server import InProcessAirflow
+from tests.airflow.dag_runs import run_tasks
 
 PASSWORD = "pw-4f1c9d27e8"
 TOKEN = "tok-77aa01b3c5"

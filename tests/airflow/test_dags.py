@@ -10,12 +10,13 @@ from typing import Any
 import pytest
 from airflow.dag_processing.dagbag import DagBag
 from airflow.sdk.exceptions import ParamValidationError
-from airflow_server import DAGS, InProcessAirflow
-from dag_runs import asset_events, run_shipped, run_tasks
 from local_airflow.home import JOBS_BIN
 from memwal_airflow.asset_events import table_asset, triggering_tables
 from memwal_airflow.job_operators import SUMMARY_KEY
 from memwal_airflow.task_groups import memwal_task_group
+
+from tests.airflow.airflow_server import DAGS, InProcessAirflow
+from tests.airflow.dag_runs import asset_events, run_shipped, run_tasks
 
 HEAD = """\
 [defaults]

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import httpx
 import pytest
-from airflow_server import InProcessAirflow, TestAirflow
+
+from tests.airflow.airflow_server import InProcessAirflow, TestAirflow
 
 
 def test_it_is_well_and_listens_on_loopback_only(airflow_server: TestAirflow) -> None:

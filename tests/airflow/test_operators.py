@@ -7,8 +7,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from airflow_server import InProcessAirflow
-from dag_runs import Ran, run_tasks
 from local_airflow.home import JOBS_BIN
 from memwal_airflow.job_operators import SUMMARY_KEY, MemWalJobOperator
 from memwal_airflow.memwal_operators import (
@@ -18,6 +16,9 @@ from memwal_airflow.memwal_operators import (
     MemWalSnapshotOperator,
 )
 from memwal_airflow.plan_operator import MemWalPlanOperator
+
+from tests.airflow.airflow_server import InProcessAirflow
+from tests.airflow.dag_runs import Ran, run_tasks
 
 
 def run_one(home: InProcessAirflow, kind: type[Any], **fields: Any) -> Ran:

@@ -19,8 +19,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from airflow_server import InProcessAirflow
 from local_airflow.home import ROOT
+
+from tests.airflow.airflow_server import InProcessAirflow
 
 PROJECT = ROOT / "airflow_plugins"
 

@@ -9,12 +9,13 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from airflow_server import InProcessAirflow
 from fastapi import FastAPI
 from fastapi.testclient import TestClient
 from memwal_airflow.page import actions
 from memwal_airflow.page.actions import Backfill, Rejected
 from memwal_airflow.plugin import MemWalPlugin, Page
+
+from tests.airflow.airflow_server import InProcessAirflow
 
 ACTION = {
     "x-memwal-action": "1",

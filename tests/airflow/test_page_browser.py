@@ -14,12 +14,13 @@ from pathlib import Path
 
 import httpx
 import pytest
-from airflow_server import PASSWORDS, TestAirflow
 from local_airflow.home import JOBS_BIN
 from local_airflow.rest import wait_until
-from page_browser import launched
 from playwright.sync_api import Browser, BrowserContext, Frame, Page, expect
-from test_page_routes import ACTION, Site, everything
+
+from tests.airflow.airflow_server import PASSWORDS, TestAirflow
+from tests.airflow.page_browser import launched
+from tests.airflow.test_page_routes import ACTION, Site, everything
 
 pytestmark = pytest.mark.browser
 

@@ -10,14 +10,15 @@ from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from pathlib import Path
 
-import page_samples as samples
 import pytest
 from memwal_airflow.command import JobsEnvironment
 from memwal_airflow.page.answers import Look
 from memwal_airflow.page.feed import Clock, Feed, FeedLimits
 from memwal_airflow.page.process import Runner
 from memwal_airflow.page.source import Order, read_order
-from tables import JOBS_BIN, TableMaker, Tables
+
+from tests.airflow import page_samples as samples
+from tests.airflow.tables import JOBS_BIN, TableMaker, Tables
 
 # An answer may take its time where much else runs; only what hangs is waited for so long.
 LIMITS = FeedLimits(

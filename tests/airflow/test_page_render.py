@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
-import page_samples as samples
 import pytest
 import uvicorn
 from fastapi import FastAPI, HTTPException, Request
@@ -21,9 +20,11 @@ from memwal_airflow.page.app import Actions, create_app, real_clock
 from memwal_airflow.page.feed import Feed, FeedLimits
 from memwal_airflow.page.process import Runner
 from memwal_airflow.page.source import read_order
-from page_browser import launched
 from playwright.sync_api import Browser, Page, expect
-from test_page_routes import User
+
+from tests.airflow import page_samples as samples
+from tests.airflow.page_browser import launched
+from tests.airflow.test_page_routes import User
 
 pytestmark = pytest.mark.browser
 

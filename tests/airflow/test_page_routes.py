@@ -10,7 +10,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-import page_samples as samples
 import pytest
 from fastapi import FastAPI, HTTPException, Request
 from fastapi.responses import PlainTextResponse
@@ -22,6 +21,8 @@ from memwal_airflow.page.app import Actions, create_app, static_files
 from memwal_airflow.page.feed import Clock, Feed, FeedLimits
 from memwal_airflow.page.process import Runner
 from memwal_airflow.page.source import Order, read_order
+
+from tests.airflow import page_samples as samples
 
 BASE = "http://testserver"
 ACTION = {

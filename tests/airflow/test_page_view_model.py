@@ -7,7 +7,6 @@ from dataclasses import replace
 from datetime import timedelta
 from typing import Any
 
-import page_samples as samples
 import pytest
 from memwal_airflow.page import plots
 from memwal_airflow.page.answers import (
@@ -24,6 +23,8 @@ from memwal_airflow.page.answers import (
 from memwal_airflow.page.feed import Seen
 from memwal_airflow.page.health import REASONS_MAX, STATES, HealthLimits, health_of
 from memwal_airflow.page.view_model import ShardQuery, overview, table_line, table_page
+
+from tests.airflow import page_samples as samples
 
 NOW = samples.NOW
 LIMITS = HealthLimits()

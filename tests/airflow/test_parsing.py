@@ -10,7 +10,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from airflow_server import DAGS
+
+from tests.airflow.airflow_server import DAGS
 
 FILES = sorted(DAGS.glob("memwal_*.py"))
 SECONDS_MAX = 1.0

@@ -8,8 +8,9 @@ from pathlib import Path
 
 import psutil
 import pytest
-from airflow_server import TestAirflow
 from local_airflow.rest import AirflowClient, wait_until
+
+from tests.airflow.airflow_server import TestAirflow
 
 PASSWORD = "pw-5d08e1bb42"
 EVENT_DAGS = ("memwal_index_catchup", "memwal_snapshot", "memwal_garbage")

@@ -13,10 +13,11 @@ from pathlib import Path
 
 import httpx
 import pytest
-from airflow_server import TestAirflow
 from local_airflow.home import JOBS_BIN, LOOPBACK
 from local_airflow.rest import AirflowClient, wait_until
-from tables import TableMaker, Tables
+
+from tests.airflow.airflow_server import TestAirflow
+from tests.airflow.tables import TableMaker, Tables
 
 KEY, SECRET, TOKEN = "AKIAUNLUCKY", "sk-90ce1f", "tok-51fe7d"
 DAGS = ("memwal_merge", "memwal_backfill", "memwal_garbage")

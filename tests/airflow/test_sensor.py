@@ -12,8 +12,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from airflow_server import InProcessAirflow
-from dag_runs import Ran, run_tasks
 from local_airflow.home import JOBS_BIN
 from memwal_airflow.backlog_sensor import (
     MemWalBacklogSensor,
@@ -23,6 +21,9 @@ from memwal_airflow.backlog_sensor import (
 )
 from memwal_airflow.command import JobsEnvironment
 from memwal_airflow.look import ERROR_CHARACTERS_MAX, NoAnswer
+
+from tests.airflow.airflow_server import InProcessAirflow
+from tests.airflow.dag_runs import Ran, run_tasks
 
 
 def sense(home: InProcessAirflow, **fields: Any) -> Ran:

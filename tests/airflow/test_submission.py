@@ -141,7 +141,7 @@ def test_a_directory_that_others_can_write_to_is_refused(tmp_path: Path) -> None
 
 def test_a_detached_job_lives_on(tmp_path: Path) -> None:
     code = "import subprocess, sys; sys.path[:0] = sys.argv[1:2]\n"
-    code += "import test_submission as t; from pathlib import Path\n"
+    code += "import tests.airflow.test_submission as t; from pathlib import Path\n"
     code += "made, _ = t.run(Path(sys.argv[2]), 'import time; time.sleep(1); print(42)')\n"
     code += "print(made.folder)"
     paths = os.pathsep.join(filter(None, sys.path))

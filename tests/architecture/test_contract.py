@@ -38,28 +38,31 @@ def test_the_contract_is_kept() -> None:
 @pytest.mark.parametrize(
     ("module", "line", "broken"),
     [
-        ("memwal/apply/merge.py", "import memwal.store.view", "Layers"),
-        ("memwal/codec.py", "import memwal.plan.merge", "Layers"),
-        ("memwal/store/wal.py", "import jobs._wiring", "Layers"),
-        ("memwal/fold.py", "import memwal.codec", "Layers"),
-        ("memwal/plan/merge.py", "import lance", "Plans decide"),
-        ("memwal/plan/engine.py", "import time", "Plans decide"),
-        ("memwal/plan/merge.py", "import google.protobuf", "Plans decide"),
-        ("memwal/apply/merge.py", "import memwal.clock", "Work is done through ports"),
+        ("memwal/jobs/merge/apply.py", "import memwal.store.view", "Work is done through ports"),
+        ("memwal/format/codec.py", "import memwal.jobs.merge.plan", "Layers"),
+        ("memwal/store/wal.py", "import memwal.run.stores", "Layers"),
+        ("memwal/rows/fold.py", "import memwal.ports", "Layers"),
+        ("memwal/jobs/merge/plan.py", "import lance", "Plans decide"),
+        ("memwal/run/engine.py", "import time", "Plans decide"),
+        ("memwal/jobs/merge/plan.py", "import google.protobuf", "Plans decide"),
+        ("memwal/jobs/merge/apply.py", "import memwal.clock", "Work is done through ports"),
         ("memwal/store/view.py", "import lance", "Lance only"),
         ("memwal/store/objects.py", "import boto3", "boto3 only"),
-        ("jobs/_units.py", "import pyspark.sql", "pyspark only"),
-        ("memwal/store/view.py", "import memwal._generated.memwal_pb2", "Protobuf never leaves"),
-        ("jobs/_wiring.py", "import memwal.testing", "Fakes stay out"),
-        (f"{PLUGINS}/memwal_airflow/hook.py", "import memwal.layout", "Airflow knows"),
-        (f"{PLUGINS}/memwal_airflow/command.py", "import jobs", "Airflow knows"),
+        ("memwal/jobs/merge/unit.py", "import pyspark.sql", "pyspark only"),
+        (
+            "memwal/store/view.py",
+            "import memwal.format._generated.memwal_pb2",
+            "Protobuf never leaves",
+        ),
+        ("memwal/run/stores.py", "import memwal.testing", "Fakes stay out"),
+        (f"{PLUGINS}/memwal_airflow/hook.py", "import memwal.format.layout", "Airflow knows"),
         (f"{PLUGINS}/memwal_airflow/page/app.py", "import lance", "Airflow knows"),
         ("memwal/config.py", "from airflow.sdk import conf", "Airflow only in"),
-        ("jobs/_wiring.py", "import memwal_airflow.settings", "Airflow only in"),
+        ("memwal/run/stores.py", "import memwal_airflow.settings", "Airflow only in"),
     ],
 )
 def test_a_breach_is_noticed(tmp_path: Path, module: str, line: str, broken: str) -> None:
-    for package in ("memwal", "jobs", PLUGINS):
+    for package in ("memwal", PLUGINS):
         shutil.copytree(
             ROOT / package, tmp_path / package, ignore=shutil.ignore_patterns("__pycache__")
         )

@@ -8,11 +8,11 @@ import sys
 
 import pytest
 
-from memwal import heap
+from memwal.run import heap
 
 _COUNT = """
 import ctypes, os, sys, threading
-from memwal import heap
+from memwal.run import heap
 if sys.argv[1] == "limited":
     heap.limit_arenas()
 libc = ctypes.CDLL(None)

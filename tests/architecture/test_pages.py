@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 import typer
 
-from memwal.cli_app import app
+from memwal.cli.app import app
 
 ROOT = Path(__file__).resolve().parents[2]
 README_LINES_MAX = 150

@@ -19,7 +19,7 @@ MODULE_LINES_MAX = 450
 # A ratchet: what was longer when the limits came. Lower these numbers and take modules out; add
 # none, and raise none.
 LONGER_MODULES: dict[str, int] = {
-    "memwal/plan/index_catchup.py": 484,
+    "memwal/jobs/index_catchup/plan.py": 484,
 }
 LONGER_FUNCTIONS: dict[str, int] = {}
 
@@ -59,13 +59,13 @@ def functions(path: Path) -> Iterator[tuple[str, int]]:
 
 def test_there_is_something_to_look_at() -> None:
     found = {name_of(path) for path in modules()}
-    assert {"memwal/cli.py", "jobs/merge.py", "memwal/plan/merge.py"} <= found
+    assert {"memwal/cli/__init__.py", "jobs/merge.py", "memwal/jobs/merge/plan.py"} <= found
     assert {path.split("/")[0] for path in found} == set(CODE)
 
 
 def is_command(path: Path) -> bool:
     """The command line's functions are mostly lists of options."""
-    return path.name == "cli_app.py"
+    return name_of(path) == "memwal/cli/app.py"
 
 
 def test_functions_are_short() -> None:

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from s3server import S3Server
+from tests.support.s3server import S3Server
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -12,16 +12,16 @@ from typing import Any
 import lance
 import numpy as np
 import pyarrow as pa
-from harness import Bench, folder_bytes
-from tables import copy_of
 
-from jobs._local import LocalEngine
-from jobs._units import MergeUnit, MergeUnitResult, run_merge_unit
-from jobs._wiring import open_stores
-from memwal.apply.merge_run import ShardMerge
-from memwal.plan import merge_shared
-from memwal.plan.merge import MergeLimits, MergeRequest
+from memwal.jobs.merge import plan_shared as merge_shared
+from memwal.jobs.merge.apply_run import ShardMerge
+from memwal.jobs.merge.plan import MergeLimits, MergeRequest
+from memwal.jobs.merge.unit import MergeUnit, MergeUnitResult, run_merge_unit
 from memwal.ports import Engine
+from memwal.run.engines.local import LocalEngine
+from memwal.run.stores import open_stores
+from tests.bench.harness import Bench, folder_bytes
+from tests.bench.tables import copy_of
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -22,10 +22,11 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
-from harness import ROOT, Bench, Figure, Target
-from plots import draw
 from rich.console import Console
 from rich.table import Table
+
+from tests.bench.harness import ROOT, Bench, Figure, Target
+from tests.bench.plots import draw
 
 CASES = (
     "merge",
@@ -86,7 +87,7 @@ def _arguments() -> argparse.Namespace:
 
 def _run_one(name: str, arguments: argparse.Namespace) -> int:
     """One case, in this process; its result goes to the output file."""
-    case = importlib.import_module(f"cases.{name}")
+    case = importlib.import_module(f"tests.bench.cases.{name}")
     with tempfile.TemporaryDirectory(prefix=f"memwal-bench-{name}-") as folder:
         bench = Bench(folder=Path(folder), quick=arguments.quick, rounds=arguments.rounds)
         started = time.perf_counter()
@@ -109,7 +110,15 @@ def _run_all(
     for name in names:
         print(name, file=sys.stderr, flush=True)
         with tempfile.NamedTemporaryFile(suffix=".json") as out:
-            words = [sys.executable, __file__, "--in-process", name, "--output", out.name]
+            words = [
+                sys.executable,
+                "-m",
+                "tests.bench.run",
+                "--in-process",
+                name,
+                "--output",
+                out.name,
+            ]
             words += ["--rounds", str(arguments.rounds), *(["--quick"] if arguments.quick else [])]
             environment = {
                 **os.environ,
@@ -126,7 +135,7 @@ def _run_all(
 def _python_path() -> str:
     """This checkout's modules and the tests' helpers before anything else."""
     before = os.environ.get("PYTHONPATH")
-    return os.pathsep.join([str(ROOT), str(ROOT / "tests"), *([before] if before else [])])
+    return os.pathsep.join([str(ROOT), *([before] if before else [])])
 
 
 def _machine(arguments: argparse.Namespace) -> dict[str, Any]:

@@ -8,7 +8,8 @@ import sys
 from pathlib import Path
 
 import pytest
-from harness import Bench, Target, program, run_process
+
+from tests.bench.harness import Bench, Target, program, run_process
 
 HERE = Path(__file__).parent
 
@@ -87,7 +88,7 @@ def test_the_program_writes_results_and_plots(tmp_path: Path) -> None:
 
 
 def test_results_are_drawn(tmp_path: Path) -> None:
-    from plots import draw
+    from tests.bench.plots import draw
 
     run = bench(tmp_path)
     run.figure("B0", "a ratio", 2.0, "x", at_most=1.5)

@@ -9,17 +9,17 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import builders
 import pyarrow as pa
 import pytest
-from builders import Delete, Put, Table
 from lance.mem_wal import CompactedSsTable, LsmScanner, ShardSnapshot
-from wal_tables import abandon, entry_file, rewrite
 
-from memwal import layout
+from memwal.format import layout
+from memwal.format.replay import WalEntry, replay
 from memwal.model import ShardManifest, ShardStatus
-from memwal.plan.replay import WalEntry, replay
 from memwal.store.shard_listing import list_shards
+from tests.support import builders
+from tests.support.builders import Delete, Put, Table
+from tests.support.wal_tables import abandon, entry_file, rewrite
 
 pytestmark = pytest.mark.integration
 

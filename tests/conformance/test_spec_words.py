@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-from snapshot_files import from_lance_bytes
-
-from memwal import layout
 from memwal.clock import SystemClock
-from memwal.model import ShardId
-from memwal.plan.snapshot import (
+from memwal.format import layout
+from memwal.jobs.snapshot.plan import (
     SnapshotLimits,
     Storage,
     Stored,
@@ -15,8 +12,10 @@ from memwal.plan.snapshot import (
     plan_snapshot,
     snapshot_rows,
 )
-from memwal.store.snapshots import snapshot_schema, to_lance_bytes, to_table
-from memwal.testing_tables import MemoryTable
+from memwal.jobs.snapshot.store import snapshot_schema, to_lance_bytes, to_table
+from memwal.model import ShardId
+from memwal.testing.tables import MemoryTable
+from tests.support.snapshot_files import from_lance_bytes
 
 SHARD = ShardId("6f2c5a8e-1d0b-4d55-9a53-0f6f6a1f0c11")
 FIVE = "101" + 61 * "0"

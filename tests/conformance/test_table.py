@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from conformance import pairs
-from conformance.pairs import Pair
+from tests.conformance import pairs
+from tests.conformance.pairs import Pair
 
 SPEC = Path(os.environ.get("MEMWAL_SPEC", pairs.ROOT.parent / "shared/spec/lance-memwal-spec.txt"))
 AREAS = {"naming", "manifests", "snapshots", "fencing", "wal", "merging", "sharding", "read"}

@@ -17,16 +17,15 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
-import builders
-from builders import Delete, Put, Rows, Table
-
-from jobs._launch import RunOptions
-from jobs._maintain import MaintainOptions, run_maintain
-from jobs._verify import run_verify
 from memwal.config import ResolvedTable, Settings
+from memwal.jobs.garbage.model import GarbageLimits
+from memwal.jobs.maintain.job import MaintainOptions, run_maintain
+from memwal.jobs.verify.job import run_verify
 from memwal.model import ShardId
-from memwal.plan.garbage_model import GarbageLimits
 from memwal.report import NOTHING_TO_DO, JobReport
+from memwal.run.open import RunOptions
+from tests.support import builders
+from tests.support.builders import Delete, Put, Rows, Table
 
 GRACE_SECONDS = 0.5
 MEMTABLE_ROWS = 150

@@ -15,17 +15,17 @@ from multiprocessing.process import BaseProcess
 from pathlib import Path
 from typing import Any
 
-_TESTS = Path(__file__).parent.parent
+_ROOT = Path(__file__).parents[2]
 _PRELOADED = [
     "boto3",
-    "live",
-    "jobs._compaction",
-    "memwal.store.compaction",
-    "memwal.store.garbage_evidence",
-    "memwal.store.indexes",
-    "memwal.store.merge_table",
+    "tests.faults.live",
+    "memwal.jobs.compaction.job",
+    "memwal.jobs.compaction.store",
+    "memwal.jobs.garbage.store",
+    "memwal.jobs.index_catchup.store",
+    "memwal.jobs.merge.store",
     "memwal.store.s3",
-    "memwal.store.snapshots",
+    "memwal.jobs.snapshot.store",
 ]
 END_SECONDS_MAX = 120
 
@@ -37,8 +37,7 @@ def nursery() -> Iterator[Any]:
     context.set_forkserver_preload(_PRELOADED)
     before = os.environ.get("PYTHONPATH")
     # The server is started with the first process, and imports by this path.
-    paths = [str(_TESTS.parent), str(_TESTS), str(_TESTS / "faults")]
-    os.environ["PYTHONPATH"] = os.pathsep.join([*paths, *filter(None, [before])])
+    os.environ["PYTHONPATH"] = os.pathsep.join([str(_ROOT), *filter(None, [before])])
     try:
         first = context.Process(target=_nothing)
         first.start()

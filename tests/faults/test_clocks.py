@@ -15,17 +15,17 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-import builders
-import garbage_runs as runs
-import live
 import pytest
-from builders import Put, Table
-from live import Model
-from s3server import S3Server
 
 from memwal.clock import SystemClock
 from memwal.errors import LeaseHeld
 from memwal.read import open_table
+from tests.faults import live
+from tests.faults.live import Model
+from tests.support import builders
+from tests.support import garbage_runs as runs
+from tests.support.builders import Put, Table
+from tests.support.s3server import S3Server
 
 pytestmark = pytest.mark.integration
 

@@ -16,15 +16,15 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import builders
-import garbage_runs as runs
-import live
 import pytest
-from builders import Delete, Put, Table
-from live import Model, Writer
-from nursery import command, ended, nursery
 
 from memwal.report import DONE
+from tests.faults import live
+from tests.faults.live import Model, Writer
+from tests.faults.nursery import command, ended, nursery
+from tests.support import builders
+from tests.support import garbage_runs as runs
+from tests.support.builders import Delete, Put, Table
 
 pytestmark = pytest.mark.integration
 

@@ -10,13 +10,13 @@ import shutil
 from collections.abc import Callable
 from pathlib import Path
 
-import garbage_runs as runs
 import pytest
-from builders import Table
 
-from memwal import layout
-from memwal._generated import memwal_pb2 as pb
+from memwal.format import layout
+from memwal.format._generated import memwal_pb2 as pb
 from memwal.model import ShardId
+from tests.support import garbage_runs as runs
+from tests.support.builders import Table
 
 pytestmark = pytest.mark.integration
 

@@ -14,33 +14,26 @@ from itertools import count
 from pathlib import Path
 from typing import Any
 
-import builders
-import garbage_runs as runs
 import pytest
-from builders import KINDS, Delete, Put, Table
 
-from jobs import _wiring
-from memwal import layout
-from memwal.apply.garbage import Deleter, GenerationDropper, as_deletions
 from memwal.errors import LostRace, StoreUnavailable
+from memwal.format import layout
 from memwal.invariants import InvariantBroken
+from memwal.jobs.garbage.apply import Deleter, GenerationDropper, as_deletions
+from memwal.jobs.garbage.model import Action, GarbageLimits, GarbagePlan, Item, Kind
 from memwal.model import ShardId, ShardManifest, ShardStatus
-from memwal.plan.garbage_model import (
-    Action,
-    GarbageLimits,
-    GarbagePlan,
-    Item,
-    Kind,
-)
 from memwal.ports import DeleteResult, Objects
+from memwal.run import stores as _wiring
 from memwal.store.objects import open_objects
 from memwal.store.shard_manifests import ShardManifests
 from memwal.testing import Fault, FaultyObjects, ManualClock, MemoryObjects
+from tests.support import builders
+from tests.support import garbage_runs as runs
+from tests.support.builders import KINDS, Delete, Put, Table
 
 pytestmark = pytest.mark.integration
 
-TESTS = Path(__file__).parent.parent
-ROOT = TESTS.parent
+ROOT = Path(__file__).parents[2]
 
 
 # ---- kill -9
@@ -96,12 +89,10 @@ def test_a_killed_run_is_finished_by_the_next(
 ) -> None:
     table = copied(original, tmp_path)
     truth, epochs = table.truth(), builders.epochs(table)
-    code = f"import test_garbage_faults as t; t.run_and_die({table.uri!r}, {step!r})"
-    paths = [str(Path(__file__).parent), str(TESTS), str(ROOT)]
+    code = f"import {__name__} as t; t.run_and_die({table.uri!r}, {step!r})"
     done = subprocess.run(
         [sys.executable, "-c", code],
         cwd=ROOT,
-        env={**os.environ, "PYTHONPATH": os.pathsep.join(paths)},
         timeout=120,
         check=False,
     )
@@ -358,7 +349,7 @@ def test_a_store_that_goes_away_leaves_the_rest_to_the_next_run(tmp_path: Path) 
 
 
 def plan_of(table: Table) -> GarbagePlan:
-    from memwal.plan.garbage import plan_garbage
+    from memwal.jobs.garbage.plan import plan_garbage
 
     stores, limits = table.stores, GarbageLimits(grace_seconds=0)
     now = stores.clock.now_nanos()
@@ -388,7 +379,7 @@ def test_a_broken_invariant_ends_its_table_only_with_a_report(
         ):
             raise InvariantBroken(10, "it is another's")
 
-    monkeypatch.setattr(f"memwal.apply.garbage.{check}", broken)
+    monkeypatch.setattr(f"memwal.jobs.garbage.apply.{check}", broken)
     report = runs.run(odd, well)
     assert (report.outcome, report.exit_code) == ("partial", 6)
     failed, done = report.tables
@@ -443,7 +434,7 @@ def test_a_run_that_lost_its_lease_goes_no_further(
 def test_no_version_expires_once_the_lease_is_lost(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from jobs._launch import OpenTable
+    from memwal.run.open import OpenTable
 
     table = runs.laid_out(tmp_path / "t")
     versions, take = table.versions(), OpenTable.take_lease
@@ -466,7 +457,7 @@ def test_the_plan_is_made_again_under_the_lease(
     (stored,) = (tmp_path / "t/_versions").glob(layout.table_manifest_names(version)[0])
     aside = stored.rename(tmp_path / "aside")
     runs.expire(table)
-    from jobs._launch import OpenTable
+    from memwal.run.open import OpenTable
 
     take = OpenTable.take_lease
 

@@ -13,8 +13,14 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from builders import KINDS, Table
-from indexed import (
+
+from memwal.config import Settings
+from memwal.jobs.compaction.job import CompactionOptions, run_compaction
+from memwal.jobs.index_catchup.job import IndexCatchupOptions, run_index_catchup
+from memwal.jobs.index_catchup.plan import CatchupRequest, Method
+from memwal.report import JobReport
+from tests.support.builders import KINDS, Table
+from tests.support.indexed import (
     BASE_ROWS,
     Quiet,
     check_caught_up,
@@ -25,16 +31,9 @@ from indexed import (
     write_and_merge,
 )
 
-from jobs._compaction import CompactionOptions, run_compaction
-from jobs._index_catchup import IndexCatchupOptions, run_index_catchup
-from memwal.config import Settings
-from memwal.plan.index_catchup import CatchupRequest, Method
-from memwal.report import JobReport
-
 pytestmark = pytest.mark.integration
 
-TESTS = Path(__file__).parent.parent
-ROOT = TESTS.parent
+ROOT = Path(__file__).parents[2]
 NAMES = ("key_idx", "flat_idx", "text_idx")
 LIMITS = Settings(segment_rows_min=20)
 
@@ -81,12 +80,10 @@ def run_and_die(uri: str, method: str, step: str) -> None:
 
 
 def start(table: Table, method: str, step: str) -> subprocess.Popen[str]:
-    code = f"import test_index_catchup_kill as t; t.run_and_die{(table.uri, method, step)!r}"
-    paths = [str(Path(__file__).parent), str(TESTS), str(ROOT)]
+    code = f"import {__name__} as t; t.run_and_die{(table.uri, method, step)!r}"
     return subprocess.Popen(
         [sys.executable, "-c", code],
         cwd=ROOT,
-        env={**os.environ, "PYTHONPATH": os.pathsep.join(paths)},
         stdout=subprocess.PIPE,
         text=True,
     )

@@ -12,17 +12,16 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import builders
 import pytest
-from builders import KINDS, ONE_COMMIT, TWO_PASSES, Delete, Put, Table
 
+from memwal.jobs.merge.plan import MergeLimits, MergeRequest
 from memwal.model import ShardId
-from memwal.plan.merge import MergeLimits, MergeRequest
+from tests.support import builders
+from tests.support.builders import KINDS, ONE_COMMIT, TWO_PASSES, Delete, Put, Table
 
 pytestmark = pytest.mark.integration
 
-TESTS = Path(__file__).parent.parent
-ROOT = TESTS.parent
+ROOT = Path(__file__).parents[2]
 
 # ---- killed mergers
 
@@ -58,12 +57,10 @@ def merge_and_die(uri: str, shard: str, tombstones_max: int, step: str, nth: int
 
 def start_merger(table: Table, tombstones_max: int, step: str, nth: int) -> subprocess.Popen[str]:
     arguments = (table.uri, table.shards[0], tombstones_max, step, nth)
-    code = f"import test_merge_kill as t; t.merge_and_die(*{arguments!r})"
-    paths = [str(Path(__file__).parent), str(TESTS), str(ROOT)]
+    code = f"import {__name__} as t; t.merge_and_die(*{arguments!r})"
     return subprocess.Popen(
         [sys.executable, "-c", code],
         cwd=ROOT,
-        env={**os.environ, "PYTHONPATH": os.pathsep.join(paths)},
         stdout=subprocess.PIPE,
         text=True,
     )

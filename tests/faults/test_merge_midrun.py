@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import builders
 import lance
 import pytest
-from builders import INDEX_FAVOURED, Delete, Put
 
-from memwal.plan.merge import MergeLimits, MergeRequest
+from memwal.jobs.merge.plan import MergeLimits, MergeRequest
+from tests.support import builders
+from tests.support.builders import INDEX_FAVOURED, Delete, Put
 
 pytestmark = pytest.mark.integration
 

@@ -14,17 +14,13 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-import builders
 import pyarrow as pa
 import pytest
-from builders import KINDS, ONE_COMMIT, TWO_PASSES, Delete, Put, Table
 from lance.mem_wal import CompactedSsTable
 
-from memwal.apply.merge import ShardMerge
 from memwal.errors import LostRace, StoreUnavailable
-from memwal.merge_ports import CommitStats, Fold, MergeTable
-from memwal.model import FlushedGeneration, ShardId, TableView
-from memwal.plan.merge import (
+from memwal.jobs.merge.apply import ShardMerge
+from memwal.jobs.merge.plan import (
     CommitShape,
     FoldFacts,
     JoinCosts,
@@ -32,6 +28,10 @@ from memwal.plan.merge import (
     MergeRequest,
     new_keys_are_compared,
 )
+from memwal.jobs.merge.ports import CommitStats, Fold, MergeTable
+from memwal.model import FlushedGeneration, ShardId, TableView
+from tests.support import builders
+from tests.support.builders import KINDS, ONE_COMMIT, TWO_PASSES, Delete, Put, Table
 
 pytestmark = pytest.mark.integration
 

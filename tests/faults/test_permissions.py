@@ -14,19 +14,19 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import builders
-import garbage_runs as runs
-import live
 import pytest
-from builders import Put, Table
-from live import Watched
-from nursery import command, ended, nursery
-from s3proxy import NONE, S3Proxy, Toxics
-from s3server import S3Server
 
-from jobs._merge import MergeOptions, run_merge
-from memwal import layout
+from memwal.format import layout
+from memwal.jobs.merge.job import MergeOptions, run_merge
 from memwal.report import DONE, MergeTableReport
+from tests.faults import live
+from tests.faults.live import Watched
+from tests.faults.nursery import command, ended, nursery
+from tests.faults.s3proxy import NONE, S3Proxy, Toxics
+from tests.support import builders
+from tests.support import garbage_runs as runs
+from tests.support.builders import Put, Table
+from tests.support.s3server import S3Server
 
 pytestmark = pytest.mark.integration
 

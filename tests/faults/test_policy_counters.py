@@ -22,16 +22,15 @@ import lance
 import pyarrow as pa
 import pytest
 
-from jobs._wiring import open_stores
-from memwal.apply.merge import ShardMerger
+from memwal.jobs.merge.apply import ShardMerger
+from memwal.jobs.merge.plan import MergeRequest
 from memwal.model import ShardId
-from memwal.plan.merge import MergeRequest
-from memwal.policy import row_policy
 from memwal.read import open_table
+from memwal.rows.policy import row_policy
+from memwal.run.stores import open_stores
 
 pytestmark = pytest.mark.integration
 
-TESTS = Path(__file__).parent.parent
 SECONDS = float(os.environ.get("MEMWAL_COUNTER_SECONDS", "4"))
 SHARDS = 2
 KEYS = 6
@@ -112,9 +111,8 @@ def make(uri: str) -> None:
 
 @contextmanager
 def process(call: str) -> Iterator[subprocess.Popen[bytes]]:
-    code = f"import test_policy_counters as t; t.{call}"
-    paths = [str(Path(__file__).parent), str(TESTS), str(TESTS.parent)]
-    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(paths)}
+    code = f"import {__name__} as t; t.{call}"
+    environment = {**os.environ}
     environment.setdefault("LANCE_LOG", "error,lance::index=off")
     with subprocess.Popen([sys.executable, "-c", code], env=environment) as started:
         try:

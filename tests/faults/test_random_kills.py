@@ -16,15 +16,15 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import builders
-import live
 import pytest
-from builders import Rows, Table
-from live import Model
-from nursery import command, ended, nursery
-from s3server import S3Server
 
 from memwal.read import open_table
+from tests.faults import live
+from tests.faults.live import Model
+from tests.faults.nursery import command, ended, nursery
+from tests.support import builders
+from tests.support.builders import Rows, Table
+from tests.support.s3server import S3Server
 
 pytestmark = pytest.mark.integration
 

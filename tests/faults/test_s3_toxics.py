@@ -14,17 +14,17 @@ from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
-import builders
-import live
 import pytest
-from builders import Put, Rows, Table
-from live import Model, Watched, Writer
-from s3proxy import NONE, S3Proxy, Toxics
-from s3server import S3Server
 
 from memwal.errors import StoreUnavailable
 from memwal.read import open_table
 from memwal.store.objects import StoreLimits
+from tests.faults import live
+from tests.faults.live import Model, Watched, Writer
+from tests.faults.s3proxy import NONE, S3Proxy, Toxics
+from tests.support import builders
+from tests.support.builders import Put, Rows, Table
+from tests.support.s3server import S3Server
 
 pytestmark = pytest.mark.integration
 

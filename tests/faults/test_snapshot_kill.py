@@ -10,18 +10,17 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import builders
 import pytest
-from builders import KINDS, Put, Table
 
-from memwal.apply.snapshot import SnapshotRefresher, SnapshotResult
 from memwal.errors import LeaseHeld, LostRace, StoreUnavailable
+from memwal.jobs.snapshot.apply import SnapshotRefresher, SnapshotResult
 from memwal.testing import ManualClock
+from tests.support import builders
+from tests.support.builders import KINDS, Put, Table
 
 pytestmark = pytest.mark.integration
 
-TESTS = Path(__file__).parent.parent
-ROOT = TESTS.parent
+ROOT = Path(__file__).parents[2]
 
 
 def refresh(table: Table, **settings: Any) -> SnapshotResult:
@@ -71,14 +70,12 @@ def table(tmp_path: Path) -> Table:
 )
 def test_a_killed_refresh_is_finished_by_the_next_runs(table: Table, step: str, nth: int) -> None:
     code = (
-        "import test_snapshot_kill as t; "
+        f"import {__name__} as t; "
         f"t.refresh_and_die({table.uri!r}, {list(table.shards)!r}, {step!r}, {nth})"
     )
-    paths = [str(Path(__file__).parent), str(TESTS), str(ROOT)]
     died = subprocess.run(
         [sys.executable, "-c", code],
         cwd=ROOT,
-        env={**os.environ, "PYTHONPATH": os.pathsep.join(paths)},
         check=False,
     )
     assert died.returncode == -signal.SIGKILL

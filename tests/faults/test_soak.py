@@ -13,13 +13,13 @@ import time
 from pathlib import Path
 
 import pytest
-from builders import Delete, Effects, Put, Table, apply, make_table, same_rows
-from s3server import S3Server
 
-from jobs._maintain import MaintainOptions, run_maintain
 from memwal.config import ResolvedTable, Settings
-from memwal.plan.garbage_model import GarbageLimits
+from memwal.jobs.garbage.model import GarbageLimits
+from memwal.jobs.maintain.job import MaintainOptions, run_maintain
 from memwal.report import DONE, NOTHING_TO_DO
+from tests.support.builders import Delete, Effects, Put, Table, apply, make_table, same_rows
+from tests.support.s3server import S3Server
 
 pytestmark = pytest.mark.integration
 

@@ -1,7 +1,8 @@
 from __future__ import annotations
 
-import attack
 import pytest
+
+from tests.fuzz import attack
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:

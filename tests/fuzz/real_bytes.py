@@ -6,11 +6,10 @@ import tempfile
 from functools import cache
 from pathlib import Path
 
-import builders
-from builders import Delete, Put
-
-from memwal import layout
+from memwal.format import layout
 from memwal.model import ShardId
+from tests.support import builders
+from tests.support.builders import Delete, Put
 
 SHARD = ShardId("6f2c5a8e-1d0b-4d55-9a53-0f6f6a1f0c11")
 

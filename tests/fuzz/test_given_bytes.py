@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import json
-import sys
 import tempfile
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 import pytest
-from attack import attack
-from damage import damaged, odd_json
 from hypothesis import strategies as st
+from memwal_airflow.outcomes import Verdict, moved_before, summary, verdict
+from memwal_airflow.page.answers import Look, Unclear, tables_of
+from memwal_airflow.submission import Ended, Submission
 
 from memwal.config import (
     STORAGE_OPTIONS_VARIABLE,
@@ -24,12 +24,8 @@ from memwal.config import (
 )
 from memwal.errors import Usage
 from memwal.read.spark_options import settings_of, text_of
-
-sys.path.append(str(Path(__file__).parents[2] / "airflow_plugins"))
-
-from memwal_airflow.outcomes import Verdict, moved_before, summary, verdict
-from memwal_airflow.page.answers import Look, Unclear, tables_of
-from memwal_airflow.submission import Ended, Submission
+from tests.fuzz.attack import attack
+from tests.fuzz.damage import damaged, odd_json
 
 CONFIG = b"""
 [defaults]

@@ -15,35 +15,35 @@ from dataclasses import asdict, replace
 
 import pyarrow as pa
 import pytest
-import real_bytes
-from attack import attack
-from damage import HOSTILE_TEXTS, damaged, forged, odd_json
 from hypothesis import strategies as st
-from real_bytes import SHARD
 
-from memwal import layout
-from memwal._generated import memwal_pb2 as pb
-from memwal.codec import (
+from memwal.errors import Corruption, MemWalError, Missing, Refused, Unsupported
+from memwal.format import layout
+from memwal.format._generated import memwal_pb2 as pb
+from memwal.format.codec import (
     DATA_FOOTER_BYTES,
     check_data_file,
     decode_shard_manifest,
     encode_shard_manifest,
 )
-from memwal.errors import Corruption, MemWalError, Missing, Refused, Unsupported
+from memwal.jobs.garbage import store_versions as retained_versions
+from memwal.jobs.garbage.store_versions import CACHE_PATH, RetainedVersions
+from memwal.jobs.rescue.store_evidence import StoredShardWal
+from memwal.jobs.snapshot.plan import Stored
+from memwal.jobs.snapshot.store import StoredSnapshots, external_path
 from memwal.model import LeaseClaim, MemWalState, ShardManifest, VersionManifest
-from memwal.plan.snapshot import Stored
 from memwal.ports import check_object_path
 from memwal.report import RunRecord
-from memwal.store import retained_versions
 from memwal.store.lease import FOLDER, StoredLeases, claim_path
-from memwal.store.rescue_evidence import StoredShardWal
-from memwal.store.retained_versions import CACHE_PATH, RetainedVersions
 from memwal.store.run_records import StoredRunRecords, record_path
 from memwal.store.shard_manifests import ShardManifests
-from memwal.store.snapshots import StoredSnapshots, external_path
 from memwal.store.table_manifests import TableManifests
 from memwal.store.wal import WalEntries
 from memwal.testing import ManualClock, MemoryObjects
+from tests.fuzz import real_bytes
+from tests.fuzz.attack import attack
+from tests.fuzz.damage import HOSTILE_TEXTS, damaged, forged, odd_json
+from tests.fuzz.real_bytes import SHARD
 
 # The samples are files of a real table.
 pytestmark = pytest.mark.integration

@@ -12,7 +12,7 @@ from memwal.errors import Refused, StoreUnavailable
 from memwal.ingest.commands import Reached, State
 from memwal.ingest.coordinator import WriteCoordinator
 from memwal.ingest.protocols import Closed, CoordinatorLimits, FlushFailed
-from memwal.testing_ingest import GatedHandler, ListDelta, ManualAsyncClock, settle
+from memwal.testing.ingest import GatedHandler, ListDelta, ManualAsyncClock, settle
 
 
 class Scene:

@@ -9,7 +9,7 @@ from memwal.ingest.blocking import BlockingCoordinator
 from memwal.ingest.commands import State
 from memwal.ingest.coordinator import WriteCoordinator
 from memwal.ingest.protocols import Closed, CoordinatorLimits, Flushed, FlushFailed
-from memwal.testing_ingest import GatedHandler, ListDelta
+from memwal.testing.ingest import GatedHandler, ListDelta
 
 
 def make(handler: GatedHandler, **limits: int) -> BlockingCoordinator[ListDelta, tuple[int, ...]]:

@@ -14,7 +14,7 @@ from memwal.errors import StoreUnavailable
 from memwal.ingest.commands import Reached, State
 from memwal.ingest.coordinator import WriteCoordinator
 from memwal.ingest.protocols import CoordinatorLimits, FlushFailed
-from memwal.testing_ingest import GatedHandler, ListDelta, ManualAsyncClock, settle
+from memwal.testing.ingest import GatedHandler, ListDelta, ManualAsyncClock, settle
 
 PENDING_BYTES_MAX = 6
 INTERVAL_SECONDS = 5.0

@@ -14,20 +14,20 @@ import pyarrow as pa
 import pyarrow.csv as pacsv
 import pyarrow.parquet as pq
 import pytest
-from ingest_tables import KEY, MemWalTable, make, rows_of, wal_rows
-from stopping import Stopper
 from typer.testing import CliRunner
 
-import jobs._ingest
-import jobs._ingest_table
-from jobs._ingest_table import Backlog
-from jobs._wiring import Stores, open_stores
-from memwal.cli_app import app
+import memwal.ingest.job
+import memwal.ingest.table
+from memwal.cli.app import app
 from memwal.errors import Refused
 from memwal.ingest.line_up import Shape
 from memwal.ingest.run import Track
-from memwal.policy import STORED_KEY
+from memwal.ingest.table import Backlog
+from memwal.rows.policy import STORED_KEY
+from memwal.run.stores import Stores, open_stores
 from memwal.testing import ManualClock
+from tests.support.ingest_tables import KEY, MemWalTable, make, rows_of, wal_rows
+from tests.support.stopping import Stopper
 
 pytestmark = pytest.mark.integration
 
@@ -207,7 +207,7 @@ def test_a_backlog_is_merged_before_more_comes() -> None:
 
 
 def test_a_backlog_is_merged_beside_others_who_write(monkeypatch) -> None:
-    monkeypatch.setattr(jobs._ingest_table, "BACKLOG_CHECK_SECONDS", 0.001)
+    monkeypatch.setattr(memwal.ingest.table, "BACKLOG_CHECK_SECONDS", 0.001)
     stores, merged = Views(8), Event()
 
     def merge() -> bool:
@@ -325,7 +325,7 @@ def test_an_ingest_that_began_when_null_was_taken_for_granted(
     asked = ["ingest", table.uri, str(tmp_path / "a.parquet"), "--rows-per-chunk", "5"]
     with monkeypatch.context() as older:
         older.setattr(Shape, "check_missing", lambda *given, **named: None)
-        older.setattr(jobs._ingest, "Track", partial(Track, steps=Stopper(9)))
+        older.setattr(memwal.ingest.job, "Track", partial(Track, steps=Stopper(9)))
         assert CliRunner().invoke(app, [*asked, "--json"]).exit_code == 1
     refused = run(*asked)
     assert refused["exit_code"] == 2 and "column 'n' is missing" in refused["error"]

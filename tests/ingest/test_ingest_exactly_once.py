@@ -15,16 +15,16 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from ingest_tables import MemWalTable, make, wal_rows
-from stopping import Stopper
 from typer.testing import CliRunner
 
-import jobs._ingest
-from memwal.cli_app import app
+import memwal.ingest.job
+from memwal.cli.app import app
 from memwal.ingest.run import Track, TrackLimits
 from memwal.model import ShardId
 from memwal.store.shard_manifests import Fenced
 from memwal.store.shard_writers import OpenShard, ShardWriters
+from tests.support.ingest_tables import MemWalTable, make, wal_rows
+from tests.support.stopping import Stopper
 
 pytestmark = pytest.mark.integration
 
@@ -103,7 +103,7 @@ def test_each_key_keeps_its_order(undisturbed) -> None:
 def stop_at(monkeypatch, nth: int, progress_seconds: float) -> Stopper:
     stopper = Stopper(nth)
     limits = TrackLimits(progress_seconds=progress_seconds)
-    monkeypatch.setattr(jobs._ingest, "Track", partial(Track, steps=stopper, limits=limits))
+    monkeypatch.setattr(memwal.ingest.job, "Track", partial(Track, steps=stopper, limits=limits))
     return stopper
 
 
@@ -208,7 +208,7 @@ def test_entries_that_are_stored_twice(tmp_path, monkeypatch, stalled, ends) -> 
         stop_at(monkeypatch, 8, 1e9)
         assert ingest(table, str(source), *arguments)["exit_code"] != 0
     monkeypatch.setattr(ShardWriters, "open", opened)
-    monkeypatch.setattr(jobs._ingest, "Track", Track)
+    monkeypatch.setattr(memwal.ingest.job, "Track", Track)
     last = ingest(table, str(source), *arguments)
     assert last["outcome"] == ("done" if ends else "nothing_to_do"), last["error"]
     [found] = entries(table).values()

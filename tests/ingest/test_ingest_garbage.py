@@ -7,18 +7,27 @@ import time
 from functools import partial
 from pathlib import Path
 
-import garbage_runs as runs
 import pytest
-from ingest_tables import MemWalTable, make, wal_rows
-from staged_ingests import SPEC, command, ingest, source_of, staged, staged_files, told, wanted
-from stopping import Stopper
 
-import jobs._ingest_units
-from jobs._ingest_round import IngestRequest
+import memwal.ingest.unit
 from memwal.clock import SystemClock
+from memwal.ingest.round import IngestRequest
 from memwal.ingest.run import Track, TrackLimits
 from memwal.report import GarbageItemReport
 from memwal.store.ingest_records import PlanRecord, Round
+from tests.support import garbage_runs as runs
+from tests.support.ingest_tables import MemWalTable, make, wal_rows
+from tests.support.staged_ingests import (
+    SPEC,
+    command,
+    ingest,
+    source_of,
+    staged,
+    staged_files,
+    told,
+    wanted,
+)
+from tests.support.stopping import Stopper
 
 pytestmark = pytest.mark.integration
 
@@ -45,7 +54,7 @@ def stopped_half_way(table: MemWalTable, source: str, monkeypatch) -> IngestRequ
     limits = TrackLimits(progress_seconds=0.0)
     dying = partial(Track, steps=Stopper(12), limits=limits)
     with monkeypatch.context() as patch:
-        patch.setattr(jobs._ingest_units, "Track", dying)
+        patch.setattr(memwal.ingest.unit, "Track", dying)
         assert ingest(table, source)["exit_code"] != 0
     written = sum(len(rows) for rows in wal_rows(table).values())
     assert 0 < written < 200

@@ -1,7 +1,7 @@
 """Operands through `memwal ingest`, into a table whose rows are folded by a policy.
 
 Here every row counts, not only a key's newest: a row that is lost or written twice shows in the
-folded values. They are compared with the plain model (tests/policy_model.py).
+folded values. They are compared with the plain model (tests/support/policy_model.py).
 """
 
 from __future__ import annotations
@@ -17,12 +17,12 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from builders import KINDS
-from policy_model import Row
-from policy_tables import OF, Entry, PolicyTable, Variant, make_policy_table
 from typer.testing import CliRunner
 
-from memwal.cli_app import app
+from memwal.cli.app import app
+from tests.support.builders import KINDS
+from tests.support.policy_model import Row
+from tests.support.policy_tables import OF, Entry, PolicyTable, Variant, make_policy_table
 
 pytestmark = pytest.mark.integration
 

@@ -6,16 +6,16 @@ import random
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
-from ingest_tables import MemWalTable, Session, make, rows_of
 
 import memwal.ingest
-from memwal.apply.merge import ShardMerger
 from memwal.errors import Usage
 from memwal.ingest import open_writer
 from memwal.ingest.commands import State
 from memwal.ingest.protocols import Closed, FlushFailed
-from memwal.plan.merge import MergeRequest
+from memwal.jobs.merge.apply import ShardMerger
+from memwal.jobs.merge.plan import MergeRequest
 from memwal.store.shard_manifests import Fenced
+from tests.support.ingest_tables import MemWalTable, Session, make, rows_of
 
 pytestmark = pytest.mark.integration
 

@@ -11,7 +11,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from memwal.errors import NotATable, Usage
-from memwal.store.ingest_sources import Format, SourceFiles
+from memwal.ingest.store_sources import Format, SourceFiles
 
 pytestmark = pytest.mark.integration
 

@@ -12,7 +12,8 @@ import sys
 from pathlib import Path
 
 import pytest
-from ingest_tables import MemWalTable, make, wal_rows
+
+from tests.support.ingest_tables import MemWalTable, make, wal_rows
 
 pytestmark = [pytest.mark.integration, pytest.mark.spark]
 

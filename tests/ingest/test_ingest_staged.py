@@ -9,13 +9,13 @@ from functools import partial
 
 import pyarrow as pa
 import pytest
-from ingest_tables import make, wal_rows
-from staged_ingests import SPEC, ingest, source_of, staged, staged_files, told, wanted
-from stopping import Stopper
 
-import jobs._ingest_units
-from jobs._ingest_round import Rounds
+import memwal.ingest.unit
+from memwal.ingest.round import Rounds
 from memwal.ingest.run import Track, TrackLimits
+from tests.support.ingest_tables import make, wal_rows
+from tests.support.staged_ingests import SPEC, ingest, source_of, staged, staged_files, told, wanted
+from tests.support.stopping import Stopper
 
 pytestmark = pytest.mark.integration
 
@@ -28,13 +28,13 @@ def test_staged_rows_are_written_once_whatever_stops_a_unit(tmp_path, monkeypatc
     for nth in (3, 5, 8):
         limits = TrackLimits(progress_seconds=0.0 if nth == 5 else 1e9)
         monkeypatch.setattr(
-            jobs._ingest_units,
+            memwal.ingest.unit,
             "Track",
             lambda nth=nth, limits=limits, **more: Track(steps=Stopper(nth), limits=limits, **more),
         )
         report = ingest(table, source)
         assert report["exit_code"] != 0 and "Stop" in report["error"]
-    monkeypatch.setattr(jobs._ingest_units, "Track", partial(Track, limits=TrackLimits()))
+    monkeypatch.setattr(memwal.ingest.unit, "Track", partial(Track, limits=TrackLimits()))
     report = ingest(table, source)
     assert (report["exit_code"], report["rows"], report["rows_deleted"]) == (0, 200, 40)
     assert report["resumed"]

@@ -8,22 +8,22 @@ import lance
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from ingest_tables import MemWalTable, make, rows_of, wal_rows
 from lance.dataset import Index
-from staged_ingests import ingest as ingest_staged
-from staged_ingests import source_of, staged
-from test_ingest_exactly_once import ingest, stop_at
 from typer.testing import CliRunner
 
 import memwal.ingest.routing
-from memwal._generated import memwal_pb2 as pb
-from memwal.cli_app import app
+from memwal.cli.app import app
 from memwal.errors import Refused, Unsupported
+from memwal.format._generated import memwal_pb2 as pb
 from memwal.ingest import open_writer
 from memwal.ingest.routing import Place, ShardValues, derived_id
-from memwal.keyset import find_shared_key
 from memwal.model import ShardId
 from memwal.read import open_table
+from memwal.rows.keyset import find_shared_key
+from tests.ingest.test_ingest_exactly_once import ingest, stop_at
+from tests.support.ingest_tables import MemWalTable, make, rows_of, wal_rows
+from tests.support.staged_ingests import ingest as ingest_staged
+from tests.support.staged_ingests import source_of, staged
 
 pytestmark = pytest.mark.integration
 
@@ -268,7 +268,7 @@ def warnings_of(*arguments: str) -> list[str]:
     ids=str,
 )
 def test_a_read_tells(shared, monkeypatch, arguments, told, held_bytes_max) -> None:
-    monkeypatch.setattr("memwal.store.read_table._HELD_BYTES_MAX", held_bytes_max)
+    monkeypatch.setattr("memwal.read.store._HELD_BYTES_MAX", held_bytes_max)
     found = warnings_of("read", shared.uri, *arguments)
     assert len(found) == told
     for text in found:

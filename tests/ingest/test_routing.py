@@ -2,7 +2,6 @@ from __future__ import annotations
 
 import pyarrow as pa
 import pytest
-from ingest_tables import make, rows_of
 from lance.mem_wal import evaluate_sharding_spec
 
 from memwal.errors import Refused, Unsupported
@@ -16,6 +15,7 @@ from memwal.ingest.routing import (
 )
 from memwal.model import ShardId, ShardManifest, ShardStatus
 from memwal.sharding.spec import Source, Spec, read_spec, spec_of
+from tests.support.ingest_tables import make, rows_of
 
 SOURCES = {0: Source(field_id=0, path=("id",), type=pa.int64())}
 IDENTITY = {"field_id": "who", "source_ids": [0], "transform": "identity"}

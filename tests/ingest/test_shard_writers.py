@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import pytest
-from ingest_tables import make, rows_of
 
 from memwal.errors import LostRace, Refused
 from memwal.model import ShardId
 from memwal.store.shard_manifests import Fenced
 from memwal.store.shard_writers import ShardWriters, settings_of
+from tests.support.ingest_tables import make, rows_of
 
 pytestmark = pytest.mark.integration
 

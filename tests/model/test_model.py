@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-import check
 import pytest
+
+from tests.model import check
 
 pytestmark = [
     pytest.mark.integration,

@@ -15,7 +15,6 @@ import pyarrow as pa
 import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
-from specs import a_field, a_spec, sources_for
 
 from memwal.model import ShardField, ShardId, ShardManifest, ShardSpec
 from memwal.sharding import engine
@@ -25,6 +24,7 @@ from memwal.sharding.pruning import Pruning, prune, shard_filter
 from memwal.sharding.rules import Rule
 from memwal.sharding.spec import read_spec
 from memwal.sharding.values import Value, comparable, encode_value
+from tests.sharding.specs import a_field, a_spec, sources_for
 
 MICROS = 1_000_000
 _TIMES = [
@@ -531,7 +531,7 @@ def test_pylances_shards_record_nothing_and_stay(tmp_path: Any) -> None:
     with lance.dataset(tmp_path / "t").mem_wal_writer(shard) as writer:
         writer.put(data)
     folder = tmp_path / "t" / "_mem_wal" / shard / "manifest"
-    from memwal import codec, layout
+    from memwal.format import codec, layout
 
     newest = max(layout.parse_shard_manifest_name(f.name) or 0 for f in folder.iterdir())
     raw = (folder / f"{layout.bit_reversed(newest)}.binpb").read_bytes()

@@ -15,7 +15,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from lance.mem_wal import evaluate_sharding_spec
 from lance.schema import LanceSchema
-from specs import a_field, a_spec, as_description, one_column, sources_for
 
 from memwal.errors import Unsupported, Usage
 from memwal.model import ShardField, ShardSpec
@@ -24,6 +23,7 @@ from memwal.sharding.rules import Rule, rule_of
 from memwal.sharding.spec import read_spec, spec_of
 from memwal.store.local import LocalObjects
 from memwal.store.table_manifests import TableManifests
+from tests.sharding.specs import a_field, a_spec, as_description, one_column, sources_for
 
 FLOATS = [0.0, -0.0, 1.25, -1.25, float("nan"), float("inf"), float("-inf"), 5.0]
 TYPES: dict[str, tuple[pa.DataType, st.SearchStrategy[Any]]] = {

@@ -9,12 +9,12 @@ import pyarrow as pa
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from specs import a_field, as_description, numbered, sources_for
 
 from memwal.errors import Unsupported, Usage
 from memwal.model import ShardField, ShardSpec
 from memwal.sharding.spec import Source, Transform, field_sources, read_spec, spec_of
 from memwal.sharding.values import comparable, decode_value, encode_value, parse_type
+from tests.sharding.specs import a_field, as_description, numbered, sources_for
 
 
 def read(*fields: ShardField, spec_id: int = 1) -> Any:

@@ -12,13 +12,13 @@ import pyarrow as pa
 import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
-from specs import a_field, a_spec, one_column, sources_for
 
 from memwal.errors import Refused, Unsupported, Usage
 from memwal.sharding import engine
 from memwal.sharding.encoding import spec_hash, spec_hash_multi
 from memwal.sharding.evaluate import check_spec, shard_values
 from memwal.sharding.rules import Rule
+from tests.sharding.specs import a_field, a_spec, one_column, sources_for
 
 INTEGERS = [pa.type_for_alias(f"{sign}int{bits}") for sign in ("", "u") for bits in (8, 16, 32, 64)]
 FLOATS = [pa.float16(), pa.float32(), pa.float64()]

@@ -9,20 +9,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 
 import pyarrow as pa
-from lake import decode_changes, encode_changes
-from pylance_claims import PylanceClaims
-from scheduler import Actor
-from sim_ports import SimExpiry, SimSnapshots, SimStores, data_path
-from truth import USER_KEYS, Truth, Violation
 
-from memwal import layout
-from memwal.apply.garbage import Deleter, GenerationDropper, as_deletions
-from memwal.apply.index_catchup import IndexCatchupJob
-from memwal.apply.merge import ShardMerger
-from memwal.apply.merge_run import ShardMerge
-from memwal.apply.merge_shared import SharedMerger
-from memwal.apply.refresh_watch import RefreshWatch
-from memwal.apply.snapshot import SnapshotRefresher
 from memwal.errors import (
     AlreadyExists,
     Corruption,
@@ -31,13 +18,26 @@ from memwal.errors import (
     Missing,
     StoreUnavailable,
 )
+from memwal.format import layout
+from memwal.jobs.garbage.apply import Deleter, GenerationDropper, as_deletions
+from memwal.jobs.garbage.model import Evidence, GarbageLimits, GarbagePlan
+from memwal.jobs.garbage.plan import expirable, never_merged, plan_garbage
+from memwal.jobs.index_catchup.apply import IndexCatchupJob
+from memwal.jobs.index_catchup.plan import CatchupRequest
+from memwal.jobs.merge.apply import ShardMerger
+from memwal.jobs.merge.apply_run import ShardMerge
+from memwal.jobs.merge.apply_shared import SharedMerger
+from memwal.jobs.merge.plan import MergeLimits, MergeRequest
+from memwal.jobs.merge.refresh_watch import RefreshWatch
+from memwal.jobs.snapshot.apply import SnapshotRefresher
 from memwal.model import FlushedGeneration, LeaseClaim, ShardId, ShardManifest
-from memwal.plan.garbage import expirable, never_merged, plan_garbage
-from memwal.plan.garbage_model import Evidence, GarbageLimits, GarbagePlan
-from memwal.plan.index_catchup import CatchupRequest
-from memwal.plan.merge import MergeLimits, MergeRequest
 from memwal.store.fencing import ShardClaim
 from memwal.store.shard_manifests import Fenced
+from tests.simulation.lake import decode_changes, encode_changes
+from tests.simulation.pylance_claims import PylanceClaims
+from tests.simulation.scheduler import Actor
+from tests.simulation.sim_ports import SimExpiry, SimSnapshots, SimStores, data_path
+from tests.simulation.truth import USER_KEYS, Truth, Violation
 
 GRACE_SECONDS = 600.0
 RETENTION_SECONDS = 40.0
@@ -204,7 +204,7 @@ class Jobs:
             return
 
     def _unbroken(self, stores: SimStores, check: Callable[[], None]) -> None:
-        """As jobs/_lease.py has it; nobody renews a claim here."""
+        """As memwal/run/lease.py has it; nobody renews a claim here."""
         check()
         claim = stores.leases.current()
         if claim is None or not stores.leases.is_live(claim):
@@ -212,7 +212,7 @@ class Jobs:
             raise LeaseHeld("the lease lapsed")
 
     def garbage(self, *, wal: bool, retention: bool) -> Callable[[Actor], None]:
-        """`memwal garbage --execute`, in the order of jobs/_garbage.py."""
+        """`memwal garbage --execute`, in the order of memwal/jobs/garbage/job.py."""
         limits = GarbageLimits(
             grace_seconds=GRACE_SECONDS, wal=wal, drops_in_flight_max=1, delete_call_objects_max=4
         )

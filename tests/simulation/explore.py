@@ -14,7 +14,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TimeRemaining
 from rich.table import Table
 
 if TYPE_CHECKING:
-    from simulate import Outcome
+    from tests.simulation.simulate import Outcome
 
 
 @dataclass(kw_only=True)
@@ -103,7 +103,7 @@ def _outcomes(seeds: Sequence[int], processes: int) -> Iterable[Outcome]:
 
 def _run(seed: int) -> Outcome:
     # In here: the module that is run as a script imports this one.
-    from simulate import run_seed
+    from tests.simulation.simulate import run_seed
 
     outcome = run_seed(seed)
     outcome.trace = []

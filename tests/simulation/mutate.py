@@ -22,12 +22,13 @@ from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, as_completed
 from pathlib import Path
 
-import mutation_results as results
-from mutation_results import Verdict
-from mutations import MUTATIONS, Change, Mutation
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TimeElapsedColumn
 from rich.table import Table
+
+from tests.simulation import mutation_results as results
+from tests.simulation.mutation_results import Verdict
+from tests.simulation.mutations import MUTATIONS, Change, Mutation
 
 ROOT = Path(__file__).resolve().parents[2]
 _COPIED = ("memwal", "jobs", "airflow_plugins", "proto", "scripts", "tests", "pyproject.toml")
@@ -138,13 +139,13 @@ def apply(change: Change, root: Path) -> None:
 
 def simulation_words(seeds: int) -> list[str]:
     """Runs seeds up to the first that fails."""
-    words = [sys.executable, "tests/simulation/simulate.py", "--until-failure", "--quiet"]
+    words = [sys.executable, "-m", "tests.simulation.simulate", "--until-failure", "--quiet"]
     return [*words, "--processes", "1", "--seeds", str(seeds)]
 
 
 def started_in(folder: Path, words: Sequence[str]) -> subprocess.CompletedProcess[str]:
     """Run with the copy's modules before those of this checkout."""
-    environment = {**os.environ, "PYTHONPATH": f"{folder}{os.pathsep}{folder / 'tests'}"}
+    environment = {**os.environ, "PYTHONPATH": str(folder)}
     return subprocess.run(
         words,
         cwd=folder,

@@ -6,17 +6,17 @@ exactly once is an error, so the list can't rot. The lists are by module: `mutat
 
 from __future__ import annotations
 
-from mutation_list import Change, Mutation
-from mutations_airflow import AIRFLOW
-from mutations_garbage import GARBAGE
-from mutations_indexes import INDEXES
-from mutations_ingest import INGEST
-from mutations_jobs import JOBS
-from mutations_merge import MERGE
-from mutations_merge_shared import MERGE_SHARED
-from mutations_policy import POLICY
-from mutations_read import READ
-from mutations_store import STORE
+from tests.simulation.mutation_list import Change, Mutation
+from tests.simulation.mutations_airflow import AIRFLOW
+from tests.simulation.mutations_garbage import GARBAGE
+from tests.simulation.mutations_indexes import INDEXES
+from tests.simulation.mutations_ingest import INGEST
+from tests.simulation.mutations_jobs import JOBS
+from tests.simulation.mutations_merge import MERGE
+from tests.simulation.mutations_merge_shared import MERGE_SHARED
+from tests.simulation.mutations_policy import POLICY
+from tests.simulation.mutations_read import READ
+from tests.simulation.mutations_store import STORE
 
 __all__ = ["MUTATIONS", "Change", "Mutation"]
 

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from mutation_list import mutations
+from tests.simulation.mutation_list import mutations
 
 AIRFLOW = (
     mutations(
         "airflow_plugins/memwal_airflow/asked.py",
-        "tests/plan/test_airflow_asked.py",
+        "tests/provider/test_airflow_asked.py",
         (
             "airflow: tables stand among the options",
             'return [*options, "--", *named]',
@@ -61,7 +61,7 @@ AIRFLOW = (
     )
     + mutations(
         "airflow_plugins/memwal_airflow/outcomes.py",
-        "tests/plan/test_airflow_told.py",
+        "tests/provider/test_airflow_told.py",
         (
             "airflow: what a report says is shown as it is",
             "line = one_line(hidden(text, secrets)[: ERROR_CHARACTERS_MAX + 1])",
@@ -85,7 +85,7 @@ AIRFLOW = (
     )
     + mutations(
         "airflow_plugins/memwal_airflow/submission.py",
-        "tests/plan/test_airflow_told.py",
+        "tests/provider/test_airflow_told.py",
         (
             "airflow: a job's log is shown as it is",
             "one_line(line.expandtabs(4)) for line",

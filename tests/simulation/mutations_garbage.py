@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from mutation_list import Change, Mutation, mutations
+from tests.simulation.mutation_list import Change, Mutation, mutations
 
-PLAN = "tests/plan/test_garbage_plan.py"
-APPLY = "tests/apply/test_garbage_apply.py"
-_PLAN = "memwal/plan/garbage.py"
-_MODEL = "memwal/plan/garbage_model.py"
+PLAN = "tests/jobs/garbage/test_garbage_plan.py"
+APPLY = "tests/jobs/garbage/test_garbage_apply.py"
+_PLAN = "memwal/jobs/garbage/plan.py"
+_MODEL = "memwal/jobs/garbage/model.py"
 
 _HEADS = mutations(
-    "memwal/store/garbage_evidence.py",
-    "tests/integration/test_wal_heads.py",
+    "memwal/jobs/garbage/store.py",
+    "tests/jobs/garbage/test_wal_heads.py",
     (
         "garbage: what others remembered of WAL entries lets them go",
         "            if entry.read and not self._heads.is_confirmed(entry)",
@@ -436,7 +436,7 @@ _MODELLED = mutations(
 )
 
 _ORPHANS = mutations(
-    "memwal/plan/garbage_orphans.py",
+    "memwal/jobs/garbage/kinds/orphan.py",
     PLAN,
     (
         "garbage: what was staged a moment ago goes",
@@ -488,8 +488,8 @@ _ORPHANS = mutations(
 )
 
 _INGESTS = mutations(
-    "memwal/plan/garbage_ingest.py",
-    "tests/plan/test_garbage_ingest_plan.py",
+    "memwal/jobs/garbage/kinds/ingest.py",
+    "tests/jobs/garbage/test_garbage_ingest_plan.py",
     (
         "staged: what may be staged at this moment goes",
         'None if given_up else f"may be staged by a run that goes on: {limit}",',
@@ -550,7 +550,7 @@ _INGESTS = mutations(
 
 _DONE = (
     *mutations(
-        "memwal/apply/garbage.py",
+        "memwal/jobs/garbage/apply.py",
         APPLY,
         (
             "drop: a shard that was sealed meanwhile is touched",
@@ -594,7 +594,7 @@ _DONE = (
         ),
     ),
     *mutations(
-        "memwal/apply/garbage.py",
+        "memwal/jobs/garbage/apply.py",
         PLAN,
         (
             "delete: an item's objects are not checked",
@@ -614,7 +614,7 @@ _DONE = (
         ),
     ),
     *mutations(
-        "memwal/apply/garbage.py",
+        "memwal/jobs/garbage/apply.py",
         "",
         (
             "simulated: the writer's epoch is bumped by a drop",
@@ -625,10 +625,10 @@ _DONE = (
     ),
 )
 
-_EVIDENCE = "tests/integration/test_garbage.py -k"
+_EVIDENCE = "tests/jobs/garbage/test_garbage.py -k"
 _FOUND = (
     *mutations(
-        "memwal/store/garbage_evidence.py",
+        "memwal/jobs/garbage/store.py",
         f"{_EVIDENCE} 'strangers or snapshot_that_lost or wal_entries_wait'",
         (
             "evidence: any lone index file is a snapshot",
@@ -647,7 +647,7 @@ _FOUND = (
         ),
     ),
     *mutations(
-        "memwal/store/retained_versions.py",
+        "memwal/jobs/garbage/store_versions.py",
         f"{_EVIDENCE} 'branch or detached or unreadable or cache or made_again'",
         (
             "evidence: branches are not looked at",
@@ -700,8 +700,8 @@ _FOUND = (
 
 _CLAIMS = (
     *mutations(
-        "memwal/store/garbage_evidence.py",
-        "tests/integration/test_garbage_claims.py",
+        "memwal/jobs/garbage/store.py",
+        "tests/jobs/garbage/test_garbage_claims.py",
         (
             "garbage: a writer that was opened anew has an old claim",
             "if not ordered or self._epoch(manifest, ordered[-1]) != manifest.writer_epoch:",
@@ -716,8 +716,8 @@ _CLAIMS = (
         ),
     ),
     *mutations(
-        "jobs/_garbage_report.py",
-        "tests/integration/test_garbage_claims.py",
+        "memwal/jobs/garbage/report.py",
+        "tests/jobs/garbage/test_garbage_claims.py",
         ("garbage: an old claim is not told", "    claim = run.old_claim\n", "    claim = None\n"),
     ),
 )

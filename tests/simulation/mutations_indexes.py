@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from mutation_list import Mutation, mutations
+from tests.simulation.mutation_list import Mutation, mutations
 
-_PLAN = "tests/plan/test_index_catchup_plan.py"
-_APPLY = "tests/apply/test_index_catchup_apply.py"
+_PLAN = "tests/jobs/index_catchup/test_index_catchup_plan.py"
+_APPLY = "tests/jobs/index_catchup/test_index_catchup_apply.py"
 
 INDEXES: tuple[Mutation, ...] = (
     *mutations(
-        "memwal/plan/index_catchup.py",
+        "memwal/jobs/index_catchup/plan.py",
         f"{_PLAN} {_APPLY}",
         (
             "catch-up: an absent entry is caught up",
@@ -73,7 +73,7 @@ INDEXES: tuple[Mutation, ...] = (
         ),
     ),
     *mutations(
-        "memwal/apply/index_catchup.py",
+        "memwal/jobs/index_catchup/apply.py",
         _APPLY,
         (
             "catch-up: the goal is not checked",
@@ -147,8 +147,8 @@ INDEXES: tuple[Mutation, ...] = (
         ),
     ),
     *mutations(
-        "memwal/store/indexes.py",
-        "tests/integration/test_index_catchup.py tests/integration/test_index_catchup_beside.py -m 'not spark'",
+        "memwal/jobs/index_catchup/store.py",
+        "tests/jobs/index_catchup/test_index_catchup.py tests/jobs/index_catchup/test_index_catchup_beside.py -m 'not spark'",
         (
             "catch-up: a conflict is a fault like any other",
             "    if _CONFLICT.search(str(error)):\n        return LostRace(text)",
@@ -162,13 +162,13 @@ INDEXES: tuple[Mutation, ...] = (
         ),
     ),
     *mutations(
-        "memwal/plan/compaction.py",
-        "tests/plan/test_compaction_plan.py",
+        "memwal/jobs/compaction/plan.py",
+        "tests/jobs/compaction/test_compaction_plan.py",
         ("compaction: tasks have no bound", "[: limits.compaction_tasks_max]", ""),
     ),
     *mutations(
-        "memwal/apply/compaction.py",
-        "tests/apply/test_compaction_apply.py",
+        "memwal/jobs/compaction/apply.py",
+        "tests/jobs/compaction/test_compaction_apply.py",
         (
             "compaction: entries are not put back",
             '        if run.commits:\n            self.steps("restore")\n            catchup = self.catch_up()\n',

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from mutation_list import Mutation, mutations
+from tests.simulation.mutation_list import Mutation, mutations
 
 _ONE_SHARD = "tests/ingest/test_one_key_one_shard.py -k"
 
@@ -66,7 +66,7 @@ INGEST: tuple[Mutation, ...] = (
         ),
     ),
     *mutations(
-        "jobs/_ingest_table.py",
+        "memwal/ingest/table.py",
         f"{_ONE_SHARD} 'lancedb_s or are_staged'",
         (
             "ingest: where rows were staged for, nobody asks who else holds the values",
@@ -124,7 +124,7 @@ INGEST: tuple[Mutation, ...] = (
         ),
     ),
     *mutations(
-        "memwal/store/read_verdict.py",
+        "memwal/read/store_verdict.py",
         f"{_ONE_SHARD} read_tells",
         (
             "read: a key in two shards is not told, keys first",
@@ -133,7 +133,7 @@ INGEST: tuple[Mutation, ...] = (
         ),
     ),
     *mutations(
-        "memwal/store/read_held.py",
+        "memwal/read/store_held.py",
         f"{_ONE_SHARD} read_tells",
         (
             "read: a key in two shards is not told, held",
@@ -142,8 +142,8 @@ INGEST: tuple[Mutation, ...] = (
         ),
     ),
     *mutations(
-        "memwal/plan/verify.py",
-        "tests/plan/test_verify_plan.py",
+        "memwal/jobs/verify/plan.py",
+        "tests/jobs/verify/test_verify_plan.py",
         (
             "verify: a key in two shards is fine",
             "    problems = [] if found is None else [str(found)]",

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from mutation_list import Mutation, mutations
+from tests.simulation.mutation_list import Mutation, mutations
 
-_GARBAGE = "tests/integration/test_garbage.py tests/faults/test_garbage_faults.py -m 'not spark' -k"
-_ODD_STORES = "tests/integration/test_odd_stores.py -k"
+_GARBAGE = (
+    "tests/jobs/garbage/test_garbage.py tests/faults/test_garbage_faults.py -m 'not spark' -k"
+)
+_ODD_STORES = "tests/store/test_odd_stores.py -k"
 
 JOBS: tuple[Mutation, ...] = (
     *mutations(
-        "jobs/_launch.py",
-        "tests/plan/test_launch.py",
+        "memwal/run/open.py",
+        "tests/run/test_launch.py",
         (
             "jobs: an untested pylance is taken",
             "not in TESTED_LANCE_MAJORS and not allowed:",
@@ -38,7 +40,7 @@ JOBS: tuple[Mutation, ...] = (
         ),
     ),
     *mutations(
-        "jobs/_launch.py",
+        "memwal/run/open.py",
         f"{_ODD_STORES} 'is_refused and merge'",
         (
             "odd stores: a lease is taken in a store that was not proven",
@@ -47,7 +49,7 @@ JOBS: tuple[Mutation, ...] = (
         ),
     ),
     *mutations(
-        "jobs/_records.py",
+        "memwal/run/records.py",
         f"{_ODD_STORES} 'no_record'",
         (
             "odd stores: a run is recorded in a store that was not proven",
@@ -56,7 +58,7 @@ JOBS: tuple[Mutation, ...] = (
         ),
     ),
     *mutations(
-        "jobs/_lease_break.py",
+        "memwal/jobs/lease/job.py",
         f"{_ODD_STORES} 'is_refused and break'",
         (
             "odd stores: a lease is broken in a store that was not proven",
@@ -65,7 +67,7 @@ JOBS: tuple[Mutation, ...] = (
         ),
     ),
     *mutations(
-        "jobs/_ingest.py",
+        "memwal/ingest/job.py",
         f"{_ODD_STORES} 'is_refused and ingest and not spark or another_process'",
         (
             "odd stores: an ingest begins in a store that was not proven",
@@ -88,8 +90,8 @@ JOBS: tuple[Mutation, ...] = (
         ),
     ),
     *mutations(
-        "jobs/_local.py",
-        "tests/plan/test_launch.py",
+        "memwal/run/engines/local.py",
+        "tests/run/test_launch.py",
         (
             "jobs: a unit that raises ends later runs",
             "                on_done(done)\n        except",
@@ -102,7 +104,7 @@ JOBS: tuple[Mutation, ...] = (
         ),
     ),
     *mutations(
-        "jobs/_garbage.py",
+        "memwal/jobs/garbage/job.py",
         "tests/faults/test_garbage_faults.py -k broken_invariant",
         (
             "garbage: a drop that would break an invariant ends all tables",
@@ -116,8 +118,8 @@ JOBS: tuple[Mutation, ...] = (
         ),
     ),
     *mutations(
-        "memwal/options.py",
-        "tests/plan/test_options.py",
+        "memwal/cli/options.py",
+        "tests/cli/test_options.py",
         (
             "options: of two configurations of one table the first is good enough",
             "        elif _wants(table) != _wants(before):",
@@ -131,7 +133,7 @@ JOBS: tuple[Mutation, ...] = (
     ),
     *mutations(
         "memwal/config.py",
-        "tests/plan/test_config.py",
+        "tests/test_config.py",
         (
             "configuration: it redefines an address",
             "    section = None if is_address(table) else config.tables.get(table)",
@@ -149,8 +151,8 @@ JOBS: tuple[Mutation, ...] = (
         ),
     ),
     *mutations(
-        "memwal/output.py",
-        "tests/integration/test_bad_input.py -k current_folder",
+        "memwal/cli/output.py",
+        "tests/cli/test_bad_input.py -k current_folder",
         (
             "configuration: a file of the current folder is taken without a word",
             "    if not quiet and asked_file(config) is None and Path(DEFAULT_FILE).exists():",
@@ -158,8 +160,8 @@ JOBS: tuple[Mutation, ...] = (
         ),
     ),
     *mutations(
-        "memwal/whole_file.py",
-        "tests/plan/test_whole_file.py",
+        "memwal/run/whole_file.py",
+        "tests/cli/test_whole_file.py",
         (
             "files: one that is there already is written to",
             "os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW",
@@ -172,8 +174,8 @@ JOBS: tuple[Mutation, ...] = (
         ),
     ),
     *mutations(
-        "memwal/console_text.py",
-        "tests/integration/test_shown_text.py",
+        "memwal/grid.py",
+        "tests/cli/test_shown_text.py",
         (
             "terminal: a plain text is shown as it is",
             "        return super().render_str(one_line(text), **options)",
@@ -186,8 +188,8 @@ JOBS: tuple[Mutation, ...] = (
         ),
     ),
     *mutations(
-        "memwal/shown_text.py",
-        "tests/integration/test_shown_text.py",
+        "memwal/text.py",
+        "tests/cli/test_shown_text.py",
         (
             "terminal: control characters are plain ones",
             '_UNSHOWN = ("Cc", "Cf", "Cs", "Zl", "Zp")',
@@ -195,8 +197,8 @@ JOBS: tuple[Mutation, ...] = (
         ),
     ),
     *mutations(
-        "memwal/console_steps.py",
-        "tests/integration/test_shown_text.py",
+        "memwal/cli/progress.py",
+        "tests/cli/test_shown_text.py",
         (
             "terminal: a log line is written as it is",
             "                _one_line_each,\n",
@@ -204,8 +206,8 @@ JOBS: tuple[Mutation, ...] = (
         ),
     ),
     *mutations(
-        "jobs/_snapshot.py",
-        "tests/integration/test_snapshot.py -m 'not spark' -k 'command or lease'",
+        "memwal/jobs/snapshot/job.py",
+        "tests/jobs/snapshot/test_snapshot.py -m 'not spark' -k 'command or lease'",
         (
             "snapshot: it runs without the lease",
             "    if not options.lease and not options.dry_run:",
@@ -213,7 +215,7 @@ JOBS: tuple[Mutation, ...] = (
         ),
     ),
     *mutations(
-        "jobs/_garbage.py",
+        "memwal/jobs/garbage/job.py",
         f"{_GARBAGE} 'exit_codes or lease or never_merged or expired_first or within_the_grace'",
         (
             "garbage: limits are not checked",
@@ -242,8 +244,8 @@ JOBS: tuple[Mutation, ...] = (
         ),
     ),
     *mutations(
-        "jobs/_rescue.py",
-        "tests/integration/test_rescue.py -m 'not spark' -k 'obeyed or lease or dry_run'",
+        "memwal/jobs/rescue/job.py",
+        "tests/jobs/rescue/test_rescue.py -m 'not spark' -k 'obeyed or lease or dry_run'",
         (
             "rescue: nobody is asked",
             "            if not options.confirm(table.resolved.name, due):",
@@ -253,7 +255,7 @@ JOBS: tuple[Mutation, ...] = (
     ),
     *mutations(
         "memwal/identity.py",
-        "tests/integration/test_identity.py",
+        "tests/cli/test_identity.py",
         (
             "identity: another project's package is run",
             '    if getattr(memwal, "DISTRIBUTION", None) == DISTRIBUTION:',

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from mutation_list import Mutation, mutations
+from tests.simulation.mutation_list import Mutation, mutations
 
-PLAN = "tests/plan/test_merge_plan.py"
-FAKE = "tests/behaviour/test_merge.py -m 'not integration'"
-APPLY = "tests/apply/test_merge_apply.py"
-_PLAN = "memwal/plan/merge.py"
-_APPLY = "memwal/apply/merge.py"
+PLAN = "tests/jobs/merge/test_merge_plan.py"
+FAKE = "tests/jobs/merge/test_merge.py -m 'not integration'"
+APPLY = "tests/jobs/merge/test_merge_apply.py"
+_PLAN = "memwal/jobs/merge/plan.py"
+_APPLY = "memwal/jobs/merge/apply.py"
 
 _PLANNED = mutations(
     _PLAN,
@@ -107,7 +107,7 @@ _TABLES = mutations(
 
 _ORDER = mutations(
     "memwal/invariants.py",
-    "tests/plan/test_invariants.py",
+    "tests/test_invariants.py",
     (
         "invariant 2: an empty commit passes",
         "    if not generations:\n",
@@ -238,8 +238,8 @@ _DONE = mutations(
 
 _WATCH = (
     *mutations(
-        "memwal/apply/refresh_watch.py",
-        "tests/apply/test_refresh_watch.py",
+        "memwal/jobs/merge/refresh_watch.py",
+        "tests/jobs/merge/test_refresh_watch.py",
         (
             "watch: a lease that was claimed since the view is nothing",
             "        if token != self._seen_token:",
@@ -258,7 +258,7 @@ _WATCH = (
     ),
     *mutations(
         _APPLY,
-        "tests/apply/test_refresh_watch.py",
+        "tests/jobs/merge/test_refresh_watch.py",
         ("watch: views are not watched", "        self.before_view()\n", ""),
     ),
 )
@@ -297,8 +297,8 @@ _SIMULATED = (
 _ON_LANCE = "tests/faults/test_merge_races.py tests/faults/test_merge_midrun.py -m 'not spark'"
 _FOLD = (
     *mutations(
-        "memwal/fold.py",
-        "tests/plan/test_fold.py",
+        "memwal/rows/fold.py",
+        "tests/rows/test_fold.py",
         ("fold: a NULL key is taken", "        if column.null_count:", "        if False:"),
         ("fold: tombstones win nothing", "    live = newest[~dead[newest]]", "    live = newest"),
         (
@@ -328,8 +328,8 @@ _FOLD = (
         ),
     ),
     *mutations(
-        "memwal/align.py",
-        "tests/plan/test_align.py",
+        "memwal/rows/align.py",
+        "tests/rows/test_align.py",
         (
             "align: `_tombstone` is a column",
             "for c in generation if c.name != layout.TOMBSTONE}",
@@ -354,7 +354,7 @@ _FOLD = (
     ),
     *mutations(
         "memwal/store/generations.py",
-        "tests/integration/test_merge_shapes.py -k 'rename or dropped or column'",
+        "tests/jobs/merge/test_merge_shapes.py -k 'rename or dropped or column'",
         (
             "align: a rename needs no proof",
             "                if not self.renamed(view, rename, generation.generation):",
@@ -362,7 +362,7 @@ _FOLD = (
         ),
     ),
     *mutations(
-        "memwal/store/merge_table.py",
+        "memwal/jobs/merge/store.py",
         _ON_LANCE,
         (
             "merge: Lance retries a stale delete pass",
@@ -371,8 +371,8 @@ _FOLD = (
         ),
     ),
     *mutations(
-        "memwal/store/merge_table.py",
-        "tests/integration/test_unknown_sizes.py -k estimated",
+        "memwal/jobs/merge/store.py",
+        "tests/jobs/merge/test_unknown_sizes.py -k estimated",
         (
             "merge: what is estimated is held in memory",
             "sizes = [None if g.estimated else g.in_memory_bytes for g in self._generations]",
@@ -380,8 +380,8 @@ _FOLD = (
         ),
     ),
     *mutations(
-        "memwal/plan/merge_shared.py",
-        "tests/integration/test_unknown_sizes.py -k estimated",
+        "memwal/jobs/merge/plan_shared.py",
+        "tests/jobs/merge/test_unknown_sizes.py -k estimated",
         (
             "merge: what is estimated shares commits",
             "sizes = [None if g.estimated else g.in_memory_bytes for g in pending]",
@@ -390,7 +390,7 @@ _FOLD = (
     ),
     *mutations(
         "memwal/store/table.py",
-        "tests/integration/test_unknown_sizes.py -k packed",
+        "tests/jobs/merge/test_unknown_sizes.py -k packed",
         (
             "merge: packed columns count as little as their file",
             "        size = max(size, rows * _fixed_bytes(dataset.schema))",
@@ -399,7 +399,7 @@ _FOLD = (
     ),
     *mutations(
         "memwal/store/table.py",
-        "tests/behaviour/test_commit_races.py -k expire",
+        "tests/store/test_commit_races.py -k expire",
         (
             "merge: an expired version is taken for no table",
             '            raise LostRace(\n                f"{self._uri}: version {version} was expired',
@@ -407,8 +407,8 @@ _FOLD = (
         ),
     ),
     *mutations(
-        "memwal/apply/merge.py",
-        "tests/behaviour/test_commit_races.py -k fresh_view",
+        "memwal/jobs/merge/apply.py",
+        "tests/store/test_commit_races.py -k fresh_view",
         (
             "merge: a fold is not put on the fresh view",
             "            fold = fold.rebased(view)\n",
@@ -416,8 +416,8 @@ _FOLD = (
         ),
     ),
     *mutations(
-        "memwal/store/merge_table.py",
-        "tests/integration/test_merge_shapes.py -k test_rows_that_are_not_found_again_fail_the_commit",
+        "memwal/jobs/merge/store.py",
+        "tests/jobs/merge/test_merge_shapes.py -k test_rows_that_are_not_found_again_fail_the_commit",
         (
             "merge: rows that are not found again don't fail the commit",
             "        if left:\n            raise OSError",
@@ -425,7 +425,7 @@ _FOLD = (
         ),
     ),
     *mutations(
-        "memwal/store/merge_commit.py",
+        "memwal/jobs/merge/store_commit.py",
         _ON_LANCE,
         (
             "merge: Lance retries a stale commit",
@@ -440,10 +440,10 @@ _FOLD = (
     ),
 )
 
-_SNAPSHOT_APPLY = "tests/apply/test_snapshot_apply.py"
+_SNAPSHOT_APPLY = "tests/jobs/snapshot/test_snapshot_apply.py"
 _SNAPSHOT = (
     *mutations(
-        "memwal/plan/snapshot.py",
+        "memwal/jobs/snapshot/plan.py",
         _SNAPSHOT_APPLY,
         (
             "snapshot: shards that can't be read are left out",
@@ -467,7 +467,7 @@ _SNAPSHOT = (
         ),
     ),
     *mutations(
-        "memwal/apply/snapshot.py",
+        "memwal/jobs/snapshot/apply.py",
         _SNAPSHOT_APPLY,
         (
             "snapshot: the lease is not asked",
@@ -506,7 +506,7 @@ _SNAPSHOT = (
         ),
     ),
     *mutations(
-        "memwal/apply/snapshot.py",
+        "memwal/jobs/snapshot/apply.py",
         "",
         (
             "simulated: a snapshot is not repaired",
@@ -515,8 +515,8 @@ _SNAPSHOT = (
         ),
     ),
     *mutations(
-        "memwal/codec.py",
-        "tests/codec/test_codec.py",
+        "memwal/format/codec.py",
+        "tests/format/test_codec.py",
         (
             "snapshot: a repair may lower progress",
             "        entry.generation = max(entry.generation, generation)",
@@ -527,7 +527,7 @@ _SNAPSHOT = (
 
 _LINEAGE = mutations(
     "memwal/store/lineage.py",
-    "tests/integration/test_lineage.py",
+    "tests/store/test_lineage.py",
     (
         "lineage: a version of the same number in a table made anew is the known one",
         "    if known is None or known.newest.get(version) != at_nanos:",

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from mutation_list import Mutation, mutations
+from tests.simulation.mutation_list import Mutation, mutations
 
-_FAKE = "tests/behaviour/test_merge_shared.py -m 'not integration'"
-_REAL = "tests/behaviour/test_merge_shared.py -k local"
-_PLANNED = "tests/plan/test_merge_shared_plan.py"
+_FAKE = "tests/jobs/merge/test_merge_shared.py -m 'not integration'"
+_REAL = "tests/jobs/merge/test_merge_shared.py -k local"
+_PLANNED = "tests/jobs/merge/test_merge_shared_plan.py"
 
 _PLAN = mutations(
-    "memwal/plan/merge_shared.py",
+    "memwal/jobs/merge/plan_shared.py",
     _PLANNED,
     (
         "shared: an unguarded fold takes part",
@@ -49,7 +49,7 @@ _PLAN = mutations(
 )
 
 _APPLY = mutations(
-    "memwal/apply/merge_shared.py",
+    "memwal/jobs/merge/apply_shared.py",
     _FAKE,
     (
         "shared: a lost lease is not looked at",
@@ -101,7 +101,7 @@ _APPLY = mutations(
 )
 
 _STORE = mutations(
-    "memwal/store/merge_shared.py",
+    "memwal/jobs/merge/store_shared.py",
     _REAL,
     (
         "shared: a key in two shards is written twice",

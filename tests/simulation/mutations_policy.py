@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-from mutation_list import Mutation, mutations
+from tests.simulation.mutation_list import Mutation, mutations
 
-_FOLD = "tests/plan/test_policy_fold.py"
-_OPERATORS = "tests/plan/test_policy_operators.py"
-_MERGE = "tests/integration/test_policy_merge.py"
-_READ = "tests/integration/test_policy_read.py"
-_SHOWN = "tests/integration/test_policy_shown.py"
+_FOLD = "tests/rows/test_policy_fold.py"
+_OPERATORS = "tests/rows/test_policy_operators.py"
+_MERGE = "tests/jobs/merge/test_policy_merge.py"
+_READ = "tests/read/test_policy_read.py"
+_SHOWN = "tests/jobs/status/test_policy_shown.py"
 
 POLICY: tuple[Mutation, ...] = (
     *mutations(
-        "memwal/policy_fold.py",
+        "memwal/rows/policy_fold.py",
         _FOLD,
         (
             "policy: a value is no barrier",
@@ -51,7 +51,7 @@ POLICY: tuple[Mutation, ...] = (
         ),
     ),
     *mutations(
-        "memwal/policy_operators.py",
+        "memwal/rows/policy_operators.py",
         _OPERATORS,
         (
             "policy: a user's operator may change the type",
@@ -70,7 +70,7 @@ POLICY: tuple[Mutation, ...] = (
         ),
     ),
     *mutations(
-        "memwal/store/policy_rows.py",
+        "memwal/rows/policy_rows.py",
         _MERGE,
         (
             "policy: superseded rows are left out",
@@ -84,7 +84,7 @@ POLICY: tuple[Mutation, ...] = (
         ),
     ),
     *mutations(
-        "memwal/apply/merge.py",
+        "memwal/jobs/merge/apply.py",
         f"{_MERGE} -k before_the_turn",
         (
             "turns: what others merged meanwhile is merged again",
@@ -93,7 +93,7 @@ POLICY: tuple[Mutation, ...] = (
         ),
     ),
     *mutations(
-        "memwal/apply/merge.py",
+        "memwal/jobs/merge/apply.py",
         f"{_MERGE} -k longer_prefix",
         (
             "policy: a longer prefix may take more bytes than a commit",
@@ -102,8 +102,8 @@ POLICY: tuple[Mutation, ...] = (
         ),
     ),
     *mutations(
-        "memwal/apply/merge.py",
-        "tests/behaviour/test_turns.py",
+        "memwal/jobs/merge/apply.py",
+        "tests/store/test_turns.py",
         (
             "turns: who waited does not look again",
             "                    if held:\n",
@@ -111,7 +111,7 @@ POLICY: tuple[Mutation, ...] = (
         ),
     ),
     *mutations(
-        "memwal/store/policy_merge.py",
+        "memwal/jobs/merge/store_policy.py",
         _MERGE,
         (
             "policy: rows of the base are the latest, whatever the view",
@@ -139,7 +139,7 @@ POLICY: tuple[Mutation, ...] = (
         ),
     ),
     *mutations(
-        "memwal/store/policy_read.py",
+        "memwal/read/store_policy.py",
         _READ,
         (
             "policy: expired rows of the base are shown",
@@ -172,7 +172,7 @@ POLICY: tuple[Mutation, ...] = (
         ),
     ),
     *mutations(
-        "memwal/apply/snapshot.py",
+        "memwal/jobs/snapshot/apply.py",
         _SHOWN,
         (
             "policy: a table with one gets a snapshot",
@@ -181,7 +181,7 @@ POLICY: tuple[Mutation, ...] = (
         ),
     ),
     *mutations(
-        "jobs/_policy.py",
+        "memwal/run/policy.py",
         _MERGE,
         (
             "policy: the configuration may say otherwise",

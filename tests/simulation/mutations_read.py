@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from mutation_list import Mutation, mutations
+from tests.simulation.mutation_list import Mutation, mutations
 
-_PLAN = "tests/plan/test_read_plan.py"
-_READ = "tests/integration/test_read_shapes.py tests/integration/test_read_random.py -m 'not spark'"
+_PLAN = "tests/read/test_read_plan.py"
+_READ = "tests/read/test_read_shapes.py tests/read/test_read_random.py -m 'not spark'"
 
 READ: tuple[Mutation, ...] = (
     *mutations(
-        "memwal/plan/read.py",
+        "memwal/read/plan.py",
         _PLAN,
         (
             "read: oldest generation first",
@@ -46,8 +46,8 @@ READ: tuple[Mutation, ...] = (
         ),
     ),
     *mutations(
-        "memwal/layout.py",
-        "tests/codec/test_layout.py",
+        "memwal/format/layout.py",
+        "tests/format/test_layout.py",
         (
             "verify: a copy of a manifest is an editor's leaving",
             "(?!.*(?:_gen_|[01]{64}|[0-9a-f]{8}-))",
@@ -55,8 +55,8 @@ READ: tuple[Mutation, ...] = (
         ),
     ),
     *mutations(
-        "jobs/_verify.py",
-        "tests/integration/test_verify.py -k operating_system",
+        "memwal/jobs/verify/job.py",
+        "tests/jobs/verify/test_verify.py -k operating_system",
         (
             "verify: what is below a folder of such a name is left by a system",
             'info.path.rsplit("/", 1)[-1]',
@@ -64,8 +64,8 @@ READ: tuple[Mutation, ...] = (
         ),
     ),
     *mutations(
-        "memwal/plan/holes.py",
-        "tests/plan/test_holes_plan.py",
+        "memwal/rows/holes.py",
+        "tests/rows/test_holes_plan.py",
         (
             "holes: those at the end are passed",
             "    if shard.manifest.current_generation > expected:",
@@ -87,7 +87,7 @@ READ: tuple[Mutation, ...] = (
     ),
     *mutations(
         "memwal/store/view.py",
-        "tests/integration/test_holes.py",
+        "tests/store/test_holes.py",
         (
             "holes: what was merged and dropped during a look is one",
             "            if all(now.get(shard, 0) == merged for shard, merged in holed.items()):",
@@ -95,8 +95,8 @@ READ: tuple[Mutation, ...] = (
         ),
     ),
     *mutations(
-        "memwal/apply/merge.py",
-        "tests/integration/test_holes.py -k 'end or drained'",
+        "memwal/jobs/merge/apply.py",
+        "tests/store/test_holes.py -k 'end or drained'",
         (
             "holes: one at the end is passed over once all else is merged",
             "            if plan is None:\n                check_next(shard, request)\n",
@@ -104,8 +104,8 @@ READ: tuple[Mutation, ...] = (
         ),
     ),
     *mutations(
-        "memwal/plan/merge_shared.py",
-        "tests/integration/test_holes.py -k 'several'",
+        "memwal/jobs/merge/plan_shared.py",
+        "tests/store/test_holes.py -k 'several'",
         (
             "holes: a shard with one shares commits",
             "total >= small_bytes or any(find_holes(shard)):",
@@ -114,7 +114,7 @@ READ: tuple[Mutation, ...] = (
     ),
     *mutations(
         "memwal/model.py",
-        f"{_PLAN} tests/plan/test_merge_plan.py",
+        f"{_PLAN} tests/jobs/merge/test_merge_plan.py",
         (
             "view: merged generations are pending",
             "if g.generation > self.merged_generation",
@@ -122,7 +122,7 @@ READ: tuple[Mutation, ...] = (
         ),
     ),
     *mutations(
-        "memwal/plan/read_index.py",
+        "memwal/read/plan_indexes.py",
         _PLAN,
         (
             "read: full coverage leaves a gap",
@@ -137,7 +137,7 @@ READ: tuple[Mutation, ...] = (
         ("read: what is caught up is in the gap", "if g.generation > caught_up)", ")"),
     ),
     *mutations(
-        "memwal/store/read_verdict.py",
+        "memwal/read/store_verdict.py",
         _READ,
         (
             "read: deleted keys of the base show",
@@ -151,7 +151,7 @@ READ: tuple[Mutation, ...] = (
         ),
     ),
     *mutations(
-        "memwal/store/read_table.py",
+        "memwal/read/store.py",
         _READ,
         (
             "read: candidates are not judged",
@@ -161,7 +161,7 @@ READ: tuple[Mutation, ...] = (
     ),
     *mutations(
         "memwal/read/table.py",
-        "tests/integration/test_read_shapes.py -m 'not spark'",
+        "tests/read/test_read_shapes.py -m 'not spark'",
         (
             "read: no fresh view when a generation is gone",
             "                if state == before or attempt == _VIEWS_MAX:",
@@ -174,8 +174,8 @@ READ: tuple[Mutation, ...] = (
         ),
     ),
     *mutations(
-        "memwal/plan/replay.py",
-        "tests/plan/test_replay_plan.py",
+        "memwal/format/replay.py",
+        "tests/format/test_replay_plan.py",
         (
             "replay: an epoch that was never stored",
             "        if entry.writer_epoch > manifest.writer_epoch:",
@@ -224,7 +224,7 @@ READ: tuple[Mutation, ...] = (
     ),
     *mutations(
         "memwal/read/spark.py",
-        "tests/integration/test_spark_read.py -k event_log",
+        "tests/read/test_spark_read.py -k event_log",
         (
             "spark: storage options stand in the event log",
             '    if _STORAGE not in (known or ""):',
@@ -233,7 +233,7 @@ READ: tuple[Mutation, ...] = (
     ),
     *mutations(
         "memwal/store/table.py",
-        "tests/behaviour/test_lance_errors.py",
+        "tests/store/test_lance_errors.py",
         (
             "errors: a path is looked at from each of its slashes",
             r",? ?(?<![\w./@+~-])/",
@@ -241,8 +241,8 @@ READ: tuple[Mutation, ...] = (
         ),
     ),
     *mutations(
-        "jobs/_verify.py",
-        "tests/integration/test_read_wal.py -k unfolds",
+        "memwal/jobs/verify/job.py",
+        "tests/read/test_read_wal.py -k unfolds",
         (
             "verify: what was too large to look at is fine",
             "    elif told := [check for check in checks if check.refused]:",
@@ -250,8 +250,8 @@ READ: tuple[Mutation, ...] = (
         ),
     ),
     *mutations(
-        "memwal/plan/rescue.py",
-        "tests/plan/test_rescue_plan.py",
+        "memwal/jobs/rescue/plan.py",
+        "tests/jobs/rescue/test_rescue_plan.py",
         ("rescue: of a WAL that can't be replayed", "    if decided.problems:", "    if False:"),
         ("rescue: of a WAL that takes too much", "    if decided.refused:", "    if False:"),
         (
@@ -292,8 +292,8 @@ READ: tuple[Mutation, ...] = (
         ),
     ),
     *mutations(
-        "memwal/apply/rescue.py",
-        "tests/apply/test_rescue_apply.py",
+        "memwal/jobs/rescue/apply.py",
+        "tests/jobs/rescue/test_rescue_apply.py",
         (
             "rescue: by this host's clock",
             "        plan = plan_rescue(found, self.limits, now)\n",
@@ -332,8 +332,8 @@ READ: tuple[Mutation, ...] = (
         ),
     ),
     *mutations(
-        "memwal/plan/verify.py",
-        "tests/plan/test_verify_plan.py",
+        "memwal/jobs/verify/plan.py",
+        "tests/jobs/verify/test_verify_plan.py",
         (
             "verify: progress that fell",
             '        except invariants.InvariantBroken as broken:\n            problems.append(f"version {after.version}: {broken}")',
@@ -402,8 +402,8 @@ READ: tuple[Mutation, ...] = (
         ),
     ),
     *mutations(
-        "memwal/plan/due.py",
-        "tests/plan/test_due.py",
+        "memwal/jobs/status/plan.py",
+        "tests/jobs/status/test_due.py",
         (
             "due: a SEALED shard",
             "    if not pending or shard.manifest.status is ShardStatus.SEALED:",
@@ -418,8 +418,8 @@ READ: tuple[Mutation, ...] = (
         ("due: bytes starve", "    if size >= limits.due_bytes_min:", "    if False:"),
     ),
     *mutations(
-        "memwal/plan/wait.py",
-        "tests/plan/test_wait_plan.py",
+        "memwal/jobs/wait/plan.py",
+        "tests/jobs/wait/test_wait_plan.py",
         (
             "wait: an absent entry is caught up",
             "        state.index_catchup.get(name, {}).get(shard, 0)\n",

@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
-from mutation_list import Mutation, mutations
+from tests.simulation.mutation_list import Mutation, mutations
 
 _FAST = "-m 'not integration'"
-_MANIFESTS = f"tests/behaviour/test_manifests.py {_FAST}"
-_FENCING = f"tests/behaviour/test_fencing.py {_FAST}"
-_LEASE = f"tests/behaviour/test_lease.py {_FAST}"
-_OBJECTS = f"tests/behaviour/test_objects.py {_FAST}"
-_FOREIGN = "tests/integration/test_foreign_files.py -m 'not spark'"
-_CODEC = "tests/codec/test_codec.py"
+_MANIFESTS = f"tests/store/test_manifests.py {_FAST}"
+_FENCING = f"tests/store/test_fencing.py {_FAST}"
+_LEASE = f"tests/store/test_lease.py {_FAST}"
+_OBJECTS = f"tests/store/test_objects.py {_FAST}"
+_FOREIGN = "tests/store/test_foreign_files.py -m 'not spark'"
+_CODEC = "tests/format/test_codec.py"
 
 _NAMES = mutations(
-    "memwal/layout.py",
-    "tests/codec/test_layout.py tests/codec/test_run_names.py tests/codec/test_codec.py",
+    "memwal/format/layout.py",
+    "tests/format/test_layout.py tests/format/test_run_names.py tests/format/test_codec.py",
     (
         "names: a shard's folder need not be a canonical UUID",
         "        return str(UUID(name)) == name",
@@ -68,7 +68,7 @@ _NAMES = mutations(
 )
 
 _BYTES = mutations(
-    "memwal/codec.py",
+    "memwal/format/codec.py",
     _CODEC,
     (
         "bytes: another version's manifest",
@@ -294,7 +294,7 @@ _FENCES = (
     ),
     *mutations(
         "memwal/store/arrow_streams.py",
-        "tests/behaviour/test_wal_entries.py",
+        "tests/store/test_wal_entries.py",
         (
             "wal: compression as of old is none",
             " and _OLD_COMPRESSION not in metadata:",
@@ -308,7 +308,7 @@ _FENCES = (
     ),
     *mutations(
         "memwal/store/wal_rows.py",
-        "tests/integration/test_wal_rows.py -k 'limits or narrow'",
+        "tests/store/test_wal_rows.py -k 'limits or narrow'",
         (
             "wal: rows of any width are made of narrow ones",
             "        if rows * row_bytes > self._gathered.bytes_max:",
@@ -317,7 +317,7 @@ _FENCES = (
     ),
     *mutations(
         "memwal/store/wal.py",
-        "tests/behaviour/test_wal_entries.py",
+        "tests/store/test_wal_entries.py",
         (
             "wal: a sentinel may have rows",
             "            if head.fence_sentinel and rows:",
@@ -505,7 +505,7 @@ _LEASES = (
         ),
     ),
     *mutations(
-        "jobs/_lease.py",
+        "memwal/run/lease.py",
         f"{_LEASE}",
         (
             "lease: the heart stops at a bug",
@@ -552,8 +552,8 @@ _STORES = (
         ),
     ),
     *mutations(
-        "memwal/blob_places.py",
-        "tests/plan/test_blob_places.py",
+        "memwal/rows/blob_places.py",
+        "tests/rows/test_blob_places.py",
         (
             "blobs: a folder's name may go on",
             "len(other.parts) > depth and other.parts[:depth] == self.parts",
@@ -605,7 +605,7 @@ _STORES = (
         ),
     ),
     *mutations(
-        "memwal/store/merge_table.py",
+        "memwal/jobs/merge/store.py",
         f"{_FOREIGN} -k 'this_host'",
         (
             "blobs: a refusal while rows stream is lost",
@@ -647,7 +647,7 @@ _STORES = (
         ),
     ),
     *mutations(
-        "jobs/_garbage.py",
+        "memwal/jobs/garbage/job.py",
         "tests/faults/test_forged_paths.py -k expired",
         (
             "foreign: a dry run promises to expire through a link",
@@ -711,7 +711,7 @@ _STORES = (
     ),
     *mutations(
         "memwal/store/s3.py",
-        "tests/behaviour/test_objects.py tests/behaviour/test_s3_faults.py",
+        "tests/store/test_objects.py tests/store/test_s3_faults.py",
         ("s3: a create replaces", 'self._put(key, data, IfNoneMatch="*")', "self._put(key, data)"),
         (
             "s3: a conflict that nobody may have won counts as an object that exists",
@@ -771,7 +771,7 @@ _STORES = (
     ),
     *mutations(
         "memwal/store/put_proof.py",
-        "tests/behaviour/test_put_proof.py -m 'not integration'",
+        "tests/store/test_put_proof.py -m 'not integration'",
         (
             "proof: a store whose second put wins will do",
             "        if first and stored == _SECOND:",
@@ -805,7 +805,7 @@ _STORES = (
     ),
     *mutations(
         "memwal/store/table_manifests.py",
-        "tests/behaviour/test_manifests.py -k 'footer_that_points and local'",
+        "tests/store/test_manifests.py -k 'footer_that_points and local'",
         (
             "table manifests: an offset may lead out of the file",
             "        if offset >= size:",
@@ -815,8 +815,8 @@ _STORES = (
 )
 
 _STORED_SNAPSHOTS = mutations(
-    "memwal/store/snapshots.py",
-    "tests/integration/test_snapshot.py -m 'not spark' -k 'external or garbage_where or repaired'",
+    "memwal/jobs/snapshot/store.py",
+    "tests/jobs/snapshot/test_snapshot.py -m 'not spark' -k 'external or garbage_where or repaired'",
     (
         "snapshot: an external file is not written",
         "            self._objects.put(external_path(index_uuid), data)",

@@ -2,7 +2,7 @@
 
 Its tip is the first free position above the last one seen, or the first of all when the WAL is
 empty; no epoch is asked for before its sentinel; a replay goes up to the first position that is
-missing, and is fenced by a newer epoch on the way (tests/behaviour/test_fencing.py
+missing, and is fenced by a newer epoch on the way (tests/store/test_fencing.py
 and the model hold the real one against this).
 """
 
@@ -14,8 +14,8 @@ from dataclasses import dataclass
 
 import pyarrow as pa
 
-from memwal import layout
 from memwal.errors import AlreadyExists, Missing
+from memwal.format import layout
 from memwal.model import ShardId, ShardManifest
 from memwal.ports import Objects
 from memwal.store.fencing import ShardClaim, sentinel_bytes

@@ -6,15 +6,14 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from lake import Version
-
 from memwal.errors import Missing, StoreUnavailable
-from memwal.merge_ports import CommitStats
+from memwal.jobs.merge.plan import CommitShape, Deletes, FoldFacts
+from memwal.jobs.merge.ports import CommitStats
 from memwal.model import ShardId, TableView
-from memwal.plan.merge import CommitShape, Deletes, FoldFacts
+from tests.simulation.lake import Version
 
 if TYPE_CHECKING:
-    from sim_ports import SimStores
+    from tests.simulation.sim_ports import SimStores
 
 
 def land(

@@ -12,14 +12,13 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import TypeVar, cast
 
-from lake import KEY_FIELD, Lake, decode_changes
-from row_rules import NEWEST_WINS, RowRules
-from scheduler import Actor, ActorClock
-from sim_merge import SimFold, SimSharedFold, shared
-
-from memwal import codec, layout
 from memwal.errors import LostRace, Missing, NotATable
-from memwal.merge_ports import Fold
+from memwal.format import codec, layout
+from memwal.jobs.garbage.store import StoredGarbageEvidence
+from memwal.jobs.index_catchup.plan import FragmentFacts, IndexFacts, SegmentFacts, TableIndexes
+from memwal.jobs.index_catchup.ports import BuiltSegment, SegmentTask
+from memwal.jobs.merge.ports import Fold
+from memwal.jobs.snapshot.plan import SnapshotRow, Storage, Stored
 from memwal.model import (
     ColumnInfo,
     FlushedGeneration,
@@ -30,17 +29,17 @@ from memwal.model import (
     TableView,
     VersionManifest,
 )
-from memwal.plan.index_catchup import FragmentFacts, IndexFacts, SegmentFacts, TableIndexes
-from memwal.plan.snapshot import SnapshotRow, Storage, Stored
 from memwal.ports import Expired, ObjectInfo
 from memwal.store.fencing import ShardFencing
-from memwal.store.garbage_evidence import StoredGarbageEvidence
 from memwal.store.lease import StoredLeases
 from memwal.store.shard_listing import list_shards
 from memwal.store.shard_manifests import ShardManifests
 from memwal.store.table_manifests import TableManifests
-from memwal.table_ports import BuiltSegment, SegmentTask
 from memwal.testing import Call, HookedObjects, MemoryObjects
+from tests.simulation.lake import KEY_FIELD, Lake, decode_changes
+from tests.simulation.row_rules import NEWEST_WINS, RowRules
+from tests.simulation.scheduler import Actor, ActorClock
+from tests.simulation.sim_merge import SimFold, SimSharedFold, shared
 
 T = TypeVar("T")
 

@@ -14,21 +14,21 @@ from itertools import pairwise
 from pathlib import Path
 from uuid import UUID
 
-from actors import GRACE_SECONDS, RETENTION_SECONDS, Jobs, decode_entry
-from explore import explore
-from lake import Lake
 from rich.console import Console
-from row_rules import COUNTERS, NEWEST_WINS
-from scheduler import Actor, Scheduler
-from sim_ports import SimStores
-from truth import Auditor, Truth, Violation
-from upkeep_actors import UPKEEP, Upkeep
-from weather import Setup
 
-from memwal import layout
+from memwal.format import layout
+from memwal.jobs.merge.plan import MergeLimits
 from memwal.model import ShardId
-from memwal.plan.merge import MergeLimits
 from memwal.testing import MemoryBucket
+from tests.simulation.actors import GRACE_SECONDS, RETENTION_SECONDS, Jobs, decode_entry
+from tests.simulation.explore import explore
+from tests.simulation.lake import Lake
+from tests.simulation.row_rules import COUNTERS, NEWEST_WINS
+from tests.simulation.scheduler import Actor, Scheduler
+from tests.simulation.sim_ports import SimStores
+from tests.simulation.truth import Auditor, Truth, Violation
+from tests.simulation.upkeep_actors import UPKEEP, Upkeep
+from tests.simulation.weather import Setup
 
 Body = Callable[[Actor], None]
 

@@ -6,12 +6,12 @@ import os
 from collections.abc import Mapping
 
 import pytest
-import simulate
-from lake import Lake, Version
-from row_rules import COUNTERS, value_of
-from weather import Setup, counting
 
 from memwal.model import ShardId
+from tests.simulation import simulate
+from tests.simulation.lake import Lake, Version
+from tests.simulation.row_rules import COUNTERS, value_of
+from tests.simulation.weather import Setup, counting
 
 pytestmark = pytest.mark.integration
 

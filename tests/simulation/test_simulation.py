@@ -5,15 +5,14 @@ from __future__ import annotations
 import os
 from dataclasses import replace
 
-import mutate
 import pytest
-import simulate
-from lake import Lake
-from mutations import MUTATIONS
 
 from memwal.errors import LostRace
 from memwal.model import ShardId
 from memwal.testing import MemoryBucket
+from tests.simulation import mutate, simulate
+from tests.simulation.lake import Lake
+from tests.simulation.mutations import MUTATIONS
 
 pytestmark = pytest.mark.integration
 

@@ -7,14 +7,14 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-import simulate
-from lake import Lake, Version
-from scheduler import FaultRates
-from upkeep_actors import UPKEEP
 
-from memwal.apply import wait
-from memwal.plan import rescue
-from memwal.store.retained_versions import RetainedVersions
+from memwal.jobs.garbage.store_versions import RetainedVersions
+from memwal.jobs.rescue import plan as rescue
+from memwal.jobs.wait import apply as wait
+from tests.simulation import simulate
+from tests.simulation.lake import Lake, Version
+from tests.simulation.scheduler import FaultRates
+from tests.simulation.upkeep_actors import UPKEEP
 
 pytestmark = pytest.mark.integration
 

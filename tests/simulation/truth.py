@@ -8,12 +8,11 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import cache
 
-from lake import Lake, Version, decode_changes
-from row_rules import NEWEST_WINS, Changes, RowRules
-from sim_ports import data_path
-
-from memwal import codec, layout
+from memwal.format import codec, layout
 from memwal.model import ShardId, ShardManifest
+from tests.simulation.lake import Lake, Version, decode_changes
+from tests.simulation.row_rules import NEWEST_WINS, Changes, RowRules
+from tests.simulation.sim_ports import data_path
 
 USER_KEYS = 10**6
 """Keys from here on are a user's own: only plain writes to the base touch them."""

@@ -9,32 +9,32 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import pyarrow as pa
-from actors import GRACE_SECONDS, OUTCOMES, Jobs, Session
-from lake import Progress, Version, decode_changes
-from row_rules import NEWEST_WINS
-from scheduler import Actor
-from sim_ports import SimExpiry, SimStores, data_path
-from truth import USER_KEYS, PlainWrite, State, Violation
-from upkeep_ports import SimCompactionTable
 
-from memwal import layout
-from memwal.apply.compaction import Compactor, Rewritten
-from memwal.apply.index_catchup import IndexCatchupJob, TableCatchup
-from memwal.apply.rescue import ShardRescuer
-from memwal.apply.status import WalSize, table_status
-from memwal.apply.wait import Waiter
 from memwal.errors import Corruption, MemWalError, Missing, Refused
+from memwal.format import layout
+from memwal.format.replay import unflushed_in_listing
+from memwal.jobs.compaction.apply import Compactor, Rewritten
+from memwal.jobs.compaction.plan import CompactionLimits, CompactionTask
+from memwal.jobs.index_catchup.apply import IndexCatchupJob, TableCatchup
+from memwal.jobs.index_catchup.plan import CatchupRequest
+from memwal.jobs.rescue.apply import ShardRescuer
+from memwal.jobs.rescue.plan import RescueLimits
+from memwal.jobs.rescue.store_evidence import StoredShardWal
+from memwal.jobs.status.apply import WalSize, table_status
+from memwal.jobs.wait.apply import Waiter
+from memwal.jobs.wait.plan import Until, target_of
 from memwal.model import ShardId, TableView
-from memwal.plan.compaction import CompactionLimits, CompactionTask
-from memwal.plan.index_catchup import CatchupRequest
-from memwal.plan.replay import unflushed_in_listing
-from memwal.plan.rescue import RescueLimits
-from memwal.plan.wait import Until, target_of
 from memwal.report import StatusTableReport
 from memwal.store.fencing import ShardClaim
-from memwal.store.rescue_evidence import StoredShardWal
 from memwal.store.wal import WalEntries, WalLimits
 from memwal.store.wal_rows import StoredWalRows
+from tests.simulation.actors import GRACE_SECONDS, OUTCOMES, Jobs, Session
+from tests.simulation.lake import Progress, Version, decode_changes
+from tests.simulation.row_rules import NEWEST_WINS
+from tests.simulation.scheduler import Actor
+from tests.simulation.sim_ports import SimExpiry, SimStores, data_path
+from tests.simulation.truth import USER_KEYS, PlainWrite, State, Violation
+from tests.simulation.upkeep_ports import SimCompactionTable
 
 IDLE_SECONDS = 20.0
 TAGS = ("monday", "tuesday")

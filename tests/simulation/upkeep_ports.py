@@ -8,12 +8,11 @@ from dataclasses import dataclass
 from itertools import groupby
 from typing import TypeVar
 
-from lake import Lake, Version
-from sim_ports import SimStores
-
 from memwal.errors import LostRace, Missing
-from memwal.plan.compaction import CompactionLimits, CompactionTask, TableFragments
-from memwal.table_ports import RewrittenFragments
+from memwal.jobs.compaction.plan import CompactionLimits, CompactionTask, TableFragments
+from memwal.jobs.index_catchup.ports import RewrittenFragments
+from tests.simulation.lake import Lake, Version
+from tests.simulation.sim_ports import SimStores
 
 T = TypeVar("T")
 

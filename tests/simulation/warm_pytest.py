@@ -69,8 +69,8 @@ def _become_a_run(request: dict[str, Any]) -> None:
         os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
         folder = Path(request["folder"])
         os.chdir(folder)
-        sys.path[:0] = [str(folder), str(folder / "tests")]
-        os.environ["PYTHONPATH"] = os.pathsep.join(sys.path[:2])
+        sys.path.insert(0, str(folder))
+        os.environ["PYTHONPATH"] = str(folder)
         import pytest
 
         code = int(pytest.main(request["words"]))

@@ -9,8 +9,8 @@ from __future__ import annotations
 import random
 from dataclasses import dataclass, replace
 
-from scheduler import FaultRates
-from upkeep_actors import UPKEEP
+from tests.simulation.scheduler import FaultRates
+from tests.simulation.upkeep_actors import UPKEEP
 
 STEPS_MAX = 1500
 ALL_JOBS = ("merge", "merge", "index_catchup", "snapshot", "garbage", "garbage", "reader")
@@ -45,7 +45,7 @@ class Setup:
     """Whether mergers without the lease look out for a refresh, as ours do.
 
     Those that don't take all that is pending in one commit, a shard at a time. Only that leaves the
-    base as the repair of lowered progress will say that it is (memwal/apply/refresh_watch.py).
+    base as the repair of lowered progress will say that it is (memwal/jobs/merge/refresh_watch.py).
     """
     shared: bool = False
     """Whether the shards of a merge share commits."""

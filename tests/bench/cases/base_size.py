@@ -7,12 +7,12 @@ from pathlib import Path
 from unittest import mock
 
 import lance
-from harness import Bench
-from merging import Merged, fresh_copy, merge_copy
-from tables import make_base, new_shards, pending
 
-from jobs import _units
-from memwal.plan.merge import JoinCosts, MergeLimits
+from memwal.jobs.merge import unit as _units
+from memwal.jobs.merge.plan import JoinCosts, MergeLimits
+from tests.bench.harness import Bench
+from tests.bench.merging import Merged, fresh_copy, merge_copy
+from tests.bench.tables import make_base, new_shards, pending
 
 TITLE = "Base size"
 

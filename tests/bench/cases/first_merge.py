@@ -9,10 +9,10 @@ from __future__ import annotations
 import math
 from pathlib import Path
 
-from counted_s3 import CountedS3, Seen
-from harness import Bench, against, program, run_process
-from merging import fresh_copy
-from tables import make_base, new_shards, pending
+from tests.bench.counted_s3 import CountedS3, Seen
+from tests.bench.harness import Bench, against, program, run_process
+from tests.bench.merging import fresh_copy
+from tests.bench.tables import make_base, new_shards, pending
 
 TITLE = "First merges of many shards"
 

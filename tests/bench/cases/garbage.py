@@ -10,21 +10,21 @@ from pathlib import Path
 from statistics import median
 
 import lance
-from counted_s3 import CountedS3, Seen
-from harness import Bench, program, run_process
-from tables import make_base, new_shards, rows_of
 
-from jobs._wiring import open_stores
-from memwal.apply.garbage import as_deletions, in_units
-from memwal.model import ShardId, ShardView, TableView
-from memwal.plan.garbage import plan_garbage
-from memwal.plan.garbage_model import (
+from memwal.jobs.garbage.apply import as_deletions, in_units
+from memwal.jobs.garbage.model import (
     Evidence,
     GarbageLimits,
     GarbagePlan,
     ShardEvidence,
     StoredFile,
 )
+from memwal.jobs.garbage.plan import plan_garbage
+from memwal.model import ShardId, ShardView, TableView
+from memwal.run.stores import open_stores
+from tests.bench.counted_s3 import CountedS3, Seen
+from tests.bench.harness import Bench, program, run_process
+from tests.bench.tables import make_base, new_shards, rows_of
 
 TITLE = "Garbage"
 

@@ -16,9 +16,10 @@ from pathlib import Path
 from typing import Any
 
 import lance
-from counted_s3 import CountedS3, Seen
-from harness import Bench, program, run_process
-from tables import make_base, new_shards, pending, rows_of
+
+from tests.bench.counted_s3 import CountedS3, Seen
+from tests.bench.harness import Bench, program, run_process
+from tests.bench.tables import make_base, new_shards, pending, rows_of
 
 TITLE = "A tick with nothing to do"
 

@@ -10,14 +10,14 @@ from typing import Any
 import lance
 import numpy as np
 import pyarrow as pa
-from harness import Bench, against, folder_bytes
-from tables import KEY, copy_of, flush, new_shards
 
-from jobs._index_catchup import IndexCatchupOptions, run_index_catchup
-from jobs._merge import MergeOptions, run_merge
 from memwal.config import Config, resolve_table
-from memwal.plan.index_catchup import CatchupRequest
+from memwal.jobs.index_catchup.job import IndexCatchupOptions, run_index_catchup
+from memwal.jobs.index_catchup.plan import CatchupRequest
+from memwal.jobs.merge.job import MergeOptions, run_merge
 from memwal.report import IndexCatchupTableReport
+from tests.bench.harness import Bench, against, folder_bytes
+from tests.bench.tables import KEY, copy_of, flush, new_shards
 
 TITLE = "Index catch-up"
 

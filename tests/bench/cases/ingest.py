@@ -18,8 +18,9 @@ import lance
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
-from harness import Bench, folder_bytes
 from lance.mem_wal import evaluate_sharding_spec
+
+from tests.bench.harness import Bench, folder_bytes
 
 TITLE = "Ingesting files"
 
@@ -95,7 +96,7 @@ def _table(bench: Bench, shards: int) -> str:
 def _ours(bench: Bench, source: Path, shards: int, rows: int) -> float:
     from typer.testing import CliRunner
 
-    from memwal.cli_app import app
+    from memwal.cli.app import app
 
     uri = _table(bench, shards)
     done = CliRunner().invoke(

@@ -9,8 +9,8 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from harness import Bench, Ended, run_process
-from tables import copy_of, make_base, new_shards, pending
+from tests.bench.harness import Bench, Ended, run_process
+from tests.bench.tables import copy_of, make_base, new_shards, pending
 
 TITLE = "Memory"
 
@@ -34,7 +34,7 @@ main(sys.argv[2:])
 """
 # What `memwal merge` has imported by the time that it reads a generation.
 _IMPORTS = f"""{_PEAK}
-import memwal.cli_app, memwal.console_steps, jobs._merge, memwal.store.merge_table
+import memwal.cli.app, memwal.cli.progress, memwal.jobs.merge.job, memwal.jobs.merge.store
 import memwal.store.run_records, pyarrow.compute
 """
 
@@ -42,10 +42,10 @@ import memwal.store.run_records, pyarrow.compute
 # memory after every tenth.
 _COMMITS = """
 import json, os, sys
-from jobs._merge import MergeOptions, run_merge
+from memwal.jobs.merge.job import MergeOptions, run_merge
 from memwal.config import Config, Settings, resolve_table
 from memwal.store import table as tables
-from memwal.store.merge_table import LanceFold
+from memwal.jobs.merge.store import LanceFold
 
 table, every = sys.argv[1], int(sys.argv[2])
 tables._CACHE_BYTES = int(sys.argv[3]) or tables._CACHE_BYTES

@@ -9,8 +9,9 @@ from pathlib import Path
 
 import lance
 import numpy as np
-from harness import Bench, against, program, run_process
-from merging import (
+
+from tests.bench.harness import Bench, against, program, run_process
+from tests.bench.merging import (
     Merged,
     floor,
     fresh_copy,
@@ -19,7 +20,7 @@ from merging import (
     survivors,
     user_loop,
 )
-from tables import flush, make_base, new_shards, pending, rows_of
+from tests.bench.tables import flush, make_base, new_shards, pending, rows_of
 
 TITLE = "Merge"
 
@@ -112,7 +113,7 @@ def _command(bench: Bench, origin: Path) -> float:
 
 
 def _on_spark(bench: Bench, origin: Path) -> None:
-    from jobs._spark import SparkEngine
+    from memwal.run.engines.spark import SparkEngine
 
     engine = SparkEngine(master="local[2,3]")
     try:

@@ -23,11 +23,11 @@ from typing import Any
 import lance
 import pyarrow as pa
 import pyarrow.compute as pc
-from harness import Bench, against, program, run_process
 from lance.mem_wal import LsmScanner, ShardSnapshot
-from tables import copy_of, make_base, new_shards, pending
 
 from memwal.read import open_table
+from tests.bench.harness import Bench, against, program, run_process
+from tests.bench.tables import copy_of, make_base, new_shards, pending
 
 TITLE = "Reading with pending generations"
 
@@ -218,10 +218,10 @@ def _spark(bench: Bench, before: Path, after: Path) -> None:
     os.environ["PYSPARK_PYTHON"] = sys.executable
     # Spark's workers import the plain source too.
     os.environ["PYTHONPATH"] = os.pathsep.join([bench_folder, os.environ.get("PYTHONPATH", "")])
-    from plain_lance import PlainLance
     from pyspark.sql import SparkSession
 
     from memwal.read import spark as memwal_spark
+    from tests.bench.plain_lance import PlainLance
 
     builder = SparkSession.builder.master("local[2]")
     for name, value in _SETTINGS.items():

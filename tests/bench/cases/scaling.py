@@ -7,9 +7,9 @@ import shutil
 import statistics
 from pathlib import Path
 
-from harness import Bench
-from merging import Merged, merge_copy
-from tables import make_base, new_shards, pending
+from tests.bench.harness import Bench
+from tests.bench.merging import Merged, merge_copy
+from tests.bench.tables import make_base, new_shards, pending
 
 TITLE = "Scaling"
 
@@ -33,7 +33,7 @@ def run(bench: Bench) -> None:
 
 
 def _scale(bench: Bench, table: Path, name: str, rows: int, target: float | None) -> None:
-    from jobs._spark import SparkEngine
+    from memwal.run.engines.spark import SparkEngine
 
     seconds: dict[int, list[float]] = {1: [], 2: []}
     seen: dict[int, list[Merged]] = {1: [], 2: []}

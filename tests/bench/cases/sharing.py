@@ -6,11 +6,10 @@ import shutil
 import statistics
 from pathlib import Path
 
-from harness import Bench
-from merging import Merged, merge_copy
-from tables import make_base, new_shards, pending
-
-from memwal.plan.merge import MergeLimits
+from memwal.jobs.merge.plan import MergeLimits
+from tests.bench.harness import Bench
+from tests.bench.merging import Merged, merge_copy
+from tests.bench.tables import make_base, new_shards, pending
 
 TITLE = "Shards that share commits"
 

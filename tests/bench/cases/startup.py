@@ -6,8 +6,8 @@ import sys
 import time
 from pathlib import Path
 
-from harness import Bench, against, program, run_process
-from tables import copy_of, make_base, new_shards, pending
+from tests.bench.harness import Bench, against, program, run_process
+from tests.bench.tables import copy_of, make_base, new_shards, pending
 
 TITLE = "Start-up"
 
@@ -15,8 +15,8 @@ TITLE = "Start-up"
 # of Spark. What is defined in `__main__` travels to the workers by value.
 _JOB = """
 import sys, time
-import jobs._merge
-from jobs._units import run_merge_unit
+import memwal.jobs.merge.job
+from memwal.jobs.merge.unit import run_merge_unit
 from memwal.cli import main
 
 stamp, table = sys.argv[1:]
@@ -26,7 +26,7 @@ def stamped(unit):
         file.write(str(time.time()))
     return run_merge_unit(unit)
 
-jobs._merge.run_merge_unit = stamped
+memwal.jobs.merge.job.run_merge_unit = stamped
 main(["merge", table, "--engine", "spark", "--master", "local[2]"])
 """
 

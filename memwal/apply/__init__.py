@@ -1,1 +1,0 @@
-"""Does: view, plan, check, act, report. Speaks to ports only."""

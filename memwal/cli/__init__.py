@@ -1,0 +1,39 @@
+"""The operator's command line starts here: `memwal`, and the scripts of `jobs/`."""
+
+from __future__ import annotations
+
+import os
+import sys
+
+from memwal.cli import start, streams
+from memwal.identity import find_stranger
+from memwal.run import heap
+
+# Lance prints an error about its own field-less MemWAL index at every commit, and pyarrow datasets
+# warn about forks; neither tells an operator anything.
+os.environ.setdefault("LANCE_LOG", "error,lance::index=off")
+
+# Pydantic would look through every installed package for plugins of its own.
+os.environ.setdefault("PYDANTIC_DISABLE_PLUGINS", "__all__")
+
+
+def main(arguments: list[str] | None = None) -> None:
+    """The `memwal` command. Exits 2 where another project's package stands in the place of ours."""
+    if stranger := find_stranger():
+        print(stranger, file=sys.stderr)
+        raise SystemExit(2)
+    start.begin()
+    heap.limit_arenas()
+    streams.prepare()
+    # Imported late: after the start began.
+    from memwal.cli.app import app
+
+    try:
+        app(arguments)
+    except OSError as error:  # of --help and the like: a command tells its own
+        problem = streams.give_up(error)
+        raise SystemExit(problem and f"error: stdout: {problem}") from None
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,130 @@
+"""`memwal ingest`: rows from files into a table's MemWAL."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from memwal.cli.console import RunProgress
+from memwal.cli.options import JobFlags, OneTable, with_flags
+from memwal.cli.output import parse_duration
+from memwal.format.layout import parse_shard_id
+from memwal.report import JobReport
+
+Sources = Annotated[
+    list[str],
+    typer.Argument(metavar="SOURCE...", help="Files, folders and Lance tables; local or s3://."),
+]
+SourceFormat = Annotated[
+    str | None,
+    typer.Option(
+        "--format",
+        metavar="parquet|arrow|csv|lance",
+        help="Default: by the files' names. With --engine spark: any that Spark reads.",
+    ),
+]
+SourceOption = Annotated[
+    list[str] | None,
+    typer.Option("--option", metavar="K=V", help="For Spark's reader; repeatable."),
+]
+DeleteColumn = Annotated[
+    str | None,
+    typer.Option(
+        "--delete-column", metavar="NAME", help="A boolean column: true deletes the row's key."
+    ),
+]
+ToShard = Annotated[
+    str | None, typer.Option("--shard", metavar="ID", help="Write to this one; no routing.")
+]
+Id = Annotated[
+    str | None,
+    typer.Option("--id", metavar="NAME", help="Names the ingest. Default: by what is asked for."),
+]
+Again = Annotated[
+    bool, typer.Option("--again", help="Ingest once more what was ingested completely.")
+]
+SkipUnknown = Annotated[
+    bool, typer.Option("--skip-unknown-columns", help="Leave out columns the table lacks.")
+]
+MissingAsNull = Annotated[
+    bool,
+    typer.Option(
+        "--missing-as-null", help="Write NULL for columns that a source lacks, over what is there."
+    ),
+]
+ChunkRows = Annotated[
+    int | None,
+    typer.Option(
+        "--rows-per-chunk",
+        metavar="N",
+        min=1,
+        help="Rows that are routed at a time. Default: by their size.",
+    ),
+]
+Merge = Annotated[
+    bool, typer.Option("--merge", help="Merge: first, when too much waits, and at the end.")
+]
+BacklogMax = Annotated[
+    int | None,
+    typer.Option(
+        "--backlog-generations-max",
+        metavar="N",
+        min=1,
+        help="Wait (or merge) while more wait for a merge. Default: none; 64 with --merge.",
+    ),
+]
+BacklogWait = Annotated[
+    str, typer.Option("--backlog-wait", metavar="10m", help="How long to wait for merges.")
+]
+
+
+@with_flags(JobFlags)
+def ingest(
+    table: OneTable,
+    sources: Sources,
+    source_format: SourceFormat = None,
+    option: SourceOption = None,
+    delete_column: DeleteColumn = None,
+    shard: ToShard = None,
+    ingest_id: Id = None,
+    again: Again = False,
+    skip_unknown_columns: SkipUnknown = False,
+    missing_as_null: MissingAsNull = False,
+    rows_per_chunk: ChunkRows = None,
+    merge: Merge = False,
+    backlog_generations_max: BacklogMax = None,
+    backlog_wait: BacklogWait = "10m",
+    *,
+    flags: JobFlags,
+) -> None:
+    """Write files into the MemWAL, each row once; run it again after a crash and it goes on."""
+
+    def work(progress: RunProgress) -> JobReport:
+        from memwal.config import parse_pairs
+        from memwal.ingest.job import run_ingest
+        from memwal.ingest.round import IngestOptions, IngestRequest
+
+        request = IngestRequest(
+            sources=tuple(sources),
+            format=source_format,
+            source_options=tuple(parse_pairs(option or [], "--option").items()),
+            delete_column=delete_column,
+            shard=None if shard is None else parse_shard_id(shard),
+            ingest_id=ingest_id,
+            again=again,
+            skips_unknown_columns=skip_unknown_columns,
+            missing_as_null=missing_as_null,
+            chunk_rows=rows_per_chunk,
+        )
+        options = flags.run_options(
+            IngestOptions,
+            [table],
+            request=request,
+            merge=merge,
+            backlog_generations_max=backlog_generations_max,
+            backlog_wait_seconds_max=parse_duration(backlog_wait, "--backlog-wait"),
+        )
+        return run_ingest(options, progress)
+
+    flags.output("ingest", [table]).run(work)

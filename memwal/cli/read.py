@@ -1,0 +1,117 @@
+"""`memwal read`: the rows of a table, base and MemWAL together."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from memwal.cli.console import RunProgress
+from memwal.cli.options import OneTable, ReadFlags, Version, with_flags
+
+SHOWN_ROWS = 20
+
+Columns = Annotated[str | None, typer.Option("--columns", metavar="A,B", help="Default: all.")]
+Filter = Annotated[
+    str | None,
+    typer.Option(
+        "--filter", metavar="SQL", help="As Lance takes it: `Name` is a column, 'text' a text."
+    ),
+]
+Limit = Annotated[
+    int | None,
+    typer.Option(
+        "--limit",
+        metavar="N",
+        min=0,
+        help=f"Default: {SHOWN_ROWS} for people, all with --json or --output.",
+    ),
+]
+Key = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--key",
+        metavar="K=V",
+        help="The row with this key; once for each key column. Bytes as 0x….",
+    ),
+]
+NearestTo = Annotated[
+    str | None,
+    typer.Option("--nearest", metavar="COLUMN=[…]", help="Rows with the nearest vectors."),
+]
+K = Annotated[int | None, typer.Option("--k", metavar="N", min=1, help="How many (default: 10).")]
+Metric = Annotated[
+    str | None, typer.Option("--metric", metavar="l2|cosine|dot", help="Default: the index's.")
+]
+Probes = Annotated[
+    int | None, typer.Option("--nprobes", metavar="N", min=1, help="Partitions to look into.")
+]
+WithWal = Annotated[bool, typer.Option("--with-wal", help="With rows that are in the WAL only.")]
+Explain = Annotated[
+    bool, typer.Option("--explain", help="Show what would be read, and by which index.")
+]
+OutputFile = Annotated[
+    Path | None,
+    typer.Option("--output", metavar="FILE", help="Write rows to a .parquet, .arrow or .csv file."),
+]
+Holes = Annotated[bool, typer.Option("--allow-holes", help="Pass over missing generations.")]
+Reinitialised = Annotated[
+    bool,
+    typer.Option(
+        "--allow-reinitialised",
+        help="Read generations that are older than the table's MemWAL index.",
+    ),
+]
+
+
+@with_flags(ReadFlags)
+def read(
+    table: OneTable,
+    columns: Columns = None,
+    condition: Filter = None,
+    limit: Limit = None,
+    version: Version = None,
+    key: Key = None,
+    nearest: NearestTo = None,
+    k: K = None,
+    metric: Metric = None,
+    nprobes: Probes = None,
+    with_wal: WithWal = False,
+    explain: Explain = False,
+    output: OutputFile = None,
+    allow_holes: Holes = False,
+    allow_reinitialised: Reinitialised = False,
+    *,
+    flags: ReadFlags,
+) -> None:
+    """Show a table's rows as readers have to see them: the newest of each key, deletes applied."""
+
+    def work(progress: RunProgress) -> dict[str, object]:
+        from memwal.read.job import ReadOptions, run_read
+
+        people = not flags.as_json and output is None and not explain
+        return run_read(
+            ReadOptions(
+                table=flags.tables([table])[0],
+                columns=columns,
+                filter=condition,
+                limit=SHOWN_ROWS if limit is None and people else limit,
+                version=version,
+                keys=key or (),
+                nearest=nearest,
+                k=k,
+                metric=metric,
+                nprobes=nprobes,
+                with_wal=with_wal,
+                explain=explain,
+                output=output,
+                holes_allowed=allow_holes,
+                reinitialised_allowed=allow_reinitialised,
+                untested_lance_allowed=flags.allow_untested_lance,
+            )
+        )
+
+    from memwal.read.show import show_explain, show_rows
+
+    flags.output("read", [table]).run_document(work, show_explain if explain else show_rows)

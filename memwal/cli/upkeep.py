@@ -1,0 +1,117 @@
+"""`memwal garbage` and `memwal maintain`: the commands that may delete."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Annotated, Any
+
+import typer
+
+from memwal.cli.console import RunProgress
+from memwal.cli.options import JobFlags, Tables, with_flags
+from memwal.cli.output import parse_duration
+from memwal.report import JobReport
+
+Retention = Annotated[
+    str | None,
+    typer.Option(
+        "--retention",
+        metavar="7d",
+        help="With --execute: first expire table versions that are older. Default: none.",
+    ),
+]
+Grace = Annotated[
+    str, typer.Option("--grace", metavar="1h", help="How long unused things are kept for readers.")
+]
+Wal = Annotated[bool, typer.Option("--wal/--no-wal", help="Also delete covered WAL entries.")]
+Execute = Annotated[
+    bool, typer.Option("--execute", help="Drop and delete garbage; without it, only list.")
+]
+ShortRetention = Annotated[
+    bool,
+    typer.Option(
+        "--allow-short-retention",
+        help="Permit a retention or --ingest-idle under a day, and a grace under ten minutes.",
+    ),
+]
+IngestIdle = Annotated[
+    str,
+    typer.Option(
+        "--ingest-idle",
+        metavar="14d",
+        help="How long rows are kept that an unfinished ingest staged, when nobody resumes it.",
+    ),
+]
+AdoptOrphans = Annotated[
+    bool,
+    typer.Option(
+        "--adopt-orphans", help="Also delete the shards of a table whose MemWAL index is gone."
+    ),
+]
+
+
+@dataclass(frozen=True, kw_only=True)
+class DeletingFlags(JobFlags):
+    """What a command takes besides that may delete."""
+
+    retention: Retention = None
+    grace: Grace = "1h"
+    ingest_idle: IngestIdle = "14d"
+    wal: Wal = False
+    execute: Execute = False
+    allow_short_retention: ShortRetention = False
+
+    def deleting(self, **limits: Any) -> dict[str, Any]:
+        """The garbage job's own options. Raises Usage for a duration that is none."""
+        from memwal.jobs.garbage.model import GarbageLimits
+
+        retention = self.retention
+        return {
+            "execute": self.execute,
+            "retention_seconds": (
+                None if retention is None else parse_duration(retention, "--retention")
+            ),
+            "short_allowed": self.allow_short_retention,
+            "limits": GarbageLimits(
+                grace_seconds=parse_duration(self.grace, "--grace"),
+                ingest_idle_seconds=parse_duration(self.ingest_idle, "--ingest-idle"),
+                wal=self.wal,
+                **limits,
+            ),
+        }
+
+
+@with_flags(DeletingFlags)
+def garbage(tables: Tables, *, adopt_orphans: AdoptOrphans = False, flags: DeletingFlags) -> None:
+    """List, or with --execute delete, what is provably unused: generations, WAL, staged rows."""
+
+    def work(progress: RunProgress) -> JobReport:
+        from memwal.jobs.garbage.job import run_garbage
+        from memwal.jobs.garbage.run import GarbageOptions
+
+        options = flags.deleting(adopt_orphans=adopt_orphans)
+        return run_garbage(flags.run_options(GarbageOptions, tables, **options), progress)
+
+    flags.output("garbage", tables).run(work)
+
+
+@with_flags(DeletingFlags)
+def maintain(
+    tables: Tables,
+    *,
+    compaction: Annotated[
+        bool, typer.Option("--compaction", help="Also rewrite small fragments.")
+    ] = False,
+    flags: DeletingFlags,
+) -> None:
+    """Merge, catch indexes up, refresh the snapshot, list garbage (delete it with --execute)."""
+
+    def work(progress: RunProgress) -> JobReport:
+        from memwal.jobs.maintain.job import MaintainOptions, run_maintain
+
+        options = flags.run_options(
+            MaintainOptions, tables, compaction=compaction, **flags.deleting()
+        )
+        return run_maintain(options, progress)
+
+    flags.output("maintain", tables).run(work)

@@ -1,0 +1,1 @@
+"""Names and bytes of what is stored."""

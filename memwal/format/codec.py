@@ -1,0 +1,397 @@
+"""Protobuf bytes <-> model. Pure, and the only importer of the generated code.
+
+Decoders raise Corruption with what is wrong; callers add the table, shard and file. Encoders start
+from the bytes that were read (`raw`), so that fields this build does not know survive.
+"""
+
+from __future__ import annotations
+
+import json
+import struct
+from collections.abc import Iterable, Mapping
+from typing import TypeVar, cast
+from uuid import UUID
+
+from google.protobuf.message import DecodeError, Message
+
+from memwal.errors import Corruption, Unsupported
+from memwal.format import layout
+from memwal.format._generated import memwal_pb2 as pb
+from memwal.model import (
+    FlushedGeneration,
+    IndexEntry,
+    MemWalState,
+    ShardField,
+    ShardId,
+    ShardManifest,
+    ShardSpec,
+    ShardStatus,
+    VersionHeader,
+    VersionManifest,
+)
+
+MAGIC = b"LANC"
+FOOTER_BYTES = 16
+DATA_FOOTER_BYTES = 40
+_LENGTH_BYTES = 4
+_TABLE_ENTRY_BYTES = 16
+
+M = TypeVar("M", bound=Message)
+
+
+def _parse(kind: type[M], data: bytes) -> M:
+    message = kind()
+    try:
+        message.ParseFromString(data)
+    except DecodeError:
+        raise Corruption(f"not a {kind.DESCRIPTOR.name} message ({len(data)} bytes)") from None
+    return message
+
+
+def _shard_id(message: pb.UUID) -> ShardId:
+    if len(message.uuid) != 16:
+        raise Corruption(f"a shard id has {len(message.uuid)} bytes instead of 16")
+    return ShardId(str(UUID(bytes=message.uuid)))
+
+
+# ---- shard manifests
+
+
+def decode_shard_manifest(data: bytes, *, shard_id: ShardId, version: int) -> ShardManifest:
+    """A shard manifest, checked against the folder and file name that it was read from.
+
+    Raises Corruption when it is torn, names another shard or version, or lists a generation whose
+    path is forged, or that is there with two paths (invariant 10).
+    """
+    message = _parse(pb.ShardManifest, data)
+    if message.version != version:
+        raise Corruption(f"holds version {message.version} instead of {version}")
+    found = _shard_id(message.shard_id)
+    if found != shard_id:
+        raise Corruption(f"belongs to shard {found}")
+    try:
+        status = ShardStatus(message.status)
+    except ValueError:
+        raise Unsupported(f"has an unknown shard status {message.status}") from None
+    return ShardManifest(
+        shard_id=found,
+        version=message.version,
+        writer_epoch=message.writer_epoch,
+        current_generation=message.current_generation,
+        replay_after_wal_entry_position=message.replay_after_wal_entry_position,
+        wal_entry_position_last_seen=message.wal_entry_position_last_seen,
+        shard_spec_id=message.shard_spec_id,
+        flushed_generations=_generations(message.flushed_generations),
+        shard_field_entries=tuple((e.field_id, e.value) for e in message.shard_field_entries),
+        status=status,
+        raw=data,
+    )
+
+
+def _generations(entries: Iterable[pb.FlushedGeneration]) -> tuple[FlushedGeneration, ...]:
+    """By number. One that is listed twice with one path counts once.
+
+    pylance 14.0.2 writes that when the reply to a manifest's create was lost: its flush takes the
+    create for failed, and adds its generation to the manifest that has it already.
+    """
+    found: dict[int, FlushedGeneration] = {}
+    for entry in entries:
+        layout.check_generation_path(entry.path, entry.generation)
+        known = found.get(entry.generation)
+        if known is not None and known.path != entry.path:
+            raise Corruption(f"lists generation {entry.generation} twice")
+        found[entry.generation] = FlushedGeneration(
+            generation=entry.generation,
+            path=entry.path,
+            in_memory_bytes=_optional(entry, "in_memory_bytes"),
+            physical_rows=_optional(entry, "physical_rows"),
+            primary_key_bytes=_optional(entry, "primary_key_bytes"),
+        )
+    return tuple(found[number] for number in sorted(found))
+
+
+def _optional(entry: pb.FlushedGeneration, name: str) -> int | None:
+    return getattr(entry, name) if entry.HasField(name) else None
+
+
+def encode_shard_manifest(manifest: ShardManifest) -> bytes:
+    """The bytes of a manifest, on top of `manifest.raw`, unknown fields included.
+
+    Entries of generations that `raw` already had are kept byte by byte, so that fields of theirs
+    that this build does not know survive too.
+    """
+    message = _parse(pb.ShardManifest, manifest.raw)
+    message.shard_id.uuid = UUID(manifest.shard_id).bytes
+    message.version = manifest.version
+    message.writer_epoch = manifest.writer_epoch
+    message.current_generation = manifest.current_generation
+    message.replay_after_wal_entry_position = manifest.replay_after_wal_entry_position
+    message.wal_entry_position_last_seen = manifest.wal_entry_position_last_seen
+    message.shard_spec_id = manifest.shard_spec_id
+    message.status = cast("pb.ShardManifest.Status", int(manifest.status))
+    before = {(g.generation, g.path): g for g in message.flushed_generations}
+    kept = []
+    for generation in manifest.flushed_generations:
+        entry = pb.FlushedGeneration()
+        old = before.get((generation.generation, generation.path))
+        if old is not None:
+            entry.CopyFrom(old)
+        entry.generation = generation.generation
+        entry.path = generation.path
+        for name in ("in_memory_bytes", "physical_rows", "primary_key_bytes"):
+            value = getattr(generation, name)
+            if value is not None:
+                setattr(entry, name, value)
+        kept.append(entry)
+    del message.flushed_generations[:]
+    message.flushed_generations.extend(kept)
+    del message.shard_field_entries[:]
+    for field_id, value in manifest.shard_field_entries:
+        message.shard_field_entries.add(field_id=field_id, value=value)
+    return message.SerializeToString()
+
+
+def decode_version_hint(data: bytes) -> int | None:
+    """The version in `version_hint.json`, or None: a hint that can't be read is no error."""
+    try:
+        version = json.loads(data)["version"]
+    except (ValueError, KeyError, TypeError, RecursionError):
+        return None
+    # Not isinstance: true is an int, too.
+    return version if type(version) is int and 0 < version <= layout.U64_MAX else None
+
+
+def encode_version_hint(version: int) -> bytes:
+    """The bytes of `version_hint.json`, as pylance writes them."""
+    return json.dumps({"version": version}, separators=(",", ":")).encode()
+
+
+# ---- table manifests
+
+
+def decode_footer(tail: bytes) -> int:
+    """The file offset of the Manifest message, from a manifest file's last 16 bytes or more."""
+    footer = tail[-FOOTER_BYTES:]
+    if len(footer) < FOOTER_BYTES or footer[-4:] != MAGIC:
+        raise Corruption("does not end like a Lance manifest")
+    position = struct.unpack("<q", footer[:8])[0]
+    if position < 0:
+        raise Corruption(f"points at offset {position}")
+    return int(position)
+
+
+def check_data_file(tail: bytes, file_bytes: int) -> None:
+    """Raise Corruption when a data file's footer (Lance format 2) claims what can't be there.
+
+    It has the offsets of the column metadata, of the table of columns and of the table of global
+    buffers, how many entries the two tables have, and the format's version.
+    """
+    footer = tail[-DATA_FOOTER_BYTES:]
+    if len(footer) < DATA_FOOTER_BYTES or footer[-4:] != MAGIC:
+        raise Corruption("does not end like a Lance data file")
+    metadata, columns, buffers, buffer_count, column_count = struct.unpack("<QQQII", footer[:32])
+    end = file_bytes - DATA_FOOTER_BYTES
+    if not metadata <= columns <= buffers <= end:
+        raise Corruption(f"its footer points outside of its {file_bytes} bytes")
+    if (
+        column_count * _TABLE_ENTRY_BYTES > buffers - columns
+        or buffer_count * _TABLE_ENTRY_BYTES > end - buffers
+    ):
+        raise Corruption(
+            f"its footer claims {column_count} columns and {buffer_count} buffers, more than there "
+            "is room for"
+        )
+
+
+def message_length(data: bytes) -> int:
+    """The u32 length in front of a message in a manifest file."""
+    if len(data) < _LENGTH_BYTES:
+        raise Corruption("is cut off")
+    return int(struct.unpack("<I", data[:_LENGTH_BYTES])[0])
+
+
+def index_section_offset(manifest_block: bytes) -> int | None:
+    """The index section's file offset, from the block that starts at the footer's position.
+
+    None when the version has no index.
+    """
+    message = _parse(pb.Manifest, _framed(manifest_block))
+    return message.index_section if message.HasField("index_section") else None
+
+
+def decode_version_manifest(
+    manifest_block: bytes, index_block: bytes | None, *, version: int, file_bytes: int
+) -> VersionManifest:
+    """One table version, from its manifest block and its index block (None without indexes).
+
+    Both blocks start with their u32 length; bytes after the message are ignored. Raises Corruption
+    when the blocks are torn or the file holds another version.
+    """
+    message, section = _version(manifest_block, index_block, version)
+    entries = _mem_wal_entries(section)
+    return VersionManifest(
+        version=version,
+        timestamp_nanos=_timestamp_nanos(message),
+        mem_wal=_state(entries[0]) if entries else None,
+        indexes=tuple(_index(m) for m in section.indices if m not in entries),
+        branch=message.branch if message.HasField("branch") else None,
+        file_bytes=file_bytes,
+    )
+
+
+def decode_version_header(
+    manifest_block: bytes, index_block: bytes | None, *, version: int
+) -> VersionHeader:
+    """As `decode_version_manifest`, without what the indexes say, which grows with the shards."""
+    message, section = _version(manifest_block, index_block, version)
+    return VersionHeader(
+        version=version,
+        timestamp_nanos=_timestamp_nanos(message),
+        has_mem_wal=bool(_mem_wal_entries(section)),
+    )
+
+
+def decode_commit_time(manifest_block: bytes, *, version: int) -> int:
+    """When the version was committed, nanoseconds since the epoch, by the committer's clock."""
+    return _timestamp_nanos(_version(manifest_block, None, version)[0])
+
+
+def _version(
+    manifest_block: bytes, index_block: bytes | None, version: int
+) -> tuple[pb.Manifest, pb.IndexSection]:
+    message = _parse(pb.Manifest, _framed(manifest_block))
+    if message.version != version:
+        raise Corruption(f"holds table version {message.version} instead of {version}")
+    section = pb.IndexSection()
+    if index_block is not None:
+        section = _parse(pb.IndexSection, _framed(index_block))
+    return message, section
+
+
+def _mem_wal_entries(section: pb.IndexSection) -> list[pb.IndexMetadata]:
+    entries = [m for m in section.indices if m.name == layout.MEM_WAL_INDEX_NAME]
+    if len(entries) > 1:
+        raise Corruption(f"has {len(entries)} entries named {layout.MEM_WAL_INDEX_NAME}")
+    return entries
+
+
+def _timestamp_nanos(message: pb.Manifest) -> int:
+    return message.timestamp.seconds * 10**9 + message.timestamp.nanos
+
+
+def _framed(block: bytes) -> bytes:
+    length = message_length(block)
+    body = block[_LENGTH_BYTES : _LENGTH_BYTES + length]
+    if len(body) < length:
+        raise Corruption("is cut off")
+    return body
+
+
+def _index_uuid(message: pb.IndexMetadata) -> str:
+    if len(message.uuid.uuid) != 16:
+        raise Corruption(
+            f"index {message.name!r} has a uuid of {len(message.uuid.uuid)} bytes instead of 16"
+        )
+    return str(UUID(bytes=message.uuid.uuid))
+
+
+def _index(message: pb.IndexMetadata) -> IndexEntry:
+    return IndexEntry(
+        uuid=_index_uuid(message),
+        name=message.name,
+        field_ids=tuple(message.fields),
+        type_url=message.index_details.type_url,
+        dataset_version=message.dataset_version,
+        created_at_millis=message.created_at if message.HasField("created_at") else None,
+        fragment_bitmap=message.fragment_bitmap or None,
+    )
+
+
+def _state(message: pb.IndexMetadata) -> MemWalState:
+    details = _parse(pb.MemWalIndexDetails, message.index_details.value)
+    return MemWalState(
+        index_uuid=_index_uuid(message),
+        created_at_millis=message.created_at if message.HasField("created_at") else None,
+        merged=_progress(details.merged_generations),
+        index_catchup=_catchup(details.index_catchup),
+        maintained_indexes=tuple(details.maintained_indexes),
+        maintain_all_indexes=(
+            details.maintain_all_indexes if details.HasField("maintain_all_indexes") else None
+        ),
+        shard_specs=tuple(_spec(spec) for spec in details.shard_specs),
+        snapshot_ts_millis=details.snapshot_ts_millis,
+        num_shards=details.num_shards,
+        inline_snapshots=(
+            details.inline_snapshots if details.HasField("inline_snapshots") else None
+        ),
+        writer_config_defaults=dict(details.writer_config_defaults),
+        raw=message.index_details.value,
+    )
+
+
+def _progress(entries: Iterable[pb.MergedGeneration]) -> dict[ShardId, int]:
+    progress: dict[ShardId, int] = {}
+    for entry in entries:
+        shard = _shard_id(entry.shard_id)
+        if shard in progress:
+            raise Corruption(f"records progress of shard {shard} twice")
+        progress[shard] = entry.generation
+    return progress
+
+
+def _catchup(
+    entries: Iterable[pb.IndexCatchupProgress],
+) -> dict[str, dict[ShardId, int]]:
+    catchup: dict[str, dict[ShardId, int]] = {}
+    for entry in entries:
+        if entry.index_name in catchup:
+            raise Corruption(f"records catch-up of index {entry.index_name!r} twice")
+        catchup[entry.index_name] = _progress(entry.caught_up_generations)
+    return catchup
+
+
+def _spec(message: pb.ShardSpec) -> ShardSpec:
+    return ShardSpec(
+        spec_id=message.spec_id,
+        fields=tuple(
+            ShardField(
+                field_id=f.field_id,
+                source_ids=tuple(f.source_ids),
+                transform=f.transform if f.HasField("transform") else None,
+                expression=f.expression if f.HasField("expression") else None,
+                result_type=f.result_type,
+                parameters=dict(f.parameters),
+            )
+            for f in message.fields
+        ),
+    )
+
+
+def encode_snapshot(
+    state: MemWalState,
+    *,
+    taken_at_millis: int,
+    num_shards: int,
+    inline: bytes | None,
+    merged: Mapping[ShardId, int],
+) -> bytes:
+    """MemWalIndexDetails with a new shard snapshot, on top of `state.raw`, unknown fields included.
+
+    `merged` raises progress where it is higher than the state's (the repair of a lowered entry);
+    it never lowers any (invariant 3).
+    """
+    details = _parse(pb.MemWalIndexDetails, state.raw)
+    details.snapshot_ts_millis = taken_at_millis
+    details.num_shards = num_shards
+    if inline is None:
+        details.ClearField("inline_snapshots")
+    else:
+        details.inline_snapshots = inline
+    known = {_shard_id(entry.shard_id): entry for entry in details.merged_generations}
+    for shard, generation in merged.items():
+        entry = known.get(shard)
+        if entry is None:
+            entry = details.merged_generations.add()
+            entry.shard_id.uuid = UUID(shard).bytes
+        entry.generation = max(entry.generation, generation)
+    return details.SerializeToString()

@@ -1,0 +1,353 @@
+"""Stages an ingest's rows with Spark: routed, in order, and stored once, before any is written.
+
+A Spark source may give its rows in another order each time, or other rows. So a shard's writer
+can't read from the shuffle: what a restarted task reads would not be what its forerunner wrote.
+Rows are stored first, below the round's folder, by tasks that may run as often as Spark likes: the
+plan names the files of those that counted. From then on it is an ingest of files, a track a shard
+(`memwal.ingest.unit`), and the source is not asked again.
+
+Through the shuffle go not rows but blocks of a shard's rows, as Arrow has them: types that Spark
+lacks come through, and there are few of them.
+"""
+
+from __future__ import annotations
+
+import io
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import count
+from typing import Any
+
+import pyarrow as pa
+from pyspark import TaskContext
+from pyspark.errors import AnalysisException, PythonException
+from pyspark.sql import DataFrame, SparkSession
+
+from memwal.errors import MemWalError, Usage
+from memwal.ingest.line_up import Shape
+from memwal.ingest.round import IngestRequest
+from memwal.ingest.routing import Place, Router
+from memwal.ingest.store_sources import SourceFile, SourceFiles
+from memwal.ingest.table import IngestTable
+from memwal.run.stores import open_stores
+from memwal.store.ingest_records import PlanRecord, Round, StagedRecord
+
+_BLOCK_BYTES = 4 * 1024 * 1024
+_FILE_BYTES = 64 * 1024 * 1024
+_BATCH_BYTES = 64 * 1024 * 1024
+_CHUNK_ROWS = 64 * 1024
+_PART_ROWS = 16 * _CHUNK_ROWS
+_BLOCKS = "shard string, entries string, part long, place long, rows long, data binary"
+_FILES = "shard string, entries string, place long, path string, rows long"
+_PARTITIONS_MIN = 8
+TABLE = "table"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Staging:
+    """What the tasks need; travels to executors."""
+
+    uri: str
+    storage_options: Mapping[str, str] = field(repr=False)
+    folder: str
+    router: Router
+    shape: Shape
+    name: str
+
+
+def stage(session: SparkSession, blocks: DataFrame, staging: Staging) -> tuple[StagedRecord, ...]:
+    """Bring blocks of rows together by shard, and store them; what was stored, by shard."""
+    session.conf.set("spark.sql.execution.arrow.maxBytesPerBatch", str(_BATCH_BYTES))
+    partitions = max(_PARTITIONS_MIN, session.sparkContext.defaultParallelism)
+    together = blocks.repartition(partitions, "shard").sortWithinPartitions(
+        "shard", "part", "place"
+    )
+    try:
+        found = together.mapInArrow(_Store(staging), _FILES).collect()
+    except PythonException as error:
+        raise _as_ours(error) from None
+    by_shard: dict[tuple[str, str], list[Any]] = {}
+    for row in found:
+        by_shard.setdefault((row.shard, row.entries), []).append(row)
+    return tuple(
+        StagedRecord(
+            shard_id=shard,
+            entries=tuple((name, value) for name, value in json.loads(entries)),
+            files=tuple(row.path for row in sorted(files, key=lambda row: int(row.place))),
+            rows=sum(row.rows for row in files),
+        )
+        for (shard, entries), files in sorted(by_shard.items())
+    )
+
+
+def staged_plan(
+    request: IngestRequest,
+    table: IngestTable,
+    shape: Shape,
+    session: SparkSession,
+    records: Round,
+    files: Sequence[SourceFile] | None,
+) -> PlanRecord:
+    """Store the source's rows for a round; the plan that names them.
+
+    `files` are those that our own reader reads; None for a source of Spark's.
+    """
+    staging = Staging(
+        uri=table.stores.uri,
+        storage_options=table.stores.storage_options,
+        folder=f"{records.folder}/staged/{records.run_id}",
+        router=table.router(),
+        shape=shape,
+        name=", ".join(request.sources),
+    )
+    if files is not None:
+        blocks = blocks_of_files(session, files, staging)
+    else:
+        options = dict(request.source_options)
+        rows = spark_source(session, request.sources, str(request.format), options)
+        blocks = blocks_of_rows(rows, staging)
+    return PlanRecord(
+        staged=stage(session, blocks, staging),
+        chunk_rows=request.chunk_rows or _CHUNK_ROWS,
+        rows_per_entry_max=table.rows_per_entry_max,
+        delete_column=request.delete_column,
+        shard=request.shard,
+        spec_id=table.spec_id,
+        skips_unknown_columns=request.skips_unknown_columns,
+        missing_as_null=request.missing_as_null,
+    )
+
+
+# ---- sources
+
+
+def spark_source(
+    session: SparkSession,
+    sources: Sequence[str],
+    kind: str,
+    options: Mapping[str, str],
+) -> DataFrame:
+    """What Spark reads by itself: a format with its options, or `table` for names it knows."""
+    try:
+        if kind == TABLE:
+            found = [session.table(name) for name in sources]
+            rows = found[0]
+            for more in found[1:]:
+                rows = rows.unionByName(more)
+            return rows
+        reader = session.read.format(kind).options(**dict(options))
+        rows = reader.load(list(sources)) if sources else reader.load()
+        _ = rows.schema  # a source that can't be read shows here
+        return rows
+    except AnalysisException as error:
+        raise Usage(f"{', '.join(sources)}: {str(error).splitlines()[0]}") from None
+
+
+def blocks_of_rows(rows: DataFrame, staging: Staging) -> DataFrame:
+    """Spark's rows as blocks, in the order in which Spark reads them."""
+    staging.shape.check(pa.schema([(name, pa.null()) for name in rows.columns]), staging.name)
+    return rows.mapInArrow(_RouteRows(staging), _BLOCKS)
+
+
+def blocks_of_files(
+    session: SparkSession, found: Sequence[SourceFile], staging: Staging
+) -> DataFrame:
+    """Our own formats as blocks, read by our own reader on the executors, in the files' order."""
+    files = SourceFiles(staging.storage_options, staging.shape.types())
+    parts: list[_Part] = []
+    for file in found:
+        staging.shape.check(files.schema(file), file.uri)
+        total = files.count(file)
+        if total is None:
+            parts.append(_Part(file=file, first_row=0, rows=None))
+        else:
+            firsts = range(0, total, _PART_ROWS)
+            parts += [_Part(file=file, first_row=n, rows=_PART_ROWS) for n in firsts]
+    numbers = session.range(0, len(parts), 1, max(1, len(parts)))
+    return numbers.mapInArrow(_RouteFiles(staging, files, tuple(parts)), _BLOCKS)
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Part:
+    """Some rows of a file; None: all that there are."""
+
+    file: SourceFile
+    first_row: int
+    rows: int | None
+
+
+# ---- tasks
+
+
+@dataclass
+class _Held:
+    """Rows of one shard that are not in a block yet."""
+
+    tables: list[pa.Table] = field(default_factory=list)
+    bytes: int = 0
+
+
+@dataclass(frozen=True)
+class _RouteRows:
+    """Rows -> blocks of one shard's rows."""
+
+    staging: Staging
+
+    def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        rows = (pa.Table.from_batches([batch]) for batch in batches if batch.num_rows)
+        return _blocks(self.staging, ((self.staging.name, table) for table in rows))
+
+
+@dataclass(frozen=True)
+class _RouteFiles:
+    """Numbers of parts -> blocks of one shard's rows."""
+
+    staging: Staging
+    files: SourceFiles
+    parts: tuple[_Part, ...]
+
+    def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        numbers = (n for batch in batches for n in batch.column("id").to_pylist())
+        return _blocks(self.staging, (t for n in numbers for t in self._read(self.parts[n])))
+
+    def _read(self, part: _Part) -> Iterator[tuple[str, pa.Table]]:
+        columns = self.staging.shape.columns(self.files.schema(part.file))
+        left = part.rows
+        for chunk in self.files.chunks(
+            part.file, _CHUNK_ROWS, first_row=part.first_row, columns=columns
+        ):
+            yield part.file.uri, chunk
+            left = None if left is None else left - len(chunk)
+            if left is not None and left <= 0:
+                return
+
+
+def _blocks(staging: Staging, tables: Iterator[tuple[str, pa.Table]]) -> Iterator[pa.RecordBatch]:
+    """Routed rows, gathered to blocks; each knows its place in the part."""
+    context = TaskContext.get()
+    part = 0 if context is None else context.partitionId()
+    held: dict[Place, _Held] = {}
+    places = count()
+    for name, rows in tables:
+        for place, taken in _routed(staging, name, rows):
+            into = held.setdefault(place, _Held())
+            into.tables.append(taken)
+            into.bytes += taken.nbytes
+            if into.bytes >= _BLOCK_BYTES:
+                yield _block(place, held.pop(place), part, next(places))
+    for place, left in held.items():
+        yield _block(place, left, part, next(places))
+
+
+def _routed(staging: Staging, name: str, rows: pa.Table) -> Iterator[tuple[Place, pa.Table]]:
+    shape = staging.shape
+    shape.check(rows.schema, name)  # Spark's own sources showed no types before
+    lined_up, gone = shape.lined_up(rows, name)
+    if shape.delete_column is not None:
+        flags = pa.array([False] * len(rows)) if gone is None else gone
+        lined_up = lined_up.append_column(shape.delete_column, flags)
+    for batch in lined_up.combine_chunks().to_batches():
+        for routed in staging.router.route(batch):
+            yield routed.place, routed.of(batch)
+
+
+def _block(place: Place, held: _Held, part: int, place_in_part: int) -> pa.RecordBatch:
+    rows = pa.concat_tables(held.tables)
+    entries = [(name, value.hex()) for name, value in place.values.entries]
+    return pa.record_batch(
+        {
+            "shard": [str(place.shard_id)],
+            "entries": [json.dumps(entries)],
+            "part": pa.array([part], pa.int64()),
+            "place": pa.array([place_in_part], pa.int64()),
+            "rows": pa.array([len(rows)], pa.int64()),
+            "data": pa.array([block_of(rows)], pa.binary()),
+        }
+    )
+
+
+@dataclass(frozen=True)
+class _Store:
+    """Blocks, sorted by shard and place -> files of one shard each."""
+
+    staging: Staging
+
+    def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        context = TaskContext.get()
+        attempt = 0 if context is None else context.taskAttemptId()
+        stores = open_stores(self.staging.uri, self.staging.storage_options)
+        writer = _ShardFile("", "")
+        place = 0
+        for batch in batches:
+            for row in batch.to_pylist():
+                if writer.shard != row["shard"] or writer.size >= _FILE_BYTES:
+                    if writer.rows:
+                        yield writer.stored(stores.objects, self._path(attempt, writer, place))
+                        place += 1
+                    writer = _ShardFile(row["shard"], row["entries"])
+                writer.add(table_of(row["data"]))
+        if writer.rows:
+            yield writer.stored(stores.objects, self._path(attempt, writer, place))
+
+    def _path(self, attempt: int, writer: _ShardFile, place: int) -> tuple[str, int]:
+        return f"{self.staging.folder}/{attempt}/{writer.shard}/{place:06d}.arrow", place
+
+
+class _ShardFile:
+    """One file on its way."""
+
+    def __init__(self, shard: str, entries: str) -> None:
+        self.shard = shard
+        self.entries = entries
+        self.rows = 0
+        self._out = io.BytesIO()
+        self._stream: pa.RecordBatchStreamWriter | None = None
+
+    @property
+    def size(self) -> int:
+        return self._out.tell()
+
+    def add(self, rows: pa.Table) -> None:
+        if self._stream is None:
+            self._stream = pa.ipc.new_stream(self._out, rows.schema)
+        self._stream.write_table(rows)
+        self.rows += len(rows)
+
+    def stored(self, objects: Any, where: tuple[str, int]) -> pa.RecordBatch:
+        if self._stream is not None:
+            self._stream.close()
+        path, place = where
+        objects.put(path, self._out.getvalue())
+        return pa.record_batch(
+            {
+                "shard": [self.shard],
+                "entries": [self.entries],
+                "place": pa.array([place], pa.int64()),
+                "path": [path],
+                "rows": pa.array([self.rows], pa.int64()),
+            }
+        )
+
+
+def block_of(rows: pa.Table) -> bytes:
+    """Rows as bytes."""
+    out = io.BytesIO()
+    with pa.ipc.new_stream(out, rows.schema) as stream:
+        stream.write_table(rows.combine_chunks())
+    return out.getvalue()
+
+
+def table_of(data: bytes) -> pa.Table:
+    """Such rows again."""
+    with pa.ipc.open_stream(data) as stream:
+        return stream.read_all()
+
+
+def _as_ours(error: PythonException) -> MemWalError:
+    """A task's error. Spark keeps its text only, which begins with its kind."""
+    lines = [line for line in str(error).splitlines() if line.startswith("memwal.errors.")]
+    if not lines:
+        return MemWalError(f"staging failed: {str(error).strip().splitlines()[-1]}")
+    kind, _, text = lines[-1].partition(": ")
+    return Usage(text) if kind.endswith("Usage") else MemWalError(text)

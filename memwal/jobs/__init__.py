@@ -1,0 +1,1 @@
+"""One folder a job; inside it, one word a stage."""

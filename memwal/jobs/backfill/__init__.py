@@ -1,0 +1,1 @@
+"""Works off a long backlog in bounded steps."""

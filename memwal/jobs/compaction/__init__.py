@@ -1,0 +1,1 @@
+"""Rewrites the small fragments that merging leaves."""

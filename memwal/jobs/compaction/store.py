@@ -1,0 +1,74 @@
+"""The base table's fragments: planning, running and committing Lance's compaction."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from lance.optimize import Compaction, RewriteResult
+from lance.optimize import CompactionTask as LanceTask
+
+from memwal.jobs.compaction.plan import CompactionLimits, CompactionTask, TableFragments
+from memwal.jobs.index_catchup.ports import RewrittenFragments
+from memwal.jobs.index_catchup.store import committed
+from memwal.store.table import LanceTables
+
+
+class LanceCompactionTable:
+    """The CompactionTable port over Lance."""
+
+    def __init__(self, tables: LanceTables) -> None:
+        self._tables = tables
+
+    def fragments(self, version: int) -> TableFragments:
+        """Fragments, files and rows of a version (see the port)."""
+        found = committed(lambda: self._tables.at(version).get_fragments())
+        return TableFragments(
+            version=version,
+            fragment_ids=frozenset(f.fragment_id for f in found),
+            files=sum(len(f.metadata.files) for f in found),
+            rows=sum(f.metadata.num_rows for f in found),
+            deleted_rows=sum(f.num_deletions for f in found),
+        )
+
+    def plan(self, version: int, limits: CompactionLimits) -> Sequence[CompactionTask]:
+        """Lance's plan for a version (see the port)."""
+        dataset = self._tables.at(version)
+        plan = committed(lambda: Compaction.plan(dataset, _options(limits)))
+        return [_task(version, task) for task in plan.tasks]
+
+    def rewrite(self, task: CompactionTask) -> RewrittenFragments:
+        """Run one task (see the port)."""
+        dataset = self._tables.at(task.version)
+        result = committed(lambda: LanceTask.from_json(task.data).execute(dataset))
+        return RewrittenFragments(fragment_ids=task.fragment_ids, data=result.json())
+
+    def commit(self, rewritten: Sequence[RewrittenFragments], limits: CompactionLimits) -> None:
+        """Commit rewritten fragments (see the port).
+
+        With the options of the plan: a commit without them decides about remapping by itself.
+        """
+        dataset = self._tables.base()
+        results = [RewriteResult.from_json(r.data) for r in rewritten]
+        committed(lambda: Compaction.commit(dataset, results, _options(limits)))
+
+
+def _options(limits: CompactionLimits) -> dict[str, Any]:
+    return {
+        "target_rows_per_fragment": limits.target_rows_per_fragment,
+        "materialize_deletions": True,
+        "materialize_deletions_threshold": limits.materialize_deletions_threshold,
+        # Deferring would need an index of its own and is refused with stable row ids.
+        "defer_index_remap": False,
+    }
+
+
+def _task(version: int, task: Any) -> CompactionTask:
+    fragments = task.fragments
+    return CompactionTask(
+        version=version,
+        fragment_ids=tuple(f.id for f in fragments),
+        rows=sum(f.num_rows for f in fragments),
+        file_bytes=sum(file.file_size_bytes or 0 for f in fragments for file in f.files),
+        data=task.json(),
+    )

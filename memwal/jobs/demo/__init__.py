@@ -1,0 +1,1 @@
+"""Makes a real table and runs every job on it."""

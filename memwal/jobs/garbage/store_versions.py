@@ -1,0 +1,259 @@
+"""Which versions of a table are retained, and what each says: main, branches, detached ones.
+
+Facts are remembered by path, size and time of change: in this object, and in a small file. What
+comes from the file saves an idle run its reads, and no more: nothing that it says is taken for a
+plan that is carried out (`verified`), since a forged fact would let a generation go. What a newer
+build adds to the file is passed over and kept; it must not change what the rest means.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import threading
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import Any
+from urllib.parse import unquote
+
+from memwal.errors import Corruption, MemWalError, Missing
+from memwal.format import layout
+from memwal.jobs.garbage.model import RetainedVersion
+from memwal.model import ShardId
+from memwal.ports import DOCUMENT_BYTES_MAX, ObjectInfo, Objects
+from memwal.store.table_manifests import TableManifests
+
+CACHE_PATH = f"{layout.MAINTENANCE}/cache/retained_versions.json"
+_CACHE_FORMAT = 1
+_CACHE_BYTES_MAX = 8 * 1024 * 1024
+# Below this many versions, reading them costs less than keeping a cache is worth.
+_CACHED_VERSIONS_MIN = 64
+
+_NOT_A_REFERENCE = (ValueError, KeyError, TypeError, OverflowError, RecursionError)
+
+_Key = tuple[str, int, int]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class _VersionFile:
+    """A stored manifest of the base table."""
+
+    info: ObjectInfo
+    version: int
+    branch: str | None
+
+    @property
+    def key(self) -> _Key:
+        return (self.info.path, self.info.size_bytes, self.info.modified_at_nanos)
+
+    @property
+    def name(self) -> str:
+        text = f"{'detached ' if layout.is_detached(self.version) else ''}version {self.version}"
+        return text if self.branch is None else f"{text} of branch {self.branch}"
+
+
+class RetainedVersions:
+    """The retained versions of one table."""
+
+    def __init__(self, objects: Objects, *, readers_max: int) -> None:
+        self._objects = objects
+        self._manifests = TableManifests(objects)
+        self._readers_max = readers_max
+        self._read: dict[_Key, RetainedVersion] = {}
+        self._stored: dict[_Key, RetainedVersion] | None = None
+        self._document: Mapping[str, Any] = {}
+        self._keys: dict[_Key, RetainedVersion] = {}
+        self._lock = threading.Lock()
+
+    def referenced(self) -> frozenset[int]:
+        """Versions of main that tags name or branches start from."""
+        found = set()
+        for kind, of, number in (("tags", "branch", "version"),
+                                 ("branches", "parentBranch", "parentVersion")):  # fmt: skip
+            for info in self._objects.list(f"_refs/{kind}"):
+                with suppress(Missing, *_NOT_A_REFERENCE):
+                    reference = json.loads(self._objects.get(info.path, DOCUMENT_BYTES_MAX))
+                    if reference[of] is None:
+                        found.add(int(reference[number]))
+        return frozenset(found)
+
+    def remember(self, before_write: Callable[[], None]) -> None:
+        """Store what is known of the versions, for the next run."""
+        known = self._keys
+        if len(known) < _CACHED_VERSIONS_MIN or known.keys() <= self._cached().keys():
+            return
+        data = _encode(known, self._document)
+        if len(data) <= _CACHE_BYTES_MAX:
+            with suppress(MemWalError):
+                before_write()
+                self._objects.put(CACHE_PATH, data)
+
+    def all(self, *, verified: bool) -> tuple[tuple[RetainedVersion, ...], list[Exception]]:
+        """Every retained version, and what kept versions from being found."""
+        problems: list[Exception] = []
+        files = list(self._version_files(problems))
+        problems += self._missing_branches(files)
+        newest = max(
+            (f.version for f in files if f.branch is None and not layout.is_detached(f.version)),
+            default=None,
+        )
+        stored = {} if verified or len(files) < _CACHED_VERSIONS_MIN else self._cached()
+
+        def look_up(file: _VersionFile) -> RetainedVersion | None:
+            latest = file.branch is None and file.version == newest
+            known = self._read.get(file.key) or stored.get(file.key)
+            if known is not None and not latest:
+                return known
+            return self._read_version(file)
+
+        with ThreadPoolExecutor(max(1, min(self._readers_max, len(files)))) as pool:
+            found = list(pool.map(look_up, files))
+        self._keys = {
+            file.key: version
+            for file, version in zip(files, found, strict=True)
+            if version is not None and version.problem is None
+        }
+        return tuple(v for v in found if v is not None), problems
+
+    def _read_version(self, file: _VersionFile) -> RetainedVersion | None:
+        """What the file says; None when it was expired since it was listed."""
+        about = {
+            "name": file.name,
+            "version": file.version,
+            "on_main": file.branch is None,
+        }
+        try:
+            manifest = self._manifests.read_file(file.info.path, file.version)
+        except Missing:
+            return None
+        except Corruption as error:
+            return RetainedVersion(**about, problem=str(error))  # type: ignore[arg-type]
+        state = manifest.mem_wal
+        uuids = {entry.uuid for entry in manifest.indexes}
+        version = RetainedVersion(
+            **about,  # type: ignore[arg-type]
+            timestamp_nanos=manifest.timestamp_nanos,
+            merged=None if state is None else dict(state.merged),
+            index_uuids=frozenset(uuids if state is None else uuids | {state.index_uuid}),
+        )
+        with self._lock:
+            self._read[file.key] = version
+        return version
+
+    def _version_files(self, problems: list[Exception]) -> Iterator[_VersionFile]:
+        for info in self._objects.list(layout.VERSIONS):
+            yield from self._version_file(info, None, problems)
+        for info in self._objects.list(layout.BRANCHES):
+            branch, found, name = info.path.rpartition(f"/{layout.VERSIONS}/")
+            if found and "/" not in name and not _is_generation(branch):
+                branch = branch.removeprefix(f"{layout.BRANCHES}/")
+                yield from self._version_file(info, branch, problems)
+
+    def _version_file(
+        self, info: ObjectInfo, branch: str | None, problems: list[Exception]
+    ) -> Iterator[_VersionFile]:
+        name = info.path.rsplit("/", 1)[-1]
+        version = layout.parse_table_manifest_name(name)
+        if version is not None:
+            yield _VersionFile(info=info, version=version, branch=branch)
+        elif name.endswith(".manifest"):
+            problems.append(Corruption(f"{self._objects.uri}: {info.path} has no manifest's name"))
+
+    def _missing_branches(self, files: Iterable[_VersionFile]) -> Iterator[Exception]:
+        """Branches that are referred to, and have no version to be found."""
+        there = {file.branch for file in files}
+        for info in self._objects.list("_refs/branches"):
+            stem, dot, extension = info.path.rsplit("/", 1)[-1].rpartition(".")
+            if dot and extension == "json" and unquote(stem) not in there:
+                yield Corruption(
+                    f"{self._objects.uri}: branch {unquote(stem)!r} has no version in "
+                    f"{layout.versions_folder(unquote(stem))}"
+                )
+
+    def _cached(self) -> dict[_Key, RetainedVersion]:
+        if self._stored is None:
+            self._stored = {}
+            with suppress(Missing, Corruption):  # none, or a larger one than is ever written
+                data = self._objects.get(CACHE_PATH, _CACHE_BYTES_MAX)
+                self._stored, self._document = _decode(data)
+        return self._stored
+
+
+def _is_generation(folder: str) -> bool:
+    """Whether it is a flushed generation in a branch's own MemWAL, which is a table too."""
+    parts = folder.split("/")
+    return (
+        len(parts) >= 3
+        and parts[-3] == layout.MEM_WAL
+        and layout.is_shard_folder(parts[-2])
+        and layout.parse_generation_folder(parts[-1]) is not None
+    )
+
+
+# ---- the cache file
+
+
+def _encode(known: Mapping[_Key, RetainedVersion], before: Mapping[str, Any]) -> bytes:
+    """The file, with what is not known of the one before it."""
+    kept = {_key_of(entry): entry for entry in before.get("entries", ())}
+    entries = [{**kept.get(key, {}), **_entry(key, known[key])} for key in sorted(known)]
+    own = {"format": _CACHE_FORMAT, "sha256": _digest(entries), "entries": entries}
+    return json.dumps({**before, **own}).encode()
+
+
+def _entry(key: _Key, version: RetainedVersion) -> dict[str, Any]:
+    path, size, modified = key
+    return {
+        "path": path,
+        "size_bytes": size,
+        "modified_at_nanos": modified,
+        "name": version.name,
+        "version": version.version,
+        "on_main": version.on_main,
+        "timestamp_nanos": version.timestamp_nanos,
+        "merged": None if version.merged is None else dict(version.merged),
+        "index_uuids": sorted(version.index_uuids),
+    }
+
+
+def _key_of(entry: Mapping[str, Any]) -> _Key:
+    return (str(entry["path"]), int(entry["size_bytes"]), int(entry["modified_at_nanos"]))
+
+
+def _digest(entries: Any) -> str:
+    return hashlib.sha256(json.dumps(entries, sort_keys=True).encode()).hexdigest()
+
+
+def _decode(data: bytes) -> tuple[dict[_Key, RetainedVersion], Mapping[str, Any]]:
+    """The facts in a cache file, and the file itself; none when anything about it is odd."""
+    try:
+        document = json.loads(data)
+        entries = document["entries"]
+        if document["format"] != _CACHE_FORMAT or document["sha256"] != _digest(entries):
+            return {}, {}
+        found = {_key_of(entry): _version_of(entry) for entry in entries}
+        written = [_entry(key, version) for key, version in found.items()]
+        told = [{n: entry[n] for n in own} for own, entry in zip(written, entries, strict=True)]
+        named = all(_is_of(path, version) for (path, _, _), version in found.items())
+    except (*_NOT_A_REFERENCE, AttributeError):
+        return {}, {}
+    # What is not written as we write it (`false` for a version) is not ours.
+    return (found, document) if named and _digest(written) == _digest(told) else ({}, {})
+
+
+def _version_of(entry: Mapping[str, Any]) -> RetainedVersion:
+    merged = entry["merged"]
+    return RetainedVersion(
+        name=str(entry["name"]),
+        version=int(entry["version"]),
+        on_main=bool(entry["on_main"]),
+        timestamp_nanos=int(entry["timestamp_nanos"]),
+        merged=None if merged is None else {ShardId(str(s)): int(g) for s, g in merged.items()},
+        index_uuids=frozenset(str(u) for u in entry["index_uuids"]),
+    )
+
+
+def _is_of(path: str, version: RetainedVersion) -> bool:
+    return layout.parse_table_manifest_name(path.rpartition("/")[2]) == version.version

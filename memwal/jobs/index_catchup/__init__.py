@@ -1,0 +1,1 @@
+"""Extends the base table's indexes over the rows that merges added."""

@@ -1,0 +1,484 @@
+"""Decides how each index of a base table catches up with what merging added. Pure.
+
+Lance credits an index with merge progress when its segments cover every fragment of the version
+that a commit was read from. So the plan looks at coverage first and at the
+recorded progress second: an entry that is missing or old says nothing about coverage (compaction,
+and a delete or merge that empties a whole segment, erase entries: seen on 14.0.2), and a recorded
+one may be wider than the coverage (compaction keeps the entry of an index that it can't remap).
+
+What Lance 14.0.2 does, and what follows from it
+------------------------------------------------
+- An optimise call that has nothing to index commits metadata only, and records progress for EVERY
+  index with full coverage. When all are current it commits nothing.
+- Its `retrain` retrains vector indexes only. A scalar index merely gets its last segment merged, or
+  nothing at all; it is rebuilt here by segments over all fragments, which replace the old ones.
+- Its `retrain` of a PQ index with fewer rows than a codebook has centroids leaves an index that
+  covers NOTHING, without an error. Such an index is never retrained here.
+- Its `retrain` keeps metric and quantisation, but chooses the number of partitions anew.
+- It can't find a nested column ("No column with name"), while segments on one work.
+- Segments of a vector index would each train a model of their own; those stay with append.
+- With stable row ids, an updated row keeps its id, and an older segment goes on answering with the
+  row's old value once a newer one covers its new place: WRONG results. Merging drops old values, so
+  there every append merges all segments, and segments are only built over all fragments.
+- Segments lose the settings of types that don't describe them (zone maps, bloom filters).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from enum import Enum
+from math import ceil
+
+from memwal.errors import Usage
+from memwal.model import ShardId
+
+Progress = Mapping[ShardId, int]
+
+# Types whose segments are proven right by queries, with all settings at their defaults or told by
+# the index itself: tests/jobs/index_catchup/test_index_catchup.py.
+SEGMENT_KINDS = frozenset({"BTREE", "BITMAP", "LABEL_LIST", "NGRAM", "INVERTED"})
+# A codebook has 2**8 centroids, and needs a row for each.
+PQ_TRAINING_ROWS_MIN = 256
+
+
+class Method(Enum):
+    """How an index catches up. NONE indexes nothing; it may still record progress."""
+
+    NONE = "none"
+    APPEND = "append"
+    SEGMENTS = "segments"
+    RETRAIN = "retrain"
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class CatchupLimits:
+    """Bounds of a catch-up run. Above either `append` limit, segments are built side by side."""
+
+    append_rows_max: int = 5_000_000
+    append_seconds_max: float = 10.0
+    segment_rows_min: int = 250_000
+    segment_tasks_max: int = 8
+    retrain_unindexed_percent_max: float = 50.0
+    retrain_segments_max: int = 16
+    retrain_imbalance_ratio_max: float = 20.0
+    retrain_imbalance_rows_min: int = 50_000
+    retrain_growth_percent_min: float = 10.0
+    conflict_attempts_max: int = 10
+    conflict_seconds_max: float = 600.0
+    conflict_wait_seconds_max: float = 5.0
+    fault_attempts_max: int = 3
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class CatchupRequest:
+    """What an operator asked for: some indexes (none named: all), and a method (None: by cost)."""
+
+    names: tuple[str, ...] = ()
+    method: Method | None = None
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class FragmentFacts:
+    """A fragment of the version, and the rows of it that are not deleted."""
+
+    fragment_id: int
+    rows: int
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class SegmentFacts:
+    """One segment of an index. Fragments that are gone may still be named."""
+
+    uuid: str
+    fragment_ids: frozenset[int]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class IndexFacts:
+    """One logical index of a version. `partition_rows` are a vector index's partition sizes."""
+
+    name: str
+    kind: str
+    columns: tuple[str, ...]
+    segments: tuple[SegmentFacts, ...]
+    partition_rows: tuple[int, ...] = ()
+
+    @property
+    def is_vector(self) -> bool:
+        """Whether the index has a trained model."""
+        return self.kind.startswith("IVF_")
+
+    @property
+    def is_nested(self) -> bool:
+        """Whether its column is inside a struct, or has a name that needs quoting like one."""
+        return any("." in column for column in self.columns)
+
+    @property
+    def takes_segments(self) -> bool:
+        """Whether segments of it may be built apart."""
+        return self.kind in SEGMENT_KINDS and len(self.columns) == 1
+
+    @property
+    def covered(self) -> frozenset[int]:
+        """Every fragment that a segment covers."""
+        return frozenset[int]().union(*(s.fragment_ids for s in self.segments))
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class TableIndexes:
+    """The fragments and indexes of one version; Lance's own system indexes are left out."""
+
+    version: int
+    fragments: tuple[FragmentFacts, ...]
+    indexes: tuple[IndexFacts, ...]
+    stable_row_ids: bool = False
+
+    @property
+    def rows(self) -> int:
+        """Rows of the version."""
+        return sum(f.rows for f in self.fragments)
+
+    def index(self, name: str) -> IndexFacts | None:
+        """The index of that name, if there still is one."""
+        return next((i for i in self.indexes if i.name == name), None)
+
+    def uncovered(self, index: IndexFacts) -> tuple[FragmentFacts, ...]:
+        """Fragments that no segment of the index covers."""
+        covered = index.covered
+        return tuple(f for f in self.fragments if f.fragment_id not in covered)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class IndexPlan:
+    """What is to be done for one index, and why.
+
+    `records` asks for the commit that records progress and indexes nothing. `groups` are the
+    fragments of each segment to build; without them, Lance's own optimise does the work and merges
+    the last `segments_to_merge` segments into what it adds. `refusal` is set when the index can't
+    be caught up at all.
+    """
+
+    name: str
+    kind: str
+    method: Method
+    reason: str
+    uncovered_rows: int = 0
+    records: bool = False
+    segments_to_merge: int = 0
+    groups: tuple[tuple[FragmentFacts, ...], ...] = ()
+    refusal: str | None = None
+
+    @property
+    def indexes(self) -> bool:
+        """Whether rows are to be indexed."""
+        return self.method is not Method.NONE
+
+    @property
+    def has_work(self) -> bool:
+        """Whether a commit is to be made."""
+        return self.indexes or self.records
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class IndexCosts:
+    """Seconds to index a row, by type: tests/bench/index_methods.py, local disk, 2 cores."""
+
+    seconds_per_row: Mapping[str, float]
+    other_seconds_per_row: float = 5.0e-6
+    codebook_seconds_per_row: float = 1.5e-4
+
+    def seconds(self, kind: str, rows: int) -> float:
+        """About how long one process takes to index so many rows."""
+        return rows * self.seconds_per_row.get(kind, self.other_seconds_per_row)
+
+    def retrain_seconds(self, kind: str, rows: int) -> float:
+        """About how long a retrain takes: for product quantisation, training is all of it."""
+        return rows * self.codebook_seconds_per_row if "PQ" in kind else self.seconds(kind, rows)
+
+
+COSTS = IndexCosts(
+    seconds_per_row={
+        "BTREE": 6.0e-7,
+        "BITMAP": 4.0e-7,
+        "LABEL_LIST": 1.1e-6,
+        "INVERTED": 7.5e-6,
+        "NGRAM": 3.3e-5,
+        "ZONEMAP": 1.2e-7,
+        "BLOOMFILTER": 2.0e-7,
+        "IVF_FLAT": 2.0e-6,
+        "IVF_PQ": 5.5e-6,
+    }
+)
+
+
+def behind(recorded: Progress | None, merged: Progress) -> tuple[ShardId, ...]:
+    """Shards whose merge progress the index's entry does not reach. No entry: all of them."""
+    known = recorded or {}
+    return tuple(sorted(s for s, generation in merged.items() if known.get(s, -1) < generation))
+
+
+def check_names(table: TableIndexes, names: Iterable[str], uri: str) -> None:
+    """Raise Usage for an index that the table does not have."""
+    for name in names:
+        if table.index(name) is None:
+            known = ", ".join(i.name for i in table.indexes) or "none"
+            raise Usage(f"{uri}: the table has no index {name!r}; it has: {known}")
+
+
+def plan_indexes(
+    table: TableIndexes,
+    catchup: Mapping[str, Progress],
+    merged: Progress,
+    request: CatchupRequest,
+    limits: CatchupLimits,
+    costs: IndexCosts = COSTS,
+) -> tuple[IndexPlan, ...]:
+    """A plan for each index that is asked for, in the table's order."""
+    return tuple(
+        plan_index(table, index, catchup.get(index.name), merged, request.method, limits, costs)
+        for index in table.indexes
+        if not request.names or index.name in request.names
+    )
+
+
+def plan_index(
+    table: TableIndexes,
+    index: IndexFacts,
+    recorded: Progress | None,
+    merged: Progress,
+    asked: Method | None,
+    limits: CatchupLimits,
+    costs: IndexCosts = COSTS,
+) -> IndexPlan:
+    """How one index catches up."""
+    uncovered = table.uncovered(index)
+    rows = sum(f.rows for f in uncovered)
+    refusal = _refusal(table, index, bool(uncovered))
+    if refusal is not None:
+        return IndexPlan(
+            name=index.name,
+            kind=index.kind,
+            method=Method.NONE,
+            reason=refusal,
+            uncovered_rows=rows,
+            refusal=refusal,
+        )
+    why = _why_retrain(table, index, rows, limits)
+    if asked is Method.RETRAIN and table.fragments and _is_trainable(table, index):
+        return _retrain(table, index, rows, "asked for", limits, costs)
+    if asked is None and why is not None:
+        return _retrain(table, index, rows, why, limits, costs)
+    if not uncovered:
+        return _covered(index, recorded, merged)
+    return _extend(table, index, uncovered, asked, limits, costs)
+
+
+def _refusal(table: TableIndexes, index: IndexFacts, uncovered: bool) -> str | None:
+    """Why nothing can make the index cover what it doesn't, if so."""
+    if not uncovered:
+        return None
+    if index.is_vector and not index.covered and not _is_trainable(table, index):
+        return (
+            f"the index covers nothing yet, and training it takes at least {PQ_TRAINING_ROWS_MIN} "
+            f"rows; the table has {table.rows:,}"
+        )
+    if index.is_nested and not index.takes_segments:
+        return f"Lance can't extend a {index.kind} index on a nested column: drop and create it"
+    return None
+
+
+def _is_trainable(table: TableIndexes, index: IndexFacts) -> bool:
+    return "PQ" not in index.kind or table.rows >= PQ_TRAINING_ROWS_MIN
+
+
+def _covered(index: IndexFacts, recorded: Progress | None, merged: Progress) -> IndexPlan:
+    late = behind(recorded, merged)
+    if not late:
+        return IndexPlan(
+            name=index.name,
+            kind=index.kind,
+            method=Method.NONE,
+            reason="covers every fragment, and merge progress is recorded",
+        )
+    what = "has no entry" if recorded is None else f"is old for {_counted(len(late), 'shard')}"
+    return IndexPlan(
+        name=index.name,
+        kind=index.kind,
+        method=Method.NONE,
+        records=True,
+        reason=f"covers every fragment, but index_catchup {what}: one metadata commit records it",
+    )
+
+
+def _extend(
+    table: TableIndexes,
+    index: IndexFacts,
+    uncovered: Sequence[FragmentFacts],
+    asked: Method | None,
+    limits: CatchupLimits,
+    costs: IndexCosts,
+) -> IndexPlan:
+    rows = sum(f.rows for f in uncovered)
+    seconds = costs.seconds(index.kind, rows)
+    large = rows > limits.append_rows_max or seconds > limits.append_seconds_max
+    size = f"{rows:,} of {table.rows:,} rows in {_counted(len(uncovered), 'fragment')}"
+    note = ""
+    if index.takes_segments:
+        if table.stable_row_ids and (index.is_nested or large or asked is Method.SEGMENTS):
+            why = f"{size}; older segments would answer with old values (stable row ids)"
+            return _retrain(table, index, rows, why, limits, costs)
+        if index.is_nested:
+            why = "Lance's optimise can't find a nested column"
+            return _segments(index, uncovered, rows, f"{size}; {why}", limits)
+        if asked is Method.SEGMENTS:
+            return _segments(index, uncovered, rows, f"{size}; asked for", limits)
+        if asked is None and large and len(uncovered) > 1:
+            why = f"about {seconds:.0f} s in one process, so they are built side by side"
+            return _segments(index, uncovered, rows, f"{size}, {why}", limits)
+    elif asked is Method.SEGMENTS or large:
+        why = "their trained model" if index.is_vector else "settings that it doesn't tell"
+        note = f"; segments of a {index.kind} index would not share {why}"
+    merge = segments_to_merge(table, index, rows)
+    last = "the last segment" if merge == 1 else f"the last {merge} segments"
+    merging = f", merged with {last}" if merge else ""
+    return IndexPlan(
+        name=index.name,
+        kind=index.kind,
+        method=Method.APPEND,
+        uncovered_rows=rows,
+        segments_to_merge=merge,
+        reason=f"{size}, about {seconds:.1f} s in one process{merging}{note}",
+    )
+
+
+def _counted(number: int, what: str) -> str:
+    return f"{number} {what}" if number == 1 else f"{number:,} {what}s"
+
+
+def segments_to_merge(table: TableIndexes, index: IndexFacts, rows: int) -> int:
+    """How many of the last segments an append takes up, so that their number stays small.
+
+    A segment joins while it is at most twice as large as all that is younger: sizes then grow like
+    powers of two, every row is rewritten a few times only, and the big first segment is left alone.
+    A vector index's first segment always is: it is the one that the model was trained on. With
+    stable row ids all of them join (see the module's text).
+    """
+    sizes = {f.fragment_id: f.rows for f in table.fragments}
+    if table.stable_row_ids:
+        return len(index.segments)
+    segments = index.segments[1:] if index.is_vector else index.segments
+    merge, younger = 0, rows
+    for segment in reversed(segments):
+        size = sum(sizes.get(fragment, 0) for fragment in segment.fragment_ids)
+        if size > 2 * younger:
+            break
+        merge += 1
+        younger += size
+    return merge
+
+
+def _segments(
+    index: IndexFacts,
+    fragments: Sequence[FragmentFacts],
+    rows: int,
+    reason: str,
+    limits: CatchupLimits,
+) -> IndexPlan:
+    groups = grouped(fragments, limits)
+    return IndexPlan(
+        name=index.name,
+        kind=index.kind,
+        method=Method.SEGMENTS,
+        uncovered_rows=rows,
+        groups=groups,
+        reason=f"{reason}; {_counted(len(groups), 'segment')}",
+    )
+
+
+def grouped(
+    fragments: Sequence[FragmentFacts], limits: CatchupLimits
+) -> tuple[tuple[FragmentFacts, ...], ...]:
+    """Fragments in groups of about equal rows, in order, bounded by number and least size."""
+    rows = sum(f.rows for f in fragments)
+    tasks = min(limits.segment_tasks_max, limits.retrain_segments_max, len(fragments))
+    tasks = max(1, min(tasks, ceil(rows / limits.segment_rows_min)))
+    groups: list[tuple[FragmentFacts, ...]] = []
+    group: list[FragmentFacts] = []
+    taken = 0
+    for fragment in sorted(fragments, key=lambda f: f.fragment_id):
+        group.append(fragment)
+        taken += fragment.rows
+        if taken * tasks >= rows * (len(groups) + 1) and len(groups) < tasks - 1:
+            groups.append(tuple(group))
+            group = []
+    if group:
+        groups.append(tuple(group))
+    return tuple(groups)
+
+
+def _retrain(
+    table: TableIndexes,
+    index: IndexFacts,
+    rows: int,
+    why: str,
+    limits: CatchupLimits,
+    costs: IndexCosts,
+) -> IndexPlan:
+    groups = grouped(table.fragments, limits) if index.takes_segments else ()
+    seconds = costs.retrain_seconds(index.kind, table.rows)
+    how = f"; rebuilt as {_counted(len(groups), 'segment')} over all fragments" if groups else ""
+    return IndexPlan(
+        name=index.name,
+        kind=index.kind,
+        method=Method.RETRAIN,
+        uncovered_rows=rows,
+        segments_to_merge=0 if groups else len(index.segments),
+        groups=groups,
+        reason=f"{why}{how}, about {seconds:.1f} s in one process",
+    )
+
+
+def _why_retrain(
+    table: TableIndexes, index: IndexFacts, uncovered_rows: int, limits: CatchupLimits
+) -> str | None:
+    """Which limit the index crosses, if any. A retrain brings it back below each of them."""
+    if not table.rows or not _is_trainable(table, index):
+        return None
+    if len(index.segments) > limits.retrain_segments_max:
+        return f"{len(index.segments)} segments, over the limit of {limits.retrain_segments_max}"
+    if not index.is_vector:
+        return None
+    percent = 100.0 * uncovered_rows / table.rows
+    if percent > limits.retrain_unindexed_percent_max:
+        return (
+            f"{percent:.0f} % of {table.rows:,} rows are not indexed, over the limit of "
+            f"{limits.retrain_unindexed_percent_max:g} %: the model was trained on the few"
+        )
+    ratio = imbalance(index.partition_rows)
+    if (
+        table.rows >= limits.retrain_imbalance_rows_min
+        and ratio > limits.retrain_imbalance_ratio_max
+        and _grown_percent(table, index) >= limits.retrain_growth_percent_min
+    ):
+        return (
+            f"the largest IVF partition is {ratio:.0f} times the smallest, over the limit of "
+            f"{limits.retrain_imbalance_ratio_max:g}"
+        )
+    return None
+
+
+def imbalance(partition_rows: Sequence[int]) -> float:
+    """Largest over smallest partition (Zeppelin, Retrain Threshold); an empty one counts as 1."""
+    return max(partition_rows) / max(1, min(partition_rows)) if partition_rows else 1.0
+
+
+def _grown_percent(table: TableIndexes, index: IndexFacts) -> float:
+    """Rows that came after the model was trained, in percent of all.
+
+    Data may be skewed by nature, and a retrained index imbalanced again: without new rows, another
+    retrain would change nothing, for ever.
+    """
+    first = index.segments[0].fragment_ids if index.segments else frozenset()
+    grown = sum(f.rows for f in table.fragments if f.fragment_id not in first)
+    return 100.0 * grown / table.rows

@@ -1,0 +1,92 @@
+"""The doors to the base table for the jobs that index it and rewrite its fragments.
+
+As in `memwal/ports.py`: `apply` sees nothing else of Lance.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Protocol
+
+from memwal.jobs.compaction.plan import CompactionLimits, CompactionTask, TableFragments
+from memwal.jobs.index_catchup.plan import FragmentFacts, TableIndexes
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class SegmentTask:
+    """Build one segment of an index over some fragments of a version."""
+
+    version: int
+    index: str
+    kind: str
+    fragments: tuple[FragmentFacts, ...]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class BuiltSegment:
+    """A segment that was written and is in no version yet. `data` is Lance's own description."""
+
+    index: str
+    data: bytes = field(repr=False)
+
+
+class IndexTable(Protocol):
+    """The base table, as index catch-up needs it.
+
+    The methods that commit raise LostRace on a conflict, Unsupported for what Lance can't do, and
+    StoreUnavailable for an error after which the commit may have landed all the same. None of them
+    promises coverage: the caller reads the table again.
+    """
+
+    def facts(self, version: int) -> TableIndexes:
+        """Fragments and indexes of a version."""
+        ...
+
+    def record(self, name: str) -> None:
+        """Commit without indexing, which records progress for every index with full coverage."""
+        ...
+
+    def append(self, name: str, segments_to_merge: int) -> None:
+        """Index what the latest version has and the index has not."""
+        ...
+
+    def retrain(self, name: str, segments_to_merge: int) -> None:
+        """Train a vector index anew on all rows; merge all segments of another."""
+        ...
+
+    def build(self, task: SegmentTask) -> BuiltSegment:
+        """Write one segment, uncommitted. What is never committed is left to Lance's cleanup."""
+        ...
+
+    def commit_segments(self, version: int, name: str, segments: Sequence[BuiltSegment]) -> None:
+        """Commit segments that were built on `version`; the progress recorded is that version's."""
+        ...
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class RewrittenFragments:
+    """What one compaction task wrote; in no version yet. `data` is Lance's own description."""
+
+    fragment_ids: tuple[int, ...]
+    data: str = field(repr=False)
+
+
+class CompactionTable(Protocol):
+    """The base table, as compaction needs it."""
+
+    def fragments(self, version: int) -> TableFragments:
+        """Fragments, files and rows of a version."""
+        ...
+
+    def plan(self, version: int, limits: CompactionLimits) -> Sequence[CompactionTask]:
+        """What Lance would rewrite in that version, as independent tasks."""
+        ...
+
+    def rewrite(self, task: CompactionTask) -> RewrittenFragments:
+        """Run one task: write its fragments anew, uncommitted."""
+        ...
+
+    def commit(self, rewritten: Sequence[RewrittenFragments], limits: CompactionLimits) -> None:
+        """Commit rewritten fragments. Raises as the methods of IndexTable that commit."""
+        ...

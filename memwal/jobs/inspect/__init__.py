@@ -1,0 +1,1 @@
+"""Shows stored documents decoded."""

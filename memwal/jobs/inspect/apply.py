@@ -1,0 +1,173 @@
+"""Decodes what is stored, as plain JSON-ready documents. Changes nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence, Set
+from typing import Any
+
+from memwal.format import layout
+from memwal.format.replay import Standing, WalEntry, replay
+from memwal.jobs.status.apply import iso_time
+from memwal.model import MemWalState, ShardManifest, VersionManifest
+
+
+def index_document(manifest: VersionManifest) -> dict[str, Any]:
+    """MemWalIndexDetails of one table version."""
+    state = manifest.mem_wal
+    return {
+        "version": manifest.version,
+        "committed_at": iso_time(manifest.timestamp_nanos),
+        "mem_wal": None if state is None else _state(state),
+    }
+
+
+def _state(state: MemWalState) -> dict[str, Any]:
+    created = state.created_at_millis
+    return {
+        "index_uuid": state.index_uuid,
+        "entry_created_at": iso_time(None if created is None else created * 10**6),
+        "merged_generations": dict(state.merged),
+        "index_catchup": {name: dict(by) for name, by in state.index_catchup.items()},
+        "maintained_indexes": list(state.maintained_indexes),
+        "maintain_all_indexes": state.maintain_all_indexes,
+        "shard_specs": [
+            {
+                "spec_id": spec.spec_id,
+                "fields": [
+                    {
+                        "field_id": f.field_id,
+                        "source_ids": list(f.source_ids),
+                        "transform": f.transform,
+                        "expression": f.expression,
+                        "result_type": f.result_type,
+                        "parameters": dict(f.parameters),
+                    }
+                    for f in spec.fields
+                ],
+            }
+            for spec in state.shard_specs
+        ],
+        "snapshot": {
+            "taken_at": iso_time(state.snapshot_ts_millis * 10**6 or None),
+            "num_shards": state.num_shards,
+            "inline_bytes": None if state.inline_snapshots is None else len(state.inline_snapshots),
+        },
+        "writer_config_defaults": dict(state.writer_config_defaults),
+    }
+
+
+def manifest_document(manifest: VersionManifest) -> dict[str, Any]:
+    """One `_versions/*.manifest` file, as far as memwal reads it."""
+    return {
+        **index_document(manifest),
+        "branch": manifest.branch,
+        "file_bytes": manifest.file_bytes,
+        "requests": manifest.requests,
+        "indexes": [
+            {
+                "name": entry.name,
+                "uuid": entry.uuid,
+                "field_ids": list(entry.field_ids),
+                "type": entry.type_url.rsplit(".", 1)[-1],
+                "dataset_version": entry.dataset_version,
+            }
+            for entry in manifest.indexes
+        ],
+    }
+
+
+def shard_document(manifest: ShardManifest, merged: int) -> dict[str, Any]:
+    """One shard manifest, next to the table's progress for that shard."""
+    return {
+        "shard_id": manifest.shard_id,
+        "version": manifest.version,
+        "path": layout.shard_manifest_path(manifest.shard_id, manifest.version),
+        "status": manifest.status.name,
+        "writer_epoch": manifest.writer_epoch,
+        "shard_spec_id": manifest.shard_spec_id,
+        "shard_fields": {name: value.hex() for name, value in manifest.shard_field_entries},
+        "current_generation": manifest.current_generation,
+        "merged_generation": merged,
+        "replay_after_wal_entry_position": manifest.replay_after_wal_entry_position,
+        "wal_entry_position_last_seen": manifest.wal_entry_position_last_seen,
+        "flushed_generations": [
+            {
+                "generation": g.generation,
+                "path": g.path,
+                "state": "merged" if g.generation <= merged else "pending",
+                "in_memory_bytes": g.in_memory_bytes,
+                "physical_rows": g.physical_rows,
+                "primary_key_bytes": g.primary_key_bytes,
+            }
+            for g in manifest.flushed_generations
+        ],
+    }
+
+
+def wal_document(
+    manifest: ShardManifest,
+    merged: int,
+    entries: Sequence[WalEntry],
+    *,
+    now_nanos: int,
+    shown_max: int,
+    left_out: int = 0,
+) -> dict[str, Any]:
+    """A shard's WAL: each entry, what a replay makes of it, and the generation that covers it.
+
+    `entries` has all that no generation covers. The newest `shown_max` are shown; `left_out` counts
+    older ones that were not even read.
+    """
+    decided = replay(manifest, entries)
+    ordered = sorted(entries, key=lambda e: e.position)
+    listed = {g.generation for g in manifest.flushed_generations}
+    shown = ordered[max(0, len(ordered) - shown_max) :]
+    return {
+        "shard_id": manifest.shard_id,
+        "status": manifest.status.name,
+        "writer_epoch": manifest.writer_epoch,
+        "current_generation": manifest.current_generation,
+        "merged_generation": merged,
+        "replay_after_wal_entry_position": manifest.replay_after_wal_entry_position,
+        "wal_entry_position_last_seen": manifest.wal_entry_position_last_seen,
+        "next_position": decided.tip,
+        "unflushed": {
+            "entries": len(decided.unflushed),
+            "rows": decided.rows,
+            "bytes": decided.size_bytes,
+        },
+        "left_out": left_out + len(ordered) - len(shown),
+        "entries": [_entry(e, decided.standings[e.position], merged, listed, now_nanos)
+                    for e in shown],
+        "problems": [*decided.problems, *decided.refused],
+        "warnings": list(decided.warnings),
+        "broken": [e.problem for e in ordered if e.problem is not None],
+    }  # fmt: skip
+
+
+def _entry(
+    entry: WalEntry, standing: Standing, merged: int, listed: Set[int], now_nanos: int
+) -> dict[str, Any]:
+    covered = standing is Standing.COVERED
+    generation = entry.generation if covered else None
+    return {
+        "position": entry.position,
+        "writer_epoch": entry.writer_epoch,
+        "generation": entry.generation,
+        "fence_sentinel": entry.fence_sentinel,
+        "rows": entry.rows,
+        "bytes": entry.size_bytes,
+        "written_at": iso_time(entry.written_at_nanos),
+        "age_seconds": round(max(0, now_nanos - entry.written_at_nanos) / 1e9, 1),
+        "standing": standing.value,
+        "covered": covered,
+        "covered_by_generation": generation,
+        "covered_by_state": None if generation is None else _state_of(generation, merged, listed),
+    }
+
+
+def _state_of(generation: int, merged: int, listed: Set[int]) -> str:
+    """`gone` is a generation that was dropped from the manifest without having been merged."""
+    if generation <= merged:
+        return "merged"
+    return "pending" if generation in listed else "gone"

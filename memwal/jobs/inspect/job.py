@@ -1,0 +1,85 @@
+"""`memwal inspect`: reads one thing and returns it as a document."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from memwal.config import ResolvedTable
+from memwal.errors import Missing, Usage
+from memwal.jobs.inspect import apply as inspect
+from memwal.model import ShardId, ShardManifest
+from memwal.rows.policy import STORED_KEY, policy_document
+from memwal.run.open import check_lance_version
+from memwal.run.stores import Stores, open_stores
+from memwal.store.shard_listing import list_shards
+
+WAL_ENTRIES_SHOWN_MAX = 1000
+WHAT = ("index", "shard", "wal", "manifest")
+
+
+def run_inspect(
+    what: str,
+    table: ResolvedTable,
+    *,
+    shard: ShardId | None,
+    version: int | None,
+    untested_lance_allowed: bool,
+    shown_max: int = WAL_ENTRIES_SHOWN_MAX,
+) -> dict[str, Any]:
+    """The document for `inspect WHAT TABLE`. Raises Usage, NotATable, Corruption, Unsupported."""
+    check_lance_version(untested_lance_allowed)
+    stores = open_stores(table.uri, table.storage_options)
+    if what in ("index", "manifest"):
+        if version is None:
+            version = int(stores.views.table_version())
+        try:
+            manifest = stores.table_manifests.read(version)
+        except Missing as missing:
+            raise Usage(str(missing)) from None
+        if what == "index":
+            stored = stores.tables.base(version).config().get(STORED_KEY)
+            return {**inspect.index_document(manifest), "policy": policy_document(stored)}
+        return inspect.manifest_document(manifest)
+    latest = int(stores.views.table_version())
+    merged = stores.views.mem_wal(latest).merged
+    documents = []
+    for manifest_ in _shards(stores, shard, version):
+        if what == "shard":
+            shown = inspect.shard_document(manifest_, merged.get(manifest_.shard_id, 0))
+        else:
+            shown = _wal(stores, manifest_, merged.get(manifest_.shard_id, 0), shown_max)
+        documents.append(shown)
+    return {"table": table.name, "version": latest, "shards": documents}
+
+
+def _shards(stores: Stores, shard: ShardId | None, version: int | None) -> list[ShardManifest]:
+    found = list_shards(stores.objects, folders_only=True).shards
+    if shard is not None:
+        if shard not in found:
+            raise Usage(f"{stores.uri}: the table has no shard {shard}")
+        found = [shard]
+    if version is not None:
+        if shard is None:
+            raise Usage("--version of a shard manifest needs --shard")
+        try:
+            return [stores.shard_manifests.read(shard, version)]
+        except Missing as missing:
+            raise Usage(str(missing)) from None
+    manifests = (stores.shard_manifests.latest(s) for s in found)
+    return [m for m in manifests if m is not None]
+
+
+def _wal(stores: Stores, manifest: ShardManifest, merged: int, shown_max: int) -> dict[str, Any]:
+    """Reads what no generation covers whole, and of the rest as much as is shown."""
+    listed = stores.wal.settled(manifest)
+    above = [p for p in listed if p[0] > manifest.replay_after_wal_entry_position]
+    covered = listed[: len(listed) - len(above)]
+    shown = covered[max(0, len(covered) - max(0, shown_max - len(above))) :]
+    return inspect.wal_document(
+        manifest,
+        merged,
+        stores.wal.described(manifest.shard_id, [*shown, *above]),
+        now_nanos=stores.clock.now_nanos(),
+        shown_max=shown_max,
+        left_out=len(covered) - len(shown),
+    )

@@ -1,0 +1,1 @@
+"""Breaks a lease by hand."""

@@ -1,0 +1,42 @@
+"""`memwal lease break`: take a dead run's lease away, leaving a record of it."""
+
+from __future__ import annotations
+
+from memwal.config import ResolvedTable
+from memwal.errors import MemWalError
+from memwal.jobs.status.apply import lease_report
+from memwal.report import DONE, NOTHING_TO_DO, JobReport, LeaseTableReport, TableReport
+from memwal.run.stores import open_stores
+
+
+def run_lease_break(table: ResolvedTable, reason: str) -> JobReport:
+    """Supersede the claim that holds the lease. The record is the claim file with the reason in it.
+
+    Where nobody holds it there is nothing to do, and no record of it. A holder that is alive after
+    all stops before its next commit, where it finds the newer token.
+    """
+    report: TableReport
+    try:
+        stores = open_stores(table.uri, table.storage_options)
+        version = stores.views.table_version()
+        claim, broken = stores.leases.current(), None
+        if claim is not None and stores.leases.is_live(claim):
+            stores.prove_store()
+            broken = stores.leases.break_(reason)
+        report = LeaseTableReport(
+            table=table.name,
+            outcome=NOTHING_TO_DO if broken is None else DONE,
+            version_before=version,
+            version_after=version,
+            lease=lease_report(broken or claim, stores.clock.now_nanos()),
+        )
+    except MemWalError as error:
+        report = TableReport(
+            table=table.name, outcome=error.outcome, error=str(error), exit_code=error.exit_code
+        )
+    return JobReport(
+        job="lease break",
+        outcome=report.outcome,
+        exit_code=report.exit_code,
+        tables=(report,),
+    )

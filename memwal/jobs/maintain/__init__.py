@@ -1,0 +1,1 @@
+"""Merge, index catch-up, snapshot and garbage, in order."""

@@ -1,0 +1,1 @@
+"""Folds flushed generations into the base table."""

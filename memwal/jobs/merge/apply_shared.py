@@ -1,0 +1,294 @@
+"""Merges several shards of one table with commits that they share.
+
+A round takes the shards' next prefixes from one fresh view, as many as fit into a commit, and
+commits them together. What can't share, and what goes wrong, is left to the merger of single
+shards, which tells each shard's trouble by itself. Nothing is guessed here either: after an error
+the marks in a fresh view say what landed.
+"""
+
+from __future__ import annotations
+
+import traceback
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+
+from memwal.errors import (
+    LostRace,
+    MemWalError,
+    Missing,
+    OutcomeUnknown,
+    StandDown,
+    StoreUnavailable,
+)
+from memwal.jobs.merge.apply import ShardMerger
+from memwal.jobs.merge.apply_run import ShardMerge, ShardRun
+from memwal.jobs.merge.plan import (
+    CommitShape,
+    FoldFacts,
+    MergeRequest,
+    NextCommit,
+    check_table,
+    next_commit,
+    wanted,
+)
+from memwal.jobs.merge.plan_shared import fitting, shape_shared, take
+from memwal.jobs.merge.ports import CommitStats, Fold, SharedFold
+from memwal.model import ShardId, SharedKey, TableView
+
+ATTEMPTS_MAX = 8
+"""Lost races in a row after which shards are merged one by one."""
+
+
+@dataclass(kw_only=True, slots=True)
+class _Shared:
+    """What is left to do together. A shard that is taken out is merged alone."""
+
+    runs: Mapping[ShardId, ShardRun]
+    bounded: dict[ShardId, MergeRequest] = field(default_factory=dict)
+    alone: set[ShardId] = field(default_factory=set)
+    unreached: bool = False
+    """Whether the store failed for a shard since the last look at the table."""
+    folds: dict[ShardId, tuple[NextCommit, Fold]] = field(default_factory=dict)
+
+    @contextmanager
+    def single(self, shard_id: ShardId) -> Iterator[None]:
+        """What goes wrong with one shard takes it out."""
+        try:
+            yield
+        except MemWalError as error:
+            self.alone.add(shard_id)
+            self.unreached = self.unreached or isinstance(error, StoreUnavailable)
+
+    def is_done(self, shard_id: ShardId) -> bool:
+        """Whether what was pending at the start is merged. Of a shard never seen, nobody knows."""
+        if self.runs[shard_id].from_generation is None:
+            return False
+        until = self.bounded[shard_id].until_generation if shard_id in self.bounded else 0
+        return until is not None and self.runs[shard_id].to_generation >= until
+
+    def left(self) -> list[ShardId]:
+        """Shards that have work, and are to be merged together."""
+        return [s for s in self.bounded if s not in self.alone and not self.is_done(s)]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class SharedMerger:
+    """Merges shards of one table. Holds the merger of single shards; has no state of its own."""
+
+    single: ShardMerger
+
+    def run(self, shard_ids: Sequence[ShardId], request: MergeRequest) -> tuple[ShardMerge, ...]:
+        """Merge what is pending now, as `ShardMerger.run` does; one result a shard, in their order.
+
+        Time that shards spent together is in the first one's seconds.
+        """
+        clock = self.single.clock
+        started = clock.monotonic_seconds()
+        shared = _Shared(runs={shard: ShardRun(shard_id=shard) for shard in shard_ids})
+        trace: str | None = None
+        stopped: MemWalError | None = None
+        try:
+            self._rounds(shared, request)
+        except LostRace:
+            shared.alone.update(shard_ids)
+        except StandDown as everywhere:
+            stopped = everywhere  # the lease is lost, or the run is cancelled
+        except (StoreUnavailable, OutcomeUnknown) as everywhere:
+            stopped = everywhere  # each shard by itself would wait as long for the store
+        except MemWalError:
+            shared.alone.update(shard_ids)
+        except Exception:
+            # Not expected, but each shard can still be merged by itself, and has to be reported.
+            shared.alone.update(shard_ids)
+            trace = traceback.format_exc()
+        seconds = clock.monotonic_seconds() - started
+        shared.folds.clear()  # they hold rows, and who is merged alone makes its own
+        results = []
+        for shard_id, run in shared.runs.items():
+            if stopped is not None:
+                result = run.result(0.0, None if shared.is_done(shard_id) else stopped)
+            elif shard_id in shared.alone:
+                bounded = shared.bounded.get(shard_id, request)
+                result = self.single.run(shard_id, bounded, run)
+            else:
+                result = run.result(0.0, None)
+            results.append(
+                replace(result, seconds=result.seconds + seconds, trace=result.trace or trace)
+            )
+            seconds, trace = 0.0, None
+        return tuple(results)
+
+    def _rounds(self, shared: _Shared, request: MergeRequest) -> None:
+        view = self._view(shared, list(shared.runs))
+        check_table(view)
+        for shard in view.shards:
+            work = wanted(shard, request)
+            if work:
+                bound = replace(request, until_generation=work[-1].generation)
+                shared.bounded[shard.shard_id] = bound
+        lost, deadline = 0, self._deadline()
+        while left := shared.left():
+            chosen = take(self._plans(shared, view), self.single.limits)
+            if not chosen:
+                shared.alone.update(left)
+                return
+            plans = self._fitting(shared, view, chosen)
+            if len(plans) < 2:
+                shared.alone.update(chosen)
+                continue
+            try:
+                together = self._together(shared, plans)
+                if together is None:
+                    continue
+                asked = self.single.clock.monotonic_seconds()
+                with self.single.turns.turn() as held:
+                    deadline += self.single.clock.monotonic_seconds() - asked
+                    if held:
+                        view = self._view(shared, shared.left())
+                        plans = self._still_next(shared, view, plans)
+                        together = self._together(shared, plans)
+                    if together is not None:
+                        self._commit(shared, plans, together)
+            except (LostRace, StoreUnavailable, Missing) as error:
+                lost += 1
+                if isinstance(error, LostRace):
+                    self.single.turns.lost()
+                view = self._after_error(shared, plans, error)
+                if lost < ATTEMPTS_MAX and isinstance(error, LostRace):
+                    self.single.wait(error, lost, deadline, f"{len(plans)} shards")
+                else:
+                    shared.alone.update(s for s in plans if not shared.is_done(s))
+                    lost, deadline = 0, self._deadline()
+            else:
+                lost, deadline = 0, self._deadline()
+                left = shared.left()
+                view = self._view(shared, left) if left else view
+
+    def _deadline(self) -> float:
+        return self.single.clock.monotonic_seconds() + self.single.limits.conflict_seconds_max
+
+    def _view(self, shared: _Shared, shard_ids: Sequence[ShardId]) -> TableView:
+        """A fresh view of the shards; what they have reached is taken in, broken ones go out."""
+        self.single.before_view()
+        view = self.single.views.shards(shard_ids)
+        shared.unreached = False
+        seen = {shard.shard_id: shard for shard in view.shards}
+        for shard_id in shard_ids:
+            if shard_id in seen:
+                shared.runs[shard_id].seen(seen[shard_id])
+            else:
+                shared.alone.add(shard_id)
+        return view
+
+    def _plans(self, shared: _Shared, view: TableView) -> Mapping[ShardId, NextCommit]:
+        """The next prefix of each shard that is still together and has work."""
+        plans: dict[ShardId, NextCommit] = {}
+        together = set(shared.left())
+        for shard in view.shards:
+            if shard.shard_id not in together:
+                continue
+            with shared.single(shard.shard_id):
+                bounded = shared.bounded[shard.shard_id]
+                plan = next_commit(shard, bounded, self.single.limits)
+                if plan is not None:
+                    plans[shard.shard_id] = plan
+        return plans
+
+    def _still_next(
+        self, shared: _Shared, view: TableView, plans: Mapping[ShardId, NextCommit]
+    ) -> Mapping[ShardId, NextCommit]:
+        """Those of the plans that a later view still has, folded on it."""
+        now = self._plans(shared, view)
+        same = {shard: plan for shard, plan in plans.items() if now.get(shard) == plan}
+        return self._fitting(shared, view, same)
+
+    def _fitting(
+        self, shared: _Shared, view: TableView, plans: Mapping[ShardId, NextCommit]
+    ) -> Mapping[ShardId, NextCommit]:
+        """The plans that share the next commit, folded on this view.
+
+        Shards that can't share any go out; those for whose tombstones there is no room now, stay.
+        """
+        seen = {shard.shard_id: shard for shard in view.shards}
+        facts: dict[ShardId, FoldFacts] = {}
+        for shard_id, plan in plans.items():
+            run, bounded = shared.runs[shard_id], shared.bounded[shard_id]
+            with shared.single(shard_id):
+                # Of those only that are next: it may ask the store.
+                self.single.check_same_table(run, view, seen[shard_id], bounded)
+                facts[shard_id] = self._fold(shared, view, shard_id, plan).facts
+            if shared.unreached:
+                self._view(shared, [shard_id])  # raises if it is not this shard alone
+        limits = self.single.limits
+        shared.alone.update(s for s, fact in facts.items() if not fitting({s: fact}, limits))
+        fit = fitting(facts, limits)
+        return {shard: plans[shard] for shard in fit}
+
+    def _fold(self, shared: _Shared, view: TableView, shard_id: ShardId, plan: NextCommit) -> Fold:
+        """The plan's fold. Keys that were folded for the same prefix before are kept."""
+        before, fold = shared.folds.get(shard_id, (None, None))
+        if fold is not None and before == plan:
+            fold = fold.rebased(view)
+        else:
+            fold = self.single.table.fold(view, shard_id, plan.generations)
+        shared.folds[shard_id] = (plan, fold)
+        return fold
+
+    def _together(self, shared: _Shared, plans: Mapping[ShardId, NextCommit]) -> SharedFold | None:
+        """The plans' folds as one, with their rows. Shards that can't share any go out."""
+        together = None
+        if len(plans) > 1:
+            together = self.single.table.share({s: shared.folds[s][1] for s in plans})
+        if isinstance(together, SharedKey):
+            for shard_id in together.shards:
+                shared.runs[shard_id].warning = str(together)
+            together = None
+        if together is None:
+            shared.alone.update(plans)
+        return together
+
+    def _commit(
+        self, shared: _Shared, plans: Mapping[ShardId, NextCommit], together: SharedFold
+    ) -> None:
+        single = self.single
+        folds = {shard: shared.folds[shard][1] for shard in plans}
+        shape = shape_shared([fold.facts for fold in folds.values()], single.costs)
+        single.before_commit()
+        single.steps("commit")
+        stats = together.commit(shape, {shard: plan.mark for shard, plan in plans.items()})
+        single.steps("committed")
+        self._count(shared, plans, shape, stats)
+        shared.runs[next(iter(plans))].bytes_read += together.bytes_read
+
+    @staticmethod
+    def _count(
+        shared: _Shared,
+        plans: Mapping[ShardId, NextCommit],
+        shape: CommitShape,
+        stats: Mapping[ShardId, CommitStats],
+    ) -> None:
+        for place, (shard_id, plan) in enumerate(plans.items()):
+            run = shared.runs[shard_id]
+            run.landed(plan, shared.folds.pop(shard_id)[1], shape, stats[shard_id])
+            run.commits_shared += place > 0
+
+    def _after_error(
+        self, shared: _Shared, plans: Mapping[ShardId, NextCommit], error: MemWalError
+    ) -> TableView:
+        """Progress after a commit whose outcome is open; what it marked has landed."""
+        for shard_id in plans:
+            shared.runs[shard_id].conflicts += 1
+        try:
+            view = self._view(shared, list(dict.fromkeys((*plans, *shared.left()))))
+        except StoreUnavailable as second:
+            names = ", ".join(map(str, plans))
+            raise OutcomeUnknown(
+                f"shards {names}: their commit failed ({error}) and progress can't be read "
+                f"({second}); it may or may not have landed: `memwal status` will tell"
+            ) from None
+        for shard in view.shards:
+            plan = plans.get(shard.shard_id)
+            if plan is not None and shard.merged_generation >= plan.generations[0].generation:
+                shared.runs[shard.shard_id].found(shard, plan)
+        return view

@@ -1,0 +1,144 @@
+"""Decides which shards of a table share commits, and how such a commit is made. Pure.
+
+Each commit scans the base's key column and makes a version, and commits that insert many keys never
+pass side by side. So where many shards have little each, their prefixes go into one commit, which
+marks them all: it lands with all marks or with none, and Lance refuses it for each reason for which
+it would refuse one of them alone. So it is guarded when each fold in it is (`plan.merge`).
+
+A key that two shards hold (against the spec: one key, one shard) would have no order in one
+commit, so that such shards are merged one by one, as are those whose tombstones leave in a pass of
+their own and those whose rows are made of the base's (a row-merge policy).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+
+from memwal.jobs.merge.plan import (
+    CommitShape,
+    Deletes,
+    FoldFacts,
+    Join,
+    JoinCosts,
+    MergeLimits,
+    MergeRequest,
+    NextCommit,
+    index_is_cheaper,
+    is_guarded,
+    wanted,
+)
+from memwal.model import ShardId, ShardView, TableView
+from memwal.rows.holes import find_holes
+
+SHARED_BYTES_MAX = 128 * 1024 * 1024
+"""In-memory bytes of a shared commit, whose rows are held all at once."""
+
+
+def bytes_max(limits: MergeLimits) -> int:
+    """What the rows of a shared commit may take in memory."""
+    return min(limits.bytes_per_commit_max, SHARED_BYTES_MAX)
+
+
+def units(
+    view: TableView, work: Sequence[ShardView], request: MergeRequest, limits: MergeLimits
+) -> tuple[tuple[ShardId, ...], ...]:
+    """The shards with work in units: one by one, or several whose commits are to be shared.
+
+    A shard that may need a quarter of a shared commit or more stays alone, as does one whose size
+    is not sure (the rows of a shared commit are held all at once), and one with a hole, which is
+    then told as its own.
+    """
+    if view.policy_text is not None:
+        return tuple((shard.shard_id,) for shard in work)
+    small_bytes = bytes_max(limits) // 4
+    small: list[tuple[ShardId, int, int]] = []
+    made: list[tuple[ShardId, ...]] = []
+    for shard in work:
+        pending = wanted(shard, request)
+        sizes = [None if g.estimated else g.in_memory_bytes for g in pending]
+        total = sum(size or 0 for size in sizes)
+        if None in sizes or total >= small_bytes or any(find_holes(shard)):
+            made.append((shard.shard_id,))
+        else:
+            small.append((shard.shard_id, total, len(pending)))
+    made.extend(_binned(small, limits))
+    return tuple(made)
+
+
+def take(plans: Mapping[ShardId, NextCommit], limits: MergeLimits) -> Mapping[ShardId, NextCommit]:
+    """The first of the plans that fit into one commit. A plan of unknown size is not taken."""
+    sized = [
+        (shard, plan.in_memory_bytes, len(plan.generations))
+        for shard, plan in plans.items()
+        if plan.in_memory_bytes is not None and plan.in_memory_bytes <= bytes_max(limits)
+    ]
+    first = next(iter(_binned(sized, limits)), ())
+    return {shard: plans[shard] for shard in first}
+
+
+def _binned(
+    sized: Iterable[tuple[ShardId, int, int]], limits: MergeLimits
+) -> list[tuple[ShardId, ...]]:
+    """Shards, in their order, in bins that keep a commit's limits."""
+    bins: list[tuple[ShardId, ...]] = []
+    room_bytes = room_generations = room_shards = 0
+    for shard, size, generations in sized:
+        if size > room_bytes or generations > room_generations or not room_shards or not bins:
+            bins.append(())
+            room_bytes = bytes_max(limits)
+            room_generations = limits.generations_per_commit_max
+            room_shards = limits.shards_per_commit_max
+        bins[-1] = (*bins[-1], shard)
+        room_bytes -= size
+        room_generations -= generations
+        room_shards -= 1
+    return bins
+
+
+def fitting(facts: Mapping[ShardId, FoldFacts], limits: MergeLimits) -> tuple[ShardId, ...]:
+    """The folds that may share a commit: each guarded, and few tombstones altogether."""
+    room = limits.tombstones_in_commit_max
+    chosen = []
+    for shard, fact in facts.items():
+        if fact.deletes_with_rows or fact.tombstones > room or not is_guarded(fact, Join.SCAN):
+            continue
+        room -= fact.tombstones
+        chosen.append(shard)
+    return tuple(chosen)
+
+
+def shape_shared(facts: Sequence[FoldFacts], costs: JoinCosts) -> CommitShape:
+    """How to commit folds that `fitting` let through."""
+    rows = sum(f.live_rows for f in facts)
+    base_rows = facts[0].base_rows
+    if any(f.tombstones for f in facts):
+        deletes = Deletes.SAME_COMMIT
+    else:
+        deletes = Deletes.NONE
+        cheaper = index_is_cheaper(_together(facts, rows), costs)
+        if cheaper and all(is_guarded(f, Join.INDEX) for f in facts):
+            return CommitShape(
+                join=Join.INDEX,
+                deletes=deletes,
+                reason=f"{rows} rows of {len(facts)} shards into {base_rows}: probing the key "
+                "index costs less than scanning the key column",
+            )
+    return CommitShape(
+        join=Join.SCAN,
+        deletes=deletes,
+        reason=f"{rows} rows of {len(facts)} shards into {base_rows} in one scan",
+    )
+
+
+def _together(facts: Sequence[FoldFacts], rows: int) -> FoldFacts:
+    first = facts[0]
+    return FoldFacts(
+        generations=sum(f.generations for f in facts),
+        live_rows=rows,
+        tombstones=0,
+        anchored=all(f.anchored for f in facts),
+        anchored_in_base=all(f.anchored_in_base for f in facts),
+        base_rows=first.base_rows,
+        key_types=first.key_types,
+        key_indexed=first.key_indexed,
+    )

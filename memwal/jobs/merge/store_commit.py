@@ -1,0 +1,73 @@
+"""The marked commit of a merge."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import pyarrow as pa
+from lance.mem_wal import CompactedSsTable
+
+from memwal.errors import LostRace, StoreUnavailable
+from memwal.jobs.merge.plan import Join
+from memwal.jobs.merge.ports import CommitStats
+from memwal.model import ShardId
+from memwal.store.table import is_panic, tidy_text
+
+_CONFLICT = re.compile(
+    r"too many concurrent writers|commit conflict|preempted by concurrent|"
+    r"incompatible transaction|stale sstable|concurrent modification",
+    re.IGNORECASE,
+)
+
+
+def upsert(
+    base: Any,
+    keys: Sequence[str],
+    rows: Callable[[], pa.Table | pa.RecordBatchReader],
+    *,
+    join: Join,
+    deletes: str | None,
+    marks: Mapping[ShardId, int],
+    cause: Callable[[], Exception | None] = lambda: None,
+) -> CommitStats:
+    """Write rows, delete by a predicate, and mark, in one commit without a retry on conflict.
+
+    Raises as the Fold port says. `cause` is what went wrong while rows were read for the commit.
+    """
+    builder = (
+        base.merge_insert(list(keys))
+        .when_matched_update_all()
+        .when_not_matched_insert_all()
+        .conflict_retries(0)
+        .use_index(join is Join.INDEX)
+    )
+    if deletes is not None:
+        builder = builder.when_not_matched_by_source_delete(deletes)
+    builder.mark_sstables_as_compacted([CompactedSsTable(*mark) for mark in marks.items()])
+    stats = guarded(lambda: builder.execute(rows()), cause)
+    return CommitStats(
+        version=int(base.version),
+        rows_inserted=int(stats["num_inserted_rows"]),
+        rows_updated=int(stats["num_updated_rows"]),
+        rows_deleted=int(stats["num_deleted_rows"]),
+    )
+
+
+def guarded(call: Callable[[], Any], cause: Callable[[], Exception | None] = lambda: None) -> Any:
+    """Run a commit; conflicts become LostRace, anything else an error with an open outcome."""
+    try:
+        return call()
+    except (OSError, ValueError, RuntimeError, pa.ArrowException) as error:
+        # What went wrong while rows were read for the commit is not the commit's own fault.
+        if (own := cause()) is not None:
+            raise own from None
+        text = tidy_text(error)
+        if _CONFLICT.search(str(error)):
+            raise LostRace(text) from None
+        raise StoreUnavailable(text) from None
+    except BaseException as error:
+        if is_panic(error):
+            raise StoreUnavailable(f"Lance panicked: {tidy_text(error)}") from None
+        raise

@@ -1,0 +1,144 @@
+"""One commit for the folds of several shards."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import pyarrow as pa
+
+from memwal.jobs.merge.plan import CommitShape, Deletes
+from memwal.jobs.merge.ports import CommitStats
+from memwal.jobs.merge.store_commit import guarded, upsert
+from memwal.model import ShardId, SharedKey
+from memwal.rows import sql
+from memwal.rows.keyset import KeySet, find_shared_key
+
+
+@dataclass(frozen=True, kw_only=True, slots=True, eq=False)
+class SharedMember:
+    """One shard's part: the rows to write, in the base's schema, and the keys to delete."""
+
+    rows: pa.Table
+    tombstones: pa.Table
+
+
+def shared_fold(
+    members: Mapping[ShardId, SharedMember], keys: Sequence[str], base: Any, before: Any
+) -> LanceSharedFold | SharedKey | None:
+    """The members as one; None when a shard's keys have another type than the base's.
+
+    A key that two shards insert Lance does not notice, and there is no order between them: it is
+    told instead. `base` and `before` are two handles of one version: a commit takes its own along.
+    """
+    schema = pa.schema([pa.field(key, base.schema.field(key).type) for key in keys])
+    try:
+        parts = {
+            shard: [_bare(part, schema) for part in (member.rows, member.tombstones)]
+            for shard, member in members.items()
+        }
+    except pa.ArrowException:
+        return None  # a shard's writer had another type for the key
+    every = pa.concat_tables([part for of_shard in parts.values() for part in of_shard])
+    if KeySet(every.columns).count != len(every):
+        return find_shared_key(parts, keys)
+    return LanceSharedFold(members=members, base=base, before=before, every=every)
+
+
+class LanceSharedFold:
+    """The SharedFold port over Lance. The rows of all members are held in memory."""
+
+    def __init__(
+        self,
+        *,
+        members: Mapping[ShardId, SharedMember],
+        base: Any,
+        before: Any,
+        every: pa.Table,
+    ) -> None:
+        self._members = members
+        self._base = base
+        self._before = before
+        self._every = every
+        self._keys = every.column_names
+        self._bytes_read = 0
+
+    @property
+    def bytes_read(self) -> int:
+        """Bytes read from the base for this commit so far."""
+        for dataset in (self._base, self._before):
+            self._bytes_read += dataset.io_stats_incremental().read_bytes
+        return self._bytes_read
+
+    def commit(
+        self, shape: CommitShape, marks: Mapping[ShardId, int]
+    ) -> Mapping[ShardId, CommitStats]:
+        """Upsert all winners and set all marks in one commit (see the port)."""
+        predicate = None
+        if shape.deletes is Deletes.SAME_COMMIT:
+            dead = [
+                row
+                for member in self._members.values()
+                for row in zip(*(c.to_pylist() for c in member.tombstones.columns), strict=True)
+            ]
+            predicate = sql.keys_in(self._keys, dead)
+        rows = pa.concat_tables([member.rows for member in self._members.values()])
+        total = upsert(
+            self._base,
+            self._keys,
+            lambda: rows,
+            join=shape.join,
+            deletes=predicate,
+            marks={shard: marks[shard] for shard in self._members},
+        )
+        return self._by_shard(total)
+
+    def _by_shard(self, total: CommitStats) -> Mapping[ShardId, CommitStats]:
+        """What the commit did for each shard.
+
+        Where all rows were new, or none, Lance's own counts tell; else the keys of the version
+        that was committed to are looked at.
+        """
+        live = {shard: len(member.rows) for shard, member in self._members.items()}
+        dead = {shard: len(member.tombstones) for shard, member in self._members.items()}
+        updated, deleted = dict.fromkeys(live, 0), dict.fromkeys(live, 0)
+        mixed = total.rows_inserted > 0 and total.rows_updated > 0
+        if mixed or 0 < total.rows_deleted < sum(dead.values()):
+            found = self._keys_in_base()
+            for shard, member in self._members.items():
+                updated[shard] = self._common(member.rows, found)
+                deleted[shard] = self._common(member.tombstones, found)
+        if not mixed and total.rows_updated:
+            updated = live
+        if total.rows_deleted in (0, sum(dead.values())):
+            deleted = dead if total.rows_deleted else dict.fromkeys(live, 0)
+        return {
+            shard: CommitStats(
+                version=total.version,
+                rows_inserted=live[shard] - updated[shard],
+                rows_updated=updated[shard],
+                rows_deleted=deleted[shard],
+            )
+            for shard in self._members
+        }
+
+    def _keys_in_base(self) -> KeySet:
+        """Those of the members' keys that the base had."""
+        inside = KeySet(self._every.columns).inside
+
+        def scan() -> pa.Table:
+            batches = self._before.scanner(columns=self._keys).to_batches()
+            found = [b.select(self._keys) for b in inside(batches, self._keys)]
+            return pa.Table.from_batches(found) if found else self._every.slice(0, 0)
+
+        return KeySet(_bare(guarded(scan), self._every.schema).columns)
+
+    def _common(self, table: pa.Table, found: KeySet) -> int:
+        keys = _bare(table, self._every.schema)
+        return int(found.contains(keys.columns).sum()) if len(keys) else 0
+
+
+def _bare(table: pa.Table, schema: pa.Schema) -> pa.Table:
+    """The key columns by themselves, without what other schemas say of them."""
+    return pa.table([table[f.name].cast(f.type) for f in schema], schema=schema)

@@ -1,0 +1,1 @@
+"""Flushes the WAL of a shard whose writer is gone."""

@@ -1,0 +1,135 @@
+"""Rescues abandoned shards: claims each, replays its WAL, and leaves generations to merge.
+
+Every step may be the last. Before the claim nothing has changed but a mark below `_maintenance/`;
+after it the rows are in the WAL as before, and belong to whoever claims next; a flush is one commit
+of the shard's manifest. So a run that was killed is simply run again (plan.rescue tells how the
+mark keeps it from waiting for its own traces to grow old).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from memwal.errors import MemWalError, StoreUnavailable
+from memwal.jobs.rescue.plan import (
+    RescueAction,
+    RescueEvidence,
+    RescueLimits,
+    ShardRescue,
+    plan_rescue,
+    still_unflushed,
+)
+from memwal.jobs.rescue.ports import ShardWal, ShardWriters
+from memwal.model import ShardId
+from memwal.ports import Clock, Steps
+from memwal.report import DONE, NOTHING_TO_DO
+
+
+@dataclass(frozen=True, kw_only=True)
+class RescuedShard:
+    """What came of one shard. `generations` are the numbers that the rescue flushed."""
+
+    plan: ShardRescue
+    outcome: str
+    generations: tuple[int, ...] = ()
+    epoch_before: int = 0
+    epoch_after: int | None = None
+    error: MemWalError | None = None
+
+
+def no_steps(step: str) -> None:
+    """Nobody watches."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class ShardRescuer:
+    """Works on one table's shards, one after the other."""
+
+    wal: ShardWal
+    writers: ShardWriters
+    clock: Clock
+    limits: RescueLimits = field(default_factory=RescueLimits)
+    before_claim: Callable[[], None] = lambda: None
+    steps: Steps = no_steps
+
+    def plan(self, shard_id: ShardId) -> ShardRescue | None:
+        """What would be done, by this host's clock; None for a shard without a manifest.
+
+        Raises Corruption, StoreUnavailable.
+        """
+        found = self.wal.read(shard_id)
+        if found is None:
+            return None
+        return plan_rescue(found, self.limits, self.clock.now_nanos())
+
+    def run(self, shard_id: ShardId) -> RescuedShard | None:
+        """Rescue the shard if it is still abandoned; None for one without a manifest.
+
+        Errors of the shard are in the result. Raises LeaseHeld when `before_claim` does.
+        """
+        found = self.wal.read(shard_id)
+        if found is None:
+            return None
+        plan = plan_rescue(found, self.limits, self.clock.now_nanos())
+        if plan.action is not RescueAction.RESCUE or plan.mark is None:
+            return _left_alone(plan, found)
+        self.steps("mark")
+        now = self.wal.mark(shard_id, plan.mark)
+        # The host's clock may be wrong; by now the store has told the time.
+        plan = plan_rescue(found, self.limits, now)
+        if plan.action is not RescueAction.RESCUE:
+            self.wal.unmark(shard_id)
+            return _left_alone(plan, found)
+        self.before_claim()
+        return self._claimed(plan, found)
+
+    def _claimed(self, plan: ShardRescue, found: RescueEvidence) -> RescuedShard:
+        before = found.manifest
+        error: MemWalError | None = None
+        try:
+            self.steps("claim")
+            claimed = self.writers.claim(
+                plan.shard_id,
+                memtable_rows_max=plan.memtable_rows_max,
+                memtable_batches_max=plan.memtable_batches_max,
+            )
+            self.steps("flush")
+            claimed.flush()
+            self.steps("flushed")
+        except MemWalError as caught:
+            error = caught
+        after = self.wal.read(plan.shard_id)
+        if after is None:
+            raise StoreUnavailable(f"shard {plan.shard_id}: its manifests are gone")
+        left = still_unflushed(after.manifest, found.entries)
+        if left and error is None:
+            error = StoreUnavailable(
+                f"shard {plan.shard_id}: {left} entries are in no generation after the flush"
+            )
+        if not left:
+            # Also when an error came after the commit, or another writer flushed the same rows.
+            error = None
+            self.wal.unmark(plan.shard_id)
+        return RescuedShard(
+            plan=plan,
+            outcome=DONE if error is None else error.outcome,
+            generations=tuple(
+                sorted(
+                    g.generation
+                    for g in after.manifest.flushed_generations
+                    if g.generation >= before.current_generation
+                )
+            ),
+            epoch_before=before.writer_epoch,
+            epoch_after=after.manifest.writer_epoch,
+            error=error,
+        )
+
+
+def _left_alone(plan: ShardRescue, found: RescueEvidence) -> RescuedShard:
+    epoch = found.manifest.writer_epoch
+    outcome = NOTHING_TO_DO if plan.error is None else plan.error.outcome
+    return RescuedShard(
+        plan=plan, outcome=outcome, epoch_before=epoch, epoch_after=epoch, error=plan.error
+    )

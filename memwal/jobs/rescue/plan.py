@@ -1,0 +1,232 @@
+"""Decides whether a shard's writer has gone, and what a rescue of its rows takes. Pure.
+
+A rescue claims the shard: it takes an epoch, and thereby fences a writer that is alive after all.
+Nothing that was acknowledged is lost then, but that writer has to be opened again. So a shard that
+shows a sign of life younger than `idle_seconds` is left alone. Signs are the times of its files, by
+the store's own clock; so is the time they are compared with.
+
+A rescue that is killed leaves signs of its own: a manifest with the next epoch, a sentinel. A mark
+that it makes beforehand tells the next rescue that these were not a writer's, so that it can go on
+at once. The mark is believed only while nothing else happened: no other epoch, no rows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from enum import Enum
+
+from memwal.errors import Corruption, MemWalError, Refused
+from memwal.format import layout
+from memwal.format.replay import Replay, WalEntry, replay
+from memwal.model import ShardId, ShardManifest, ShardStatus
+
+# pylance's defaults. A writer refuses to replay a generation that is larger than its own limits, so
+# they are raised to what is stored, with room for what is put until the claim.
+_MEMTABLE_ROWS_MIN = 100_000
+_MEMTABLE_BATCHES_MIN = 8_000
+_SPARE = 2
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class RescueLimits:
+    """How long a shard has to have been silent."""
+
+    idle_seconds: float = 600.0
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class AbandonedLimits:
+    """From how long a silence on status calls a shard with unflushed rows abandoned."""
+
+    abandoned_after_seconds: float = 3600.0
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class StoredShardFile:
+    """A file below the shard's folder, by its path from there."""
+
+    path: str
+    modified_at_nanos: int
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class SignOfLife:
+    """The newest thing that may have been a writer's doing."""
+
+    what: str
+    at_nanos: int
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class RescueMark:
+    """What a rescue found just before it claimed the shard. `made_at_nanos` is its file's time."""
+
+    writer_epoch: int
+    highest_position: int
+    sign: SignOfLife
+    made_at_nanos: int
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class RescueEvidence:
+    """One shard, read for a rescue.
+
+    `entries` has all that the manifest's replay position does not cover, and all above the mark's
+    highest position.
+    """
+
+    manifest: ShardManifest
+    entries: tuple[WalEntry, ...]
+    files: tuple[StoredShardFile, ...]
+    mark: RescueMark | None = None
+
+
+class RescueAction(Enum):
+    """What is to be done with a shard."""
+
+    RESCUE = "rescue"
+    NOTHING = "nothing"
+    REFUSE = "refuse"
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ShardRescue:
+    """The plan for one shard. `error` says why it is refused; `mark` is made before the claim.
+
+    `memtable_rows_max` and `memtable_batches_max` are what a writer needs to replay it.
+    """
+
+    shard_id: ShardId
+    action: RescueAction
+    entries: int
+    rows: int
+    size_bytes: int
+    idle_seconds: float | None
+    sign: SignOfLife | None
+    mark: RescueMark | None = None
+    error: MemWalError | None = None
+    warnings: tuple[str, ...] = ()
+    memtable_rows_max: int = _MEMTABLE_ROWS_MIN
+    memtable_batches_max: int = _MEMTABLE_BATCHES_MIN
+
+
+def plan_rescue(found: RescueEvidence, limits: RescueLimits, now_nanos: int) -> ShardRescue:
+    """Decide about one shard at the store's time `now_nanos`."""
+    manifest = found.manifest
+    decided = replay(manifest, found.entries)
+    sign = last_sign(found, limits, now_nanos)
+    idle = None if sign is None else max(0.0, (now_nanos - sign.at_nanos) / 1e9)
+    error = _refusal(manifest, decided, sign, idle, limits)
+    action = RescueAction.RESCUE if decided.unflushed else RescueAction.NOTHING
+    rows, batches = _largest_generation(manifest, decided.unflushed)
+    return ShardRescue(
+        shard_id=manifest.shard_id,
+        action=action if error is None else RescueAction.REFUSE,
+        entries=len(decided.unflushed),
+        rows=decided.rows,
+        size_bytes=decided.size_bytes,
+        idle_seconds=None if idle is None else round(idle, 1),
+        sign=sign,
+        mark=None if sign is None else _mark(found, sign, now_nanos),
+        error=error,
+        warnings=decided.warnings,
+        memtable_rows_max=max(_MEMTABLE_ROWS_MIN, _SPARE * rows),
+        memtable_batches_max=max(_MEMTABLE_BATCHES_MIN, _SPARE * batches),
+    )
+
+
+def _refusal(
+    manifest: ShardManifest,
+    decided: Replay,
+    sign: SignOfLife | None,
+    idle: float | None,
+    limits: RescueLimits,
+) -> MemWalError | None:
+    if decided.problems:
+        # A claim would come first, and then fail at the entry, or pass over what follows it.
+        return Corruption(f"its WAL can't be replayed: {'; '.join(decided.problems)}")
+    if decided.refused:
+        # The writer that a rescue opens would decode it, whatever it takes.
+        return Refused(f"its WAL is not replayed: {'; '.join(decided.refused)}")
+    if not decided.unflushed:
+        return None
+    if manifest.status is ShardStatus.SEALED:
+        return Refused("it is SEALED: no writer may claim it")
+    if sign is None or idle is None:
+        return Refused("nothing tells when it was last written")
+    if idle < limits.idle_seconds:
+        return Refused(
+            f"{sign.what} is {idle:.0f} s old, less than {limits.idle_seconds:g} s: a writer may "
+            "be alive, and would be fenced"
+        )
+    return None
+
+
+def last_sign(found: RescueEvidence, limits: RescueLimits, now_nanos: int) -> SignOfLife | None:
+    """The newest sign of life; what an unfinished rescue of ours did is none.
+
+    A mark that is older than `idle_seconds` is not needed: then the rescue's own traces are old
+    enough too.
+    """
+    mark = found.mark
+    if mark is not None and _is_believed(found, mark, limits, now_nanos):
+        return mark.sign
+    newest = max(found.files, key=lambda f: f.modified_at_nanos, default=None)
+    if newest is None:
+        return None
+    return SignOfLife(what=_name(newest.path), at_nanos=newest.modified_at_nanos)
+
+
+def _is_believed(
+    found: RescueEvidence, mark: RescueMark, limits: RescueLimits, now_nanos: int
+) -> bool:
+    if now_nanos - mark.made_at_nanos > limits.idle_seconds * 1e9:
+        return False
+    later = [e for e in found.entries if e.position > mark.highest_position]
+    return found.manifest.writer_epoch - mark.writer_epoch in (0, 1) and all(
+        entry.fence_sentinel and entry.writer_epoch == mark.writer_epoch + 1 for entry in later
+    )
+
+
+def _mark(found: RescueEvidence, sign: SignOfLife, now_nanos: int) -> RescueMark:
+    return RescueMark(
+        writer_epoch=found.manifest.writer_epoch,
+        highest_position=max(
+            (e.position for e in found.entries),
+            default=found.manifest.replay_after_wal_entry_position,
+        ),
+        sign=sign,
+        made_at_nanos=now_nanos,
+    )
+
+
+def _name(path: str) -> str:
+    """A file for people."""
+    folder, _, name = path.rpartition("/")
+    position = layout.parse_wal_entry_name(name) if folder == "wal" else None
+    if position is not None:
+        return f"WAL entry {position}"
+    version = layout.parse_shard_manifest_name(name) if folder == "manifest" else None
+    if version is not None:
+        return f"manifest version {version}"
+    generation = layout.parse_generation_folder(path.partition("/")[0])
+    return path if generation is None else f"a file of generation {generation}"
+
+
+def _largest_generation(manifest: ShardManifest, entries: Iterable[WalEntry]) -> tuple[int, int]:
+    """Rows and batches of the largest generation that a writer has to hold while it replays."""
+    rows: dict[int, int] = {}
+    batches: dict[int, int] = {}
+    generation = manifest.current_generation
+    for entry in entries:
+        generation = generation if entry.generation is None else entry.generation
+        rows[generation] = rows.get(generation, 0) + (entry.rows or 0)
+        batches[generation] = batches.get(generation, 0) + (entry.batches or 0)
+    return max(rows.values(), default=0), max(batches.values(), default=0)
+
+
+def still_unflushed(manifest: ShardManifest, entries: Sequence[WalEntry]) -> int:
+    """How many of the entries that were to be rescued no generation covers by now."""
+    kept = [e for e in entries if e.position > manifest.replay_after_wal_entry_position]
+    return len(replay(manifest, kept).unflushed)

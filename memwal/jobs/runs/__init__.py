@@ -1,0 +1,1 @@
+"""Shows what ran on a table."""

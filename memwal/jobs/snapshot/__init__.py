@@ -1,0 +1,1 @@
+"""Refreshes the shard snapshot and counts in the MemWAL index."""

@@ -1,0 +1,188 @@
+"""Shard snapshots as Lance file bytes, and the commit that puts them into the MemWAL index."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime
+from pathlib import Path
+from uuid import UUID
+
+import lance
+import pyarrow as pa
+from lance.commit import CommitConflictError
+from lance.dataset import Index
+from lance.file import LanceFileWriter
+
+from memwal.errors import LostRace, Missing, StoreUnavailable, Unsupported
+from memwal.format import codec, layout
+from memwal.jobs.snapshot.plan import SnapshotRow, Storage, Stored
+from memwal.model import MemWalState, ShardField, ShardId, ShardSpec
+from memwal.ports import Objects
+from memwal.sharding.values import decode_value, parse_type
+from memwal.store.table import LanceTables, tidy_text
+
+_TYPE_URL = "/lance.table.MemWalIndexDetails"
+_GENERATION = pa.struct([pa.field("generation", pa.uint64()), pa.field("path", pa.string())])
+_BASE_COLUMNS = (
+    pa.field("shard_id", pa.binary(16)),
+    pa.field("version", pa.uint64()),
+    pa.field("shard_spec_id", pa.uint32()),
+    pa.field("writer_epoch", pa.uint64()),
+    pa.field("replay_after_wal_entry_position", pa.uint64()),
+    pa.field("wal_entry_position_last_seen", pa.uint64()),
+    pa.field("current_generation", pa.uint64()),
+    pa.field("flushed_generations", pa.list_(_GENERATION)),
+)
+_COUNTERS = tuple(f.name for f in _BASE_COLUMNS[1:-1])
+_FIELD_PREFIX = "region_field_"
+
+
+def snapshot_schema(specs: Sequence[ShardSpec]) -> pa.Schema:
+    """The spec's Shard Snapshot Arrow Schema, with a column for each field of the shard specs.
+
+    A result type that is not known is kept as the bytes that the manifest holds.
+    """
+    fields: dict[str, ShardField] = {}
+    for spec in specs:
+        for field in spec.fields:
+            fields.setdefault(field.field_id, field)
+    extra = [pa.field(_FIELD_PREFIX + name, _result_type(field)) for name, field in fields.items()]
+    return pa.schema([*_BASE_COLUMNS, *extra])
+
+
+def to_table(rows: Sequence[SnapshotRow], specs: Sequence[ShardSpec]) -> pa.Table:
+    """One row per shard."""
+    schema = snapshot_schema(specs)
+    columns: list[pa.Array] = [pa.array([UUID(r.shard_id).bytes for r in rows], pa.binary(16))]
+    columns += [pa.array([getattr(r, n) for r in rows], schema.field(n).type) for n in _COUNTERS]
+    columns.append(
+        pa.array(
+            [[{"generation": g, "path": p} for g, p in r.flushed_generations] for r in rows],
+            pa.list_(_GENERATION),
+        )
+    )
+    for field in schema:
+        if field.name.startswith(_FIELD_PREFIX):
+            name = field.name.removeprefix(_FIELD_PREFIX)
+            values = [_field_value(r.shard_fields.get(name), field.type) for r in rows]
+            columns.append(pa.array(values, field.type))
+    return pa.Table.from_arrays(columns, schema=schema)
+
+
+def _result_type(field: ShardField) -> pa.DataType:
+    try:
+        return parse_type(field.result_type, field.field_id)
+    except Unsupported:
+        return pa.binary()
+
+
+def _field_value(value: bytes | None, kind: pa.DataType) -> pa.Scalar | None:
+    """A manifest's shard field value. pylance 14.0.2 writes none, so most are null."""
+    if value is None:
+        return None
+    try:
+        return decode_value(value, kind)
+    except Unsupported:
+        return None
+
+
+def to_lance_bytes(table: pa.Table) -> bytes:
+    """The table as the bytes of a Lance file (through a local temporary file).
+
+    Lance writes the same bytes for the same table.
+    """
+    with tempfile.TemporaryDirectory(prefix="memwal-") as folder:
+        path = Path(folder) / "snapshot.lance"
+        with LanceFileWriter(str(path), table.schema) as writer:
+            for batch in table.to_batches():
+                writer.write_batch(batch)
+        return path.read_bytes()
+
+
+def external_path(index_uuid: str) -> str:
+    """Where the snapshot of a MemWAL index entry is, when it is not inline."""
+    return f"_indices/{index_uuid}/index.lance"
+
+
+class StoredSnapshots:
+    """The Snapshots port over an object store and Lance."""
+
+    def __init__(self, objects: Objects, tables: LanceTables) -> None:
+        self._objects = objects
+        self._tables = tables
+
+    def encode(self, rows: Sequence[SnapshotRow], specs: Sequence[ShardSpec]) -> bytes:
+        """The rows as Lance file bytes."""
+        return to_lance_bytes(to_table(rows, specs))
+
+    def compare(self, state: MemWalState, data: bytes) -> Stored:
+        """How the stored snapshot differs from `data`, byte by byte.
+
+        It is never parsed: Lance's reader ends the process on some forged bytes, and what the
+        snapshot says, the shard manifests say better. Bytes that are no snapshot differ, and so do
+        those of another writer: they are replaced. Merging gives the entry a new uuid, under which
+        an external file is not found (seen on pylance 14).
+        """
+        if state.inline_snapshots is not None:
+            return Stored.SAME if state.inline_snapshots == data else Stored.OTHER
+        try:
+            tail, size = self._objects.get_tail(external_path(state.index_uuid), len(data))
+        except Missing:
+            return Stored.NONE
+        return Stored.SAME if size == len(data) and tail == data else Stored.OTHER
+
+    def commit(
+        self,
+        *,
+        version: int,
+        state: MemWalState,
+        index_uuid: str,
+        data: bytes,
+        storage: Storage,
+        num_shards: int,
+        taken_at_millis: int,
+        merged: Mapping[ShardId, int],
+    ) -> int:
+        """Replace the MemWAL index entry that `version` has; returns the version that landed.
+
+        An external file is written first. Raises LostRace for a conflict, StoreUnavailable for an
+        error with an open outcome.
+        """
+        if storage is Storage.EXTERNAL:
+            self._objects.put(external_path(index_uuid), data)
+        details = codec.encode_snapshot(
+            state,
+            taken_at_millis=taken_at_millis,
+            num_shards=num_shards,
+            inline=data if storage is Storage.INLINE else None,
+            merged=merged,
+        )
+        created = state.created_at_millis
+        entry = Index(
+            uuid=index_uuid,
+            name=layout.MEM_WAL_INDEX_NAME,
+            fields=[],
+            dataset_version=version,
+            fragment_ids=set(),
+            index_version=0,
+            created_at=datetime.fromtimestamp((created or taken_at_millis) / 1000, UTC),
+            index_details=(_TYPE_URL, details),
+        )
+        base = self._tables.at(version)
+        operation = lance.LanceOperation.CreateIndex(new_indices=[entry], removed_indices=[])
+        try:
+            landed = lance.LanceDataset.commit(base, operation, read_version=version, max_retries=0)
+        except CommitConflictError as error:
+            raise LostRace(tidy_text(error)) from None
+        except (OSError, ValueError, RuntimeError) as error:
+            text = tidy_text(error)
+            if "conflict" in text.lower():
+                raise LostRace(text) from None
+            raise StoreUnavailable(text) from None
+        return int(landed.version)
+
+    def fragments_and_rows(self, version: int) -> tuple[int, int]:
+        """How many fragments and rows a version has (a refresh must not change either)."""
+        base = self._tables.base(version)
+        return len(base.get_fragments()), int(base.count_rows())

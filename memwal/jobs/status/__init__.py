@@ -1,0 +1,1 @@
+"""Shows the state of a table's MemWAL."""

@@ -1,0 +1,1 @@
+"""Checks the invariants of a table at rest."""

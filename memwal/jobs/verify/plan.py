@@ -1,0 +1,268 @@
+"""Checks of a table at rest, one function an invariant. Pure: facts in, a verdict out."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+
+from memwal import invariants
+from memwal.format import layout
+from memwal.model import ShardId, ShardView, SharedKey, TableView, VersionManifest
+from memwal.rows.holes import find_holes, hole_text
+
+_NAMED_MAX = 20
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Check:
+    """One verdict. `ok` is None when there was nothing to judge by, or a limit forbade it.
+
+    `refused` tells the latter.
+    """
+
+    invariant: int | None
+    name: str
+    ok: bool | None
+    detail: str
+    refused: bool = False
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class GenerationFacts:
+    """What opening a listed generation showed. `error` is None when it opened."""
+
+    shard_id: ShardId
+    generation: int
+    claimed_rows: int | None
+    physical_rows: int | None
+    error: str | None = None
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class PrivateIndexFacts:
+    """How much of a generation its private key index has; None where that can't be told."""
+
+    shard_id: ShardId
+    generation: int
+    physical_rows: int | None
+    indexed_rows: int | None
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class WalFacts:
+    """A shard's WAL: its positions, and the epochs of its fence sentinels.
+
+    `broken` tells of entries that can't be read, `refused` of those that are too large to be.
+    """
+
+    shard_id: ShardId
+    positions: tuple[int, ...]
+    sentinel_epochs: frozenset[int]
+    broken: tuple[str, ...] = ()
+    refused: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class CatchUpFacts:
+    """Coverage behind one index's catch-up claim.
+
+    `claimed_at_fragment` is the highest fragment id of the version in which the claim was recorded,
+    None when no retained version shows that.
+    """
+
+    index: str
+    claim: Mapping[ShardId, int]
+    uncovered_fragments: tuple[int, ...]
+    claimed_at_fragment: int | None
+
+
+def _verdict(number: int | None, name: str, problems: Sequence[str], fine: str) -> Check:
+    return Check(invariant=number, name=name, ok=not problems, detail="; ".join(problems) or fine)
+
+
+def check_manifests(view: TableView) -> Check:
+    """Invariant 10: every shard's latest manifest can be read and trusted."""
+    problems = [str(broken.error) for broken in view.broken]
+    return _verdict(10, "shard manifests", problems, f"{len(view.shards)} readable")
+
+
+def check_progress_history(history: Sequence[VersionManifest], rewound: Collection[int]) -> Check:
+    """Invariant 3: progress never fell along the retained versions, ascending.
+
+    `rewound` are versions that a restore or an overwrite made: there a user turned time back.
+    """
+    problems = []
+    for before, after in pairwise(history):
+        if after.version in rewound or before.mem_wal is None:
+            continue
+        if after.mem_wal is None:
+            problems.append(f"version {after.version} lost the MemWAL index")
+            continue
+        try:
+            invariants.check_progress(before.mem_wal.merged, after.mem_wal.merged)
+        except invariants.InvariantBroken as broken:
+            problems.append(f"version {after.version}: {broken}")
+    fine = f"never fell in {len(history)} retained versions"
+    if rewound:
+        fine += f" (turned back on purpose at {', '.join(map(str, sorted(rewound)))})"
+    return _verdict(3, "merge progress", problems, fine)
+
+
+def check_contiguous(shards: Sequence[ShardView]) -> Check:
+    """Invariant 2: every generation above a watermark that was allotted is listed."""
+    problems = [hole_text(shard, hole) for shard in shards for hole in find_holes(shard)]
+    return _verdict(2, "generations contiguous", problems, "no hole above any watermark")
+
+
+def check_generations(facts: Sequence[GenerationFacts]) -> Check:
+    """Invariant 1 needs every listed generation to open and to have the rows it claims."""
+    problems = []
+    for found in facts:
+        where = f"shard {found.shard_id} generation {found.generation}"
+        if found.error is not None:
+            problems.append(f"{where}: {found.error}")
+        elif found.claimed_rows not in (None, found.physical_rows):
+            problems.append(
+                f"{where}: has {found.physical_rows} rows, its manifest claims {found.claimed_rows}"
+            )
+    return _verdict(1, "listed generations", problems, f"{len(facts)} open, rows as claimed")
+
+
+def private_index_warnings(facts: Sequence[PrivateIndexFacts]) -> tuple[str, ...]:
+    """Generations whose private key index lacks rows: no damage, but pylance's own reads go wrong.
+
+    pylance 14.0.2 leaves such ones when it flushes in the background (lance issue 9035).
+    """
+    return tuple(
+        f"shard {found.shard_id} generation {found.generation}: its private key index (_pk_index) "
+        f"has {found.indexed_rows} of {found.physical_rows} rows. Until it is merged, pylance's "
+        f"own LSM reads {'show older rows beside newer ones' if found.indexed_rows else 'fail'}; "
+        "memwal's reads and merges don't use it. `memwal merge` puts it right"
+        for found in facts
+        if found.physical_rows is not None
+        and found.indexed_rows is not None
+        and found.indexed_rows < found.physical_rows
+    )
+
+
+def check_catch_up(view: TableView, facts: Sequence[CatchUpFacts]) -> Check:
+    """Invariant 6 rests on catch-up claims: none above the merges, none without coverage."""
+    problems = []
+    for found in facts:
+        for shard, generation in found.claim.items():
+            merged = view.mem_wal.merged.get(shard, 0)
+            if generation > merged:
+                problems.append(
+                    f"index {found.index} claims generation {generation} of shard {shard}, "
+                    f"merged is {merged}"
+                )
+        level = found.claimed_at_fragment
+        caught_up = all(
+            found.claim.get(shard, 0) >= merged for shard, merged in view.mem_wal.merged.items()
+        )
+        if level is not None and found.claim and caught_up:
+            missing = [f for f in found.uncovered_fragments if f <= level]
+            if missing:
+                problems.append(
+                    f"index {found.index} claims to be caught up but does not cover fragments "
+                    f"{missing}"
+                )
+    judged = sum(found.claimed_at_fragment is not None for found in facts)
+    if facts and not judged and not problems:
+        return Check(
+            invariant=6,
+            name="index catch-up claims",
+            ok=None,
+            detail="none is above the merges; the versions that recorded them are gone, so their "
+            "coverage can't be judged",
+        )
+    fine = f"{judged} of {len(facts)} agree with the fragments they were recorded for"
+    return _verdict(6, "index catch-up claims", problems, fine)
+
+
+def check_wal(shards: Sequence[ShardView], wals: Mapping[ShardId, WalFacts]) -> Check:
+    """Replay needs every WAL position above the covered one (spec: WAL Replay)."""
+    problems: list[str] = []
+    for shard in shards:
+        wal = wals[shard.shard_id]
+        problems += wal.broken
+        expected = shard.manifest.replay_after_wal_entry_position + 1
+        for position in (p for p in wal.positions if p >= expected):
+            if position != expected:
+                problems.append(
+                    f"shard {shard.shard_id}: WAL position {expected} is missing before {position}"
+                )
+            expected = position + 1
+    name = "WAL continuous above the replay position"
+    refused = [text for wal in wals.values() for text in wal.refused]
+    if refused and not problems:
+        return Check(invariant=None, name=name, ok=None, detail="; ".join(refused), refused=True)
+    return _verdict(None, name, problems, "no gap")
+
+
+def check_sentinels(shards: Sequence[ShardView], wals: Mapping[ShardId, WalFacts]) -> Check:
+    """Invariant 7: the sentinel of each shard's current epoch is in place.
+
+    A claim of the first epoch writes none (seen on pylance 14).
+    """
+    problems = [
+        f"shard {s.shard_id}: no fence sentinel of writer epoch {s.manifest.writer_epoch}: it was "
+        "lost, or its writer died inside its claim"
+        for s in shards
+        if s.manifest.writer_epoch >= 2
+        and s.manifest.writer_epoch not in wals[s.shard_id].sentinel_epochs
+    ]
+    return _verdict(7, "newest fence sentinel", problems, "in place on every shard")
+
+
+def leaving_warnings(paths: Collection[str]) -> tuple[str, ...]:
+    """Files that an operating system or an editor left: no damage, since nothing reads them."""
+    lines = [
+        f"{path} is none of the table's: a file manager, an NFS client or an editor left it"
+        for path in sorted(paths)[:_NAMED_MAX]
+    ]
+    more = len(paths) - _NAMED_MAX
+    return (*lines, *([f"and {more} more of the kind"] if more > 0 else ()))
+
+
+def check_one_shard(found: SharedKey | None, rows: int, rows_max: int) -> Check:
+    """One key, one shard (spec: Shard): else nothing says which of its rows is newer.
+
+    `found` is a key that waits in two shards, looked for among `rows` pending ones.
+    """
+    name = "one key, one shard"
+    if rows > rows_max:
+        detail = f"{rows} pending rows are too many to compare their keys ({rows_max})"
+        return Check(invariant=None, name=name, ok=None, detail=detail)
+    problems = [] if found is None else [str(found)]
+    return _verdict(None, name, problems, f"no key of {rows} pending rows is in two shards")
+
+
+def check_strangers(outside: Collection[str], inside: Mapping[ShardId, Collection[str]]) -> Check:
+    """Invariant 9: under `_mem_wal/` there is nothing but shards and what belongs to them."""
+    problems = [f"{layout.MEM_WAL}/{name}" for name in sorted(outside)]
+    for shard, names in inside.items():
+        for name in sorted(names):
+            if name in ("manifest", "wal") or layout.parse_generation_folder(name) is not None:
+                continue
+            problems.append(f"{layout.shard_folder(shard)}/{name}")
+    return _verdict(9, "nothing foreign under _mem_wal", problems, "only shards")
+
+
+def count_orphans(shards: Sequence[ShardView], inside: Mapping[ShardId, Collection[str]]) -> Check:
+    """How many generation folders no manifest names: garbage, not damage."""
+    orphans = 0
+    for shard in shards:
+        listed = {g.path for g in shard.manifest.flushed_generations}
+        orphans += sum(
+            1
+            for name in inside[shard.shard_id]
+            if layout.parse_generation_folder(name) is not None and name not in listed
+        )
+    return Check(
+        invariant=None,
+        name="unreferenced generation folders",
+        ok=True,
+        detail=f"{orphans}" + ("; `memwal garbage` judges each" if orphans else ""),
+    )

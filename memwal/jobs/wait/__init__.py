@@ -1,0 +1,1 @@
+"""Waits until what is pending now is merged, indexed or collected."""

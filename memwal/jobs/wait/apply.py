@@ -1,0 +1,135 @@
+"""Waits until what was flushed is merged, indexed or collected. Changes nothing.
+
+A look costs a few requests: the table's latest version, its manifest when it is a new one, and only
+for `collected` the shards that are merged and not collected yet. No generation is opened.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+
+from memwal.errors import Missing, NotATable, StoreUnavailable
+from memwal.jobs.wait.plan import Until, collected_to, indexed_to, merged_to, missing_of
+from memwal.model import MemWalState, ShardId, VersionManifest
+from memwal.ports import Clock, ShardCommits, Views
+
+_READERS_MAX = 16
+_EXPIRED_MAX = 5
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class WaitLimits:
+    """How often to look: waits grow from the first to the longest, and vary by a quarter."""
+
+    first_wait_seconds: float = 0.5
+    wait_seconds_max: float = 10.0
+    growth: float = 1.5
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Waited:
+    """What came of it: shards that have not reached their target, and how far each is."""
+
+    missing: Mapping[ShardId, int]
+    version: int
+    looks: int
+
+
+class Waiter:
+    """Waits on one table. `folders` gives the numbers of a shard's generation folders."""
+
+    def __init__(
+        self,
+        *,
+        views: Views,
+        shards: ShardCommits,
+        folders: Callable[[ShardId], Iterable[int]],
+        clock: Clock,
+        limits: WaitLimits = WaitLimits(),
+        tell: Callable[[Mapping[ShardId, int]], None] = lambda missing: None,
+        readers_max: int = _READERS_MAX,
+    ) -> None:
+        """`tell` gets what is missing after each look in which that has changed.
+
+        `readers_max` shards are looked at side by side.
+        """
+        self._views = views
+        self._shards = shards
+        self._folders = folders
+        self._clock = clock
+        self._limits = limits
+        self._tell = tell
+        self._readers_max = readers_max
+        self._manifest: VersionManifest | None = None
+        self._reached: dict[ShardId, int] = {}
+
+    def run(self, until: Until, target: Mapping[ShardId, int], *, timeout_seconds: float) -> Waited:
+        """Look until nothing is missing or the time is over; at least once, and once at the end.
+
+        A store that does not answer is asked again. Raises StoreUnavailable when it did not answer
+        at the end, NotATable when the table or its MemWAL index went away.
+        """
+        deadline = self._clock.monotonic_seconds() + timeout_seconds
+        wait = self._limits.first_wait_seconds
+        missing: dict[ShardId, int] | None = None
+        looks = expired = 0
+        while True:
+            looks += 1
+            try:
+                now = missing_of(target, self._look(until, target))
+            except (Missing, StoreUnavailable) as error:
+                # The store answered: the version was expired between two requests, and a look at
+                # the next one needs no time.
+                if self._clock.monotonic_seconds() >= deadline:
+                    expired += 1
+                    if not isinstance(error, Missing) or expired > _EXPIRED_MAX:
+                        raise StoreUnavailable(str(error)) from None
+            else:
+                if now != missing:
+                    self._tell(now)
+                missing = now
+                over = self._clock.monotonic_seconds() >= deadline
+                if over or not missing:
+                    version = 0 if self._manifest is None else self._manifest.version
+                    return Waited(missing=missing, version=version, looks=looks)
+            left = deadline - self._clock.monotonic_seconds()
+            self._clock.sleep(max(0.0, min(wait * (0.75 + self._clock.random() / 2), left)))
+            wait = min(wait * self._limits.growth, self._limits.wait_seconds_max)
+
+    def _look(self, until: Until, target: Mapping[ShardId, int]) -> Mapping[ShardId, int]:
+        version = self._views.table_version()
+        if self._manifest is None or self._manifest.version != version:
+            self._manifest = self._views.manifest(version)
+        manifest, state = self._manifest, self._manifest.mem_wal
+        if state is None:
+            raise NotATable(f"version {version} has no MemWAL index any more")
+        match until:
+            case Until.MERGED:
+                return {shard: merged_to(state, shard) for shard in target}
+            case Until.INDEXED:
+                return {shard: indexed_to(manifest, state, shard) for shard in target}
+            case Until.COLLECTED:
+                return self._collected(state, target)
+
+    def _collected(
+        self, state: MemWalState, target: Mapping[ShardId, int]
+    ) -> Mapping[ShardId, int]:
+        """Only shards that are merged can be collected, and one that is stays so."""
+        asked = [
+            shard
+            for shard, wanted in target.items()
+            if self._reached.get(shard, 0) < wanted <= merged_to(state, shard)
+        ]
+
+        def look(shard: ShardId) -> int:
+            manifest = self._shards.latest(shard)
+            listed = () if manifest is None else manifest.flushed_generations
+            left = {*(g.generation for g in listed), *self._folders(shard)}
+            return collected_to(merged_to(state, shard), left)
+
+        if asked:
+            with ThreadPoolExecutor(min(self._readers_max, len(asked))) as pool:
+                self._reached.update(zip(asked, pool.map(look, asked), strict=True))
+        return self._reached

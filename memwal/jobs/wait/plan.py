@@ -1,0 +1,85 @@
+"""Decides what `memwal wait` waits for, and how far a shard has come. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from enum import Enum
+
+from memwal.errors import Usage
+from memwal.jobs.garbage.model import covering_indexes
+from memwal.model import MemWalState, ShardId, TableView, VersionManifest
+
+_NAMED_MAX = 10
+
+
+class Until(Enum):
+    """What has to be true of every generation up to the target.
+
+    MERGED: its rows are in the base table. INDEXED: and every index that has to catch up before
+    the garbage job may take it has done so. COLLECTED: it is merged, the shard's manifest does not
+    list it any more, and its folder is gone.
+    """
+
+    MERGED = "merged"
+    INDEXED = "indexed"
+    COLLECTED = "collected"
+
+
+def target_of(view: TableView, named: Mapping[ShardId, int]) -> Mapping[ShardId, int]:
+    """The generation to wait for, by shard: the named ones only, or each shard's highest flushed.
+
+    Raises Usage for a named shard that the table has not, and what is wrong with a shard whose
+    manifest is needed and can't be read.
+    """
+    broken = {ShardId(b.shard_id): b.error for b in view.broken}
+    for shard in named or broken:
+        if shard in broken:
+            raise broken[shard]
+    if named:
+        known = {s.shard_id for s in view.shards}
+        for shard in named:
+            if shard not in known:
+                raise Usage(f"{view.uri}: the table has no shard {shard}")
+        return dict(named)
+    highest = {
+        s.shard_id: max(
+            (s.merged_generation, *(g.generation for g in s.manifest.flushed_generations))
+        )
+        for s in view.shards
+    }
+    return {shard: generation for shard, generation in highest.items() if generation > 0}
+
+
+def merged_to(state: MemWalState, shard: ShardId) -> int:
+    """The generation up to which the shard is merged."""
+    return state.merged.get(shard, 0)
+
+
+def indexed_to(manifest: VersionManifest, state: MemWalState, shard: ShardId) -> int:
+    """The generation up to which the shard is merged and every index has caught up."""
+    reached = [
+        state.index_catchup.get(name, {}).get(shard, 0)
+        for name in covering_indexes(manifest, state)
+    ]
+    return min((merged_to(state, shard), *reached))
+
+
+def collected_to(merged: int, left: Iterable[int]) -> int:
+    """The generation up to which nothing is left; `left` are those listed, or with a folder."""
+    return min(merged, min(left, default=merged + 1) - 1)
+
+
+def missing_of(target: Mapping[ShardId, int], reached: Mapping[ShardId, int]) -> dict[ShardId, int]:
+    """The shards that are not there yet, and how far each is."""
+    return {s: reached.get(s, 0) for s, wanted in target.items() if reached.get(s, 0) < wanted}
+
+
+def missing_text(
+    until: Until, target: Mapping[ShardId, int], missing: Mapping[ShardId, int]
+) -> str:
+    """How far it is, in one line."""
+    done = len(target) - len(missing)
+    text = f"{until.value}: {done} of {len(target)} shards"
+    named = [f"shard {s} at {g} of {target[s]}" for s, g in missing.items()]
+    more = [f"and {len(named) - _NAMED_MAX} more"] if len(named) > _NAMED_MAX else []
+    return "; ".join([text, *named[:_NAMED_MAX], *more])

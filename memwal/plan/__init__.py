@@ -1,1 +1,0 @@
-"""Decides. Pure: view + limits + now -> a frozen plan."""

@@ -1,0 +1,134 @@
+"""`memwal read`: the merging read of one table, as a document or as a file."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+
+from memwal.clock import SystemClock
+from memwal.config import ResolvedTable
+from memwal.errors import Usage
+from memwal.read.explain import explain
+from memwal.read.output import check_file, json_rows, write_file
+from memwal.read.plan import Nearest, ReadRequest
+from memwal.read.request import parse_keys
+from memwal.read.table import OpenedRead, ReadableTable, open_table
+from memwal.run.open import check_lance_version
+from memwal.run.policy import check_stored
+
+
+@dataclass(frozen=True, kw_only=True)
+class ReadOptions:
+    """What the command line asks for; texts as they were typed."""
+
+    table: ResolvedTable
+    columns: str | None = None
+    filter: str | None = None
+    limit: int | None = None
+    version: int | None = None
+    keys: Sequence[str] = ()
+    nearest: str | None = None
+    k: int | None = None
+    metric: str | None = None
+    nprobes: int | None = None
+    with_wal: bool = False
+    explain: bool = False
+    output: Path | None = None
+    holes_allowed: bool = False
+    reinitialised_allowed: bool = False
+    untested_lance_allowed: bool = False
+
+
+def run_read(options: ReadOptions) -> dict[str, Any]:
+    """The document. Raises what a read raises (`memwal.read.table.ReadableTable.read`)."""
+    check_lance_version(options.untested_lance_allowed)
+    if options.explain and (options.with_wal or options.output is not None):
+        raise Usage("--explain reads no rows: neither --with-wal nor --output go with it")
+    if options.output is not None:
+        check_file(options.output)
+    clock = SystemClock()
+    began = clock.monotonic_seconds()
+    table = open_table(options.table.uri, options.table.storage_options)
+    request = _request(table, options)
+    if options.explain:
+        if options.table.policy is not None:
+            check_stored(options.table, table.at(options.version).policy_text)
+        found = {"explain": explain(table, request)}
+        found = {"version": found["explain"]["base"]["version"], **found}
+    else:
+        opened, reader = table.reader(request, with_wal=options.with_wal)
+        check_stored(options.table, opened.view.policy_text)
+        found = _rows(opened, reader, options.output)
+    return {
+        "job": "read",
+        "outcome": "done",
+        "seconds": round(clock.monotonic_seconds() - began, 3),
+        "tables": [{"table": options.table.name, "outcome": "done", "error": None, **found}],
+    }
+
+
+def _rows(opened: OpenedRead, reader: pa.RecordBatchReader, output: Path | None) -> dict[str, Any]:
+    rows = None if output is not None else json_rows(reader)
+    count = write_file(reader, output) if output is not None else len(rows or ())
+    return {
+        "version": opened.plan.version,
+        "schema": [{"name": f.name, "type": str(f.type)} for f in reader.schema],
+        "num_rows": count,
+        "rows": rows,
+        "output": None if output is None else str(output),
+        "limit": opened.plan.limit,
+        "generations": opened.plan.generations,
+        "shards": len(opened.plan.shards),
+        "pruned_shards": len(opened.plan.pruned),
+        "warnings": list(opened.read.warnings),
+    }
+
+
+def _request(table: ReadableTable, options: ReadOptions) -> ReadRequest:
+    key = None
+    if options.keys:
+        key = parse_keys(options.keys, table.schema(options.version))
+    return table.request(
+        columns=_columns(options.columns),
+        filter=options.filter,
+        limit=options.limit,
+        key=key,
+        nearest=_nearest(options),
+        version=options.version,
+        allow_holes=options.holes_allowed,
+        allow_reinitialised=options.reinitialised_allowed,
+    )
+
+
+def _columns(text: str | None) -> list[str] | None:
+    return None if text is None else [name.strip() for name in text.split(",") if name.strip()]
+
+
+def _nearest(options: ReadOptions) -> Nearest | None:
+    if options.nearest is None:
+        if options.k is not None or options.metric is not None or options.nprobes is not None:
+            raise Usage("--k, --metric and --nprobes go with --nearest")
+        return None
+    column, equals, text = options.nearest.partition("=")
+    try:
+        vector = json.loads(text) if equals else None
+    except ValueError:
+        vector = None
+    if not isinstance(vector, list) or not all(_is_number(v) for v in vector):
+        raise Usage(f"--nearest {options.nearest!r}: expected COLUMN=[0.1, 0.2, …]")
+    return Nearest(
+        column=column,
+        vector=tuple(float(v) for v in vector),
+        k=10 if options.k is None else options.k,
+        metric=options.metric,
+        nprobes=options.nprobes,
+    )
+
+
+def _is_number(value: object) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool)

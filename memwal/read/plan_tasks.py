@@ -1,0 +1,75 @@
+"""Decides how a merging read is cut into tasks. Pure.
+
+A task reads a few fragments of the base, or a few generations. Small ones share a task, since
+starting one costs as much as reading some megabytes; none is cut, so that the largest fragment is
+the largest task.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from itertools import groupby
+from math import ceil
+from typing import TypeVar
+
+from memwal.model import FlushedGeneration, ShardId
+from memwal.read.plan import ReadPlan
+
+T = TypeVar("T")
+
+GenerationRead = tuple[ShardId, FlushedGeneration]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ReadTask:
+    """What one task reads: fragments of the base by id, or generations."""
+
+    fragments: tuple[int, ...] = ()
+    generations: tuple[GenerationRead, ...] = ()
+
+
+def plan_tasks(
+    plan: ReadPlan,
+    fragments: Sequence[tuple[int, int | None]],
+    task_bytes: int,
+    *,
+    whole_shards: bool = False,
+) -> tuple[ReadTask, ...]:
+    """The tasks of a read, generations first: they may be collected once they are merged.
+
+    `fragments` are the base's, with their sizes in bytes; one that is not known (None) counts as
+    `task_bytes`, which is about what a task reads at most, unless one fragment or generation alone
+    is larger. With `whole_shards`, a shard's generations stay together, in one task of their own.
+    """
+    if whole_shards:
+        shards = [
+            tuple((shard.shard_id, g) for g in shard.generations)
+            for shard in plan.shards
+            if shard.generations
+        ]
+        return (
+            *(ReadTask(generations=found) for found in shards),
+            *(ReadTask(fragments=found) for found in _packed(fragments, task_bytes)),
+        )
+    generations = [
+        ((shard.shard_id, g), g.in_memory_bytes) for shard in plan.shards for g in shard.generations
+    ]
+    return (
+        *(ReadTask(generations=found) for found in _packed(generations, task_bytes)),
+        *(ReadTask(fragments=found) for found in _packed(fragments, task_bytes)),
+    )
+
+
+def _packed(items: Sequence[tuple[T, int | None]], task_bytes: int) -> Iterator[tuple[T, ...]]:
+    """Neighbours together, in groups of about the same size."""
+    sizes = [task_bytes if size is None else size for _, size in items]
+    groups = max(1, ceil(sum(sizes) / task_bytes))
+    aim = sum(sizes) / groups
+    seen, places = 0, []
+    for size in sizes:
+        # Where an item's middle lies tells its group: the groups stay even, whatever the sizes.
+        places.append(int((seen + size / 2) / aim) if aim else 0)
+        seen += size
+    for _, found in groupby(zip(places, items, strict=True), key=lambda pair: pair[0]):
+        yield tuple(item for _, (item, _) in found)

@@ -1,0 +1,73 @@
+"""Work on many tables of a read in threads: Lance plans each scan for itself, on one core."""
+
+from __future__ import annotations
+
+import os
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from functools import partial
+from typing import TypeVar
+
+from memwal.read.store_sources import Batches, Part, Rows
+
+S = TypeVar("S")
+T = TypeVar("T")
+
+_REMOTE_THREADS = 16
+_TURNS = 4
+_TOGETHER_MAX = 16
+# What is read before its turn: so many parts, none of them larger.
+_AHEAD_PARTS_MAX = 16
+_AHEAD_BYTES_MAX = 8 * 1024 * 1024
+
+
+def threads_for(uri: str) -> int:
+    """How many threads to read with: local files keep cores busy, a remote store lets them wait.
+
+    More threads than cores would wait for Python's lock, in turn, for most of the time.
+    """
+    return _REMOTE_THREADS if "://" in uri else min(_REMOTE_THREADS, os.cpu_count() or 1)
+
+
+def side_by_side(work: Callable[[Part], T], parts: Sequence[Part], threads: int) -> dict[int, T]:
+    """Do something to each part; the results by the part's identity."""
+    return {id(part): result for part, result in in_turn(work, parts, threads)}
+
+
+def in_turn(work: Callable[[S], T], items: Sequence[S], threads: int) -> Iterator[tuple[S, T]]:
+    """The same in order, for anything; what is not begun when the caller has enough is left."""
+    # To hand over work costs about as much as to open a small table, so several go together.
+    step = min(_TOGETHER_MAX, max(1, len(items) // (_TURNS * threads)))
+    groups = [items[start : start + step] for start in range(0, len(items), step)]
+    pool = ThreadPoolExecutor(threads)
+    try:
+        for group, found in zip(groups, pool.map(partial(_each, work), groups), strict=True):
+            yield from zip(group, found, strict=True)
+    finally:
+        pool.shutdown(cancel_futures=True)
+
+
+def _each(work: Callable[[S], T], items: Sequence[S]) -> list[T]:
+    return [work(item) for item in items]
+
+
+def scanned(parts: Sequence[Part], rows: Rows, threads: int) -> Iterator[tuple[Part, Batches]]:
+    """Each part with its rows, in order. Small ones are read before their turn."""
+
+    def start(part: Part) -> Future[Batches] | None:
+        size = part.in_memory_bytes
+        if not size or size > _AHEAD_BYTES_MAX:
+            return None
+        return pool.submit(lambda: iter(list(part.scan(rows))))
+
+    with ThreadPoolExecutor(threads) as pool:
+        left = iter(parts)
+        started: deque[tuple[Part, Future[Batches] | None]] = deque()
+        while True:
+            while len(started) < _AHEAD_PARTS_MAX and (part := next(left, None)) is not None:
+                started.append((part, start(part)))
+            if not started:
+                return
+            part, job = started.popleft()
+            yield part, part.scan(rows) if job is None else job.result()

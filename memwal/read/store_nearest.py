@@ -1,0 +1,107 @@
+"""Nearest-neighbour search over the base and generations. Each is searched; the best are taken.
+
+Lance's own scanner searches one table whole: what its index does not cover is compared row by row.
+Candidates whose key has a newer row are dropped, and where that leaves too few, more are fetched.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+from functools import partial
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from memwal.errors import Usage
+from memwal.read.plan import DISTANCE, Nearest
+from memwal.read.store_sources import Base, Batches, Found, Part, Rows, Table, asked
+
+# So many times more are fetched when too many candidates of a source were superseded.
+_FETCH_GROWTH = 4
+
+
+@dataclass(kw_only=True)
+class _Arm:
+    """The search in one table. `fetch` candidates were asked for, `live` are left of them."""
+
+    table: Table
+    fetch: int
+    candidates: list[pa.RecordBatch] = field(default_factory=list)
+    live: list[pa.RecordBatch] = field(default_factory=list)
+    done: bool = False
+
+
+class Search:
+    """One search. All its candidates carry exact distances, which can be compared."""
+
+    def __init__(self, wanted: Nearest, base: Base, parts: Sequence[Part], rows: Rows) -> None:
+        self._wanted = wanted
+        self._base = base
+        self._tables: list[Table] = [base, *parts]
+        self._rows = rows
+        self._metric = wanted.metric or self._index_metric() or "l2"
+        self._vector = self._query()
+
+    def rows(self, fetch: int) -> Rows:
+        """What each table is scanned for."""
+        nearest = {
+            "column": self._wanted.column,
+            "q": self._vector,
+            "k": fetch,
+            "metric": self._metric,
+            # An index's own distances are estimates, and differ from one index to the next.
+            "refine_factor": 1,
+        }
+        if self._wanted.nprobes is not None:
+            nearest["nprobes"] = self._wanted.nprobes
+        return replace(self._rows, nearest=nearest)
+
+    def run(self, judge: Callable[[Sequence[Found]], list[Found]]) -> Batches:
+        """The k nearest of all rows that are the newest of their keys, in order of distance."""
+        arms = [_Arm(table=table, fetch=self._wanted.k) for table in self._tables]
+        while not all(arm.done for arm in arms):
+            for arm in arms:
+                if not arm.done:
+                    arm.candidates = list(arm.table.scan(self.rows(arm.fetch)))
+            judged = judge([(arm.table, arm.candidates) for arm in arms])
+            for arm, (_, live) in zip(arms, judged, strict=True):
+                arm.live = live
+                exhausted = _count(arm.candidates) < arm.fetch
+                if exhausted or _count(live) >= self._wanted.k:
+                    arm.done = True
+                else:
+                    arm.fetch *= _FETCH_GROWTH
+        return self._best([batch for arm in arms for batch in arm.live])
+
+    def _best(self, live: Sequence[pa.RecordBatch]) -> Batches:
+        schema = self.rows(1).found
+        found = pa.Table.from_batches([b.select(schema.names) for b in live], schema=schema)
+        best = found.sort_by(DISTANCE).slice(0, self._wanted.k)
+        return iter(best.to_batches())
+
+    def _index_metric(self) -> str | None:
+        """The metric of the base's index on the column, which its generations have too."""
+        dataset, column = self._base.dataset, self._wanted.column
+        for described in asked(self._base.where, dataset.describe_indices):
+            if list(described.field_names) != [column]:
+                continue
+            stats = asked(self._base.where, partial(dataset.stats.index_stats, described.name))
+            for segment in stats.get("indices", ()):
+                if "metric_type" in segment:
+                    return str(segment["metric_type"])
+        return None
+
+    def _query(self) -> Any:
+        kind = self._base.dataset.schema.field(self._wanted.column).type
+        while pa.types.is_fixed_size_list(kind) or pa.types.is_list(kind):
+            kind = kind.value_type
+        try:
+            return np.asarray(self._wanted.vector, dtype=kind.to_pandas_dtype())
+        except (NotImplementedError, TypeError, ValueError, OverflowError) as error:
+            raise Usage(f"column {self._wanted.column!r} can't be searched: {error}") from None
+
+
+def _count(batches: Sequence[pa.RecordBatch]) -> int:
+    return sum(batch.num_rows for batch in batches)

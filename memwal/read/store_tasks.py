@@ -1,0 +1,317 @@
+"""A merging read that is carried out by many tasks, each of which reads a part of it.
+
+Who wins is decided in one of two ways. Decided once: the keys of all pending generations are read
+and folded before the tasks start, which are told what they need; the keys have to fit into what is
+sent to them. Looked up: each task asks the generations about the keys of its own rows, and holds no
+more than those, however many keys are pending.
+
+Neither asks the filter before it is known who wins: a row that the filter drops still hides older
+ones.
+"""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from memwal.errors import Missing, Refused, Usage
+from memwal.model import FlushedGeneration, MemWalState, ShardId, TableView, VersionManifest
+from memwal.read.plan import ReadPlan, ShardRead
+from memwal.read.plan_tasks import ReadTask
+from memwal.read.store_beside import threads_for
+from memwal.read.store_policy import Folding, PolicyGenerations
+from memwal.read.store_sources import Base, Batches, Part, Rows
+from memwal.read.store_verdict import OpenShard, Verdict
+from memwal.rows import fold
+from memwal.rows.keyset import KeySet
+from memwal.rows.policy import RowPolicy
+from memwal.store.blobs import read_schema
+from memwal.store.generations import Generations
+from memwal.store.stored_policy import checked_policy
+from memwal.store.table import LanceTables
+
+# Only rows of more than 8 KiB make smaller batches than Lance's own.
+_BATCH_BYTES_MAX = 64 * 1024 * 1024
+_BATCH_ROWS_MAX = 8192
+
+Generation = tuple[ShardId, int]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Snapshot:
+    """What is read: a plan, with as much of the view behind it as tasks need.
+
+    `schema` is the base's, as it is read; `now_nanos` the instant at which rows expire.
+    """
+
+    view: TableView
+    plan: ReadPlan
+    schema: pa.Schema
+    now_nanos: int
+
+    @property
+    def whole_shards(self) -> bool:
+        """Whether a task needs all pending rows of a shard: a row-merge policy folds them."""
+        return self.view.policy_text is not None
+
+
+def snapshot_of(tables: LanceTables, view: TableView, plan: ReadPlan, now_nanos: int) -> Snapshot:
+    """A plan and its view, without what may be large there: manifests and the shards' states."""
+    schema = read_schema(tables.base(plan.version))
+    slim = replace(
+        view,
+        manifest=VersionManifest(version=view.version, timestamp_nanos=0, mem_wal=None),
+        mem_wal=MemWalState(index_uuid="", created_at_millis=None, merged={}, index_catchup={}),
+        shards=(),
+        broken=(),
+        strangers=(),
+    )
+    return Snapshot(view=slim, plan=plan, schema=schema, now_nanos=now_nanos)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Decided:
+    """Who wins: keys that hide rows of the base, and for each generation its winners, packed."""
+
+    hidden: KeySet | None = None
+    winners: Mapping[Generation, bytes] = field(default_factory=dict)
+
+
+class TaskReads:
+    """Reads parts of one snapshot."""
+
+    def __init__(self, generations: Generations, snapshot: Snapshot) -> None:
+        self._generations = generations
+        self._tables = generations.tables
+        self._snapshot = snapshot
+        self._plan = snapshot.plan
+        self._keys = snapshot.plan.primary_key
+        self._threads = threads_for(snapshot.plan.uri)
+        self._policy = checked_policy(snapshot.view, generations.tables.base)
+
+    def fragments(self) -> list[tuple[int, int | None]]:
+        """The base's fragments with the sizes of their files in bytes, None where not recorded."""
+        dataset = self._tables.base(self._plan.version)
+        return [(part.fragment_id, _file_bytes(part)) for part in dataset.get_fragments()]
+
+    # -- before the tasks
+
+    def decide(self, keys_bytes_max: int) -> Decided | None:
+        """Fold all pending keys; None when keys and row addresses take more than that in memory.
+
+        Raises Missing when a generation is gone, Refused for a NULL in a key, Usage where a
+        row-merge policy needs them.
+        """
+        if not self._keys or not self._plan.generations:
+            return Decided()
+        tables = self._key_tables(keys_bytes_max)
+        if tables is None and self._policy is not None:
+            raise Usage(
+                f"{self._plan.uri}: the pending keys take more than keys_bytes_max = "
+                f"{keys_bytes_max}, and a table with a row-merge policy has to send them to the "
+                "tasks: raise it, or merge first"
+            )
+        if tables is None:
+            return None
+        if self._policy is not None:
+            return Decided(hidden=self._set_of(list(tables.values())))
+        winners: dict[Generation, bytes] = {}
+        for shard in self._plan.shards:
+            numbers = [g.generation for g in reversed(shard.generations)]
+            if not numbers:
+                continue
+            mine = [tables[shard.shard_id, number] for number in numbers]
+            for number, won in zip(numbers, self._folded(shard, mine).winners, strict=True):
+                winners[shard.shard_id, number] = packed(won)
+        return Decided(hidden=self._set_of(list(tables.values())), winners=winners)
+
+    def _key_tables(self, bytes_max: int) -> dict[Generation, pa.Table] | None:
+        listed = [(s.shard_id, g) for s in self._plan.shards for g in s.generations]
+        tables: dict[Generation, pa.Table] = {}
+        size = 0
+        with ThreadPoolExecutor(self._threads) as pool:
+            found = pool.map(lambda one: self._part(*one).keys(self._keys, None), listed)
+            for (shard_id, generation), table in zip(listed, found, strict=True):
+                size += table.nbytes
+                if size > bytes_max:
+                    pool.shutdown(wait=False, cancel_futures=True)
+                    return None
+                tables[shard_id, generation.generation] = table
+        return tables
+
+    def _folded(self, shard: ShardRead, tables: Sequence[pa.Table]) -> fold.Folded:
+        try:
+            return fold.fold(tables, self._keys)
+        except Refused as error:
+            raise Refused(f"shard {shard.shard_id}: {error}") from None
+
+    # -- in a task
+
+    def rows(self, task: ReadTask, decided: Decided | None) -> Batches:
+        """The task's rows, in the plan's columns; with None, the generations are asked.
+
+        Raises Missing when the base's files or a generation are gone.
+        """
+        if self._policy is not None:
+            yield from self._by_policy(self._policy, task, decided or Decided())
+            return
+        for shard_id, generation in task.generations:
+            part = self._part(shard_id, generation)
+            if decided is None:
+                found = self._looked_up_generation(part, shard_id, generation)
+            elif self._keys:
+                won = unpacked(decided.winners[shard_id, generation.generation])
+                found = _won(part.scan(self._rows()), won) if len(won) else iter(())
+            else:
+                found = part.scan(self._rows())
+            yield from self._shown(found)
+        if task.fragments:
+            base = self._base(task.fragments)
+            if decided is None:
+                found = self._looked_up_base(base)
+            elif decided.hidden is None:
+                found = base.scan(self._rows())
+            else:
+                found = decided.hidden.outside(base.scan(self._rows(keyed=True)), self._keys)
+            yield from self._shown(found)
+
+    def _by_policy(self, policy: RowPolicy, task: ReadTask, decided: Decided) -> Batches:
+        snapshot = self._snapshot
+        folding = Folding(policy, self._plan, snapshot.schema, snapshot.now_nanos)
+        mine = {shard_id for shard_id, _ in task.generations}
+        if mine:
+            generations = PolicyGenerations(self._generations, snapshot.view)
+            shards = [shard for shard in self._plan.shards if shard.shard_id in mine]
+            where = f"{self._plan.uri}: version {self._plan.version}"
+            base = Base.of(snapshot.view, where, self._tables.base(self._plan.version))
+            tables, _ = folding.rows(base, generations.pending(shards, {}))
+            for table in tables:
+                yield from self._shown(iter(table.to_batches()))
+        if task.fragments:
+            found = folding.base_rows(self._base(task.fragments), decided.hidden)
+            yield from self._shown(found)
+
+    def _looked_up_generation(
+        self, part: Part, shard_id: ShardId, generation: FlushedGeneration
+    ) -> Batches:
+        own = self._own_keys(part)
+        if own is None:
+            return
+        (shard,) = (s for s in self._plan.shards if s.shard_id == shard_id)
+        newer = tuple(g for g in shard.generations if g.generation > generation.generation)
+        (opened,) = self._opened([replace(shard, generations=newer)])
+        verdict = Verdict(
+            [replace(opened, parts=(*opened.parts, part))], self._keys, own, threads=self._threads
+        )
+        yield from verdict.live(part, part.scan(self._rows()))
+
+    def _looked_up_base(self, base: Base) -> Batches:
+        own = self._own_keys(base)
+        if own is None:
+            return
+        verdict = Verdict(self._opened(self._plan.shards), self._keys, own, threads=self._threads)
+        yield from verdict.visible(base.scan(self._rows(keyed=True)))
+
+    def _opened(self, shards: Sequence[ShardRead]) -> list[OpenShard]:
+        with ThreadPoolExecutor(self._threads) as pool:
+            opening = [
+                [pool.submit(self._part, s.shard_id, g) for g in s.generations] for s in shards
+            ]
+            return [
+                OpenShard(read=shard, parts=tuple(job.result() for job in jobs))
+                for shard, jobs in zip(shards, opening, strict=True)
+            ]
+
+    def _own_keys(self, table: Base | Part) -> KeySet | None:
+        """The keys of the rows that the filter leaves; None when there are none."""
+        schema = pa.schema([self._snapshot.schema.field(key) for key in self._keys])
+        batches = list(table.scan(Rows(schema=schema, predicate=self._plan.predicate)))
+        if not any(batch.num_rows for batch in batches):
+            return None
+        for key in self._keys if isinstance(table, Part) else ():
+            if any(batch.column(key).null_count for batch in batches):
+                raise Refused(f"{table.where}: rows have NULL in the key column {key!r}")
+        return self._set_of([pa.Table.from_batches(batches)])
+
+    def _set_of(self, tables: Sequence[pa.Table]) -> KeySet:
+        columns = []
+        for key in self._keys:
+            chunks = [chunk for table in tables for chunk in table[key].chunks]
+            columns.append(pa.chunked_array(chunks, type=self._snapshot.schema.field(key).type))
+        return KeySet(columns)
+
+    def _rows(self, *, keyed: bool = False) -> Rows:
+        names = self._plan.scanned if keyed else self._plan.columns
+        schema = pa.schema([self._snapshot.schema.field(name) for name in names])
+        return Rows(schema=schema, predicate=self._plan.predicate)
+
+    def _shown(self, batches: Batches) -> Batches:
+        for batch in batches:
+            if batch.num_rows:
+                yield batch.select(list(self._plan.columns))
+
+    def _part(self, shard_id: ShardId, generation: FlushedGeneration) -> Part:
+        # Its data files were looked at when the snapshot was taken, and are never written again.
+        source = self._generations.open_unchecked(self._snapshot.view, shard_id, generation)
+        name = f"generation {generation.generation}"
+        return Part(
+            where=f"{self._plan.uri}: shard {shard_id}: {name} ({generation.path})",
+            name=name,
+            source=source,
+            base_schema=self._snapshot.schema,
+            in_memory_bytes=generation.in_memory_bytes,
+        )
+
+    def _base(self, fragments: Sequence[int]) -> Base:
+        dataset = self._tables.base(self._plan.version)
+        where = f"{self._plan.uri}: version {self._plan.version}"
+        there = {part.fragment_id: part for part in dataset.get_fragments()}
+        if not there.keys() >= set(fragments):
+            raise Missing(f"{where}: is another table's now, which has not got these fragments")
+        whole = Base.of(self._snapshot.view, where, dataset)
+        return replace(whole, dataset=_Fragments(dataset, [there[id] for id in fragments]))
+
+
+class _Fragments:
+    """A dataset of which some fragments are scanned."""
+
+    def __init__(self, dataset: Any, parts: Sequence[Any]) -> None:
+        self._dataset = dataset
+        self._parts = parts
+
+    def scanner(self, **options: Any) -> Any:
+        return self._dataset.scanner(
+            fragments=list(self._parts), batch_size=self._batch_rows(), **options
+        )
+
+    def _batch_rows(self) -> int:
+        rows: int = sum(part.physical_rows for part in self._parts)
+        size = sum(_file_bytes(part) or 0 for part in self._parts)
+        per_row = max(1, size // max(1, rows))
+        return max(1, min(_BATCH_ROWS_MAX, _BATCH_BYTES_MAX // per_row))
+
+
+def _file_bytes(fragment: Any) -> int | None:
+    sizes: list[int | None] = [file.file_size_bytes for file in fragment.data_files()]
+    known = [size for size in sizes if size]
+    return sum(known) if len(known) == len(sizes) else None
+
+
+def _won(batches: Batches, winners: np.ndarray[tuple[int], np.dtype[np.uint64]]) -> Iterator[Any]:
+    return (fold.keep_winners(batch, winners) for batch in batches)
+
+
+def packed(winners: np.ndarray[tuple[int], np.dtype[np.uint64]]) -> bytes:
+    """Ascending row addresses in few bytes: they are mostly neighbours."""
+    return zlib.compress(np.diff(winners, prepend=np.uint64(0)).tobytes(), 1)
+
+
+def unpacked(text: bytes) -> np.ndarray[tuple[int], np.dtype[np.uint64]]:
+    """What was packed."""
+    return np.cumsum(np.frombuffer(zlib.decompress(text), dtype=np.uint64), dtype=np.uint64)

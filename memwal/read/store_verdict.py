@@ -1,0 +1,108 @@
+"""Who wins among generations, decided from their keys."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import pyarrow as pa
+
+from memwal.errors import Refused
+from memwal.model import SharedKey
+from memwal.read.plan import ShardRead
+from memwal.read.store_beside import side_by_side
+from memwal.read.store_sources import Batches, Part
+from memwal.rows import fold
+from memwal.rows.keyset import KeySet, find_shared_key
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class OpenShard:
+    """One shard's generations, newest first; unflushed rows come before them."""
+
+    read: ShardRead
+    parts: tuple[Part, ...]
+
+
+class Verdict:
+    """Which rows are the newest of their keys: of all keys, or of those that it was asked about.
+
+    `shared` is one that two shards have, where there is one.
+    """
+
+    def __init__(
+        self,
+        shards: Sequence[OpenShard],
+        keys: Sequence[str],
+        only: KeySet | None = None,
+        *,
+        threads: int,
+    ) -> None:
+        self._winners: dict[int, Any] = {}
+        self._hidden: KeySet | None = None
+        self.shared: SharedKey | None = None
+        self._keys = list(keys)
+        if not keys:
+            return
+        tables = side_by_side(lambda part: part.keys(keys, only), parts_of(shards), threads)
+        if only is not None:
+            tables = {part: table for part, table in tables.items() if len(table)}
+        distinct = 0
+        for shard in shards:
+            oldest_first = [part for part in reversed(shard.parts) if id(part) in tables]
+            if not oldest_first:
+                continue
+            decided = folded(shard, [tables[id(p)] for p in oldest_first], keys)
+            distinct += decided.distinct_keys
+            for part, winners in zip(oldest_first, decided.winners, strict=True):
+                self._winners[id(part)] = winners
+        if tables:
+            columns = [
+                pa.chunked_array([c for t in tables.values() for c in t[key].chunks])
+                for key in keys
+            ]
+            self._hidden = KeySet(columns)
+            if distinct > self._hidden.count:
+                by_shard = {
+                    shard.read.shard_id: [tables[id(p)] for p in shard.parts if id(p) in tables]
+                    for shard in shards
+                }
+                self.shared = find_shared_key(by_shard, keys)
+
+    def has_winners(self, part: Part) -> bool:
+        """Whether the generation has the newest row of any of the keys, deleted ones left out."""
+        return len(self._winners.get(id(part), ())) > 0
+
+    def hides_all(self, keys: int) -> bool:
+        """Whether so many keys, which it was asked about, are all in a generation."""
+        return self._hidden is not None and self._hidden.count >= keys
+
+    def live(self, part: Part, batches: Iterable[pa.RecordBatch]) -> Batches:
+        """A generation's rows without superseded and deleted ones."""
+        if not self._keys:
+            yield from batches
+        elif self.has_winners(part):
+            for batch in batches:
+                batch = fold.keep_winners(batch, self._winners[id(part)])
+                if batch.num_rows:
+                    yield batch
+
+    def visible(self, batches: Iterable[pa.RecordBatch]) -> Batches:
+        """The base's rows without those whose key is in a generation."""
+        if self._hidden is None:
+            return iter(batches)
+        return self._hidden.outside(batches, self._keys)
+
+
+def folded(shard: OpenShard, tables: Sequence[pa.Table], keys: Sequence[str]) -> fold.Folded:
+    """The shard's keys, folded, oldest generation first. Raises Refused for a NULL in a key."""
+    try:
+        return fold.fold(tables, keys)
+    except Refused as error:
+        raise Refused(f"shard {shard.read.shard_id}: {error}") from None
+
+
+def parts_of(shards: Sequence[OpenShard]) -> list[Part]:
+    """All of their parts."""
+    return [part for shard in shards for part in shard.parts]

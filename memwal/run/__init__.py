@@ -1,0 +1,1 @@
+"""Runs a job over many tables."""

@@ -1,0 +1,1 @@
+"""Where units of work run: threads of this process, or Spark."""

@@ -1,0 +1,60 @@
+"""The local engine: units side by side in threads of this process. Lance leaves the GIL alone."""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor, as_completed
+from typing import TypeVar
+
+from memwal.errors import MemWalError
+from memwal.run import cancel as _cancel
+
+Unit = TypeVar("Unit")
+Result = TypeVar("Result")
+
+
+class LocalEngine:
+    """The Engine port in this process."""
+
+    name = "local"
+
+    def __init__(self, *, workers_max: int | None = None) -> None:
+        self._workers_max = workers_max or max(2, os.cpu_count() or 2)
+        # Runs side by side, each with threads of its own, still work on so many units together.
+        self._slots = threading.BoundedSemaphore(self._workers_max)
+        _cancel.begin()
+
+    def run(
+        self,
+        work: Callable[[Unit], Result],
+        units: Sequence[Unit],
+        on_done: Callable[[int], None],
+        lost: Callable[[Unit, MemWalError], Result] | None = None,
+    ) -> Sequence[Result]:
+        """Run `work` on each unit. An interrupt stops running units before their next commit.
+
+        What a unit raises is raised once all have ended, and is nothing to those of later runs.
+        A unit that kills its process kills this one: there is nobody to make use of `lost`.
+        """
+        pool = ThreadPoolExecutor(min(self._workers_max, len(units)) or 1)
+        try:
+            futures = [pool.submit(self._one, work, unit) for unit in units]
+            for done, _ in enumerate(as_completed(futures), start=1):
+                on_done(done)
+        except BaseException:  # an interrupt; what a unit raises is in its future
+            _cancel.cancel()
+            raise
+        finally:
+            pool.shutdown(wait=True, cancel_futures=True)
+        return [future.result() for future in futures]
+
+    def cancel(self) -> None:
+        """Stop running units before their next commit, and begin none that waits."""
+        _cancel.cancel()
+
+    def _one(self, work: Callable[[Unit], Result], unit: Unit) -> Result:
+        with self._slots:
+            _cancel.check()
+            return work(unit)

@@ -1,0 +1,99 @@
+"""The row-merge policy that the configuration wants a table to have, and the one that it has."""
+
+from __future__ import annotations
+
+from memwal.config import ResolvedTable
+from memwal.errors import Refused
+from memwal.jobs.verify import plan as verify
+from memwal.model import TableView
+from memwal.rows.policy import STORED_KEY, RowPolicy, is_stored, parse_policy
+from memwal.run.open import OpenTable, RunOptions
+from memwal.run.stores import Stores
+
+
+def check_policies(resolved: ResolvedTable, stored: str | None) -> None:
+    """Raise Refused when the configuration and the table have policies that differ."""
+    wanted = resolved.policy
+    if wanted is not None and stored is not None and not is_stored(wanted, stored):
+        raise Refused(
+            f"{resolved.name}: the configuration's row-merge policy is {wanted.as_text()}, and the "
+            f"table's is {stored}: rows were merged by it. Mend the configuration. To change the "
+            "policy, merge what is pending, stop the writers, and remove the key "
+            f"{STORED_KEY!r} from the table's config with pylance"
+        )
+
+
+def check_stored(resolved: ResolvedTable, stored: str | None) -> None:
+    """The same for a reader, for whom the policy has to be there already."""
+    check_policies(resolved, stored)
+    if resolved.policy is not None and stored is None:
+        raise Refused(
+            f"{resolved.name}: the configuration has a row-merge policy, which the table does not "
+            "have yet: rows would be read without it. `memwal merge` stores it first of all"
+        )
+
+
+def policy_to_store(table: OpenTable) -> RowPolicy | None:
+    """The policy that the table is to get; None when it has it, or none is wanted.
+
+    Raises Refused for a mismatch, and for a policy that does not fit the table; Unsupported.
+    """
+    view, stores = table.view, table.stores
+    if view is None or stores is None:
+        return None
+    check_policies(table.resolved, view.policy_text)
+    policy = table.resolved.policy
+    if policy is None or view.policy_text is not None:
+        return None
+    stores.merge_table.check_policy(view, policy)
+    return policy
+
+
+def store_policy(table: OpenTable, policy: RowPolicy, options: RunOptions) -> None:
+    """Put the policy into the table. Raises Refused without the lease, LeaseHeld, LostRace."""
+    if not options.lease or table.stores is None:
+        raise Refused(
+            f"{table.resolved.name}: its row-merge policy is not stored yet, which needs the lease:"
+            " a merge that is under way would still merge by no policy. Run once without --no-lease"
+        )
+    table.take_lease("merge", options)
+    table.before_commit()
+    stored = table.stores.tables.put_policy(policy.as_text())
+    check_policies(table.resolved, stored)
+
+
+def settle_policy(table: OpenTable, options: RunOptions) -> bool:
+    """Store the configuration's policy before a writer's first rows; whether that was done.
+
+    A merge without this configuration would take operands for values. The lease is given back, so
+    that merges can run beside the writer. Raises Refused for a mismatch; what `store_policy` does.
+    """
+    policy = policy_to_store(table)
+    if policy is None or options.dry_run:
+        return False
+    store_policy(table, policy, options)
+    table.release_lease()
+    return True
+
+
+def policy_warnings(resolved: ResolvedTable, view: TableView) -> list[str]:
+    """What a merge or a read would refuse because of the configuration's policy."""
+    try:
+        check_stored(resolved, view.policy_text)
+    except Refused as error:
+        return [str(error)]
+    return []
+
+
+def policy_checks(resolved: ResolvedTable, stores: Stores, view: TableView) -> list[verify.Check]:
+    """Whether the stored policy fits the table; a configuration that differs settles nothing."""
+    ok: bool | None = True
+    try:
+        if view.policy_text is not None:
+            stores.merge_table.check_policy(view, parse_policy(view.policy_text))
+        text = str(view.policy_text)
+    except Refused as error:
+        ok, text = False, str(error)
+    for warning in policy_warnings(resolved, view) if ok else ():
+        ok, text = None, warning
+    return [verify.Check(invariant=None, name="row-merge policy", ok=ok, detail=text)]

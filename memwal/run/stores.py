@@ -1,0 +1,146 @@
+"""Puts real stores behind the ports, in the driver and again inside each task."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TYPE_CHECKING
+
+from memwal.clock import SystemClock
+from memwal.ports import Clock, Objects
+from memwal.store.lease import StoredLeases
+from memwal.store.objects import StoreLimits, normalise_uri, open_objects
+from memwal.store.put_proof import ensure_put_if_absent
+from memwal.store.shard_manifests import ShardManifests
+from memwal.store.table import LanceTables
+from memwal.store.table_manifests import TableManifests
+from memwal.store.view import StoredViews
+from memwal.store.wal import WalEntries
+
+if TYPE_CHECKING:
+    from memwal.jobs.compaction.store import LanceCompactionTable
+    from memwal.jobs.garbage.store import StoredGarbageEvidence
+    from memwal.jobs.index_catchup.store import LanceIndexTable
+    from memwal.jobs.merge.store import LanceMergeTable
+    from memwal.jobs.snapshot.store import StoredSnapshots
+    from memwal.store.generations import Generations
+    from memwal.store.run_records import StoredRunRecords
+
+
+@dataclass(frozen=True, kw_only=True)
+class Stores:
+    """Everything that one table's jobs talk to; each part is made when it is first used.
+
+    What only some jobs use is imported then, too: `status` starts in a fraction of a second.
+    """
+
+    uri: str
+    storage_options: Mapping[str, str]
+    clock: Clock
+    limits: StoreLimits
+
+    @cached_property
+    def objects(self) -> Objects:
+        """The table's folder."""
+        return open_objects(self.uri, self.storage_options, self.clock, self.limits)
+
+    def prove_store(self) -> None:
+        """Before the table's first write: raise Unsupported for a store without put-if-absent."""
+        ensure_put_if_absent(self.objects, self.clock)
+
+    @cached_property
+    def tables(self) -> LanceTables:
+        """Lance, on this table."""
+        return LanceTables(self.uri, self.storage_options)
+
+    @cached_property
+    def views(self) -> StoredViews:
+        """Fresh views."""
+        return StoredViews(self.objects, self.tables)
+
+    @cached_property
+    def generations(self) -> Generations:
+        """Flushed generations, for reading their rows."""
+        from memwal.store.generations import Generations
+
+        return Generations(objects=self.objects, tables=self.tables, renamed=self.views.renamed)
+
+    @cached_property
+    def merge_table(self) -> LanceMergeTable:
+        """The merger's side of the base table."""
+        from memwal.jobs.merge.store import LanceMergeTable
+
+        return LanceMergeTable(self.generations, self.clock)
+
+    @cached_property
+    def indexes(self) -> LanceIndexTable:
+        """The base table's indexes."""
+        from memwal.jobs.index_catchup.store import LanceIndexTable
+
+        return LanceIndexTable(self.tables)
+
+    @cached_property
+    def compaction(self) -> LanceCompactionTable:
+        """The base table's fragments, to be rewritten."""
+        from memwal.jobs.compaction.store import LanceCompactionTable
+
+        return LanceCompactionTable(self.tables)
+
+    @cached_property
+    def shard_manifests(self) -> ShardManifests:
+        """The shards' manifests."""
+        return ShardManifests(self.objects)
+
+    @cached_property
+    def table_manifests(self) -> TableManifests:
+        """The base table's versions."""
+        return TableManifests(self.objects)
+
+    @cached_property
+    def snapshots(self) -> StoredSnapshots:
+        """The shard snapshot in the MemWAL index."""
+        from memwal.jobs.snapshot.store import StoredSnapshots
+
+        return StoredSnapshots(self.objects, self.tables)
+
+    @cached_property
+    def garbage_evidence(self) -> StoredGarbageEvidence:
+        """What the garbage job decides by."""
+        from memwal.jobs.garbage.store import StoredGarbageEvidence
+        from memwal.jobs.garbage.store_ingest import StoredIngests
+
+        return StoredGarbageEvidence(self.objects, ingests=StoredIngests(self.objects))
+
+    @cached_property
+    def leases(self) -> StoredLeases:
+        """The table's lease."""
+        return StoredLeases(self.objects, self.clock)
+
+    @cached_property
+    def run_records(self) -> StoredRunRecords:
+        """What ran on the table."""
+        from memwal.store.run_records import StoredRunRecords
+
+        return StoredRunRecords(self.objects)
+
+    @cached_property
+    def wal(self) -> WalEntries:
+        """The shards' WALs."""
+        return WalEntries(self.objects)
+
+
+def open_stores(
+    uri: str,
+    storage_options: Mapping[str, str],
+    *,
+    clock: Clock | None = None,
+    limits: StoreLimits | None = None,
+) -> Stores:
+    """The stores of one table. Raises Usage or Unsupported for an address that can't be one."""
+    return Stores(
+        uri=normalise_uri(uri),
+        storage_options=dict(storage_options),
+        clock=clock or SystemClock(),
+        limits=limits or StoreLimits(),
+    )

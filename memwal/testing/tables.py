@@ -1,0 +1,297 @@
+"""A fake base table with shards, in memory: the Views and MergeTable ports. Shipped.
+
+It races as pylance does with the scan join: a commit from an old version lands on top of others
+that touched none of its keys, fails when one did, and fails when its mark is not above the recorded
+one. Deleting an absent key touches nothing: the trap that `plan.merge` guards against.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+
+from memwal.errors import LostRace, Missing, NotATable
+from memwal.jobs.merge.plan import CommitShape, Deletes, FoldFacts
+from memwal.jobs.merge.ports import CommitStats, Fold
+from memwal.model import (
+    ColumnInfo,
+    FlushedGeneration,
+    MemWalState,
+    ShardId,
+    ShardManifest,
+    ShardView,
+    TableView,
+    VersionManifest,
+)
+from memwal.ports import Clock
+
+Key = tuple[object, ...]
+Row = Mapping[str, object]
+Changes = Mapping[Key, Row | None]
+"""What a generation did to each key: its row, or None for a delete."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class _Version:
+    rows: Mapping[Key, Row]
+    merged: Mapping[ShardId, int]
+    touched: frozenset[Key] = frozenset()
+
+
+@dataclass(kw_only=True)
+class MemoryTable:
+    """One table. `versions[i]` is version i + 1."""
+
+    clock: Clock
+    base: Mapping[Key, Row] = field(default_factory=dict)
+    key_type: str = "int64"
+    uri: str = "memory://table"
+    changes: dict[ShardId, list[Changes]] = field(default_factory=dict)
+    lost: set[tuple[ShardId, int]] = field(default_factory=set)
+    versions: list[_Version] = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.versions = [_Version(rows=dict(self.base), merged={})]
+
+    def flush(self, shard_id: ShardId, changes: Changes) -> int:
+        """A writer flushes a generation; its number is returned."""
+        self.changes.setdefault(shard_id, []).append(dict(changes))
+        return len(self.changes[shard_id])
+
+    # ---- Views
+
+    def table_version(self) -> int:
+        """The latest version."""
+        return len(self.versions)
+
+    def table(self, *, ages: bool = False) -> TableView:
+        """The table with every shard."""
+        return self._view(tuple(self.changes))
+
+    def shard(self, shard_id: ShardId) -> TableView:
+        """The table with one shard."""
+        if shard_id not in self.changes:
+            raise NotATable(f"{self.uri}: shard {shard_id} has no manifest")
+        return self._view((shard_id,))
+
+    def shards(self, shard_ids: Sequence[ShardId]) -> TableView:
+        """The table with some shards."""
+        return self._view(tuple(s for s in shard_ids if s in self.changes))
+
+    def mem_wal(self, version: int) -> MemWalState:
+        """Progress of one version."""
+        return MemWalState(
+            index_uuid="",
+            created_at_millis=0,
+            merged=self.versions[version - 1].merged,
+            index_catchup={},
+        )
+
+    def flushed_at_nanos(self, shard_id: ShardId, generation: FlushedGeneration) -> int:
+        """Everything was flushed just now."""
+        return self.clock.now_nanos()
+
+    def mem_wal_since_nanos(self, view: TableView, not_after_nanos: int) -> int | None:
+        """The MemWAL has always been there."""
+        return 0
+
+    def _view(self, shards: tuple[ShardId, ...]) -> TableView:
+        version = self.table_version()
+        state = self.mem_wal(version)
+        return TableView(
+            uri=self.uri,
+            version=version,
+            primary_key=("id",),
+            columns=(ColumnInfo(field_id=0, name="id", type_text=self.key_type, nullable=False),),
+            rows=len(self.versions[-1].rows),
+            manifest=VersionManifest(version=version, timestamp_nanos=0, mem_wal=state),
+            mem_wal=state,
+            shards=tuple(
+                ShardView(manifest=self._manifest(s), merged_generation=state.merged.get(s, 0))
+                for s in shards
+            ),
+        )
+
+    def _manifest(self, shard_id: ShardId) -> ShardManifest:
+        return ShardManifest(
+            shard_id=shard_id,
+            version=len(self.changes[shard_id]) + 1,
+            writer_epoch=1,
+            current_generation=len(self.changes[shard_id]) + 1,
+            flushed_generations=tuple(
+                FlushedGeneration(
+                    generation=number,
+                    path=f"{number:08x}_gen_{number}",
+                    in_memory_bytes=len(changes),
+                    physical_rows=len(changes),
+                )
+                for number, changes in enumerate(self.changes[shard_id], start=1)
+            ),
+        )
+
+    # ---- MergeTable
+
+    def fold(
+        self, view: TableView, shard_id: ShardId, generations: Sequence[FlushedGeneration]
+    ) -> MemoryFold:
+        """Fold generations against the view's version."""
+        folded: dict[Key, Row | None] = {}
+        deleted: set[Key] = set()
+        for generation in generations:
+            if (shard_id, generation.generation) in self.lost:
+                raise Missing(f"{self.uri}: shard {shard_id}: {generation.path} is gone")
+            changes = self.changes[shard_id][generation.generation - 1]
+            folded.update(changes)
+            deleted.update(key for key, row in changes.items() if row is None)
+        first = self.changes[shard_id][generations[0].generation - 1]
+        return MemoryFold(
+            table=self,
+            version=view.version,
+            shard_id=shard_id,
+            generations=len(generations),
+            changes=folded,
+            anchors=frozenset(first.keys() - deleted),
+        )
+
+    def share(self, folds: Mapping[ShardId, Fold]) -> MemorySharedFold | None:
+        """Several shards' folds as one."""
+        members = [fold for fold in folds.values() if isinstance(fold, MemoryFold)]
+        keys = [key for fold in members for key in fold.changes]
+        if len(members) < len(folds) or len(keys) > len(set(keys)):
+            return None
+        return MemorySharedFold(table=self, members=tuple(members))
+
+    def land(self, version: int, made: _Version) -> int:
+        """Commit from `version`, as Lance does without retries. Raises LostRace."""
+        for other in self.versions[version:]:
+            if other.touched & made.touched:
+                raise LostRace("Too many concurrent writers. Attempted 0 retries.")
+        latest = self.versions[-1]
+        for shard, mark in made.merged.items():
+            if mark <= latest.merged.get(shard, 0):
+                raise LostRace(f"Stale SSTable compaction for shard {shard}")
+        rows = {k: r for k, r in latest.rows.items() if k not in made.touched}
+        rows.update(made.rows)
+        self.versions.append(
+            _Version(rows=rows, merged={**latest.merged, **made.merged}, touched=made.touched)
+        )
+        return len(self.versions)
+
+
+@dataclass(kw_only=True)
+class MemoryFold:
+    """The Fold port over a MemoryTable."""
+
+    table: MemoryTable
+    version: int
+    shard_id: ShardId
+    generations: int
+    changes: Changes
+    anchors: frozenset[Key]
+    bytes_read: int = 0
+
+    @property
+    def facts(self) -> FoldFacts:
+        """What the plan needs."""
+        base = self.table.versions[self.version - 1].rows
+        return FoldFacts(
+            generations=self.generations,
+            live_rows=len(self._live()),
+            tombstones=len(self.changes) - len(self._live()),
+            anchored=bool(self.anchors),
+            anchored_in_base=bool(self.anchors & base.keys()),
+            base_rows=len(base),
+            key_types=(self.table.key_type,),
+            key_indexed=False,
+        )
+
+    def rebased(self, view: TableView) -> MemoryFold:
+        """The same fold on a newer version."""
+        return replace(self, version=view.version)
+
+    def delete_pass(self, shape: CommitShape) -> tuple[int, int]:
+        """Delete the tombstoned keys that this version has."""
+        gone = self._dead_in_base()
+        if gone:
+            self.version = self.table.land(self.version, _Version(rows={}, merged={}, touched=gone))
+        return self.version, len(gone)
+
+    def commit(self, shape: CommitShape, mark: int) -> CommitStats:
+        """Write the winners and the mark."""
+        return self.stats(shape, self.table.land(self.version, self.made(shape, mark)))
+
+    def made(self, shape: CommitShape, mark: int) -> _Version:
+        """What the commit writes."""
+        live = self._live()
+        touched = frozenset(live) | self._gone(shape)
+        return _Version(rows=live, merged={self.shard_id: mark}, touched=touched)
+
+    def stats(self, shape: CommitShape, landed: int) -> CommitStats:
+        """What the commit did."""
+        base = self.table.versions[self.version - 1].rows
+        live = self._live()
+        updated = len(live.keys() & base.keys())
+        return CommitStats(
+            version=landed,
+            rows_inserted=len(live) - updated,
+            rows_updated=updated,
+            rows_deleted=len(self._gone(shape)),
+        )
+
+    def _gone(self, shape: CommitShape) -> frozenset[Key]:
+        return self._dead_in_base() if shape.deletes is Deletes.SAME_COMMIT else frozenset()
+
+    def _live(self) -> dict[Key, Row]:
+        return {key: row for key, row in self.changes.items() if row is not None}
+
+    def _dead_in_base(self) -> frozenset[Key]:
+        base = self.table.versions[self.version - 1].rows
+        return frozenset(k for k, row in self.changes.items() if row is None and k in base)
+
+
+@dataclass(frozen=True, kw_only=True)
+class MemorySharedFold:
+    """The SharedFold port over a MemoryTable."""
+
+    table: MemoryTable
+    members: tuple[MemoryFold, ...]
+    bytes_read: int = 0
+
+    def commit(
+        self, shape: CommitShape, marks: Mapping[ShardId, int]
+    ) -> Mapping[ShardId, CommitStats]:
+        """Write all winners and all marks."""
+        parts = [fold.made(shape, marks[fold.shard_id]) for fold in self.members]
+        made = _Version(
+            rows={key: row for part in parts for key, row in part.rows.items()},
+            merged={shard: mark for part in parts for shard, mark in part.merged.items()},
+            touched=frozenset[Key]().union(*(part.touched for part in parts)),
+        )
+        landed = self.table.land(self.members[0].version, made)
+        return {fold.shard_id: fold.stats(shape, landed) for fold in self.members}
+
+
+@dataclass(kw_only=True)
+class ManualTurns:
+    """The Turns port, by script: `meanwhile` is what others do until a held turn begins.
+
+    It keeps nobody out. `losses` counts the refused commits that it was told of.
+    """
+
+    held: bool = True
+    meanwhile: Callable[[], object] = lambda: None
+    turns: int = 0
+    losses: int = 0
+
+    @contextmanager
+    def turn(self) -> Iterator[bool]:
+        """Held, or not, as was set."""
+        self.turns += 1
+        if self.held:
+            self.meanwhile()
+        yield self.held
+
+    def lost(self) -> None:
+        """Count it."""
+        self.losses += 1

@@ -1,0 +1,113 @@
+"""A LanceDB client and memwal write the same keys, in turn, and all agree on the rows."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import lance
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from typer.testing import CliRunner
+
+from memwal.cli.app import app
+
+pytestmark = pytest.mark.integration
+
+ROOT = Path(__file__).parents[2]
+PYTHON = ROOT / os.environ.get("VENV_LANCEDB", ".venv-lancedb") / "bin" / "python"
+MAINTAIN = [
+    "maintain",
+    "--execute",
+    "--grace",
+    "0s",
+    "--retention",
+    "0s",
+    "--wal",
+    "--allow-short-retention",
+]
+KEYS = 30
+SPECS = [["bucket", "id", 4], ["unsharded"], ["identity", "tenant"]]
+
+Row = dict[str, Any]
+
+
+class LanceDb:
+    """A LanceDB client in a process of its own: it brings another Lance."""
+
+    def __init__(self, process: subprocess.Popen[str]) -> None:
+        self._process = process
+
+    def __call__(self, do: str, **given: Any) -> Any:
+        assert self._process.stdin is not None and self._process.stdout is not None
+        self._process.stdin.write(json.dumps({"do": do, **given}) + "\n")
+        self._process.stdin.flush()
+        answer = json.loads(self._process.stdout.readline())
+        assert "error" not in answer, answer["error"]
+        return answer["done"]
+
+
+@contextmanager
+def lancedb_client(folder: Path) -> Iterator[LanceDb]:
+    if not (PYTHON.parents[1] / ".ready").exists():
+        pytest.skip("no LanceDB here: scripts/setup_lancedb.sh installs it, if it can")
+    client = [str(PYTHON), str(ROOT / "tests" / "lancedb_client.py"), str(folder)]
+    with subprocess.Popen(
+        client, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    ) as process:
+        try:
+            yield LanceDb(process)
+        finally:
+            process.kill()
+
+
+def memwal(*arguments: str) -> dict[str, Any]:
+    done = CliRunner().invoke(app, [*arguments, "--json"], catch_exceptions=False)
+    assert done.exit_code == 0, done.stdout
+    return json.loads(done.stdout)["tables"][0]
+
+
+def row(key: int, n: int) -> Row:
+    return {"id": key, "tenant": f"tenant {key % 3}", "n": n}
+
+
+def by_id(rows: list[Row]) -> dict[int, Row]:
+    found = {one["id"]: one for one in rows}
+    assert len(found) == len(rows)
+    return found
+
+
+@pytest.mark.parametrize("spec", SPECS, ids=lambda spec: spec[0])
+def test_both_write_the_same_keys_in_turn(tmp_path, spec) -> None:
+    """Nothing is merged between the two: whose row is newer, one shard has to tell."""
+    uri = str(tmp_path / "t.lance")
+    wanted: dict[int, Row] = {}
+    shards: set[str] = set()
+    with lancedb_client(tmp_path) as lancedb:
+        lancedb("create", spec=spec)
+        for turn in range(6):
+            rows = [row(key * 7 % KEYS, turn) for key in range(turn, turn + 12)]
+            wanted |= by_id(rows)
+            if turn % 2:
+                source = tmp_path / f"{turn}.parquet"
+                pq.write_table(pa.Table.from_pylist(rows), source)
+                memwal("ingest", uri, str(source))
+            else:
+                lancedb("put", rows=rows)
+            assert by_id(lancedb("read")) == wanted
+            assert by_id(memwal("read", uri)["rows"]) == wanted
+            shards |= {shard["shard_id"] for shard in memwal("status", uri)["shards"]}
+            if turn in (2, 5):  # after LanceDB's turn, and after memwal's
+                for _ in range(2):
+                    memwal(*MAINTAIN, uri)
+                assert by_id(lance.dataset(uri).to_table().to_pylist()) == wanted
+                assert by_id(lancedb("read")) == wanted
+                assert by_id(memwal("read", uri)["rows"]) == wanted
+        assert memwal("verify", uri)["outcome"] == "done"
+    assert len(shards) == {"bucket": 4, "unsharded": 1, "identity": 3}[spec[0]]

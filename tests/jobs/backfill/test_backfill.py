@@ -1,0 +1,395 @@
+"""`memwal backfill`: many tables, the largest first, again after a kill, others go on."""
+
+from __future__ import annotations
+
+import json
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from memwal.cli import main
+from memwal.config import Settings
+from memwal.format.layout import parse_shard_id
+from memwal.jobs.backfill import job as _backfill
+from memwal.jobs.backfill.job import BackfillOptions, run_backfill
+from memwal.jobs.backfill.plan import Backlog
+from memwal.jobs.merge.plan import CommitShape, MergeRequest
+from memwal.jobs.merge.store import LanceFold
+from memwal.model import ShardStatus
+from memwal.report import JobReport
+from memwal.run import cancel as _cancel
+from memwal.store.lease import StoredLeases
+from tests.support import builders
+from tests.support.builders import Put, Table
+from tests.support.indexed import Quiet, resolved
+
+pytestmark = pytest.mark.integration
+
+MEMWAL = str(Path(sys.executable).with_name("memwal"))
+WAIT_SECONDS = 120
+
+
+def make(folder: Path, name: str, generations: int, *, shards: int = 1) -> Table:
+    """A table with an index, and so many generations in each shard."""
+    table = builders.make_table(folder / name, rows=range(20), shards=shards, indexed=True)
+    for number in range(generations):
+        for shard in table.shards:
+            table.flush(shard, Put([number, 100 + number], number))
+    return table
+
+
+def command(*arguments: str) -> tuple[int, dict[str, Any], str]:
+    done = subprocess.run(
+        [MEMWAL, "backfill", *arguments, "--engine", "local", "--json"],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    return done.returncode, json.loads(done.stdout), done.stderr
+
+
+def backfill(*tables: Table, **options: Any) -> JobReport:
+    named = [resolved(t).model_copy(update={"name": t.uri}) for t in tables]
+    return run_backfill(BackfillOptions(tables=named, engine="local", **options), Quiet())
+
+
+def jobs_of(table: dict[str, Any]) -> dict[str, str]:
+    return {job["job"]: job["outcome"] for job in table["jobs"]}
+
+
+def check_caught_up(table: Table) -> None:
+    builders.check_merged(table)
+    state = table.stores.views.table().mem_wal
+    assert state.index_catchup and set(map(frozenset, state.index_catchup.values())) == {
+        frozenset(state.merged)
+    }
+
+
+@pytest.fixture
+def tables(tmp_path: Path) -> list[Table]:
+    return [make(tmp_path, name, n) for name, n in (("small", 1), ("large", 6), ("middle", 3))]
+
+
+def test_the_largest_backlog_goes_first_and_a_rerun_has_nothing_to_do(tables: list[Table]) -> None:
+    names = [t.uri for t in tables]
+    code, found, log = command(*names, "--concurrency", "1")
+    assert (code, found["job"], found["outcome"], found["finished"]) == (
+        0,
+        "backfill",
+        "done",
+        True,
+    )
+    assert found["engine"]["name"] == "local"
+    assert [t["table"] for t in found["tables"]] == [names[1], names[2], names[0]]
+    assert [t["backlog"]["generations"] for t in found["tables"]] == [6, 3, 1]
+    said = [line.split(": merge")[0].split()[-1] for line in log.splitlines() if ": merge " in line]
+    assert said == [t["table"] for t in found["tables"]], "begun in that order"
+    for told in found["tables"]:
+        assert jobs_of(told) == {"merge": "done", "index-catchup": "done"}
+        assert told["state"] == "finished" and told["version_after"] > told["version_before"]
+    for table in tables:
+        check_caught_up(table)
+    code, again, _ = command(*names)
+    assert (code, again["outcome"]) == (0, "nothing_to_do")
+    assert {t["backlog"]["generations"] for t in again["tables"]} == {0}
+
+
+def test_a_dry_run_tells_order_and_backlog_and_changes_nothing(tables: list[Table]) -> None:
+    def everything() -> dict[str, int]:
+        return {
+            str(p): p.stat().st_mtime_ns for table in tables for p in Path(table.uri).rglob("*")
+        }
+
+    tables[0].merge_all()  # what is left there is its index
+    before = everything()
+    code, found, _ = command(*(t.uri for t in tables), "--dry-run")
+    assert (code, found["dry_run"], found["outcome"]) == (0, True, "done")
+    assert [t["table"] for t in found["tables"]] == [tables[n].uri for n in (1, 2, 0)]
+    last = found["tables"][-1]["backlog"]
+    assert (last["generations"], last["bytes"], last["indexes_behind"]) == (0, 0, 1)
+    assert last["unindexed_rows"] > 0
+    assert all(t["backlog"]["bytes"] > 0 for t in found["tables"][:2])
+    assert {t["state"] for t in found["tables"]} == {"waiting"}
+    assert everything() == before
+    merges = backfill(*tables, jobs=("merge",), dry_run=True)
+    assert [t.outcome for t in merges.tables] == ["done", "done", "nothing_to_do"]
+
+
+def test_the_engine_is_chosen_by_each_table_s_own_limits(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A generation of unknown size counts as a commit, whose size is configured."""
+    table = make(tmp_path, "t", 2)
+    named = resolved(table)
+    monkeypatch.setattr(
+        _backfill, "merge_backlog", lambda *_: Backlog(generations=2, in_memory_bytes=None)
+    )
+
+    def engine(of_the_table: int, *, flag: int | None = None) -> str:
+        own = Settings(bytes_per_commit_max=of_the_table)
+        options = BackfillOptions(
+            tables=[named.model_copy(update={"settings": own})],
+            engine="auto",
+            dry_run=True,
+            limits=Settings(bytes_per_commit_max=flag),
+        )
+        report = run_backfill(options, Quiet())
+        assert report.engine is not None
+        return report.engine.name
+
+    large = 2**40
+    assert (engine(1000), engine(large)) == ("local", "spark")
+    assert (engine(large, flag=1000), engine(1000, flag=large)) == ("local", "spark")
+
+
+def test_one_job_alone(tables: list[Table]) -> None:
+    report = backfill(*tables, jobs=("merge",))
+    assert [jobs_of(t.model_dump()) for t in report.tables] == [{"merge": "done"}] * 3
+    for table in tables:
+        builders.check_merged(table)
+        assert not table.stores.views.table().mem_wal.index_catchup.get("key_idx")
+    report = backfill(*tables, jobs=("index-catchup",))
+    assert [jobs_of(t.model_dump()) for t in report.tables] == [{"index-catchup": "done"}] * 3
+    for table in tables:
+        check_caught_up(table)
+
+
+def test_others_go_on_beside_refused_held_and_missing_tables(
+    tmp_path: Path, tables: list[Table]
+) -> None:
+    sealed, held, good = tables
+    manifests = sealed.stores.shard_manifests
+    current = manifests.latest(sealed.shards[0])
+    assert current is not None
+    manifests.commit(current, replace(current, status=ShardStatus.SEALED))
+    StoredLeases(held.stores.objects, held.stores.clock, holder="ann@one:1").acquire("merge")
+    missing = str(tmp_path / "no-such-table")
+    code, found, _ = command(sealed.uri, missing, held.uri, good.uri)
+    by_name = {t["table"]: t for t in found["tables"]}
+    assert (code, found["outcome"]) == (6, "partial")
+    assert {name: t["outcome"] for name, t in by_name.items()} == {
+        sealed.uri: "refused", held.uri: "held", missing: "failed", good.uri: "done",
+    }  # fmt: skip
+    assert jobs_of(by_name[sealed.uri]) == {"merge": "refused"}, "what follows a refusal waits"
+    assert "ann@one:1" in by_name[held.uri]["error"]
+    assert found["tables"][-1]["table"] == missing
+    check_caught_up(good)
+    code, alone, _ = command(held.uri)
+    assert (code, alone["outcome"]) == (4, "held")
+
+
+def test_shards_and_generations_bound_the_merges(tmp_path: Path) -> None:
+    one, two = make(tmp_path, "one", 3, shards=2), make(tmp_path, "two", 2)
+    report = backfill(
+        one, two, jobs=("merge",), shards=one.shards[:1], request=MergeRequest(until_generation=2)
+    )
+    assert one.progress() == {one.shards[0]: 2}
+    assert two.progress() == {}
+    assert [t.outcome for t in report.tables] == ["done", "nothing_to_do"]
+    code, found, _ = command(one.uri, "--shard", "0" * 32)
+    assert code == 2
+    assert str(parse_shard_id("0" * 32)) in found["error"]
+
+
+@pytest.mark.parametrize("arguments", [("--jobs", "garbage"), ("--jobs", ""), ("--deadline", "1")])
+def test_a_wrong_request_is_refused_before_anything_is_done(
+    tables: list[Table], arguments: tuple[str, str]
+) -> None:
+    code, found, _ = command(tables[0].uri, *arguments)
+    assert code == 2
+    assert arguments[0] in found["error"]
+    assert tables[0].progress() == {}
+
+
+def test_nothing_begins_after_the_deadline(tables: list[Table]) -> None:
+    code, found, _ = command(*(t.uri for t in tables), "--deadline", "0s")
+    assert (code, found["outcome"]) == (4, "held")
+    assert {t["state"] for t in found["tables"]} == {"waiting"}
+    assert all("run again to go on" in t["error"] for t in found["tables"])
+    assert all(t.progress() == {} for t in tables)
+
+
+def test_no_more_tables_at_once_than_asked_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Two are always at work together, never three: each waits until a second one has come."""
+    tables = [make(tmp_path, f"t{n}", 1) for n in range(4)]
+    inside, most = 0, 0
+    changed = threading.Condition()
+    run_merge = _backfill.run_merge
+
+    def watched(*arguments: Any) -> JobReport:
+        nonlocal inside, most
+        with changed:
+            inside += 1
+            most = max(most, inside)
+            changed.notify_all()
+            assert changed.wait_for(lambda: most >= 2, timeout=WAIT_SECONDS)
+        try:
+            return run_merge(*arguments)
+        finally:
+            with changed:
+                inside -= 1
+
+    monkeypatch.setattr(_backfill, "run_merge", watched)
+    assert backfill(*tables, concurrency=2, jobs=("merge",)).outcome == "done"
+    assert most == 2
+
+
+def test_an_error_nobody_expected_stays_with_its_table(
+    tables: list[Table], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run_merge = _backfill.run_merge
+
+    class PanicError(BaseException):
+        """As pyo3's, which is no Exception."""
+
+    def broken(options: Any, progress: Any) -> JobReport:
+        if options.tables[0].uri == tables[1].uri:
+            raise PanicError("index out of bounds")
+        return run_merge(options, progress)
+
+    monkeypatch.setattr(_backfill, "run_merge", broken)
+    report = backfill(*tables)
+    assert (report.outcome, report.exit_code) == ("partial", 6)
+    failed = report.tables[0]
+    assert (failed.table, failed.outcome) == (tables[1].uri, "failed")
+    assert failed.error == "merge: unexpected PanicError: index out of bounds"
+    for table in (tables[0], tables[2]):
+        check_caught_up(table)
+
+
+# ---- ended on the way
+
+MANY = 6
+STALLS_AT = 3
+
+
+def stall(arguments: list[str]) -> None:
+    """Runs in a process of its own: the command, whose third commit on a shard waits for the run to
+    be cancelled.
+    """
+    commit = LanceFold.commit
+
+    def stalled(self: LanceFold, shape: CommitShape, mark: int) -> object:
+        if mark == STALLS_AT:
+            _cancel._cancelled.wait()
+        return commit(self, shape, mark)
+
+    LanceFold.commit = stalled  # type: ignore[method-assign,assignment]
+    main(["backfill", *arguments])
+
+
+@contextmanager
+def at_work(tables: Sequence[Table], report: Path) -> Iterator[subprocess.Popen[str]]:
+    """A run that has finished the first table and stalls in the second; killed at the end."""
+    arguments = [
+        *(t.uri for t in tables), "--engine", "local", "--json", "--concurrency", "1",
+        "--generations-per-commit-max", "1", "--report", str(report),
+    ]  # fmt: skip
+    process = subprocess.Popen(
+        [
+            sys.executable,
+            "-c",
+            f"import {__name__} as t; t.stall({arguments!r})",
+        ],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    first, second = tables
+
+    def is_there() -> bool:
+        assert process.poll() is None, process.stderr and process.stderr.read()
+        return (
+            report.exists()
+            and states_in(report) == {first.uri: "finished", second.uri: "running"}
+            and second.progress() == {second.shards[0]: STALLS_AT - 1}
+        )
+
+    try:
+        deadline = time.monotonic() + WAIT_SECONDS
+        while not is_there():
+            assert time.monotonic() < deadline
+            time.sleep(0.1)
+        yield process
+    finally:
+        process.kill()
+        process.communicate()
+
+
+def states_in(report: Path) -> dict[str, str]:
+    return {t["table"]: t["state"] for t in json.loads(report.read_text())["tables"]}
+
+
+@pytest.fixture
+def unequal(tmp_path: Path) -> tuple[Table, Table]:
+    """The first is begun first, being wide; the second takes more commits."""
+    wide = builders.make_table(tmp_path / "wide", rows=range(5), indexed=True)
+    wide.flush(wide.shards[0], Put(range(3000), 1))
+    many = builders.make_table(tmp_path / "many", rows=range(5), indexed=True)
+    for number in range(MANY):
+        many.flush(many.shards[0], Put([number], number))
+    return wide, many
+
+
+def test_a_killed_run_leaves_a_clear_summary_and_the_next_goes_on(
+    tmp_path: Path, unequal: tuple[Table, Table]
+) -> None:
+    wide, many = unequal
+    file = tmp_path / "report.json"
+    before = int(many.dataset.version)
+    with at_work(unequal, file) as process:
+        process.kill()
+        process.wait()
+    left = json.loads(file.read_text())
+    assert left["finished"] is False
+    done, begun = left["tables"]
+    assert (done["outcome"], jobs_of(done)["merge"]) == ("done", "done")
+    assert begun["outcome"] == "held"
+    assert "run again to go on" in begun["error"]
+    builders.check_versions(many, before)
+
+    many.stores.leases.break_("the holder was killed")
+    code, again, _ = command(wide.uri, many.uri, "--report", str(file))
+    assert code == 0
+    went_on, had_nothing = again["tables"]
+    assert went_on["jobs"][0]["shards"][0]["from_generation"] == STALLS_AT - 1
+    assert set(jobs_of(had_nothing).values()) == {"nothing_to_do"}
+    assert json.loads(file.read_text()) == again
+    assert again["finished"] is True
+    for table in unequal:
+        check_caught_up(table)
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_cancelled_run_tells_what_was_done(
+    tmp_path: Path, unequal: tuple[Table, Table], number: int
+) -> None:
+    _, many = unequal
+    before = int(many.dataset.version)
+    with at_work(unequal, tmp_path / "report.json") as process:
+        process.send_signal(number)
+        out, err = process.communicate(timeout=WAIT_SECONDS)
+    assert process.returncode == 130, err
+    assert "Traceback" not in err
+    found = json.loads(out)
+    assert json.loads((tmp_path / "report.json").read_text()) == found
+    assert "cancelled" in found["error"]
+    done, stopped = found["tables"]
+    assert (done["outcome"], stopped["outcome"]) == ("done", "partial")
+    assert jobs_of(stopped) == {"merge": "partial", "index-catchup": "held"}
+    assert many.progress() == {many.shards[0]: STALLS_AT}, "the commit it was in, and none after"
+    lease = many.stores.leases.current()
+    assert lease is not None
+    assert lease.released
+    builders.check_versions(many, before)

@@ -1,0 +1,892 @@
+"""Garbage collection on real tables: what goes, what stays, and what each gate guards."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import lance
+import pyarrow as pa
+import pytest
+from typer.testing import CliRunner
+
+from memwal.cli.app import app
+from memwal.format import codec, layout
+from memwal.jobs.garbage import store_versions as retained_versions
+from memwal.jobs.merge.plan import MergeRequest
+from memwal.jobs.snapshot.apply import SnapshotRefresher
+from memwal.jobs.snapshot.plan import SnapshotLimits
+from memwal.model import ShardStatus
+from memwal.store.fencing import ShardFencing
+from tests.support import builders
+from tests.support import garbage_runs as runs
+from tests.support.builders import Put, Table
+from tests.support.s3server import S3Server
+
+pytestmark = pytest.mark.integration
+
+HOUR = 3600.0
+
+
+@pytest.fixture(params=["local", "s3"])
+def place(request: pytest.FixtureRequest, tmp_path: Path) -> dict[str, Any]:
+    """Where a table-to-be is, and what pylance needs to get there."""
+    if request.param == "local":
+        return {"uri": tmp_path / "t"}
+    server: S3Server = request.getfixturevalue("s3_server")
+    uri = f"s3://{server.make_bucket()}/some/table"
+    return {"uri": uri, "options": server.storage_options}
+
+
+# ---- the whole way
+
+
+def test_a_table_is_emptied_in_passes_and_reads_do_not_change(place: dict[str, Any]) -> None:
+    table = runs.collectable(shards=2, generations=2, **place)
+    table.flush(table.shards[0], Put([500], 1))  # pending: stays
+    truth, epochs, before = table.truth(), builders.epochs(table), runs.files(table)
+
+    dry = runs.garbage(table, execute=False, wal=True)
+    assert dry.outcome == "done"
+    assert (dry.dropped, dry.deleted, dry.bytes_freed) == (0, 0, 0)
+    assert list(runs.fates(dry, "generation").values()).count("drop") == 4
+    assert runs.files(table) == before
+    assert not list(table.stores.objects.list(f"{layout.MAINTENANCE}/lease"))
+
+    manifests = {s: runs.manifest(table, s) for s in table.shards}
+    dropped = runs.garbage(table, wal=True)
+    assert (dropped.outcome, dropped.dropped, dropped.deleted) == ("done", 4, 0)
+    for shard, old in manifests.items():
+        kept = tuple(g for g in old.flushed_generations if g.generation > 2)
+        new = runs.manifest(table, shard)
+        assert new == replace(old, version=old.version + 1, flushed_generations=kept, raw=new.raw)
+    assert runs.folders(table) == [1, 2, 3]
+    builders.same_rows(table.lsm_rows(), truth, "after the drop")
+
+    kept = {s: sorted({*runs.sentinels(table, s), max(runs.positions(table, s))})
+            for s in table.shards}  # fmt: skip
+    deleted = runs.garbage(table, wal=True)
+    done = Counter(i.kind for i in deleted.items if i.action == "delete")
+    assert done["generation"] == 4
+    assert done["wal_entry"] > 0
+    assert (deleted.dropped, deleted.deleted) == (0, done.total())
+    gone = before.keys() - runs.files(table).keys()
+    assert deleted.objects_deleted == len(gone)
+    assert deleted.bytes_freed == sum(before[path] for path in gone)
+    assert all("_gen_" in path or "/wal/" in path for path in gone)
+    assert len({i.path for i in deleted.items}) == len(deleted.items)
+    assert [runs.folders(table, s) for s in table.shards] == [[3], []]
+    assert {s: runs.positions(table, s) for s in table.shards} == kept
+    builders.same_rows(table.lsm_rows(), truth, "after the deletes")
+
+    stored = runs.files(table)
+    idle = runs.garbage(table, wal=True)
+    assert idle.outcome == "nothing_to_do"
+    assert runs.files(table) == stored
+    assert builders.epochs(table) == epochs
+    builders.same_rows(table.lsm_rows(), truth, "at the end")
+    table.flush(table.shards[1], Put([600], 1))
+    table.merge_all()
+    builders.same_rows(table.base_rows(), table.truth(), "the table goes on")
+
+
+def test_without_wal_no_entry_goes(tmp_path: Path) -> None:
+    table = runs.collectable(tmp_path / "t")
+    before = runs.positions(table)
+    runs.collect(table)
+    assert runs.folders(table) == []
+    assert runs.positions(table) == before
+
+
+def test_versions_are_expired_first_when_asked(tmp_path: Path) -> None:
+    table = runs.laid_out(tmp_path / "t")
+    dry = runs.garbage(table, execute=False, retention=0)
+    assert any("would be expired first" in text for text in dry.warnings)
+    versions = table.versions()
+    assert (dry.outcome, runs.listed(table)) == ("done", [1, 2, 3])
+    assert runs.actions(runs.garbage(table, execute=False)) == {"keep"}
+    done = runs.garbage(table, retention=0)
+    assert (done.dropped, done.versions_expired) == (3, len(versions) - 1)
+    drops = {item.path for item in dry.items if item.action == "drop"}
+    assert {item.path for item in done.items if item.action == "drop"} == drops
+    assert len(drops) == 3
+    assert done.version_bytes_freed > 0
+    assert table.versions() == [done.version_after]
+
+
+# ---- gate 1: time travel
+
+
+def check_held(table: Table, reason: str) -> None:
+    report = runs.garbage(table, retention=0)
+    assert runs.actions(report) == {"keep"}
+    assert any(reason in text for text in runs.reasons(report)), runs.reasons(report)
+    assert runs.listed(table) == [1, 2, 3]
+    assert runs.folders(table) == [1, 2, 3]
+
+
+def check_released(table: Table) -> None:
+    runs.collect(table, retention=0)
+    assert runs.listed(table) == []
+    assert runs.folders(table) == []
+
+
+def before_merge(table: Table) -> int:
+    """The last version that has merged nothing, though it has a MemWAL index."""
+    return max(v for v in table.versions() if not table.progress(v))
+
+
+def test_an_old_version_holds(tmp_path: Path) -> None:
+    table = runs.laid_out(tmp_path / "t")
+    version = before_merge(table)
+    report = runs.garbage(table)
+    assert report.outcome == "nothing_to_do"
+    assert all(f"version {version} is retained" in r for r in runs.reasons(report))
+    builders.same_rows(table.lsm_rows(version), table.truth(), "time travel")
+    check_released(table)
+
+
+def test_a_tag_holds(place: dict[str, Any]) -> None:
+    table = runs.laid_out(**place)
+    version = before_merge(table)
+    table.dataset.tags.create("kept", version)
+    check_held(table, f"version {version} is retained")
+    builders.same_rows(table.lsm_rows(version), table.truth(), "time travel")
+    before = len(list(table.stores.objects.list(f"{layout.MAINTENANCE}/lease")))
+    check_held(table, f"version {version} is retained")  # nothing to expire, so no lease either
+    assert len(list(table.stores.objects.list(f"{layout.MAINTENANCE}/lease"))) == before
+    table.dataset.tags.delete("kept")
+    check_released(table)
+
+
+def test_a_branch_holds(place: dict[str, Any]) -> None:
+    branch = "dev/x/y"
+    table = runs.laid_out(**place)
+    version = before_merge(table)
+    table.at(version).create_branch(branch)
+    # The version that it starts from is held as well, and comes first; the branch has its own.
+    check_held(table, "is retained")
+    evidence = table.stores.garbage_evidence.read(
+        {}, limits=runs.GarbageLimits(), now_nanos=0, verified=True
+    )
+    assert [v.name for v in evidence.versions if not v.on_main] == [
+        f"version {version} of branch {branch}"
+    ]
+    table.dataset.branches.delete(branch)
+    check_released(table)
+
+
+def test_a_branch_alone_holds(tmp_path: Path) -> None:
+    """Even when the version that it starts from is gone."""
+    table = runs.laid_out(tmp_path / "t")
+    version = before_merge(table)
+    table.at(version).create_branch("dev/x")
+    shutil.move(tmp_path / "t/tree", tmp_path / "aside")
+    shutil.rmtree(tmp_path / "t/_refs")
+    runs.expire(table)
+    shutil.move(tmp_path / "aside", tmp_path / "t/tree")
+    check_held(table, f"version {version} of branch dev/x is retained")
+
+
+def test_a_branch_that_can_not_be_found_holds(tmp_path: Path) -> None:
+    table = runs.collectable(tmp_path / "t")
+    table.dataset.create_branch("dev/x")
+    shutil.rmtree(tmp_path / "t/tree")
+    report = runs.garbage(table)
+    assert (report.outcome, report.exit_code) == ("failed", 8)
+    assert "branch 'dev/x' has no version" in (report.error or "")
+    assert runs.actions(report) == {"keep"}
+
+
+def test_generations_of_a_branch_are_no_branches(tmp_path: Path) -> None:
+    """They are Lance tables below `tree/` too, of a MemWAL that is the branch's own."""
+    table = runs.collectable(tmp_path / "t")
+    table.dataset.create_branch("dev")
+    own = tmp_path / "t/tree/dev" / layout.shard_folder(table.shards[0]) / "0badcafe_gen_1"
+    (own / "_versions").mkdir(parents=True)
+    (own / "_versions/1.manifest").write_bytes(b"whatever it is")
+    assert runs.garbage(table).dropped == 3
+
+
+def test_a_branch_that_merged_it_all_holds_nothing(tmp_path: Path) -> None:
+    table = runs.laid_out(tmp_path / "t")
+    table.dataset.create_branch("dev")
+    check_released(table)
+
+
+def test_a_detached_version_holds(place: dict[str, Any]) -> None:
+    table = runs.laid_out(**place)
+    old = table.at(before_merge(table))
+    lance.LanceDataset.commit(
+        old,
+        lance.LanceOperation.Append([]),
+        read_version=old.version,
+        detached=True,
+        storage_options=table.options or None,
+    )
+    runs.expire(table)
+    assert len(table.versions()) == 2
+    check_held(table, "detached version")
+    (path,) = [p for p in runs.files(table, "_versions") if "/d" in p]
+    table.stores.objects.delete([path])
+    check_released(table)
+
+
+@pytest.mark.parametrize("damage", ["torn", "empty", "renamed", "other version"])
+def test_an_unreadable_version_holds_everything(tmp_path: Path, damage: str) -> None:
+    table = runs.collectable(tmp_path / "t", shards=2)
+    runs.garbage(table, execute=False)
+    stored = max((tmp_path / "t/_versions").glob("*.manifest"))
+    older = stored.with_name(layout.table_manifest_names(2)[0])
+    data = stored.read_bytes()
+    if damage == "renamed":
+        older = stored.with_name("2-staged.manifest")
+    older.write_bytes(
+        {"torn": data[:-7], "empty": b"", "renamed": data, "other version": data}[damage]
+    )
+    before = runs.files(table)
+    report = runs.garbage(table)
+    assert (report.outcome, report.exit_code) == ("failed", 8)
+    assert runs.actions(report) == {"keep"}
+    assert runs.files(table) == before
+    older.unlink()
+    assert runs.garbage(table).dropped == 6
+
+
+# ---- gate 2: indexes
+
+
+def test_an_index_that_lags_holds(tmp_path: Path) -> None:
+    table = runs.collectable(tmp_path / "t")
+    shard = table.shards[0]
+    table.flush(shard, Put([900], 1))
+    table.merge_all()
+    runs.expire(table)
+    report = runs.garbage(table)
+    number = table.progress()[shard]
+    assert number == 4
+    held = {i.path[-1]: i.reason for i in report.items if i.action == "keep"}
+    assert held == {"4": "index 'key_idx' has caught up to 3 only"}
+    assert runs.listed(table) == [4]
+    runs.catch_up(table)
+    runs.expire(table)
+    runs.garbage(table)
+    assert runs.listed(table) == []
+
+
+def test_an_index_that_never_caught_up_holds(tmp_path: Path) -> None:
+    table = builders.make_table(tmp_path / "t", rows=range(5), indexed=True)
+    table.flush(table.shards[0], Put([50], 1))
+    table.merge_all()
+    runs.expire(table)
+    report = runs.garbage(table)
+    assert runs.reasons(report) == {"index 'key_idx' is not known to have caught up"}
+
+
+def test_a_table_without_indexes_is_collected(tmp_path: Path) -> None:
+    table = runs.collectable(tmp_path / "t", indexed=False)
+    runs.collect(table)
+    assert runs.folders(table) == []
+
+
+# ---- grace
+
+
+def test_nothing_is_deleted_within_the_grace(tmp_path: Path) -> None:
+    table = runs.collectable(tmp_path / "t")
+    runs.age(table, 2 * HOUR)
+    assert runs.garbage(table, grace=HOUR).dropped == 3
+    report = runs.garbage(table, grace=HOUR)
+    assert report.outcome == "nothing_to_do"
+    assert all("named it when the grace began" in r for r in runs.reasons(report))
+    runs.age(table, HOUR / 2)
+    assert runs.garbage(table, grace=HOUR).outcome == "nothing_to_do"
+    runs.age(table, HOUR)
+    assert runs.garbage(table, grace=HOUR).deleted == 3
+
+
+def test_a_folder_with_a_young_file_stays(tmp_path: Path) -> None:
+    table = runs.collectable(tmp_path / "t")
+    runs.garbage(table)
+    runs.age(table, 2 * HOUR)
+    (folder,) = (tmp_path / "t" / layout.shard_folder(table.shards[0])).glob("*_gen_2")
+    (folder / "bloom_filter.bin").touch()
+    report = runs.garbage(table, grace=HOUR)
+    assert report.deleted == 2
+    assert runs.folders(table) == [2]
+
+
+def test_wal_entries_wait_for_the_grace(tmp_path: Path) -> None:
+    table = runs.collectable(tmp_path / "t")
+    runs.collect(table)
+    before = runs.positions(table)
+    assert runs.garbage(table, grace=HOUR, wal=True).outcome == "nothing_to_do"
+    assert runs.positions(table) == before
+    runs.age(table, 2 * HOUR)
+    assert runs.garbage(table, grace=HOUR, wal=True).deleted > 0
+
+
+# ---- flushes
+
+
+def copy_of(table: Table, number: int, name: str) -> Path:
+    """A folder that a flush might have left."""
+    shard = Path(table.uri) / layout.shard_folder(table.shards[0])
+    (source,) = shard.glob(f"*_gen_{number}")
+    return Path(shutil.copytree(source, shard / name))
+
+
+def test_a_flush_in_progress_is_never_touched(tmp_path: Path) -> None:
+    table = runs.collectable(tmp_path / "t")
+    current = runs.manifest(table).current_generation
+    folders = [copy_of(table, 1, f"deadbeef_gen_{n}") for n in (current, current + 1)]
+    runs.age(table, 10 * HOUR)
+    runs.collect(table, wal=True)
+    assert runs.folders(table) == [current, current + 1]
+    assert all((f / "_versions").exists() for f in folders)
+    report = runs.garbage(table)
+    assert all("flush in progress" in r for r in runs.reasons(report))
+
+
+def test_what_a_failed_flush_left_is_an_orphan(tmp_path: Path) -> None:
+    table = runs.collectable(tmp_path / "t")
+    table.flush(table.shards[0], Put([1], 1))
+    old, pending = copy_of(table, 1, "deadbeef_gen_2"), copy_of(table, 1, "deadbeef_gen_4")
+    report = runs.garbage(table)
+    orphans = {i.path.rsplit("/", 1)[-1]: i.action for i in report.items if i.kind == "orphan"}
+    assert orphans == {"deadbeef_gen_2": "delete", "deadbeef_gen_4": "keep"}
+    assert not old.exists()
+    assert pending.exists()
+    assert runs.folders(table) == [1, 2, 3, 4, 4]
+
+
+def test_strangers_are_left_alone(tmp_path: Path) -> None:
+    table = runs.collectable(tmp_path / "t")
+    root = tmp_path / "t/_mem_wal"
+    shard = root / table.shards[0]
+    names = ["notes", "0badcafe_gen_01", "0BADCAFE_gen_1", "x_gen_1", "0badcafe_gen_1.tmp"]
+    for folder in [*(shard / n for n in names), root / "not-a-shard" / "0badcafe_gen_1"]:
+        folder.mkdir(parents=True)
+        (folder / "file").write_text("x")
+    (shard / "0badcafe_gen_2").write_text("a file, no folder")
+    runs.age(table, 10 * HOUR)
+    before = {p for p in runs.files(table) if p.endswith(("/file", "_gen_2"))}
+    runs.collect(table, wal=True)
+    assert before <= runs.files(table).keys()
+    report = runs.garbage(table)
+    kept = {i.path.rsplit("/", 1)[-1] for i in report.items if "left alone" in i.reason}
+    assert kept == {*names, "0badcafe_gen_2"}
+    assert any("not-a-shard" in w for w in report.warnings)
+
+
+def test_index_folders_of_strangers_are_left_alone(tmp_path: Path) -> None:
+    """What looks like a lost snapshot but for its columns, its folder's name, or company."""
+    table = runs.collectable(tmp_path / "t")
+    marks = "shard_id flushed_generations replay_after_wal_entry_position"
+    another, accompanied = (f"0d9f7a2e-3c4b-4a5d-8e6f-7a8b9c0d1e2{n}" for n in "ab")
+    strangers = {
+        f"_indices/{another}/index.lance": "shard_id and the columns of another index",
+        "_indices/no-uuid/index.lance": marks,
+        f"_indices/{accompanied}/index.lance": marks,
+        f"_indices/{accompanied}/more.lance": "",
+    }
+    for name, text in strangers.items():
+        path = tmp_path / "t" / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text)
+    runs.age(table, 10 * HOUR)
+    runs.collect(table)
+    assert strangers.keys() <= runs.files(table).keys()
+
+
+# ---- the WAL
+
+
+def stalled_and_superseded(place: dict[str, Any]) -> tuple[Table, Any]:
+    """A writer that stalls after a put, another that claimed its shard; all of it collected."""
+    table = runs.collectable(generations=1, **place)
+    shard, schema = table.shards[0], table.dataset.schema
+    stalled = table.writer(shard)
+    stalled.put(pa.Table.from_pylist([table.row(70, 1)], schema=schema))
+    with table.writer(shard) as second:
+        for key in (71, 72, 73):
+            second.put(pa.Table.from_pylist([table.row(key, 1)], schema=schema))
+    table.merge_all()
+    runs.catch_up(table)
+    runs.expire(table)
+    runs.collect(table, wal=True)
+    return table, stalled
+
+
+def test_a_stalled_writer_is_still_refused_when_the_wal_was_collected(
+    place: dict[str, Any],
+) -> None:
+    table, stalled = stalled_and_superseded(place)
+    before = runs.positions(table)
+    highest = max(before)
+    assert set(before) == {*runs.sentinels(table), highest}
+    row = pa.Table.from_pylist([table.row(99, 1)], schema=table.dataset.schema)
+    with pytest.raises(OSError, match=r"(?i)fenced"):
+        stalled.put(row)
+    with pytest.raises(OSError, match=r"(?i)fenced"):
+        stalled.close()
+    assert runs.positions(table) == before
+    with table.writer(table.shards[0]) as third:
+        third.put(row)
+        assert runs.positions(table) == [*before, highest + 1, highest + 2]
+        assert runs.sentinels(table)[-1] == highest + 1
+    assert runs.manifest(table).replay_after_wal_entry_position == highest + 2
+    table.merge_all()
+    keys = set(table.base_rows())
+    assert {table.kind.key(k) for k in (70, 71, 72, 73, 99)} <= keys
+
+
+def test_no_hole_is_left_above_the_last_position_seen(tmp_path: Path) -> None:
+    """pylance takes a hole right after the last position seen for the tip of the WAL."""
+    table = runs.collectable(tmp_path / "t", generations=5)
+    shard = table.shards[0]
+    runs.collect(table)
+    current = runs.manifest(table)
+    highest = current.replay_after_wal_entry_position
+    behind = replace(current, version=current.version + 1, wal_entry_position_last_seen=4)
+    table.stores.objects.put_if_absent(
+        layout.shard_manifest_path(shard, behind.version), codec.encode_shard_manifest(behind)
+    )
+    assert 4 in runs.sentinels(table)
+    before = runs.positions(table)
+    runs.garbage(table, wal=True)
+    # Nor below it: entries above are not looked at, so that claims up there may be unfinished.
+    assert runs.positions(table) == before
+    with table.writer(shard):
+        assert runs.sentinels(table)[-1] == highest + 1
+
+
+def test_a_wal_longer_than_one_run_reads_is_collected(tmp_path: Path) -> None:
+    """Though a run then sees rows of an epoch and not its sentinel, far below."""
+    table = runs.collectable(tmp_path / "t", generations=1)
+    shard, schema = table.shards[0], table.dataset.schema
+    with table.writer(shard) as reopened:
+        for key in range(60, 72):
+            reopened.put(pa.Table.from_pylist([table.row(key, 1)], schema=schema))
+    table.merge_all()
+    runs.catch_up(table)
+    runs.expire(table)
+    for _ in range(10):
+        report = runs.garbage(table, wal=True, wal_entries_per_shard_max=5)
+        if report.outcome == "nothing_to_do":
+            break
+    kept = runs.positions(table)
+    assert set(kept) == {*runs.sentinels(table), max(kept)}
+
+
+@pytest.mark.parametrize("fenced", [False, True], ids=["before its sentinel", "after it"])
+def test_entries_that_lead_an_unfinished_claim_to_a_newer_sentinel_stay(
+    tmp_path: Path, fenced: bool
+) -> None:
+    """A writer that stalls inside its claim replays these entries when it wakes.
+
+    Its claim is all that it has written: the manifest with its epoch, and at most its sentinel.
+    """
+    table = runs.collectable(tmp_path / "t", generations=2)
+    shard = table.shards[0]
+    if fenced:
+        stalled = ShardFencing(table.stores.objects).claim(shard).manifest
+    else:
+        stalled = table.stores.shard_manifests.claim(shard)
+    first = stalled.replay_after_wal_entry_position + 1
+    table.flush(shard, Put([600], 1))
+    table.flush(shard, Put([601], 2))
+    assert runs.manifest(table).writer_epoch == stalled.writer_epoch + 2
+    table.merge_all()
+    runs.catch_up(table)
+    runs.expire(table)
+    runs.collect(table, wal=True)
+    newer = next(
+        p
+        for p, info in table.stores.wal.listed(shard)
+        if table.stores.wal.read(shard, p, info).writer_epoch > stalled.writer_epoch
+    )
+    assert newer in runs.sentinels(table)
+    assert set(runs.positions(table)) >= set(range(first, newer + 1))
+    report = runs.garbage(table, wal=True, execute=False)
+    assert any("leads the claim of epoch" in why for why in runs.reasons(report))
+
+
+# ---- broken and sealed shards
+
+
+def torn(path: Path, table: Table) -> None:
+    path.write_bytes(path.read_bytes()[:-3])
+
+
+def forged(path: Path, table: Table) -> None:
+    """A manifest that wants something else deleted."""
+    data = path.read_bytes()
+    name = runs.manifest(table, table.shards[0]).flushed_generations[0].path.encode()
+    path.write_bytes(data.replace(name, b"../../data".ljust(len(name), b"x")))
+
+
+@pytest.mark.parametrize("damage", [torn, forged], ids=["torn", "forged"])
+def test_a_broken_shard_is_left_alone_and_the_others_are_served(
+    tmp_path: Path, damage: Callable[[Path, Table], None]
+) -> None:
+    table = runs.collectable(tmp_path / "t", shards=2)
+    broken, healthy = table.shards
+    path = tmp_path / "t" / layout.shard_manifest_path(broken, runs.manifest(table, broken).version)
+    damage(path, table)
+    below = layout.shard_folder(broken)
+    before = runs.files(table, below)
+    report = runs.garbage(table, wal=True)
+    assert (report.outcome, report.exit_code, report.dropped) == ("partial", 6, 3)
+    assert runs.garbage(table, wal=True).deleted >= 3
+    assert runs.folders(table, healthy) == []
+    assert runs.files(table, below) == before
+    assert broken in (report.error or "")
+    alone = runs.garbage(table, wal=True)
+    assert (alone.outcome, alone.exit_code) == ("failed", 8)
+    assert {i.action for i in alone.items if i.shard_id == broken} == {"keep"}
+
+
+def test_a_broken_manifest_from_before_the_grace_keeps_the_shard(tmp_path: Path) -> None:
+    table = runs.collectable(tmp_path / "t")
+    runs.age(table, 2 * HOUR)
+    old = runs.manifest(table).version
+    runs.garbage(table)
+    path = tmp_path / "t" / layout.shard_manifest_path(table.shards[0], old)
+    written = path.stat().st_mtime_ns
+    torn(path, table)
+    os.utime(path, ns=(written, written))
+    before = runs.files(table)
+    report = runs.garbage(table, grace=HOUR)
+    assert (report.outcome, report.exit_code) == ("failed", 8)
+    assert runs.files(table) == before
+
+
+def test_a_sealed_shard_is_left_alone(tmp_path: Path) -> None:
+    table = runs.collectable(tmp_path / "t")
+    builders.set_status(table, table.shards[0], ShardStatus.SEALED)
+    before = runs.files(table)
+    report = runs.garbage(table, wal=True)
+    assert report.outcome == "nothing_to_do"
+    assert runs.reasons(report) == {"the shard is SEALED"}
+    assert runs.files(table) == before
+
+
+# ---- orphans
+
+
+def overwritten(place: dict[str, Any]) -> Table:
+    table = runs.laid_out(**place)
+    lance.write_dataset(
+        table.dataset.to_table(),
+        table.uri,
+        mode="overwrite",
+        storage_options=table.options or None,
+    )
+    return table
+
+
+def test_shards_without_a_mem_wal_index_go_when_adopted(place: dict[str, Any]) -> None:
+    table = overwritten(place)
+    before = runs.files(table)
+    for options in ({"execute": False}, {}):
+        report = runs.garbage(table, **options)
+        assert (report.outcome, report.exit_code) == ("refused", 5)
+        assert "--adopt-orphans" in (report.error or "")
+        assert runs.actions(report) == {"keep"}
+    held = runs.garbage(table, adopt_orphans=True)
+    assert (held.outcome, held.exit_code) == ("refused", 5)
+    assert "is retained and has the MemWAL index" in (held.error or "")
+    assert runs.files(table) == before
+    listed = runs.garbage(table, adopt_orphans=True, retention=0, execute=False)
+    assert (listed.outcome, runs.actions(listed)) == ("done", {"delete"})
+    assert runs.files(table) == before
+    young = runs.garbage(table, adopt_orphans=True, retention=0, grace=HOUR)
+    assert young.versions_expired > 0
+    assert "a writer may be at work" in next(iter(runs.reasons(young)))
+    done = runs.garbage(table, adopt_orphans=True)
+    assert (done.outcome, done.deleted) == ("done", 1)
+    assert runs.files(table, layout.MEM_WAL) == {}
+    assert run_again(table).exit_code == 2
+    assert len(table.dataset.to_table()) > 0
+
+
+def run_again(table: Table) -> Any:
+    (report,) = runs.run(table, adopt_orphans=True).tables
+    return report
+
+
+def test_staged_files_of_killed_runs_go_after_a_day(tmp_path: Path) -> None:
+    table = runs.laid_out(tmp_path / "t")
+    folder = tmp_path / "t/_maintenance/tmp"
+    folder.mkdir(parents=True)
+    for name in ("old", "young"):
+        (folder / name).write_text("x")
+    runs.age(table, 25 * HOUR, "_maintenance/tmp")
+    (folder / "young").touch()
+    assert runs.garbage(table).deleted == 1
+    assert [f.name for f in folder.iterdir()] == ["young"]
+
+
+def test_an_external_snapshot_that_lost_its_entry_goes(place: dict[str, Any]) -> None:
+    table = runs.laid_out(**place)
+    stores = table.stores
+
+    def refresh() -> None:
+        refresher = SnapshotRefresher(
+            views=stores.views,
+            snapshots=stores.snapshots,
+            clock=stores.clock,
+            limits=SnapshotLimits(inline_shards_max=0),
+        )
+        refresher.run(stores.views.table)
+
+    def stored() -> set[str]:
+        return {p for p in runs.files(table, "_indices") if p.endswith("/index.lance")}
+
+    refresh()
+    (first,) = stored()
+    report = runs.garbage(table)
+    assert runs.found(report, first).action == "keep"
+    assert "names it" in runs.found(report, first).reason
+    table.flush(table.shards[0], Put([77], 1))
+    table.merge_all()
+    refresh()
+    (second,) = stored() - {first}
+    assert runs.found(runs.garbage(table), first).action == "keep"  # an older version names it
+    report = runs.garbage(table, retention=0, grace=HOUR)
+    assert {runs.found(report, p).action for p in stored()} == {"keep"}
+    runs.garbage(table)
+    assert stored() == {second}
+
+
+# ---- the cache
+
+
+@pytest.fixture
+def cached(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(retained_versions, "_CACHED_VERSIONS_MIN", 1)
+
+
+CACHE = retained_versions.CACHE_PATH
+
+
+@pytest.mark.usefixtures("cached")
+def test_the_cache_is_written_by_runs_that_act_and_saves_reads(tmp_path: Path) -> None:
+    table = runs.laid_out(tmp_path / "t")
+    runs.garbage(table, execute=False)
+    assert CACHE not in runs.files(table)
+    full = runs.run(table).requests["get"]
+    assert CACHE in runs.files(table)
+    written = (tmp_path / "t" / CACHE).stat().st_mtime_ns
+    assert full - runs.run(table).requests["get"] == len(table.versions()) - 1
+    assert (tmp_path / "t" / CACHE).stat().st_mtime_ns == written
+
+
+def rewritten_cache(table: Table, merged: int) -> None:
+    """A cache that is whole, and lies."""
+    path = Path(table.uri) / CACHE
+    document = json.loads(path.read_text())
+    for entry in document["entries"]:
+        if entry["merged"] is not None:
+            entry["merged"] = dict.fromkeys(table.shards, merged)
+    document["sha256"] = retained_versions._digest(document["entries"])
+    path.write_text(json.dumps(document))
+
+
+@pytest.mark.usefixtures("cached")
+def test_a_forged_cache_deletes_nothing(tmp_path: Path) -> None:
+    table = runs.laid_out(tmp_path / "t")
+    runs.garbage(table)
+    rewritten_cache(table, 99)
+    assert runs.actions(runs.garbage(table, execute=False)) == {"drop"}  # it is believed so far
+    report = runs.garbage(table)
+    assert (report.outcome, runs.actions(report)) == ("nothing_to_do", {"keep"})
+    assert runs.listed(table) == [1, 2, 3]
+
+
+@pytest.mark.usefixtures("cached")
+def test_a_cache_that_was_edited_is_not_even_planned_with(tmp_path: Path) -> None:
+    table = runs.laid_out(tmp_path / "t")
+    runs.garbage(table)
+    path = Path(table.uri) / CACHE
+    digest = json.loads(path.read_text())["sha256"]
+    rewritten_cache(table, 99)
+    path.write_text(json.dumps({**json.loads(path.read_text()), "sha256": digest}))
+    assert runs.actions(runs.garbage(table, execute=False)) == {"keep"}
+
+
+@pytest.mark.usefixtures("cached")
+@pytest.mark.parametrize("data", [b"", b"{", b"[]", b'{"format": 1, "entries": []}', b"\xff"])
+def test_a_torn_cache_is_passed_over(tmp_path: Path, data: bytes) -> None:
+    table = runs.laid_out(tmp_path / "t")
+    runs.garbage(table)
+    (tmp_path / "t" / CACHE).write_bytes(data)
+    assert runs.garbage(table).outcome == "nothing_to_do"
+    check_released(table)
+
+
+@pytest.mark.usefixtures("cached")
+def test_a_cache_that_is_too_large_is_passed_over(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    table = runs.laid_out(tmp_path / "t")
+    full = runs.run(table).requests["get"]
+    assert runs.run(table).requests["get"] < full
+    size = (tmp_path / "t" / CACHE).stat().st_size
+    monkeypatch.setattr(retained_versions, "_CACHE_BYTES_MAX", size - 1)
+    found = runs.run(table)
+    assert (found.outcome, found.requests["get"]) == ("nothing_to_do", full)
+
+
+@pytest.mark.usefixtures("cached")
+def test_what_a_newer_build_adds_to_the_cache_is_passed_over_and_kept(tmp_path: Path) -> None:
+    table = runs.laid_out(tmp_path / "t")
+    runs.run(table)
+    idle = runs.run(table).requests["get"]
+    path = tmp_path / "t" / CACHE
+    document = json.loads(path.read_text())
+    for entry in document["entries"]:
+        entry["colour"] = entry["version"]
+    document["sha256"] = retained_versions._digest(document["entries"])
+    path.write_text(json.dumps({**document, "shape": ["round"]}))
+    assert runs.run(table).requests["get"] == idle
+    table.flush(table.shards[0], Put([700], 1))
+    table.merge_all()
+    runs.run(table)
+    rewritten = json.loads(path.read_text())
+    added = {entry["path"]: entry.get("colour") for entry in rewritten["entries"]}
+    was = {entry["path"]: entry["version"] for entry in document["entries"]}
+    assert rewritten["shape"] == ["round"]
+    assert len(added) > len(was)
+    assert {path: added[path] for path in was} == was
+
+
+@pytest.mark.usefixtures("cached")
+def test_a_table_made_again_at_the_address_is_read_anew(tmp_path: Path) -> None:
+    """What the cache says of the old table's versions, which has all merged, is not taken."""
+    table = runs.collectable(tmp_path / "t")
+    runs.garbage(table)
+    kept = (tmp_path / "t" / CACHE).read_bytes()
+    shutil.rmtree(tmp_path / "t")
+    again = runs.laid_out(tmp_path / "t")
+    (tmp_path / "t/_maintenance/cache").mkdir(parents=True)
+    (tmp_path / "t" / CACHE).write_bytes(kept)
+    assert runs.actions(runs.garbage(again)) == {"keep"}
+
+
+# ---- the command
+
+
+def invoke(*arguments: str) -> tuple[int, dict[str, Any]]:
+    result = CliRunner().invoke(app, ["garbage", *arguments, "--json"])
+    return result.exit_code, json.loads(result.stdout)
+
+
+def test_the_command_lists_by_default_and_acts_when_told(tmp_path: Path) -> None:
+    table = runs.collectable(tmp_path / "t")
+    code, document = invoke(table.uri)
+    assert (code, document["job"], document["outcome"]) == (0, "garbage", "done")
+    (found,) = document["tables"]
+    assert {"items", "dropped", "deleted", "bytes_freed"} <= found.keys()
+    assert found["dropped"] == 0
+    assert {"kind", "shard_id", "path", "bytes", "action", "reason"} <= found["items"][0].keys()
+    assert runs.listed(table) == [1, 2, 3]
+    assert invoke(table.uri, "--execute", "--dry-run")[0] == 0
+    assert runs.listed(table) == [1, 2, 3]
+    assert invoke(table.uri, "--execute")[1]["tables"][0]["dropped"] == 3
+    assert runs.listed(table) == []
+    shown = CliRunner().invoke(app, ["garbage", table.uri, "--wal"])
+    assert "named it when the grace began" in shown.stdout or "older than the grace" in shown.stdout
+    assert "position 1" in shown.stdout
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code"),
+    [
+        (["--grace", "soon"], 2),
+        (["--retention", "7"], 2),
+        (["--grace", "9m"], 5),
+        (["--retention", "23h"], 5),
+        (["--grace", "0s", "--allow-short-retention"], 0),
+        (["--retention", "0s", "--allow-short-retention"], 0),
+        (["--retention", "1d", "--grace", "10m"], 0),
+    ],
+)
+def test_exit_codes(tmp_path: Path, arguments: list[str], code: int) -> None:
+    table = runs.laid_out(tmp_path / "t", generations=1)
+    assert invoke(table.uri, *arguments)[0] == code
+
+
+def test_no_table_and_no_mem_wal_are_usage_errors(tmp_path: Path) -> None:
+    assert invoke(str(tmp_path / "nothing"))[0] == 2
+    lance.write_dataset(pa.table({"a": [1]}), tmp_path / "plain")
+    assert invoke(str(tmp_path / "plain"))[0] == 2
+
+
+def test_one_bad_table_does_not_stop_the_others(tmp_path: Path) -> None:
+    table = runs.collectable(tmp_path / "t")
+    code, document = invoke(str(tmp_path / "nothing"), table.uri, "--execute")
+    assert (code, document["outcome"]) == (6, "partial")
+    assert runs.listed(table) == []
+
+
+def test_a_lease_that_is_held_stops_a_run_that_would_act(tmp_path: Path) -> None:
+    table = runs.collectable(tmp_path / "t")
+    claim = table.stores.leases.acquire("merge")
+    assert invoke(table.uri)[0] == 0
+    assert invoke(table.uri, "--execute")[0] == 4
+    assert runs.listed(table) == [1, 2, 3]
+    assert invoke(table.uri, "--execute", "--no-lease")[0] == 0
+    table.stores.leases.release(claim)
+
+
+def test_the_script_for_spark_submit(tmp_path: Path) -> None:
+    table = runs.laid_out(tmp_path / "t", generations=1)
+    root = Path(__file__).parents[2]
+    done = subprocess.run(
+        [sys.executable, "-m", "jobs.garbage", table.uri, "--json"],
+        cwd=root,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    assert json.loads(done.stdout)["job"] == "garbage"
+
+
+@pytest.mark.spark
+def test_deletes_fan_out_over_spark(tmp_path: Path) -> None:
+    table = runs.collectable(tmp_path / "t", shards=2)
+    runs.garbage(table)
+    report = runs.run(table, engine="spark", unit_objects_max=10)
+    assert report.engine is not None
+    assert report.engine.name == "spark"
+    assert (report.outcome, report.tables[0].deleted) == ("done", 6)  # type: ignore[attr-defined]
+    assert [runs.folders(table, s) for s in table.shards] == [[], []]
+
+
+def test_no_version_is_expired_while_a_shard_was_never_merged(tmp_path: Path) -> None:
+    """An expired version would be the only proof that the shard's rows are not dead ones."""
+    table = builders.make_table(tmp_path / "t", rows=range(5), shards=2)
+    late, early = table.shards
+    table.flush(late, Put([1], 1))
+    table.flush(early, Put([2], 2))
+    assert table.merger().run(early, MergeRequest()).outcome == "done"
+    versions = table.versions()
+    found = runs.garbage(table, retention=0.0)
+    assert table.versions() == versions
+    assert any(late in warning and "never merged" in warning for warning in found.warnings)
+    assert table.merger().run(late, MergeRequest()).outcome == "done"
+    runs.garbage(table, retention=0.0)
+    assert len(table.versions()) < len(versions)
+    table.flush(late, Put([3], 3))
+    assert table.merger().run(late, MergeRequest()).outcome == "done"

@@ -1,0 +1,986 @@
+"""Garbage planning: each gate alone keeps what it guards, and every candidate says why.
+
+`world()` is a table of which something of every kind may go. Each test spoils one thing about it:
+taken out, the gate that it is about would let the candidate go, and the test would fail.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, replace
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from memwal.cli.output import parse_duration
+from memwal.errors import Corruption, Refused, Usage
+from memwal.format import layout
+from memwal.invariants import InvariantBroken
+from memwal.jobs.garbage.apply import as_deletions, check_below, in_units
+from memwal.jobs.garbage.kinds.orphan import plan_adoption
+from memwal.jobs.garbage.model import (
+    Action,
+    Evidence,
+    GarbageLimits,
+    GarbagePlan,
+    GenerationFolder,
+    Item,
+    Kind,
+    RetainedVersion,
+    ShardEvidence,
+    SnapshotFolder,
+    StoredFile,
+    StoredManifest,
+    WalFile,
+    coverable_wal_positions,
+    held_by_claims,
+    past_version,
+    unknown_below,
+)
+from memwal.jobs.garbage.plan import (
+    check_limits,
+    expirable,
+    generation_stages,
+    never_merged,
+    plan_garbage,
+)
+from memwal.model import (
+    BrokenShard,
+    FlushedGeneration,
+    IndexEntry,
+    MemWalState,
+    ShardId,
+    ShardManifest,
+    ShardStatus,
+    ShardView,
+    TableView,
+    VersionManifest,
+)
+
+SHARD = ShardId("6f2c5a8e-1d0b-4d55-9a53-0f6f6a1f0c11")
+OTHER = ShardId("11111111-2222-4333-8444-555555555555")
+UUID = "0d9f7a2e-3c4b-4a5d-8e6f-7a8b9c0d1e2f"
+SECOND = 10**9
+NOW = 1_000_000 * SECOND
+OLD = NOW - 7200 * SECOND
+YOUNG = NOW - 60 * SECOND
+LIMITS = GarbageLimits(grace_seconds=3600, wal=True)
+
+DROPPED, GONE, LISTED = 1, 2, 3
+"""Generation 1 has an unlisted folder; 2 is deleted, its WAL entry is not; 3 is listed."""
+
+
+def path(number: int, prefix: str = "0a1b2c3d") -> str:
+    return f"{prefix}_gen_{number}"
+
+
+def generation(number: int) -> FlushedGeneration:
+    return FlushedGeneration(generation=number, path=path(number))
+
+
+def below(name: str) -> str:
+    return f"{layout.shard_folder(SHARD)}/{name}"
+
+
+def file(where: str, *, at: int = OLD, size: int = 10) -> StoredFile:
+    return StoredFile(path=where, size_bytes=size, modified_at_nanos=at)
+
+
+def folder(number: int, prefix: str = "0a1b2c3d", *, at: int = OLD) -> GenerationFolder:
+    name = path(number, prefix)
+    return GenerationFolder(
+        name=name,
+        generation=number,
+        files=(
+            file(below(f"{name}/data/x.lance"), at=OLD),
+            file(below(f"{name}/_versions/1.manifest"), at=at),
+        ),
+        was_listed=True,
+    )
+
+
+def wal(position: int, number: int | None, **facts: Any) -> WalFile:
+    at = facts.pop("at", OLD)
+    where = layout.wal_entry_path(SHARD, position)
+    return WalFile(
+        position=position, file=file(where, at=at), generation=number, **{"read": True, **facts}
+    )
+
+
+def version(number: int, merged: int | None, **facts: Any) -> RetainedVersion:
+    progress = None if merged is None else {SHARD: merged}
+    found = {"name": f"version {number}", "version": number, "on_main": True, "merged": progress}
+    return RetainedVersion(**{**found, **facts})
+
+
+@dataclass(frozen=True, kw_only=True)
+class World:
+    """A view, evidence and limits, each part replaceable."""
+
+    manifest: ShardManifest
+    state: MemWalState
+    indexes: tuple[str, ...]
+    shard: ShardEvidence
+    evidence: Evidence
+    limits: GarbageLimits = LIMITS
+    broken: tuple[BrokenShard, ...] = ()
+
+    @property
+    def view(self) -> TableView:
+        entries = tuple(
+            IndexEntry(
+                uuid=UUID, name=name, field_ids=(0,), type_url="", dataset_version=1,
+                created_at_millis=None,
+            )
+            for name in self.indexes
+        )  # fmt: skip
+        return TableView(
+            uri="memory://t",
+            version=5,
+            primary_key=("k",),
+            columns=(),
+            rows=1,
+            manifest=VersionManifest(
+                version=5, timestamp_nanos=OLD, mem_wal=self.state, indexes=entries
+            ),
+            mem_wal=self.state,
+            shards=(
+                ShardView(
+                    manifest=self.manifest, merged_generation=self.state.merged.get(SHARD, 0)
+                ),
+            ),
+            broken=self.broken,
+        )
+
+    def plan(self) -> GarbagePlan:
+        evidence = self.evidence
+        if SHARD in evidence.shards:
+            evidence = replace(evidence, shards={**evidence.shards, SHARD: self.shard})
+        return plan_garbage(self.view, evidence, self.limits, NOW)
+
+
+def world() -> World:
+    manifest = ShardManifest(
+        shard_id=SHARD,
+        version=9,
+        writer_epoch=1,
+        current_generation=LISTED + 1,
+        replay_after_wal_entry_position=5,
+        wal_entry_position_last_seen=5,
+        flushed_generations=(generation(LISTED),),
+    )
+    shard = ShardEvidence(
+        shard_id=SHARD,
+        folders=(folder(DROPPED), folder(LISTED)),
+        wal=(wal(1, DROPPED), wal(2, GONE), wal(6, LISTED + 1)),
+        manifests=(
+            StoredManifest(version=8, modified_at_nanos=OLD - SECOND),
+            StoredManifest(version=9, modified_at_nanos=OLD),
+        ),
+        past=manifest,
+    )
+    return World(
+        manifest=manifest,
+        state=MemWalState(
+            index_uuid=UUID,
+            created_at_millis=None,
+            merged={SHARD: LISTED},
+            index_catchup={"a": {SHARD: LISTED}, "b": {SHARD: LISTED}},
+            maintain_all_indexes=True,
+        ),
+        indexes=("a", "b"),
+        shard=shard,
+        evidence=Evidence(
+            versions=(version(4, None), version(5, LISTED)),
+            shards={SHARD: shard},
+        ),
+    )
+
+
+def item(plan: GarbagePlan, name: str) -> Item:
+    (found,) = [i for i in plan.items if i.path == name]
+    return found
+
+
+def drop(plan: GarbagePlan) -> Item:
+    return item(plan, below(path(LISTED)))
+
+
+def delete(plan: GarbagePlan) -> Item:
+    return item(plan, below(path(DROPPED)))
+
+
+def wal_delete(plan: GarbagePlan) -> Item:
+    return item(plan, layout.wal_entry_path(SHARD, 2))
+
+
+def edited(where: World, **changes: Any) -> World:
+    """Change fields of the parts by name: `manifest__status=…`."""
+    parts: dict[str, dict[str, Any]] = {}
+    whole: dict[str, Any] = {}
+    for name, value in changes.items():
+        part, _, inner = name.partition("__")
+        if inner:
+            parts.setdefault(part, {})[inner] = value
+        else:
+            whole[part] = value
+    for part, inner_changes in parts.items():
+        whole[part] = replace(getattr(where, part), **inner_changes)
+    return replace(where, **whole)
+
+
+def versions_of(where: World, *versions: RetainedVersion) -> World:
+    return edited(where, evidence__versions=versions)
+
+
+def past(where: World, **changes: Any) -> World:
+    return edited(where, shard__past=replace(where.manifest, **changes))
+
+
+# ---- all gates open
+
+
+def test_with_all_gates_open_one_of_each_kind_goes() -> None:
+    plan = world().plan()
+    assert (drop(plan).action, drop(plan).kind) == (Action.DROP, Kind.GENERATION)
+    assert drop(plan).generation == LISTED
+    assert drop(plan).size_bytes == 20
+    assert (delete(plan).action, delete(plan).kind) == (Action.DELETE, Kind.GENERATION)
+    assert delete(plan).objects == 2
+    assert (wal_delete(plan).action, wal_delete(plan).kind) == (Action.DELETE, Kind.WAL_ENTRY)
+    assert all(i.reason for i in plan.items)
+    assert not plan.warnings
+    assert plan.refusal is None
+
+
+def test_what_a_run_drops_it_does_not_delete() -> None:
+    plan = world().plan()
+    assert {i.path for i in plan.deletes}.isdisjoint(i.path for i in plan.drops[SHARD])
+
+
+def test_a_generation_that_no_manifest_ever_listed_is_an_orphan() -> None:
+    lone = replace(folder(DROPPED), was_listed=False)
+    plan = edited(world(), shard__folders=(lone,)).plan()
+    assert (delete(plan).action, delete(plan).kind) == (Action.DELETE, Kind.ORPHAN)
+
+
+def test_a_failed_flush_goes_by_the_gates_of_its_number() -> None:
+    """Its retry, of the same number, is listed and kept or dropped for itself."""
+    retried = replace(folder(LISTED, "ffffffff"), was_listed=False)
+    plan = edited(world(), shard__folders=(folder(LISTED), retried)).plan()
+    assert item(plan, below(retried.name)).kind is Kind.ORPHAN
+    assert item(plan, below(retried.name)).action is Action.DELETE
+    assert drop(plan).action is Action.DROP
+
+
+# ---- the gates, one by one
+
+Spoil = Callable[[World], World]
+
+EVERYTHING: dict[str, tuple[Spoil, str]] = {
+    "an older version has not merged it": (
+        lambda w: versions_of(w, version(4, 0), version(5, LISTED)),
+        "version 4 is retained and has merged up to 0 only",
+    ),
+    "an older version does not know the shard": (
+        lambda w: versions_of(w, replace(version(4, 0), merged={OTHER: 99}), version(5, LISTED)),
+        "version 4 is retained",
+    ),
+    "a branch has not merged it": (
+        lambda w: versions_of(
+            w,
+            version(5, LISTED),
+            version(5, 0, name="version 5 of branch dev/x", on_main=False),
+        ),
+        "branch dev/x",
+    ),
+    "a version can't be read": (
+        lambda w: versions_of(w, version(4, None, problem="torn"), version(5, LISTED)),
+        "version 4 can't be read: torn",
+    ),
+    "a branch can't be found": (
+        lambda w: edited(w, evidence__problems=(Corruption("branch x has no version"),)),
+        "branch x has no version",
+    ),
+    "the latest version is not in the listing": (
+        lambda w: versions_of(w, version(4, LISTED), version(5, LISTED, on_main=False)),
+        "version 5 is missing",
+    ),
+    "the MemWAL index went away since the view": (
+        lambda w: versions_of(w, version(4, None), version(5, None)),
+        "no retained version shows that it was merged",
+    ),
+    "it is not merged at the latest version": (
+        lambda w: edited(w, state__merged={}),
+        "merged up to 0 only",
+    ),
+    "the shard is sealed": (
+        lambda w: edited(w, manifest__status=ShardStatus.SEALED),
+        "SEALED",
+    ),
+    "the shard can't be read": (
+        lambda w: edited(w, shard__problem=Corruption("torn manifest")),
+        "torn manifest",
+    ),
+    "the shard was not listed": (
+        lambda w: edited(w, evidence__shards={}, shard=ShardEvidence(shard_id=SHARD)),
+        "not listed",
+    ),
+}
+
+INDEXES: dict[str, tuple[Spoil, str]] = {
+    "an index lags": (
+        lambda w: edited(w, state__index_catchup={"a": {SHARD: LISTED}, "b": {SHARD: 0}}),
+        "index 'b' has caught up to 0 only",
+    ),
+    "an index is absent": (
+        lambda w: edited(w, state__index_catchup={"a": {SHARD: LISTED}}),
+        "index 'b' is not known",
+    ),
+    "an index does not know the shard": (
+        lambda w: edited(w, state__index_catchup={"a": {SHARD: LISTED}, "b": {OTHER: LISTED}}),
+        "index 'b' is not known",
+    ),
+    "an index lags and no index is named as maintained": (
+        lambda w: edited(w, state__index_catchup={}, state__maintain_all_indexes=None),
+        "index 'a' is not known",
+    ),
+    "all are maintained whatever the list says": (
+        lambda w: edited(
+            w, state__index_catchup={"a": {SHARD: LISTED}}, state__maintained_indexes=("a",)
+        ),
+        "index 'b' is not known",
+    ),
+    "a maintained index lags": (
+        lambda w: edited(
+            w,
+            state__index_catchup={"a": {SHARD: LISTED}},
+            state__maintained_indexes=("b",),
+            state__maintain_all_indexes=None,
+        ),
+        "index 'b' is not known",
+    ),
+}
+
+FOLDERS: dict[str, tuple[Spoil, str]] = {
+    "a flush of that number may be in progress": (
+        lambda w: past(
+            edited(w, manifest__current_generation=DROPPED),
+            current_generation=LISTED + 1,
+            flushed_generations=(),
+        ),
+        "flush in progress",
+    ),
+    "no manifest is older than the grace": (
+        lambda w: edited(
+            w,
+            shard__past=None,
+            shard__manifests=(StoredManifest(version=9, modified_at_nanos=YOUNG),),
+        ),
+        "no manifest is older",
+    ),
+    "the manifest that was read is not the one from before the grace": (
+        lambda w: edited(
+            w,
+            shard__manifests=(
+                StoredManifest(version=8, modified_at_nanos=OLD),
+                StoredManifest(version=9, modified_at_nanos=YOUNG),
+            ),
+        ),
+        "no manifest is older",
+    ),
+    "it was named when the grace began": (
+        lambda w: past(w, flushed_generations=(generation(DROPPED),)),
+        "named it when the grace began",
+    ),
+    "it was flushed and dropped within the grace": (
+        lambda w: past(w, current_generation=DROPPED, flushed_generations=()),
+        "flushed after the grace began",
+    ),
+    "a file of it is young": (
+        lambda w: edited(w, shard__folders=(folder(DROPPED, at=YOUNG), folder(LISTED))),
+        "newest file is younger",
+    ),
+}
+
+WAL: dict[str, tuple[Spoil, str]] = {
+    "it is not covered": (
+        lambda w: edited(w, manifest__replay_after_wal_entry_position=1),
+        "the replay position is 1",
+    ),
+    "it is above the last position seen": (
+        lambda w: edited(w, manifest__wal_entry_position_last_seen=1),
+        "above the last position seen",
+    ),
+    "it was covered within the grace": (
+        lambda w: past(w, replay_after_wal_entry_position=1),
+        "covered after the grace began",
+    ),
+    "it was seen within the grace": (
+        lambda w: past(w, wal_entry_position_last_seen=1),
+        "covered after the grace began",
+    ),
+    "no manifest is older than the grace": (
+        lambda w: edited(w, shard__past=None, shard__manifests=()),
+        "no manifest is older",
+    ),
+    "it is the highest position": (
+        lambda w: edited(w, shard__wal=(wal(1, DROPPED), wal(2, GONE))),
+        "the highest position",
+    ),
+    "it is young": (
+        lambda w: edited(w, shard__wal=(wal(2, GONE, at=YOUNG), wal(6, 4))),
+        "younger than the grace",
+    ),
+    "it can't be read": (
+        lambda w: edited(w, shard__wal=(wal(2, GONE, problem="torn"), wal(6, 4))),
+        "can't be read: torn",
+    ),
+    "it was not read": (
+        lambda w: edited(w, shard__wal=(wal(2, GONE, read=False), wal(6, 4))),
+        "not looked at",
+    ),
+    "it is a fence sentinel": (
+        lambda w: edited(w, shard__wal=(wal(2, GONE, fence_sentinel=True), wal(6, 4))),
+        "a fence sentinel",
+    ),
+    "its generation is not known": (
+        lambda w: edited(w, shard__wal=(wal(2, None), wal(6, 4))),
+        "does not say which generation",
+    ),
+    "its generation is zero": (
+        lambda w: edited(w, shard__wal=(wal(2, 0), wal(6, 4))),
+        "does not say which generation",
+    ),
+    "its generation is listed": (
+        lambda w: edited(w, manifest__flushed_generations=(generation(GONE),)),
+        "generation 2, which covers it, is not deleted yet",
+    ),
+    "its generation has a folder": (
+        lambda w: edited(w, shard__folders=(folder(DROPPED), folder(GONE, "ffffffff"))),
+        "generation 2, which covers it, is not deleted yet",
+    ),
+    "its generation is not flushed": (
+        lambda w: edited(w, manifest__current_generation=GONE),
+        "not flushed yet",
+    ),
+}
+
+
+def each(cases: dict[str, tuple[Spoil, str]]) -> Any:
+    return pytest.mark.parametrize(("spoil", "reason"), cases.values(), ids=cases)
+
+
+def check_kept(found: Item, reason: str) -> None:
+    assert found.action is Action.KEEP, found
+    assert reason in found.reason, found
+    assert not found.stages
+
+
+@each(EVERYTHING | INDEXES)
+def test_a_listed_generation_is_kept_when(spoil: Spoil, reason: str) -> None:
+    plan = spoil(world()).plan()
+    check_kept(drop(plan), reason)
+    assert not plan.drops
+
+
+@each(
+    {k: v for k, v in (EVERYTHING | INDEXES | FOLDERS).items() if k != "the shard was not listed"}
+)
+def test_an_unlisted_folder_is_kept_when(spoil: Spoil, reason: str) -> None:
+    plan = spoil(world()).plan()
+    check_kept(delete(plan), reason)
+    assert all(i.kind is Kind.WAL_ENTRY for i in plan.deletes)
+
+
+def test_an_unlisted_folder_without_a_file_to_judge_by_is_kept() -> None:
+    empty = replace(folder(DROPPED), files=())
+    others = tuple(f for f in world().shard.folders if f.name != empty.name)
+    check_kept(delete(edited(world(), shard__folders=(empty, *others)).plan()), "younger than")
+
+
+@each({k: v for k, v in (EVERYTHING | WAL).items() if k != "the shard was not listed"})
+def test_a_wal_entry_is_kept_when(spoil: Spoil, reason: str) -> None:
+    plan = spoil(world()).plan()
+    check_kept(wal_delete(plan), reason)
+
+
+def test_a_wal_entry_waits_for_its_folder() -> None:
+    """The folder goes in this run, the entry in the next."""
+    plan = world().plan()
+    check_kept(item(plan, layout.wal_entry_path(SHARD, 1)), "is not deleted yet")
+
+
+def test_wal_entries_are_no_candidates_unless_asked_for() -> None:
+    plan = edited(world(), limits__wal=False).plan()
+    assert not [i for i in plan.items if i.kind is Kind.WAL_ENTRY]
+
+
+def test_a_generation_that_is_dropped_now_was_not_deleted_by_the_way() -> None:
+    spoilt = edited(world(), shard__wal=(wal(2, LISTED), wal(6, 4)))
+    check_kept(wal_delete(spoilt.plan()), "is not deleted yet")
+
+
+def test_generation_zero_is_never_deleted() -> None:
+    zero = folder(0)
+    plan = edited(world(), shard__folders=(zero,)).plan()
+    check_kept(item(plan, below(zero.name)), "numbered from 1")
+
+
+def test_a_listed_generation_whose_folder_is_gone_is_dropped() -> None:
+    plan = edited(world(), shard__folders=()).plan()
+    assert (drop(plan).action, drop(plan).size_bytes) == (Action.DROP, 0)
+
+
+# ---- what does not hold anything
+
+
+def test_a_version_without_a_mem_wal_index_holds_nothing() -> None:
+    plan = versions_of(world(), version(3, None), version(4, None), version(5, LISTED)).plan()
+    assert drop(plan).action is Action.DROP
+
+
+def test_a_table_without_indexes_passes_the_gate_of_indexes() -> None:
+    assert drop(edited(world(), indexes=(), state__index_catchup={}).plan()).action is Action.DROP
+
+
+def test_only_maintained_indexes_count_when_they_are_named() -> None:
+    spoilt = edited(
+        world(),
+        state__index_catchup={"a": {SHARD: LISTED}},
+        state__maintained_indexes=("a",),
+        state__maintain_all_indexes=None,
+    )
+    assert drop(spoilt.plan()).action is Action.DROP
+
+
+def test_a_maintained_index_that_is_gone_holds_nothing_and_is_told() -> None:
+    plan = edited(world(), state__maintained_indexes=("a", "gone")).plan()
+    assert drop(plan).action is Action.DROP
+    assert "'gone'" in plan.warnings[0]
+
+
+@pytest.mark.parametrize("name", ["__lance_frag_reuse", "__lance_mem_wal"])
+def test_indexes_of_lance_itself_hold_nothing(name: str) -> None:
+    assert drop(edited(world(), indexes=("a", "b", name)).plan()).action is Action.DROP
+
+
+# ---- other things
+
+
+def test_unknown_things_below_a_shard_are_kept() -> None:
+    plan = edited(world(), shard__others=(file(below("notes")),)).plan()
+    check_kept(item(plan, below("notes")), "left alone")
+
+
+def test_a_shard_without_a_usable_manifest_is_kept_and_the_others_are_served() -> None:
+    where = world()
+    stranger = replace(where.shard, shard_id=OTHER)
+    where = edited(where, evidence__shards={SHARD: where.shard, OTHER: stranger})
+    name = f"{layout.shard_folder(OTHER)}/{path(DROPPED)}"
+    plan = where.plan()
+    check_kept(item(plan, name), "the shard has no manifest")
+    assert not plan.broken
+    torn = BrokenShard(shard_id=OTHER, error=Corruption("torn"))
+    plan = edited(where, broken=(torn,)).plan()
+    check_kept(item(plan, name), "torn")
+    assert drop(plan).action is Action.DROP
+    assert plan.broken == (torn,)
+
+
+def test_a_shard_that_can_not_be_read_is_told_as_broken() -> None:
+    torn = Corruption("torn")
+    plan = edited(world(), shard__problem=torn).plan()
+    assert plan.broken == (BrokenShard(shard_id=SHARD, error=torn),)
+
+
+def test_only_entries_that_may_go_are_worth_reading_newest_first() -> None:
+    where = world()
+    assert coverable_wal_positions((1, 2, 6), where.manifest, where.manifest) == (2, 1)
+    assert coverable_wal_positions((1, 2), where.manifest, where.manifest) == (1,)
+    assert coverable_wal_positions((1, 2), where.manifest, None) == ()
+    assert coverable_wal_positions((), where.manifest, where.manifest) == ()
+    behind = replace(where.manifest, wal_entry_position_last_seen=1)
+    assert coverable_wal_positions((1, 2, 6), where.manifest, behind) == (1,)
+    assert coverable_wal_positions((1, 2, 6), behind, where.manifest) == (1,)
+
+
+@pytest.mark.parametrize(
+    ("at", "action"),
+    [(NOW - 86_400 * SECOND, Action.DELETE), (NOW - 86_399 * SECOND, Action.KEEP)],
+)
+def test_staged_files_go_after_a_day(at: int, action: Action) -> None:
+    staged = file("_maintenance/tmp/123-abc", at=at)
+    plan = edited(world(), evidence__leftovers=(staged,)).plan()
+    assert item(plan, staged.path).action is action
+    assert item(plan, staged.path).kind is Kind.ORPHAN
+
+
+def snapshot_world(at: int = OLD) -> tuple[World, str]:
+    found = file(f"_indices/{UUID}/index.lance", at=at)
+    return edited(
+        world(), evidence__snapshots=(SnapshotFolder(index_uuid=UUID, file=found),)
+    ), found.path
+
+
+def test_a_snapshot_whose_entry_is_gone_goes() -> None:
+    where, name = snapshot_world()
+    assert item(where.plan(), name).action is Action.DELETE
+
+
+def test_a_snapshot_is_kept_while_a_version_names_it_or_is_unreadable_or_it_is_young() -> None:
+    where, name = snapshot_world()
+    naming = version(4, None, index_uuids=frozenset({UUID}))
+    spoilt = versions_of(where, naming, version(5, LISTED))
+    check_kept(item(spoilt.plan(), name), "version 4 names it")
+    spoilt = versions_of(where, version(4, None, problem="torn"), version(5, LISTED))
+    check_kept(item(spoilt.plan(), name), "torn")
+    where, name = snapshot_world(YOUNG)
+    check_kept(item(where.plan(), name), "younger")
+
+
+# ---- the manifest from before the grace
+
+
+def stored(*ages: int) -> tuple[StoredManifest, ...]:
+    return tuple(
+        StoredManifest(version=v, modified_at_nanos=at) for v, at in enumerate(ages, start=1)
+    )
+
+
+def test_the_past_manifest_is_the_last_that_is_old_enough() -> None:
+    assert past_version(stored(1, 2, 3), 2) == 2
+    assert past_version(stored(3, 4), 2) is None
+    assert past_version((), 2) is None
+    assert past_version(tuple(reversed(stored(1, 2, 3))), 2) == 2
+
+
+def test_an_odd_age_leads_to_an_older_manifest() -> None:
+    assert past_version(stored(1, 9, 1), 2) == 1
+
+
+# ---- tables without a MemWAL index
+
+SHARD_FILES = (
+    file(below("manifest/x.binpb")),
+    file(layout.wal_entry_path(SHARD, 1)),
+    file(below(f"{path(1)}/data/x.lance")),
+    file(below(f"{path(1)}/_versions/1.manifest")),
+)
+ADOPT = GarbageLimits(grace_seconds=3600, adopt_orphans=True)
+
+
+def orphaned(*versions: RetainedVersion, **facts: Any) -> Evidence:
+    shard = ShardEvidence(shard_id=SHARD, **{"files": SHARD_FILES, **facts})
+    return Evidence(versions=versions or (version(5, None),), shards={SHARD: shard})
+
+
+def adopt(evidence: Evidence, limits: GarbageLimits = ADOPT) -> GarbagePlan:
+    return plan_adoption(5, evidence, limits, NOW)
+
+
+def test_orphaned_shards_go_when_adopted_manifests_last() -> None:
+    plan = adopt(orphaned())
+    (found,) = plan.deletes
+    assert (found.kind, found.path) == (Kind.ORPHAN, layout.shard_folder(SHARD))
+    assert found.size_bytes == 40
+    order = [f.path for stage in found.stages for f in stage]
+    assert order == [f.path for f in (SHARD_FILES[3], SHARD_FILES[2], *SHARD_FILES[1::-1])]
+    assert plan.refusal is None
+    assert as_deletions(plan)
+
+
+@pytest.mark.parametrize(
+    ("evidence", "limits", "reason", "refused"),
+    [
+        (orphaned(), LIMITS, "--adopt-orphans", True),
+        (orphaned(version(4, 3), version(5, None)), ADOPT, "version 4 is retained", True),
+        (orphaned(version(4, None, problem="torn"), version(5, None)), ADOPT, "torn", False),
+        (orphaned(version(4, None)), ADOPT, "version 5 is missing", False),
+        (orphaned(files=(*SHARD_FILES, file(below("wal/y"), at=YOUNG))), ADOPT, "younger", False),
+        (orphaned(files=()), ADOPT, "nothing in it is known", False),
+        (orphaned(problem=Corruption("unreadable")), ADOPT, "unreadable", False),
+    ],
+)
+def test_orphaned_shards_are_kept_when(
+    evidence: Evidence, limits: GarbageLimits, reason: str, refused: bool
+) -> None:
+    plan = adopt(evidence, limits)
+    check_kept(item(plan, layout.shard_folder(SHARD)), reason)
+    assert (plan.refusal is not None) == refused
+
+
+def test_unknown_things_in_an_adopted_shard_are_kept() -> None:
+    plan = adopt(orphaned(others=(file(below("notes")),)))
+    check_kept(item(plan, below("notes")), "left alone")
+    assert below("notes") not in [f.path for s in plan.deletes[0].stages for f in s]
+
+
+# ---- guards and paths
+
+
+@pytest.mark.parametrize(
+    ("grace", "retention", "idle", "refused"),
+    [
+        (600, 86_400, 86_400, False),
+        (600, None, 86_400, False),
+        (599, None, 86_400, True),
+        (0, None, 86_400, True),
+        (600, 86_399, 86_400, True),
+        (600, 0, 86_400, True),
+        (600, None, 86_399, True),
+    ],
+)
+def test_short_times_are_refused_unless_allowed(
+    grace: float, retention: float | None, idle: float, refused: bool
+) -> None:
+    def check(allowed: bool) -> None:
+        limits = GarbageLimits(grace_seconds=grace, ingest_idle_seconds=idle)
+        check_limits(limits, retention_seconds=retention, short_allowed=allowed)
+
+    check(True)
+    if not refused:
+        check(False)
+        return
+    with pytest.raises(Refused, match="--allow-short-retention"):
+        check(False)
+
+
+def test_a_version_is_expirable_by_its_age_unless_it_is_the_latest() -> None:
+    evidence = Evidence(
+        versions=(
+            version(1, None, timestamp_nanos=0),
+            version(2, None, timestamp_nanos=NOW),
+            version(3, None, timestamp_nanos=0, on_main=False),
+            version(layout.DETACHED_BIT | 7, None, timestamp_nanos=0),
+            version(4, None, timestamp_nanos=0, problem="torn"),
+            version(5, None, timestamp_nanos=0),
+        ),
+        shards={},
+    )
+    assert expirable(evidence, 5, 86_400, NOW) == {1}
+
+
+def test_shards_without_any_progress_keep_every_version() -> None:
+    """Expired versions would take the proof that a merge needs of when the index was made."""
+    where = world()
+    assert never_merged(where.view) == ()
+    unmerged = replace(where, state=replace(where.state, merged={}))
+    assert never_merged(unmerged.view) == (SHARD,)
+    broken = BrokenShard(shard_id=OTHER, error=Corruption("torn"))
+    assert never_merged(replace(where, broken=(broken,)).view) == (OTHER,)
+
+
+def test_a_folder_stops_being_a_table_first() -> None:
+    first, rest = generation_stages(folder(1))
+    assert [f.path for f in first] == [below(f"{path(1)}/_versions/1.manifest")]
+    assert [f.path for f in rest] == [below(f"{path(1)}/data/x.lance")]
+
+
+FORGED = [
+    "data",
+    "_mem_wal",
+    "_versions/1.manifest",
+    "_mem_wal/notes",
+    "_indices/../x/index.lance",
+    f"_mem_wal/{SHARD}/manifest",
+    f"_mem_wal/{SHARD}/wal/x.arrow",
+    f"_mem_wal/{SHARD}/../x",
+    f"_mem_wal/{SHARD}/0a1b2c3d_gen_01",
+    f"_mem_wal/{SHARD}/0a1b2c3d_gen_2",
+    f"_mem_wal/{SHARD.upper()}/0a1b2c3d_gen_1",
+    "_maintenance/lease/1.json",
+    "_maintenance/tmp",
+    "_maintenance/ingest",
+    "_maintenance/ingest/nightly",
+    "_maintenance/ingest/nightly/1",
+    "_maintenance/ingest/nightly/000001/plan.json",
+    "_maintenance/ingest/nightly/000001/progress/all",
+    "_maintenance/ingest/nightly/000001/staged",
+    "_maintenance/ingest/nightly/000001/staged/run/0",
+    "_maintenance/ingest/../000001/staged/run",
+    "_maintenance/ingest/Nightly/000001",
+]
+
+
+@pytest.mark.parametrize("name", FORGED)
+def test_a_forged_path_never_reaches_a_delete(name: str) -> None:
+    for kind in Kind:
+        forged = Item(
+            kind=kind, shard_id=SHARD, path=name, size_bytes=1, action=Action.DELETE, reason="",
+            generation=1,
+        )  # fmt: skip
+        with pytest.raises(InvariantBroken, match="invariant 10"):
+            as_deletions(GarbagePlan(items=(forged,)))
+
+
+@pytest.mark.parametrize("name", ["a/c", "a/b2/x", "a", "a/b/../c"])
+def test_a_file_outside_its_item_never_reaches_a_delete(name: str) -> None:
+    with pytest.raises(InvariantBroken):
+        check_below("a/b", file(name))
+
+
+def test_units_hold_whole_items() -> None:
+    deletions = as_deletions(world().plan())
+    assert [len(u) for u in in_units(deletions, 1)] == [1] * len(deletions)
+    assert in_units(deletions, 1000) == [deletions]
+    assert in_units((), 10) == []
+
+
+@pytest.mark.parametrize(
+    ("text", "seconds"),
+    [("90s", 90), ("10m", 600), ("1h", 3600), ("7d", 604_800), ("0s", 0), ("1.5h", 5400)],
+)
+def test_durations(text: str, seconds: float) -> None:
+    assert parse_duration(text, "--grace") == seconds
+
+
+@pytest.mark.parametrize(
+    "text", ["", "7", "d", "-1d", "1w", "1h30m", "1 h", "٣d", "1e3s", "999999d"]
+)
+def test_bad_durations_are_a_usage_error(text: str) -> None:
+    with pytest.raises(Usage, match="--grace"):
+        parse_duration(text, "--grace")
+
+
+# ---- claims that may be under way
+
+
+def entry(position: int, epoch: int | None, *, sentinel: bool = False, **facts: Any) -> WalFile:
+    return wal(position, None, writer_epoch=epoch, fence_sentinel=sentinel, **facts)
+
+
+def held(stored: Iterable[WalFile], current_epoch: int) -> dict[int, int]:
+    return dict(held_by_claims(list(stored), current_epoch))
+
+
+def test_a_claim_that_left_no_row_holds_the_wal_up_to_the_next_sentinel() -> None:
+    stored = [
+        entry(1, 1), entry(2, 2, sentinel=True), entry(3, 2), entry(4, 4, sentinel=True),
+        entry(5, 4),
+    ]  # fmt: skip
+    assert held(stored, 4) == dict.fromkeys([1, 2, 3, 4], 3)
+    # The current epoch holds nothing: what it may replay is not covered.
+    assert held(stored, 3) == {}
+    # Nothing newer is known, so that all has to stay.
+    assert held(stored, 6) == dict.fromkeys([1, 2, 3, 4, 5], 5)
+    assert held([], 1) == {}
+    assert held([], 2**63) == {}
+
+
+def test_a_sentinel_does_not_end_a_claim() -> None:
+    """The replay comes after it; `make model` found this, and pylance does it."""
+    stored = [entry(1, 1), entry(2, 2, sentinel=True), entry(3, 3, sentinel=True), entry(4, 3)]
+    assert held(stored, 3) == dict.fromkeys([1, 2, 3], 2)
+    assert held([*stored, entry(5, 2)], 3) == {}
+
+
+def test_a_sentinel_may_stand_above_a_newer_one() -> None:
+    stored = [entry(1, 1), entry(2, 3, sentinel=True), entry(3, 3), entry(4, 2, sentinel=True)]
+    assert held(stored, 3) == dict.fromkeys([1, 2], 2)
+
+
+def test_nothing_is_held_below_a_missing_position() -> None:
+    """What is missing was covered when the epoch was claimed, and so is all below it."""
+    stored = [entry(1, 1), entry(3, 2, sentinel=True), entry(4, 3, sentinel=True), entry(5, 3)]
+    assert held(stored, 3) == dict.fromkeys([3, 4], 2)
+    older = [
+        entry(1, 1), entry(2, 2, sentinel=True), entry(3, 3, sentinel=True),
+        entry(5, 4, sentinel=True), entry(6, 4),
+    ]  # fmt: skip
+    assert held(older, 4) == {1: 2, 2: 2, 3: 2, 5: 3}
+
+
+def test_an_entry_that_was_not_read_proves_nothing() -> None:
+    unread = entry(1, 1, read=False)
+    torn = entry(1, 1, problem="torn")
+    newer = entry(2, 2, sentinel=True)
+    for one in (unread, torn, entry(1, None)):
+        assert held([one, newer], 2) == {1: 1, 2: 1}
+    assert held([entry(1, 1), newer], 2) == {}
+
+
+def test_a_wal_of_which_only_the_newest_entries_were_read_is_collected_from_there() -> None:
+    """The lowest known row stands for its epoch's sentinel: what is above is past all claims."""
+    far = [entry(p, 2, sentinel=p == 2, read=p > 5) for p in range(1, 10)]
+    assert set(held(far, 2)) == {1, 2, 3, 4, 5, 6}
+    # The next run's window reaches further down.
+    nearer = [entry(p, 2, sentinel=p == 2, read=p > 3) for p in range(1, 7)]
+    assert set(held(nearer, 2)) == {1, 2, 3, 4}
+    reopened = [*far, entry(10, 3, sentinel=True), entry(11, 3)]
+    assert set(held(reopened, 3)) == {1, 2, 3, 4, 5, 6}
+
+
+@st.composite
+def histories(draw: st.DrawFn) -> list[WalFile]:
+    """A WAL that nothing was taken from: claims, some without a sentinel or a row of their own."""
+    stored: list[WalFile] = []
+    for epoch in range(1, draw(st.integers(1, 6)) + 1):
+        rows = draw(st.integers(0, 4))
+        if epoch > 1 and (rows or draw(st.booleans())):
+            stored.append(entry(len(stored) + 1, epoch, sentinel=True))
+        stored += [entry(len(stored) + 1 + i, epoch) for i in range(rows)]
+    return stored
+
+
+def goes(stored: list[WalFile], current_epoch: int) -> set[int]:
+    """What the rules on claims, and those on what was read, let go."""
+    kept, unknown = held(stored, current_epoch), unknown_below(stored)
+    return {
+        w.position
+        for w in stored
+        if w.read and w.problem is None and not w.fence_sentinel
+        and w.position not in kept and w.position >= unknown
+    }  # fmt: skip
+
+
+@given(histories(), st.integers(1, 8))
+def test_bounded_runs_take_what_one_run_may_take(stored: list[WalFile], entries_max: int) -> None:
+    """Whatever a run has read, and whatever runs before it have taken: what is needed stays."""
+    epoch = max((w.writer_epoch or 0 for w in stored), default=1)
+    free = goes(stored, epoch)
+    left = list(stored)
+    for _ in range(len(stored) + 1):
+        first = len(left) - entries_max
+        seen = [replace(w, read=place >= first) for place, w in enumerate(left)]
+        gone = goes(seen, epoch)
+        assert gone <= free
+        left = [w for w in left if w.position not in gone]
+
+
+def test_a_sentinel_that_can_t_be_read_later_still_ends_a_claim() -> None:
+    """Epoch 2 is stalled in its claim. What was above epoch 3's sentinel is gone: no hole of it."""
+    stored = [
+        entry(1, 1), entry(2, 1), entry(3, 3, sentinel=True), entry(4, 3), entry(5, 3),
+        entry(6, 4, sentinel=True), entry(7, 4),
+    ]  # fmt: skip
+    assert goes(stored, 4) == {4, 5, 7}
+    left = [w for w in stored if w.position not in {4, 5}]
+    assert goes([replace(w, problem="torn") if w.position == 3 else w for w in left], 4) == {7}
+
+
+def test_nothing_below_an_unknown_position_goes() -> None:
+    """It may be the sentinel that an unfinished claim is led to, with what is above it gone."""
+    assert unknown_below([entry(1, 1), entry(2, 2, problem="torn"), entry(3, 2)]) == 2
+    assert unknown_below([entry(1, 1, read=False), entry(2, 2)]) == 1
+    assert unknown_below([entry(1, 1), entry(2, 2), entry(3, 2, read=False)]) == 0
+    assert unknown_below([]) == 0
+    highest = wal(6, LISTED + 1)
+    below_it, above_it = (wal(p, GONE, writer_epoch=1) for p in (2, 4))
+    read = edited(world(), shard__wal=(below_it, wal(3, GONE, writer_epoch=1), above_it, highest))
+    torn = edited(world(), shard__wal=(below_it, wal(3, GONE, problem="torn"), above_it, highest))
+    assert wal_delete(read.plan()).action is Action.DELETE
+    assert wal_delete(torn.plan()).action is Action.KEEP
+    assert "below position 3" in wal_delete(torn.plan()).reason
+    assert item(torn.plan(), above_it.file.path).action is Action.DELETE
+
+
+def test_an_unfinished_claim_keeps_entries_that_all_else_lets_go() -> None:
+    where = world()
+    path = wal_delete(where.plan()).path
+    claimed = edited(where, manifest__writer_epoch=2)
+    kept = next(i for i in claimed.plan().items if i.path == path)
+    assert kept.action is Action.KEEP
+    assert "claim of epoch 1" in kept.reason

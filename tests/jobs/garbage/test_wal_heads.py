@@ -1,0 +1,149 @@
+"""What WAL entries say of themselves is remembered, and lets nothing go by itself."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from memwal.errors import Unsupported
+from memwal.format import layout
+from memwal.jobs.garbage import store_wal as wal_heads
+from memwal.store.fencing import sentinel_bytes
+from memwal.store.wal import WalEntries
+from tests.support import garbage_runs as runs
+from tests.support.builders import Put, Table
+
+pytestmark = pytest.mark.integration
+
+
+@pytest.fixture(autouse=True)
+def reads(monkeypatch: pytest.MonkeyPatch) -> Counter[int]:
+    """How often each position was read; and a cache that is worth its while from one entry on."""
+    monkeypatch.setattr(wal_heads, "_CACHED_ENTRIES_MIN", 1)
+    found: Counter[int] = Counter()
+    head = WalEntries.head
+
+    def counted(self: WalEntries, path: str, size_bytes: int) -> Any:
+        found[layout.parse_wal_entry_name(path.rsplit("/", 1)[-1]) or 0] += 1
+        return head(self, path, size_bytes)
+
+    monkeypatch.setattr(WalEntries, "head", counted)
+    return found
+
+
+def all_but_sentinels_went(table: Table) -> bool:
+    positions = runs.positions(table)
+    return set(positions) == {*runs.sentinels(table), max(positions)}
+
+
+def test_an_idle_run_reads_no_entry_again(tmp_path: Path, reads: Counter[int]) -> None:
+    table = runs.collectable(tmp_path / "t", generations=6)
+    runs.collect(table, wal=True)
+    assert all_but_sentinels_went(table)
+    assert reads
+    reads.clear()
+
+    assert runs.garbage(table, wal=True).outcome == "nothing_to_do"
+
+    assert reads == Counter()
+
+
+def test_an_idle_run_writes_to_a_proven_store_only(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def lacking(*_: Any) -> None:
+        raise Unsupported("this store does not keep put-if-absent")
+
+    table = runs.collectable(tmp_path / "t", generations=6)
+    runs.collect(table, wal=True)
+    cache = tmp_path / "t" / wal_heads.CACHE_PATH
+    cache.unlink()
+    with monkeypatch.context() as patch:
+        patch.setattr("memwal.run.stores.ensure_put_if_absent", lacking)
+        assert runs.garbage(table, wal=True).outcome == "nothing_to_do"
+    assert not cache.exists()
+    assert runs.garbage(table, wal=True).outcome == "nothing_to_do"
+    assert cache.exists()
+
+
+def test_a_run_that_deletes_reads_what_is_above_that_and_nothing_below(
+    tmp_path: Path, reads: Counter[int]
+) -> None:
+    table = runs.collectable(tmp_path / "t", generations=6)
+    runs.collect(table, wal=True)
+    kept = runs.sentinels(table)
+    table.flush(table.shards[0], Put([70], 1), Put([71], 2))
+    table.merge_all()
+    runs.catch_up(table)
+    runs.expire(table)
+    reads.clear()
+
+    report = runs.collect(table, wal=True)[-2]
+
+    assert not set(reads) & set(kept[:-1])
+    assert all_but_sentinels_went(table)
+    old = {i.reason for i in report.items if i.path.endswith(layout.wal_entry_path("", kept[0]))}
+    assert old <= {"a fence sentinel when it was last read: not looked at in this run"}
+
+
+def test_sentinels_do_not_starve_older_rows(tmp_path: Path) -> None:
+    """Each of ten sessions leaves one sentinel for good, and a run looks at six new entries."""
+    table = runs.collectable(tmp_path / "t", generations=10)
+    for _ in range(12):
+        runs.garbage(table, wal=True, wal_entries_per_shard_max=6)
+    assert len(runs.sentinels(table)) >= 9
+    assert all_but_sentinels_went(table)
+
+
+def forged_heads(table: Table) -> Path:
+    """A cache by which every entry is a row of the first generation, past all claims."""
+    file = Path(table.uri) / wal_heads.CACHE_PATH
+    shard, epoch = table.shards[0], runs.manifest(table).writer_epoch
+    entries = [
+        [position, info.size_bytes, info.modified_at_nanos, epoch, 1, 0]
+        for position, info in table.stores.wal.listed(shard)
+    ]
+    file.parent.mkdir(parents=True, exist_ok=True)
+    file.write_text(json.dumps({"format": 1, "shards": {shard: entries}}))
+    return file
+
+
+def test_a_forged_cache_lets_nothing_go(tmp_path: Path) -> None:
+    table = runs.collectable(tmp_path / "t", generations=4)
+    shard = table.shards[0]
+    table.stores.shard_manifests.claim(shard)  # stalled before its sentinel
+    table.flush(shard, Put([600], 1))
+    table.flush(shard, Put([601], 2))
+    table.merge_all()
+    runs.catch_up(table)
+    runs.expire(table)
+    runs.collect(table, wal=True)
+    before = runs.positions(table)
+    file = forged_heads(table)
+    foreseen = runs.garbage(table, wal=True, execute=False)
+    assert any(i.kind == "wal_entry" and i.action == "delete" for i in foreseen.items)
+
+    runs.garbage(table, wal=True)
+
+    assert runs.positions(table) == before
+    # What the run read itself is what it remembers.
+    assert runs.garbage(table, wal=True, execute=False).outcome == "nothing_to_do"
+    file.write_text("{")
+    assert runs.garbage(table, wal=True).outcome == "nothing_to_do"
+
+
+def test_a_head_is_that_of_one_file(tmp_path: Path, reads: Counter[int]) -> None:
+    """One of another age, or size, is read."""
+    table = runs.collectable(tmp_path / "t", generations=3)
+    runs.collect(table, wal=True)
+    position = runs.sentinels(table)[0]
+    file = Path(table.uri) / layout.wal_entry_path(table.shards[0], position)
+    file.unlink()
+    file.write_bytes(sentinel_bytes(1))
+    reads.clear()
+    runs.garbage(table, wal=True)
+    assert set(reads) == {position}

@@ -1,0 +1,200 @@
+"""`memwal maintain`: the jobs in order, and a table that is stopped does not stop the others."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from memwal.config import ResolvedTable, Settings
+from memwal.format import layout
+from memwal.jobs.garbage.job import run_garbage
+from memwal.jobs.garbage.run import GarbageOptions
+from memwal.jobs.maintain.job import MaintainOptions, run_maintain
+from memwal.jobs.merge.plan import MergeRequest
+from memwal.model import ShardStatus
+from memwal.store.lease import StoredLeases
+from tests.support import builders
+from tests.support.builders import Put, Table
+from tests.support.garbage_runs import Quiet
+
+pytestmark = pytest.mark.integration
+
+ORDER = ["merge", "index-catchup", "snapshot", "garbage"]
+
+
+def maintain(*tables: Table, arguments: tuple[str, ...] = ()) -> tuple[int, list[dict]]:
+    done = subprocess.run(
+        [
+            str(Path(sys.executable).with_name("memwal")),
+            "maintain",
+            *(t.uri for t in tables),
+            "--json",
+            *arguments,
+        ],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    return done.returncode, json.loads(done.stdout)["tables"]
+
+
+def outcomes(table: dict) -> dict[str, str]:
+    return {job["job"]: job["outcome"] for job in table["jobs"]}
+
+
+@pytest.fixture
+def table(tmp_path: Path) -> Table:
+    table = builders.make_table(tmp_path / "t", rows=range(20), shards=2, indexed=True)
+    for shard in table.shards:
+        table.flush(shard, Put([1, 30], 1))
+    return table
+
+
+SHORT = ("--execute", "--retention", "0s", "--grace", "0s", "--allow-short-retention", "--wal")
+
+
+def test_four_jobs_bring_a_table_to_rest(table: Table) -> None:
+    before = int(table.dataset.version)
+    code, (first,) = maintain(table)
+    assert code == 0
+    assert list(outcomes(first)) == ORDER
+    assert outcomes(first)["merge"] == outcomes(first)["index-catchup"] == "done"
+    builders.check_merged(table)
+    builders.check_versions(table, before)
+    # Without --execute garbage is listed, and nothing goes.
+    assert next(j for j in first["jobs"] if j["job"] == "garbage")["dropped"] == 0
+    for _ in range(4):
+        code, (found,) = maintain(table, arguments=SHORT)
+        assert code == 0, found
+    assert set(outcomes(found).values()) == {"nothing_to_do"}
+    assert not list(Path(table.uri).glob("_mem_wal/*/*_gen_*"))
+    builders.check_merged(table)
+
+
+def test_compaction_runs_when_it_is_asked_for(table: Table) -> None:
+    code, (found,) = maintain(table, arguments=("--compaction",))
+    assert code == 0
+    assert list(outcomes(found)) == ["merge", "index-catchup", "compaction", "snapshot", "garbage"]
+    builders.check_merged(table)
+
+
+def test_a_dry_run_changes_nothing(table: Table) -> None:
+    def everything() -> dict[str, int]:
+        return {str(p): p.stat().st_mtime_ns for p in Path(table.uri).rglob("*")}
+
+    before = everything()
+    code, (found,) = maintain(table, arguments=("--dry-run", *SHORT))
+    assert code == 0
+    assert list(outcomes(found)) == ORDER
+    assert everything() == before
+
+
+def test_a_refused_table_stops_and_the_others_go_on(tmp_path: Path, table: Table) -> None:
+    sealed = builders.make_table(tmp_path / "sealed", rows=range(5), shards=1)
+    sealed.flush(sealed.shards[0], Put([1], 1))
+    manifests = sealed.stores.shard_manifests
+    current = manifests.latest(sealed.shards[0])
+    assert current is not None
+    manifests.commit(current, replace(current, status=ShardStatus.SEALED))
+    code, (stopped, fine) = maintain(sealed, table)
+    assert code == 6
+    assert (stopped["outcome"], outcomes(stopped)) == ("refused", {"merge": "refused"})
+    assert "SEALED" in stopped["error"]
+    assert list(outcomes(fine)) == ORDER
+    builders.check_merged(table)
+
+
+def test_a_sealed_shard_does_not_keep_the_others_from_being_collected(table: Table) -> None:
+    """Nor when these have nothing more to merge, so that the merge as a whole is refused."""
+    table.merge_all()
+    sealed, fine = table.shards
+    for key, shard in enumerate(table.shards):
+        table.flush(shard, Put([key], 2))
+    manifests = table.stores.shard_manifests
+    current = manifests.latest(sealed)
+    assert current is not None
+    manifests.commit(current, replace(current, status=ShardStatus.SEALED))
+    _, (first,) = maintain(table, arguments=SHORT)
+    _, (second,) = maintain(table, arguments=SHORT)
+    assert outcomes(first)["merge"] == "partial"
+    assert outcomes(second)["merge"] == "refused"
+    assert list(outcomes(second)) == ORDER
+    assert "SEALED" in second["error"]
+    assert table.progress() == {sealed: 1, fine: 2}
+    folder = Path(table.uri) / layout.shard_folder(fine)
+    assert [p.name for p in folder.glob("*_gen_*")] == []
+
+
+def test_a_torn_manifest_does_not_keep_garbage_from_looking(table: Table) -> None:
+    """Although the merge fails, and the snapshot is refused."""
+    torn, fine = table.shards
+    latest = table.stores.shard_manifests.latest(torn)
+    assert latest is not None
+    path = Path(table.uri) / layout.shard_manifest_path(torn, latest.version)
+    path.write_bytes(path.read_bytes()[:9])
+    table.merger().run(fine, MergeRequest())
+    _, (found,) = maintain(table)
+    assert outcomes(found) == {
+        "merge": "failed",
+        "index-catchup": "done",
+        "snapshot": "refused",
+        "garbage": "failed",
+    }
+    listed = {i["shard_id"] for i in found["jobs"][-1]["items"] if i["kind"] == "generation"}
+    assert listed == {fine}
+
+
+def test_a_held_lease_stops_it(table: Table) -> None:
+    StoredLeases(table.stores.objects, table.stores.clock, holder="ann@one:1").acquire("merge")
+    code, (found,) = maintain(table)
+    assert code == 4
+    assert outcomes(found) == {"merge": "held"}
+    assert "ann@one:1" in found["error"]
+    assert table.progress() == {}
+
+
+def test_no_lease_is_refused_before_anything_is_done(table: Table) -> None:
+    """Its snapshot job would refuse, with the merge behind it that no report tells of."""
+    before = int(table.dataset.version)
+    code, tables = maintain(table, arguments=("--no-lease", "--engine", "local"))
+    assert (code, tables, int(table.dataset.version)) == (5, [], before)
+    code, (listed,) = maintain(table, arguments=("--no-lease", "--dry-run"))
+    assert (code, list(outcomes(listed))) == (0, ORDER)
+
+
+def test_short_times_are_refused_before_anything_is_done(table: Table) -> None:
+    before = int(table.dataset.version)
+    code, _ = maintain(table, arguments=("--execute", "--grace", "1s"))
+    assert code == 5
+    assert int(table.dataset.version) == before
+
+
+def test_an_idle_run_reads_the_table_for_its_first_job_only(table: Table) -> None:
+    for _ in range(4):
+        _, (last,) = maintain(table, arguments=SHORT)
+    assert set(outcomes(last).values()) == {"nothing_to_do"}
+    settings = {"settings": Settings(), "storage_options": {}}
+    tables = [ResolvedTable(name="t", uri=table.uri, **settings)]
+    whole = run_maintain(MaintainOptions(tables=tables), Quiet())
+    last_job = run_garbage(GarbageOptions(tables=tables), Quiet())
+    assert whole.outcome == last_job.outcome == "nothing_to_do"
+    for name in ("list", "get", "put"):
+        assert whole.requests[name] == last_job.requests[name]
+
+
+def test_a_table_that_is_known_for_too_long_is_read_again(
+    table: Table, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("memwal.run.open.KNOWN_SECONDS_MAX", -1.0)
+    tables = [ResolvedTable(name="t", uri=table.uri, settings=Settings(), storage_options={})]
+    run_maintain(MaintainOptions(tables=tables), Quiet())
+    whole = run_maintain(MaintainOptions(tables=tables), Quiet())
+    (report,) = whole.tables
+    assert report.outcome == "nothing_to_do"
+    last_job = run_garbage(GarbageOptions(tables=tables), Quiet())
+    assert whole.requests["get"] > 2 * last_job.requests["get"]

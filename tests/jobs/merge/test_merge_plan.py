@@ -1,0 +1,398 @@
+"""What a merger folds next, how it commits it, and what it refuses."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from memwal.errors import Refused, Unsupported
+from memwal.invariants import InvariantBroken
+from memwal.jobs.merge.plan import (
+    Deletes,
+    FoldFacts,
+    Join,
+    JoinCosts,
+    MergeLimits,
+    MergeRequest,
+    NextCommit,
+    check_lineage,
+    check_shard,
+    check_table,
+    foresee,
+    is_guarded,
+    new_keys_are_compared,
+    next_commit,
+    shape_commit,
+    wanted,
+)
+from memwal.model import (
+    FlushedGeneration,
+    MemWalState,
+    ShardId,
+    ShardManifest,
+    ShardStatus,
+    ShardView,
+    TableView,
+    VersionManifest,
+)
+
+SHARD = ShardId("6f2c5a8e-1d0b-4d55-9a53-0f6f6a1f0c11")
+ALL = MergeRequest()
+
+
+def generation(number: int, size_bytes: int | None = 10) -> FlushedGeneration:
+    return FlushedGeneration(
+        generation=number, path=f"0a1b2c3d_gen_{number}", in_memory_bytes=size_bytes
+    )
+
+
+def shard(
+    *generations: FlushedGeneration | int,
+    merged: int = 0,
+    status: ShardStatus = ShardStatus.ACTIVE,
+    current: int | None = None,
+) -> ShardView:
+    listed = [generation(g) if isinstance(g, int) else g for g in generations]
+    return ShardView(
+        manifest=ShardManifest(
+            shard_id=SHARD,
+            version=9,
+            writer_epoch=1,
+            current_generation=current or max((g.generation for g in listed), default=0) + 1,
+            flushed_generations=tuple(listed),
+            status=status,
+        ),
+        merged_generation=merged,
+    )
+
+
+def numbers(commit: NextCommit | None) -> list[int]:
+    assert commit is not None
+    return [g.generation for g in commit.generations]
+
+
+# ---- which generations
+
+
+def test_pending_is_what_is_listed_above_the_watermark_oldest_first() -> None:
+    view = shard(4, 2, 3, 1, merged=2)
+
+    assert [g.generation for g in wanted(view, ALL)] == [3, 4]
+    assert [g.generation for g in wanted(view, MergeRequest(until_generation=3))] == [3]
+
+
+def test_nothing_pending_is_no_commit() -> None:
+    assert next_commit(shard(), ALL, MergeLimits()) is None
+    assert next_commit(shard(1, 2, merged=2), ALL, MergeLimits()) is None
+    assert next_commit(shard(1, 2), MergeRequest(until_generation=0), MergeLimits()) is None
+
+
+def test_a_commit_takes_generations_up_to_the_count() -> None:
+    limits = MergeLimits(generations_per_commit_max=2)
+
+    plan = next_commit(shard(1, 2, 3), ALL, limits)
+
+    assert numbers(plan) == [1, 2]
+    assert plan is not None and plan.mark == 2 and plan.in_memory_bytes == 20
+
+
+def test_a_commit_takes_generations_up_to_the_bytes() -> None:
+    limits = MergeLimits(bytes_per_commit_max=20)
+    assert numbers(next_commit(shard(1, 2, 3), ALL, limits)) == [1, 2]
+    assert numbers(next_commit(shard(generation(1, 11), 2), ALL, limits)) == [1]
+
+
+def test_a_commit_takes_at_least_one_generation_whatever_its_size() -> None:
+    limits = MergeLimits(bytes_per_commit_max=20)
+    assert numbers(next_commit(shard(generation(1, 10**12), 2), ALL, limits)) == [1]
+
+
+def test_an_unknown_size_counts_as_full() -> None:
+    limits = MergeLimits(bytes_per_commit_max=20)
+    assert numbers(next_commit(shard(generation(1, None), generation(2, 0)), ALL, limits)) == [1, 2]
+    assert numbers(next_commit(shard(generation(1, None), 2), ALL, limits)) == [1]
+    assert numbers(next_commit(shard(1, generation(2, None)), ALL, limits)) == [1]
+
+
+def test_the_bytes_of_a_commit_are_unknown_when_any_is() -> None:
+    assert NextCommit(generations=(generation(1, 5), generation(2, 0))).in_memory_bytes == 5
+    assert NextCommit(generations=(generation(1, 5), generation(2, None))).in_memory_bytes is None
+
+
+@pytest.mark.parametrize("listed", [(2, 3), (5,)])
+def test_a_hole_above_the_watermark_is_refused(listed: tuple[int, ...]) -> None:
+    with pytest.raises(Refused, match="--allow-holes") as refused:
+        next_commit(shard(*listed), ALL, MergeLimits())
+    assert SHARD in str(refused.value)
+    assert "manifest version 9" in str(refused.value)
+
+
+def test_a_hole_is_told_by_its_numbers() -> None:
+    with pytest.raises(Refused, match="generation 3 is neither merged nor listed"):
+        check_shard(shard(4, merged=2), ALL)
+    with pytest.raises(Refused, match="generations 3 to 5 are neither merged nor listed"):
+        check_shard(shard(6, merged=2), ALL)
+
+
+def test_a_commit_ends_before_a_hole() -> None:
+    view = shard(1, 2, 4)
+
+    assert numbers(next_commit(view, ALL, MergeLimits())) == [1, 2]
+    with pytest.raises(Refused, match="generation 3 is neither"):
+        next_commit(replace(view, merged_generation=2), ALL, MergeLimits())
+
+
+def test_a_hole_behind_the_last_one_is_refused_once_that_is_merged() -> None:
+    """Up to the number that was allotted last; what is in memory still is no hole."""
+    view = shard(1, 2, current=5)
+
+    assert numbers(next_commit(view, ALL, MergeLimits())) == [1, 2]
+    with pytest.raises(Refused, match="generations 3 to 4 are neither"):
+        next_commit(replace(view, merged_generation=2), ALL, MergeLimits())
+    with pytest.raises(Refused, match="generations 1 to 2 are neither"):
+        next_commit(shard(current=3), ALL, MergeLimits())
+    assert next_commit(shard(1, 2, merged=2, current=3), ALL, MergeLimits()) is None
+
+
+def test_a_hole_is_passed_with_the_override() -> None:
+    request = MergeRequest(holes_allowed=True)
+    assert numbers(next_commit(shard(2, 5), request, MergeLimits())) == [2, 5]
+    assert next_commit(shard(current=3), request, MergeLimits()) is None
+
+
+def test_a_hole_beyond_the_request_does_not_matter() -> None:
+    request = MergeRequest(until_generation=1)
+    assert numbers(next_commit(shard(1, 4), request, MergeLimits())) == [1]
+    check_shard(shard(4, merged=1), request)
+    check_shard(shard(merged=1, current=4), request)
+    with pytest.raises(Refused, match="generations 2 to 3 are neither"):
+        check_shard(shard(4, merged=1), MergeRequest(until_generation=2))
+
+
+@pytest.mark.parametrize("primary_key", [(), ("a`b",), ("id", 'a"b')])
+def test_a_table_that_no_merge_can_work_on_is_unsupported(primary_key: tuple[str, ...]) -> None:
+    state = MemWalState(index_uuid="", created_at_millis=0, merged={}, index_catchup={})
+    view = TableView(
+        uri="memory://t",
+        version=1,
+        primary_key=("id",),
+        columns=(),
+        rows=0,
+        manifest=VersionManifest(version=1, timestamp_nanos=0, mem_wal=state),
+        mem_wal=state,
+        shards=(),
+    )
+    check_table(view)
+    with pytest.raises(Unsupported):
+        check_table(replace(view, primary_key=primary_key))
+
+
+def test_a_commit_out_of_order_is_stopped_whatever_chose_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def newest_first(view: ShardView, request: MergeRequest) -> tuple[FlushedGeneration, ...]:
+        return tuple(reversed(view.pending)) if view.pending[0].generation == 1 else view.pending
+
+    monkeypatch.setattr("memwal.jobs.merge.plan.wanted", newest_first)
+    monkeypatch.setattr("memwal.jobs.merge.plan.check_shard", lambda view, request: None)
+    with pytest.raises(InvariantBroken):
+        next_commit(shard(1, 2), ALL, MergeLimits())
+
+
+def test_a_sealed_shard_is_refused_when_it_has_work() -> None:
+    with pytest.raises(Refused, match=f"{SHARD} is SEALED"):
+        next_commit(shard(1, status=ShardStatus.SEALED), ALL, MergeLimits())
+    assert next_commit(shard(1, merged=1, status=ShardStatus.SEALED), ALL, MergeLimits()) is None
+
+
+views = st.builds(
+    lambda listed, merged, ahead: shard(
+        *(generation(n, size) for n, size in listed),
+        merged=merged,
+        current=max(merged, *(n for n, _ in listed), 0) + 1 + ahead,
+    ),
+    st.lists(
+        st.tuples(st.integers(1, 12), st.none() | st.integers(0, 30)),
+        unique_by=lambda pair: pair[0],
+        max_size=12,
+    ),
+    st.integers(0, 12),
+    st.integers(0, 2),
+)
+requests = st.builds(
+    MergeRequest, until_generation=st.none() | st.integers(0, 12), holes_allowed=st.booleans()
+)
+limits = st.builds(
+    MergeLimits,
+    generations_per_commit_max=st.integers(1, 5),
+    bytes_per_commit_max=st.integers(1, 60),
+)
+
+
+@given(views, requests, limits)
+def test_a_run_covers_what_is_wanted_once_in_order_and_within_its_limits(
+    view: ShardView, request: MergeRequest, limits: MergeLimits
+) -> None:
+    try:
+        commits = foresee(view, request, limits)
+    except Refused:
+        last, until = view.manifest.current_generation - 1, request.until_generation
+        asked = range(view.merged_generation + 1, min(last, last if until is None else until) + 1)
+        holes = set(asked) - {g.generation for g in wanted(view, request)}
+        assert holes and not request.holes_allowed
+        return
+
+    folded = [g for commit in commits for g in commit.generations]
+    assert folded == list(wanted(view, request))
+    if not request.holes_allowed:
+        assert [g.generation for g in folded] == list(
+            range(view.merged_generation + 1, view.merged_generation + 1 + len(folded))
+        )
+    for commit in commits:
+        assert 1 <= len(commit.generations) <= limits.generations_per_commit_max
+        if len(commit.generations) > 1:
+            full = limits.bytes_per_commit_max
+            sizes = [
+                full if g.in_memory_bytes is None else g.in_memory_bytes for g in commit.generations
+            ]
+            assert sum(sizes) <= full
+        assert commit.mark == max(g.generation for g in commit.generations)
+
+
+# ---- how it is committed
+
+
+def facts(**changes: object) -> FoldFacts:
+    base = FoldFacts(
+        generations=3,
+        live_rows=100,
+        tombstones=0,
+        anchored=True,
+        anchored_in_base=False,
+        base_rows=1_000,
+        key_types=("int64",),
+        key_indexed=False,
+    )
+    return replace(base, **changes)  # type: ignore[arg-type]
+
+
+LIMITS, COSTS = MergeLimits(tombstones_in_commit_max=10), JoinCosts(index_allowed=True)
+BIG = 100_000_000  # base rows at which probing the index wins
+
+
+@pytest.mark.parametrize(
+    ("tombstones", "deletes"),
+    [
+        (0, Deletes.NONE),
+        (1, Deletes.SAME_COMMIT),
+        (10, Deletes.SAME_COMMIT),
+        (11, Deletes.PASS_BEFORE),
+    ],
+)
+def test_tombstones_leave_in_the_commit_while_they_are_few(
+    tombstones: int, deletes: Deletes
+) -> None:
+    shape = shape_commit(facts(tombstones=tombstones), LIMITS, COSTS)
+    assert shape is not None and shape.deletes is deletes
+
+
+def test_the_join_is_chosen_by_cost() -> None:
+    large = facts(base_rows=BIG, key_indexed=True, generations=1, anchored_in_base=True)
+
+    def join(some: FoldFacts) -> Join:
+        shape = shape_commit(some, LIMITS, COSTS)
+        assert shape is not None and shape.reason
+        return shape.join
+
+    assert join(large) is Join.INDEX
+    assert join(replace(large, base_rows=1_000)) is Join.SCAN
+    assert join(replace(large, live_rows=10_000_000)) is Join.SCAN
+    assert join(replace(large, key_indexed=False)) is Join.SCAN
+    # Deleting by source in the same commit scans the key column anyway.
+    assert join(replace(large, tombstones=1)) is Join.SCAN
+    assert join(replace(large, tombstones=11)) is Join.INDEX
+    # Without an anchor in the base its commit would carry nothing that a race could be seen by.
+    assert join(replace(large, anchored_in_base=False)) is Join.SCAN
+
+
+def test_the_index_join_has_to_be_allowed() -> None:
+    large = facts(base_rows=BIG, key_indexed=True, anchored_in_base=True)
+    shape = shape_commit(large, LIMITS, JoinCosts())
+    assert shape is not None and shape.join is Join.SCAN
+
+
+def test_one_generation_needs_no_anchor() -> None:
+    alone = facts(generations=1, anchored=False, key_types=("bool",))
+    assert is_guarded(alone, Join.SCAN)
+    assert not is_guarded(alone, Join.INDEX)
+
+
+@pytest.mark.parametrize("join", Join)
+def test_an_anchor_in_the_base_guards_every_join(join: Join) -> None:
+    assert is_guarded(facts(anchored_in_base=True, key_types=("int8",)), join)
+
+
+def test_a_new_anchor_guards_the_scan_join_on_compared_types_only() -> None:
+    assert is_guarded(facts(), Join.SCAN)
+    assert not is_guarded(facts(), Join.INDEX)
+    assert not is_guarded(facts(anchored=False), Join.SCAN)
+    for uncompared in ("int8", "uint8", "int16", "uint16", "bool"):
+        assert not is_guarded(facts(key_types=("int64", uncompared)), Join.SCAN)
+
+
+@pytest.mark.parametrize("kind", ["int32", "int64", "uint64", "string", "large_string", "binary"])
+def test_compared_types(kind: str) -> None:
+    assert new_keys_are_compared([kind])
+
+
+def test_a_fold_without_a_guard_has_no_shape() -> None:
+    assert shape_commit(facts(anchored=False), LIMITS, COSTS) is None
+    assert shape_commit(facts(key_types=("bool",)), LIMITS, COSTS) is None
+
+
+def test_the_cheaper_index_gives_way_when_only_the_scan_is_guarded() -> None:
+    shape = shape_commit(facts(base_rows=BIG, key_indexed=True), LIMITS, COSTS)
+    assert shape is not None and shape.join is Join.SCAN
+    assert "guard" in shape.reason
+
+
+@given(
+    st.builds(
+        FoldFacts,
+        generations=st.integers(1, 4),
+        live_rows=st.integers(0, 10**6),
+        tombstones=st.integers(0, 30),
+        anchored=st.booleans(),
+        anchored_in_base=st.booleans(),
+        base_rows=st.integers(0, 10**9),
+        key_types=st.lists(st.sampled_from(["int64", "bool", "string"]), min_size=1).map(tuple),
+        key_indexed=st.booleans(),
+    )
+)
+def test_no_shape_is_without_a_guard(some: FoldFacts) -> None:
+    shape = shape_commit(some, LIMITS, COSTS)
+    if shape is None:
+        assert not is_guarded(some, Join.SCAN)
+        assert some.generations > 1
+    else:
+        assert is_guarded(some, shape.join)
+        assert (shape.deletes is Deletes.NONE) == (some.tombstones == 0)
+
+
+# ---- lineage
+
+
+def test_generations_older_than_the_mem_wal_index_are_refused() -> None:
+    with pytest.raises(Refused, match="initialised after generation 3 was flushed") as refused:
+        check_lineage(shard(3, 4, merged=2), 100, 101)
+    assert "--allow-reinitialised" in str(refused.value)
+    with pytest.raises(Refused, match="no retained version"):
+        check_lineage(shard(3, merged=2), 100, None)
+
+
+def test_generations_as_old_as_the_mem_wal_index_or_younger_pass() -> None:
+    check_lineage(shard(3, merged=2), 100, 100)
+    check_lineage(shard(3, merged=2), 100, 99)

@@ -1,0 +1,188 @@
+"""`memwal merge` where the shards of a table share commits."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import lance
+import pytest
+
+from memwal.config import ResolvedTable, Settings
+from memwal.errors import WorkerDied
+from memwal.format import layout
+from memwal.jobs.merge.apply_shared import SharedMerger
+from memwal.jobs.merge.job import MergeOptions, run_merge
+from memwal.jobs.merge.plan import MergeLimits, MergeRequest
+from memwal.jobs.merge.unit import MergeUnit, run_merge_unit
+from tests.support import builders
+from tests.support.builders import Delete, Put, Table
+from tests.support.indexed import Quiet
+
+pytestmark = pytest.mark.integration
+
+SHARDS = 12
+
+
+@pytest.fixture
+def table(tmp_path: Path) -> Table:
+    made = builders.make_table(tmp_path / "t", rows=range(40), shards=SHARDS)
+    for place, shard in enumerate(made.shards):
+        made.flush(shard, Put([place, 100 + place], 10 * place))
+        made.flush(shard, Put([200 + place], 7), Delete([place + SHARDS]))
+    return made
+
+
+def merge(table: Table, *arguments: str) -> tuple[int, dict[str, Any]]:
+    command = [sys.executable, "-m", "memwal", "merge", table.uri, "--json", *arguments]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=120)
+    assert done.stdout, done.stderr
+    return done.returncode, json.loads(done.stdout)["tables"][0]
+
+
+def test_one_commit_for_all(table: Table) -> None:
+    before = table.versions()[-1]
+    code, report = merge(table, "--engine", "local")
+    assert code == 0
+    assert (report["outcome"], report["version_after"] - report["version_before"]) == ("done", 1)
+    assert table.versions()[-1] == before + 1
+    counts = ("generations", "commits", "rows_inserted", "rows_updated", "rows_deleted")
+    assert {tuple(s[name] for name in counts) for s in report["shards"]} == {(2, 1, 2, 1, 1)}
+    assert sum(s["commits_shared"] for s in report["shards"]) == SHARDS - 1
+    assert all(s["bytes_read"] > 0 for s in report["shards"])
+    builders.check_merged(table)
+    builders.check_versions(table, before)
+    assert merge(table)[1]["outcome"] == "nothing_to_do"
+
+
+def test_a_generation_whose_schema_makes_lance_panic_fails_alone(table: Table) -> None:
+    culprit = table.shards[3]
+    (manifest,) = Path(table.uri, "_mem_wal", culprit).glob("*_gen_2/_versions/*.manifest")
+    whole = manifest.read_bytes()
+    manifest.write_bytes(whole.replace(b"bool", b"booL"))
+    code, report = merge(table, "--engine", "local")
+    assert (code, report["outcome"]) == (6, "partial")
+    failed = [s for s in report["shards"] if s["outcome"] != "done"]
+    assert [s["shard_id"] for s in failed] == [culprit]
+    assert "generation 2" in failed[0]["error"] and "can't be read" in failed[0]["error"]
+    assert sum(s["commits_shared"] for s in report["shards"]) == SHARDS - 2
+    manifest.write_bytes(whole)
+    assert merge(table)[0] == 0
+    builders.check_merged(table)
+
+
+def test_rows_are_told_apart_where_the_base_has_a_key_twice(tmp_path: Path) -> None:
+    made = builders.make_table(tmp_path / "t", rows=range(4), shards=2)
+    lance.write_dataset(made.dataset.to_table(limit=1), made.uri, mode="append")
+    made.flush(made.shards[0], Put([0], 1))
+    made.flush(made.shards[1], Put([11], 2))
+    _, report = merge(made, "--engine", "local")
+    found = {s["shard_id"]: (s["rows_inserted"], s["rows_updated"]) for s in report["shards"]}
+    assert found == dict(zip(made.shards, ((0, 1), (1, 0)), strict=True))
+    assert sum(s["commits_shared"] for s in report["shards"]) == 1
+
+
+def test_a_panic_with_several_shards_at_work_leaves_each_its_own_chance(
+    table: Table, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class PanicException(BaseException):
+        """As those of Lance's Rust code."""
+
+    def panics(*_: Any) -> None:
+        raise PanicException
+
+    monkeypatch.setattr(SharedMerger, "run", panics)
+    unit = MergeUnit(
+        uri=table.uri,
+        storage_options={},
+        shard_ids=tuple(table.shards),
+        request=MergeRequest(),
+        limits=MergeLimits(),
+    )
+    merges = run_merge_unit(unit).merges
+    assert [(m.shard_id, m.outcome, m.commits) for m in merges] == [
+        (shard, "done", 1) for shard in table.shards
+    ]
+    builders.check_merged(table)
+
+
+def test_the_limit_in_the_configuration(table: Table, tmp_path: Path) -> None:
+    config = tmp_path / "memwal.toml"
+    config.write_text("[defaults]\nshards_per_commit_max = 5\n")
+    code, report = merge(table, "--engine", "local", "--config", str(config))
+    assert code == 0
+    assert report["version_after"] - report["version_before"] == 3
+    builders.check_merged(table)
+
+
+def test_tombstones_wait_for_a_commit_with_room(table: Table, tmp_path: Path) -> None:
+    """Twelve shards that delete one key each, five at a time; the last two share as well."""
+    config = tmp_path / "memwal.toml"
+    config.write_text("[defaults]\ntombstones_in_commit_max = 5\n")
+    code, report = merge(table, "--engine", "local", "--config", str(config))
+    assert code == 0
+    assert report["version_after"] - report["version_before"] == 3
+    builders.check_merged(table)
+
+
+def test_a_broken_shard_fails_alone(table: Table) -> None:
+    broken = table.shards[3]
+    (view,) = (s for s in table.stores.views.table().shards if s.shard_id == broken)
+    listed = view.pending[1]
+    folder = layout.generation_folder(broken, listed.path, listed.generation)
+    (data,) = (Path(table.uri) / folder / "data").iterdir()
+    data.write_bytes(data.read_bytes()[: data.stat().st_size // 2])
+
+    code, report = merge(table, "--engine", "local")
+
+    assert (code, report["outcome"]) == (6, "partial")
+    failed = [s for s in report["shards"] if s["error"]]
+    assert [s["shard_id"] for s in failed] == [broken]
+    assert f"{folder}/data/{data.name}" in failed[0]["error"]
+    assert report["version_after"] - report["version_before"] == 1
+    done = {s["shard_id"] for s in report["shards"] if s["outcome"] == "done"}
+    assert done == set(table.shards) - {broken}
+    assert table.progress() == dict.fromkeys(done, 2)
+
+
+def test_a_shard_that_is_asked_for_is_merged_alone(table: Table) -> None:
+    code, report = merge(table, "--engine", "local", "--shard", table.shards[5])
+    assert code == 0
+    assert [s["shard_id"] for s in report["shards"]] == [table.shards[5]]
+    assert table.progress() == {table.shards[5]: 2}
+
+
+class Deadly:
+    """An engine whose workers die of one shard."""
+
+    def __init__(self, shard: str) -> None:
+        self.shard = shard
+        self.sizes: list[int] = []
+
+    def run(self, work: Any, units: Any, on_done: Any, lost: Any = None) -> list[Any]:
+        self.sizes += [len(unit.shard_ids) for unit in units]
+        return [
+            lost(unit, WorkerDied("it died")) if self.shard in unit.shard_ids else work(unit)
+            for unit in units
+        ]
+
+    def get(self, name: str) -> Any:
+        assert name == "spark"
+        return self
+
+
+def test_a_shard_that_kills_its_worker_is_told_alone(table: Table) -> None:
+    engine = Deadly(table.shards[4])
+    resolved = ResolvedTable(name="t", uri=table.uri, storage_options={}, settings=Settings())
+    options = MergeOptions(tables=[resolved], engine="spark", engines=engine)  # type: ignore[arg-type]
+    report = run_merge(options, Quiet())
+    assert (report.outcome, report.exit_code) == ("partial", 6)
+    (merged,) = report.tables
+    dead = [s for s in merged.shards if s.error]  # type: ignore[attr-defined]
+    assert [s.shard_id for s in dead] == [table.shards[4]]
+    assert "it died" in dead[0].error
+    assert engine.sizes == [SHARDS, *[1] * SHARDS]
+    assert table.progress() == dict.fromkeys(set(table.shards) - {table.shards[4]}, 2)

@@ -1,0 +1,147 @@
+"""A merge without the lease, beside a snapshot refresh that lowers progress for a moment."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+
+import pytest
+
+from memwal.jobs.merge.apply import ShardMerge, ShardMerger
+from memwal.jobs.merge.plan import MergeLimits, MergeRequest
+from memwal.jobs.merge.refresh_watch import RefreshWatch
+from memwal.model import FlushedGeneration, ShardId, TableView
+from memwal.store.lease import StoredLeases
+from memwal.testing import ManualClock, MemoryBucket, MemoryObjects
+from memwal.testing.tables import MemoryFold, MemoryTable
+
+SHARD = ShardId("6f2c5a8e-1d0b-4d55-9a53-0f6f6a1f0c11")
+FIRST_ONLY = MergeRequest(until_generation=1)
+
+
+@dataclass(kw_only=True)
+class Table(MemoryTable):
+    """Runs what is planned for the moment before the next view, or before the next fold."""
+
+    before_view: list[Callable[[], None]] = field(default_factory=list)
+    before_fold: list[Callable[[], None]] = field(default_factory=list)
+
+    def shard(self, shard_id: ShardId) -> TableView:
+        if self.before_view:
+            self.before_view.pop(0)()
+        return super().shard(shard_id)
+
+    def fold(
+        self, view: TableView, shard_id: ShardId, generations: Sequence[FlushedGeneration]
+    ) -> MemoryFold:
+        if self.before_fold:
+            self.before_fold.pop(0)()
+        return super().fold(view, shard_id, generations)
+
+    def set_progress(self, generation: int) -> None:
+        """As a refresh from an old view does, and its repair."""
+        latest = self.versions[-1]
+        made = replace(latest, merged={SHARD: generation}, touched=frozenset())
+        self.versions.append(made)
+
+    @property
+    def found(self) -> object:
+        row = self.versions[-1].rows.get(("a",))
+        return row and row["n"]
+
+
+@pytest.fixture
+def table() -> Table:
+    """Three generations of one row, of which the second deletes it; all merged."""
+    made = Table(clock=ManualClock(), base={("a",): {"id": "a", "n": 0}})
+    for n in (1, None, 3):
+        made.flush(SHARD, {("a",): None if n is None else {"id": "a", "n": n}})
+    assert bare_merge(made, MergeRequest()).outcome == "done"
+    assert made.found == 3
+    return made
+
+
+@pytest.fixture
+def leases(table: Table) -> StoredLeases:
+    objects = MemoryObjects(bucket=MemoryBucket(), clock=table.clock)
+    return StoredLeases(objects, table.clock, holder="refresher")
+
+
+def bare_merge(table: Table, request: MergeRequest) -> ShardMerge:
+    return ShardMerger(views=table, table=table, clock=table.clock).run(SHARD, request)
+
+
+def watched_merge(
+    table: Table, leases: StoredLeases, request: MergeRequest = FIRST_ONLY
+) -> ShardMerge:
+    watch = RefreshWatch(leases=leases)
+    merger = ShardMerger(
+        views=table,
+        table=table,
+        clock=table.clock,
+        limits=MergeLimits(tombstones_in_commit_max=0),
+        before_commit=watch.before_commit,
+        before_view=watch.before_view,
+    )
+    return merger.run(SHARD, request)
+
+
+def test_unwatched_a_row_is_lost(table: Table) -> None:
+    """What the watch is for."""
+    table.set_progress(0)
+    assert bare_merge(table, FIRST_ONLY).outcome == "done"
+    table.set_progress(3)
+    assert table.found == 1
+
+
+def test_while_a_refresh_holds_the_lease_nothing_is_merged(
+    table: Table, leases: StoredLeases
+) -> None:
+    claim = leases.acquire("snapshot")
+    table.set_progress(0)
+    merge = watched_merge(table, leases)
+    assert (merge.exit_code, merge.commits, table.found) == (4, 0, 3)
+    assert merge.error is not None
+    assert "snapshot refresh by refresher holds the lease (token 1)" in merge.error
+    table.set_progress(3)
+    leases.release(claim)
+    assert watched_merge(table, leases).outcome == "nothing_to_do"
+
+
+def test_a_refresh_that_begins_after_the_view_holds_the_commit_back(
+    table: Table, leases: StoredLeases
+) -> None:
+    table.set_progress(0)
+    table.before_fold = [lambda: (leases.acquire("snapshot"), None)[1]]
+    merge = watched_merge(table, leases)
+    assert (merge.exit_code, merge.commits, table.found) == (4, 0, 3)
+
+
+def test_a_refresh_that_came_and_went_around_the_view_makes_it_void(
+    table: Table, leases: StoredLeases
+) -> None:
+    def lower() -> None:
+        leases.acquire("snapshot")
+        table.set_progress(1)
+
+    def repair() -> None:
+        claim = leases.current()
+        assert claim is not None
+        table.set_progress(3)
+        leases.release(claim)
+
+    table.before_view, table.before_fold = [lower], [repair]
+    merge = watched_merge(table, leases, MergeRequest(until_generation=2))
+    assert (merge.commits, merge.conflicts, merge.to_generation) == (0, 1, 3)
+    assert table.found == 3  # what a delete pass would have taken
+
+
+def test_other_holders_and_dead_refreshes_are_passed(table: Table, leases: StoredLeases) -> None:
+    table.set_progress(0)
+    leases.acquire("merge")
+    assert watched_merge(table, leases).outcome == "done"
+    table.set_progress(0)
+    leases.break_("test")
+    leases.acquire("snapshot")
+    table.clock.sleep(leases.ttl_seconds + 1)
+    assert watched_merge(table, leases).outcome == "done"

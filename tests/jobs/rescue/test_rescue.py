@@ -1,0 +1,525 @@
+"""`memwal rescue` on shards whose writers died, and on ones whose writers only slept."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from memwal.config import ResolvedTable, Settings
+from memwal.errors import Corruption, LostRace, StoreUnavailable
+from memwal.format import layout
+from memwal.jobs.rescue.apply import ShardRescuer, no_steps
+from memwal.jobs.rescue.job import RescueOptions, run_rescue
+from memwal.jobs.rescue.plan import RescueLimits, RescueMark, ShardRescue, SignOfLife
+from memwal.jobs.rescue.report import RescueShardReport, RescueTableReport
+from memwal.jobs.rescue.store import LanceShardWriters
+from memwal.jobs.rescue.store_evidence import StoredShardWal
+from memwal.model import ShardId, ShardStatus
+from memwal.ports import Steps
+from memwal.report import JobReport
+from tests.support import builders
+from tests.support.builders import KINDS, Delete, Put, Table
+from tests.support.garbage_runs import Quiet
+from tests.support.s3server import S3Server
+from tests.support.wal_tables import abandon, entry_file
+
+pytestmark = pytest.mark.integration
+
+ROOT = Path(__file__).parents[3]
+LONG_AGO = 3600
+
+
+def age(table: Table, seconds: float = LONG_AGO) -> None:
+    """Everything stored so far becomes older."""
+    for path in Path(table.uri).rglob("*"):
+        if path.is_file():
+            then = path.stat().st_mtime - seconds
+            os.utime(path, (then, then))
+
+
+def run(
+    *tables: Table,
+    confirm: Callable[[str, Sequence[ShardRescue]], bool] = lambda table, shards: True,
+    shards: Sequence[ShardId] = (),
+    idle: float = 600,
+    dry_run: bool = False,
+    lease: bool = True,
+    steps: Steps = no_steps,
+) -> JobReport:
+    options = RescueOptions(
+        tables=[
+            ResolvedTable(name=t.uri, uri=t.uri, settings=Settings(), storage_options=t.options)
+            for t in tables
+        ],
+        confirm=confirm,
+        shards=shards,
+        limits=RescueLimits(idle_seconds=idle),
+        dry_run=dry_run,
+        lease=lease,
+    )
+    return run_rescue(options, Quiet(), steps)
+
+
+def rescued(table: Table, **options: Any) -> tuple[JobReport, RescueShardReport]:
+    """The report, and that of the first shard."""
+    report = run(table, **options)
+    (of_table,) = report.tables
+    assert isinstance(of_table, RescueTableReport), of_table
+    return report, next(s for s in of_table.shards if s.shard_id == table.shards[0])
+
+
+def check_all_there(table: Table) -> None:
+    """Every acknowledged row is seen, and a merge takes it from there."""
+    builders.same_rows(table.lsm_rows(), table.truth(), "rescued")
+    for done in table.merge_all():
+        assert done.error is None, done
+    builders.same_rows(table.base_rows(), table.truth(), "merged")
+
+
+def marks(table: Table) -> list[str]:
+    return [info.path for info in table.stores.objects.list(layout.RESCUES)]
+
+
+@pytest.fixture
+def table(tmp_path: Path) -> Table:
+    table = builders.make_table(tmp_path / "t", rows=range(5))
+    (shard,) = table.shards
+    table.flush(shard, Put([0, 5], 10), Delete([1]))
+    abandon(table, shard, Put([0, 6, 6], 20), Delete([5]), Put([1], 30))
+    return table
+
+
+def test_an_abandoned_shard_becomes_a_generation(table: Table) -> None:
+    age(table)
+    report, shard = rescued(table)
+    assert (report.outcome, report.exit_code) == ("done", 0)
+    assert (shard.action, shard.entries, shard.rows) == ("rescue", 3, 5)
+    assert shard.generations == (2,)
+    assert (shard.writer_epoch_before, shard.writer_epoch_after) == (2, 3)
+    assert shard.idle_seconds is not None
+    assert LONG_AGO <= shard.idle_seconds < LONG_AGO + 300
+    assert marks(table) == []
+    (record,) = table.stores.run_records.newest(10).records
+    assert (record.job, record.summary) == ("rescue", {"generations": 1, "rows": 5})
+    assert table.stores.leases.current().released  # type: ignore[union-attr]
+    check_all_there(table)
+
+    report, shard = rescued(table)
+    assert (report.outcome, shard.action, shard.writer_epoch_before) == (
+        "nothing_to_do",
+        "nothing",
+        None,
+    )
+
+
+def test_several_memtables_become_several_generations(tmp_path: Path) -> None:
+    table = builders.make_table(tmp_path / "t", rows=range(5))
+    (shard,) = table.shards
+    died = f"import {__name__} as t; t.write_and_die({table.uri!r}, {shard!r}, max_memtable_rows=4)"
+    child(died)
+    table.effects[shard] = [written(table)]
+    manifest = table.stores.shard_manifests.latest(shard)
+    assert manifest is not None
+    before = manifest.current_generation
+    assert before < 4
+    age(table)
+    _, found = rescued(table)
+    assert (found.outcome, found.generations) == ("done", tuple(range(before, 5)))
+    check_all_there(table)
+
+
+def test_a_generation_larger_than_a_writer_s_default_is_replayed(tmp_path: Path) -> None:
+    """A table whose writers are small by default, and one that was opened larger."""
+    table = builders.make_table(tmp_path / "t", rows=[1])
+    (shard,) = table.shards
+    abandon(table, shard, Put(range(50), 10), Put(range(60), 20), max_memtable_rows=200_000)
+    with pytest.raises(OSError, match="max_memtable_rows"):
+        table.writer(shard, max_memtable_rows=60)
+    age(table)
+    assert rescued(table)[1].outcome == "done"
+    check_all_there(table)
+
+
+def test_a_shard_on_s3(make_s3_uri: Callable[[], str], s3_server: S3Server) -> None:
+    table = builders.make_table(make_s3_uri(), rows=[1], options=s3_server.storage_options)
+    abandon(table, table.shards[0], Put([0, 6], 20), Delete([1]))
+    assert rescued(table)[1].action == "refuse"
+    _, shard = rescued(table, idle=0)
+    assert (shard.outcome, shard.generations, marks(table)) == ("done", (1,), [])
+    check_all_there(table)
+
+
+# ---- guards
+
+
+def test_a_shard_that_shows_life_is_refused_and_nothing_is_touched(table: Table) -> None:
+    before = sorted(str(p) for p in Path(table.uri).rglob("*"))
+    report, shard = rescued(table)
+    assert (report.outcome, report.exit_code, shard.action) == ("refused", 5, "refuse")
+    assert "a writer may be alive, and would be fenced" in (shard.error or "")
+    assert sorted(str(p) for p in Path(table.uri).rglob("*")) == before
+    assert table.stores.run_records.newest(10).records == ()
+    # The same with shards that can be: they are, and the report says both.
+    table.add_shard()
+    abandon(table, table.shards[1], Put([100], 5))
+    age(table)
+    abandon(table, table.shards[0], Put([50], 40))
+    report = run(table)
+    assert (report.outcome, report.exit_code) == ("partial", 6)
+
+
+def test_only_the_shards_that_are_named(table: Table) -> None:
+    table.add_shard()
+    abandon(table, table.shards[1], Put([100], 5))
+    age(table)
+    report = run(table, shards=[table.shards[1]])
+    (of_table,) = report.tables
+    assert isinstance(of_table, RescueTableReport)
+    assert [s.shard_id for s in of_table.shards] == [table.shards[1]]
+    assert builders.epochs(table) == {table.shards[0]: 2, table.shards[1]: 2}
+    unknown = ShardId("00000000-0000-4000-8000-000000000000")
+    report = run(table, shards=[unknown])
+    assert (report.exit_code, report.tables[0].error) == (
+        2,
+        f"{table.uri}: the table has no shard {unknown}",
+    )
+
+
+def test_a_sealed_shard_is_refused(table: Table) -> None:
+    builders.set_status(table, table.shards[0], ShardStatus.SEALED)
+    age(table)
+    report, shard = rescued(table)
+    assert (report.exit_code, shard.error) == (5, "it is SEALED: no writer may claim it")
+    assert builders.epochs(table) == {table.shards[0]: 2}
+
+
+@pytest.mark.parametrize("what", ["torn", "hole"])
+def test_a_wal_that_can_not_be_replayed_is_not_claimed(table: Table, what: str) -> None:
+    path = entry_file(table, table.shards[0], 5)
+    path.write_bytes(path.read_bytes()[:-600]) if what == "torn" else path.unlink()
+    age(table)
+    report, shard = rescued(table)
+    assert (report.exit_code, shard.outcome) == (8, "failed")
+    assert "position 5" in (shard.error or "")
+    assert builders.epochs(table) == {table.shards[0]: 2}
+
+
+def test_a_dry_run_asks_nobody_and_changes_nothing(table: Table) -> None:
+    age(table)
+    before = sorted(str(p) for p in Path(table.uri).rglob("*"))
+
+    def confirm(name: str, shards: Sequence[ShardRescue]) -> bool:
+        raise AssertionError("asked")
+
+    report, shard = rescued(table, dry_run=True, confirm=confirm)
+    assert (report.outcome, shard.action, shard.rows, shard.generations) == (
+        "done",
+        "rescue",
+        5,
+        (),
+    )
+    assert sorted(str(p) for p in Path(table.uri).rglob("*")) == before
+
+
+def test_who_says_no_is_obeyed(table: Table) -> None:
+    age(table)
+    asked: list[tuple[str, int]] = []
+
+    def confirm(name: str, shards: Sequence[ShardRescue]) -> bool:
+        asked.extend((s.shard_id, s.rows) for s in shards)
+        return False
+
+    report = run(table, confirm=confirm)
+    assert asked == [(table.shards[0], 5)]
+    assert (report.outcome, report.exit_code) == ("refused", 5)
+    assert builders.epochs(table) == {table.shards[0]: 2}
+
+
+def test_a_lease_that_is_held_is_respected(table: Table) -> None:
+    age(table)
+    table.stores.leases.acquire("merge")
+    report = run(table)
+    assert (report.outcome, report.exit_code) == ("held", 4)
+    assert run(table, lease=False).outcome == "done"
+
+
+def test_time_is_the_store_s(table: Table, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A host whose clock is ahead does not take a live shard for an abandoned one."""
+    from memwal.clock import SystemClock
+
+    true_now = SystemClock.now_nanos
+    monkeypatch.setattr(SystemClock, "now_nanos", lambda self: true_now(self) + LONG_AGO * 10**9)
+    report, shard = rescued(table, lease=False)
+    assert (report.outcome, shard.action) == ("refused", "refuse")
+    assert builders.epochs(table) == {table.shards[0]: 2}
+    assert marks(table) == []
+
+
+# ---- writers that wake up
+
+
+def test_the_writer_that_slept_is_fenced_and_its_rows_are_kept(tmp_path: Path) -> None:
+    table = builders.make_table(tmp_path / "t", rows=range(5))
+    (shard,) = table.shards
+    sleeper = abandon(table, shard, Put([0, 6], 20), Delete([1]))
+    age(table)
+    assert rescued(table)[1].outcome == "done"
+    acknowledged: builders.Effects = {}
+    for attempt in range(2):
+        with pytest.raises(OSError, match="fenced"):
+            builders.apply(
+                table, sleeper, table.dataset.schema, Put([7], 70 + attempt), acknowledged
+            )
+    with pytest.raises(OSError, match="fenced"):
+        sleeper.close()
+    assert acknowledged == {}
+    check_all_there(table)
+    # And whoever opens the shard next goes on.
+    table.flush(shard, Put([7], 90))
+    check_all_there(table)
+
+
+@pytest.mark.parametrize("step", ["claim", "flush"])
+def test_a_writer_that_comes_meanwhile_wins(tmp_path: Path, step: str) -> None:
+    """It claims before or after us; its rows and the old ones are all there, none twice."""
+    table = builders.make_table(tmp_path / "t", rows=range(5))
+    (shard,) = table.shards
+    abandon(table, shard, Put([0, 6], 20), Delete([1]))
+    age(table)
+    comer: list[Any] = []
+
+    def steps(name: str) -> None:
+        if name == step:
+            comer.append(abandon(table, shard, Put([0, 8], 80)))
+
+    report, found = rescued(table, steps=steps)
+    if step == "flush":
+        # It claimed after us: we are fenced, and it has replayed what we wanted to flush.
+        assert (report.exit_code, found.outcome) == (LostRace.exit_code, "failed")
+        assert "another writer claimed it meanwhile" in (found.error or "")
+        comer[0].close()
+    else:
+        # It claimed before us, and we replayed its rows as well; now it is fenced.
+        assert (found.outcome, found.generations) == ("done", (1,))
+        with pytest.raises(OSError, match="fenced"):
+            comer[0].close()
+    check_all_there(table)
+    age(table)
+    assert rescued(table)[1].action == "nothing"
+
+
+def test_entries_that_come_up_to_the_claim_are_rescued_too(tmp_path: Path) -> None:
+    table = builders.make_table(tmp_path / "t", rows=range(5))
+    (shard,) = table.shards
+    sleeper = abandon(table, shard, Put([0], 20))
+    age(table)
+
+    def steps(name: str) -> None:
+        if name == "claim":
+            builders.apply(
+                table, sleeper, table.dataset.schema, Put([9], 90), table.effects[shard][-1]
+            )
+
+    assert rescued(table, steps=steps)[1].outcome == "done"
+    check_all_there(table)
+
+
+# ---- killed
+
+SLEEPS = [0.0, 0.01, 0.02, 0.04]
+
+
+def written(table: Table) -> builders.Effects:
+    """What `write_and_die` had acknowledged."""
+    done: builders.Effects = {}
+    for n in range(1, 8):
+        rows = [table.row(key, 100 * n + place) for place, key in enumerate((10 + n, 30 + n))]
+        done.update({table.kind.key(k): r for k, r in zip((10 + n, 30 + n), rows, strict=True)})
+    return done
+
+
+def write_and_die(uri: str, shard: str, **options: Any) -> None:
+    """Runs in a process of its own."""
+    table = Table(uri=uri, kind=KINDS["int64"])
+    writer = table.writer(ShardId(shard), **options)
+    for n in range(1, 8):
+        op = Put([10 + n, 30 + n], 100 * n)
+        builders.apply(table, writer, table.dataset.schema, op, {})
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+def rescue_and_die(uri: str, step: str) -> None:
+    """Runs in a process of its own."""
+
+    def steps(name: str) -> None:
+        if name == step:
+            os.kill(os.getpid(), signal.SIGKILL)
+        if step == "any":
+            print(name, flush=True)
+
+    run(Table(uri=uri, kind=KINDS["int64"]), steps=steps, lease=False)
+
+
+def start(code: str) -> subprocess.Popen[str]:
+    return subprocess.Popen(
+        [sys.executable, "-c", code],
+        cwd=ROOT,
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+
+
+def child(code: str) -> None:
+    with start(code) as process:
+        process.communicate(timeout=120)
+    assert process.returncode == -signal.SIGKILL
+
+
+@pytest.mark.parametrize("step", ["mark", "claim", "flush", "flushed"])
+def test_a_rescue_killed_at_a_step_is_finished_by_the_next(table: Table, step: str) -> None:
+    age(table)
+    child(f"import {__name__} as t; t.rescue_and_die({table.uri!r}, {step!r})")
+    assert marks(table) == ([] if step == "mark" else [layout.rescue_mark_path(table.shards[0])])
+    _, shard = rescued(table)
+    assert shard.action == ("nothing" if step == "flushed" else "rescue")
+    assert shard.error is None
+    check_all_there(table)
+    assert rescued(table)[1].action == "nothing"
+
+
+@pytest.mark.parametrize("seconds", SLEEPS)
+def test_a_rescue_killed_while_it_claims_and_flushes(table: Table, seconds: float) -> None:
+    """No step is exact inside of pylance: the kill comes some time after the claim began."""
+    age(table)
+    with start(f"import {__name__} as t; t.rescue_and_die({table.uri!r}, 'any')") as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == "mark\n"
+        assert process.stdout.readline() == "claim\n"
+        with suppress(subprocess.TimeoutExpired):
+            process.wait(seconds)
+        process.kill()
+    _, shard = rescued(table)
+    assert shard.error is None
+    check_all_there(table)
+    assert rescued(table)[1].action == "nothing"
+
+
+def test_a_rescue_killed_between_its_epoch_and_its_sentinel(table: Table) -> None:
+    """The epoch is taken, the WAL does not show it yet."""
+    (shard,) = table.shards
+    age(table)
+    child(f"import {__name__} as t; t.rescue_and_die({table.uri!r}, 'claim')")
+    table.stores.shard_manifests.claim(shard)
+    _, found = rescued(table)
+    assert (found.outcome, found.writer_epoch_before, found.writer_epoch_after) == ("done", 3, 4)
+    check_all_there(table)
+
+
+# ---- the stores behind it
+
+
+def test_a_mark_comes_back_as_it_was_made(table: Table) -> None:
+    wal = StoredShardWal(table.stores.objects)
+    (shard,) = table.shards
+    mark = RescueMark(
+        writer_epoch=3,
+        highest_position=9,
+        sign=SignOfLife(what="WAL entry 9", at_nanos=123),
+        made_at_nanos=0,
+    )
+    made = wal.mark(shard, mark)
+    found = wal.read(shard)
+    assert found is not None
+    assert found.mark == RescueMark(
+        writer_epoch=3, highest_position=9, sign=mark.sign, made_at_nanos=made
+    )
+    wal.unmark(shard)
+    assert wal.read(shard).mark is None  # type: ignore[union-attr]
+    assert wal.read(ShardId("00000000-0000-4000-8000-000000000000")) is None
+
+
+@pytest.mark.parametrize(
+    "content",
+    [b"", b"[]", b"{}", b'{"format": 2}', json.dumps({"format": 1, "writer_epoch": True}).encode()],
+)
+def test_a_mark_that_is_none_is_corruption(table: Table, content: bytes) -> None:
+    (shard,) = table.shards
+    table.stores.objects.put(layout.rescue_mark_path(shard), content)
+    with pytest.raises(Corruption, match=r"_maintenance/rescue/.* is not the mark of a rescue"):
+        StoredShardWal(table.stores.objects).read(shard)
+
+
+def test_lance_s_words_are_told_apart(table: Table) -> None:
+    (shard,) = table.shards
+    writers = LanceShardWriters(table.stores.tables)
+
+    def claim(**changes: int) -> object:
+        limits = {"memtable_rows_max": 1000, "memtable_batches_max": 1000, **changes}
+        return writers.claim(shard, **limits)
+
+    with pytest.raises(Corruption, match=r"can't be replayed: .*max_memtable_rows"):
+        claim(memtable_rows_max=2)
+    path = entry_file(table, shard, 5)
+    path.write_bytes(b"")
+    with pytest.raises(Corruption, match="can't be replayed"):
+        claim()
+
+
+class Claimed:
+    """A claimed shard whose flush says something else than it does."""
+
+    def __init__(self, inner: Any, *, flushes: bool, error: StoreUnavailable | None) -> None:
+        self._inner, self._flushes, self._error = inner, flushes, error
+
+    @property
+    def rows(self) -> int:
+        return int(self._inner.rows)
+
+    def flush(self) -> None:
+        if self._flushes:
+            self._inner.flush()
+        if self._error is not None:
+            raise self._error
+
+
+@pytest.mark.parametrize("flushes", [True, False])
+@pytest.mark.parametrize("error", [None, StoreUnavailable("no reply")])
+def test_a_flush_is_believed_only_when_it_shows(
+    table: Table, flushes: bool, error: StoreUnavailable | None
+) -> None:
+    """pylance's close may succeed though its flush was refused, or fail after it landed."""
+    age(table)
+    stores = table.stores
+
+    class Writers(LanceShardWriters):
+        def claim(self, *arguments: Any, **limits: Any) -> Any:
+            return Claimed(super().claim(*arguments, **limits), flushes=flushes, error=error)
+
+    rescuer = ShardRescuer(
+        wal=StoredShardWal(stores.objects), writers=Writers(stores.tables), clock=stores.clock
+    )
+    done = rescuer.run(table.shards[0])
+    assert done is not None
+    if flushes:
+        assert (done.outcome, done.generations, done.error, marks(table)) == (
+            "done",
+            (2,),
+            None,
+            [],
+        )
+        return
+    assert (done.outcome, done.generations) == ("failed", ())
+    text = "no reply" if error else "3 entries are in no generation after the flush"
+    assert text in str(done.error)
+    assert len(marks(table)) == 1
+    assert rescued(table)[1].outcome == "done"
+    check_all_there(table)

@@ -1,0 +1,247 @@
+"""The refresh of the shard snapshot: progress is never left lowered, whatever comes between."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import pytest
+
+from memwal.errors import Corruption, LeaseHeld, LostRace, Refused, StoreUnavailable
+from memwal.jobs.snapshot.apply import SnapshotRefresher, SnapshotResult
+from memwal.jobs.snapshot.plan import (
+    SnapshotLimits,
+    SnapshotRow,
+    Storage,
+    Stored,
+    lowered,
+    plan_snapshot,
+    snapshot_rows,
+)
+from memwal.model import (
+    BrokenShard,
+    MemWalState,
+    ShardId,
+    ShardManifest,
+    ShardView,
+    TableView,
+    VersionManifest,
+)
+from memwal.testing import ManualClock
+
+A = ShardId("6f2c5a8e-1d0b-4d55-9a53-0f6f6a1f0c11")
+B = ShardId("11111111-2222-4333-8444-555555555555")
+Progress = Mapping[ShardId, int]
+
+
+def state(merged: Progress, num_shards: int = 0) -> MemWalState:
+    return MemWalState(
+        index_uuid="",
+        created_at_millis=None,
+        merged=dict(merged),
+        index_catchup={},
+        num_shards=num_shards,
+    )
+
+
+@dataclass
+class FakeTable:
+    """Progress by version, from 1; the Views and the Snapshots port in one.
+
+    A commit replaces the entry by what it was in the version that it names, as Lance does.
+    """
+
+    progress: list[dict[ShardId, int]] = field(default_factory=lambda: [{A: 3}])
+    snapshot: bytes | None = None
+    rows: int = 7
+    rows_lost: int = 0
+    before: list[Callable[[], None]] = field(default_factory=list)
+    """Called one by one, each right before a commit lands."""
+    errors: list[Exception | None] = field(default_factory=list)
+    """Raised one by one, each right after a commit landed."""
+    commits: list[tuple[int, dict[ShardId, int]]] = field(default_factory=list)
+
+    def merge(self, shard: ShardId, generation: int) -> None:
+        self.progress.append({**self.progress[-1], shard: generation})
+
+    def view(self) -> TableView:
+        version = len(self.progress)
+        mem_wal = state(self.progress[-1], num_shards=1 if self.snapshot else 0)
+        manifest = ShardManifest(shard_id=A, version=2, writer_epoch=1, current_generation=4)
+        return TableView(
+            uri="memory://t",
+            version=version,
+            primary_key=("id",),
+            columns=(),
+            rows=0,
+            manifest=VersionManifest(version=version, timestamp_nanos=0, mem_wal=mem_wal),
+            mem_wal=mem_wal,
+            shards=(ShardView(manifest=manifest, merged_generation=0),),
+        )
+
+    def table_version(self) -> int:
+        return len(self.progress)
+
+    def mem_wal(self, version: int) -> MemWalState:
+        return state(self.progress[version - 1])
+
+    def compare(self, state: MemWalState, data: bytes) -> Stored:
+        if self.snapshot is None:
+            return Stored.NONE
+        return Stored.SAME if self.snapshot == data else Stored.OTHER
+
+    def encode(self, rows: Sequence[SnapshotRow], specs: object) -> bytes:
+        return repr(rows).encode()
+
+    def commit(self, *, version: int, data: bytes, merged: Progress, **rest: Any) -> int:
+        if self.before:
+            self.before.pop(0)()
+        kept = self.progress[version - 1]
+        self.commits.append((version, dict(merged)))
+        self.progress.append({s: max(kept.get(s, 0), merged.get(s, 0)) for s in {*kept, *merged}})
+        self.snapshot = data
+        error = self.errors.pop(0) if self.errors else None
+        if error is not None:
+            raise error
+        return len(self.progress)
+
+    def fragments_and_rows(self, version: int) -> tuple[int, int]:
+        return 1, self.rows - (self.rows_lost if version == len(self.progress) else 0)
+
+
+@pytest.fixture
+def table() -> FakeTable:
+    return FakeTable()
+
+
+def refresh(
+    where: FakeTable, read: Callable[[], TableView] | None = None, **settings: Any
+) -> SnapshotResult:
+    refresher = SnapshotRefresher(
+        views=where,  # type: ignore[arg-type]
+        snapshots=where,  # type: ignore[arg-type]
+        clock=ManualClock(),
+        **settings,
+    )
+    return refresher.run(read or where.view)
+
+
+def test_a_refresh_and_then_nothing_to_do(table: FakeTable) -> None:
+    assert refresh(table).outcome == "done"
+    assert refresh(table).outcome == "nothing_to_do"
+    assert table.progress[-1] == {A: 3}
+    assert len(table.commits) == 1
+
+
+def test_a_merge_that_was_overwritten_is_put_right(table: FakeTable) -> None:
+    table.before = [lambda: table.merge(A, 5), lambda: table.merge(B, 2)]
+    done = refresh(table)
+    assert (done.outcome, done.repairs) == ("done", 2)
+    assert table.progress[-1] == {A: 5, B: 2}
+
+
+def test_the_entry_is_read_again_at_the_last_moment(table: FakeTable) -> None:
+    def read() -> TableView:
+        view = table.view()
+        table.merge(A, 5)  # while manifests were read
+        return view
+
+    done = refresh(table, read)
+    assert (done.repairs, table.progress[-1]) == (0, {A: 5})
+    assert table.commits == [(2, {})]
+
+
+def test_a_repair_whose_reply_was_lost_is_looked_into(table: FakeTable) -> None:
+    """The first commit lowers progress and reports an error; the snapshot itself is fresh then."""
+    table.before = [lambda: table.merge(A, 5)]
+    table.errors = [StoreUnavailable("no reply")]
+    done = refresh(table)
+    assert (done.outcome, table.progress[-1]) == ("done", {A: 5})
+
+
+def test_later_attempts_look_back_as_far_as_the_first(table: FakeTable) -> None:
+    table.before = [lambda: table.merge(A, 5), lambda: table.merge(B, 1)]
+    table.errors = [StoreUnavailable("no reply"), LostRace("no reply either")]
+    assert refresh(table).outcome == "done"
+    assert table.progress[-1] == {A: 5, B: 1}
+
+
+def test_what_another_refresh_lowered_meanwhile_is_put_right(table: FakeTable) -> None:
+    def merged_and_lowered_again() -> None:
+        table.merge(A, 5)
+        table.merge(A, 3)
+
+    table.before = [merged_and_lowered_again]
+    assert refresh(table).repairs == 1
+    assert table.progress[-1] == {A: 5}
+
+
+def test_a_repair_that_did_not_land_is_made_by_the_next_attempt(table: FakeTable) -> None:
+    def lose() -> None:
+        raise LostRace("somebody else's refresh")
+
+    table.before = [lambda: table.merge(A, 5), lose]
+    table.errors = [StoreUnavailable("no reply")]
+    assert refresh(table).outcome == "done"
+    assert table.progress[-1] == {A: 5}
+
+
+def test_repairs_have_a_bound_and_an_error_says_so(table: FakeTable) -> None:
+    numbers = iter(range(4, 9999))
+    table.before = [lambda: table.merge(A, next(numbers))] * 500
+    limits = SnapshotLimits(repairs_max=3, attempts_max=2)
+    with pytest.raises(LostRace, match="progress may be too low"):
+        refresh(table, limits=limits)
+    assert len(table.commits) <= 6
+
+
+def test_no_commit_without_the_lease(table: FakeTable) -> None:
+    asked: list[int] = []
+
+    def lost() -> None:
+        asked.append(len(table.commits))
+        raise LeaseHeld("superseded")
+
+    with pytest.raises(LeaseHeld):
+        refresh(table, before_commit=lost)
+    assert table.commits == []
+    assert asked == [0]
+
+
+def test_no_repair_once_others_may_have_built_on_the_lowered_progress(table: FakeTable) -> None:
+    def lapsed() -> None:
+        raise LeaseHeld("lapsed")
+
+    table.before = [lambda: table.merge(A, 5)]
+    with pytest.raises(LeaseHeld, match="lapsed; merge progress stays lower than it was") as told:
+        refresh(table, before_repair=lapsed)
+    assert f"({A}: 5)" in str(told.value)
+    assert len(table.commits) == 1
+
+
+def test_a_refresh_that_changed_the_data_is_corruption(table: FakeTable) -> None:
+    table.rows_lost = 1
+    with pytest.raises(Corruption, match="instead of"):
+        refresh(table)
+
+
+def test_a_broken_shard_is_not_hidden(table: FakeTable) -> None:
+    broken = BrokenShard(shard_id=B, error=Corruption("torn"))
+    with pytest.raises(Refused, match="would hide them"):
+        snapshot_rows(replace(table.view(), broken=(broken,)))
+
+
+def test_what_fell_is_told_for_each_shard_by_its_highest() -> None:
+    before = [state({A: 5}), state({A: 4, B: 0})]
+    assert lowered(before, state({A: 5, B: 0})) == {}
+    assert lowered(before, state({A: 4, B: 0})) == {A: 5}
+    assert lowered(before, state({A: 5})) == {B: 0}
+    assert lowered(before, state({A: 6, B: 1})) == {}
+
+
+def test_many_shards_are_stored_outside(table: FakeTable) -> None:
+    rows = snapshot_rows(table.view()) * 3
+    inline = plan_snapshot(rows, Stored.NONE, SnapshotLimits(inline_shards_max=3))
+    outside = plan_snapshot(rows, Stored.NONE, SnapshotLimits(inline_shards_max=2))
+    assert (inline.storage, outside.storage) == (Storage.INLINE, Storage.EXTERNAL)

@@ -1,0 +1,125 @@
+"""When a shard is due for a merge, and what is said about it."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from memwal.errors import Corruption
+from memwal.jobs.status.plan import DueLimits, due_shards, shard_due, table_reasons
+from memwal.model import (
+    BrokenShard,
+    FlushedGeneration,
+    MemWalState,
+    ShardId,
+    ShardManifest,
+    ShardStatus,
+    ShardView,
+    TableView,
+    VersionManifest,
+)
+
+NOW = 1_000_000 * 10**9
+LIMITS = DueLimits(due_generations_min=3, due_bytes_min=100, due_age_seconds_min=60)
+SHARD = ShardId("00000000-0000-4000-8000-000000000001")
+
+
+def shard(
+    *sizes: int | None,
+    merged: int = 0,
+    age: float | None = None,
+    status: ShardStatus = ShardStatus.ACTIVE,
+    name: ShardId = SHARD,
+) -> ShardView:
+    """Generations 1, 2, … of these in-memory sizes; the oldest pending is `age` seconds old."""
+    return ShardView(
+        manifest=ShardManifest(
+            shard_id=name,
+            version=1,
+            writer_epoch=1,
+            current_generation=len(sizes) + 1,
+            flushed_generations=tuple(
+                FlushedGeneration(generation=n, path=f"{n:08x}_gen_{n}", in_memory_bytes=size)
+                for n, size in enumerate(sizes, start=1)
+            ),
+            status=status,
+        ),
+        merged_generation=merged,
+        oldest_pending_flushed_at_nanos=None if age is None else NOW - round(age * 1e9),
+    )
+
+
+def view(*shards: ShardView, key: tuple[str, ...] = ("k",)) -> TableView:
+    state = MemWalState(index_uuid="u", created_at_millis=0, merged={}, index_catchup={})
+    return TableView(
+        uri="/t",
+        version=1,
+        primary_key=key,
+        columns=(),
+        rows=0,
+        manifest=VersionManifest(version=1, timestamp_nanos=0, mem_wal=state),
+        mem_wal=state,
+        shards=shards,
+        broken=(BrokenShard(shard_id="b", error=Corruption("torn")),),
+    )
+
+
+@pytest.mark.parametrize(
+    ("found", "reasons"),
+    [
+        (shard(), ()),
+        (shard(1, 1, age=59), ()),
+        (shard(1, 1, 1), ("3 pending generations >= 3",)),
+        (shard(1, 1, 1, merged=1), ()),
+        (shard(1, 1, 1, 1, merged=1), ("3 pending generations >= 3",)),
+        (shard(99), ()),
+        (shard(60, 40), ("100 pending bytes >= 100",)),
+        (shard(500, 40, merged=1), ()),
+        (shard(1, age=60), ("the oldest pending generation is 60 s old >= 60 s",)),
+        (shard(1, merged=1, age=600), ()),
+        # What is not known crosses nothing, and keeps nothing else from crossing.
+        (shard(None, None), ()),
+        (shard(None, 100), ("100 pending bytes >= 100",)),
+        (shard(None, None, None), ("3 pending generations >= 3",)),
+        (shard(1, age=-5), ()),
+        (
+            shard(50, 50, 50, age=61),
+            (
+                "3 pending generations >= 3",
+                "150 pending bytes >= 100",
+                "the oldest pending generation is 61 s old >= 60 s",
+            ),
+        ),
+    ],
+)
+def test_any_trigger_makes_a_shard_due(found: ShardView, reasons: tuple[str, ...]) -> None:
+    assert shard_due(found, LIMITS, NOW) == reasons
+    sealed = replace(found, manifest=replace(found.manifest, status=ShardStatus.SEALED))
+    assert shard_due(sealed, LIMITS, NOW) == ()
+
+
+def test_only_due_shards_are_named_and_broken_ones_never_are() -> None:
+    other = ShardId("00000000-0000-4000-8000-000000000002")
+    found = due_shards(view(shard(1, 1, 1), shard(1, name=other)), LIMITS, NOW)
+    assert found == {SHARD: ("3 pending generations >= 3",)}
+    assert table_reasons(found) == ("shard 00000000…: 3 pending generations >= 3",)
+
+
+def test_a_table_that_can_t_be_merged_is_never_due() -> None:
+    assert due_shards(view(shard(1, 1, 1), key=()), LIMITS, NOW) == {}
+    assert table_reasons({}) == ()
+
+
+def test_a_table_s_reasons_are_bounded() -> None:
+    many = {ShardId(f"{n:08x}-0000-4000-8000-000000000000"): ("why", "and why") for n in range(50)}
+    reasons = table_reasons(many)
+    assert len(reasons) == 21
+    assert reasons[0] == "shard 00000000…: why; and why"
+    assert reasons[-1] == "and 30 more shards"
+
+
+def test_the_defaults_are_the_documented_ones() -> None:
+    assert DueLimits() == DueLimits(
+        due_generations_min=4, due_bytes_min=64 * 1024 * 1024, due_age_seconds_min=300.0
+    )

@@ -1,0 +1,99 @@
+"""What status and verify tell of a row-merge policy."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from memwal.config import ResolvedTable, Settings
+from memwal.jobs.inspect.job import run_inspect
+from memwal.jobs.snapshot.job import run_snapshot
+from memwal.jobs.status.job import run_status
+from memwal.jobs.verify.job import run_verify
+from memwal.rows.policy import STORED_KEY, RowPolicy, row_policy
+from memwal.run.open import RunOptions
+from tests.support.policy_tables import PolicyTable, make_policy_table
+
+pytestmark = pytest.mark.integration
+
+
+class Silent:
+    def start(self, what: str, total: int) -> None: ...
+
+    def done(self, count: int) -> None: ...
+
+    def say(self, text: str) -> None: ...
+
+    def warn(self, text: str) -> None: ...
+
+    def trace(self, text: str) -> None:
+        raise AssertionError(text)
+
+
+def told(run: Any, table: PolicyTable, policy: RowPolicy | None, *, dry_run: bool = False) -> Any:
+    resolved = ResolvedTable(
+        name="t", uri=table.uri, settings=Settings(), storage_options={}, policy=policy
+    )
+    arguments = () if run is run_status else (Silent(),)
+    (found,) = run(RunOptions(tables=[resolved], dry_run=dry_run), *arguments).tables
+    return found
+
+
+def test_such_a_table_gets_no_snapshot(tmp_path: Path) -> None:
+    """A refresh may lower merge progress for a moment, in which operands would count twice."""
+    table = make_policy_table(tmp_path / "t", rows=[1])
+    table.flush((1, table.row(1, 5)))
+    before = int(table.dataset.version)
+
+    for dry_run in (True, False):
+        found = told(run_snapshot, table, None, dry_run=dry_run)
+        assert (found.outcome, found.exit_code) == ("nothing_to_do", 0)
+        assert "row-merge policy" in found.reason
+    assert int(table.dataset.version) == before
+
+
+def checked(table: PolicyTable, policy: RowPolicy | None) -> Any:
+    found = [c for c in told(run_verify, table, policy).checks if c.name == "row-merge policy"]
+    return found[0] if found else None
+
+
+OTHER = row_policy({"n": ("max", None)}, None, None)
+
+
+def test_a_policy_is_shown(tmp_path: Path) -> None:
+    table = make_policy_table(tmp_path / "t", rows=[1])
+    policy = table.variant.policy
+
+    status = told(run_status, table, policy)
+
+    assert status.policy == policy.as_document()
+    assert status.policy["columns"]["log"] == {"operator": "list_append", "cap": 4}
+    assert not status.warnings
+    resolved = ResolvedTable(name="t", uri=table.uri, settings=Settings(), storage_options={})
+    document = run_inspect(
+        "index", resolved, shard=None, version=None, untested_lance_allowed=False
+    )
+    assert document["policy"] == policy.as_document()
+    assert checked(table, policy).ok is True
+    assert "the table's is" in told(run_status, table, OTHER).warnings[-1]
+    assert checked(table, OTHER).ok is None
+
+
+def test_a_table_without_one(tmp_path: Path) -> None:
+    table = make_policy_table(tmp_path / "t", rows=[1], stored=False)
+    status = told(run_status, table, None)
+    assert status.policy is None
+    assert not status.warnings
+    assert checked(table, None) is None
+    assert "does not have yet" in told(run_status, table, OTHER).warnings[-1]
+    assert checked(table, OTHER).ok is None
+
+
+def test_a_policy_that_fits_no_more(tmp_path: Path) -> None:
+    table = make_policy_table(tmp_path / "t", rows=[1])
+    table.dataset.drop_columns(["n"])
+    assert checked(table, None).ok is False
+    table.dataset.update_config({STORED_KEY: "nonsense"})
+    assert told(run_status, table, None).policy == {"unreadable": "nonsense"}

@@ -1,0 +1,124 @@
+"""What `memwal status` tells of rows that are in no generation."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from memwal.config import ResolvedTable, Settings
+from memwal.format.replay import SENTINEL_BYTES_MAX
+from memwal.jobs.status.job import run_status
+from memwal.report import ShardStatusReport, StatusTableReport
+from memwal.run.open import RunOptions
+from tests.support import builders
+from tests.support.builders import Put, Table
+from tests.support.wal_tables import abandon, entry_file
+
+pytestmark = pytest.mark.integration
+
+
+def status(table: Table, **settings: Any) -> tuple[StatusTableReport, dict[str, int]]:
+    """The report, and the requests that it took."""
+    resolved = ResolvedTable(
+        name="t", uri=table.uri, settings=Settings(**settings), storage_options=table.options
+    )
+    report = run_status(RunOptions(tables=[resolved]))
+    (found,) = report.tables
+    assert isinstance(found, StatusTableReport), found
+    return found, report.requests
+
+
+def shard_of(report: StatusTableReport) -> ShardStatusReport:
+    (shard,) = report.shards
+    return shard
+
+
+def age(table: Table, seconds: float) -> None:
+    for path in Path(table.uri).rglob("*.arrow"):
+        then = path.stat().st_mtime - seconds
+        os.utime(path, (then, then))
+
+
+@pytest.fixture
+def table(tmp_path: Path) -> Table:
+    table = builders.make_table(tmp_path / "t", rows=[1])
+    table.flush(table.shards[0], Put([1], 10))
+    return table
+
+
+def test_a_shard_at_rest_is_nobody_s_worry(table: Table) -> None:
+    age(table, 10**6)
+    shard = shard_of(status(table)[0])
+    assert (shard.unflushed_wal_entries, shard.abandoned) == (0, False)
+    assert shard.idle_seconds is not None
+    assert 10**6 <= shard.idle_seconds < 10**6 + 300
+
+
+def test_unflushed_rows_are_pointed_out_once_they_are_old(table: Table) -> None:
+    abandon(table, table.shards[0], Put([2], 20), Put([3], 30))
+    report, requests = status(table)
+    assert (shard_of(report).unflushed_wal_entries, report.warnings) == (2, ())
+    age(table, 3700)
+    report, old = status(table)
+    assert shard_of(report).abandoned
+    (warning,) = report.warnings
+    assert f"shard {table.shards[0]} looks abandoned: 2 WAL entries" in warning
+    assert "memwal rescue" in warning
+    # The age costs nothing; before the alarm one entry's head is looked at.
+    assert old["list"] == requests["list"]
+    assert old["get"] == requests["get"] + 1
+    assert not status(table, abandoned_after_seconds=4200)[0].warnings
+    assert status(table, abandoned_after_seconds=0)[0].warnings
+
+
+def test_a_claim_alone_raises_no_alarm(table: Table) -> None:
+    """Its sentinel is above the replay position, and holds no rows."""
+    with table.writer(table.shards[0]):
+        pass
+    age(table, 10**6)
+    report, _ = status(table)
+    assert (shard_of(report).unflushed_wal_entries, report.warnings) == (0, ())
+    assert entry_file(table, table.shards[0], 2).stat().st_size <= SENTINEL_BYTES_MAX
+
+
+def test_an_entry_of_a_flushed_generation_raises_no_alarm(tmp_path: Path) -> None:
+    """pylance 14.0.2 understates the replay position at times: here it is put back by hand."""
+    from dataclasses import replace
+
+    from memwal.format import codec, layout
+
+    table = builders.make_table(tmp_path / "t", rows=[1])
+    (shard,) = table.shards
+    table.flush(shard, Put([1], 10), Put([2], 20))
+    manifests = table.stores.shard_manifests
+    current = manifests.latest(shard)
+    assert current is not None
+    assert current.replay_after_wal_entry_position == 2
+    behind = replace(current, version=current.version + 1, replay_after_wal_entry_position=1)
+    table.stores.objects.put(
+        layout.shard_manifest_path(shard, behind.version), codec.encode_shard_manifest(behind)
+    )
+    assert shard_of(status(table)[0]).unflushed_wal_entries == 1
+    age(table, 10**6)
+    report, _ = status(table)
+    assert (shard_of(report).unflushed_wal_entries, report.warnings) == (0, ())
+
+
+def test_the_least_entry_with_a_row_is_larger_than_a_sentinel(tmp_path: Path) -> None:
+    kind = builders.KeyKind(
+        name="k", columns=(("k", builders.pa.bool_()),), key=lambda i: (i == 1,)
+    )
+    path = str(tmp_path / "t")
+    rows = builders.pa.table({"k": [True]}, schema=builders.pa.schema(kind.fields))
+    dataset = builders.lance.write_dataset(rows, path)
+    dataset.initialize_mem_wal()
+    table = Table(uri=path, kind=kind)
+    shard = table.add_shard()
+    for _ in range(2):
+        with table.writer(shard) as writer:
+            writer.put(rows)
+    sizes = [entry_file(table, shard, position).stat().st_size for position in (1, 2, 3)]
+    assert sizes[1] <= SENTINEL_BYTES_MAX < min(sizes[0], sizes[2])

@@ -1,0 +1,244 @@
+"""The waiter on fakes: when it looks, what a look costs, and how it ends."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field, replace
+
+import pytest
+
+from memwal.errors import Corruption, Missing, NotATable, StoreUnavailable
+from memwal.jobs.wait.apply import Waited, Waiter, WaitLimits
+from memwal.jobs.wait.plan import Until
+from memwal.model import (
+    FlushedGeneration,
+    MemWalState,
+    ShardId,
+    ShardManifest,
+    VersionManifest,
+)
+from memwal.testing import ManualClock
+
+A = ShardId("00000000-0000-4000-8000-00000000000a")
+B = ShardId("00000000-0000-4000-8000-00000000000b")
+
+
+@dataclass
+class Tables:
+    """The ports of one table. `script` changes it, or raises, before the nth look."""
+
+    merged: dict[ShardId, int] = field(default_factory=dict)
+    listed: dict[ShardId, tuple[int, ...]] = field(default_factory=dict)
+    folders: dict[ShardId, tuple[int, ...]] = field(default_factory=dict)
+    script: dict[int, Callable[[], object]] = field(default_factory=dict)
+    has_index: bool = True
+    version: int = 1
+    looks: int = 0
+    calls: list[str] = field(default_factory=list)
+
+    def table_version(self) -> int:
+        self.calls.append("version")
+        self.looks += 1
+        if self.looks in self.script:
+            self.script[self.looks]()
+        return self.version
+
+    def manifest(self, version: int) -> VersionManifest:
+        self.calls.append(f"manifest {version}")
+        state = MemWalState(
+            index_uuid="u", created_at_millis=0, merged=dict(self.merged), index_catchup={}
+        )
+        return VersionManifest(
+            version=version, timestamp_nanos=0, mem_wal=state if self.has_index else None
+        )
+
+    def latest(self, shard_id: ShardId) -> ShardManifest:
+        self.calls.append(f"shard {shard_id[-1]}")
+        generations = tuple(
+            FlushedGeneration(generation=n, path=f"{n:08x}_gen_{n}")
+            for n in self.listed.get(shard_id, ())
+        )
+        return ShardManifest(
+            shard_id=shard_id,
+            version=1,
+            writer_epoch=1,
+            current_generation=99,
+            flushed_generations=generations,
+        )
+
+    def folders_of(self, shard_id: ShardId) -> Iterable[int]:
+        self.calls.append(f"folders {shard_id[-1]}")
+        return self.folders.get(shard_id, ())
+
+    def merge(self, **to: int) -> None:
+        """A new version with this progress, by the shard's last letter."""
+        self.version += 1
+        self.merged.update({{"a": A, "b": B}[name]: number for name, number in to.items()})
+
+
+def wait(
+    tables: Tables,
+    target: Mapping[ShardId, int],
+    until: Until = Until.MERGED,
+    *,
+    timeout: float = 600,
+    clock: ManualClock | None = None,
+    told: list[Mapping[ShardId, int]] | None = None,
+) -> Waited:
+    return Waiter(
+        views=tables,  # type: ignore[arg-type]
+        shards=tables,  # type: ignore[arg-type]
+        folders=tables.folders_of,
+        clock=clock or ManualClock(),
+        limits=WaitLimits(),
+        tell=(told if told is not None else []).append,
+    ).run(until, target, timeout_seconds=timeout)
+
+
+def raising(error: Exception) -> Callable[[], object]:
+    def go() -> None:
+        raise error
+
+    return go
+
+
+def test_what_is_there_already_is_not_waited_for() -> None:
+    clock = ManualClock()
+    assert wait(Tables(), {}, clock=clock).missing == {}
+    done = wait(Tables(merged={A: 3}), {A: 3}, clock=clock)
+    assert (done.missing, done.version, done.looks) == ({}, 1, 1)
+    assert clock.slept_seconds == []
+
+
+def test_it_looks_again_and_tells_only_what_has_changed() -> None:
+    tables = Tables(script={3: lambda: tables.merge(a=2), 5: lambda: tables.merge(a=9, b=4)})
+    told: list[Mapping[ShardId, int]] = []
+    done = wait(tables, {A: 3, B: 4}, told=told)
+    assert (done.missing, done.version, done.looks) == ({}, 3, 5)
+    assert told == [{A: 0, B: 0}, {A: 2, B: 0}, {}]
+
+
+def test_a_look_at_an_unchanged_table_is_one_question() -> None:
+    tables = Tables(script={4: lambda: tables.merge(a=3)})
+    wait(tables, {A: 3})
+    assert tables.calls == ["version", "manifest 1", *["version"] * 3, "manifest 2"]
+
+
+def test_waits_grow_to_a_bound_and_end_at_the_deadline() -> None:
+    clock = ManualClock()
+    done = wait(Tables(), {A: 3}, timeout=100, clock=clock)
+    assert done.missing == {A: 0}
+    waits = clock.slept_seconds
+    assert sum(waits) == pytest.approx(100)
+    assert 0.375 <= waits[0] <= 0.625
+    assert all(w <= 12.5 for w in waits)
+    assert max(waits) > 7.5
+    # 0.5 s, then half as much again each time: bounded in number, too.
+    assert done.looks == len(waits) + 1 <= 22
+
+
+def test_no_time_at_all_is_one_look() -> None:
+    clock = ManualClock()
+    assert wait(Tables(), {A: 3}, timeout=0, clock=clock).looks == 1
+    assert clock.slept_seconds == []
+
+
+def test_it_looks_once_more_at_the_very_end() -> None:
+    clock = ManualClock()
+    tables = Tables(script={2: lambda: tables.merge(a=3)})
+    assert wait(tables, {A: 3}, timeout=0.1, clock=clock).missing == {}
+    assert sum(clock.slept_seconds) == pytest.approx(0.1)
+
+
+@pytest.mark.parametrize("error", [StoreUnavailable("down"), Missing("expired meanwhile")])
+def test_a_store_that_does_not_answer_is_asked_again(error: Exception) -> None:
+    tables = Tables(merged={A: 3}, script={1: raising(error), 2: raising(error)})
+    assert wait(tables, {A: 3}).looks == 3
+    tables = Tables(merged={A: 3}, script=dict.fromkeys(range(1, 100), raising(error)))
+    with pytest.raises(StoreUnavailable, match=str(error)):
+        wait(tables, {A: 3}, timeout=60)
+
+
+def test_a_version_that_expires_under_the_last_look_is_no_store_that_is_down() -> None:
+    """Found by the simulation (seeds 8468 and 9985)."""
+    expired = raising(Missing("version 3 has no manifest"))
+    tables = Tables(merged={A: 3}, script={1: expired, 2: expired})
+    assert (wait(tables, {A: 3}, timeout=0).missing, tables.looks) == ({}, 3)
+    endless = Tables(script=dict.fromkeys(range(1, 100), expired))
+    with pytest.raises(StoreUnavailable, match="no manifest"):
+        wait(endless, {A: 3}, timeout=0)
+    assert endless.looks < 10
+
+
+@pytest.mark.parametrize("error", [NotATable("gone"), Corruption("torn")])
+def test_other_errors_end_it(error: Exception) -> None:
+    with pytest.raises(type(error)):
+        wait(Tables(script={2: raising(error)}), {A: 3})
+
+
+def test_a_table_that_loses_its_mem_wal_ends_it() -> None:
+    def lose() -> None:
+        tables.version, tables.has_index = 2, False
+
+    tables = Tables(script={2: lose})
+    with pytest.raises(NotATable, match="version 2 has no MemWAL index"):
+        wait(tables, {A: 3})
+
+
+# ---- collected
+
+
+def test_collected_is_merged_unlisted_and_without_a_folder() -> None:
+    tables = Tables(
+        merged={A: 3},
+        listed={A: (2, 3, 4)},
+        folders={A: (1, 2, 3, 4)},
+        script={
+            2: lambda: tables.listed.update({A: (4,)}),
+            3: lambda: tables.folders.update({A: (2, 4)}),
+            4: lambda: tables.folders.update({A: (4,)}),
+        },
+    )
+    told: list[Mapping[ShardId, int]] = []
+    done = wait(tables, {A: 3}, Until.COLLECTED, told=told)
+    assert (done.missing, done.looks) == ({}, 4)
+    assert told == [{A: 0}, {A: 1}, {}]
+
+
+def test_a_generation_that_was_never_flushed_is_not_collected() -> None:
+    done = wait(Tables(merged={A: 3}), {A: 5}, Until.COLLECTED, timeout=30)
+    assert done.missing == {A: 0}
+
+
+def test_only_shards_that_are_merged_and_not_collected_yet_are_looked_at() -> None:
+    tables = Tables(
+        merged={A: 3},
+        script={2: lambda: tables.merge(b=1), 3: lambda: tables.folders.pop(B)},
+        folders={B: (1,)},
+    )
+    done = wait(tables, {A: 3, B: 1}, Until.COLLECTED)
+    assert done.looks == 3
+    seen = [c for c in tables.calls if c.startswith(("shard", "folders"))]
+    assert seen == ["shard a", "folders a", "shard b", "folders b", "shard b", "folders b"]
+
+
+def test_the_whole_folder_of_a_shard_may_be_gone() -> None:
+    class Gone(Tables):
+        def latest(self, shard_id: ShardId) -> ShardManifest:
+            return None  # type: ignore[return-value]
+
+    assert wait(Gone(merged={A: 3}), {A: 3}, Until.COLLECTED).missing == {}
+
+
+def test_limits_can_be_set() -> None:
+    clock = ManualClock()
+    tables = Tables(script={4: lambda: tables.merge(a=1)})
+    Waiter(
+        views=tables,  # type: ignore[arg-type]
+        shards=tables,  # type: ignore[arg-type]
+        folders=tables.folders_of,
+        clock=clock,
+        limits=replace(WaitLimits(), first_wait_seconds=8, wait_seconds_max=8),
+    ).run(Until.MERGED, {A: 1}, timeout_seconds=600)
+    assert len(clock.slept_seconds) == 3
+    assert all(6 <= s <= 10 for s in clock.slept_seconds)

@@ -1,0 +1,160 @@
+"""What `wait` waits for, and how far a shard has come."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+
+from memwal.errors import Corruption, Usage
+from memwal.jobs.wait.plan import (
+    Until,
+    collected_to,
+    indexed_to,
+    merged_to,
+    missing_of,
+    missing_text,
+    target_of,
+)
+from memwal.model import (
+    BrokenShard,
+    FlushedGeneration,
+    IndexEntry,
+    MemWalState,
+    ShardId,
+    ShardManifest,
+    ShardView,
+    TableView,
+    VersionManifest,
+)
+
+A = ShardId("00000000-0000-4000-8000-00000000000a")
+B = ShardId("00000000-0000-4000-8000-00000000000b")
+
+
+def shard(name: ShardId, listed: range, merged: int) -> ShardView:
+    generations = tuple(FlushedGeneration(generation=n, path=f"{n:08x}_gen_{n}") for n in listed)
+    return ShardView(
+        manifest=ShardManifest(
+            shard_id=name,
+            version=1,
+            writer_epoch=1,
+            current_generation=9,
+            flushed_generations=generations,
+        ),
+        merged_generation=merged,
+    )
+
+
+def state(**values: object) -> MemWalState:
+    given = {"merged": {}, "index_catchup": {}, **values}
+    return MemWalState(index_uuid="u", created_at_millis=0, **given)  # type: ignore[arg-type]
+
+
+def manifest(held: MemWalState, *indexes: str) -> VersionManifest:
+    entries = tuple(
+        IndexEntry(
+            uuid=name,
+            name=name,
+            field_ids=(0,),
+            type_url="",
+            dataset_version=1,
+            created_at_millis=None,
+        )
+        for name in indexes
+    )
+    return VersionManifest(version=1, timestamp_nanos=0, mem_wal=held, indexes=entries)
+
+
+def view(*shards: ShardView, broken: tuple[BrokenShard, ...] = ()) -> TableView:
+    held = state()
+    return TableView(
+        uri="/t",
+        version=1,
+        primary_key=("k",),
+        columns=(),
+        rows=0,
+        manifest=manifest(held),
+        mem_wal=held,
+        shards=shards,
+        broken=broken,
+    )
+
+
+def test_the_target_is_the_highest_that_was_flushed_listed_or_merged() -> None:
+    pending, collected, empty = (
+        shard(A, range(3, 6), 2),
+        shard(B, range(0), 7),
+        shard(ShardId("c"), range(0), 0),
+    )
+    assert target_of(view(pending, collected, empty), {}) == {A: 5, B: 7}
+    assert target_of(view(), {}) == {}
+
+
+def test_named_generations_are_the_whole_target_and_may_be_still_to_come() -> None:
+    assert target_of(view(shard(A, range(1, 3), 0), shard(B, range(1, 9), 0)), {A: 12}) == {A: 12}
+    with pytest.raises(Usage, match=f"no shard {B}"):
+        target_of(view(shard(A, range(1, 3), 0)), {B: 1})
+
+
+def test_a_broken_shard_has_no_target_so_it_can_t_be_waited_for() -> None:
+    torn = (BrokenShard(shard_id=B, error=Corruption("torn")),)
+    with pytest.raises(Corruption, match="torn"):
+        target_of(view(shard(A, range(1, 3), 0), broken=torn), {})
+    with pytest.raises(Corruption, match="torn"):
+        target_of(view(shard(A, range(1, 3), 0), broken=torn), {B: 1})
+    assert target_of(view(shard(A, range(1, 3), 0), broken=torn), {A: 1}) == {A: 1}
+
+
+@pytest.mark.parametrize(
+    ("held", "reached"),
+    [
+        (state(merged={A: 5}), 0),  # an index that is absent is not known to be caught up
+        (state(merged={A: 5}, index_catchup={"i": {A: 3}, "j": {A: 5}}), 3),
+        (state(merged={A: 5}, index_catchup={"i": {A: 5}, "j": {A: 5}}), 5),
+        (state(merged={A: 5}, index_catchup={"i": {A: 5}, "j": {B: 5}}), 0),
+        (state(merged={A: 2}, index_catchup={"i": {A: 5}, "j": {A: 5}}), 2),
+        (state(index_catchup={"i": {A: 5}, "j": {A: 5}}), 0),
+        (state(merged={A: 5}, index_catchup={"i": {A: 4}}, maintained_indexes=("i",)), 4),
+        (
+            state(
+                merged={A: 5},
+                index_catchup={"i": {A: 4}},
+                maintained_indexes=("i",),
+                maintain_all_indexes=True,
+            ),
+            0,
+        ),
+        (state(merged={A: 5}, maintained_indexes=("gone",)), 5),
+    ],
+)
+def test_indexed_is_what_the_slowest_index_has_that_must_catch_up(
+    held: MemWalState, reached: int
+) -> None:
+    assert indexed_to(manifest(held, "i", "j", "__lance_frag_reuse"), held, A) == reached
+
+
+def test_without_an_index_merged_is_indexed() -> None:
+    held = state(merged={A: 5})
+    assert merged_to(held, A) == indexed_to(manifest(held), held, A) == 5
+    assert merged_to(held, B) == 0
+
+
+@pytest.mark.parametrize(
+    ("merged", "left", "reached"),
+    [(5, (), 5), (5, (6, 7), 5), (5, (5, 6), 4), (5, (3, 9), 2), (5, (1,), 0), (0, (), 0)],
+)
+def test_collected_ends_where_the_first_one_is_left(
+    merged: int, left: tuple[int, ...], reached: int
+) -> None:
+    assert collected_to(merged, left) == reached
+
+
+def test_what_is_missing_is_told_in_one_bounded_line() -> None:
+    assert missing_of({A: 3, B: 2}, {A: 3}) == {B: 0}
+    assert missing_of({A: 3}, {A: 9}) == {}
+    text = missing_text(Until.MERGED, {A: 3, B: 2}, {B: 1})
+    assert text == f"merged: 1 of 2 shards; shard {B} at 1 of 2"
+    many = {ShardId(f"s{n}"): 5 for n in range(30)}
+    text = missing_text(Until.INDEXED, many, dict.fromkeys(many, 0))
+    assert re.search(r"^indexed: 0 of 30 shards; .*s9 at 0 of 5; and 20 more$", text)

@@ -1,0 +1,277 @@
+"""What a merging read reads, what it refuses, and what answers it where."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+
+import pytest
+
+from memwal.errors import Corruption, Usage
+from memwal.jobs.index_catchup.plan import FragmentFacts, IndexFacts, SegmentFacts, TableIndexes
+from memwal.model import (
+    BrokenShard,
+    ColumnInfo,
+    FlushedGeneration,
+    MemWalState,
+    ShardId,
+    ShardManifest,
+    ShardView,
+    TableView,
+    VersionManifest,
+)
+from memwal.read.plan import Incomplete, Nearest, ReadRequest, check_filter, plan_read
+from memwal.read.plan_indexes import (
+    BASE_INDEX,
+    NOT_READ,
+    OWN_INDEX,
+    SCAN,
+    ReadFacts,
+    differences,
+    indexed_reads,
+    used_indexes,
+)
+
+A = ShardId("6f2c5a8e-1d0b-4d55-9a53-0f6f6a1f0c11")
+B = ShardId("7f2c5a8e-1d0b-4d55-9a53-0f6f6a1f0c11")
+ALL = ReadRequest()
+
+
+def generation(number: int) -> FlushedGeneration:
+    return FlushedGeneration(
+        generation=number, path=f"0a1b2c3d_gen_{number}", physical_rows=10 * number
+    )
+
+
+def shard(
+    shard_id: ShardId, listed: Sequence[int], *, merged: int = 0, current: int | None = None
+) -> ShardView:
+    return ShardView(
+        manifest=ShardManifest(
+            shard_id=shard_id,
+            version=9,
+            writer_epoch=1,
+            current_generation=max([*listed, merged]) + 1 if current is None else current,
+            flushed_generations=tuple(generation(number) for number in listed),
+        ),
+        merged_generation=merged,
+    )
+
+
+def column(field_id: int, name: str, kind: str = "int64") -> ColumnInfo:
+    return ColumnInfo(field_id=field_id, name=name, type_text=kind, nullable=True)
+
+
+def view(*shards: ShardView, key: tuple[str, ...] = ("k",), **more: object) -> TableView:
+    state = MemWalState(
+        index_uuid="",
+        created_at_millis=None,
+        merged={s.shard_id: s.merged_generation for s in shards},
+        index_catchup={},
+    )
+    found = TableView(
+        uri="/t",
+        version=7,
+        primary_key=key,
+        columns=(column(0, "k"), column(1, "n"), column(2, "v", "vector")),
+        rows=100,
+        manifest=VersionManifest(version=7, timestamp_nanos=0, mem_wal=state),
+        mem_wal=state,
+        shards=shards,
+    )
+    return replace(found, **more)  # type: ignore[arg-type]
+
+
+# ---- sources
+
+
+def test_generations_are_read_newest_first_and_merged_ones_skipped() -> None:
+    plan = plan_read(view(shard(A, [3, 1, 4, 2], merged=2), shard(B, [1])), ALL)
+    a, b = plan.shards
+    assert [g.generation for g in a.generations] == [4, 3]
+    assert sorted(g.generation for g in a.skipped) == [1, 2]
+    assert [g.generation for g in b.generations] == [1]
+    assert (plan.version, plan.generations) == (7, 3)
+
+
+def test_key_columns_that_are_not_asked_for_are_read_besides() -> None:
+    plan = plan_read(view(), ReadRequest(columns=("n",)))
+    assert (plan.columns, plan.hidden, plan.scanned) == (("n",), ("k",), ("n", "k"))
+    assert plan_read(view(), ReadRequest(columns=("n", "k"))).hidden == ()
+    assert plan_read(view(), ALL).columns == ("k", "n", "v")
+    assert plan_read(view(key=()), ReadRequest(columns=("n",))).hidden == ()
+
+
+def test_a_pruned_shard_is_not_read_and_need_not_be_whole() -> None:
+    plan = plan_read(view(shard(A, [1]), shard(B, [3], merged=1)), ALL, {B: "bucket 3"})
+    assert [s.shard_id for s in plan.shards] == [A]
+    (pruned,) = plan.pruned
+    assert (pruned.shard_id, pruned.reason) == (B, "bucket 3")
+    assert [g.generation for g in pruned.generations] == [3]
+
+
+def test_a_broken_shard_is_an_error() -> None:
+    with pytest.raises(Corruption, match="torn"):
+        plan_read(view(broken=(BrokenShard(shard_id=A, error=Corruption("torn")),)), ALL)
+
+
+# ---- missing generations
+
+
+def test_a_missing_generation_refuses_the_read() -> None:
+    hole = view(shard(A, [2]))
+    with pytest.raises(Incomplete, match=r"generation 1 is .*--allow-holes"):
+        plan_read(hole, ALL)
+    allowed = plan_read(hole, ReadRequest(holes_allowed=True))
+    assert [g.generation for g in allowed.shards[0].generations] == [2]
+
+
+def test_an_old_version_whose_generations_were_collected_is_refused() -> None:
+    """A later version merged 2 and 3, and no manifest lists them any more."""
+    old = view(shard(A, [4], merged=1, current=5))
+    with pytest.raises(Incomplete, match=r"generations 2 to 3 are .*read a later version"):
+        plan_read(old, ReadRequest(version=7))
+    drained = view(shard(A, [], merged=1, current=4))
+    with pytest.raises(Incomplete, match="generations 2 to 3"):
+        plan_read(drained, ReadRequest(version=7))
+    with pytest.raises(Incomplete, match=r"generations 2 to 3 .*--allow-holes"):
+        plan_read(drained, ALL)
+
+
+# ---- requests
+
+
+@pytest.mark.parametrize(
+    ("wrong", "text"),
+    [
+        (ReadRequest(columns=("x",)), "no column 'x'; it has k, n, v"),
+        (ReadRequest(columns=()), "columns must be named"),
+        (ReadRequest(columns=("n", "n")), "columns must be named, each of them once"),
+        (ReadRequest(limit=-1), "limit -1"),
+        (ReadRequest(keys=((1, 2),)), "a value for each of k"),
+        (ReadRequest(nearest=Nearest(column="x", vector=(1.0,))), "no column 'x'"),
+        (ReadRequest(nearest=Nearest(column="v", vector=(1.0,), k=0)), "k 0"),
+        (ReadRequest(filter=" "), "filter is empty"),
+    ],
+)
+def test_a_request_that_does_not_fit_is_refused(wrong: ReadRequest, text: str) -> None:
+    with pytest.raises(Usage, match=text):
+        plan_read(view(), wrong)
+
+
+def test_a_table_without_a_key_has_no_keys_to_look_up() -> None:
+    with pytest.raises(Usage, match="no primary key"):
+        plan_read(view(key=()), ReadRequest(keys=((1,),)))
+
+
+@pytest.mark.parametrize(
+    "text", ["_rowid = 3", "n = 1 OR _ROWADDR > 2", "_row_created_at_version = 1", "_tombstone"]
+)
+def test_a_filter_may_not_use_what_differs_between_base_and_generation(text: str) -> None:
+    with pytest.raises(Usage, match="can't use"):
+        check_filter(view(), text)
+
+
+def test_a_column_of_the_table_may_have_such_a_name() -> None:
+    named = view(columns=(column(0, "k"), column(1, "_rowid")))
+    check_filter(named, "_rowid = 3")
+    check_filter(view(), "my_rowid = 3")
+
+
+@pytest.mark.parametrize("text", ["n = 1) OR (n = 2", "(n = 1", "n = 'a", "n = 1)"])
+def test_a_filter_stays_within_its_parentheses(text: str) -> None:
+    with pytest.raises(Usage, match="not closed"):
+        check_filter(view(), text)
+
+
+def test_quoted_parentheses_are_text() -> None:
+    check_filter(view(), "n = ')(' AND `n)` = 2")
+
+
+def test_keys_and_filter_become_one_predicate() -> None:
+    both = plan_read(view(), ReadRequest(keys=((1,), (2,)), filter="n = 1 -- one"))
+    assert both.predicate == "`k` IN (1, 2) AND (n = 1 -- one\n)"
+    assert plan_read(view(), ALL).predicate is None
+    assert plan_read(view(), ReadRequest(keys=())).predicate == "false"
+
+
+# ---- indexes
+
+
+def indexes(*covered: int, name: str = "n_idx", kind: str = "BTREE", on: str = "n") -> TableIndexes:
+    return TableIndexes(
+        version=7,
+        fragments=tuple(FragmentFacts(fragment_id=f, rows=10 + f) for f in range(3)),
+        indexes=(
+            IndexFacts(
+                name=name,
+                kind=kind,
+                columns=(on,),
+                segments=(SegmentFacts(uuid="", fragment_ids=frozenset(covered)),),
+            ),
+        ),
+    )
+
+
+def facts(
+    found: TableIndexes, base_plan: str = "", own: Mapping[int, str] | None = None
+) -> ReadFacts:
+    names = own or {}
+    return ReadFacts(
+        indexes=found,
+        base_plan=base_plan,
+        plans={(A, number): f"ScalarIndexQuery: query=[n = 3]@{n}(BTree)" for number, n in
+               names.items()},
+        own={(A, number): frozenset({n}) for number, n in names.items()},
+    )  # fmt: skip
+
+
+def test_used_indexes_are_read_out_of_lance_plans() -> None:
+    both = "query=OR([c = a]@c_idx(Bitmap),[n = 1]@n idx(BTree))\n ANNSubIndex: name=v_idx, k=3"
+    assert used_indexes(both) == {"c_idx", "n idx", "v_idx"}
+    assert used_indexes("LanceRead: full_filter=n = 3") == used_indexes(None) == frozenset()
+
+
+def test_the_gap_is_what_the_index_has_not_caught_up_with() -> None:
+    """Caught up to 1, merged to 3: generations 2 and 3 are the gap, 4 and 5 are pending."""
+    found = view(shard(A, [1, 2, 3, 4, 5], merged=3))
+    plan = plan_read(found, ReadRequest(filter="n = 3"))
+    state = replace(found.mem_wal, index_catchup={"n_idx": {A: 1}})
+    used = "ScalarIndexQuery: query=[n = 3]@n_idx(BTree)"
+    known = facts(indexes(0, 1), used, {2: "n_idx", 3: "other", 4: "n_idx"})
+    (read,) = indexed_reads(plan, state, known)
+    assert (read.name, read.purpose, read.caught_up) == ("n_idx", "filter", {A: 1})
+    assert [(a.source, a.by, a.spec, a.rows) for a in read.answers] == [
+        ("base, covered by the index", BASE_INDEX, BASE_INDEX, 21),
+        ("base, not covered", SCAN, NOT_READ, 12),
+        ("generation 2", NOT_READ, OWN_INDEX, 20),
+        ("generation 3", NOT_READ, SCAN, 30),
+        ("generation 5", SCAN, SCAN, 50),
+        ("generation 4", OWN_INDEX, OWN_INDEX, 40),
+    ]
+
+
+def test_full_coverage_leaves_no_gap_whatever_is_recorded() -> None:
+    found = view(shard(A, [1, 2], merged=2))
+    plan = plan_read(found, ReadRequest(filter="n = 3"))
+    (read,) = indexed_reads(plan, found.mem_wal, facts(indexes(0, 1, 2)))
+    assert read.caught_up == {A: None}
+    assert [(a.source, a.by) for a in read.answers] == [("base, covered by the index", SCAN)]
+
+
+def test_an_absent_entry_makes_everything_merged_the_gap() -> None:
+    found = view(shard(A, [1, 2], merged=2))
+    plan = plan_read(found, ReadRequest(filter="n = 3"))
+    (read,) = indexed_reads(plan, found.mem_wal, facts(indexes(0)))
+    assert [a.generation for a in read.answers] == [None, None, 1, 2]
+
+
+def test_only_indexes_that_the_query_asks_for_are_looked_at() -> None:
+    plan = plan_read(view(), ReadRequest(filter="number = 3"))
+    assert indexed_reads(plan, view().mem_wal, facts(indexes(0))) == ()
+    vector = indexes(0, name="v_idx", kind="IVF_PQ", on="v")
+    assert indexed_reads(plan, view().mem_wal, facts(vector)) == ()
+    search = plan_read(view(), ReadRequest(nearest=Nearest(column="v", vector=(1.0,))))
+    (read,) = indexed_reads(search, view().mem_wal, facts(vector, "ANNSubIndex: name=v_idx, k=3"))
+    assert (read.name, read.purpose) == ("v_idx", "nearest")
+    assert "23 rows that v_idx does not cover" in differences([read])[0]

@@ -1,0 +1,71 @@
+"""Key sets, against Python's own sets."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from memwal.rows import keyset
+from memwal.rows.keyset import KeySet, grouped
+from tests.support.builders import KINDS, KeyKind
+
+NUMBERS = st.lists(st.integers(0, 40), max_size=30)
+
+
+def columns_of(kind: KeyKind, numbers: list[int]) -> list[pa.ChunkedArray]:
+    """Keys as columns, in two chunks."""
+    keys = [kind.key(number % kind.keys_max) for number in numbers]
+    middle = len(keys) // 2
+    return [
+        pa.chunked_array(
+            [[k[place] for k in keys[:middle]], [k[place] for k in keys[middle:]]], type=arrow
+        )
+        for place, (_, arrow) in enumerate(kind.columns)
+    ]
+
+
+@pytest.mark.parametrize("kind", KINDS.values(), ids=lambda kind: kind.name)
+@given(known=NUMBERS, asked=NUMBERS)
+def test_a_set_holds_exactly_its_keys(kind: KeyKind, known: list[int], asked: list[int]) -> None:
+    found = KeySet(columns_of(kind, known)).contains(columns_of(kind, asked))
+    keys = {kind.key(number % kind.keys_max) for number in known}
+    assert found.tolist() == [kind.key(number % kind.keys_max) in keys for number in asked]
+
+
+@given(known=NUMBERS)
+def test_a_set_counts_its_keys(known: list[int]) -> None:
+    kind = KINDS["utf8+int32"]
+    assert KeySet(columns_of(kind, known)).count == len({kind.key(number) for number in known})
+
+
+@pytest.mark.parametrize("kind", [pa.int64(), pa.string(), pa.bool_()])
+def test_a_null_is_in_no_set(kind: pa.DataType) -> None:
+    values = pa.chunked_array([pa.array([None, None], kind)])
+    some: dict[Any, Any] = {pa.int64(): 1, pa.string(): "a", pa.bool_(): True}
+    for known in ([None], [some[kind]], [some[kind], None]):
+        keys = KeySet([pa.chunked_array([pa.array(known, kind)])])
+        assert not keys.contains([values]).any()
+
+
+def test_three_columns_make_one_key() -> None:
+    columns = [pa.chunked_array([[1, 1, 2]]), pa.chunked_array([list("abb")])] * 2
+    keys = KeySet(columns[:3])
+    asked = [
+        pa.chunked_array([[1, 1, 2, 2]]),
+        pa.chunked_array([list("abba")]),
+        pa.chunked_array([[1, 1, 1, 2]]),
+    ]
+    assert keys.contains(asked).tolist() == [True, True, False, False]
+
+
+def test_batches_are_grouped_by_rows_and_by_bytes(monkeypatch: pytest.MonkeyPatch) -> None:
+    batches = [pa.record_batch({"n": pa.array(range(10), pa.int64())}) for _ in range(7)]
+    monkeypatch.setattr(keyset, "GROUP_ROWS", 30)
+    assert [len(group) for group in grouped(batches)] == [3, 3, 1]
+    monkeypatch.setattr(keyset, "GROUP_BYTES_MAX", 160)
+    assert [len(group) for group in grouped(batches)] == [2, 2, 2, 1]
+    assert list(grouped([])) == []

@@ -1,0 +1,280 @@
+"""The operators of row-merge policies: associative, and what the plain model says."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from datetime import UTC
+from decimal import Decimal
+from fractions import Fraction
+from importlib.metadata import EntryPoint
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from memwal.errors import Unsupported
+from memwal.rows import policy_operators
+from memwal.rows.policy_operators import BUILT_IN, OperatorError, Pairwise, operator_named
+from tests.support.policy_model import OPERATORS, append, folded
+
+_SMALL = st.none() | st.integers(-50, 50)
+_LISTS = st.none() | st.lists(st.none() | st.integers(0, 4), max_size=4)
+_FINITE = st.none() | st.floats(allow_nan=False, width=32)
+
+_TIMES = st.none() | st.datetimes(timezones=st.just(UTC))
+
+# Column types, and values that no grouping of a few of them takes out of their type.
+CASES: list[tuple[str, int | None, pa.DataType, st.SearchStrategy[Any]]] = [
+    ("sum", None, pa.int64(), _SMALL),
+    ("sum", None, pa.uint64(), st.none() | st.integers(0, 2**50)),
+    ("sum", None, pa.decimal128(12, 2), st.none() | st.integers(-99, 99).map(Decimal)),
+    ("min", None, pa.int16(), _SMALL),
+    ("max", None, pa.int16(), _SMALL),
+    ("min", None, pa.string(), st.none() | st.text("abΩ", max_size=3)),
+    ("max", None, pa.large_string(), st.none() | st.text("abΩ", max_size=3)),
+    ("min", None, pa.float64(), _FINITE),
+    ("max", None, pa.timestamp("us", "UTC"), _TIMES),
+    ("bit_and", None, pa.int32(), _SMALL),
+    ("bit_or", None, pa.int32(), _SMALL),
+    ("bit_and", None, pa.bool_(), st.none() | st.booleans()),
+    ("bit_or", None, pa.bool_(), st.none() | st.booleans()),
+    ("list_append", None, pa.list_(pa.int64()), _LISTS),
+    ("list_append", 3, pa.list_(pa.int64()), _LISTS),
+    ("set_union", None, pa.large_list(pa.int64()), _LISTS),
+    ("coalesce", None, pa.string(), st.none() | st.text(max_size=2)),
+    ("last", None, pa.int64(), _SMALL),
+]  # fmt: skip
+
+
+def reduced(operator: Any, groups: Sequence[Sequence[Any]], kind: pa.DataType) -> list[Any]:
+    starts = np.cumsum([0, *map(len, groups)])[:-1].astype(np.int64)
+    found = operator.reduce(pa.array([v for group in groups for v in group], kind), starts)
+    assert found.type == kind
+    return found.to_pylist()
+
+
+def test_every_operator_has_a_case() -> None:
+    assert {name for name, *_ in CASES} == BUILT_IN == set(OPERATORS)
+
+
+@pytest.mark.parametrize(("name", "cap", "kind", "values"), CASES)
+def test_an_operator_is_what_the_model_says(
+    name: str, cap: int | None, kind: pa.DataType, values: st.SearchStrategy[Any]
+) -> None:
+    model = OPERATORS[name] if cap is None else append(cap)
+    operator = operator_named(name, cap)
+    assert operator.accepts(kind)
+
+    @settings(max_examples=50)
+    @given(st.lists(st.lists(values, min_size=1, max_size=9), max_size=5))
+    def check(groups: list[list[Any]]) -> None:
+        assert reduced(operator, groups, kind) == [folded(model, group) for group in groups]
+
+    check()
+
+
+@pytest.mark.parametrize(("name", "cap", "kind", "values"), CASES)
+def test_an_operator_is_associative(
+    name: str, cap: int | None, kind: pa.DataType, values: st.SearchStrategy[Any]
+) -> None:
+    operator = operator_named(name, cap)
+
+    @settings(max_examples=50)
+    @given(values, values, values)
+    def check(a: Any, b: Any, c: Any) -> None:
+        (left,) = reduced(operator, [[reduced(operator, [[a, b]], kind)[0], c]], kind)
+        (right,) = reduced(operator, [[a, reduced(operator, [[b, c]], kind)[0]]], kind)
+        assert left == right == reduced(operator, [[a, b, c]], kind)[0]
+
+    check()
+
+
+@given(
+    st.lists(st.lists(st.floats(allow_nan=False), min_size=1, max_size=8), max_size=4), st.data()
+)
+def test_floats_are_added_from_the_oldest_on_wherever_they_are_cut(
+    groups: list[list[float]], data: st.DataObject
+) -> None:
+    operator = operator_named("sum")
+    whole = reduced(operator, groups, pa.float64())
+    cuts = [data.draw(st.integers(1, len(group))) for group in groups]
+    heads = reduced(operator, [g[:cut] for g, cut in zip(groups, cuts, strict=True)], pa.float64())
+    tails = [[head, *g[cut:]] for head, g, cut in zip(heads, groups, cuts, strict=True)]
+
+    again = reduced(operator, tails, pa.float64())
+
+    assert repr(again) == repr(whole)  # bit for bit; NaN (inf - inf) is NaN
+    assert repr(whole) == repr([folded(OPERATORS["sum"], group) for group in groups])
+
+
+def test_nan_loses_against_numbers() -> None:
+    nan = float("nan")
+    for name in ("min", "max"):
+        assert reduced(operator_named(name), [[nan, 1.5, nan], [None, 2.0]], pa.float64()) == [
+            1.5,
+            2.0,
+        ]
+
+
+@pytest.mark.parametrize(
+    ("name", "kind"),
+    [
+        ("sum", pa.string()),
+        ("sum", pa.timestamp("us")),
+        ("bit_or", pa.float64()),
+        ("min", pa.list_(pa.int64())),
+        ("list_append", pa.int64()),
+        ("list_append", pa.list_(pa.int64(), 2)),
+        ("set_union", pa.list_(pa.list_(pa.int64()))),
+    ],
+)
+def test_an_operator_declines_a_type_that_it_cannot_do(name: str, kind: pa.DataType) -> None:
+    assert not operator_named(name).accepts(kind)
+
+
+@pytest.mark.parametrize("bad", range(7))
+def test_the_failing_group_is_found(bad: int) -> None:
+    groups = [[1, 2, 3] for _ in range(7)]
+    groups[bad] = [2**63 - 1, 1, 5]
+
+    with pytest.raises(OperatorError, match="overflow") as caught:
+        reduced(operator_named("sum"), groups, pa.int64())
+
+    assert caught.value.group == bad
+
+
+def test_sums_of_decimals_and_small_integers_stay_in_their_type() -> None:
+    with pytest.raises(OperatorError):
+        reduced(operator_named("sum"), [[100, 100]], pa.int8())
+    with pytest.raises(OperatorError):
+        reduced(operator_named("sum"), [[Decimal("9.9"), Decimal("9.9")]], pa.decimal128(2, 1))
+
+
+_NUMBERS = [pa.int8(), pa.int16(), pa.int32(), pa.int64(),
+            pa.uint8(), pa.uint16(), pa.uint32(), pa.uint64()]  # fmt: skip
+
+
+_DECIMALS = [pa.decimal128(5, 1), pa.decimal256(75, 2), pa.decimal256(76, 0)]
+
+
+@pytest.mark.parametrize("kind", [*_NUMBERS, pa.duration("us"), *_DECIMALS], ids=str)
+@given(data=st.data())
+@settings(max_examples=60, deadline=None)
+def test_only_the_sum_itself_has_to_be_in_the_types_range(kind: pa.DataType, data: Any) -> None:
+    """Not what came up on the way: so the sum of a group hangs on no order and no grouping."""
+    least, most = _range(kind)
+    near = st.integers(least, min(most, least + 3)) | st.integers(max(least, most - 3), most)
+    numbers = st.lists(st.none() | near | st.integers(least, most), min_size=1, max_size=7)
+    groups = data.draw(st.lists(numbers, min_size=1, max_size=4))
+    totals = [_total(group) for group in groups]
+    outside = [i for i, total in enumerate(totals) if not least <= (total or 0) <= most]
+
+    if outside:
+        with pytest.raises(OperatorError, match="overflow") as caught:
+            _summed(groups, kind)
+        assert (caught.value.group, caught.value.out_of_range) == (outside[0], True)
+    else:
+        assert _summed(groups, kind) == totals
+
+
+def _range(kind: pa.DataType) -> tuple[int, int]:
+    if pa.types.is_decimal(kind):
+        return -(10**kind.precision) + 1, 10**kind.precision - 1
+    bits = np.iinfo(np.int64 if pa.types.is_duration(kind) else kind.to_pandas_dtype())
+    return int(bits.min), int(bits.max)
+
+
+def _total(group: Sequence[int | None]) -> int | None:
+    known = [value for value in group if value is not None]
+    return sum(known) if known else None
+
+
+def _summed(groups: Sequence[Sequence[int | None]], kind: pa.DataType) -> list[int | None]:
+    """As whole numbers: of the least units of a duration, of the last digits of a decimal."""
+    flat = [value for group in groups for value in group]
+    starts = np.cumsum([0, *map(len, groups)])[:-1].astype(np.int64)
+    if pa.types.is_decimal(kind):
+        digits = [None if v is None else f"{v}E-{kind.scale}" for v in flat]
+        found = operator_named("sum").reduce(pa.array(digits).cast(kind), starts).to_pylist()
+        return [None if v is None else int(Fraction(v) * 10**kind.scale) for v in found]
+    whole = pa.int64() if pa.types.is_duration(kind) else kind
+    found = operator_named("sum").reduce(pa.array(flat, whole).view(kind), starts)
+    assert found.type == kind
+    return list(found.view(whole).to_pylist())
+
+
+# ---- a user's own
+
+
+def _raises(left: pa.Array, right: pa.Array) -> pa.Array:
+    if "boom" in right.to_pylist():
+        raise ValueError("no boom here")
+    return right
+
+
+def _short(left: pa.Array, right: pa.Array) -> pa.Array:
+    return left[:-1]
+
+
+def _other_type(left: pa.Array, right: pa.Array) -> pa.Array:
+    return pc.utf8_length(left)
+
+
+def joined(left: pa.Array, right: pa.Array) -> pa.Array:
+    return pc.binary_join_element_wise(left, right, "+")
+
+
+def install(monkeypatch: pytest.MonkeyPatch, **points: str) -> None:
+    found = [EntryPoint(n, v, policy_operators.GROUP) for n, v in points.items()]
+    monkeypatch.setattr(
+        policy_operators,
+        "entry_points",
+        lambda group, name: [p for p in found if (p.group, p.name) == (group, name)],
+    )
+
+
+def test_a_users_operator_is_found_by_its_entry_point(monkeypatch: pytest.MonkeyPatch) -> None:
+    install(monkeypatch, joined=f"{__name__}:joined")
+
+    operator = operator_named("joined")
+
+    assert reduced(operator, [["a", "b", "c", "d", "e"], ["x"]], pa.string()) == ["a+b+c+d+e", "x"]
+
+
+@pytest.mark.parametrize(
+    ("points", "text"),
+    [
+        ({}, "no installed package"),
+        ({"mine": "no_such_module:f"}, "can't be loaded"),
+        ({"mine": "string:digits"}, "can't be called"),
+    ],
+)
+def test_an_operator_that_is_not_there_is_unsupported(
+    monkeypatch: pytest.MonkeyPatch, points: dict[str, str], text: str
+) -> None:
+    install(monkeypatch, **points)
+    with pytest.raises(Unsupported, match=text):
+        operator_named("mine")
+
+
+@pytest.mark.parametrize(
+    ("combine", "groups", "group", "text"),
+    [
+        (_raises, [["a", "b"], ["c", "boom"], ["d"]], 1, "no boom here"),
+        (_short, [["a"], ["b", "c"]], 1, "returned"),
+        (_other_type, [["a", "b"]], 0, "returned int32"),
+    ],
+)
+def test_what_a_users_operator_does_wrong_is_named(
+    combine: Callable[[pa.Array, pa.Array], pa.Array],
+    groups: list[list[str]],
+    group: int,
+    text: str,
+) -> None:
+    with pytest.raises(OperatorError, match=text) as caught:
+        reduced(Pairwise(combine=combine, any_type=True), groups, pa.string())
+    assert caught.value.group == group

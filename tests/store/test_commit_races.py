@@ -1,0 +1,688 @@
+"""Races between commits, the same on the simulation's lake and on real tables of pylance 14.
+
+What the lake says here is what the simulation's proof stands on. Everything goes through the ports
+that the jobs use, so that what a job does about an outcome is not in question, only the outcome.
+"""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from memwal.errors import LostRace, Missing, OutcomeUnknown, StoreUnavailable
+from memwal.jobs.compaction.plan import CompactionLimits, CompactionTask
+from memwal.jobs.garbage.model import GarbageLimits
+from memwal.jobs.index_catchup.ports import RewrittenFragments, SegmentTask
+from memwal.jobs.merge.apply import ShardMerger
+from memwal.jobs.merge.apply_shared import SharedMerger
+from memwal.jobs.merge.plan import CommitShape, Deletes, Join, MergeRequest
+from memwal.jobs.merge.ports import CommitStats, Fold
+from memwal.jobs.snapshot.apply import SnapshotRefresher
+from memwal.jobs.snapshot.plan import Storage
+from memwal.model import ShardId, TableView
+from memwal.store.view import StoredViews
+from memwal.testing import Call, HookedObjects, ManualClock
+from tests.store.race_worlds import BASE, INDEXES, LakeWorld, LanceWorld, World, fold, state
+from tests.support.s3server import S3Server
+
+SHAPE = CommitShape(join=Join.SCAN, deletes=Deletes.NONE, reason="")
+DELETING = CommitShape(join=Join.SCAN, deletes=Deletes.SAME_COMMIT, reason="")
+PASS_BEFORE = CommitShape(join=Join.SCAN, deletes=Deletes.PASS_BEFORE, reason="")
+SMALL = CompactionLimits(target_rows_per_fragment=1000)
+
+
+# What a commit depends on the store for; what conflicts with what, Lance decides by itself.
+ON_S3 = {
+    "test_of_two_folds_that_share_a_key_the_second_is_refused",
+    "test_the_same_new_key_from_two_shards_is_refused",
+    "test_a_stale_delete_pass_does_not_take_a_newer_row",
+    "test_a_stale_refresh_overwrites_newer_progress",
+    "test_of_two_refreshes_the_second_is_refused",
+    "test_a_merge_into_rewritten_fragments_refuses_the_compaction",
+    "test_cleanup_leaves_the_latest_and_what_is_referred_to",
+}
+
+
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    if "world" not in metafunc.fixturenames:
+        return
+    stores = ["local", "s3"] if metafunc.function.__name__ in ON_S3 else ["local"]
+    real = [pytest.param(name, marks=pytest.mark.integration) for name in stores]
+    metafunc.parametrize("world", ["lake", *real], indirect=True)
+
+
+def test_the_names_are_those_of_tests() -> None:
+    assert globals().keys() >= ON_S3
+
+
+@pytest.fixture
+def world(request: pytest.FixtureRequest, tmp_path: Path) -> World:
+    if request.param == "lake":
+        return LakeWorld()
+    if request.param == "local":
+        return LanceWorld(tmp_path / "t")
+    server: S3Server = request.getfixturevalue("s3_server")
+    return LanceWorld(f"s3://{server.make_bucket()}/t", server.storage_options)
+
+
+def flush(world: World, shard: int, *generations: dict[int, int | None]) -> None:
+    for changes in generations:
+        world.flush(world.shards[shard], changes)
+
+
+def merge(world: World, shard: int = 0, generations: int = 99) -> CommitStats:
+    """A merge that nobody disturbs."""
+    view = world.view()
+    made = fold(world, view, shard, generations)
+    return made.commit(shape(made), last(world, view, shard, generations))
+
+
+def shape(made: Fold) -> CommitShape:
+    return DELETING if made.facts.tombstones else SHAPE
+
+
+def last(world: World, view: TableView, shard: int, generations: int) -> int:
+    found = next(s for s in view.shards if s.shard_id == world.shards[shard])
+    return int(found.pending[:generations][-1].generation)
+
+
+def progress(world: World) -> list[int]:
+    merged = state(world).merged
+    return [merged.get(shard, 0) for shard in world.shards]
+
+
+def caught_up(world: World, name: str) -> list[int] | None:
+    """An index's entry; None when there is none. A shard that it lacks counts as 0."""
+    entry = state(world).index_catchup.get(name)
+    return None if entry is None else [entry.get(shard, 0) for shard in world.shards]
+
+
+def uncovered(world: World, name: str) -> int:
+    """Rows that an index does not cover."""
+    found = world.indexes.facts(world.view().version)
+    index = found.index(name)
+    assert index is not None
+    return sum(f.rows for f in found.fragments if f.fragment_id not in index.covered)
+
+
+# ---- merges beside merges
+
+
+def test_of_two_folds_that_share_a_key_the_second_is_refused(world: World) -> None:
+    flush(world, 0, {10: 1, 50: 2}, {11: 3})
+    view = world.view()
+    longer, shorter = fold(world, view, 0, 2), fold(world, view, 0, 1)
+    shorter.commit(SHAPE, 1)
+    with pytest.raises(LostRace):
+        longer.commit(SHAPE, 2)
+    assert progress(world) == [1, 0]
+    assert world.rows() == {**BASE, 10: 1, 50: 2}
+    assert longer.rebased(world.view()).commit(SHAPE, 2).version == world.view().version
+    assert world.rows() == {**BASE, 10: 1, 50: 2, 11: 3}
+
+
+def test_a_fold_that_shares_no_key_lands_on_top(world: World) -> None:
+    """Why a later prefix must not be folded before the earlier one is in (plan.merge)."""
+    flush(world, 0, {10: 1}, {11: 2})
+    flush(world, 1, {20: 3})
+    view = world.view()
+    one, other = fold(world, view, 0, 2), fold(world, view, 1, 1)
+    one.commit(SHAPE, 2)
+    other.commit(SHAPE, 1)
+    assert progress(world) == [2, 1]
+    assert world.rows() == {**BASE, 10: 1, 11: 2, 20: 3}
+
+
+def test_the_same_new_key_from_two_shards_is_refused(world: World) -> None:
+    flush(world, 0, {50: 1})
+    flush(world, 1, {50: 2})
+    view = world.view()
+    one, other = fold(world, view, 0, 1), fold(world, view, 1, 1)
+    one.commit(SHAPE, 1)
+    with pytest.raises(LostRace):
+        other.commit(SHAPE, 1)
+    assert world.rows() == {**BASE, 50: 1}
+    assert other.rebased(world.view()).commit(SHAPE, 1).rows_updated == 1
+    assert world.rows() == {**BASE, 50: 2}
+
+
+def test_different_new_keys_from_two_shards_both_land(world: World) -> None:
+    flush(world, 0, {50: 1, 51: 2})
+    flush(world, 1, {60: 3, 61: 4})
+    view = world.view()
+    one, other = fold(world, view, 0, 1), fold(world, view, 1, 1)
+    assert one.commit(SHAPE, 1).rows_inserted == 2
+    assert other.commit(SHAPE, 1).rows_inserted == 2
+    assert world.rows() == {**BASE, 50: 1, 51: 2, 60: 3, 61: 4}
+
+
+@pytest.mark.parametrize("mark", [1, 2])
+def test_a_mark_that_is_not_above_the_recorded_one_is_refused(world: World, mark: int) -> None:
+    flush(world, 0, {10: 1}, {11: 2})
+    old = fold(world, world.view(), 0, 1)
+    merge(world)
+    before = world.view().version
+    with pytest.raises(LostRace):
+        old.rebased(world.view()).commit(SHAPE, mark)
+    assert (world.view().version, progress(world)) == (before, [2, 0])
+    assert world.rows() == {**BASE, 10: 1, 11: 2}
+
+
+def test_a_mark_may_pass_over_generations(world: World) -> None:
+    """Neither of them keeps the order: that is left to the plan (invariant 2)."""
+    flush(world, 0, {10: 1}, {11: 2}, {12: 3})
+    view = world.view()
+    fold(world, view, 0, 1).commit(SHAPE, 3)
+    assert progress(world) == [3, 0]
+    assert world.rows() == {**BASE, 10: 1}
+
+
+# ---- deletes
+
+
+def test_a_stale_delete_pass_does_not_take_a_newer_row(world: World) -> None:
+    flush(world, 0, {10: None}, {10: 7})
+    stale = fold(world, world.view(), 0, 1)
+    merge(world)
+    with pytest.raises(LostRace):
+        stale.delete_pass(PASS_BEFORE)
+    assert world.rows() == {**BASE, 10: 7}
+
+
+def test_a_delete_pass_from_a_fresh_view_takes_it(world: World) -> None:
+    """So the pass has to look at progress on its own handle's version (apply.merge)."""
+    flush(world, 0, {10: None}, {10: 7})
+    stale = fold(world, world.view(), 0, 1)
+    merge(world)
+    assert stale.rebased(world.view()).delete_pass(PASS_BEFORE)[1] == 1
+    assert 10 not in world.rows()
+
+
+def test_a_delete_pass_is_a_version_of_its_own_and_marks_nothing(world: World) -> None:
+    flush(world, 0, {10: None, 11: 1, 99: None})
+    view = world.view()
+    made = fold(world, view, 0, 1)
+    assert made.delete_pass(PASS_BEFORE) == (view.version + 1, 1)
+    assert progress(world) == [0, 0]
+    assert 10 not in world.rows()
+    made.commit(PASS_BEFORE, 1)
+    assert progress(world) == [1, 0]
+    assert world.rows() == {k: v for k, v in {**BASE, 11: 1}.items() if k != 10}
+
+
+def test_a_delete_in_the_commit_meets_an_update_of_the_row(world: World) -> None:
+    flush(world, 0, {10: None, 11: 1})
+    flush(world, 1, {10: 5})
+    view = world.view()
+    deleting, updating = fold(world, view, 0, 1), fold(world, view, 1, 1)
+    updating.commit(SHAPE, 1)
+    with pytest.raises(LostRace):
+        deleting.commit(DELETING, 1)
+    assert world.rows() == {**BASE, 10: 5}
+
+
+def test_a_delete_of_an_absent_key_meets_nothing(world: World) -> None:
+    """The trap that a fold's anchor guards against (plan.merge): the row stays."""
+    flush(world, 0, {50: None, 11: 1})
+    flush(world, 1, {50: 5})
+    view = world.view()
+    deleting, inserting = fold(world, view, 0, 1), fold(world, view, 1, 1)
+    inserting.commit(SHAPE, 1)
+    deleting.commit(DELETING, 1)
+    assert world.rows() == {**BASE, 50: 5, 11: 1}
+
+
+# ---- a user's plain writes
+
+
+def prepared(world: World, changes: dict[int, int | None]) -> Fold:
+    flush(world, 0, changes)
+    return fold(world, world.view(), 0, 1)
+
+
+MERGES = pytest.mark.parametrize(
+    "changes", [{50: 1}, {10: 1}, {10: None}], ids=["insert", "update", "delete"]
+)
+
+
+@MERGES
+def test_a_plain_append_refuses_any_merge(world: World, changes: dict[int, int | None]) -> None:
+    made = prepared(world, changes)
+    world.append({70: 1})
+    with pytest.raises(LostRace):
+        made.commit(shape(made), 1)
+    made.rebased(world.view()).commit(shape(made), 1)
+    assert world.rows() == applied({70: 1, **changes})
+
+
+@MERGES
+def test_a_plain_update_refuses_any_merge(world: World, changes: dict[int, int | None]) -> None:
+    """Of whatever row: Lance can't tell that it made none anew."""
+    made = prepared(world, changes)
+    world.update(13, 5)
+    with pytest.raises(LostRace):
+        made.commit(shape(made), 1)
+    made.rebased(world.view()).commit(shape(made), 1)
+    assert world.rows() == applied({13: 5, **changes})
+
+
+@MERGES
+def test_a_plain_delete_of_another_row_does_not_matter(
+    world: World, changes: dict[int, int | None]
+) -> None:
+    made = prepared(world, changes)
+    world.delete(11)
+    made.commit(shape(made), 1)
+    assert world.rows() == applied({11: None, **changes})
+
+
+@pytest.mark.parametrize("n", [1, None], ids=["update", "delete"])
+def test_a_plain_delete_of_a_row_that_a_merge_touches_refuses_it(
+    world: World, n: int | None
+) -> None:
+    made = prepared(world, {10: n})
+    world.delete(10)
+    with pytest.raises(LostRace):
+        made.commit(shape(made), 1)
+    assert world.rows() == applied({10: None})
+
+
+def applied(changes: Mapping[int, int | None]) -> dict[int, int]:
+    return {key: n for key, n in {**BASE, **changes}.items() if n is not None}
+
+
+# ---- index catch-up
+
+
+def test_an_index_is_credited_with_the_version_that_it_covers(world: World) -> None:
+    flush(world, 0, {50: 1}, {51: 2})
+    merge(world, generations=1)
+    assert {name: caught_up(world, name) for name in INDEXES} == dict.fromkeys(INDEXES)
+    world.indexes.append("key_idx", 0)
+    assert caught_up(world, "key_idx") == [1, 0]
+    assert caught_up(world, "n_idx") is None
+    merge(world)
+    assert caught_up(world, "key_idx") == [1, 0]
+    assert uncovered(world, "key_idx") == 1
+    world.indexes.append("n_idx", 0)
+    assert caught_up(world, "n_idx") == [2, 0]
+    assert caught_up(world, "key_idx") == [1, 0]
+
+
+def test_recording_credits_every_index_with_full_coverage_and_no_other(world: World) -> None:
+    flush(world, 0, {50: 1})
+    merge(world)
+    world.indexes.append("key_idx", 0)
+    flush(world, 1, {51: None, 10: None})
+    merge(world, 1)
+    assert (uncovered(world, "key_idx"), uncovered(world, "n_idx")) == (0, 1)
+    world.indexes.record("key_idx")
+    assert caught_up(world, "key_idx") == [1, 1]
+    assert caught_up(world, "n_idx") is None
+
+
+def test_a_merge_that_empties_all_that_an_index_covers_erases_its_entry(world: World) -> None:
+    flush(world, 0, {50: 1})
+    merge(world)
+    world.indexes.append("key_idx", 0)
+    assert caught_up(world, "key_idx") == [1, 0]
+    flush(world, 0, dict.fromkeys([*BASE, 50]), {60: 1})
+    merge(world)
+    assert caught_up(world, "key_idx") is None
+    assert world.rows() == {60: 1}
+
+
+# ---- the snapshot's commit
+
+
+def replace_entry(world: World, view: TableView, *, raised: Mapping[ShardId, int] = {}) -> int:
+    """Replace the MemWAL entry by what it was in `view`, with progress raised; the version."""
+    landed: int = world.snapshots.commit(
+        version=view.version,
+        state=view.mem_wal,
+        index_uuid=str(uuid.uuid4()),
+        data=world.snapshots.encode([], []),
+        storage=Storage.INLINE,
+        num_shards=2,
+        taken_at_millis=1,
+        merged=raised,
+    )
+    return landed
+
+
+def test_a_stale_refresh_overwrites_newer_progress(world: World) -> None:
+    """Nothing conflicts: why apply.snapshot looks at what landed, and repairs."""
+    flush(world, 0, {10: 1}, {11: 2})
+    merge(world, generations=1)
+    view = world.view()
+    merge(world)
+    assert replace_entry(world, view) == view.version + 2
+    assert progress(world) == [1, 0]
+    assert world.rows() == {**BASE, 10: 1, 11: 2}
+    replace_entry(world, world.view(), raised={world.shards[0]: 2})
+    assert progress(world) == [2, 0]
+
+
+@pytest.mark.parametrize("seen", [True, False])
+def test_a_refresh_that_cannot_see_what_it_overwrote_says_so(world: World, seen: bool) -> None:
+    """Found by seed 40 of the simulation, where users clean up in between."""
+    flush(world, 0, {10: 1})
+
+    def steps(step: str) -> None:
+        if step == "commit" and progress(world) == [0, 0]:
+            merge(world)
+        if step == "committed" and not seen:
+            world.expire()
+
+    refresher = SnapshotRefresher(
+        views=world.views, snapshots=world.snapshots, clock=ManualClock(), steps=steps
+    )
+    if seen:
+        assert refresher.run(world.view).repairs == 1
+        assert progress(world) == [1, 0]
+    else:
+        with pytest.raises(OutcomeUnknown, match="expired before it could be seen"):
+            refresher.run(world.view)
+    assert world.rows() == {**BASE, 10: 1}
+
+
+def test_of_two_refreshes_the_second_is_refused(world: World) -> None:
+    view = world.view()
+    replace_entry(world, view)
+    with pytest.raises(LostRace):
+        replace_entry(world, view)
+
+
+def test_a_merge_that_began_before_a_refresh_lands_on_it(world: World) -> None:
+    flush(world, 0, {10: 1})
+    made = fold(world, world.view(), 0, 1)
+    replace_entry(world, world.view())
+    made.commit(SHAPE, 1)
+    assert progress(world) == [1, 0]
+    assert state(world).num_shards == 2
+
+
+def test_a_refresh_credits_indexes_as_any_index_commit_does(world: World) -> None:
+    flush(world, 0, {50: 1})
+    merge(world)
+    world.indexes.append("key_idx", 0)
+    flush(world, 1, {51: None, 10: None})
+    merge(world, 1)
+    assert caught_up(world, "key_idx") == [1, 0]
+    replace_entry(world, world.view())
+    assert caught_up(world, "key_idx") == [1, 1]
+    assert caught_up(world, "n_idx") is None
+
+
+# ---- compaction
+
+
+def compaction_of(world: World) -> list[RewrittenFragments]:
+    """Everything that is small, rewritten and not committed yet."""
+    tasks = world.compaction.plan(world.view().version, SMALL)
+    return [world.compaction.rewrite(task) for task in tasks]
+
+
+def commit(world: World, rewritten: Sequence[RewrittenFragments]) -> None:
+    world.compaction.commit(rewritten, SMALL)
+
+
+def merged_and_covered(world: World) -> None:
+    """Two merges more, and every index up to date."""
+    flush(world, 0, {50: 1}, {51: 2})
+    merge(world, generations=1)
+    merge(world, generations=1)
+    for name in INDEXES:
+        world.indexes.append(name, 0)
+
+
+def test_compaction_keeps_rows_and_coverage_and_erases_entries(world: World) -> None:
+    merged_and_covered(world)
+    before, rows = world.view().version, world.rows()
+    commit(world, compaction_of(world))
+    assert world.view().version == before + 2
+    assert world.compaction.fragments(before + 2).fragments < 3
+    assert world.rows() == rows
+    assert [uncovered(world, name) for name in INDEXES] == [0, 0]
+    assert [caught_up(world, name) for name in INDEXES] == [None, None]
+    assert progress(world) == [2, 0]
+    world.indexes.record("key_idx")
+    assert [caught_up(world, name) for name in INDEXES] == [[2, 0], [2, 0]]
+
+
+def test_fragments_that_differ_in_coverage_stay_apart(world: World) -> None:
+    flush(world, 0, {50: 1}, {51: 2})
+    merge(world, generations=1)
+    merge(world, generations=1)
+    tasks = world.compaction.plan(world.view().version, SMALL)
+    assert [len(task.fragment_ids) for task in tasks] == [2]
+    commit(world, [world.compaction.rewrite(task) for task in tasks])
+    assert world.compaction.fragments(world.view().version).fragments == 2
+    assert uncovered(world, "key_idx") == 2
+
+
+def test_a_merge_into_rewritten_fragments_refuses_the_compaction(world: World) -> None:
+    merged_and_covered(world)
+    rewritten = compaction_of(world)
+    flush(world, 0, {51: 9})
+    merge(world)
+    before = world.view().version
+    with pytest.raises(LostRace):
+        commit(world, rewritten)
+    assert world.view().version in (before, before + 1)
+    assert world.rows() == {**BASE, 50: 1, 51: 9}
+    assert progress(world) == [3, 0]
+
+
+def test_a_merge_of_new_keys_does_not_disturb_a_compaction(world: World) -> None:
+    merged_and_covered(world)
+    rewritten = compaction_of(world)
+    flush(world, 0, {60: 9})
+    merge(world)
+    commit(world, rewritten)
+    assert world.rows() == {**BASE, 50: 1, 51: 2, 60: 9}
+    assert progress(world) == [3, 0]
+    assert uncovered(world, "key_idx") == 1
+
+
+@pytest.mark.parametrize("key", [50, 60], ids=["update", "insert"])
+def test_a_merge_that_began_before_a_compaction(world: World, key: int) -> None:
+    merged_and_covered(world)
+    flush(world, 0, {key: 9})
+    made = fold(world, world.view(), 0, 1)
+    commit(world, compaction_of(world))
+    if key == 50:
+        with pytest.raises(LostRace):
+            made.commit(SHAPE, 3)
+        made = made.rebased(world.view())
+    made.commit(SHAPE, 3)
+    assert world.rows() == {**BASE, 50: 1, 51: 2, key: 9}
+
+
+def test_an_index_that_came_to_cover_them_refuses_the_compaction(world: World) -> None:
+    flush(world, 0, {50: 1}, {51: 2})
+    merge(world, generations=1)
+    merge(world, generations=1)
+    rewritten = compaction_of(world)
+    world.indexes.append("key_idx", 0)
+    with pytest.raises(LostRace):
+        commit(world, rewritten)
+    assert caught_up(world, "key_idx") == [2, 0]
+
+
+def test_of_two_compactions_the_second_is_refused(world: World) -> None:
+    merged_and_covered(world)
+    one, other = compaction_of(world), compaction_of(world)
+    commit(world, one)
+    with pytest.raises(LostRace):
+        commit(world, other)
+    assert world.rows() == {**BASE, 50: 1, 51: 2}
+
+
+# ---- cleanup
+
+
+def retained(world: World) -> dict[tuple[bool, int], int]:
+    """Merge progress of shard 0 by version, as the garbage job reads it: main's, and others'."""
+    view = world.view()
+    found = world.evidence.read(
+        {s.shard_id: s.manifest for s in view.shards},
+        limits=GarbageLimits(),
+        now_nanos=0,
+        verified=True,
+    )
+    assert not found.problems
+    return {
+        (v.on_main, v.version): (v.merged or {}).get(world.shards[0], 0) for v in found.versions
+    }
+
+
+def test_cleanup_leaves_the_latest_and_what_is_referred_to(world: World) -> None:
+    flush(world, 0, {10: 1}, {11: 2}, {12: 3}, {13: 4})
+    versions = []
+    for _ in range(4):
+        merge(world, generations=1)
+        versions.append(world.view().version)
+    world.tag("kept", versions[0])
+    world.branch("side", versions[2])
+    world.expire()
+    assert world.versions() == [versions[0], versions[2], versions[3]]
+    assert {v: g for (main, v), g in retained(world).items() if main} == {
+        versions[0]: 1,
+        versions[2]: 3,
+        versions[3]: 4,
+    }
+    assert {g for (main, _), g in retained(world).items() if not main} == {3}
+    assert world.evidence.referenced_versions() == {versions[0], versions[2]}
+
+
+def test_a_fold_on_an_expired_version_does_not_land(world: World) -> None:
+    flush(world, 0, {10: 1}, {20: 2})
+    made = fold(world, world.view(), 0, 1)
+    world.append({70: 1})
+    world.append({71: 1})
+    world.expire()
+    with pytest.raises((LostRace, Missing, StoreUnavailable)):
+        made.commit(SHAPE, 1)
+    assert progress(world) == [0, 0]
+
+
+def expired_view(world: World) -> TableView:
+    flush(world, 0, {10: 1}, {20: 2})
+    view = world.view()
+    world.append({70: 1})
+    world.append({71: 1})
+    world.expire()
+    return view
+
+
+def test_a_view_that_expired_before_the_fold_is_a_lost_race(world: World) -> None:
+    view = expired_view(world)
+    with pytest.raises(LostRace):
+        fold(world, view, 0, 2).commit(SHAPE, 2)
+    fresh = fold(world, world.view(), 0, 2)
+    with pytest.raises(LostRace):
+        fresh.rebased(view).commit(SHAPE, 2)
+    assert progress(world) == [0, 0]
+    fresh.rebased(world.view()).commit(SHAPE, 2)
+    assert progress(world) == [2, 0]
+
+
+class _Expiring:
+    """A MergeTable whose views expire before some of its folds."""
+
+    def __init__(self, world: World, folds: int) -> None:
+        self._world, self._left = world, folds
+
+    def fold(self, *arguments: Any) -> Fold:
+        if self._left:
+            self._left -= 1
+            self._world.append({70 + self._left: 1})
+            self._world.expire()
+        made: Fold = self._world.merge_table.fold(*arguments)
+        return made
+
+    def share(self, folds: Mapping[ShardId, Fold]) -> Any:
+        return self._world.merge_table.share(folds)
+
+
+@pytest.mark.parametrize("together", [False, True])
+def test_a_merge_goes_on_from_a_fresh_view_when_its_own_expires(
+    world: World, together: bool
+) -> None:
+    flush(world, 0, {10: 1}, {50: 2})
+    flush(world, 1, {11: 3})
+    world.tag("proof", world.view().version)  # that the MemWAL index is older
+    world.append({72: 1})
+    table = _Expiring(world, 2)
+    merger = ShardMerger(views=world.views, table=table, clock=ManualClock())
+    if together:
+        done = SharedMerger(single=merger).run(world.shards, MergeRequest())
+    else:
+        done = tuple(merger.run(shard, MergeRequest()) for shard in world.shards)
+    assert [(m.outcome, m.error) for m in done] == [("done", None)] * 2
+    assert world.rows() == {**BASE, 10: 1, 50: 2, 11: 3, 70: 1, 71: 1, 72: 1}
+
+
+def test_folded_keys_are_put_on_the_fresh_view(world: World) -> None:
+    flush(world, 0, {10: 1, 50: 2})
+    updated: list[int] = []
+
+    def steps(step: str) -> None:
+        if step == "commit" and not updated:
+            world.update(10, 7)
+            updated.append(10)
+
+    merger = ShardMerger(
+        views=world.views, table=world.merge_table, clock=ManualClock(), steps=steps
+    )
+    merge = merger.run(world.shards[0], MergeRequest())
+    assert (merge.outcome, merge.conflicts, merge.commits) == ("done", 1, 1)
+    assert world.rows() == {**BASE, 10: 1, 50: 2}
+
+
+def test_what_maintains_an_expired_version_loses_its_race(world: World) -> None:
+    version = expired_view(world).version
+    task = CompactionTask(version=version, fragment_ids=(0, 1), rows=2, file_bytes=0, data="{}")
+    for work in (
+        lambda: world.compaction.fragments(version),
+        lambda: world.compaction.plan(version, SMALL),
+        lambda: world.compaction.rewrite(task),
+    ):
+        with pytest.raises(LostRace):
+            work()
+
+
+@pytest.mark.integration
+def test_an_index_segment_of_an_expired_version_loses_its_race(tmp_path: Path) -> None:
+    world = LanceWorld(tmp_path / "t")
+    version = expired_view(world).version
+    task = SegmentTask(version=version, index="n_idx", kind="BTREE", fragments=())
+    for work in (
+        lambda: world.indexes.build(task),
+        lambda: world.indexes.commit_segments(version, "n_idx", ()),
+    ):
+        with pytest.raises(LostRace):
+            work()
+
+
+@pytest.mark.integration
+def test_a_view_is_taken_anew_when_the_latest_version_expires_in_between(tmp_path: Path) -> None:
+    world = LanceWorld(tmp_path / "t")
+    expired: list[str] = []
+
+    def hook(call: Call, effect: Callable[[], Any]) -> Any:
+        if "_versions" in call.paths[0] and call.operation == "get_tail" and not expired:
+            expired.append(call.paths[0])
+            world.append({70: 1})
+            world.expire()
+        return effect()
+
+    stores = world.table.stores
+    views = StoredViews(HookedObjects(stores.objects, hook), stores.tables)
+    assert views.table().version == world.versions()[-1]
+    assert expired

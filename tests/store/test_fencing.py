@@ -1,0 +1,334 @@
+"""Writer fencing, in memory, in files and on S3, and against pylance's own writers."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+import lance
+import pyarrow as pa
+import pytest
+
+from memwal.errors import AlreadyExists, LostRace, Refused, StoreUnavailable
+from memwal.format import layout
+from memwal.format.replay import Standing, replay
+from memwal.model import FlushedGeneration, ShardId, ShardManifest, ShardStatus
+from memwal.ports import Objects
+from memwal.store.fencing import ShardClaim, ShardFencing, sentinel_bytes
+from memwal.store.shard_manifests import Fenced, ShardManifests
+from memwal.store.wal import WalEntries
+from memwal.testing import Fault, FaultyObjects
+
+if TYPE_CHECKING:
+    from tests.support.stores import Address
+
+SHARD = ShardId("6f2c5a8e-1d0b-4d55-9a53-0f6f6a1f0c11")
+OpenStore = Callable[[], Objects]
+GENERATION = FlushedGeneration(generation=1, path="0badcafe_gen_1")
+
+
+def positions(objects: Objects) -> list[int]:
+    return [position for position, _ in WalEntries(objects).listed(SHARD)]
+
+
+def put_entry(objects: Objects, position: int, epoch: int) -> None:
+    """An entry as a writer of that epoch puts it; raises AlreadyExists where one is stored."""
+    schema = pa.schema([("id", pa.int64())], metadata={"writer_epoch": str(epoch)})
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_stream(sink, schema) as stream:
+        stream.write_table(pa.table({"id": [position]}, schema=schema))
+    objects.put_if_absent(layout.wal_entry_path(SHARD, position), sink.getvalue().to_pybytes())
+
+
+def flushed(manifest: ShardManifest) -> ShardManifest:
+    return replace(
+        manifest,
+        flushed_generations=(GENERATION,),
+        current_generation=2,
+        replay_after_wal_entry_position=1,
+    )
+
+
+def test_the_first_claim_fences_nobody_and_starts_at_one(open_store: OpenStore) -> None:
+    claim = ShardFencing(open_store()).claim(SHARD)
+    assert (claim.writer_epoch, claim.next_position) == (1, 1)
+    assert positions(open_store()) == []
+
+
+def test_a_claim_puts_a_sentinel_at_the_tip(open_store: OpenStore) -> None:
+    store = open_store()
+    ShardFencing(store).claim(SHARD)
+    for position in (1, 2):
+        put_entry(store, position, epoch=1)
+    claim = ShardFencing(store).claim(SHARD)
+    assert (claim.writer_epoch, claim.next_position) == (2, 4)
+    wal = WalEntries(store)
+    found = replay(claim.manifest, wal.described(SHARD, wal.listed(SHARD)))
+    assert found.standings == {1: Standing.UNFLUSHED, 2: Standing.UNFLUSHED, 3: Standing.SENTINEL}
+    assert found.problems == ()
+    # The old writer's next put is not acknowledged.
+    with pytest.raises(AlreadyExists):
+        put_entry(store, 3, epoch=1)
+
+
+def test_the_sentinel_goes_above_what_gets_in_first(open_store: OpenStore) -> None:
+    store = open_store()
+    ShardFencing(store).claim(SHARD)
+    late = Fault(
+        operation="put_if_absent",
+        path="*/wal/*",
+        hook=lambda: put_entry(open_store(), 1, epoch=1),
+    )
+    claim = ShardFencing(FaultyObjects(open_store(), late)).claim(SHARD)
+    assert claim.next_position == 3
+    assert positions(store) == [1, 2]
+
+
+def test_a_claim_that_is_overtaken_before_its_sentinel_is_fenced(open_store: OpenStore) -> None:
+    ShardFencing(open_store()).claim(SHARD)
+    newer: list[ShardClaim] = []
+    overtake = Fault(
+        operation="put_if_absent",
+        path="*/wal/*",
+        hook=lambda: newer.append(ShardFencing(open_store()).claim(SHARD)),
+    )
+    with pytest.raises(Fenced, match="writer epoch 2 was superseded by 3"):
+        ShardFencing(FaultyObjects(open_store(), overtake)).claim(SHARD)
+    assert (newer[0].writer_epoch, newer[0].next_position) == (3, 2)
+    assert positions(open_store()) == [1]
+
+
+def test_a_sentinel_whose_reply_was_lost_is_ours(open_store: OpenStore) -> None:
+    ShardFencing(open_store()).claim(SHARD)
+    lost = Fault(
+        operation="put_if_absent",
+        path="*/wal/*",
+        when="after",
+        error=StoreUnavailable("no reply"),
+    )
+    claim = ShardFencing(FaultyObjects(open_store(), lost)).claim(SHARD)
+    assert (claim.writer_epoch, claim.next_position) == (2, 2)
+    assert open_store().get(layout.wal_entry_path(SHARD, 1)) == sentinel_bytes(2)
+
+
+def test_a_sentinel_that_can_not_be_written_fails_the_claim(open_store: OpenStore) -> None:
+    ShardFencing(open_store()).claim(SHARD)
+    down = Fault(operation="put_if_absent", path="*/wal/*", error=StoreUnavailable("down"))
+    with pytest.raises(StoreUnavailable, match="down"):
+        ShardFencing(FaultyObjects(open_store(), down)).claim(SHARD)
+    # Its epoch is taken all the same, and the next claim goes on above it.
+    assert ShardFencing(open_store()).claim(SHARD).writer_epoch == 3
+
+
+def test_an_update_goes_on_top_of_what_maintenance_wrote(open_store: OpenStore) -> None:
+    """Losers retry: the other one's change is kept, and so is ours."""
+    fencing = ShardFencing(open_store())
+    claim = fencing.update(fencing.claim(SHARD), flushed)
+    theirs = ShardManifests(open_store())
+
+    def drop() -> None:
+        current = theirs.latest(SHARD)
+        assert current is not None
+        theirs.commit(current, replace(current, flushed_generations=()))
+
+    overtaken = Fault(operation="put_if_absent", path="*/manifest/*.binpb", hook=drop)
+    mine = ShardFencing(FaultyObjects(open_store(), overtaken))
+    claim = mine.update(claim, lambda m: replace(m, wal_entry_position_last_seen=7))
+    assert claim.manifest.version == 4
+    assert claim.manifest.flushed_generations == ()
+    assert claim.manifest.wal_entry_position_last_seen == 7
+    assert ShardManifests(open_store()).latest(SHARD) == claim.manifest
+
+
+def test_a_fenced_writer_updates_nothing(open_store: OpenStore) -> None:
+    a, b = ShardFencing(open_store()), ShardFencing(open_store())
+    of_a = a.claim(SHARD)
+    of_b = b.claim(SHARD)
+    with pytest.raises(Fenced, match="writer epoch 1 was superseded by 2"):
+        a.update(of_a, flushed)
+    with pytest.raises(Fenced):
+        a.verify(of_a)
+    assert b.verify(of_b) == of_b
+    assert b.update(of_b, flushed).manifest.version == 3
+
+
+def test_a_claim_right_before_the_commit_fences_it_too(open_store: OpenStore) -> None:
+    """Between the check and the put there is time; the put is the compare-and-swap."""
+    of_a = ShardFencing(open_store()).claim(SHARD)
+    overtake = Fault(
+        operation="put_if_absent",
+        path="*/manifest/*.binpb",
+        hook=lambda: ShardFencing(open_store()).claim(SHARD) and None,
+    )
+    with pytest.raises(Fenced):
+        ShardFencing(FaultyObjects(open_store(), overtake)).update(of_a, flushed)
+    latest = ShardManifests(open_store()).latest(SHARD)
+    assert latest is not None
+    assert (latest.writer_epoch, latest.flushed_generations) == (2, ())
+
+
+def test_updates_that_keep_losing_end(open_store: OpenStore) -> None:
+    claim = ShardFencing(open_store()).claim(SHARD)
+    theirs = ShardManifests(open_store())
+
+    def touch() -> None:
+        current = theirs.latest(SHARD)
+        theirs.commit(current, current)  # type: ignore[arg-type]
+
+    always = Fault(operation="put_if_absent", path="*/manifest/*.binpb", nth=None, hook=touch)
+    fencing = ShardFencing(FaultyObjects(open_store(), always), updates_max=3)
+    with pytest.raises(LostRace):
+        fencing.update(claim, flushed)
+
+
+def test_a_sealed_shard_can_not_be_claimed(open_store: OpenStore) -> None:
+    fencing = ShardFencing(open_store())
+    claim = fencing.claim(SHARD)
+    sealed = fencing.update(claim, lambda m: replace(m, status=ShardStatus.SEALED))
+    with pytest.raises(Refused, match="is SEALED: no writer may claim it"):
+        fencing.claim(SHARD)
+    assert fencing.verify(claim) == sealed
+
+
+def test_racing_claims_leave_one_that_may_write(open_store: OpenStore) -> None:
+    """Every other one finds out at its next update, or has done already."""
+    store = open_store()
+    ShardFencing(store).claim(SHARD)
+
+    def claim(_: int) -> ShardClaim | None:
+        try:
+            return ShardFencing(store).claim(SHARD)
+        except Fenced:
+            return None
+
+    with ThreadPoolExecutor(4) as threads:
+        claims = [c for c in threads.map(claim, range(6)) if c is not None]
+    assert len({c.writer_epoch for c in claims}) == len(claims)
+    winner = max(claims, key=lambda c: c.writer_epoch)
+    assert winner.writer_epoch == 7
+    for other in claims:
+        if other is not winner:
+            with pytest.raises(Fenced):
+                ShardFencing(store).update(other, flushed)
+    wal = WalEntries(store)
+    entries = wal.described(SHARD, wal.listed(SHARD))
+    assert [e.position for e in entries] == list(range(1, len(entries) + 1))
+    assert all(e.fence_sentinel for e in entries)
+    assert winner.next_position == len(entries) + 1
+
+
+# ---- against pylance
+
+
+def make_table(address: Address) -> Any:
+    key = pa.field("id", pa.int64(), nullable=False,
+                   metadata={"lance-schema:unenforced-primary-key": "true"})  # fmt: skip
+    rows = pa.table({"id": [0]}, schema=pa.schema([key]))
+    options = address.storage_options or None
+    dataset = lance.write_dataset(rows, address.uri, storage_options=options)
+    dataset.initialize_mem_wal()
+    return dataset
+
+
+def rows_of(*ids: int) -> pa.Table:
+    return pa.table({"id": pa.array(ids, pa.int64())})
+
+
+def test_our_claim_fences_pylance_at_its_next_put(address: Address) -> None:
+    dataset = make_table(address)
+    writer = dataset.mem_wal_writer(SHARD, max_wal_flush_interval_ms=1)
+    writer.put(rows_of(1))
+
+    claim = ShardFencing(address.objects()).claim(SHARD)
+
+    assert (claim.writer_epoch, claim.next_position) == (2, 3)
+    for _ in range(2):
+        with pytest.raises(OSError, match="fenced"):
+            writer.put(rows_of(2))
+    with pytest.raises(OSError, match="fenced"):
+        writer.close()
+    assert positions(address.objects()) == [1, 2]
+
+
+def test_without_a_sentinel_pylance_is_fenced_at_its_next_flush(address: Address) -> None:
+    """As the spec has it: what it put until then was written with a valid epoch, and is kept."""
+    dataset = make_table(address)
+    writer = dataset.mem_wal_writer(SHARD, max_wal_flush_interval_ms=1)
+    writer.put(rows_of(1))
+    ShardManifests(address.objects()).claim(SHARD)
+    writer.put(rows_of(2))
+    with pytest.raises(OSError, match="fenced"):
+        writer.close()
+    latest = ShardManifests(address.objects()).latest(SHARD)
+    assert latest is not None
+    wal = WalEntries(address.objects())
+    entries = wal.described(SHARD, wal.listed(SHARD))
+    found = replay(latest, entries)
+    assert [(e.position, e.writer_epoch) for e in found.unflushed] == [(1, 1), (2, 1)]
+
+
+def test_pylance_s_claim_refuses_ours(address: Address) -> None:
+    dataset = make_table(address)
+    fencing = ShardFencing(address.objects())
+    mine = fencing.claim(SHARD)
+    put_row(address, mine, 7)
+
+    with dataset.mem_wal_writer(SHARD, max_wal_flush_interval_ms=1) as writer:
+        with pytest.raises(Fenced, match="writer epoch 1 was superseded by 2"):
+            fencing.update(mine, flushed)
+        # Our next entry's position is taken by its sentinel.
+        with pytest.raises(AlreadyExists):
+            put_row(address, replace(mine, next_position=mine.next_position + 1), 8)
+        writer.put(rows_of(9))
+
+    # It has replayed what we had put while the shard was ours.
+    latest = ShardManifests(address.objects()).latest(SHARD)
+    assert latest is not None
+    (generation,) = latest.flushed_generations
+    folder = layout.generation_folder(SHARD, generation.path, generation.generation)
+    stored = lance.dataset(
+        f"{address.uri}/{folder}", storage_options=address.storage_options or None
+    )
+    assert sorted(stored.to_table()["id"].to_pylist()) == [7, 9]
+
+
+def put_row(address: Address, claim: ShardClaim, key: int) -> None:
+    """An entry of ours, as pylance writes them: with `_tombstone`, epoch and generation."""
+    schema = pa.schema(
+        [
+            pa.field("id", pa.int64(), nullable=False, metadata={"lance:field_id": "0"}),
+            pa.field(layout.TOMBSTONE, pa.bool_(), nullable=False),
+        ],
+        metadata={
+            "writer_epoch": str(claim.writer_epoch),
+            "generation": str(claim.manifest.current_generation),
+        },
+    )
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_stream(sink, schema) as stream:
+        stream.write_table(pa.table([[key], [False]], schema=schema))
+    path = layout.wal_entry_path(SHARD, claim.next_position)
+    address.objects().put_if_absent(path, sink.getvalue().to_pybytes())
+
+
+def test_our_sentinel_is_one_to_pylance(address: Address) -> None:
+    """Its next writer passes over it, and goes on above."""
+    dataset = make_table(address)
+    with dataset.mem_wal_writer(SHARD, max_wal_flush_interval_ms=1) as writer:
+        writer.put(rows_of(1))
+    ShardFencing(address.objects()).claim(SHARD)
+    with dataset.mem_wal_writer(SHARD, max_wal_flush_interval_ms=1) as writer:
+        writer.put(rows_of(2))
+    latest = ShardManifests(address.objects()).latest(SHARD)
+    assert latest is not None
+    assert [g.generation for g in latest.flushed_generations] == [1, 2]
+    wal = WalEntries(address.objects())
+    entries = wal.described(SHARD, wal.listed(SHARD))
+    assert [(e.position, e.writer_epoch, e.fence_sentinel) for e in entries] == [
+        (1, 1, False),
+        (2, 2, True),
+        (3, 3, True),
+        (4, 3, False),
+    ]

@@ -1,0 +1,463 @@
+"""The lease, on every store: one holder, tokens that only grow, records that stay."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import subprocess
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+
+from memwal.clock import SystemClock
+from memwal.errors import BadCredentials, Corruption, LeaseHeld, MemWalError, StoreUnavailable
+from memwal.ports import Objects
+from memwal.run.lease import HeldLease
+from memwal.store.lease import FOLDER, RELEASE_SECONDS_MAX, StoredLeases, claim_path
+from memwal.store.process import is_gone, this_holder
+from memwal.testing import Fault, FaultyObjects, ManualClock, MemoryBucket, MemoryObjects
+
+Open = Callable[[], Objects]
+
+
+def leases(objects: Objects, clock: ManualClock, holder: str) -> StoredLeases:
+    return StoredLeases(objects, clock, holder=holder)
+
+
+def test_a_held_lease_says_by_whom_since_and_until_when(open_store: Open) -> None:
+    clock = ManualClock(start_nanos=1_700_000_000 * 10**9)
+    held = leases(open_store(), clock, "ann@one:1").acquire("merge")
+    assert held.token == 1
+    with pytest.raises(LeaseHeld) as refused:
+        leases(open_store(), clock, "bob@two:2").acquire("garbage")
+    text = str(refused.value)
+    assert "ann@one:1" in text
+    assert "merge" in text
+    assert "since 2023-11-14T22:13:20" in text
+    assert "until 2023-11-14T22:18:20" in text
+    assert refused.value.exit_code == 4
+
+
+def test_release_lets_the_next_one_in_with_a_higher_token(open_store: Open) -> None:
+    clock = ManualClock()
+    first = leases(open_store(), clock, "a")
+    claim = first.acquire("merge")
+    first.release(claim)
+    assert leases(open_store(), clock, "b").acquire("merge").token == claim.token + 1
+
+
+def test_a_released_lease_is_free_though_its_holder_s_clock_was_ahead(open_store: Open) -> None:
+    ahead = ManualClock(start_nanos=100 * 10**9)
+    first = leases(open_store(), ahead, "a")
+    first.release(first.acquire("merge"))
+    behind = ManualClock(start_nanos=10 * 10**9)
+    assert leases(open_store(), behind, "b").acquire("merge").token == 2
+
+
+def test_an_expired_lease_is_taken_over_and_its_holder_stops(open_store: Open) -> None:
+    clock = ManualClock()
+    first = leases(open_store(), clock, "a")
+    claim = first.acquire("merge")
+    clock.advance(299)
+    with pytest.raises(LeaseHeld):
+        leases(open_store(), clock, "b").acquire("merge")
+    clock.advance(2)
+    first.check(claim.token)  # expired, but nobody took over: its commits are still its own
+    taken = leases(open_store(), clock, "b").acquire("merge")
+    assert taken.token == 2
+    with pytest.raises(LeaseHeld, match="superseded"):
+        first.check(claim.token)
+    with pytest.raises(LeaseHeld):
+        first.renew(claim)
+
+
+def test_a_heartbeat_keeps_it(open_store: Open) -> None:
+    clock = ManualClock()
+    first = leases(open_store(), clock, "a")
+    claim = first.acquire("merge")
+    for _ in range(5):
+        clock.advance(200)
+        claim = first.renew(claim)
+    with pytest.raises(LeaseHeld):
+        leases(open_store(), clock, "b").acquire("merge")
+    assert claim.token == 1
+
+
+def test_nothing_is_deleted_and_breaking_leaves_a_record(open_store: Open) -> None:
+    clock = ManualClock()
+    first = leases(open_store(), clock, "a")
+    claim = first.acquire("merge")
+    broken = leases(open_store(), clock, "op").break_("host is gone")
+    assert broken is not None
+    assert (broken.token, broken.reason, broken.holder) == (2, "host is gone", "op")
+    with pytest.raises(LeaseHeld, match=r"broken by op.*host is gone"):
+        first.check(claim.token)
+    assert leases(open_store(), clock, "b").acquire("merge").token == 3
+    kept = sorted(info.path for info in open_store().list(FOLDER) if "hint" not in info.path)
+    assert kept == [claim_path(token) for token in (1, 2, 3)]
+
+
+def test_racing_claims_have_one_winner(open_store: Open) -> None:
+    clock = ManualClock()
+    for round_ in range(1, 4):
+
+        def claim(name: int) -> int | None:
+            try:
+                return leases(open_store(), clock, f"w{name}").acquire("merge").token
+            except LeaseHeld:
+                return None
+
+        with ThreadPoolExecutor(8) as pool:
+            tokens = [t for t in pool.map(claim, range(8)) if t is not None]
+        assert tokens == [round_]
+        clock.advance(301)
+
+
+@pytest.mark.parametrize("hint", [b"", b"{}", b'{"token": 99}', b'{"token": -1}', b"\xff"])
+def test_a_bad_hint_does_not_hide_the_lease(open_store: Open, hint: bytes) -> None:
+    clock = ManualClock()
+    leases(open_store(), clock, "a").acquire("merge")
+    open_store().put(f"{FOLDER}/hint.json", hint)
+    with pytest.raises(LeaseHeld):
+        leases(open_store(), clock, "b").acquire("merge")
+
+
+def test_an_old_hint_does_not_hide_a_newer_claim(open_store: Open) -> None:
+    stored = leases(open_store(), ManualClock(), "a")
+    for _ in range(2):
+        stored.release(stored.acquire("merge"))
+    newest = stored.acquire("merge")
+    open_store().put(f"{FOLDER}/hint.json", b'{"token": 1}')
+    assert stored.current() == newest
+    with pytest.raises(LeaseHeld, match="until"):
+        stored.acquire("merge")
+
+
+def test_a_torn_claim_is_never_taken_for_a_free_lease(open_store: Open) -> None:
+    clock = ManualClock()
+    leases(open_store(), clock, "a").acquire("merge")
+    open_store().put(claim_path(1), b'{"token": 1')
+    with pytest.raises(Corruption, match=claim_path(1)):
+        leases(open_store(), clock, "b").acquire("merge")
+
+
+def test_skewed_clocks_cost_time_not_order(open_store: Open) -> None:
+    slow, fast = ManualClock(), ManualClock()
+    fast.advance(400)
+    behind = leases(open_store(), slow, "slow")
+    claim = behind.acquire("merge")
+    # The fast host takes over early; the slow one finds that out before its next commit.
+    assert leases(open_store(), fast, "fast").acquire("merge").token == 2
+    with pytest.raises(LeaseHeld):
+        behind.check(claim.token)
+
+
+def test_a_claim_whose_reply_was_lost_is_ours() -> None:
+    bucket, clock = MemoryBucket(), ManualClock()
+    lost = FaultyObjects(
+        MemoryObjects(bucket=bucket, clock=clock),
+        Fault(
+            operation="put_if_absent",
+            path=f"{FOLDER}/*",
+            nth=1,
+            when="after",
+            error=StoreUnavailable("reply lost"),
+        ),
+    )
+    assert leases(lost, clock, "a").acquire("merge").token == 1
+    with pytest.raises(LeaseHeld):
+        leases(MemoryObjects(bucket=bucket, clock=clock), clock, "b").acquire("merge")
+
+
+BEAT_SECONDS_MAX = 60.0
+"""Of a heart that beats 20 times a second; for a machine on which much else runs."""
+
+
+def test_the_heart_beats_and_notices_a_take_over() -> None:
+    bucket, clock = MemoryBucket(), SystemClock()
+    objects = MemoryObjects(bucket=bucket, clock=clock)
+    stored = StoredLeases(objects, clock, ttl_seconds=0.15, holder="a")
+    with HeldLease(stored, "merge") as held:
+        first = stored.current()
+        assert first is not None
+        deadline = clock.monotonic_seconds() + BEAT_SECONDS_MAX
+        while (renewed := stored.current()) == first:
+            assert clock.monotonic_seconds() < deadline, "no beat"
+            clock.sleep(0.02)
+        assert renewed is not None
+        assert renewed.token == first.token
+        assert renewed.expires_at_nanos > first.expires_at_nanos
+        held.check()
+        StoredLeases(objects, clock, holder="op").break_("test")
+        with pytest.raises(LeaseHeld):
+            held.check()
+    after = stored.current()
+    assert after is not None
+    assert after.reason == "test"
+
+
+def test_a_claim_that_has_lapsed_is_told_although_nobody_took_it_over() -> None:
+    clock = ManualClock()
+    objects = MemoryObjects(bucket=MemoryBucket(), clock=clock)
+    with HeldLease(StoredLeases(objects, clock, holder="a"), "snapshot") as held:
+        clock.advance(299)
+        held.check_unbroken()
+        clock.advance(2)
+        held.check()
+        with pytest.raises(LeaseHeld, match="token 1 lapsed for a while"):
+            held.check_unbroken()
+
+
+def test_a_take_over_that_the_heart_noticed_is_remembered() -> None:
+    bucket, clock = MemoryBucket(), SystemClock()
+    objects = MemoryObjects(bucket=bucket, clock=clock)
+    before = set(threading.enumerate())
+    with HeldLease(StoredLeases(objects, clock, ttl_seconds=0.15, holder="a"), "merge") as held:
+        (heart,) = (t for t in threading.enumerate() if t not in before)
+        broken = StoredLeases(objects, clock, holder="op").break_("test")
+        heart.join(BEAT_SECONDS_MAX)
+        assert not heart.is_alive()
+        # Whatever becomes of the newer claim, or of the store: this one is over.
+        objects.delete([claim_path(broken.token)])
+        with pytest.raises(LeaseHeld, match="superseded"):
+            held.check()
+
+
+def test_a_glance_is_what_is_current(open_store: Open) -> None:
+    clock = ManualClock()
+    stored = leases(open_store(), clock, "a")
+    assert stored.glance() is None
+    held = stored.acquire("merge")
+    assert stored.glance() == stored.current() == held
+    stored.release(held)
+    stored.acquire("garbage")
+    assert stored.glance() == stored.current()
+
+
+def test_a_glance_at_more_claims_than_a_page_holds_goes_by_the_hint() -> None:
+    objects = MemoryObjects()
+    stored = leases(objects, ManualClock(), "a")
+    for _ in range(objects.page_objects + 1):
+        stored.release(stored.acquire("merge"))
+    newest = stored.current()
+    assert newest is not None
+    assert newest.token == objects.page_objects + 1
+    assert stored.glance() == newest
+
+
+# ---- holders that have ended
+
+
+@pytest.fixture
+def process() -> Iterator[subprocess.Popen[str]]:
+    """A process of this host that says who it is, and waits."""
+    code = "from memwal.store.process import this_holder; print(this_holder(), flush=True); input()"
+    arguments = [sys.executable, "-c", code]
+    with subprocess.Popen(
+        arguments, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    ) as there:
+        yield there
+        there.kill()
+
+
+def who(process: subprocess.Popen[str]) -> str:
+    assert process.stdout is not None
+    return process.stdout.readline().strip()
+
+
+@pytest.mark.parametrize("fetched", [True, False], ids=["", "its parent does not ask"])
+def test_the_lease_of_a_killed_process_is_taken_over_at_once(
+    process: subprocess.Popen[str], fetched: bool
+) -> None:
+    objects, clock = MemoryObjects(), ManualClock()
+    holder = who(process)
+    leases(objects, clock, holder).acquire("merge")
+    with pytest.raises(LeaseHeld, match="is held by"):
+        leases(objects, clock, "next").acquire("merge")
+    process.kill()
+    if fetched:
+        process.wait()
+    deadline = SystemClock().monotonic_seconds() + 60
+    while not is_gone(holder):
+        assert SystemClock().monotonic_seconds() < deadline
+    assert leases(objects, clock, "next").acquire("merge").token == 2
+    with pytest.raises(LeaseHeld, match="held by next"):
+        leases(objects, clock, "the one after").acquire("merge")
+
+
+def test_racing_take_overs_have_one_winner(process: subprocess.Popen[str]) -> None:
+    bucket, clock = MemoryBucket(), ManualClock()
+    leases(MemoryObjects(bucket=bucket, clock=clock), clock, who(process)).acquire("merge")
+    process.kill()
+    process.wait()
+
+    def take(name: int) -> int | None:
+        try:
+            objects = MemoryObjects(bucket=bucket, clock=clock)
+            return leases(objects, clock, f"w{name}").acquire("merge").token
+        except LeaseHeld:
+            return None
+
+    with ThreadPoolExecutor(8) as pool:
+        assert [t for t in pool.map(take, range(8)) if t is not None] == [2]
+
+
+def test_a_pid_that_is_used_again_is_another_process(monkeypatch: pytest.MonkeyPatch) -> None:
+    holder = this_holder()
+    assert not is_gone(holder)
+    assert is_gone(holder.replace("(start ", "(start 1"))
+    assert not is_gone(re.sub(":[0-9]+ ", ":4294967297 ", holder))
+
+    def not_ours(pid: int, number: int) -> None:
+        raise PermissionError(pid, number)
+
+    monkeypatch.setattr(os, "kill", not_ours)
+    assert not is_gone(holder)
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        (r", boot [0-9a-f]{4}", ", boot ffff"),
+        (r" \(.*", ""),
+        (r"\(start [0-9]+", "(start -1"),
+        (r":[0-9]+ ", ":99999999999 "),
+        (r":[0-9]+ ", ":0 "),
+        (r"\)$", ") and more"),
+    ],
+    ids=["another namespace", "a bare pid", "no start", "no pid", "a group", "a tail"],
+)
+def test_what_proves_nothing_is_waited_for(
+    process: subprocess.Popen[str], old: str, new: str
+) -> None:
+    holder = who(process)
+    process.kill()
+    process.wait()
+    assert is_gone(holder)
+    unproven, changed = re.subn(old, new, holder)
+    assert changed == 1
+    objects, clock = MemoryObjects(), ManualClock()
+    leases(objects, clock, unproven).acquire("merge")
+    with pytest.raises(LeaseHeld):
+        leases(objects, clock, "next").acquire("merge")
+
+
+@pytest.mark.parametrize(
+    "file", ["sys/kernel/random/boot_id", "self/ns/pid", "self/status", "self/stat"]
+)
+def test_a_host_that_does_not_tell_all_of_it_proves_nothing(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, file: str
+) -> None:
+    """Nor does one whose /proc is of another pid namespace."""
+    here = this_holder()
+    gone = here.replace("(start ", "(start 1")
+    for name in ("sys/kernel/random/boot_id", "self/status", "self/stat"):
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_text((Path("/proc") / name).read_text())
+    (tmp_path / "self/ns").mkdir()
+    for name in ("self/ns/pid", "self/ns/time"):
+        (tmp_path / name).symlink_to((Path("/proc") / name).readlink())
+    (tmp_path / str(os.getpid())).symlink_to("self")
+    monkeypatch.setattr("memwal.store.process._PROC", tmp_path)
+    assert (this_holder(), is_gone(gone)) == (here, True)
+    if file == "self/status":
+        text = (tmp_path / file).read_text()
+        (tmp_path / file).write_text(text.replace("NSpid:\t", "NSpid:\t4711\t"))
+    else:
+        (tmp_path / file).unlink()
+    assert this_holder().endswith(f":{os.getpid()}")
+    assert not is_gone(gone)
+
+
+# ---- releases, beats, and what a newer build writes
+
+
+@pytest.mark.parametrize("error", [StoreUnavailable("disk full"), BadCredentials("who?")])
+def test_a_release_that_fails_says_that_the_lease_stands_and_until_when(
+    error: MemWalError,
+) -> None:
+    clock = ManualClock(start_nanos=1_700_000_000 * 10**9)
+    full = Fault(operation="put", path=claim_path(1), nth=None, error=error)
+    stored = leases(FaultyObjects(MemoryObjects(), full), clock, "a")
+    claim = stored.acquire("merge")
+    with pytest.raises(type(error), match=r"stands until 2023-11-14T22:18:20.*lease break TABLE"):
+        stored.release(claim)
+    slept = sum(clock.slept_seconds)
+    assert slept == (RELEASE_SECONDS_MAX if isinstance(error, StoreUnavailable) else 0)
+
+
+def test_a_release_is_tried_again() -> None:
+    clock = ManualClock()
+    full = [
+        Fault(operation="put", path=claim_path(1), nth=n, error=StoreUnavailable("disk full"))
+        for n in (1, 2, 3)
+    ]
+    stored = leases(FaultyObjects(MemoryObjects(), *full), clock, "a")
+    stored.release(stored.acquire("merge"))
+    assert stored.acquire("merge").token == 2
+
+
+def test_a_heart_that_meets_a_bug_beats_on_and_says_so() -> None:
+    bucket, clock = MemoryBucket(), SystemClock()
+    odd = Fault(operation="put", path=claim_path(1), nth=1, error=ValueError("odd"))
+    objects = FaultyObjects(MemoryObjects(bucket=bucket, clock=clock), odd)
+    stored = StoredLeases(objects, clock, ttl_seconds=0.15, holder="a")
+    told: list[str] = []
+    with HeldLease(stored, "merge", told.append):
+        first = stored.current()
+        deadline = clock.monotonic_seconds() + BEAT_SECONDS_MAX
+        while stored.current() == first:
+            assert clock.monotonic_seconds() < deadline, "no beat"
+            clock.sleep(0.02)
+    assert told == ["the lease could not be renewed: ValueError: odd"]
+
+
+def test_fields_of_a_newer_build_are_passed_over_and_kept(open_store: Open) -> None:
+    clock, objects = ManualClock(), open_store()
+    stored = leases(objects, clock, "a")
+    stored.acquire("merge")
+    for path in (claim_path(1), f"{FOLDER}/hint.json"):
+        document = json.loads(objects.get(path))
+        objects.put(path, json.dumps({**document, "zone": {"of": [1]}, "unknown": 2}).encode())
+    with pytest.raises(LeaseHeld, match="held by a for merge"):
+        leases(objects, clock, "b").acquire("merge")
+    claim = stored.current()
+    assert claim is not None
+    stored.release(stored.renew(claim))
+    assert stored.acquire("merge").token == 2
+    for path in (claim_path(1), f"{FOLDER}/hint.json"):
+        document = json.loads(objects.get(path))
+        assert (document["zone"], document["unknown"]) == ({"of": [1]}, 2)
+
+
+def test_a_lease_that_is_dated_too_far_ahead_is_told_as_clock_skew() -> None:
+    objects, here, ahead = MemoryObjects(), ManualClock(), ManualClock()
+    claim = leases(objects, ahead, "far").acquire("merge")
+    assert leases(objects, here, "b").skew_text(claim) is None
+    ahead.advance(3600)
+    claim = leases(objects, ahead, "far").renew(claim)
+    with pytest.raises(LeaseHeld, match="clock skew: the lease of far ends 3600 s later"):
+        leases(objects, here, "b").acquire("merge")
+    assert leases(objects, ahead, "b").skew_text(claim) is None
+
+
+@pytest.mark.parametrize("left", ["nothing", "released", "expired", "broken"])
+def test_a_lease_that_nobody_holds_is_not_broken(left: str) -> None:
+    objects, clock = MemoryObjects(), ManualClock()
+    stored = leases(objects, clock, "a")
+    if left != "nothing":
+        claim = stored.acquire("merge")
+        if left == "released":
+            stored.release(claim)
+        elif left == "broken":
+            assert stored.break_("first") is not None
+        else:
+            clock.advance(301)
+    before = dict(objects.bucket.objects)
+    assert stored.break_("host is gone") is None
+    assert objects.bucket.objects == before

@@ -1,0 +1,220 @@
+"""Run records, on the fake and on every store: newest first, bounded, and tolerant of bad input."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from memwal.clock import SystemClock
+from memwal.errors import StoreUnavailable
+from memwal.format import layout
+from memwal.ports import Objects, RunRecords
+from memwal.report import RunRecord
+from memwal.store.objects import StoreLimits, open_objects
+from memwal.store.run_records import RECORD_BYTES_MAX, StoredRunRecords, record_path
+from memwal.testing import Fault, FaultyObjects, MemoryBucket, MemoryObjects, MemoryRunRecords
+from tests.support.s3server import S3Server
+
+Open = Callable[[], Objects]
+START = datetime(2026, 11, 21, 3, tzinfo=UTC)
+
+
+def record(number: int, **changes: Any) -> RunRecord:
+    """The run that finished `number` seconds after the start."""
+    finished = START + timedelta(seconds=number)
+    return RunRecord.model_validate(
+        {
+            "run_id": f"{number:032x}",
+            "job": "merge",
+            "started_at": START.isoformat(timespec="milliseconds"),
+            "finished_at": finished.isoformat(timespec="milliseconds"),
+            "seconds": float(number),
+            "outcome": "done",
+            "exit_code": 0,
+            "holder": "host:1",
+            "version_before": 1,
+            "version_after": 2,
+            "summary": {"generations": 3, "bytes_read": None},
+            "backlog": {"generations_before": 3},
+            "requests": {"get": 1},
+            **changes,
+        }
+    )
+
+
+@pytest.fixture(
+    params=["fake", "memory", "local", pytest.param("s3", marks=pytest.mark.integration)]
+)
+def records(request: pytest.FixtureRequest, tmp_path: Path) -> RunRecords:
+    if request.param == "fake":
+        return MemoryRunRecords()
+    if request.param == "memory":
+        return StoredRunRecords(MemoryObjects())
+    if request.param == "local":
+        return StoredRunRecords(open_objects(str(tmp_path / "t"), {}, SystemClock(), StoreLimits()))
+    server: S3Server = request.getfixturevalue("s3_server")
+    uri = f"s3://{server.make_bucket()}/some/table"
+    return StoredRunRecords(open_objects(uri, server.storage_options, SystemClock(), StoreLimits()))
+
+
+def numbers(records: RunRecords, limit: int = 100) -> list[int]:
+    found = records.newest(limit)
+    assert found.unreadable == 0
+    return [int(r.run_id, 16) for r in found.records]
+
+
+# ---- any implementation
+
+
+def test_there_are_none_at_first(records: RunRecords) -> None:
+    assert records.newest(10).records == ()
+    assert records.prune(5) == 0
+
+
+def test_the_newest_come_first_whatever_the_order_they_were_written_in(
+    records: RunRecords,
+) -> None:
+    for number in (3, 1, 20, 2, 10):
+        records.add(record(number))
+    assert numbers(records) == [20, 10, 3, 2, 1]
+    assert numbers(records, 2) == [20, 10]
+
+
+def test_a_record_comes_back_as_it_was(records: RunRecords) -> None:
+    written = record(5, error="it is\nbroken: Ω", outcome="failed", exit_code=8, engine="spark")
+    records.add(written)
+    assert records.newest(1).records == (written,)
+
+
+def test_adding_twice_is_adding_once(records: RunRecords) -> None:
+    records.add(record(1))
+    records.add(record(1, holder="someone else"))
+    (found,) = records.newest(10).records
+    assert found.holder == "host:1"
+
+
+def test_pruning_takes_the_oldest_and_only_over_the_slack(records: RunRecords) -> None:
+    for number in range(8):
+        records.add(record(number))
+    assert records.prune(8) == 0
+    assert records.prune(5, slack=3) == 0
+    assert len(numbers(records)) == 8
+    assert records.prune(5, slack=2) == 3
+    assert numbers(records) == [7, 6, 5, 4, 3]
+    assert records.prune(1) == 4
+    assert numbers(records) == [7]
+
+
+# ---- the stored ones
+
+
+def test_they_live_in_their_folder_and_nowhere_else(open_store: Open) -> None:
+    StoredRunRecords(open_store()).add(record(1))
+    assert [i.path for i in open_store().list("")] == [record_path(record(1))]
+    assert record_path(record(1)).startswith("_maintenance/runs/")
+    (info,) = open_store().list(layout.RUNS)
+    assert json.loads(open_store().get(info.path))["format"] == 1
+
+
+def test_reading_n_is_one_listing_and_n_reads(open_store: Open) -> None:
+    writer = StoredRunRecords(open_store())
+    for number in range(9):
+        writer.add(record(number))
+    objects = open_store()
+    assert len(StoredRunRecords(objects).newest(4).records) == 4
+    assert (objects.counts.list, objects.counts.get) == (1, 4)
+
+
+def spoilt(old: str, new: str) -> bytes:
+    """A record of the name's own id, with something replaced in it."""
+    text = record(0, run_id="f" * 32).model_dump_json()
+    assert old in text
+    return text.replace(old, new).encode()
+
+
+BAD = {
+    "torn": b'{"format": 1, "run_id": "',
+    "empty": b"",
+    "no object": b"[1, 2]",
+    "binary": b"\xff\xfe\x00",
+    "deep": b"[" * 20_000,
+    "huge": b" " * (RECORD_BYTES_MAX + 1),
+    "newer format": spoilt('"format":1', '"format":2'),
+    "another's name": spoilt("f" * 32, "e" * 32),
+    "no time": spoilt("2026-11-21T", "2026-11-99T"),
+    "local time": spoilt("+00:00", ""),
+    "not a number": spoilt('"seconds":0.0', '"seconds":NaN'),
+    "odd outcome": spoilt('"done"', '"<b>"'),
+    "odd job": spoilt('"merge"', '"../merge"'),
+}
+
+
+@pytest.mark.parametrize("what", BAD)
+def test_a_bad_document_is_counted_and_hides_no_other(open_store: Open, what: str) -> None:
+    bad = layout.run_record_path(1_900_000_000 * 10**9, "f" * 32)
+    open_store().put(bad, BAD[what])
+    records = StoredRunRecords(open_store())
+    records.add(record(1))
+    found = records.newest(10)
+    assert (len(found.records), found.unreadable) == (1, 1)
+    # It counts as one of those that are kept, and goes with the others.
+    assert records.prune(1) == 1
+    assert records.newest(10).unreadable == 1
+    records.add(record(2_000_000_000, finished_at="2090-01-01T00:00:00.000+00:00"))
+    assert records.prune(1) == 1
+    assert records.newest(10).unreadable == 0
+
+
+def test_fields_of_a_newer_build_do_no_harm(open_store: Open) -> None:
+    document = {**record(3).model_dump(), "colour": {"of": ["the", "sky"]}}
+    open_store().put(record_path(record(3)), json.dumps(document).encode())
+    assert StoredRunRecords(open_store()).newest(1).records == (record(3),)
+
+
+def test_strangers_are_neither_read_nor_counted_nor_deleted(open_store: Open) -> None:
+    for name in ("README", "latest.json", "sub/0.json", f"{'9' * 19}-{'0' * 32}.json.part"):
+        open_store().put(f"{layout.RUNS}/{name}", b"hands off")
+    records = StoredRunRecords(open_store())
+    for number in range(3):
+        records.add(record(number))
+    assert numbers(records) == [2, 1, 0]
+    assert records.prune(1) == 2
+    assert len(list(open_store().list(layout.RUNS))) == 5
+
+
+def test_one_that_is_pruned_while_it_is_read_is_no_bad_document() -> None:
+    bucket = MemoryBucket()
+    inner = MemoryObjects(bucket=bucket)
+    StoredRunRecords(inner).add(record(1))
+    StoredRunRecords(inner).add(record(2))
+    gone = record_path(record(1))
+    faulty = FaultyObjects(
+        inner, Fault(operation="get_range", path=gone, hook=lambda: inner.delete([gone]))
+    )
+    found = StoredRunRecords(faulty).newest(5)
+    assert (found.records, found.unreadable) == ((record(2),), 0)
+
+
+def test_a_lost_reply_is_no_error_and_an_outage_is_one() -> None:
+    bucket = MemoryBucket()
+    inner = MemoryObjects(bucket=bucket)
+    lost = Fault(operation="put_if_absent", when="after", error=StoreUnavailable("no reply"))
+    with pytest.raises(StoreUnavailable):
+        StoredRunRecords(FaultyObjects(inner, lost)).add(record(1))
+    StoredRunRecords(inner).add(record(1))
+    assert numbers(StoredRunRecords(inner)) == [1]
+    down = Fault(operation="get_range", nth=None, error=StoreUnavailable("down"))
+    with pytest.raises(StoreUnavailable):
+        StoredRunRecords(FaultyObjects(inner, down)).newest(1)
+
+
+def test_a_record_that_nobody_could_read_is_not_written() -> None:
+    objects = MemoryObjects()
+    with pytest.raises(ValueError, match="at most"):
+        StoredRunRecords(objects).add(record(1, error="x" * RECORD_BYTES_MAX))
+    assert list(objects.list("")) == []

@@ -1,0 +1,334 @@
+"""Turns to commit: what a merge does about them, and those that a host's processes take."""
+
+from __future__ import annotations
+
+import errno
+import fcntl
+import os
+import subprocess
+import sys
+import tempfile
+import threading
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from memwal.clock import SystemClock
+from memwal.errors import LostRace, StandDown
+from memwal.jobs.merge.apply_run import ShardMerge
+from memwal.jobs.merge.apply_shared import SharedMerger
+from memwal.jobs.merge.plan import MergeLimits, MergeRequest
+from memwal.store.turns import REMEMBERED_SECONDS, WAIT_SECONDS_MAX, HostTurns
+from memwal.testing import ManualClock
+from memwal.testing.tables import ManualTurns
+from tests.jobs.merge.merge_worlds import BASE, Fake, Where, where
+from tests.support.builders import Delete, Put
+
+ONE_EACH = MergeLimits(generations_per_commit_max=1)
+
+
+@pytest.fixture(params=["memory", "lake", pytest.param("local", marks=pytest.mark.integration)])
+def table(request: pytest.FixtureRequest, tmp_path: Path) -> Where:
+    return where(request.param, tmp_path)
+
+
+def fill(table: Where) -> None:
+    one, other = table.shards
+    table.flush(one, Put([2, 50], 1))
+    table.flush(one, Put([4], 10), Delete([6]))
+    table.flush(other, Put([1, 51], 20))
+
+
+MERGED = {k: 1000 + k for k in BASE} | {2: 1, 50: 2, 4: 10, 1: 20, 51: 21}
+del MERGED[6]
+
+
+def once(work: Callable[[], object]) -> Callable[[], None]:
+    """Others do it before the first turn only."""
+    done: list[object] = []
+
+    def meanwhile() -> None:
+        if not done:
+            done.append(work())
+
+    return meanwhile
+
+
+def alone(table: Where, turns: ManualTurns, limits: MergeLimits = ONE_EACH) -> ShardMerge:
+    return table.merger(turns=turns, limits=limits).run(table.shards[0], MergeRequest())
+
+
+# ---- merges
+
+
+def test_who_waited_commits_on_what_the_others_left(table: Where) -> None:
+    """Without a look at it the commit would be refused: both insert, and one updates a row."""
+    fill(table)
+    table.flush(table.shards[1], Put([50], 3))
+    turns = ManualTurns(meanwhile=once(lambda: table.merger().run(table.shards[1], MergeRequest())))
+    merge = alone(table, turns)
+    assert (merge.outcome, merge.commits, merge.conflicts) == ("done", 2, 0)
+    assert (turns.turns, turns.losses) == (2, 0)
+    assert table.numbers() == MERGED
+
+
+@pytest.mark.parametrize("until", [1, 2])
+@pytest.mark.parametrize("limits", [ONE_EACH, MergeLimits()], ids=["one each", "both"])
+def test_a_prefix_that_others_merged_meanwhile_is_not_merged_again(
+    table: Where, until: int, limits: MergeLimits
+) -> None:
+    fill(table)
+    others = table.merger(limits=limits)
+    turns = ManualTurns(
+        meanwhile=once(lambda: others.run(table.shards[0], MergeRequest(until_generation=until)))
+    )
+    merge = alone(table, turns, limits)
+    assert merge.outcome == "done"
+    assert merge.commits == 2 - until
+    assert (merge.conflicts, merge.resolved, turns.losses) == (0, 0, 0)
+    table.merger().run(table.shards[1], MergeRequest())
+    assert table.numbers() == MERGED
+
+
+@pytest.mark.parametrize("until", [1, 2])
+def test_shards_that_share_look_again_as_well(table: Where, until: int) -> None:
+    fill(table)
+    one, other = table.shards
+    turns = ManualTurns(
+        meanwhile=once(lambda: table.merger().run(one, MergeRequest(until_generation=until)))
+    )
+    done = SharedMerger(single=table.merger(turns=turns)).run(table.shards, MergeRequest())
+    assert [m.outcome for m in done] == ["done", "done"]
+    assert turns.losses == 0
+    assert table.numbers() == MERGED
+    assert table.progress() == {one: 2, other: 1}
+
+
+@pytest.mark.parametrize("together", [False, True])
+def test_time_that_was_waited_is_not_held_against_a_commit(together: bool) -> None:
+    table = Fake()
+    fill(table)
+    limits = MergeLimits(conflict_seconds_max=60)
+    refused: list[str] = []
+
+    def steps(step: str) -> None:
+        if step == "commit" and not refused:
+            refused.append(step)
+            raise LostRace("once")
+
+    turns = ManualTurns(meanwhile=lambda: table.table.clock.sleep(90))
+    merger = table.merger(turns=turns, limits=limits, steps=steps)
+    if together:
+        done = SharedMerger(single=merger).run(table.shards, MergeRequest())
+    else:
+        done = tuple(merger.run(shard, MergeRequest()) for shard in table.shards)
+    assert [(m.outcome, m.error) for m in done] == [("done", None)] * 2
+    assert sum(m.commits_shared for m in done) == together
+    assert table.numbers() == MERGED
+
+
+def test_a_refused_commit_is_told(table: Where) -> None:
+    fill(table)
+    table.flush(table.shards[1], Put([50], 3))
+    racing: list[ShardMerge] = []
+
+    def steps(step: str) -> None:
+        if step == "commit" and not racing:
+            racing.append(table.merger().run(table.shards[1], MergeRequest()))
+
+    turns = ManualTurns(held=False)
+    merge = table.merger(turns=turns, steps=steps).run(table.shards[0], MergeRequest())
+    assert (merge.outcome, merge.conflicts, turns.losses) == ("done", 1, 1)
+
+
+# ---- a host's turns
+
+
+def host(folder: Path, clock: ManualClock | None = None, uri: str = "t") -> HostTurns:
+    return HostTurns(uri, clock or ManualClock(), folder=folder / "turns")
+
+
+def test_nobody_waits_where_nobody_was_refused(tmp_path: Path) -> None:
+    with host(tmp_path).turn() as held:
+        assert not held
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_turns_are_remembered_for_a_while(tmp_path: Path) -> None:
+    clock = ManualClock()
+    turns = host(tmp_path, clock)
+    turns.lost()
+    with turns.turn() as held:
+        assert held
+    with host(tmp_path, clock, uri="another").turn() as held:
+        assert not held
+    clock.advance(REMEMBERED_SECONDS + 1)
+    with turns.turn() as held:
+        assert not held
+
+
+def test_one_at_a_time(tmp_path: Path) -> None:
+    """The second one begins when the first one has ended, also in one process."""
+    waits, order = threading.Event(), []
+    first = HostTurns("t", SystemClock(), folder=tmp_path / "turns")
+    second = HostTurns("t", SystemClock(), waiting=waits.set, folder=tmp_path / "turns")
+    first.lost()
+
+    def take() -> None:
+        with second.turn() as held:
+            order.append(("second", held))
+
+    thread = threading.Thread(target=take)
+    with first.turn() as held:
+        assert held
+        thread.start()
+        assert waits.wait(60)
+        order.append(("first", held))
+    thread.join(60)
+    assert order == [("first", True), ("second", True)]
+
+
+def test_a_holder_that_is_killed_holds_nothing(tmp_path: Path) -> None:
+    turns = HostTurns("t", SystemClock(), folder=tmp_path / "turns")
+    turns.lost()
+    code = (
+        "import sys, time; from pathlib import Path; from memwal.clock import SystemClock\n"
+        "from memwal.store.turns import HostTurns\n"
+        "with HostTurns('t', SystemClock(), folder=Path(sys.argv[1])).turn() as held:\n"
+        "    print(held, flush=True); time.sleep(600)"
+    )
+    holder = subprocess.Popen(
+        [sys.executable, "-c", code, str(tmp_path / "turns")], stdout=subprocess.PIPE, text=True
+    )
+    assert holder.stdout is not None
+    assert holder.stdout.readline().strip() == "True"
+    waited: list[bool] = []
+
+    def kill() -> None:
+        if not waited:
+            waited.append(True)
+            holder.kill()
+            holder.wait(60)
+
+    with HostTurns("t", SystemClock(), waiting=kill, folder=tmp_path / "turns").turn() as held:
+        assert held
+    assert waited == [True]
+
+
+def test_who_waits_in_vain_goes_on(tmp_path: Path) -> None:
+    clock = ManualClock()
+    host(tmp_path, clock).lost()
+    with host(tmp_path, clock).turn() as first, host(tmp_path, clock).turn() as second:
+        assert (first, second) == (True, False)
+    assert WAIT_SECONDS_MAX <= sum(clock.slept_seconds) < WAIT_SECONDS_MAX + 1
+
+
+def test_who_is_cancelled_waits_no_longer(tmp_path: Path) -> None:
+    clock = ManualClock()
+
+    def cancelled() -> None:
+        raise StandDown("cancelled")
+
+    host(tmp_path, clock).lost()
+    waiting = HostTurns("t", clock, waiting=cancelled, folder=tmp_path / "turns")
+    with host(tmp_path, clock).turn(), pytest.raises(StandDown), waiting.turn():
+        pytest.fail("it was not its turn")
+    with waiting.turn() as held:
+        assert held
+
+
+def test_where_no_file_can_be_made_there_are_no_turns(tmp_path: Path) -> None:
+    (tmp_path / "turns").write_text("a file")
+    turns = host(tmp_path)
+    turns.lost()
+    with turns.turn() as held:
+        assert not held
+    assert (tmp_path / "turns").read_text() == "a file"
+
+
+def test_where_nothing_can_be_locked_there_are_no_turns(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refused(file: int, operation: int) -> None:
+        raise OSError(errno.ENOLCK, "no locks available")
+
+    turns = host(tmp_path)
+    turns.lost()
+    monkeypatch.setattr(fcntl, "flock", refused)
+    with turns.turn() as held:
+        assert not held
+
+
+def test_a_link_is_not_followed(tmp_path: Path) -> None:
+    clock = ManualClock()
+    turns = host(tmp_path, clock)
+    turns.lost()
+    (made,) = (tmp_path / "turns").iterdir()
+    made.unlink()
+    target = tmp_path / "target"
+    target.write_text("not ours")
+    os.utime(target, (1, 1))
+    made.symlink_to(target)
+    turns.lost()
+    assert target.stat().st_mtime == 1
+    with turns.turn() as held:
+        assert not held
+
+
+def test_a_folder_that_may_be_somebody_else_s_is_left_alone(tmp_path: Path) -> None:
+    (tmp_path / "elsewhere").mkdir()
+    (tmp_path / "turns").symlink_to(tmp_path / "elsewhere")
+    old = tmp_path / "elsewhere" / "old.turn"
+    old.touch()
+    os.utime(old, (1, 1))
+    turns = host(tmp_path)
+    turns.lost()
+    with turns.turn() as held:
+        assert not held
+    assert list((tmp_path / "elsewhere").iterdir()) == [old]
+
+
+def test_where_there_is_no_temporary_folder_there_are_no_turns(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def none() -> str:
+        raise FileNotFoundError("no usable temporary directory")
+
+    monkeypatch.setattr(tempfile, "gettempdir", none)
+    turns = HostTurns("t", ManualClock())
+    turns.lost()
+    with turns.turn() as held:
+        assert not held
+
+
+def test_a_process_that_was_forked_in_a_turn_does_not_keep_it(tmp_path: Path) -> None:
+    HostTurns("t", SystemClock(), folder=tmp_path / "turns").lost()
+    code = (
+        "import os, signal, sys; from pathlib import Path; from memwal.clock import SystemClock\n"
+        "from memwal.store.turns import HostTurns\n"
+        "turns = HostTurns('t', SystemClock(), folder=Path(sys.argv[1]))\n"
+        "with turns.turn():\n"
+        "    child = os.fork()\n"
+        "    if not child:\n"
+        "        signal.pause()\n"
+        "def told():\n"
+        "    raise SystemExit('it is still locked')\n"
+        "again = HostTurns('t', SystemClock(), waiting=told, folder=Path(sys.argv[1]))\n"
+        "try:\n"
+        "    with again.turn() as held:\n"
+        "        print(held)\n"
+        "finally:\n"
+        "    os.kill(child, signal.SIGKILL)"
+    )
+    words = [sys.executable, "-c", code, str(tmp_path / "turns")]
+    done = subprocess.run(words, capture_output=True, text=True, check=False, timeout=120)
+    assert (done.returncode, done.stdout.strip(), done.stderr) == (0, "True", "")
+
+
+def test_old_files_are_taken_away(tmp_path: Path) -> None:
+    clock = ManualClock()
+    host(tmp_path, clock, uri="old").lost()
+    clock.advance(90_000)
+    host(tmp_path, clock, uri="new").lost()
+    assert len(list((tmp_path / "turns").iterdir())) == 1

@@ -1,0 +1,287 @@
+"""The configuration file: what wins over what, and how mistakes are named."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+
+import pytest
+
+from memwal.cli import main
+from memwal.config import Config, Settings, load_config, parse_pairs, resolve_table, variable_of
+from memwal.errors import Usage
+from tests.support import builders
+
+FILE = """
+[defaults]
+engine = "local"
+generations_per_commit_max = 3
+storage_options = { region = "eu-1", key = "${MEMWAL_TEST_KEY}" }
+
+[tables.users]
+uri = "s3://bucket/users"
+generations_per_commit_max = 5
+storage_options = { region = "us-2" }
+
+[tables.plain]
+uri = "/data/plain"
+"""
+SECRET = {"MEMWAL_TEST_KEY": "from the environment"}
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> Path:
+    path = tmp_path / "memwal.toml"
+    path.write_text(FILE)
+    return path
+
+
+def written(tmp_path: Path, text: str) -> str:
+    (tmp_path / "bad.toml").write_text(text)
+    return str(tmp_path / "bad.toml")
+
+
+# ---- finding the file
+
+
+def test_the_option_beats_the_environment_which_beats_the_folder(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("option", "environment", "memwal"):
+        (tmp_path / f"{name}.toml").write_text(f'[tables.{name}]\nuri = "/{name}"\n')
+    monkeypatch.chdir(tmp_path)
+    option, environment = "option.toml", {"MEMWAL_CONFIG": str(tmp_path / "environment.toml")}
+
+    assert list(load_config(option, environment).tables) == ["option"]
+    assert list(load_config(None, environment).tables) == ["environment"]
+    assert list(load_config(None, {}).tables) == ["memwal"]
+
+
+def test_no_file_at_all_is_an_empty_configuration(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert load_config(None, {}) == Config()
+
+
+def test_a_file_that_was_asked_for_must_exist(tmp_path: Path) -> None:
+    missing = str(tmp_path / "nothing.toml")
+    for path, environment in ((missing, {}), (None, {"MEMWAL_CONFIG": missing})):
+        with pytest.raises(Usage, match=r"nothing\.toml: no such configuration file"):
+            load_config(path, environment)
+
+
+@pytest.mark.parametrize("whose", ["everybody's", "another user's", "another user's link"])
+def test_a_file_of_somebody_else_is_not_taken_unasked(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, whose: str
+) -> None:
+    if whose != "everybody's" and os.geteuid() != 0:
+        pytest.skip("only root can give a file away")
+    monkeypatch.chdir(tmp_path)
+    file, link = tmp_path / "own.toml", tmp_path / "memwal.toml"
+    file.write_text('[tables.t]\nuri = "/t"\n')
+    link.symlink_to(file)
+    assert list(load_config(None, {}).tables) == ["t"]
+
+    if whose == "everybody's":
+        file.chmod(0o646)
+    else:
+        os.chown(link, 4711, 4711, follow_symlinks=whose == "another user's")
+    with pytest.raises(Usage, match=r"belongs to another user, or everybody may write to it"):
+        load_config(None, {})
+    assert list(load_config("memwal.toml", {}).tables) == ["t"]
+    assert list(load_config(None, {"MEMWAL_CONFIG": "memwal.toml"}).tables) == ["t"]
+    assert load_config("/dev/null", {}) == Config()
+
+
+# ---- mistakes
+
+
+@pytest.mark.parametrize(
+    ("text", "named"),
+    [
+        ("generations = 1", "unknown key 'generations'"),
+        ("[defaults]\nengin = 'local'", "unknown key 'defaults.engin'"),
+        ("[tables.t]\nuri = '/t'\ngrace = '1h'", "unknown key 'tables.t.grace'"),
+        ("[defaults]\nuri = '/t'", "unknown key 'defaults.uri'"),
+        ("[tables.t]\nengine = 'local'", "tables.t.uri: Field required"),
+        ("[tables.t]\nuri = ''", "tables.t.uri"),
+        ("[defaults]\nengine = 'flink'", "defaults.engine"),
+        ("[defaults]\ngenerations_per_commit_max = 0", "defaults.generations_per_commit_max"),
+        ("[defaults]\nbytes_per_commit_max = 'much'", "defaults.bytes_per_commit_max"),
+        ("[defaults]\nstorage_options = { a = 1 }", "defaults.storage_options.a"),
+        ("tables = 3", "tables"),
+        ("[defaults", "not valid TOML"),
+    ],
+)
+def test_mistakes_are_named_with_their_file(tmp_path: Path, text: str, named: str) -> None:
+    with pytest.raises(Usage) as refused:
+        load_config(written(tmp_path, text), {})
+    assert named in str(refused.value)
+    assert "bad.toml" in str(refused.value)
+
+
+def test_every_mistake_is_named_at_once(tmp_path: Path) -> None:
+    with pytest.raises(Usage) as refused:
+        load_config(written(tmp_path, "one = 1\n[defaults]\ntwo = 2"), {})
+    assert "'one'" in str(refused.value)
+    assert "'defaults.two'" in str(refused.value)
+
+
+def test_a_file_that_is_no_text_or_a_folder_cannot_be_read(tmp_path: Path) -> None:
+    (tmp_path / "bad.toml").write_bytes(b"\xff\xfe")
+    for path in (tmp_path / "bad.toml", tmp_path):
+        with pytest.raises(Usage, match="can't be read"):
+            load_config(str(path), {})
+
+
+# ---- looking tables up
+
+
+def test_a_table_s_own_section_beats_the_defaults(file: Path) -> None:
+    config = load_config(str(file), {})
+
+    users = resolve_table("users", config, {}, SECRET)
+    assert (users.name, users.uri) == ("users", "s3://bucket/users")
+    assert users.settings.generations_per_commit_max == 5
+    assert users.settings.engine == "local"
+    assert users.storage_options == {"region": "us-2", "key": "from the environment"}
+
+    plain = resolve_table("plain", config, {}, SECRET)
+    assert plain.settings.generations_per_commit_max == 3
+    assert plain.storage_options["region"] == "eu-1"
+
+
+def test_what_is_no_name_is_an_address_under_the_defaults(file: Path) -> None:
+    found = resolve_table("/some/where", load_config(str(file), {}), {}, SECRET)
+    assert (found.name, found.uri) == ("/some/where", "/some/where")
+    assert found.settings.generations_per_commit_max == 3
+
+
+@pytest.mark.parametrize("address", ["s3://lake/orders", "/lake/orders", "./orders", ".", ".."])
+def test_an_address_is_never_looked_up(tmp_path: Path, address: str) -> None:
+    text = f"[tables.'{address}']\nuri = '/elsewhere'\nstorage_options = {{ key = 'theirs' }}\n"
+    found = resolve_table(address, load_config(written(tmp_path, text), {}), {}, {})
+    assert (found.name, found.uri, found.storage_options) == (address, address, {})
+
+
+@pytest.mark.parametrize(
+    "option",
+    ["aws_endpoint", "AWS_ENDPOINT_URL", "endpoint", "proxy_url", "azure_authority_host",
+     "aws_container_credentials_full_uri"],
+)  # fmt: skip
+def test_no_variable_becomes_part_of_an_address(tmp_path: Path, option: str) -> None:
+    text = f"[defaults.storage_options]\n{option} = 'http://host/${{MEMWAL_TEST_KEY}}'\n"
+    config = load_config(written(tmp_path, text), {})
+    with pytest.raises(Usage, match=f"'{option}'.*says where requests go") as refused:
+        resolve_table("/t", config, {}, SECRET)
+    assert "from the environment" not in str(refused.value)
+    assert resolve_table("/t", config, {option: "http://mine"}, SECRET).storage_options == {
+        option: "http://mine"
+    }
+
+
+def test_an_option_beats_the_file(file: Path) -> None:
+    found = resolve_table("users", load_config(str(file), {}), {"region": "option"}, SECRET)
+    assert found.storage_options == {"region": "option", "key": "from the environment"}
+
+
+def test_variables_are_replaced_anywhere_in_a_value(tmp_path: Path) -> None:
+    text = "[tables.t]\nuri = '/t'\nstorage_options = { a = 'x-${ONE}-${TWO}', b = '$ONE' }"
+    config = load_config(written(tmp_path, text), {})
+    found = resolve_table("t", config, {}, {"ONE": "1", "TWO": "${ONE}"})
+    # What a variable holds is a value, not another template.
+    assert found.storage_options == {"a": "x-1-${ONE}", "b": "$ONE"}
+
+
+def test_a_variable_that_is_not_set_is_named(file: Path) -> None:
+    with pytest.raises(Usage, match=r"'key'.*MEMWAL_TEST_KEY is not set"):
+        resolve_table("users", load_config(str(file), {}), {}, {})
+
+
+def test_a_variable_is_not_needed_where_an_option_beats_it(file: Path) -> None:
+    found = resolve_table("users", load_config(str(file), {}), {"key": "option"}, {})
+    assert found.storage_options["key"] == "option"
+
+
+def test_options_are_key_value_pairs() -> None:
+    assert parse_pairs(["a=1", "b=x=y", "c="], "--option") == {"a": "1", "b": "x=y", "c": ""}
+
+
+@pytest.mark.parametrize("pair", ["secret", "=secret", ""])
+def test_other_options_are_refused_without_their_values(pair: str) -> None:
+    with pytest.raises(Usage, match=r"^--option .*expected KEY=VALUE") as refused:
+        parse_pairs([pair], "--option")
+    if "=" in pair:
+        assert "secret" not in str(refused.value)
+
+
+# ---- flag over environment over file
+
+
+SETTINGS = {
+    "engine": "spark",
+    "master": "local[3]",
+    "index_join_allowed": "true",
+    "materialize_deletions_threshold": "0.5",
+}
+
+
+@pytest.mark.parametrize("name", sorted(set(Settings.model_fields) - {"storage_options"}))
+def test_the_environment_beats_the_file_for_every_setting(tmp_path: Path, name: str) -> None:
+    given = SETTINGS.get(name, "7")
+    text = "[defaults]\nengine = 'local'\n[tables.t]\nuri = '/t'\nshards_per_commit_max = 1\n"
+    config = load_config(written(tmp_path, text), {})
+    for table in ("t", "/t"):
+        before = resolve_table(table, config, {}, {}).settings
+        after = resolve_table(table, config, {}, {variable_of(name): given, "MEMWAL_X": "1"})
+        assert after.settings == before.model_copy(
+            update={name: Settings.model_validate({name: given}).model_dump()[name]}
+        )
+        assert after.settings != before
+    assert (
+        resolve_table("t", config, {}, {variable_of(name): " "}).settings
+        == resolve_table("t", config, {}, {}).settings
+    )
+
+
+@pytest.mark.parametrize(
+    ("variable", "text"),
+    [("MEMWAL_SHARDS_PER_COMMIT_MAX", "0"), ("MEMWAL_RUNS_KEPT_MAX", "some"),
+     ("MEMWAL_ENGINE", "locl")],
+)  # fmt: skip
+def test_a_mistake_in_the_environment_is_named_as_such(variable: str, text: str) -> None:
+    with pytest.raises(Usage, match=f"^{variable}: "):
+        resolve_table("/t", Config(), {}, {variable: text})
+
+
+@pytest.mark.integration
+def test_a_flag_beats_the_environment_which_beats_the_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    table = builders.make_table(tmp_path / "table")
+    (shard,) = table.shards
+    for n in range(6):
+        table.flush(shard, builders.Put([n], n))
+    name = "generations_per_commit_max"
+    file = written(
+        tmp_path, f"[defaults]\n{name} = 1\n[tables.t]\nuri = '{table.uri}'\n{name} = 2\n"
+    )
+    flag = ["--generations-per-commit-max", "6"]
+
+    def commits(address: str, *arguments: str) -> int:
+        with pytest.raises(SystemExit) as ended:
+            main(["merge", address, "--dry-run", "--json", *arguments])
+        assert ended.value.code == 0
+        document = json.loads(capsys.readouterr().out)
+        return len(document["tables"][0]["shards"][0]["commits"])
+
+    assert commits(table.uri) == 1
+    assert commits(table.uri, "--config", file) == 6
+    assert commits("t", "--config", file) == 3
+    monkeypatch.setenv("MEMWAL_GENERATIONS_PER_COMMIT_MAX", "3")
+    assert commits("t", "--config", file) == 2
+    assert commits("t", "--config", file, *flag) == 1
+    monkeypatch.delenv("MEMWAL_GENERATIONS_PER_COMMIT_MAX")
+    assert commits("t", "--config", file, *flag) == 1
