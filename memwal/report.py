@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
 from typing import Any, Literal
 
@@ -61,6 +61,14 @@ class TableReport(Part):
     table: str
     version_before: int | None = None
     version_after: int | None = None
+
+    def summary(self) -> Mapping[str, int | None]:
+        """The few numbers of a run that people compare over time; they go into its record."""
+        return {}
+
+    def stuck(self) -> Mapping[str, tuple[int, str | None]]:
+        """Shards that no further run mends: the generation that each is left at, and why."""
+        return {}
 
 
 class MergeTableReport(TableReport):
