@@ -111,3 +111,8 @@ class AlreadyExists(MemWalError):
 
 class Missing(MemWalError):
     """The object does not exist."""
+
+
+def unexpected(error: BaseException) -> MemWalError:
+    """An error that nobody expected, as one of ours."""
+    return MemWalError(f"unexpected {type(error).__name__}: {error}")

@@ -23,12 +23,12 @@ from memwal.ingest.unit import IngestUnit, lost_ingest_unit
 from memwal.jobs.garbage.apply import Deletion
 from memwal.jobs.garbage.model import GarbageLimits
 from memwal.jobs.garbage.unit import GarbageUnit, lost_garbage_unit
-from memwal.jobs.merge.unit import lost_compaction_unit, lost_segment_unit
 from memwal.model import TableView
 from memwal.run import cancel as _cancel
 from memwal.run import open as _launch
 from memwal.run.engines.local import LocalEngine
 from memwal.run.open import KNOWN_SECONDS_MAX, KnownTables, OpenTable, RunOptions
+from memwal.run.units import lost_unit
 
 
 def resolved(uri: Path, name: str = "t") -> ResolvedTable:
@@ -145,8 +145,7 @@ def test_a_unit_that_killed_its_process_has_a_result_that_says_so() -> None:
     part = ingest.part()
     assert (ingest.shard, part.outcome, part.exit_code) == ("s", "failed", 1)
     assert part.error == "the process died"
-    assert lost_segment_unit(cast("Any", None), died).built is died
-    assert lost_compaction_unit(cast("Any", None), died).rewritten is died
+    assert lost_unit(None, died).made is died
 
 
 def test_a_unit_that_raises_is_nothing_to_those_of_later_runs() -> None:

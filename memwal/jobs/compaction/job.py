@@ -8,10 +8,10 @@ from dataclasses import dataclass
 from memwal.config import Settings
 from memwal.jobs.compaction.apply import Compactor, Rewritten, TableCompaction
 from memwal.jobs.compaction.plan import CompactionLimits, CompactionTask
+from memwal.jobs.compaction.unit import CompactionUnit, run_compaction_unit
 from memwal.jobs.index_catchup.apply import TableCatchup, no_steps
 from memwal.jobs.index_catchup.job import catchup_job, index_errors, index_reports
 from memwal.jobs.index_catchup.plan import CatchupLimits, CatchupRequest
-from memwal.jobs.merge.unit import CompactionUnit, lost_compaction_unit, run_compaction_unit
 from memwal.jobs.status.apply import view_warnings
 from memwal.model import TableView
 from memwal.ports import Steps
@@ -28,6 +28,7 @@ from memwal.run.each import run_each, run_for
 from memwal.run.fanout import Fanout
 from memwal.run.open import OpenTable, Progress, RunOptions, chosen_limits
 from memwal.run.stores import Stores
+from memwal.run.units import lost_unit
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -117,9 +118,9 @@ def _rewriter(
             units,
             what="rewrites",
             in_memory_bytes=size,
-            lost=lost_compaction_unit,
+            lost=lost_unit,
         )
-        return [result.rewritten for result in results]
+        return [result.made for result in results]
 
     return rewrite
 

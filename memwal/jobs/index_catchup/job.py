@@ -15,7 +15,7 @@ from memwal.jobs.index_catchup.apply import (
 )
 from memwal.jobs.index_catchup.plan import COSTS, CatchupLimits, CatchupRequest
 from memwal.jobs.index_catchup.ports import SegmentTask
-from memwal.jobs.merge.unit import SegmentUnit, lost_segment_unit, run_segment_unit
+from memwal.jobs.index_catchup.unit import SegmentUnit, run_segment_unit
 from memwal.jobs.status.apply import view_warnings
 from memwal.model import TableView
 from memwal.ports import Steps
@@ -31,6 +31,7 @@ from memwal.run.engine import LOCAL_BYTES_PER_SECOND
 from memwal.run.fanout import Fanout
 from memwal.run.open import OpenTable, Progress, RunOptions, chosen_limits
 from memwal.run.stores import Stores
+from memwal.run.units import lost_unit
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -121,9 +122,9 @@ def _builder(
             units,
             what="segments",
             in_memory_bytes=size,
-            lost=lost_segment_unit,
+            lost=lost_unit,
         )
-        return [result.built for result in results]
+        return [result.made for result in results]
 
     return build
 

@@ -1,8 +1,6 @@
-"""Units of work, as they travel to a thread or to a Spark executor, and the code that runs them.
+"""A merge as it travels to an executor: one shard's run of commits, or that of several shards.
 
-A unit is one shard's run of commits, or that of several shards. It is plain data: whoever runs it
-opens its own stores. Running one twice, or beside itself, is safe: progress travels with the rows
-(invariants 1 and 8).
+Running a unit twice, or beside itself, is safe: progress travels with the rows (invariant 1).
 """
 
 from __future__ import annotations
@@ -13,27 +11,24 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from memwal.errors import MemWalError
-from memwal.jobs.compaction.plan import CompactionTask
-from memwal.jobs.index_catchup.ports import BuiltSegment, RewrittenFragments, SegmentTask
 from memwal.jobs.merge.apply import ShardMerger
 from memwal.jobs.merge.apply_run import ShardMerge
 from memwal.jobs.merge.apply_shared import SharedMerger
 from memwal.jobs.merge.plan import JoinCosts, MergeLimits, MergeRequest
 from memwal.jobs.merge.refresh_watch import RefreshWatch
-from memwal.model import BrokenShard, ShardId, ShardManifest
+from memwal.model import ShardId
 from memwal.run import cancel as _cancel
 from memwal.run import heap
 from memwal.run.stores import open_stores
+from memwal.run.units import TableUnit
 from memwal.store.lineage import Lineage
 from memwal.store.turns import HostTurns
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class MergeUnit:
+class MergeUnit(TableUnit):
     """Merge one shard of one table, or several that share commits."""
 
-    uri: str
-    storage_options: Mapping[str, str] = field(repr=False)
     shard_ids: tuple[ShardId, ...]
     request: MergeRequest
     limits: MergeLimits
@@ -43,42 +38,6 @@ class MergeUnit:
     def one_by_one(self) -> list[MergeUnit]:
         """A unit for each of its shards."""
         return [replace(self, shard_ids=(shard_id,)) for shard_id in self.shard_ids]
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class SegmentUnit:
-    """Build one segment of an index. Commits nothing, so it needs no lease."""
-
-    uri: str
-    storage_options: Mapping[str, str] = field(repr=False)
-    task: SegmentTask
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class SegmentUnitResult:
-    """The segment, or why there is none."""
-
-    built: BuiltSegment | MemWalError
-    requests: Mapping[str, int] = field(default_factory=dict)
-    trace: str | None = None
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class CompactionUnit:
-    """Rewrite the fragments of one task. Commits nothing, so it needs no lease."""
-
-    uri: str
-    storage_options: Mapping[str, str] = field(repr=False)
-    task: CompactionTask
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class CompactionUnitResult:
-    """The rewritten fragments, or why there are none."""
-
-    rewritten: RewrittenFragments | MemWalError
-    requests: Mapping[str, int] = field(default_factory=dict)
-    trace: str | None = None
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -95,55 +54,6 @@ class MergeUnitResult:
     died: bool = False
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class ManifestsUnit:
-    """Read the latest manifests of some shards of one table."""
-
-    uri: str
-    storage_options: Mapping[str, str] = field(repr=False)
-    shard_ids: tuple[ShardId, ...]
-
-
-def run_manifests_unit(unit: ManifestsUnit) -> tuple[ShardManifest | BrokenShard | None, ...]:
-    """Read them, in threads of this process. A store that can't be reached fails the unit."""
-    stores = open_stores(unit.uri, unit.storage_options)
-    return tuple(stores.views.read_shards(unit.shard_ids))
-
-
-def run_segment_unit(unit: SegmentUnit) -> SegmentUnitResult:
-    """Build one segment in this process. Never raises: other indexes must go on."""
-    try:
-        stores = open_stores(unit.uri, unit.storage_options)
-        built = stores.indexes.build(unit.task)
-        return SegmentUnitResult(built=built, requests=stores.objects.counts.as_dict())
-    except MemWalError as error:
-        return SegmentUnitResult(built=error)
-    except Exception as error:
-        return SegmentUnitResult(built=_unexpected(error), trace=traceback.format_exc())
-
-
-def run_compaction_unit(unit: CompactionUnit) -> CompactionUnitResult:
-    """Rewrite some fragments in this process. Never raises: other tasks must go on."""
-    try:
-        stores = open_stores(unit.uri, unit.storage_options)
-        rewritten = stores.compaction.rewrite(unit.task)
-        return CompactionUnitResult(rewritten=rewritten, requests=stores.objects.counts.as_dict())
-    except MemWalError as error:
-        return CompactionUnitResult(rewritten=error)
-    except Exception as error:
-        return CompactionUnitResult(rewritten=_unexpected(error), trace=traceback.format_exc())
-
-
-def lost_segment_unit(unit: SegmentUnit, error: MemWalError) -> SegmentUnitResult:
-    """The result of a unit that killed its process."""
-    return SegmentUnitResult(built=error)
-
-
-def lost_compaction_unit(unit: CompactionUnit, error: MemWalError) -> CompactionUnitResult:
-    """The result of a unit that killed its process."""
-    return CompactionUnitResult(rewritten=error)
-
-
 def lost_merge_unit(unit: MergeUnit, error: MemWalError) -> MergeUnitResult:
     """The result of a unit that killed its process. What it had committed before stays."""
     shards = f"shard {unit.shard_ids[0]}"
@@ -151,10 +61,6 @@ def lost_merge_unit(unit: MergeUnit, error: MemWalError) -> MergeUnitResult:
         shards = f"one of {len(unit.shard_ids)} shards"
     failed = _failed(unit, f"{unit.uri}: {shards}: {error}", error.exit_code)
     return MergeUnitResult(uri=unit.uri, merges=failed, died=True)
-
-
-def _unexpected(error: Exception) -> MemWalError:
-    return MemWalError(f"unexpected {type(error).__name__}: {error}")
 
 
 def as_one(unit: MergeUnit, results: Sequence[MergeUnitResult]) -> MergeUnitResult:

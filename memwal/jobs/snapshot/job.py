@@ -6,8 +6,8 @@ from collections.abc import Sequence
 
 from memwal.clock import SystemClock
 from memwal.errors import MemWalError, Refused
-from memwal.jobs.merge.unit import ManifestsUnit, run_manifests_unit
 from memwal.jobs.snapshot.apply import SnapshotRefresher, SnapshotResult, nothing_to_write
+from memwal.jobs.snapshot.unit import ManifestsUnit, run_manifests_unit
 from memwal.jobs.status.apply import view_warnings
 from memwal.model import BrokenShard, ShardId, ShardManifest, TableView
 from memwal.report import DONE, JobReport, SnapshotTableReport, TableReport

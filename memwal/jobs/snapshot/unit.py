@@ -1,0 +1,22 @@
+"""Shards whose manifests a snapshot reads, as they travel to an executor."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from memwal.model import BrokenShard, ShardId, ShardManifest
+from memwal.run.stores import open_stores
+from memwal.run.units import TableUnit
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ManifestsUnit(TableUnit):
+    """Read the latest manifests of some shards of one table."""
+
+    shard_ids: tuple[ShardId, ...]
+
+
+def run_manifests_unit(unit: ManifestsUnit) -> tuple[ShardManifest | BrokenShard | None, ...]:
+    """Read them, in threads of this process. A store that can't be reached fails the unit."""
+    stores = open_stores(unit.uri, unit.storage_options)
+    return tuple(stores.views.read_shards(unit.shard_ids))
