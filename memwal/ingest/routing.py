@@ -132,8 +132,8 @@ class Router:
 
     `keyed`: rows of one key have an order, which a table without a primary key does not know.
     `waiting` are those of the `contested` shards with rows beyond the base table; `written` are
-    shards that the same ingest has rows in already, to which it has to go on. `places` remembers
-    where values were found to go.
+    shards that the same ingest has rows in already, to which it has to go on. Of the `broken` ones
+    nobody knows what waits there. `places` remembers where values were found to go.
     """
 
     spec: Spec | None
@@ -141,6 +141,7 @@ class Router:
     manifests: Sequence[ShardManifest] = ()
     keyed: bool = True
     waiting: Collection[ShardId] = ()
+    broken: Collection[ShardId] = ()
     written: Collection[ShardId] = ()
     fixed: Place | None = None
     rule: Rule | None = None
@@ -226,6 +227,13 @@ class Router:
 
     def _find(self, values: ShardValues) -> Place:
         derived = derived_id(self.spec, values)
+        unreadable = {derived, values.own_id}.intersection(self.broken)
+        if unreadable and self.keyed:
+            raise Refused(
+                f"shard {unreadable.pop()} can't be read, and by its id it is that of "
+                f"{values.entries or 'all rows'}: what waits there may be newer than what is "
+                "written; mend it (`memwal verify`), or name the shard with --shard"
+            )
         holding = self._holding(values, derived)
         waiting = [s for s in holding if s in self.waiting]
         going_on = [s for s in holding if s in self.written]

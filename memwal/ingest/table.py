@@ -70,6 +70,7 @@ class IngestTable:
             sources=sources_of(self.view.columns, self.schema),
             manifests=[shard.manifest for shard in self.view.shards],
             keyed=bool(self.view.primary_key),
+            broken=[b.shard_id for b in self.view.broken],
             fixed=None if self.only is None else named_place(self.only),
         )
 

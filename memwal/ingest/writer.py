@@ -60,6 +60,7 @@ class TableWriter:
             sources=sources_of(view.columns, schema),
             manifests=[shard.manifest for shard in view.shards],
             keyed=bool(view.primary_key),
+            broken=[b.shard_id for b in view.broken],
         )
         generations = Generations(objects=objects, tables=tables, renamed=views.renamed)
         wal = WalEntries(objects)

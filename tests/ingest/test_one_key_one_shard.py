@@ -174,6 +174,26 @@ def test_rows_follow_those_that_wait_under_an_older_id(tmp_path, closed) -> None
     assert table.read() == {1: (7, "1-7")}
 
 
+@pytest.mark.parametrize("older_is_broken", [True, False])
+def test_a_value_of_which_one_shard_can_not_be_read(tmp_path, older_is_broken) -> None:
+    table = make(tmp_path / "t", **BUCKETS)
+    path = source(tmp_path, rows_of([1], 7))
+    place, theirs = two_ids_of(table, 1)
+    put_by_older(table, place, rows_of([1], 5))
+    put(table, theirs, rows_of([1], 6))
+    broken = place.shard_id if older_is_broken else theirs
+    for manifest in (tmp_path / "t" / "_mem_wal" / broken / "manifest").iterdir():
+        manifest.write_bytes(b"torn")
+    before = sorted((tmp_path / "t" / "_mem_wal").rglob("*"))
+    for arguments in (["--dry-run"], []):
+        done = ingest(table, path, "--json", *arguments)
+        assert done["exit_code"] == 5
+        assert f"shard {broken} can't be read" in done["tables"][0]["error"]
+    with pytest.raises(Refused, match=broken), open_writer(table.uri) as writer:
+        writer.write(rows_of([1], 7))
+    assert sorted((tmp_path / "t" / "_mem_wal").rglob("*")) == before
+
+
 def test_of_two_shards_of_a_value_what_was_opened_for_nothing_holds_no_rows(tmp_path) -> None:
     table = make(tmp_path / "t", **BUCKETS)
     place, theirs = two_ids_of(table, 1)

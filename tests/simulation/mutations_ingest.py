@@ -57,6 +57,20 @@ INGEST: tuple[Mutation, ...] = (
         ),
     ),
     *mutations(
+        "memwal/ingest/routing.py",
+        f"{_ONE_SHARD} one_shard_can_not_be_read",
+        (
+            "ingest: of a value's two shards, one that can't be read holds nothing",
+            "        if unreadable and self.keyed:",
+            "        if False:",
+        ),
+        (
+            "ingest: a shard under an older id that can't be read holds nothing",
+            "{derived, values.own_id}.intersection(self.broken)",
+            "{derived}.intersection(self.broken)",
+        ),
+    ),
+    *mutations(
         "memwal/ingest/writer.py",
         f"{_ONE_SHARD} lancedb_s",
         (
