@@ -141,7 +141,7 @@ class Router:
     manifests: Sequence[ShardManifest] = ()
     keyed: bool = True
     waiting: Collection[ShardId] = ()
-    broken: Collection[ShardId] = ()
+    broken: Collection[str] = ()
     written: Collection[ShardId] = ()
     fixed: Place | None = None
     rule: Rule | None = None
