@@ -32,4 +32,4 @@ def generate(target: Path) -> None:
 
 
 if __name__ == "__main__":
-    generate(Path(sys.argv[1]) if len(sys.argv) > 1 else ROOT / "memwal" / "_generated")
+    generate(Path(sys.argv[1]) if len(sys.argv) > 1 else ROOT / "memwal" / "format" / "_generated")

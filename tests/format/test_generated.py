@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
-GENERATED = ROOT / "memwal" / "_generated"
+GENERATED = ROOT / "memwal" / "format" / "_generated"
 
 
 @pytest.mark.integration
