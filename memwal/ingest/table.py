@@ -23,6 +23,7 @@ from memwal.ingest.strangers import check_strangers, waiting_beside
 from memwal.model import ShardId, TableView
 from memwal.run.stores import Stores
 from memwal.sharding.spec import sources_of
+from memwal.store.generations import Generations
 from memwal.store.ingest_records import StagedRecord
 from memwal.store.shard_writers import MEMTABLE_ROWS_MAX, ShardWriters, settings_of
 
@@ -82,7 +83,10 @@ class IngestTable:
         router = self.router(places=places)
         if router.fixed is None:
             stores = self.stores
-            check_strangers(router, self.view, self.schema, stores.generations, stores.wal)
+            generations = Generations(
+                objects=stores.objects, tables=stores.tables, renamed=stores.views.renamed
+            )
+            check_strangers(router, self.view, self.schema, generations, stores.wal)
             for place in places:
                 router.check_place(place)
 

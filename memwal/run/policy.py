@@ -9,6 +9,7 @@ from memwal.model import TableView
 from memwal.rows.policy import STORED_KEY, RowPolicy, is_stored, parse_policy
 from memwal.run.open import OpenTable, RunOptions
 from memwal.run.stores import Stores
+from memwal.store.stored_policy import check_fits
 
 
 def check_policies(resolved: ResolvedTable, stored: str | None) -> None:
@@ -45,7 +46,7 @@ def policy_to_store(table: OpenTable) -> RowPolicy | None:
     policy = table.resolved.policy
     if policy is None or view.policy_text is not None:
         return None
-    stores.merge_table.check_policy(view, policy)
+    check_fits(policy, view, stores.tables.at(view.version).schema)
     return policy
 
 
@@ -90,7 +91,8 @@ def policy_checks(resolved: ResolvedTable, stores: Stores, view: TableView) -> l
     ok: bool | None = True
     try:
         if view.policy_text is not None:
-            stores.merge_table.check_policy(view, parse_policy(view.policy_text))
+            policy = parse_policy(view.policy_text)
+            check_fits(policy, view, stores.tables.at(view.version).schema)
         text = str(view.policy_text)
     except Refused as error:
         ok, text = False, str(error)

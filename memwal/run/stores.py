@@ -19,20 +19,14 @@ from memwal.store.view import StoredViews
 from memwal.store.wal import WalEntries
 
 if TYPE_CHECKING:
-    from memwal.jobs.compaction.store import LanceCompactionTable
-    from memwal.jobs.garbage.store import StoredGarbageEvidence
-    from memwal.jobs.index_catchup.store import LanceIndexTable
-    from memwal.jobs.merge.store import LanceMergeTable
-    from memwal.jobs.snapshot.store import StoredSnapshots
-    from memwal.store.generations import Generations
     from memwal.store.run_records import StoredRunRecords
 
 
 @dataclass(frozen=True, kw_only=True)
 class Stores:
-    """Everything that one table's jobs talk to; each part is made when it is first used.
+    """What every job shares of one table; each part is made when it is first used.
 
-    What only some jobs use is imported then, too: `status` starts in a fraction of a second.
+    A job makes what only it uses, such as its side of the base table, from these parts.
     """
 
     uri: str
@@ -60,34 +54,6 @@ class Stores:
         return StoredViews(self.objects, self.tables)
 
     @cached_property
-    def generations(self) -> Generations:
-        """Flushed generations, for reading their rows."""
-        from memwal.store.generations import Generations
-
-        return Generations(objects=self.objects, tables=self.tables, renamed=self.views.renamed)
-
-    @cached_property
-    def merge_table(self) -> LanceMergeTable:
-        """The merger's side of the base table."""
-        from memwal.jobs.merge.store import LanceMergeTable
-
-        return LanceMergeTable(self.generations, self.clock)
-
-    @cached_property
-    def indexes(self) -> LanceIndexTable:
-        """The base table's indexes."""
-        from memwal.jobs.index_catchup.store import LanceIndexTable
-
-        return LanceIndexTable(self.tables)
-
-    @cached_property
-    def compaction(self) -> LanceCompactionTable:
-        """The base table's fragments, to be rewritten."""
-        from memwal.jobs.compaction.store import LanceCompactionTable
-
-        return LanceCompactionTable(self.tables)
-
-    @cached_property
     def shard_manifests(self) -> ShardManifests:
         """The shards' manifests."""
         return ShardManifests(self.objects)
@@ -96,21 +62,6 @@ class Stores:
     def table_manifests(self) -> TableManifests:
         """The base table's versions."""
         return TableManifests(self.objects)
-
-    @cached_property
-    def snapshots(self) -> StoredSnapshots:
-        """The shard snapshot in the MemWAL index."""
-        from memwal.jobs.snapshot.store import StoredSnapshots
-
-        return StoredSnapshots(self.objects, self.tables)
-
-    @cached_property
-    def garbage_evidence(self) -> StoredGarbageEvidence:
-        """What the garbage job decides by."""
-        from memwal.jobs.garbage.store import StoredGarbageEvidence
-        from memwal.jobs.garbage.store_ingest import StoredIngests
-
-        return StoredGarbageEvidence(self.objects, ingests=StoredIngests(self.objects))
 
     @cached_property
     def leases(self) -> StoredLeases:

@@ -21,6 +21,7 @@ from memwal.format import layout
 from memwal.invariants import InvariantBroken
 from memwal.jobs.garbage.apply import Deleter, GenerationDropper, as_deletions
 from memwal.jobs.garbage.model import Action, GarbageLimits, GarbagePlan, Item, Kind
+from memwal.jobs.garbage.store import open_evidence
 from memwal.model import ShardId, ShardManifest, ShardStatus
 from memwal.ports import DeleteResult, Objects
 from memwal.run import stores as _wiring
@@ -354,7 +355,7 @@ def plan_of(table: Table) -> GarbagePlan:
     stores, limits = table.stores, GarbageLimits(grace_seconds=0)
     now = stores.clock.now_nanos()
     view = stores.views.table()
-    evidence = stores.garbage_evidence.read(
+    evidence = open_evidence(stores.objects).read(
         {s.shard_id: s.manifest for s in view.shards}, limits=limits, now_nanos=now, verified=True
     )
     return plan_garbage(view, evidence, limits, now)

@@ -24,6 +24,7 @@ import pytest
 
 from memwal.jobs.merge.apply import ShardMerger
 from memwal.jobs.merge.plan import MergeRequest
+from memwal.jobs.merge.unit import open_merge_table
 from memwal.model import ShardId
 from memwal.read import open_table
 from memwal.rows.policy import row_policy
@@ -99,7 +100,7 @@ def operands(ops: range, keys: list[int]) -> pa.Table:
 
 def merger_of(uri: str) -> ShardMerger:
     stores = open_stores(uri, {})
-    return ShardMerger(views=stores.views, table=stores.merge_table, clock=stores.clock)
+    return ShardMerger(views=stores.views, table=open_merge_table(stores), clock=stores.clock)
 
 
 def make(uri: str) -> None:

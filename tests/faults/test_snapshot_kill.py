@@ -14,6 +14,7 @@ import pytest
 
 from memwal.errors import LeaseHeld, LostRace, StoreUnavailable
 from memwal.jobs.snapshot.apply import SnapshotRefresher, SnapshotResult
+from memwal.jobs.snapshot.store import StoredSnapshots
 from memwal.testing import ManualClock
 from tests.support import builders
 from tests.support.builders import KINDS, Put, Table
@@ -25,7 +26,11 @@ ROOT = Path(__file__).parents[2]
 
 def refresh(table: Table, **settings: Any) -> SnapshotResult:
     stores = table.stores
-    ports = {"views": stores.views, "snapshots": stores.snapshots, "clock": ManualClock()}
+    ports = {
+        "views": stores.views,
+        "snapshots": StoredSnapshots(stores.objects, stores.tables),
+        "clock": ManualClock(),
+    }
     return SnapshotRefresher(**{**ports, **settings}).run(stores.views.table)
 
 
@@ -114,7 +119,9 @@ class Failing:
 def test_a_fault_never_leaves_progress_lowered(
     table: Table, nth: int, lands: bool, error: Exception
 ) -> None:
-    failing = Failing(table.stores.snapshots, nth, error, lands=lands)
+    failing = Failing(
+        StoredSnapshots(table.stores.objects, table.stores.tables), nth, error, lands=lands
+    )
     result = refresh(table, snapshots=failing, steps=merging(table))
     assert failing.commits >= 2
     assert result.outcome == "done"

@@ -14,6 +14,7 @@ from memwal.ingest.commands import State
 from memwal.ingest.protocols import Closed, FlushFailed
 from memwal.jobs.merge.apply import ShardMerger
 from memwal.jobs.merge.plan import MergeRequest
+from memwal.jobs.merge.unit import open_merge_table
 from memwal.store.shard_manifests import Fenced
 from tests.support.ingest_tables import MemWalTable, Session, make, rows_of
 
@@ -28,7 +29,7 @@ SPECS = [
 
 def merge_all(table: MemWalTable) -> None:
     stores = table.stores
-    merger = ShardMerger(views=stores.views, table=stores.merge_table, clock=stores.clock)
+    merger = ShardMerger(views=stores.views, table=open_merge_table(stores), clock=stores.clock)
     for shard in stores.views.table().shards:
         assert merger.run(shard.shard_id, MergeRequest()).error is None
 

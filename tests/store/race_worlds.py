@@ -10,7 +10,12 @@ from typing import Any, Protocol, TypeVar
 
 import pyarrow as pa
 
+from memwal.jobs.compaction.store import LanceCompactionTable
+from memwal.jobs.garbage.store import open_evidence
+from memwal.jobs.index_catchup.store import LanceIndexTable
 from memwal.jobs.merge.ports import Fold
+from memwal.jobs.merge.unit import open_merge_table
+from memwal.jobs.snapshot.store import StoredSnapshots
 from memwal.model import FlushedGeneration, MemWalState, ShardId, TableView
 from memwal.testing import ManualClock, MemoryBucket
 from tests.simulation.lake import Lake, encode_changes
@@ -167,9 +172,12 @@ class LanceWorld:
         dataset.create_scalar_index("n", "BTREE", name="n_idx")
         self.shards = self.table.shards
         stores = self.table.stores
-        self.merge_table, self.indexes = stores.merge_table, stores.indexes
-        self.compaction, self.snapshots = stores.compaction, stores.snapshots
-        self.evidence = stores.garbage_evidence
+        self.merge_table, self.indexes = open_merge_table(stores), LanceIndexTable(stores.tables)
+        self.compaction, self.snapshots = (
+            LanceCompactionTable(stores.tables),
+            StoredSnapshots(stores.objects, stores.tables),
+        )
+        self.evidence = open_evidence(stores.objects)
         self.views = stores.views
         self._tables = stores.tables
         self._numbers = {self.table.kind.key(i)[0]: i for i in range(2000)}

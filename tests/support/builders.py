@@ -21,6 +21,7 @@ import pyarrow as pa
 from memwal.format import layout
 from memwal.jobs.merge.apply import ShardMerge, ShardMerger
 from memwal.jobs.merge.plan import JoinCosts, MergeRequest
+from memwal.jobs.merge.unit import open_merge_table
 from memwal.model import FlushedGeneration, ShardId, ShardManifest, ShardStatus
 from memwal.run.stores import Stores, open_stores
 from tests.support.lsm_reads import lsm_read
@@ -188,7 +189,7 @@ class Table:
     def merger(self, **settings: Any) -> ShardMerger:
         """A merger on fresh stores; `settings` are limits, costs, steps and the like."""
         stores = self.stores
-        ports = {"views": stores.views, "table": stores.merge_table, "clock": stores.clock}
+        ports = {"views": stores.views, "table": open_merge_table(stores), "clock": stores.clock}
         return ShardMerger(**{**ports, **settings})
 
     def merge_all(self, **settings: Any) -> list[ShardMerge]:

@@ -9,6 +9,7 @@ import pyarrow as pa
 
 from memwal.config import ResolvedTable, Settings
 from memwal.jobs.index_catchup.plan import TableIndexes
+from memwal.jobs.index_catchup.store import LanceIndexTable
 from memwal.jobs.merge.plan import MergeRequest
 from memwal.model import MemWalState
 from memwal.report import IndexCatchupReport, JobReport
@@ -121,7 +122,7 @@ def by_name(report: JobReport) -> dict[str, IndexCatchupReport]:
 
 
 def facts(table: Table) -> TableIndexes:
-    return table.stores.indexes.facts(int(table.dataset.version))
+    return LanceIndexTable(table.stores.tables).facts(int(table.dataset.version))
 
 
 def state(table: Table) -> MemWalState:

@@ -14,6 +14,7 @@ import pyarrow as pa
 
 from memwal.jobs.merge.apply import ShardMerge, ShardMerger
 from memwal.jobs.merge.plan import MergeRequest
+from memwal.jobs.merge.unit import open_merge_table
 from memwal.model import ShardId
 from memwal.rows.policy import RowPolicy, row_policy
 from memwal.run.stores import Stores, open_stores
@@ -97,7 +98,7 @@ class PolicyTable:
 
     def merger(self, **settings: Any) -> ShardMerger:
         stores = self.stores
-        ports = {"views": stores.views, "table": stores.merge_table, "clock": stores.clock}
+        ports = {"views": stores.views, "table": open_merge_table(stores), "clock": stores.clock}
         return ShardMerger(**{**ports, **settings})
 
     def merge(self, shard: ShardId | None = None, **settings: Any) -> ShardMerge:

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from memwal.config import Settings
 from memwal.jobs.compaction.apply import Compactor, Rewritten, TableCompaction
 from memwal.jobs.compaction.plan import CompactionLimits, CompactionTask
+from memwal.jobs.compaction.store import LanceCompactionTable
 from memwal.jobs.compaction.unit import CompactionUnit, run_compaction_unit
 from memwal.jobs.index_catchup.apply import TableCatchup, no_steps
 from memwal.jobs.index_catchup.job import catchup_job, index_errors, index_reports
@@ -67,7 +68,7 @@ def _table(
     )
     compactor = Compactor(
         views=stores.views,
-        table=stores.compaction,
+        table=LanceCompactionTable(stores.tables),
         clock=stores.clock,
         rewrite=_rewriter(table, stores, fanout, progress),
         catch_up=lambda: catchup.run(CatchupRequest()),

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from memwal.jobs.compaction.plan import CompactionTask
+from memwal.jobs.compaction.store import LanceCompactionTable
 from memwal.jobs.index_catchup.ports import RewrittenFragments
 from memwal.run.units import TableUnit, UnitResult, run_unit
 
@@ -18,4 +19,4 @@ class CompactionUnit(TableUnit):
 
 def run_compaction_unit(unit: CompactionUnit) -> UnitResult[RewrittenFragments]:
     """Rewrite some fragments in this process. Never raises: other tasks must go on."""
-    return run_unit(unit, lambda stores: stores.compaction.rewrite(unit.task))
+    return run_unit(unit, lambda stores: LanceCompactionTable(stores.tables).rewrite(unit.task))

@@ -108,7 +108,7 @@ def _act(run: GarbageRun, options: GarbageOptions, progress: Progress, steps: St
             _look_again(run, options, verified=True)
             run.acted = True
             _drop(run, options, progress, steps)
-        run.stores.garbage_evidence.remember(run.table.prove_store)
+        run.source.remember(run.table.prove_store)
         run.table.error = None
     except InvariantBroken as broken:
         run.broken = broken
@@ -122,7 +122,7 @@ def _look_for_old_claims(run: GarbageRun, options: GarbageOptions) -> None:
         return
     if run.table.error is None and (run.acted or (not options.acts and _has_work(run))):
         now = run.stores.clock.now_nanos() - run.fast_nanos
-        run.old_claim = run.stores.garbage_evidence.oldest_claim(
+        run.old_claim = run.source.oldest_claim(
             {s.shard_id: s.manifest for s in run.view.shards},
             run.evidence,
             now - int(options.retention_seconds * 1e9),
@@ -135,7 +135,7 @@ def _look_at_clocks(run: GarbageRun) -> None:
     By a fast clock, things would be older than they are. A slow one only keeps them for longer.
     """
     stores = run.stores
-    store_now = stores.garbage_evidence.store_now_nanos(stores.clock.new_id())
+    store_now = run.source.store_now_nanos(stores.clock.new_id())
     ahead = stores.clock.now_nanos() - store_now
     run.fast_nanos = ahead if ahead > _CLOCKS_AGREE_NANOS else 0
 
@@ -157,7 +157,7 @@ def _plan(run: GarbageRun, options: GarbageOptions, *, verified: bool) -> None:
     except NotATable:
         _plan_without_index(run, limits, now, verified)
     else:
-        evidence = stores.garbage_evidence.read(
+        evidence = run.source.read(
             {s.shard_id: s.manifest for s in view.shards},
             limits=limits,
             now_nanos=now,
@@ -178,7 +178,7 @@ def _plan_expiry(run: GarbageRun, evidence: Evidence, options: GarbageOptions, n
     if run.never_merged or options.retention_seconds is None:
         return
     old = expirable(evidence, run.version, options.retention_seconds, now)
-    old = old and old - run.stores.garbage_evidence.referenced_versions()
+    old = old and old - run.source.referenced_versions()
     run.expirable = len(old)
     if not old or options.acts:
         return
@@ -198,7 +198,7 @@ def _plan_without_index(run: GarbageRun, limits: GarbageLimits, now: int, verifi
         raise MemWalError(f"{stores.uri}: the MemWAL index came back meanwhile; run again")
     if not list_shards(stores.objects, folders_only=True).shards:
         stores.views.mem_wal(version)  # raises NotATable, and says what to do
-    evidence = stores.garbage_evidence.read(
+    evidence = run.source.read(
         {}, limits=limits, now_nanos=now, verified=verified, whole_shards=True
     )
     run.table.known = True

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from functools import cached_property
 
 from memwal.invariants import InvariantBroken
 from memwal.jobs.garbage.apply import Deleted, Dropped
 from memwal.jobs.garbage.model import Evidence, GarbageLimits, GarbagePlan, WriterClaim
+from memwal.jobs.garbage.store import StoredGarbageEvidence, open_evidence
 from memwal.model import TableView
 from memwal.ports import Expired
 from memwal.run.open import OpenTable, RunOptions, error_of
@@ -28,7 +30,7 @@ class GarbageOptions(RunOptions):
         return self.execute and not self.dry_run
 
 
-@dataclass(kw_only=True, slots=True)
+@dataclass(kw_only=True)
 class GarbageRun:
     """One table on its way. `view` is None for a table whose MemWAL index is gone."""
 
@@ -56,3 +58,8 @@ class GarbageRun:
         if self.table.stores is None:
             raise error_of(self.table)
         return self.table.stores
+
+    @cached_property
+    def source(self) -> StoredGarbageEvidence:
+        """Where the evidence is read; it remembers what it has read."""
+        return open_evidence(self.stores.objects)

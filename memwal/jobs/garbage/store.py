@@ -345,6 +345,11 @@ class StoredGarbageEvidence:
             return list(pool.map(work, things))
 
 
+def open_evidence(objects: Objects) -> StoredGarbageEvidence:
+    """A table's evidence, that of its ingests included."""
+    return StoredGarbageEvidence(objects, ingests=StoredIngests(objects))
+
+
 def _sorted_out(
     shard_id: ShardId, listed: Iterable[ObjectInfo], *, wal: bool, whole: bool
 ) -> ShardEvidence:

@@ -15,6 +15,7 @@ from memwal.jobs.index_catchup.apply import (
 )
 from memwal.jobs.index_catchup.plan import COSTS, CatchupLimits, CatchupRequest
 from memwal.jobs.index_catchup.ports import SegmentTask
+from memwal.jobs.index_catchup.store import LanceIndexTable
 from memwal.jobs.index_catchup.unit import SegmentUnit, run_segment_unit
 from memwal.jobs.status.apply import view_warnings
 from memwal.model import TableView
@@ -88,7 +89,7 @@ def catchup_job(
     """The job of one table on real stores."""
     return IndexCatchupJob(
         views=stores.views,
-        table=stores.indexes,
+        table=LanceIndexTable(stores.tables),
         clock=stores.clock,
         build=_builder(table, stores, fanout, progress),
         limits=limits,

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from memwal.jobs.index_catchup.ports import BuiltSegment, SegmentTask
+from memwal.jobs.index_catchup.store import LanceIndexTable
 from memwal.run.units import TableUnit, UnitResult, run_unit
 
 
@@ -17,4 +18,4 @@ class SegmentUnit(TableUnit):
 
 def run_segment_unit(unit: SegmentUnit) -> UnitResult[BuiltSegment]:
     """Build one segment in this process. Never raises: other indexes must go on."""
-    return run_unit(unit, lambda stores: stores.indexes.build(unit.task))
+    return run_unit(unit, lambda stores: LanceIndexTable(stores.tables).build(unit.task))

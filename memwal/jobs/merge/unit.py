@@ -16,11 +16,13 @@ from memwal.jobs.merge.apply_run import ShardMerge
 from memwal.jobs.merge.apply_shared import SharedMerger
 from memwal.jobs.merge.plan import JoinCosts, MergeLimits, MergeRequest
 from memwal.jobs.merge.refresh_watch import RefreshWatch
+from memwal.jobs.merge.store import LanceMergeTable
 from memwal.model import ShardId
 from memwal.run import cancel as _cancel
 from memwal.run import heap
-from memwal.run.stores import open_stores
+from memwal.run.stores import Stores, open_stores
 from memwal.run.units import TableUnit
+from memwal.store.generations import Generations
 from memwal.store.lineage import Lineage
 from memwal.store.turns import HostTurns
 
@@ -52,6 +54,14 @@ class MergeUnitResult:
     requests: Mapping[str, int] = field(default_factory=dict)
     trace: str | None = None
     died: bool = False
+
+
+def open_merge_table(stores: Stores) -> LanceMergeTable:
+    """The merger's side of the base table."""
+    generations = Generations(
+        objects=stores.objects, tables=stores.tables, renamed=stores.views.renamed
+    )
+    return LanceMergeTable(generations, stores.clock)
 
 
 def lost_merge_unit(unit: MergeUnit, error: MemWalError) -> MergeUnitResult:
@@ -99,7 +109,7 @@ def run_merge_unit(unit: MergeUnit) -> MergeUnitResult:
 
         merger = ShardMerger(
             views=stores.views,
-            table=stores.merge_table,
+            table=open_merge_table(stores),
             clock=stores.clock,
             limits=unit.limits,
             costs=JoinCosts(index_allowed=unit.limits.index_join_allowed),

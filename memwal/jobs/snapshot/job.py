@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from memwal.clock import SystemClock
 from memwal.errors import MemWalError, Refused
 from memwal.jobs.snapshot.apply import SnapshotRefresher, SnapshotResult, nothing_to_write
+from memwal.jobs.snapshot.store import StoredSnapshots
 from memwal.jobs.snapshot.unit import ManifestsUnit, run_manifests_unit
 from memwal.jobs.status.apply import view_warnings
 from memwal.model import BrokenShard, ShardId, ShardManifest, TableView
@@ -104,7 +105,7 @@ def _snapshot(
         return failed_report(table.resolved.name, error_of(table))
     refresher = SnapshotRefresher(
         views=stores.views,
-        snapshots=stores.snapshots,
+        snapshots=StoredSnapshots(stores.objects, stores.tables),
         clock=stores.clock,
         before_commit=table.before_commit,
         before_repair=table.before_repair,

@@ -36,7 +36,7 @@ from memwal.run.open import (
 )
 from memwal.run.policy import policy_checks
 from memwal.run.stores import Stores
-from memwal.store.generations import Source
+from memwal.store.generations import Generations, Source
 
 _READERS_MAX = 16
 # Keys of pending rows that are held in memory at once, to find one that is in two shards.
@@ -126,8 +126,12 @@ def _checks(
 def _generations(stores: Stores, view: TableView) -> verify.Check:
     pairs = [(s.shard_id, g) for s in view.shards for g in s.manifest.flushed_generations]
     with ThreadPoolExecutor(_READERS_MAX) as pool:
-        facts = list(pool.map(lambda pair: stores.generations.facts(*pair), pairs))
+        facts = list(pool.map(lambda pair: _generations_of(stores).facts(*pair), pairs))
     return verify.check_generations(facts)
+
+
+def _generations_of(stores: Stores) -> Generations:
+    return Generations(objects=stores.objects, tables=stores.tables, renamed=stores.views.renamed)
 
 
 def _one_shard(stores: Stores, view: TableView) -> verify.Check:
@@ -136,10 +140,10 @@ def _one_shard(stores: Stores, view: TableView) -> verify.Check:
         return verify.check_one_shard(None, 0, _KEYS_COMPARED_MAX)
 
     def opened(pair: tuple[ShardId, FlushedGeneration]) -> Source:
-        return stores.generations.open(view, *pair)
+        return _generations_of(stores).open(view, *pair)
 
     def keys(pair: tuple[ShardId, FlushedGeneration], source: Source) -> pa.Table:
-        return stores.generations.keys(*pair, source, view.primary_key)
+        return _generations_of(stores).keys(*pair, source, view.primary_key)
 
     with ThreadPoolExecutor(_READERS_MAX) as pool:
         sources = list(pool.map(opened, pending))
@@ -158,7 +162,7 @@ def _private_indexes(stores: Stores, view: TableView) -> tuple[str, ...]:
         return ()  # then there are none
     pending = [(s.shard_id, g) for s in view.shards for g in s.pending]
     with ThreadPoolExecutor(_READERS_MAX) as pool:
-        facts = list(pool.map(lambda pair: stores.generations.private_index(*pair), pending))
+        facts = list(pool.map(lambda pair: _generations_of(stores).private_index(*pair), pending))
     return verify.private_index_warnings(facts)
 
 

@@ -20,6 +20,7 @@ from memwal.jobs.garbage.model import (
     StoredFile,
 )
 from memwal.jobs.garbage.plan import plan_garbage
+from memwal.jobs.garbage.store import open_evidence
 from memwal.model import ShardId, ShardView, TableView
 from memwal.run.stores import open_stores
 from tests.bench.counted_s3 import CountedS3, Seen
@@ -149,7 +150,7 @@ def _planning(bench: Bench, table: Path) -> None:
     now = stores.clock.now_nanos()
     view = stores.views.table()
     started = time.perf_counter()
-    evidence = stores.garbage_evidence.read(
+    evidence = open_evidence(stores.objects).read(
         {s.shard_id: s.manifest for s in view.shards}, limits=limits, now_nanos=now, verified=True
     )
     reading = time.perf_counter() - started

@@ -21,9 +21,11 @@ from typer.testing import CliRunner
 from memwal.cli.app import app
 from memwal.format import codec, layout
 from memwal.jobs.garbage import store_versions as retained_versions
+from memwal.jobs.garbage.store import open_evidence
 from memwal.jobs.merge.plan import MergeRequest
 from memwal.jobs.snapshot.apply import SnapshotRefresher
 from memwal.jobs.snapshot.plan import SnapshotLimits
+from memwal.jobs.snapshot.store import StoredSnapshots
 from memwal.model import ShardStatus
 from memwal.store.fencing import ShardFencing
 from tests.support import builders
@@ -174,7 +176,7 @@ def test_a_branch_holds(place: dict[str, Any]) -> None:
     table.at(version).create_branch(branch)
     # The version that it starts from is held as well, and comes first; the branch has its own.
     check_held(table, "is retained")
-    evidence = table.stores.garbage_evidence.read(
+    evidence = open_evidence(table.stores.objects).read(
         {}, limits=runs.GarbageLimits(), now_nanos=0, verified=True
     )
     assert [v.name for v in evidence.versions if not v.on_main] == [
@@ -643,7 +645,7 @@ def test_an_external_snapshot_that_lost_its_entry_goes(place: dict[str, Any]) ->
     def refresh() -> None:
         refresher = SnapshotRefresher(
             views=stores.views,
-            snapshots=stores.snapshots,
+            snapshots=StoredSnapshots(stores.objects, stores.tables),
             clock=stores.clock,
             limits=SnapshotLimits(inline_shards_max=0),
         )

@@ -14,6 +14,7 @@ from typer.testing import CliRunner
 from memwal.cli.app import app
 from memwal.format import layout
 from memwal.jobs.garbage.model import GarbageLimits, WriterClaim
+from memwal.jobs.garbage.store import open_evidence
 from memwal.model import ShardId
 from memwal.report import GarbageTableReport, JobReport
 from tests.support import builders, garbage_runs
@@ -88,11 +89,10 @@ def oldest(table: Table, days: float) -> tuple[WriterClaim | None, int]:
     stores = table.stores
     manifests = {s.shard_id: s.manifest for s in stores.views.table().shards}
     now = time.time_ns()
-    evidence = stores.garbage_evidence.read(
-        manifests, limits=GarbageLimits(), now_nanos=now, verified=False
-    )
+    source = open_evidence(stores.objects)
+    evidence = source.read(manifests, limits=GarbageLimits(), now_nanos=now, verified=False)
     before = stores.objects.counts.get
-    claim = stores.garbage_evidence.oldest_claim(manifests, evidence, now - int(days * DAY * 1e9))
+    claim = source.oldest_claim(manifests, evidence, now - int(days * DAY * 1e9))
     return claim, stores.objects.counts.get - before
 
 

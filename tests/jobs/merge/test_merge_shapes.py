@@ -19,6 +19,7 @@ from typer.testing import CliRunner
 from memwal.cli import app as cli_app
 from memwal.format import layout
 from memwal.jobs.merge import store as merge_table
+from memwal.jobs.merge.unit import open_merge_table
 from memwal.model import ShardId, ShardStatus
 from memwal.rows import fold
 from tests.support import builders
@@ -132,7 +133,7 @@ def test_a_large_generation_is_streamed(tmp_path: Path, sizes: dict[str, int]) -
     table.effects[shard].append(dict(zip(map(table.kind.key, keys), rows, strict=True)))
     stores = table.stores
     view = stores.views.shard(shard)
-    assert stores.merge_table.fold(view, shard, view.shards[0].pending[-1:]).streams
+    assert open_merge_table(stores).fold(view, shard, view.shards[0].pending[-1:]).streams
     assert merge_job(table).exit_code == 0
     builders.check_merged(table)
 

@@ -22,6 +22,7 @@ from memwal.jobs.merge.job import MergeOptions, run_merge
 from memwal.jobs.merge.plan import CommitShape, JoinCosts, MergeLimits, MergeRequest, shape_commit
 from memwal.jobs.merge.ports import CommitStats
 from memwal.jobs.merge.store_policy import LancePolicyFold
+from memwal.jobs.merge.unit import open_merge_table
 from memwal.jobs.status.job import run_status
 from memwal.model import ShardId
 from memwal.read import open_table
@@ -274,7 +275,7 @@ def test_a_fold_goes_with_the_version_of_its_view(tmp_path: Path) -> None:
     stores = table.stores
     view = stores.views.shard(table.shards[0])
     _merge_one(table)
-    fold = stores.merge_table.fold(view, table.shards[0], view.shards[0].pending)
+    fold = open_merge_table(stores).fold(view, table.shards[0], view.shards[0].pending)
     shape = shape_commit(fold.facts, MergeLimits(), JoinCosts())
     assert shape is not None
 
@@ -414,7 +415,7 @@ def test_a_fold_by_no_policy_is_not_put_into_a_table_that_got_one(tmp_path: Path
     table.flush((1, table.row(1, 5)), (1, table.row(1, 6)))
     stores = table.stores
     view = stores.views.shard(table.shards[0])
-    fold = stores.merge_table.fold(view, table.shards[0], view.shards[0].pending)
+    fold = open_merge_table(stores).fold(view, table.shards[0], view.shards[0].pending)
     stores.tables.put_policy(table.variant.policy.as_text())
 
     again = fold.rebased(stores.views.shard(table.shards[0]))
@@ -603,7 +604,7 @@ def test_a_table_on_s3(s3_server: S3Server) -> None:
     wanted = {k: 4 * k if k < 2000 else 0 for k in keys}
 
     before = open_table(uri, options).read().read_all()
-    found = ShardMerger(views=stores.views, table=stores.merge_table, clock=stores.clock).run(
+    found = ShardMerger(views=stores.views, table=open_merge_table(stores), clock=stores.clock).run(
         shard, MergeRequest()
     )
     after = lance.dataset(uri, storage_options=options).to_table()

@@ -19,7 +19,7 @@ from memwal.jobs.snapshot import job as _snapshot
 from memwal.jobs.snapshot.apply import SnapshotRefresher, SnapshotResult
 from memwal.jobs.snapshot.job import FANNED_OUT_SHARDS_MIN
 from memwal.jobs.snapshot.plan import SnapshotLimits, Storage, row_of, snapshot_specs
-from memwal.jobs.snapshot.store import external_path, snapshot_schema, to_table
+from memwal.jobs.snapshot.store import StoredSnapshots, external_path, snapshot_schema, to_table
 from memwal.jobs.snapshot.unit import ManifestsUnit
 from memwal.model import (
     ColumnInfo,
@@ -54,7 +54,10 @@ def small_table(place: object, options: dict[str, str] | None = None, shards: in
 def refresh(table: Table, **settings: object) -> SnapshotResult:
     stores = table.stores
     refresher = SnapshotRefresher(
-        views=stores.views, snapshots=stores.snapshots, clock=stores.clock, **settings
+        views=stores.views,
+        snapshots=StoredSnapshots(stores.objects, stores.tables),
+        clock=stores.clock,
+        **settings,
     )
     return refresher.run(stores.views.table)
 
@@ -178,7 +181,7 @@ def test_garbage_where_a_snapshot_should_be_is_replaced(tmp_path: Path) -> None:
     table = small_table(tmp_path / "t")
     stores = table.stores
     version = stores.views.table_version()
-    stores.snapshots.commit(
+    StoredSnapshots(stores.objects, stores.tables).commit(
         version=version,
         state=stores.views.mem_wal(version),
         index_uuid=str(uuid.uuid4()),
