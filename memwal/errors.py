@@ -1,22 +1,29 @@
-"""The error tree. Each branch says what to do next; leaves say what happened.
+"""The error tree, and the exit codes. Each branch says what to do next; leaves say what happened.
 
-MemWalError
-├── Usage                exit 2  mend the request or the configuration
-│   ├── NotATable                the name does not lead to a Lance table with a MemWAL
+MemWalError              exit 1  unexpected; see what it says
+├── Usage                exit 2  correct the request or the configuration
+│   ├── NotATable                the address does not lead to a Lance table with a MemWAL
 │   └── BadCredentials           the store refuses these credentials
-├── StandDown            exit 4  somebody else got there; run again later
+├── StandDown            exit 4  somebody else got there first; run again later
 │   ├── LostRace                 a commit lost its compare-and-swap too often
-│   └── LeaseHeld                another run holds the table's lease
-├── Refused              exit 5  a guard says no; look before you override
-│   └── DoesNotFit               a folded value is out of its column's range
-├── Unsupported          exit 7  a version or feature that this build cannot serve
+│   ├── LeaseHeld                another run holds the table's lease
+│   ├── Fenced                   a newer writer took the shard over; this one must stop
+│   └── Moved                    rows left the WAL while it was read; read again from a fresh view
+├── Refused              exit 5  a guard says no; look before you override it
+│   ├── DoesNotFit               a folded value is out of its column's range
+│   ├── Incomplete               a generation that a read needs is gone
+│   └── Closed                   the write coordinator was shut down
+├── Unsupported          exit 7  this build can't serve that version or feature
 ├── Corruption           exit 8  storage holds something that must not be acted on
 ├── StoreUnavailable     exit 1  the store did not answer in time; run again
 ├── OutcomeUnknown       exit 1  a commit may have landed and could not be looked up
-└── WorkerDied           exit 1  the process at work died; look for damage, or give it more memory
+├── WorkerDied           exit 1  the process at work died; look for damage, or give it more memory
+├── FlushFailed          exit 1  a coordinator's flush failed: its cause's exit code, if it has one
+├── AlreadyExists                put-if-absent found the name taken
+└── Missing                      there is no such object
 
 AlreadyExists and Missing are answers of the object stores, not failures of a run; they never
-leave `apply`.
+leave `apply`. Exit code 6 is for several tables of which some failed, 130 for a cancelled run.
 """
 
 from __future__ import annotations
@@ -27,6 +34,16 @@ from memwal.identity import find_stranger
 if _stranger := find_stranger():
     raise ImportError(_stranger)
 
+EXIT_DONE = 0
+EXIT_FAILED = 1
+EXIT_USAGE = 2
+EXIT_HELD = 4
+EXIT_REFUSED = 5
+EXIT_PARTIAL = 6
+EXIT_UNSUPPORTED = 7
+EXIT_CORRUPTION = 8
+EXIT_CANCELLED = 130
+
 
 class MemWalError(Exception):
     """Base of every error that this package raises on purpose.
@@ -34,14 +51,14 @@ class MemWalError(Exception):
     `exit_code` is the process exit code; `outcome` the word in a report.
     """
 
-    exit_code = 1
+    exit_code = EXIT_FAILED
     outcome = "failed"
 
 
 class Usage(MemWalError):
     """The request or the configuration is wrong."""
 
-    exit_code = 2
+    exit_code = EXIT_USAGE
 
 
 class NotATable(Usage):
@@ -55,7 +72,7 @@ class BadCredentials(Usage):
 class StandDown(MemWalError):
     """Someone else is at work on the same thing; nothing is wrong with the table."""
 
-    exit_code = 4
+    exit_code = EXIT_HELD
     outcome = "held"
 
 
@@ -72,25 +89,25 @@ class LeaseHeld(StandDown):
 class Refused(MemWalError):
     """A guard refuses the work; nothing was changed by the refused part."""
 
-    exit_code = 5
+    exit_code = EXIT_REFUSED
     outcome = "refused"
 
 
 class DoesNotFit(Refused):
-    """A value that rows fold to is out of its column's range; with later rows it may be in it."""
+    """A folded value is out of its column's range; later rows may bring it back into it."""
 
 
 class Unsupported(MemWalError):
     """A library version, scheme or table feature outside what is supported."""
 
-    exit_code = 7
+    exit_code = EXIT_UNSUPPORTED
     outcome = "refused"
 
 
 class Corruption(MemWalError):
     """Something in storage is torn, forged or inconsistent."""
 
-    exit_code = 8
+    exit_code = EXIT_CORRUPTION
 
 
 class StoreUnavailable(MemWalError):

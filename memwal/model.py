@@ -19,6 +19,15 @@ class ShardStatus(IntEnum):
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
+class StoredFile:
+    """One listed object: its path below the store's root, its size and its age."""
+
+    path: str
+    size_bytes: int
+    modified_at_nanos: int
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
 class FlushedGeneration:
     """One entry of ShardManifest.flushed_generations.
 

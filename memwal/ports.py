@@ -13,6 +13,7 @@ from memwal.model import (
     ShardId,
     ShardManifest,
     ShardSpec,
+    StoredFile,
     TableView,
     VersionManifest,
 )
@@ -20,19 +21,9 @@ from memwal.model import (
 if TYPE_CHECKING:  # words of the signatures below; a job brings its own plan along
     from memwal.jobs.garbage.model import Evidence, GarbageLimits, WriterClaim
     from memwal.jobs.snapshot.plan import SnapshotRow, Storage, Stored
-    from memwal.report import RunRecord
 
 Unit = TypeVar("Unit")
 Result = TypeVar("Result")
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class ObjectInfo:
-    """One listed object: its path below the store's root, its size and its age."""
-
-    path: str
-    size_bytes: int
-    modified_at_nanos: int
 
 
 @dataclass(kw_only=True, slots=True)
@@ -117,7 +108,7 @@ class Objects(Protocol):
         """How many objects of any depth one request lists; 0 where each folder costs one."""
         ...
 
-    def list(self, prefix: str) -> Iterator[ObjectInfo]:
+    def list(self, prefix: str) -> Iterator[StoredFile]:
         """Every object below the folder `prefix` (recursive), in no promised order."""
         ...
 
@@ -357,33 +348,6 @@ class VersionExpiry(Protocol):
 
     def expire_versions(self, older_than_seconds: float) -> Expired:
         """Remove versions that are older; the latest, tagged and branched-off ones stay."""
-        ...
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class FoundRuns:
-    """Run records, newest first, and how many documents among them could not be read."""
-
-    records: tuple[RunRecord, ...] = ()
-    unreadable: int = 0
-
-
-class RunRecords(Protocol):
-    """What ran on one table. A bounded number is kept; nothing else depends on them.
-
-    Raises StoreUnavailable, BadCredentials.
-    """
-
-    def add(self, record: RunRecord) -> None:
-        """Store a record. One that is there already, under its own id, is left as it is."""
-        ...
-
-    def newest(self, limit: int) -> FoundRuns:
-        """The newest `limit` by the time they finished: one listing, and one read each."""
-        ...
-
-    def prune(self, kept_max: int, *, slack: int = 0) -> int:
-        """Delete the oldest beyond `kept_max`, if more than `slack` are; returns how many went."""
         ...
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import unicodedata
+from datetime import UTC, datetime
 
 # Control characters, those that turn the direction of text or hide in it, halves of surrogate
 # pairs, and the separators of lines and paragraphs.
@@ -10,7 +11,7 @@ _UNSHOWN = ("Cc", "Cf", "Cs", "Zl", "Zp")
 
 
 def one_line(text: str) -> str:
-    """Text as it may go to a terminal or a log: one line, and what is no plain character escaped.
+    """Text that is safe on a terminal or in a log: one line, unprintable characters escaped.
 
     What is stored, and what a store or a library says, may be anybody's text.
     """
@@ -20,3 +21,10 @@ def one_line(text: str) -> str:
         c.encode("unicode_escape").decode() if unicodedata.category(c) in _UNSHOWN else c
         for c in text
     )
+
+
+def iso_time(nanos: int | None, timespec: str = "seconds") -> str | None:
+    """The time in UTC, cut to the second or what `timespec` says; None for None."""
+    if nanos is None:
+        return None
+    return datetime.fromtimestamp(nanos // 10**6 / 1000, UTC).isoformat(timespec=timespec)

@@ -28,6 +28,8 @@ INGESTS = f"{MAINTENANCE}/ingest"
 VERSIONS = "_versions"
 BRANCHES = "tree"
 MEM_WAL_INDEX_NAME = "__lance_mem_wal"
+# Indexes that Lance keeps for itself: no generation is read through them.
+SYSTEM_INDEXES = frozenset({MEM_WAL_INDEX_NAME, "__lance_frag_reuse"})
 TOMBSTONE = "_tombstone"
 LATEST_VERSION_HINT = "latest_version_hint.json"
 

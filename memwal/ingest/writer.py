@@ -19,7 +19,7 @@ from memwal.ingest.shards import HandlerLimits, ShardHandler, ShardOperations, T
 from memwal.ingest.strangers import check_strangers, waiting_beside
 from memwal.sharding.spec import sources_of
 from memwal.store.generations import Generations
-from memwal.store.objects import StoreLimits, normalise_uri, open_objects
+from memwal.store.objects import normalise_uri, open_objects
 from memwal.store.put_proof import ensure_put_if_absent
 from memwal.store.shard_writers import MEMTABLE_ROWS_MAX, ShardWriters, settings_of
 from memwal.store.table import LanceTables
@@ -48,7 +48,7 @@ class TableWriter:
         self.uri = normalise_uri(uri)
         options = dict(storage_options or {})
         clock = SystemClock()
-        objects = open_objects(self.uri, options, clock, StoreLimits())
+        objects = open_objects(self.uri, options, clock)
         tables = LanceTables(self.uri, options)
         views = StoredViews(objects, tables)
         view = views.table()

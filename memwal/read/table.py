@@ -29,7 +29,7 @@ from memwal.read.pruning import pruned_shards
 from memwal.read.request import Key, keys_of
 from memwal.read.store import LanceReadTable
 from memwal.store.generations import Generations
-from memwal.store.objects import StoreLimits, normalise_uri, open_objects
+from memwal.store.objects import normalise_uri, open_objects
 from memwal.store.shard_manifests import ShardManifests
 from memwal.store.table import LanceTables, primary_key_of
 from memwal.store.view import StoredViews
@@ -66,7 +66,7 @@ class ReadableTable:
         self.uri = normalise_uri(uri)
         options = dict(storage_options or {})
         self._clock = clock or SystemClock()
-        self._objects = open_objects(self.uri, options, self._clock, StoreLimits())
+        self._objects = open_objects(self.uri, options, self._clock)
         self.tables = LanceTables(self.uri, options)
         self.views = StoredViews(self._objects, self.tables)
         self.generations = Generations(

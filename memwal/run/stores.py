@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING
 from memwal.clock import SystemClock
 from memwal.ports import Clock, Objects
 from memwal.store.lease import StoredLeases
-from memwal.store.objects import StoreLimits, normalise_uri, open_objects
+from memwal.store.limits import StoreLimits
+from memwal.store.objects import normalise_uri, open_objects
 from memwal.store.put_proof import ensure_put_if_absent
 from memwal.store.shard_manifests import ShardManifests
 from memwal.store.table import LanceTables

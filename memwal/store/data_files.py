@@ -10,13 +10,13 @@ small read a file. Damage further in is mostly told by Lance itself, as an error
 
 from __future__ import annotations
 
-from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 from memwal.errors import Corruption
 from memwal.format import codec, layout
 from memwal.model import FlushedGeneration, ShardId
 from memwal.ports import Objects, check_object_path
+from memwal.store.threads import side_by_side
 
 _READERS_MAX = 8
 
@@ -35,13 +35,7 @@ def check_data_files(
         except Corruption as error:
             raise Corruption(f"{objects.uri}: {path}: {error}") from None
 
-    if len(paths) <= 1:  # as flushes leave them; a pool costs more than the read
-        for path in paths:
-            check(path)
-        return
-    with ThreadPoolExecutor(min(_READERS_MAX, len(paths))) as pool:
-        for _ in pool.map(check, paths):
-            pass
+    side_by_side(check, paths, _READERS_MAX)
 
 
 def check_own_files(dataset: Any) -> None:

@@ -25,8 +25,8 @@ from memwal.errors import (
     StoreUnavailable,
 )
 from memwal.format import layout
-from memwal.model import LeaseClaim
-from memwal.ports import DOCUMENT_BYTES_MAX, Clock, ObjectInfo, Objects
+from memwal.model import LeaseClaim, StoredFile
+from memwal.ports import DOCUMENT_BYTES_MAX, Clock, Objects
 from memwal.store.process import is_gone, this_holder
 
 TTL_SECONDS = 300.0
@@ -228,7 +228,7 @@ class StoredLeases:
         )
 
 
-def _tokens(infos: Iterable[ObjectInfo]) -> list[int]:
+def _tokens(infos: Iterable[StoredFile]) -> list[int]:
     tokens = []
     for info in infos:
         stem, _, extension = info.path.rsplit("/", 1)[-1].partition(".")

@@ -10,17 +10,22 @@ of commit. What came after it, a fresh view reads first.
 
 from __future__ import annotations
 
+import threading
 from bisect import bisect_left
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from itertools import chain, islice
 
-from memwal.errors import Missing
+from memwal.errors import MemWalError, Missing, StoreUnavailable
 from memwal.format import layout
-from memwal.model import FlushedGeneration, ShardId, TableView, VersionHeader
+from memwal.model import FlushedGeneration, ShardId, ShardView, TableView, VersionHeader
 from memwal.ports import Objects
+from memwal.rows import align
+from memwal.store.table import LanceTables, columns_of
 from memwal.store.table_manifests import TableManifests
+from memwal.store.threads import side_by_side
 
 _HISTORY_VERSIONS_MAX = 10_000
 # How many of them others can begin at, whose views are a little older or newer.
@@ -82,15 +87,34 @@ def _walked_here(store: str, uri: str) -> _Walked:
 class StoredLineage:
     """The lineage of one table, read when it is asked for, and once."""
 
-    def __init__(self, objects: Objects) -> None:
+    def __init__(self, objects: Objects, tables: LanceTables) -> None:
         self._flushed: dict[ShardId, tuple[str, int]] = {}
         self._walked = _Walked()
         self._objects = objects
+        self._tables = tables
         self._manifests = TableManifests(objects)
 
-    @property
-    def known(self) -> Lineage:
-        """What was read or learned so far."""
+    def gather(self, view: TableView, shards: Sequence[ShardView], readers_max: int) -> Lineage:
+        """What tells whether these shards' generations belong to the table, read side by side.
+
+        It is remembered for the calls below. What can't be read is left out.
+        """
+        new = [(s.shard_id, s.pending[0]) for s in shards if s.pending and not s.merged_generation]
+        away = threading.Event()
+
+        def read_time(pair: tuple[ShardId, FlushedGeneration]) -> int | None:
+            try:
+                return None if away.is_set() else self.flushed_at_nanos(*pair)
+            except StoreUnavailable:
+                away.set()  # each of the others would wait as long
+            except MemWalError:
+                pass  # whoever merges the shard says so
+            return None
+
+        times = [at for at in side_by_side(read_time, new, readers_max) if at is not None]
+        if times:
+            with suppress(MemWalError):
+                self.mem_wal_since_nanos(view, min(times))
         return Lineage(flushed=dict(self._flushed), versions=self._walked.versions)
 
     def learn(self, lineage: Lineage) -> None:
@@ -122,6 +146,24 @@ class StoredLineage:
         self._walked.versions = found
         is_settled = found.made or found.since_nanos <= not_after_nanos
         return found.since_nanos if is_settled else None
+
+    def renamed(self, view: TableView, rename: align.Rename, generation: int) -> bool:
+        """Whether the field went from one name to the other without ever being absent.
+
+        Walks back through retained versions to one in which it had the generation's name.
+        """
+        for version in reversed(
+            self._manifests.attached_versions(view.version)[-_HISTORY_VERSIONS_MAX:]
+        ):
+            try:
+                names = {c.field_id: c.name for c in columns_of(self._tables.base(version))}
+            except Missing:
+                return False  # expired while we walked: the evidence is gone
+            if rename.field_id not in names:
+                return False
+            if names[rename.field_id] == rename.before:
+                return True
+        return False
 
     def _walk(self, view: TableView, not_after_nanos: int) -> IndexedVersions:
         known = self._walked.versions

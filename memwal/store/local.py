@@ -6,28 +6,23 @@ import errno
 import os
 import re
 import secrets
-from collections.abc import Iterable, Iterator, Sequence
+import stat
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from threading import Lock
 
 from memwal import errors
 from memwal.format import layout
-from memwal.ports import (
-    OBJECT_BYTES_MAX,
-    DeleteResult,
-    ObjectInfo,
-    RequestCounts,
-    check_folder,
-    check_object_path,
-    check_object_size,
-)
+from memwal.model import StoredFile
+from memwal.ports import DeleteResult, check_folder, check_object_path
+from memwal.store.base import SizedObjects
+from memwal.store.links import check_way
 
 # Staging lives outside `_mem_wal/` (invariant 9) but below the root, so that it is on the same
 # file system and can be linked or renamed into place. A killed run may leave a file here.
 _STAGING = layout.STAGING
 
-# What lies in these folders is the table's own, or it is Corruption.
+# Nothing is reached through a link here: what lies in these folders is the table's own.
 _UNLINKED = (f"{layout.MEM_WAL}/", f"{layout.MAINTENANCE}/")
 
 # Only folders at or below a flushed generation are removed when they become empty. A generation's
@@ -37,10 +32,11 @@ _UNLINKED = (f"{layout.MEM_WAL}/", f"{layout.MAINTENANCE}/")
 # between its mkdir and its open would make that write fail.
 _GENERATION_FOLDER = re.compile(r"^(_mem_wal/[^/]+/[0-9a-f]{8}_gen_[0-9]+)/")
 
+_ABSENT = (FileNotFoundError, NotADirectoryError, IsADirectoryError)
 _NO_HARD_LINKS = {errno.EPERM, errno.ENOTSUP, errno.EOPNOTSUPP, errno.EXDEV, errno.ENOSYS}
 
 
-class LocalObjects:
+class LocalObjects(SizedObjects):
     """The Objects port on a folder.
 
     A folder counts only while there is a file somewhere below it, as on S3. Links to folders are
@@ -49,17 +45,8 @@ class LocalObjects:
     """
 
     def __init__(self, root: str) -> None:
+        super().__init__(root)
         self._root = Path(root)
-        self._counts = RequestCounts()
-        self._lock = Lock()
-
-    def __repr__(self) -> str:
-        return f"LocalObjects({str(self._root)!r})"
-
-    @property
-    def uri(self) -> str:
-        """The root's absolute path."""
-        return str(self._root)
 
     @property
     def store(self) -> str:
@@ -70,16 +57,11 @@ class LocalObjects:
             return self.uri
 
     @property
-    def counts(self) -> RequestCounts:
-        """Requests so far. A listing, a read, a write or a removed file is one each."""
-        return self._counts
-
-    @property
     def page_objects(self) -> int:
         """0: each folder is read by itself."""
         return 0
 
-    def list(self, prefix: str) -> Iterator[ObjectInfo]:
+    def list(self, prefix: str) -> Iterator[StoredFile]:
         """Every file below the folder `prefix`; files that vanish on the way are left out."""
         folder = check_folder(prefix)
         self._count("list")
@@ -100,48 +82,12 @@ class LocalObjects:
         except errors.StoreUnavailable:
             return True
 
-    def get(self, path: str, size_bytes_max: int = OBJECT_BYTES_MAX) -> bytes:
-        """The whole file. Raises Missing; Corruption when it is larger."""
-        file = self._file(path)
-        with self._reading(path), os.fdopen(self._opened(path), "rb") as stream:
-            size_bytes = os.fstat(stream.fileno()).st_size
-            check_object_size(str(file), size_bytes, size_bytes_max)
-            return self._received(stream.read(size_bytes))
-
-    def get_range(self, path: str, start: int, end: int) -> bytes:
-        """Bytes [start, end). Raises Missing; Corruption when the file is shorter."""
-        if not 0 <= start <= end:
-            raise ValueError(f"not a range: [{start}, {end})")
-        file = self._file(path)
-        with self._reading(path), os.fdopen(self._opened(path), "rb") as stream:
-            size_bytes = os.fstat(stream.fileno()).st_size
-            if size_bytes < end:
-                raise errors.Corruption(
-                    f"{file} has {size_bytes} bytes; bytes [{start}, {end}) were expected"
-                )
-            stream.seek(start)
-            return self._received(stream.read(end - start))
-
-    def get_tail(self, path: str, size_bytes_max: int) -> tuple[bytes, int]:
-        """At most the last `size_bytes_max` bytes, and the file's size. Raises Missing."""
-        if size_bytes_max < 1:
-            raise ValueError(f"not a tail length: {size_bytes_max}")
-        self._file(path)
-        # Without a stream, which costs more: a read of many generations begins with as many tails.
-        with self._reading(path):
-            handle = self._opened(path)
-            try:
-                size_bytes = os.fstat(handle).st_size
-                start = max(0, size_bytes - size_bytes_max)
-                return self._received(_read_at(handle, start, size_bytes - start)), size_bytes
-            finally:
-                os.close(handle)
-
     def exists(self, path: str) -> bool:
         """Whether the file exists."""
-        file = self._file(path)
+        check_object_path(path)
+        self._count("get")
         with self._reading(path):
-            return file.is_file()
+            return (self._root / path).is_file()
 
     def put_if_absent(self, path: str, data: bytes) -> None:
         """Create the file whole, or raise AlreadyExists.
@@ -164,7 +110,7 @@ class LocalObjects:
                     f"create-if-absent cannot be made atomic; keep the table on another file system"
                 ) from error
             _sync_folder(target.parent)
-        self._sent(data)
+        self._count("bytes_written", len(data))
 
     def put(self, path: str, data: bytes) -> None:
         """Write the file, replacing any; a reader sees the old or the new whole."""
@@ -173,17 +119,17 @@ class LocalObjects:
             _make_folders(target.parent)
             staged.replace(target)
             _sync_folder(target.parent)
-        self._sent(data)
+        self._count("bytes_written", len(data))
 
     def delete(self, paths: Iterable[str]) -> DeleteResult:
-        """Delete the files, then what became empty of the generation folders they were in."""
+        """Delete the files, then those of their generation folders that are empty now."""
         wanted = [check_object_path(path) for path in dict.fromkeys(paths)]
         failed: list[tuple[str, str]] = []
         for path in wanted:
             self._count("delete")
             try:
                 self._unlink(path)
-            except (FileNotFoundError, NotADirectoryError, IsADirectoryError):
+            except _ABSENT:
                 continue  # gone; or a parent is a file or a link, or this is a folder: no object
             except OSError as error:
                 failed.append((path, _reason(error)))
@@ -220,7 +166,7 @@ class LocalObjects:
         """A handle of the file. Raises Corruption for a link to one of the table's own.
 
         There, whoever may write below the table could link to what only we may read. No link is
-        gone through at any time, so nothing is won by putting one in place while we look.
+        followed at any time, so putting one in place while we look gains nothing.
         """
         if not path.startswith(_UNLINKED):
             return os.open(self._root / path, os.O_RDONLY)
@@ -238,7 +184,7 @@ class LocalObjects:
         except errors.Missing:
             return []
 
-    def _walk(self, folder: str) -> Iterator[ObjectInfo]:
+    def _walk(self, folder: str) -> Iterator[StoredFile]:
         below = f"{folder}/" if folder else ""
         for entry in self._scan(folder):
             path = below + entry.name
@@ -251,14 +197,26 @@ class LocalObjects:
             except errors.Missing:
                 continue
             if entry.is_file():
-                yield ObjectInfo(
+                yield StoredFile(
                     path=path, size_bytes=info.st_size, modified_at_nanos=info.st_mtime_ns
                 )
 
-    def _file(self, path: str) -> Path:
+    def _read(self, path: str, choose: Callable[[int], tuple[int, int]]) -> tuple[bytes, int]:
         check_object_path(path)
         self._count("get")
-        return self._root / path
+        # Without a stream, which costs more: a read of many generations begins with as many tails.
+        with self._reading(path):
+            handle = self._opened(path)
+            try:
+                found = os.fstat(handle)
+                if stat.S_ISDIR(found.st_mode):
+                    raise IsADirectoryError
+                start, end = choose(found.st_size)
+                data = _read_at(handle, start, end - start)
+            finally:
+                os.close(handle)
+        self._count("bytes_read", len(data))
+        return data, found.st_size
 
     def _target(self, path: str) -> Path:
         check_object_path(path)
@@ -283,24 +241,11 @@ class LocalObjects:
             with suppress(OSError):
                 staged.unlink(missing_ok=True)
 
-    def _received(self, data: bytes) -> bytes:
-        with self._lock:
-            self._counts.bytes_read += len(data)
-        return data
-
-    def _sent(self, data: bytes) -> None:
-        with self._lock:
-            self._counts.bytes_written += len(data)
-
-    def _count(self, request: str) -> None:
-        with self._lock:
-            setattr(self._counts, request, getattr(self._counts, request) + 1)
-
     @contextmanager
     def _reading(self, path: str) -> Iterator[None]:
         try:
             yield
-        except (FileNotFoundError, NotADirectoryError, IsADirectoryError) as error:
+        except _ABSENT as error:
             raise errors.Missing(f"{self._root / path} does not exist") from error
         except OSError as error:
             raise self._unavailable(path, error) from error
@@ -314,59 +259,6 @@ class LocalObjects:
 
     def _unavailable(self, path: str, error: OSError) -> errors.StoreUnavailable:
         return errors.StoreUnavailable(f"{self._root / path}: {_reason(error)}")
-
-
-def check_way(root: str, path: str) -> None:
-    """Raise Corruption for a symbolic link among the folders from `root` to `path`, or at its end.
-
-    `root` itself, and what leads there, may be one.
-    """
-    way = root
-    for name in path.split("/"):
-        way = f"{way}/{name}"
-        if os.path.islink(way):  # noqa: PTH114
-            raise _linked(way)
-
-
-def check_unlinked(root: str, folder: str) -> None:
-    """Raise Corruption for a symbolic link on the way from `root` to `folder`, or anywhere in it.
-
-    For files that Lance opens by their names, following links. Who puts a link there between this
-    look and Lance's is not noticed: that takes leave to write below the table on this host, and
-    the right instant. Raises StoreUnavailable for a folder that can't be read; one that is not
-    there holds no link.
-    """
-    check_way(root, folder)
-    link = find_link(f"{root}/{folder}")
-    if link is not None:
-        raise _linked(link)
-
-
-def find_link(folder: str) -> str | None:
-    """A symbolic link anywhere in a folder, which itself may be one; None without any.
-
-    Raises StoreUnavailable for a folder that can't be read.
-    """
-    try:
-        return next(_links(folder), None)
-    except OSError as error:
-        raise errors.StoreUnavailable(f"{folder}: {_reason(error)}") from None
-
-
-def _links(folder: str) -> Iterator[str]:
-    with suppress(FileNotFoundError, NotADirectoryError), os.scandir(folder) as entries:
-        for entry in entries:
-            if entry.is_symlink():
-                yield entry.path
-            elif _is_folder(entry):
-                yield from _links(entry.path)
-
-
-def _linked(path: str) -> errors.Corruption:
-    return errors.Corruption(
-        f"{path} is a symbolic link: what a MemWAL holds, and what memwal keeps, has to lie in the "
-        "table's own folder"
-    )
 
 
 def _read_at(handle: int, start: int, length: int) -> bytes:

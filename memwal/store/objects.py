@@ -1,56 +1,39 @@
-"""Opens the object store that an address names. Local files and S3; nothing else is pretended."""
+"""Opens the object store that an address names.
+
+A new store takes a module of its own, and an entry in `_STORES`.
+"""
 
 from __future__ import annotations
 
 import os
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from urllib.parse import unquote
 
 from memwal import errors
 from memwal.ports import Clock, Objects
+from memwal.store.limits import StoreLimits
 
 _SCHEME = re.compile(r"^([A-Za-z][A-Za-z0-9+.-]*)://")
 _ONE_SLASH = re.compile(r"^([A-Za-z][A-Za-z0-9+.-]+):/")
 _BUCKET = re.compile(r"^[A-Za-z0-9][A-Za-z0-9._-]{1,254}$")
-_SUPPORTED = "a local path, file:// and s3://"
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class StoreLimits:
-    """Bounds on one store. Retries, waits and deletes apply to S3; local files need none.
-
-    `retry_seconds_max` is the total for one operation; an attempt that is under way when it
-    passes may add its own connect and read timeouts.
-    """
-
-    retry_attempts_max: int = 10
-    retry_seconds_max: float = 60.0
-    retry_wait_seconds_max: float = 8.0
-    connect_timeout_seconds: float = 5.0
-    read_timeout_seconds: float = 30.0
-    deletes_in_flight_max: int = 4
-    delete_batch_objects_max: int = 1000
 
 
 def open_objects(
-    uri: str, storage_options: Mapping[str, str], clock: Clock, limits: StoreLimits
+    uri: str, storage_options: Mapping[str, str], clock: Clock, limits: StoreLimits | None = None
 ) -> Objects:
     """The store below `uri`. Nothing is read or written yet."""
     root = normalise_uri(uri)
-    if not root.startswith("s3://"):
-        from memwal.store.local import LocalObjects
-
-        return LocalObjects(root)
-    from memwal.store.s3 import S3Objects  # boto3 takes long to import; local runs skip it
-
-    return S3Objects(root, storage_options, clock, limits)
+    scheme = _SCHEME.match(root)
+    store = _STORES["file" if scheme is None else scheme[1]]
+    return store.open(root, storage_options, clock, limits or StoreLimits())
 
 
 def normalise_uri(uri: str) -> str:
-    """One spelling a table: an absolute local path, or `s3://bucket/prefix`; no closing slash.
+    """One spelling a table: an absolute local path, or `scheme://bucket/prefix`; no closing slash.
 
     Refused addresses are not quoted in full: they may carry a password.
     """
@@ -62,23 +45,22 @@ def normalise_uri(uri: str) -> str:
         if slip is not None and slip[1].lower() != "file":
             raise errors.Usage(f"{slip[1]}:/ needs two slashes: {slip[1]}://")
         return _local_root(uri if slip is None else unquote(uri[len("file:") :]))
-    rest = uri[scheme.end() :]
-    match scheme[1].lower():
-        case "file":
-            return _local_root(_file_uri_path(rest))
-        case "s3":
-            return _s3_root(rest)
-        case other:
-            raise errors.Unsupported(f"{other}:// is not supported; {_SUPPORTED} are")
+    store = _STORES.get(scheme[1].lower())
+    if store is None:
+        supported = " and ".join(f"{name}://" for name in _STORES)
+        raise errors.Unsupported(
+            f"{scheme[1].lower()}:// is not supported; a local path, {supported} are"
+        )
+    return store.normalise(uri[scheme.end() :])
 
 
 def same_place(uri: str, storage_options: Mapping[str, str]) -> object:
-    """Equal for two addresses of one table: links, a closing slash and `file://` tell nothing.
+    """Equal for two addresses of one table, however they are spelled and whatever links they take.
 
     Stores at two endpoints are two stores. Raises Usage or Unsupported as `normalise_uri` does.
     """
     root = normalise_uri(uri)
-    if root.startswith("s3://"):
+    if _SCHEME.match(root):
         return root, frozenset(
             (name.lower(), value)
             for name, value in storage_options.items()
@@ -91,11 +73,11 @@ def same_place(uri: str, storage_options: Mapping[str, str]) -> object:
     return found.st_dev, found.st_ino
 
 
-def _file_uri_path(rest: str) -> str:
+def _file_root(rest: str) -> str:
     host, slash, path = rest.partition("/")
     if host not in ("", "localhost") or not slash:
         raise errors.Usage("a file:// address needs an absolute path: file:///path/to/table")
-    return unquote("/" + path)
+    return _local_root(unquote("/" + path))
 
 
 def _local_root(text: str) -> str:
@@ -107,22 +89,53 @@ def _local_root(text: str) -> str:
     return os.path.abspath(path)  # noqa: PTH100
 
 
-def _s3_root(rest: str) -> str:
+def _bucket_root(scheme: str, rest: str) -> str:
     bucket, _, prefix = rest.partition("/")
+    root = f"{scheme}://{bucket}"
     if not bucket:
-        raise errors.Usage("an s3:// address needs a bucket: s3://bucket/path/to/table")
+        raise errors.Usage(f"{scheme}:// needs a bucket: {scheme}://bucket/path/to/table")
     if not _BUCKET.match(bucket):
         raise errors.Usage(
-            "the bucket in an s3:// address may hold letters, digits, '.', '-' and '_'; "
+            f"the bucket after {scheme}:// may have letters, digits, '.', '-' and '_'; "
             "credentials go into storage options"
         )
     prefix = prefix.removesuffix("/")
     if not prefix:
-        return f"s3://{bucket}"
+        return root
     if any(part in ("", ".", "..") for part in prefix.split("/")):
-        raise errors.Usage(f"s3://{bucket}/{prefix} has an empty, '.' or '..' part")
+        raise errors.Usage(f"{root}/{prefix} has an empty, '.' or '..' part")
     if set(prefix) & set("?#%"):
         # Lance parses the address as a URL, where these change its meaning: the two libraries
         # would read different keys.
-        raise errors.Usage(f"the path below s3://{bucket}/ may not hold '?', '#' or '%'")
-    return f"s3://{bucket}/{prefix}"
+        raise errors.Usage(f"the path below {root}/ may not have '?', '#' or '%'")
+    return f"{root}/{prefix}"
+
+
+def _open_local(
+    root: str, storage_options: Mapping[str, str], clock: Clock, limits: StoreLimits
+) -> Objects:
+    from memwal.store.local import LocalObjects
+
+    return LocalObjects(root)
+
+
+def _open_s3(
+    root: str, storage_options: Mapping[str, str], clock: Clock, limits: StoreLimits
+) -> Objects:
+    from memwal.store.s3 import S3Objects  # boto3 takes long to import; local runs skip it
+
+    return S3Objects(root, storage_options, clock, limits)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class _Store:
+    """`normalise` gets what follows the scheme, and gives the address that `open` takes."""
+
+    normalise: Callable[[str], str]
+    open: Callable[[str, Mapping[str, str], Clock, StoreLimits], Objects]
+
+
+_STORES = {
+    "file": _Store(normalise=_file_root, open=_open_local),
+    "s3": _Store(normalise=partial(_bucket_root, "s3"), open=_open_s3),
+}

@@ -1,14 +1,14 @@
 """Run records: one small JSON document a run under `_maintenance/runs/`, newest first by name.
 
-S3 and local files list a folder in the order of its names, so that a listing that is cut short
-lacks the oldest. Documents are input like everything in storage: what is too large or is no record
-is counted and passed over.
+A bounded number is kept, and nothing else depends on them. S3 and local files list a folder in the
+order of its names, so that a listing that is cut short lacks the oldest. Documents are input like
+everything in storage: one that is too large, or is no record, is counted and passed over.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
 from datetime import datetime
 from itertools import islice
 
@@ -16,23 +16,36 @@ from pydantic import ValidationError
 
 from memwal.errors import AlreadyExists, Corruption, Missing
 from memwal.format import layout
-from memwal.ports import FoundRuns, ObjectInfo, Objects
+from memwal.model import StoredFile
+from memwal.ports import Objects
 from memwal.report import RunRecord
+from memwal.store.threads import side_by_side
 
 RECORD_BYTES_MAX = 64 * 1024
 _LISTED_MAX = 5000
 _READERS_MAX = 16
 
 
+@dataclass(frozen=True, kw_only=True, slots=True)
+class FoundRuns:
+    """Run records, newest first, and how many documents among them could not be read."""
+
+    records: tuple[RunRecord, ...] = ()
+    unreadable: int = 0
+
+
 class StoredRunRecords:
-    """The RunRecords port over an object store."""
+    """What ran on one table."""
 
     def __init__(self, objects: Objects, *, readers_max: int = _READERS_MAX) -> None:
         self._objects = objects
         self._readers_max = readers_max
 
     def add(self, record: RunRecord) -> None:
-        """Store a record (see the port). Raises ValueError for one that is too large to read."""
+        """Store a record. One that is there already, under its own id, is left as it is.
+
+        Raises ValueError for one that is too large to read back.
+        """
         data = record.model_dump_json(indent=1).encode()
         if len(data) > RECORD_BYTES_MAX:
             raise ValueError(f"a run record of {len(data)} bytes; at most {RECORD_BYTES_MAX}")
@@ -42,23 +55,22 @@ class StoredRunRecords:
             return  # the id is in the name: it is this very record, whose reply was lost
 
     def newest(self, limit: int) -> FoundRuns:
-        """The newest records (see the port)."""
-        chosen = self._listed()[:limit]
-        if not chosen:
-            return FoundRuns()
-        with ThreadPoolExecutor(min(self._readers_max, len(chosen))) as pool:
-            found = list(pool.map(self._read, chosen))
+        """The newest `limit` by the time they finished: one listing, and one read each."""
+        found = side_by_side(self._read, self._list()[:limit], self._readers_max)
         records = tuple(f for f in found if isinstance(f, RunRecord))
         return FoundRuns(records=records, unreadable=sum(f == "unreadable" for f in found))
 
     def prune(self, kept_max: int, *, slack: int = 0) -> int:
-        """Delete the oldest (see the port). What fails to go is found again next time."""
-        listed = self._listed()
+        """Delete the oldest beyond `kept_max`, if more than `slack` are; returns how many went.
+
+        What can't be deleted is found again next time.
+        """
+        listed = self._list()
         if len(listed) <= kept_max + slack:
             return 0
         return self._objects.delete(info.path for info in listed[kept_max:]).deleted
 
-    def _listed(self) -> Sequence[ObjectInfo]:
+    def _list(self) -> Sequence[StoredFile]:
         """Records by name, newest first; other files are passed over, and never deleted."""
         below = f"{layout.RUNS}/"
         listed = islice(self._objects.list(layout.RUNS), _LISTED_MAX)
@@ -69,14 +81,13 @@ class StoredRunRecords:
         ]
         return sorted(named, key=lambda info: info.path)
 
-    def _read(self, info: ObjectInfo) -> RunRecord | str:
+    def _read(self, info: StoredFile) -> RunRecord | str:
         """The record, or `unreadable`, or `gone`."""
         if not 0 < info.size_bytes <= RECORD_BYTES_MAX:
             return "unreadable"
         try:
-            record = RunRecord.model_validate_json(
-                self._objects.get_range(info.path, 0, info.size_bytes)
-            )
+            data = self._objects.get_range(info.path, 0, info.size_bytes)
+            record = RunRecord.model_validate_json(data)
         except Missing:
             return "gone"  # pruned since it was listed
         except (Corruption, ValidationError):

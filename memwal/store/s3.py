@@ -1,7 +1,7 @@
 """Objects on S3 and what speaks its protocol. With its neighbours `s3_*`, all that knows boto3.
 
-botocore's own retries are off: they know nothing of the total deadline, and each would be
-multiplied by ours. `_request` is the one place that retries.
+botocore's own retries are off: they know nothing of the total deadline, and would multiply with
+ours. `_request` is the one place that retries.
 """
 
 from __future__ import annotations
@@ -15,21 +15,21 @@ from datetime import datetime
 from typing import Any, TypeVar
 
 from botocore import exceptions as boto
-from tenacity import RetryCallState, Retrying, retry_if_exception
 
 from memwal import errors
+from memwal.model import StoredFile
 from memwal.ports import (
     OBJECT_BYTES_MAX,
     Clock,
     DeleteResult,
-    ObjectInfo,
-    RequestCounts,
     check_folder,
     check_object_path,
     check_object_size,
 )
-from memwal.store.objects import StoreLimits
-from memwal.store.s3_client import canonical, forget_clients, shared_client
+from memwal.store.base import CountedObjects, check_range, check_tail_length
+from memwal.store.limits import StoreLimits
+from memwal.store.retries import retry
+from memwal.store.s3_client import canonical, encryption, forget_clients, shared_client
 from memwal.store.s3_faults import (
     FAULTS,
     NO_CREDENTIALS,
@@ -45,42 +45,31 @@ from memwal.store.s3_faults import (
 T = TypeVar("T")
 
 _CONTENT_RANGE = re.compile(r"bytes ([0-9]+)-[0-9]+/([0-9]+)")
-_FIRST_WAIT_SECONDS = 0.1
 _PAGE_OBJECTS = 1000
-# Stores that were seen to answer `bytes=-N` wrongly, in this process.
+# Stores that this process saw answer `bytes=-N` wrongly.
 _without_suffixes: set[str] = set()
 
 
-class S3Objects:
+class S3Objects(CountedObjects):
     """The Objects port on a bucket and prefix. Safe to share between threads.
 
-    `counts` holds every request that was sent, retries included.
+    `counts` has every request that was sent, retries included.
     """
 
     def __init__(
         self, uri: str, storage_options: Mapping[str, str], clock: Clock, limits: StoreLimits
     ) -> None:
-        self._uri = uri
+        super().__init__(uri)
         self._bucket, _, prefix = uri.removeprefix("s3://").partition("/")
         self._below_root = f"{prefix}/" if prefix else ""
         self._clock = clock
         self._limits = limits
-        self._counts = RequestCounts()
-        self._lock = threading.Lock()
         options = canonical(storage_options)
-        self._put_options = _encryption(options)
+        self._put_options = encryption(options)
         try:
             self._client = shared_client(self._bucket, options, limits)
         except NO_CREDENTIALS as error:
             raise errors.BadCredentials(f"{uri}: {cause_of(error)}") from error
-
-    def __repr__(self) -> str:
-        return f"S3Objects({self._uri!r})"
-
-    @property
-    def uri(self) -> str:
-        """`s3://bucket/prefix`."""
-        return self._uri
 
     @property
     def store(self) -> str:
@@ -88,16 +77,11 @@ class S3Objects:
         return f"{self._client.meta.endpoint_url}/{self._bucket}"
 
     @property
-    def counts(self) -> RequestCounts:
-        """Requests so far."""
-        return self._counts
-
-    @property
     def page_objects(self) -> int:
         """S3's bound on a listing's page."""
         return _PAGE_OBJECTS
 
-    def list(self, prefix: str) -> Iterator[ObjectInfo]:
+    def list(self, prefix: str) -> Iterator[StoredFile]:
         """Every object below the folder `prefix`, page by page as it is read.
 
         Keys that are no valid relative path are left out: nothing could be done with them.
@@ -131,8 +115,7 @@ class S3Objects:
 
     def get_range(self, path: str, start: int, end: int) -> bytes:
         """Bytes [start, end). Raises Missing; Corruption when the object is shorter."""
-        if not 0 <= start <= end:
-            raise ValueError(f"not a range: [{start}, {end})")
+        check_range(start, end)
         # HTTP has no empty range; then one byte is asked for, for the object's size.
         asked = f"bytes={start}-{end - 1}" if start < end else "bytes=0-0"
         data, first, size_bytes = self._fetch("get_range", path, asked)
@@ -149,8 +132,7 @@ class S3Objects:
 
     def get_tail(self, path: str, size_bytes_max: int) -> tuple[bytes, int]:
         """At most the last `size_bytes_max` bytes, and the object's size. Raises Missing."""
-        if size_bytes_max < 1:
-            raise ValueError(f"not a tail length: {size_bytes_max}")
+        check_tail_length(size_bytes_max)
         believed = self.store not in _without_suffixes
         asked = f"bytes=-{size_bytes_max}" if believed else f"bytes=0-{size_bytes_max - 1}"
         data, first, size_bytes = self._fetch("get_tail", path, asked)
@@ -264,12 +246,12 @@ class S3Objects:
             raise
         return failed
 
-    def _walk(self, below: str) -> Iterator[ObjectInfo]:
+    def _walk(self, below: str) -> Iterator[StoredFile]:
         for page in self._pages(below):
             for item in page.get("Contents", ()):
                 path = item["Key"][len(self._below_root) :]
                 if _is_path(path):
-                    yield ObjectInfo(
+                    yield StoredFile(
                         path=path,
                         size_bytes=item["Size"],
                         modified_at_nanos=_nanos(item["LastModified"]),
@@ -320,53 +302,37 @@ class S3Objects:
             return data, 0, len(data)
 
         received = self._request("get", operation, path, send)
-        with self._lock:
-            self._counts.bytes_read += len(received[0])
+        self._count("bytes_read", len(received[0]))
         return received
 
     def _put(self, key: str, data: bytes, **arguments: str) -> None:
         self._client.put_object(
             Bucket=self._bucket, Key=key, Body=data, **self._put_options, **arguments
         )
-        with self._lock:
-            self._counts.bytes_written += len(data)
+        self._count("bytes_written", len(data))
 
     def _request(self, counter: str, operation: str, path: str, send: Callable[[], T]) -> T:
-        """Send, again while the fault may pass and the deadline allows it."""
-        started = self._clock.monotonic_seconds()
+        """Send, and retry while the fault may pass and the limits allow it."""
         attempts = 0
 
         def attempt() -> T:
             nonlocal attempts
             attempts += 1
-            with self._lock:
-                setattr(self._counts, counter, getattr(self._counts, counter) + 1)
-                self._counts.retries += attempts > 1
+            self._count(counter)
+            self._count("retries", attempts > 1)
             return send()
 
-        def is_last(state: RetryCallState) -> bool:
-            passed = self._clock.monotonic_seconds() - started
-            return (
-                attempts >= self._limits.retry_attempts_max
-                or passed + state.upcoming_sleep > self._limits.retry_seconds_max
-            )
-
-        retrying = Retrying(
-            retry=retry_if_exception(passes),
-            wait=self._wait_seconds,
-            stop=is_last,
-            sleep=self._clock.sleep,
-            reraise=True,
-        )
         try:
-            return retrying(attempt)
+            return retry(
+                attempt,
+                passes,
+                self._clock,
+                attempts_max=self._limits.retry_attempts_max,
+                seconds_max=self._limits.retry_seconds_max,
+                wait_seconds_max=self._limits.retry_wait_seconds_max,
+            )
         except FAULTS as error:
             raise self._explained(error, f"{operation} {self._address(path)}", attempts) from error
-
-    def _wait_seconds(self, state: RetryCallState) -> float:
-        """Random up to a bound that doubles: crowds spread out instead of returning together."""
-        doubled = _FIRST_WAIT_SECONDS * 2.0 ** min(state.attempt_number, 30)
-        return self._clock.random() * min(self._limits.retry_wait_seconds_max, doubled)
 
     def _strayed(self, path: str, asked: str | None) -> errors.Unsupported:
         return errors.Unsupported(
@@ -397,9 +363,6 @@ class S3Objects:
         folder = check_folder(folder)
         return f"{self._below_root}{folder}/" if folder else self._below_root
 
-    def _address(self, path: str) -> str:
-        return f"{self._uri}/{path}"
-
 
 def _folders_of(page: Mapping[str, Any], below: str) -> set[str]:
     """The folders directly below that a page's objects are in."""
@@ -423,14 +386,3 @@ def _is_path(key: str) -> bool:
 def _nanos(moment: datetime) -> int:
     # A float holds milliseconds since 1970 exactly, nanoseconds not.
     return round(moment.timestamp() * 1_000) * 1_000_000
-
-
-def _encryption(options: Mapping[str, str]) -> Mapping[str, str]:
-    """Arguments of each put, so that it is encrypted as pylance's own are."""
-    kind = options.get("server_side_encryption")
-    if kind is None:
-        return {}
-    if kind not in ("AES256", "aws:kms", "aws:kms:dsse"):
-        raise errors.Unsupported(f"aws_server_side_encryption={kind} is not supported")
-    key = options.get("sse_kms_key_id")
-    return {"ServerSideEncryption": kind} | ({"SSEKMSKeyId": key} if key else {})

@@ -12,7 +12,7 @@ from botocore import UNSIGNED
 from botocore.config import Config
 
 from memwal import errors
-from memwal.store.objects import StoreLimits
+from memwal.store.limits import StoreLimits
 
 # Other spellings that object_store (and so pylance) takes for the options read here.
 _ALIASES = {"endpoint_url": "endpoint", "token": "session_token"}
@@ -57,6 +57,17 @@ def forget_clients() -> None:
     """Make new ones from here on; stores that have one keep it."""
     with _clients_lock:
         _clients.clear()
+
+
+def encryption(options: Mapping[str, str]) -> Mapping[str, str]:
+    """Arguments of each put, so that it is encrypted as pylance's own are."""
+    kind = options.get("server_side_encryption")
+    if kind is None:
+        return {}
+    if kind not in ("AES256", "aws:kms", "aws:kms:dsse"):
+        raise errors.Unsupported(f"aws_server_side_encryption={kind} is not supported")
+    key = options.get("sse_kms_key_id")
+    return {"ServerSideEncryption": kind} | ({"SSEKMSKeyId": key} if key else {})
 
 
 def _connect(bucket: str, options: Mapping[str, str], limits: StoreLimits) -> Any:

@@ -13,8 +13,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from itertools import islice
 
 from memwal.format import layout
-from memwal.model import ShardId
-from memwal.ports import ObjectInfo, Objects
+from memwal.model import ShardId, StoredFile
+from memwal.ports import Objects
 
 
 class ShardListing:
@@ -25,7 +25,7 @@ class ShardListing:
         objects: Objects,
         shards: Sequence[ShardId],
         strangers: Sequence[str],
-        files: Mapping[ShardId, Sequence[ObjectInfo]] | None,
+        files: Mapping[ShardId, Sequence[StoredFile]] | None,
     ) -> None:
         self._objects = objects
         self._files = files
@@ -37,7 +37,7 @@ class ShardListing:
         """Whether every file is known already."""
         return self._files is not None
 
-    def files(self, shard_id: ShardId) -> Sequence[ObjectInfo]:
+    def files(self, shard_id: ShardId) -> Sequence[StoredFile]:
         """Every file of one shard; where the look is not whole, by a listing of the shard."""
         if self._files is None:
             return list(self._objects.list(layout.shard_folder(shard_id)))
@@ -54,7 +54,7 @@ def list_shards(objects: Objects, *, folders_only: bool = False) -> ShardListing
     return ShardListing(objects, shards, strangers, known)
 
 
-def _whole(objects: Objects) -> dict[str, list[ObjectInfo]] | None:
+def _whole(objects: Objects) -> dict[str, list[StoredFile]] | None:
     """Every file by the folder that it is in; None where one request may not tell them all."""
     most = objects.page_objects
     if most == 0:
@@ -63,7 +63,7 @@ def _whole(objects: Objects) -> dict[str, list[ObjectInfo]] | None:
     infos = list(islice(objects.list(layout.MEM_WAL), most))
     if len(infos) == most:
         return None
-    files: dict[str, list[ObjectInfo]] = {}
+    files: dict[str, list[StoredFile]] = {}
     for info in infos:
         name, slash, _ = info.path.removeprefix(f"{layout.MEM_WAL}/").partition("/")
         if slash:
@@ -71,14 +71,14 @@ def _whole(objects: Objects) -> dict[str, list[ObjectInfo]] | None:
     return files
 
 
-def manifest_versions(shard_id: ShardId, files: Iterable[ObjectInfo]) -> list[int]:
+def manifest_versions(shard_id: ShardId, files: Iterable[StoredFile]) -> list[int]:
     """The shard manifest versions among a shard's files."""
     names = _names(layout.manifest_folder(shard_id), files)
     versions = (layout.parse_shard_manifest_name(name) for name, _ in names)
     return [version for version in versions if version is not None]
 
 
-def wal_entries(shard_id: ShardId, files: Iterable[ObjectInfo]) -> list[tuple[int, ObjectInfo]]:
+def wal_entries(shard_id: ShardId, files: Iterable[StoredFile]) -> list[tuple[int, StoredFile]]:
     """Positions and files of the WAL entries among a shard's files, ascending."""
     names = _names(layout.wal_folder(shard_id), files)
     found = ((layout.parse_wal_entry_name(name), info) for name, info in names)
@@ -88,6 +88,6 @@ def wal_entries(shard_id: ShardId, files: Iterable[ObjectInfo]) -> list[tuple[in
     )
 
 
-def _names(folder: str, files: Iterable[ObjectInfo]) -> Iterable[tuple[str, ObjectInfo]]:
+def _names(folder: str, files: Iterable[StoredFile]) -> Iterable[tuple[str, StoredFile]]:
     below = f"{folder}/"
     return ((i.path.removeprefix(below), i) for i in files if i.path.startswith(below))

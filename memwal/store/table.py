@@ -23,12 +23,12 @@ from memwal.errors import (
     StoreUnavailable,
 )
 from memwal.format import layout
-from memwal.jobs.garbage.model import SYSTEM_INDEXES
+from memwal.format.layout import SYSTEM_INDEXES
 from memwal.model import ColumnInfo, FlushedGeneration, ShardId
 from memwal.ports import Expired
 from memwal.rows.policy import STORED_KEY
 from memwal.store.data_files import check_own_files
-from memwal.store.local import check_unlinked, find_link
+from memwal.store.links import check_unlinked, find_link
 
 # One small cache for all datasets of a run: each open would otherwise bring a 6 GiB one of its own.
 _CACHE_BYTES = 64 * 1024 * 1024

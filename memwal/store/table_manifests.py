@@ -133,6 +133,10 @@ class TableManifests:
         """
         return sorted(set(self._listed(branch)))
 
+    def attached_versions(self, up_to: int) -> list[int]:
+        """The retained versions of main that were not committed detached, ascending."""
+        return [v for v in self.versions() if v <= up_to and not layout.is_detached(v)]
+
     def _listed(self, branch: str | None) -> Iterator[int]:
         for info in self._objects.list(self._root + layout.versions_folder(branch)):
             version = layout.parse_table_manifest_name(info.path.rsplit("/", 1)[-1])

@@ -8,15 +8,11 @@ what is pending or deletable can only be under-stated.
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
 from dataclasses import replace
-from itertools import islice
 from typing import Any, TypeVar
 
-from memwal.errors import MemWalError, Missing, NotATable, StoreUnavailable
+from memwal.errors import MemWalError, Missing, NotATable
 from memwal.format import layout
 from memwal.model import (
     BrokenShard,
@@ -25,10 +21,11 @@ from memwal.model import (
     ShardId,
     ShardManifest,
     ShardView,
+    StoredFile,
     TableView,
     VersionManifest,
 )
-from memwal.ports import ObjectInfo, Objects
+from memwal.ports import Objects
 from memwal.rows import align
 from memwal.rows.holes import find_holes
 from memwal.rows.policy import STORED_KEY
@@ -42,24 +39,19 @@ from memwal.store.shard_listing import (
 from memwal.store.shard_manifests import ShardManifests
 from memwal.store.table import LanceTables, columns_of, file_bytes_of, primary_key_of
 from memwal.store.table_manifests import TableManifests, check_table_folder
+from memwal.store.threads import side_by_side
+from memwal.store.view_details import ViewDetails
 
-T = TypeVar("T")
 R = TypeVar("R")
 
 Found = ShardManifest | BrokenShard | None
 ReadShards = Callable[[Sequence[ShardId]], Sequence[Found]]
-WalFiles = Sequence[tuple[int, ObjectInfo]]
+WalFiles = Sequence[tuple[int, StoredFile]]
 Wal = Mapping[ShardId, WalFiles]
 
 _READERS_MAX = 16
-_HISTORY_VERSIONS_MAX = 10_000
 _LATEST_ATTEMPTS_MAX = 3
 _LOOKS_MAX = 3
-# So many generations of unknown size are looked into for one view.
-_SIZES_MAX = 1000
-# A hole's cause is for people: it is looked up for so many shards, and holes of each.
-_HOLED_SHARDS_MAX = 20
-_HOLES_MAX = 8
 
 
 class StoredViews:
@@ -76,10 +68,10 @@ class StoredViews:
         self._tables = tables
         self._manifests = TableManifests(objects)
         self._shards = ShardManifests(objects)
-        self._lineage = StoredLineage(objects)
+        self._lineage = StoredLineage(objects, tables)
+        self._details = ViewDetails(tables, self._shards, self._lineage, readers_max)
         self._last: tuple[Any, VersionManifest] | None = None
         self._readers_max = readers_max
-        self._sized: dict[str, FlushedGeneration | None] = {}
 
     def table(
         self,
@@ -95,7 +87,7 @@ class StoredViews:
         `read_shards` reads the manifests of many shards elsewhere (on executors); by default
         `readers_max` threads of this process do. Shards that one request lists are not many.
         `pending_sizes` finds out the sizes of pending generations that their writers left out.
-        `probed` looks for each shard's newest manifest itself, instead of taking a listing's word.
+        `probed` looks for each shard's newest manifest itself, instead of trusting a listing.
         """
         self._check_there()
 
@@ -103,16 +95,16 @@ class StoredViews:
             view = self._base_view(sizes=sizes)
             listing = list_shards(self._objects, folders_only=probed)
             if listing.is_whole:
-                found: Sequence[Found] = self._side_by_side(
+                found: Sequence[Found] = self._each(
                     lambda shard: self._try_shard(shard, listing.files(shard)), listing.shards
                 )
             else:
                 found = (read_shards or self.read_shards)(listing.shards)
             return _with_shards(view, found, listing.strangers)
 
-        view = self._settled(look)
-        view = self._with_sizes(view) if pending_sizes else view
-        return self._with_ages(view) if ages else view
+        view = self._settle(look)
+        view = self._details.add_sizes(view) if pending_sizes else view
+        return self._details.add_ages(view) if ages else view
 
     def table_and_wal(self, *, reached: bool = False) -> tuple[TableView, Wal]:
         """The table with ages and sizes, and its shards' WAL entries as the same look found them.
@@ -124,13 +116,13 @@ class StoredViews:
         def look() -> TableView:
             view = self._reached_view() if reached else self._checked_view()
             listing = list_shards(self._objects)
-            looks = self._side_by_side(lambda shard: self._look(shard, listing), listing.shards)
+            looks = self._each(lambda shard: self._look(shard, listing), listing.shards)
             wal.update(zip(listing.shards, (entries for _, entries in looks), strict=True))
             return _with_shards(view, [found for found, _ in looks], listing.strangers)
 
-        return self._with_ages(self._with_sizes(self._settled(look))), wal
+        return self._details.add_ages(self._details.add_sizes(self._settle(look))), wal
 
-    def _settled(self, look: Callable[[], TableView]) -> TableView:
+    def _settle(self, look: Callable[[], TableView]) -> TableView:
         """A look at the latest version, without holes that are only the look's.
 
         What is merged, and dropped from the list, between its read of the base and that of a shard
@@ -143,21 +135,8 @@ class StoredViews:
                 break
             now = self._mem_wal_of(self._opened(None)[1]).merged
             if all(now.get(shard, 0) == merged for shard, merged in holed.items()):
-                return self._with_causes(view)
+                return self._details.add_causes(view)
         return view
-
-    def _with_causes(self, view: TableView) -> TableView:
-        holed = [s for s in view.shards if any(find_holes(s))][:_HOLED_SHARDS_MAX]
-        told = {s.shard_id: s for s in self._side_by_side(self._with_cause, holed)}
-        return replace(view, shards=tuple(told.get(s.shard_id, s) for s in view.shards))
-
-    def _with_cause(self, shard: ShardView) -> ShardView:
-        holes = islice(find_holes(shard), _HOLES_MAX)
-        ends = {number for hole in holes for number in (hole.first, hole.last)}
-        listed = {number: self._shards.was_listed(shard.manifest, number) for number in ends}
-        return replace(
-            shard, listed_before={n: was for n, was in listed.items() if was is not None}
-        )
 
     def _look(self, shard_id: ShardId, listing: ShardListing) -> tuple[Found, WalFiles]:
         if self._objects.page_objects == 0:
@@ -169,7 +148,7 @@ class StoredViews:
 
     def read_shards(self, shard_ids: Sequence[ShardId]) -> Sequence[Found]:
         """The latest manifest of each shard, read in threads; None for one without any."""
-        return self._side_by_side(self._try_shard, shard_ids)
+        return self._each(self._try_shard, shard_ids)
 
     def at(self, version: int | None) -> TableView:
         """The table at a version (None: the latest), with every shard as it is now.
@@ -178,7 +157,7 @@ class StoredViews:
         version are the same rows.
         """
         self._check_there()
-        return self._at(version) if version is not None else self._settled(lambda: self._at(None))
+        return self._at(version) if version is not None else self._settle(lambda: self._at(None))
 
     def _at(self, version: int | None) -> TableView:
         view = self._base_view(version)
@@ -199,7 +178,7 @@ class StoredViews:
 
     def shard(self, shard_id: ShardId) -> TableView:
         """The table with one shard (see the port)."""
-        return self._with_sizes(self._settled(lambda: self._shard(shard_id)))
+        return self._details.add_sizes(self._settle(lambda: self._shard(shard_id)))
 
     def _shard(self, shard_id: ShardId) -> TableView:
         view = self._base_view()
@@ -210,10 +189,10 @@ class StoredViews:
 
     def shards(self, shard_ids: Sequence[ShardId]) -> TableView:
         """The table with some shards (see the port)."""
-        view = self._settled(
+        view = self._settle(
             lambda: _with_shards(self._base_view(), self.read_shards(shard_ids), ())
         )
-        return self._with_sizes(view)
+        return self._details.add_sizes(view)
 
     def manifest(self, version: int) -> VersionManifest:
         """One version's own manifest (see the port)."""
@@ -236,49 +215,15 @@ class StoredViews:
 
         Read side by side, and remembered for the calls above. What can't be read is left out.
         """
-        new = {s.shard_id: s.pending[0] for s in shards if s.pending and not s.merged_generation}
-        away = threading.Event()
-
-        def flushed_at(shard: ShardId) -> int | None:
-            try:
-                return None if away.is_set() else self.flushed_at_nanos(shard, new[shard])
-            except StoreUnavailable:
-                away.set()  # each of the others would wait as long
-            except MemWalError:
-                pass  # whoever merges the shard says so
-            return None
-
-        found = [at for at in self._side_by_side(flushed_at, tuple(new)) if at is not None]
-        if found:
-            with suppress(MemWalError):
-                self.mem_wal_since_nanos(view, min(found))
-        return self._lineage.known
+        return self._lineage.gather(view, shards, self._readers_max)
 
     def learn(self, lineage: Lineage) -> None:
         """Go on from what others found out about this table, in this process or before."""
         self._lineage.learn(lineage)
 
     def renamed(self, view: TableView, rename: align.Rename, generation: int) -> bool:
-        """Whether the field went from one name to the other without ever being absent.
-
-        Walks back through retained versions to one in which it had the generation's name.
-        """
-        for version in reversed(self._versions_up_to(view.version)):
-            try:
-                names = {c.field_id: c.name for c in columns_of(self._tables.base(version))}
-            except Missing:
-                return False  # expired while we walked: the evidence is gone
-            if rename.field_id not in names:
-                return False
-            if names[rename.field_id] == rename.before:
-                return True
-        return False
-
-    def _versions_up_to(self, version: int) -> list[int]:
-        versions = [
-            v for v in self._manifests.versions() if v <= version and not layout.is_detached(v)
-        ]
-        return versions[-_HISTORY_VERSIONS_MAX:]
+        """Whether history proves a rename (see `StoredLineage.renamed`)."""
+        return self._lineage.renamed(view, rename, generation)
 
     def _base_view(self, at: int | None = None, *, sizes: bool = False) -> TableView:
         dataset, manifest = self._opened(at)
@@ -338,7 +283,7 @@ class StoredViews:
             self._check_there()  # says it more exactly
             raise
 
-    def _try_shard(self, shard_id: ShardId, files: Sequence[ObjectInfo] | None = None) -> Found:
+    def _try_shard(self, shard_id: ShardId, files: Sequence[StoredFile] | None = None) -> Found:
         """The latest manifest; among `files`, where they were listed already."""
         try:
             if files is None:
@@ -347,46 +292,8 @@ class StoredViews:
         except MemWalError as error:
             return BrokenShard(shard_id=shard_id, error=error)
 
-    def _side_by_side(self, work: Callable[[T], R], things: Sequence[T]) -> list[R]:
-        if not things:
-            return []
-        with ThreadPoolExecutor(min(self._readers_max, len(things))) as pool:
-            return list(pool.map(work, things))
-
-    def _with_sizes(self, view: TableView) -> TableView:
-        """Find out the sizes that writers of pending generations did not record, oldest first."""
-        unknown = [
-            (shard.shard_id, g)
-            for shard in view.shards
-            for g in shard.pending
-            if None in (g.in_memory_bytes, g.physical_rows)
-        ]
-        if not unknown:
-            return view
-        new = [(shard, g) for shard, g in unknown if g.path not in self._sized][:_SIZES_MAX]
-        found = self._side_by_side(lambda one: self._tables.generation_size(*one), new)
-        self._sized.update((g.path, size) for (_, g), size in zip(new, found, strict=True))
-        by_shard: dict[ShardId, dict[int, FlushedGeneration]] = {}
-        for shard_id, g in unknown:
-            size = self._sized.get(g.path)
-            if size is not None:
-                by_shard.setdefault(shard_id, {})[g.generation] = size
-        shards = (replace(s, sized=by_shard.get(s.shard_id, {})) for s in view.shards)
-        return replace(view, shards=tuple(shards))
-
-    def _with_ages(self, view: TableView) -> TableView:
-        return replace(view, shards=tuple(self._side_by_side(self._with_age, view.shards)))
-
-    def _with_age(self, view: ShardView) -> ShardView:
-        if not view.pending:
-            return view
-        return replace(view, oldest_pending_flushed_at_nanos=self._age(view))
-
-    def _age(self, view: ShardView) -> int | None:
-        try:
-            return self.flushed_at_nanos(view.shard_id, view.pending[0])
-        except MemWalError:
-            return None  # an age is for people and triggers; what is wrong shows when it is merged
+    def _each(self, work: Callable[[ShardId], R], shards: Sequence[ShardId]) -> list[R]:
+        return side_by_side(work, shards, self._readers_max)
 
 
 def _with_shards(view: TableView, found: Sequence[Found], strangers: Sequence[str]) -> TableView:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
 from threading import Lock
@@ -14,10 +13,11 @@ import pyarrow as pa
 from memwal.errors import Corruption, MemWalError, Missing, Refused
 from memwal.format import layout
 from memwal.format.replay import WalEntry
-from memwal.model import ShardId, ShardManifest
-from memwal.ports import ObjectInfo, Objects
+from memwal.model import ShardId, ShardManifest, StoredFile
+from memwal.ports import Objects
 from memwal.store.arrow_streams import decoded_bytes
 from memwal.store.shard_listing import wal_entries
+from memwal.store.threads import side_by_side
 
 _HEAD_BYTES = 4096
 _HEAD_BYTES_MAX = 1024 * 1024
@@ -87,11 +87,11 @@ class WalEntries:
         """The table's address, for errors."""
         return self._objects.uri
 
-    def listed(self, shard_id: ShardId) -> list[tuple[int, ObjectInfo]]:
+    def listed(self, shard_id: ShardId) -> list[tuple[int, StoredFile]]:
         """Positions and files, ascending; names that are no entry's are passed over."""
         return wal_entries(shard_id, self._objects.list(layout.wal_folder(shard_id)))
 
-    def settled(self, manifest: ShardManifest) -> list[tuple[int, ObjectInfo]]:
+    def settled(self, manifest: ShardManifest) -> list[tuple[int, StoredFile]]:
         """The same, without a hole that is only the listing's.
 
         A listing is no snapshot: a live writer's entries may come up without an earlier one. So a
@@ -112,7 +112,7 @@ class WalEntries:
         """Whether a position holds an entry."""
         return self._objects.exists(layout.wal_entry_path(shard_id, position))
 
-    def read(self, shard_id: ShardId, position: int, info: ObjectInfo) -> WalEntry:
+    def read(self, shard_id: ShardId, position: int, info: StoredFile) -> WalEntry:
         """One listed entry's description; its rows are decoded, and let go batch by batch.
 
         Raises as `rows`.
@@ -121,14 +121,14 @@ class WalEntries:
         return replace(entry, size_bytes=info.size_bytes, written_at_nanos=info.modified_at_nanos)
 
     def described(
-        self, shard_id: ShardId, listed: Sequence[tuple[int, ObjectInfo]]
+        self, shard_id: ShardId, listed: Sequence[tuple[int, StoredFile]]
     ) -> list[WalEntry]:
         """The listed entries, read in threads. What is wrong with one is its `problem`.
 
         An entry that is gone by now is left out: it was collected.
         """
 
-        def describe(pair: tuple[int, ObjectInfo]) -> WalEntry | None:
+        def describe(pair: tuple[int, StoredFile]) -> WalEntry | None:
             position, info = pair
             try:
                 return self.read(shard_id, position, info)
@@ -144,8 +144,8 @@ class WalEntries:
                 )
 
         largest = max((info.size_bytes for _, info in listed), default=1)
-        with ThreadPoolExecutor(self.readers_for(largest)) as pool:
-            return [entry for entry in pool.map(describe, listed) if entry is not None]
+        found = side_by_side(describe, listed, self.readers_for(largest))
+        return [entry for entry in found if entry is not None]
 
     def readers_for(self, entry_bytes: int) -> int:
         """How many entries of a size may be on the way at once."""
@@ -175,8 +175,7 @@ class WalEntries:
             except Missing:
                 return None
 
-        with ThreadPoolExecutor(count) as pool:
-            return list(pool.map(read, range(start, start + count)))
+        return side_by_side(read, range(start, start + count), count)
 
     def _stored(self, shard_id: ShardId, position: int) -> StoredEntry:
         path = layout.wal_entry_path(shard_id, position)

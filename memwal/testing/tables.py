@@ -194,11 +194,11 @@ class MemoryFold:
     @property
     def facts(self) -> FoldFacts:
         """What the plan needs."""
-        base = self.table.versions[self.version - 1].rows
+        base = self._base
         return FoldFacts(
             generations=self.generations,
-            live_rows=len(self._live()),
-            tombstones=len(self.changes) - len(self._live()),
+            live_rows=len(self._live),
+            tombstones=len(self.changes) - len(self._live),
             anchored=bool(self.anchors),
             anchored_in_base=bool(self.anchors & base.keys()),
             base_rows=len(base),
@@ -212,7 +212,7 @@ class MemoryFold:
 
     def delete_pass(self, shape: CommitShape) -> tuple[int, int]:
         """Delete the tombstoned keys that this version has."""
-        gone = self._dead_in_base()
+        gone = self._dead
         if gone:
             self.version = self.table.land(self.version, _Version(rows={}, merged={}, touched=gone))
         return self.version, len(gone)
@@ -223,31 +223,34 @@ class MemoryFold:
 
     def made(self, shape: CommitShape, mark: int) -> _Version:
         """What the commit writes."""
-        live = self._live()
-        touched = frozenset(live) | self._gone(shape)
-        return _Version(rows=live, merged={self.shard_id: mark}, touched=touched)
+        touched = frozenset(self._live) | self._gone(shape)
+        return _Version(rows=self._live, merged={self.shard_id: mark}, touched=touched)
 
     def stats(self, shape: CommitShape, landed: int) -> CommitStats:
         """What the commit did."""
-        base = self.table.versions[self.version - 1].rows
-        live = self._live()
-        updated = len(live.keys() & base.keys())
+        updated = len(self._live.keys() & self._base.keys())
         return CommitStats(
             version=landed,
-            rows_inserted=len(live) - updated,
+            rows_inserted=len(self._live) - updated,
             rows_updated=updated,
             rows_deleted=len(self._gone(shape)),
         )
 
-    def _gone(self, shape: CommitShape) -> frozenset[Key]:
-        return self._dead_in_base() if shape.deletes is Deletes.SAME_COMMIT else frozenset()
+    @property
+    def _base(self) -> Mapping[Key, Row]:
+        return self.table.versions[self.version - 1].rows
 
+    @property
     def _live(self) -> dict[Key, Row]:
         return {key: row for key, row in self.changes.items() if row is not None}
 
-    def _dead_in_base(self) -> frozenset[Key]:
-        base = self.table.versions[self.version - 1].rows
-        return frozenset(k for k, row in self.changes.items() if row is None and k in base)
+    @property
+    def _dead(self) -> frozenset[Key]:
+        """Tombstoned keys that the base has."""
+        return frozenset(k for k, row in self.changes.items() if row is None and k in self._base)
+
+    def _gone(self, shape: CommitShape) -> frozenset[Key]:
+        return self._dead if shape.deletes is Deletes.SAME_COMMIT else frozenset()
 
 
 @dataclass(frozen=True, kw_only=True)

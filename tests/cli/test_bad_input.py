@@ -29,7 +29,7 @@ from memwal.model import ShardId, ShardStatus
 from memwal.read.spark import MemWalDataSource
 from memwal.run import open as _launch
 from memwal.run.stores import open_stores
-from memwal.store.objects import StoreLimits
+from memwal.store.limits import StoreLimits
 from tests.support import builders
 from tests.support.s3server import S3Server
 

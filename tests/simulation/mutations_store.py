@@ -540,6 +540,10 @@ _STORES = (
             "        if not path.startswith(_UNLINKED):",
             "        if True:",
         ),
+    ),
+    *mutations(
+        "memwal/store/links.py",
+        _FOREIGN,
         (
             "foreign: links are looked for on the way only",
             '    link = find_link(f"{root}/{folder}")',
@@ -694,9 +698,9 @@ _STORES = (
             "    return entry.is_dir()",
         ),
         (
-            "local: a short file is read as far as it goes",
-            "            if size_bytes < end:",
-            "            if False:",
+            "local: a folder is read as a file",
+            "                if stat.S_ISDIR(found.st_mode):",
+            "                if False:",
         ),
         (
             "local: a refused delete counts as done",
@@ -744,16 +748,6 @@ _STORES = (
             "",
         ),
         (
-            "s3: requests have no deadline",
-            "                or passed + state.upcoming_sleep > self._limits.retry_seconds_max\n",
-            "",
-        ),
-        (
-            "s3: attempts have no bound",
-            "                attempts >= self._limits.retry_attempts_max\n                or passed",
-            "                passed",
-        ),
-        (
             "s3: a short object is read as far as it goes",
             "        if size_bytes < end:",
             "        if False:",
@@ -767,6 +761,34 @@ _STORES = (
             "s3: refused credentials are retried by others",
             "        if isinstance(error, NO_CREDENTIALS) or status in (401, 403) or code in REFUSED_CODES:",
             "        if isinstance(error, NO_CREDENTIALS):",
+        ),
+    ),
+    *mutations(
+        "memwal/store/base.py",
+        _OBJECTS,
+        (
+            "objects: a short object is read as far as it goes",
+            "            if size_bytes < end:",
+            "            if False:",
+        ),
+        (
+            "objects: an object of any size is read",
+            "            check_object_size(self._address(path), size_bytes, size_bytes_max)",
+            "            pass",
+        ),
+    ),
+    *mutations(
+        "memwal/store/retries.py",
+        "tests/store/test_s3_faults.py",
+        (
+            "retries: requests have no deadline",
+            "        return state.attempt_number >= attempts_max or passed + state.upcoming_sleep > seconds_max",
+            "        return state.attempt_number >= attempts_max",
+        ),
+        (
+            "retries: attempts have no bound",
+            "        return state.attempt_number >= attempts_max or passed",
+            "        return passed",
         ),
     ),
     *mutations(

@@ -26,10 +26,11 @@ from memwal.model import (
     ShardId,
     ShardManifest,
     ShardView,
+    StoredFile,
     TableView,
     VersionManifest,
 )
-from memwal.ports import Expired, ObjectInfo
+from memwal.ports import Expired
 from memwal.store.fencing import ShardFencing
 from memwal.store.lease import StoredLeases
 from memwal.store.shard_listing import list_shards
@@ -62,7 +63,7 @@ def sim_objects(actor: Actor, lake: Lake, watch: Watch) -> HookedObjects:
             watch(actor.name, call.paths[0], call.data)
         if call.operation == "list" and actor.scheduler.stale(actor):
             newest = actor.scheduler.now_nanos() - LISTING_LAG_NANOS
-            listed = cast("tuple[ObjectInfo, ...]", result)
+            listed = cast("tuple[StoredFile, ...]", result)
             return cast("T", tuple(i for i in listed if i.modified_at_nanos <= newest))
         return result
 

@@ -18,7 +18,7 @@ from memwal import errors
 from memwal.clock import SystemClock
 from memwal.ports import Objects
 from memwal.store import local
-from memwal.store.objects import StoreLimits, normalise_uri, open_objects
+from memwal.store.objects import normalise_uri, open_objects
 from memwal.testing import Fault, FaultyObjects, ManualClock, MemoryBucket, MemoryObjects
 from tests.support.s3server import S3Server
 
@@ -34,10 +34,10 @@ def open_same(request: pytest.FixtureRequest, tmp_path: Path) -> Callable[[], Ob
         bucket = MemoryBucket()
         return lambda: MemoryObjects(bucket=bucket, clock=SystemClock())
     if request.param == "local":
-        return lambda: open_objects(str(tmp_path / "table"), {}, SystemClock(), StoreLimits())
+        return lambda: open_objects(str(tmp_path / "table"), {}, SystemClock())
     server: S3Server = request.getfixturevalue("s3_server")
     uri = f"s3://{server.make_bucket()}/some/table"
-    return lambda: open_objects(uri, server.storage_options, SystemClock(), StoreLimits())
+    return lambda: open_objects(uri, server.storage_options, SystemClock())
 
 
 @pytest.fixture
@@ -158,6 +158,8 @@ def test_what_is_not_there_is_missing(objects: Objects) -> None:
             objects.get(path)
         with pytest.raises(errors.Missing):
             objects.get_range(path, 0, 1)
+        with pytest.raises(errors.Missing):
+            objects.get(path, 1)
         with pytest.raises(errors.Missing):
             objects.get_tail(path, 1)
         assert not objects.exists(path)
@@ -297,7 +299,7 @@ def test_what_pylance_writes_is_seen_under_the_same_address(
         uri, options = f"s3://{server.make_bucket()}/a ü+&='[x]", server.storage_options
     lance.write_dataset(pa.table({"id": [1]}), uri, storage_options=options)
 
-    objects = open_objects(uri, options, SystemClock(), StoreLimits())
+    objects = open_objects(uri, options, SystemClock())
 
     assert {"data", "_versions"} <= {*objects.list_folders("")}
     assert [info.size_bytes > 0 for info in objects.list("_versions")].count(True) >= 1
@@ -308,7 +310,7 @@ def test_what_pylance_writes_is_seen_under_the_same_address(
 
 @pytest.fixture
 def files(tmp_path: Path) -> Objects:
-    return open_objects(str(tmp_path / "table"), {}, SystemClock(), StoreLimits())
+    return open_objects(str(tmp_path / "table"), {}, SystemClock())
 
 
 @pytest.mark.parametrize("method", ["put", "put_if_absent"])
@@ -547,7 +549,7 @@ def test_nonsense_addresses_are_refused(uri: str) -> None:
 @pytest.mark.parametrize("scheme", ["gs", "az", "memory", "http", "s3a", "s3+ddb"])
 def test_other_schemes_are_unsupported(scheme: str) -> None:
     with pytest.raises(errors.Unsupported) as refused:
-        open_objects(f"{scheme}://key:secret@host/x", {}, SystemClock(), StoreLimits())
+        open_objects(f"{scheme}://key:secret@host/x", {}, SystemClock())
     assert f"{scheme}://" in str(refused.value)
     assert "s3://" in str(refused.value)
     assert "secret" not in str(refused.value)

@@ -1,4 +1,4 @@
-"""Run records, on the fake and on every store: newest first, bounded, and tolerant of bad input."""
+"""Run records, on every store: newest first, bounded, and tolerant of bad input."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ import pytest
 from memwal.clock import SystemClock
 from memwal.errors import StoreUnavailable
 from memwal.format import layout
-from memwal.ports import Objects, RunRecords
+from memwal.ports import Objects
 from memwal.report import RunRecord
-from memwal.store.objects import StoreLimits, open_objects
+from memwal.store.objects import open_objects
 from memwal.store.run_records import RECORD_BYTES_MAX, StoredRunRecords, record_path
-from memwal.testing import Fault, FaultyObjects, MemoryBucket, MemoryObjects, MemoryRunRecords
+from memwal.testing import Fault, FaultyObjects, MemoryBucket, MemoryObjects
 from tests.support.s3server import S3Server
 
 Open = Callable[[], Objects]
@@ -47,22 +47,18 @@ def record(number: int, **changes: Any) -> RunRecord:
     )
 
 
-@pytest.fixture(
-    params=["fake", "memory", "local", pytest.param("s3", marks=pytest.mark.integration)]
-)
-def records(request: pytest.FixtureRequest, tmp_path: Path) -> RunRecords:
-    if request.param == "fake":
-        return MemoryRunRecords()
+@pytest.fixture(params=["memory", "local", pytest.param("s3", marks=pytest.mark.integration)])
+def records(request: pytest.FixtureRequest, tmp_path: Path) -> StoredRunRecords:
     if request.param == "memory":
         return StoredRunRecords(MemoryObjects())
     if request.param == "local":
-        return StoredRunRecords(open_objects(str(tmp_path / "t"), {}, SystemClock(), StoreLimits()))
+        return StoredRunRecords(open_objects(str(tmp_path / "t"), {}, SystemClock()))
     server: S3Server = request.getfixturevalue("s3_server")
     uri = f"s3://{server.make_bucket()}/some/table"
-    return StoredRunRecords(open_objects(uri, server.storage_options, SystemClock(), StoreLimits()))
+    return StoredRunRecords(open_objects(uri, server.storage_options, SystemClock()))
 
 
-def numbers(records: RunRecords, limit: int = 100) -> list[int]:
+def numbers(records: StoredRunRecords, limit: int = 100) -> list[int]:
     found = records.newest(limit)
     assert found.unreadable == 0
     return [int(r.run_id, 16) for r in found.records]
@@ -71,13 +67,13 @@ def numbers(records: RunRecords, limit: int = 100) -> list[int]:
 # ---- any implementation
 
 
-def test_there_are_none_at_first(records: RunRecords) -> None:
+def test_there_are_none_at_first(records: StoredRunRecords) -> None:
     assert records.newest(10).records == ()
     assert records.prune(5) == 0
 
 
 def test_the_newest_come_first_whatever_the_order_they_were_written_in(
-    records: RunRecords,
+    records: StoredRunRecords,
 ) -> None:
     for number in (3, 1, 20, 2, 10):
         records.add(record(number))
@@ -85,20 +81,20 @@ def test_the_newest_come_first_whatever_the_order_they_were_written_in(
     assert numbers(records, 2) == [20, 10]
 
 
-def test_a_record_comes_back_as_it_was(records: RunRecords) -> None:
+def test_a_record_comes_back_as_it_was(records: StoredRunRecords) -> None:
     written = record(5, error="it is\nbroken: Ω", outcome="failed", exit_code=8, engine="spark")
     records.add(written)
     assert records.newest(1).records == (written,)
 
 
-def test_adding_twice_is_adding_once(records: RunRecords) -> None:
+def test_adding_twice_is_adding_once(records: StoredRunRecords) -> None:
     records.add(record(1))
     records.add(record(1, holder="someone else"))
     (found,) = records.newest(10).records
     assert found.holder == "host:1"
 
 
-def test_pruning_takes_the_oldest_and_only_over_the_slack(records: RunRecords) -> None:
+def test_pruning_takes_the_oldest_and_only_over_the_slack(records: StoredRunRecords) -> None:
     for number in range(8):
         records.add(record(number))
     assert records.prune(8) == 0

@@ -19,7 +19,8 @@ from memwal import errors
 from memwal.clock import SystemClock
 from memwal.ports import Clock, Objects
 from memwal.store import s3
-from memwal.store.objects import StoreLimits, open_objects
+from memwal.store.limits import StoreLimits
+from memwal.store.objects import open_objects
 from memwal.testing import ManualClock
 
 URI = "s3://bucket/some/table"
@@ -341,7 +342,7 @@ def test_no_credentials_at_all(
     server.script = [Reply(body=b"data")]
 
     with pytest.raises(errors.BadCredentials, match="Unable to locate credentials"):
-        open_objects(URI, options, ManualClock(), StoreLimits()).get("a")
+        open_objects(URI, options, ManualClock()).get("a")
     assert server.requests == []
 
     anonymous = open_objects(
@@ -352,7 +353,7 @@ def test_no_credentials_at_all(
 
     monkeypatch.setenv("AWS_ACCESS_KEY_ID", "from-env")
     monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "from-env")
-    open_objects(URI, options, ManualClock(), StoreLimits()).get("a")
+    open_objects(URI, options, ManualClock()).get("a")
     assert "from-env" in server.requests[1].headers["authorization"]
 
 
@@ -557,7 +558,7 @@ def test_a_delete_without_answer_returns_what_failed_and_stops(server: ScriptedS
 
 def test_http_needs_allow_http(server: ScriptedServer, monkeypatch: pytest.MonkeyPatch) -> None:
     def opens(**options: str) -> Objects:
-        return open_objects(URI, {**SECRETS, **options}, ManualClock(), StoreLimits())
+        return open_objects(URI, {**SECRETS, **options}, ManualClock())
 
     for refused in ({}, {"allow_http": "false"}):
         with pytest.raises(errors.Usage, match="allow_http"):
@@ -587,7 +588,7 @@ def test_options_have_the_spellings_of_object_store(server: ScriptedServer, spel
         "unheard_of": "x",
     }
 
-    assert open_objects(URI, options, ManualClock(), StoreLimits()).get("a") == b"data"
+    assert open_objects(URI, options, ManualClock()).get("a") == b"data"
     headers = server.requests[0].headers
     assert "key-id/" in headers["authorization"]
     assert "/eu-west-7/s3/" in headers["authorization"]
@@ -635,7 +636,7 @@ def test_encryption_options_go_with_each_put(server: ScriptedServer) -> None:
 )
 def test_contradictory_options_are_refused_without_showing_them(options: dict[str, str]) -> None:
     with pytest.raises(errors.Usage) as refused:
-        open_objects(URI, options, ManualClock(), StoreLimits())
+        open_objects(URI, options, ManualClock())
     assert "not-shown" not in str(refused.value)
 
 

@@ -10,7 +10,7 @@ import pytest
 
 from memwal.clock import SystemClock
 from memwal.ports import Objects
-from memwal.store.objects import StoreLimits, open_objects
+from memwal.store.objects import open_objects
 from memwal.testing import MemoryBucket, MemoryObjects
 from tests.support.s3server import S3Server
 
@@ -26,7 +26,7 @@ class Address:
 
     def objects(self) -> Objects:
         """The same place as our store sees it."""
-        return open_objects(self.uri, self.storage_options, SystemClock(), StoreLimits())
+        return open_objects(self.uri, self.storage_options, SystemClock())
 
 
 @pytest.fixture(params=["memory", "local", ON_S3])

@@ -16,6 +16,7 @@ from dataclasses import dataclass, field, replace
 from memwal.clock import SystemClock
 from memwal.config import ResolvedTable, Settings
 from memwal.errors import MemWalError, StandDown, Usage
+from memwal.format.layout import SYSTEM_INDEXES
 from memwal.jobs.backfill.plan import (
     Backlog,
     bytes_for_engine,
@@ -32,7 +33,6 @@ from memwal.jobs.backfill.report import (
     State,
     TableBacklogReport,
 )
-from memwal.jobs.garbage.model import SYSTEM_INDEXES
 from memwal.jobs.index_catchup.job import IndexCatchupOptions, run_index_catchup
 from memwal.jobs.merge.job import MergeOptions, run_merge
 from memwal.jobs.merge.plan import MergeLimits, MergeRequest

@@ -7,10 +7,9 @@ from dataclasses import dataclass
 from enum import Enum
 
 from memwal.format import layout
+from memwal.format.layout import SYSTEM_INDEXES as SYSTEM_INDEXES
 from memwal.model import BrokenShard, MemWalState, ShardId, ShardManifest, VersionManifest
-
-# Indexes that Lance keeps for itself: no generation is read through them.
-SYSTEM_INDEXES = frozenset({layout.MEM_WAL_INDEX_NAME, "__lance_frag_reuse"})
+from memwal.model import StoredFile as StoredFile
 
 
 class Kind(Enum):
@@ -48,15 +47,6 @@ class GarbageLimits:
     drops_in_flight_max: int = 16
     delete_call_objects_max: int = 4000
     unit_objects_max: int = 5000
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class StoredFile:
-    """One object below the table's root."""
-
-    path: str
-    size_bytes: int
-    modified_at_nanos: int
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -35,7 +35,7 @@ from memwal.jobs.garbage.store_ingest import StoredIngests
 from memwal.jobs.garbage.store_versions import RetainedVersions
 from memwal.jobs.garbage.store_wal import WalHeads
 from memwal.model import ShardId, ShardManifest
-from memwal.ports import ObjectInfo, Objects, WalNeeded
+from memwal.ports import Objects, WalNeeded
 from memwal.store.shard_listing import list_shards
 from memwal.store.shard_manifests import ShardManifests
 
@@ -317,7 +317,7 @@ class StoredGarbageEvidence:
 
     def _snapshots(self) -> tuple[SnapshotFolder, ...]:
         """Index folders that hold a shard snapshot and nothing else."""
-        folders: dict[str, list[ObjectInfo]] = {}
+        folders: dict[str, list[StoredFile]] = {}
         for info in self._objects.list(_INDICES):
             folders.setdefault(info.path.split("/")[1], []).append(info)
         lone = [
@@ -351,7 +351,7 @@ def open_evidence(objects: Objects) -> StoredGarbageEvidence:
 
 
 def _sorted_out(
-    shard_id: ShardId, listed: Iterable[ObjectInfo], *, wal: bool, whole: bool
+    shard_id: ShardId, listed: Iterable[StoredFile], *, wal: bool, whole: bool
 ) -> ShardEvidence:
     """What the files of a shard are."""
     below = layout.shard_folder(shard_id)
@@ -397,7 +397,7 @@ def _sorted_out(
     )
 
 
-def _stored_file(info: ObjectInfo) -> StoredFile:
+def _stored_file(info: StoredFile) -> StoredFile:
     return StoredFile(
         path=info.path, size_bytes=info.size_bytes, modified_at_nanos=info.modified_at_nanos
     )

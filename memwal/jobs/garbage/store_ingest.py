@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from memwal.errors import MemWalError
 from memwal.format import layout
 from memwal.jobs.garbage.model import IngestRound, StagedRows, StoredFile
-from memwal.ports import ObjectInfo, Objects
+from memwal.ports import Objects
 
 _PLAN = "plan.json"
 _STAGED = "staged"
@@ -83,7 +83,7 @@ class StoredIngests:
         )
 
 
-def _stored_file(info: ObjectInfo) -> StoredFile:
+def _stored_file(info: StoredFile) -> StoredFile:
     return StoredFile(
         path=info.path, size_bytes=info.size_bytes, modified_at_nanos=info.modified_at_nanos
     )

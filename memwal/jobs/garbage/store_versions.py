@@ -21,8 +21,8 @@ from urllib.parse import unquote
 from memwal.errors import Corruption, MemWalError, Missing
 from memwal.format import layout
 from memwal.jobs.garbage.model import RetainedVersion
-from memwal.model import ShardId
-from memwal.ports import DOCUMENT_BYTES_MAX, ObjectInfo, Objects
+from memwal.model import ShardId, StoredFile
+from memwal.ports import DOCUMENT_BYTES_MAX, Objects
 from memwal.store.table_manifests import TableManifests
 
 CACHE_PATH = f"{layout.MAINTENANCE}/cache/retained_versions.json"
@@ -40,7 +40,7 @@ _Key = tuple[str, int, int]
 class _VersionFile:
     """A stored manifest of the base table."""
 
-    info: ObjectInfo
+    info: StoredFile
     version: int
     branch: str | None
 
@@ -152,7 +152,7 @@ class RetainedVersions:
                 yield from self._version_file(info, branch, problems)
 
     def _version_file(
-        self, info: ObjectInfo, branch: str | None, problems: list[Exception]
+        self, info: StoredFile, branch: str | None, problems: list[Exception]
     ) -> Iterator[_VersionFile]:
         name = info.path.rsplit("/", 1)[-1]
         version = layout.parse_table_manifest_name(name)

@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
 
 from memwal.errors import LostRace, MemWalError, Missing, Refused, StoreUnavailable, Unsupported
-from memwal.format import layout
+from memwal.format.layout import SYSTEM_INDEXES
 from memwal.jobs.index_catchup.plan import (
     PQ_TRAINING_ROWS_MIN,
     FragmentFacts,
@@ -24,8 +24,6 @@ T = TypeVar("T")
 
 # Partition sizes are all that is wanted of a vector index's statistics; its centroids are large.
 os.environ.setdefault("LANCE_INCLUDE_VECTOR_CENTROIDS", "false")
-
-SYSTEM_INDEXES = frozenset({layout.MEM_WAL_INDEX_NAME, "__lance_frag_reuse"})
 
 # Lance's name of a type (describe_indices) -> the name under which it is built.
 _KINDS = {

@@ -7,8 +7,8 @@ import json
 from memwal.errors import Corruption, Missing, StoreUnavailable
 from memwal.format import layout
 from memwal.jobs.rescue.plan import RescueEvidence, RescueMark, SignOfLife, StoredShardFile
-from memwal.model import ShardId
-from memwal.ports import ObjectInfo, Objects
+from memwal.model import ShardId, StoredFile
+from memwal.ports import Objects
 from memwal.store.shard_manifests import ShardManifests
 from memwal.store.wal import WalEntries, WalLimits
 
@@ -95,7 +95,7 @@ class StoredShardWal:
                 "away"
             ) from None
 
-    def _listed_mark(self, shard_id: ShardId) -> ObjectInfo | None:
+    def _listed_mark(self, shard_id: ShardId) -> StoredFile | None:
         path = layout.rescue_mark_path(shard_id)
         return next((i for i in self._objects.list(layout.RESCUES) if i.path == path), None)
 

@@ -9,7 +9,7 @@ from memwal.config import ResolvedTable
 from memwal.errors import MemWalError
 from memwal.ports import Objects
 from memwal.report import DONE, JobReport, RunsTableReport, TableReport, sum_up_tables
-from memwal.store.objects import StoreLimits, open_objects
+from memwal.store.objects import open_objects
 from memwal.store.run_records import StoredRunRecords
 from memwal.store.table_manifests import check_table_folder
 
@@ -22,7 +22,7 @@ def run_runs(tables: Sequence[ResolvedTable], limit: int) -> JobReport:
     reports: list[TableReport] = []
     for table in tables:
         try:
-            objects = open_objects(table.uri, table.storage_options, clock, StoreLimits())
+            objects = open_objects(table.uri, table.storage_options, clock)
         except MemWalError as error:
             reports.append(_failed(table, error))
             continue

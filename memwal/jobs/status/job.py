@@ -11,8 +11,7 @@ from memwal.format.replay import SENTINEL_BYTES_MAX, unflushed_in_listing
 from memwal.jobs.rescue.plan import AbandonedLimits
 from memwal.jobs.status.apply import WalSize, lease_report, table_status
 from memwal.jobs.status.plan import DueLimits, due_shards
-from memwal.model import LeaseClaim, ShardManifest, TableView
-from memwal.ports import ObjectInfo
+from memwal.model import LeaseClaim, ShardManifest, StoredFile, TableView
 from memwal.report import DONE, JobReport, RunRecord, TableReport
 from memwal.run.open import (
     OpenTable,
@@ -113,7 +112,7 @@ def _records(stores: Stores, view: TableView) -> Sequence[RunRecord]:
 def _wal(
     stores: Stores,
     manifest: ShardManifest,
-    listed: Sequence[tuple[int, ObjectInfo]],
+    listed: Sequence[tuple[int, StoredFile]],
     abandoned_after_seconds: float,
     now_nanos: int,
 ) -> WalSize:
@@ -133,7 +132,7 @@ def _wal(
 
 
 def _is_covered(
-    stores: Stores, manifest: ShardManifest, listed: Sequence[tuple[int, ObjectInfo]]
+    stores: Stores, manifest: ShardManifest, listed: Sequence[tuple[int, StoredFile]]
 ) -> bool:
     """Whether the newest entry with rows is in a generation, whatever the replay position says.
 

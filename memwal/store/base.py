@@ -1,0 +1,90 @@
+"""What our object stores share: the address, the counters, and reads of what has a known size."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Callable
+from threading import Lock
+
+from memwal.errors import Corruption
+from memwal.ports import OBJECT_BYTES_MAX, RequestCounts, check_object_size
+
+
+class CountedObjects:
+    """An address, and counters that any thread may raise."""
+
+    def __init__(self, uri: str) -> None:
+        self._uri = uri
+        self._counts = RequestCounts()
+        self._lock = Lock()
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({self._uri!r})"
+
+    @property
+    def uri(self) -> str:
+        """The root's address, without credentials."""
+        return self._uri
+
+    @property
+    def counts(self) -> RequestCounts:
+        """Requests so far, and bytes."""
+        return self._counts
+
+    def _count(self, counter: str, by: int = 1) -> None:
+        with self._lock:
+            setattr(self._counts, counter, getattr(self._counts, counter) + by)
+
+    def _address(self, path: str) -> str:
+        return f"{self._uri}/{path}"
+
+
+class SizedObjects(CountedObjects):
+    """A store that knows an object's size before it reads any of it."""
+
+    def get(self, path: str, size_bytes_max: int = OBJECT_BYTES_MAX) -> bytes:
+        """The whole object. Raises Missing; Corruption when it is larger."""
+
+        def choose_all(size_bytes: int) -> tuple[int, int]:
+            check_object_size(self._address(path), size_bytes, size_bytes_max)
+            return 0, size_bytes
+
+        return self._read(path, choose_all)[0]
+
+    def get_range(self, path: str, start: int, end: int) -> bytes:
+        """Bytes [start, end). Raises Missing; Corruption when the object is shorter."""
+        check_range(start, end)
+
+        def choose_range(size_bytes: int) -> tuple[int, int]:
+            if size_bytes < end:
+                raise Corruption(
+                    f"{self._address(path)} has {size_bytes} bytes; "
+                    f"bytes [{start}, {end}) were expected"
+                )
+            return start, end
+
+        return self._read(path, choose_range)[0]
+
+    def get_tail(self, path: str, size_bytes_max: int) -> tuple[bytes, int]:
+        """At most the last `size_bytes_max` bytes, and the object's size. Raises Missing."""
+        check_tail_length(size_bytes_max)
+        return self._read(path, lambda size: (max(0, size - size_bytes_max), size))
+
+    @abstractmethod
+    def _read(self, path: str, choose: Callable[[int], tuple[int, int]]) -> tuple[bytes, int]:
+        """The bytes between the offsets that `choose` gives for the object's size; and that size.
+
+        Raises Missing, and what `choose` raises before anything is read.
+        """
+
+
+def check_range(start: int, end: int) -> None:
+    """Raise ValueError for offsets that are no range."""
+    if not 0 <= start <= end:
+        raise ValueError(f"not a range: [{start}, {end})")
+
+
+def check_tail_length(size_bytes_max: int) -> None:
+    """Raise ValueError for a tail that can have no bytes."""
+    if size_bytes_max < 1:
+        raise ValueError(f"not a tail length: {size_bytes_max}")
