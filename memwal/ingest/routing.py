@@ -27,7 +27,7 @@ import pyarrow as pa
 from memwal.errors import Refused, Unsupported
 from memwal.ingest.operations import codes_of
 from memwal.model import ShardId, ShardManifest, ShardSpec, ShardStatus
-from memwal.sharding.evaluate import check_routable, shard_values
+from memwal.sharding.evaluate import check_routable, compute_values
 from memwal.sharding.rules import Rule, rule_of
 from memwal.sharding.spec import Source, Sources, Spec, Transform, read_spec
 from memwal.sharding.values import encode_value
@@ -152,7 +152,7 @@ class Router:
         if self.spec is not None and self.fixed is None:
             check_routable(self.spec, self.sources)
         if self.spec is not None and self.rule is None:
-            self.rule = rule_of(self.spec, self.sources).rule
+            self.rule = rule_of(self.spec, self.sources)
 
     @property
     def columns(self) -> Sequence[str]:
@@ -177,7 +177,7 @@ class Router:
         if self.spec is None or self.fixed is not None:
             place = self.fixed or self._place(ShardValues(spec_id=MANUAL_SPEC_ID))
             return [Routed(place=place, indices=pa.array(np.arange(rows.num_rows)))]
-        values = shard_values(rows, self.spec, self.sources, rule=self.rule)
+        values = compute_values(rows, self.spec, self.sources, rule=self.rule)
         codes = codes_of(values.columns)
         counts = np.bincount(codes)
         # Sixteen bits are sorted by counting.
@@ -222,7 +222,7 @@ class Router:
         """The ids of new shards for these rows. Raises as `route`."""
         if self.spec is None:
             return {derived_id(None, ShardValues(spec_id=MANUAL_SPEC_ID))}
-        values = shard_values(rows, self.spec, self.sources, rule=self.rule)
+        values = compute_values(rows, self.spec, self.sources, rule=self.rule)
         return {derived_id(self.spec, self._values_at(values, n)) for n in range(len(values))}
 
     def _find(self, values: ShardValues) -> Place:

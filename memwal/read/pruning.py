@@ -35,7 +35,7 @@ def pruned_shards(view: TableView, request: ReadRequest, schema: pa.Schema) -> d
         sources_of(view.columns, schema),
         key=view.primary_key,
     )
-    return {v.shard_id: v.reason for v in found.verdicts if not v.can_match}
+    return {verdict.shard_id: verdict.reason for verdict in found if not verdict.can_match}
 
 
 def _any_key(

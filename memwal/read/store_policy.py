@@ -30,7 +30,7 @@ from memwal.rows.policy_fold import Layer, Mask, PolicyFold, expired
 from memwal.rows.policy_rows import all_rows, base_rows
 from memwal.sharding.domain import Case, cases_of
 from memwal.sharding.predicate import predicate_of
-from memwal.sharding.values import comparable
+from memwal.sharding.values import as_comparable
 from memwal.store.generations import Generations, Source
 
 # Shards that are folded together, and ask the base together for what they need, take no more.
@@ -306,7 +306,7 @@ def _together(pending: Sequence[Pending]) -> Iterator[list[Pending]]:
 
 def _inside(keys: pa.Table, cases: Sequence[Case]) -> Mask:
     """Which keys one of the cases leaves possible."""
-    values = {name: [comparable(value) for value in keys[name]] for name in keys.column_names}
+    values = {name: [as_comparable(value) for value in keys[name]] for name in keys.column_names}
     found = np.zeros(len(keys), dtype=bool)
     for case in cases:
         inside = np.ones(len(keys), dtype=bool)

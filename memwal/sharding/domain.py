@@ -16,9 +16,9 @@ from itertools import product
 import numpy as np
 import pyarrow as pa
 
-from memwal.sharding.encoding import plain_type
+from memwal.sharding.encoding import unwrap_type
 from memwal.sharding.predicate import And, Anything, Comparison, In, IsNull, Not, Op, Or, Predicate
-from memwal.sharding.values import Value, comparable, is_bytes, is_text
+from memwal.sharding.values import Value, as_comparable, is_bytes, is_number, is_text
 
 CASES_MAX = 256
 _EXACT_IN_DOUBLE = 2**53
@@ -66,8 +66,8 @@ class Domain:
     def meet(self, other: Domain) -> Domain:
         """What is in both."""
         both = Domain(
-            low=_tighter(self.low, other.low, above=True),
-            high=_tighter(self.high, other.high, above=False),
+            low=_tighten(self.low, other.low, above=True),
+            high=_tighten(self.high, other.high, above=False),
             excluded=self.excluded | other.excluded,
             null=self.null and other.null,
         )
@@ -78,18 +78,15 @@ class Domain:
         return Domain(values=values, null=both.null)
 
     @property
-    def empty(self) -> bool:
+    def is_empty(self) -> bool:
         """Whether nothing at all is in the set. False says nothing."""
-        if self.null:
-            return False
-        if self.values is not None:
-            return not self.values
-        return False
+        return not self.null and self.values == frozenset()
 
 
 ANY = Domain()
 NOT_NULL = Domain(null=False)
 ONLY_NULL = Domain(values=frozenset())
+NOTHING = Domain(values=frozenset(), null=False)
 
 Case = Mapping[str, Domain]
 Cases = tuple[Case, ...]
@@ -103,36 +100,36 @@ def cases_of(predicate: Predicate, types: Mapping[str, pa.DataType]) -> Cases:
     `types` are those of the columns that matter; conditions on others are left out. No case at all
     means that no row matches.
     """
-    plain_types = {name: plain_type(kind) for name, kind in types.items()}
-    return _cases(predicate, plain_types, negated=False, in_or=False)
+    plain_types = {name: unwrap_type(kind) for name, kind in types.items()}
+    return _split(predicate, plain_types, negated=False, in_or=False)
 
 
-def _cases(
+def _split(
     predicate: Predicate, types: Mapping[str, pa.DataType], *, negated: bool, in_or: bool
 ) -> Cases:
     match predicate:
         case Not(part=part):
-            return _cases(part, types, negated=not negated, in_or=in_or)
+            return _split(part, types, negated=not negated, in_or=in_or)
         case And(parts=parts) | Or(parts=parts):
             # De Morgan holds for three truth values, too.
             conjunction = isinstance(predicate, And) is not negated
             in_or = in_or or not conjunction
-            found = [_cases(part, types, negated=negated, in_or=in_or) for part in parts]
-            return _all(found) if conjunction else _any(found)
+            found = [_split(part, types, negated=negated, in_or=in_or) for part in parts]
+            return _conjoin(found) if conjunction else _disjoin(found)
         case Anything():
             return _ALWAYS
     kind = types.get(predicate.column)
     if kind is None:
         return _ALWAYS
-    domain = _domain(predicate, kind, negated=negated)
+    domain = _domain_of(predicate, kind, negated=negated)
     if in_or and domain.values is None and not isinstance(predicate, IsNull):
         # DataFusion, and Lance with it, makes TRUE of `a NOT IN (1) OR a NOT IN (2)`, which by SQL
         # is NULL where a is.
         domain = replace(domain, null=True)
-    return _NEVER if domain.empty else ({predicate.column: domain},)
+    return _NEVER if domain.is_empty else ({predicate.column: domain},)
 
 
-def _all(parts: list[Cases]) -> Cases:
+def _conjoin(parts: list[Cases]) -> Cases:
     found = _ALWAYS
     for part in parts:
         if len(found) * len(part) > CASES_MAX:
@@ -140,21 +137,21 @@ def _all(parts: list[Cases]) -> Cases:
             found = min(found, part, key=len)
             continue
         found = tuple(
-            case for left, right in product(found, part) if (case := _both(left, right)) is not None
+            case for left, right in product(found, part) if (case := _meet(left, right)) is not None
         )
     return found
 
 
-def _both(left: Case, right: Case) -> Case | None:
+def _meet(left: Case, right: Case) -> Case | None:
     merged = dict(left)
     for column, domain in right.items():
         merged[column] = merged[column].meet(domain) if column in merged else domain
-        if merged[column].empty:
+        if merged[column].is_empty:
             return None
     return merged
 
 
-def _any(parts: list[Cases]) -> Cases:
+def _disjoin(parts: list[Cases]) -> Cases:
     lists: dict[str, Domain] = {}
     others: list[Case] = []
     for case in (case for part in parts for case in part):
@@ -163,7 +160,7 @@ def _any(parts: list[Cases]) -> Cases:
             others.append(case)
             continue
         column, domain = listed
-        before = lists.get(column, Domain(values=frozenset(), null=False))
+        before = lists.get(column, NOTHING)
         lists[column] = Domain(
             values=(before.values or frozenset()) | (domain.values or frozenset()),
             null=before.null or domain.null,
@@ -180,7 +177,7 @@ def _single_list(case: Case) -> tuple[str, Domain] | None:
     return (column, domain) if domain.values is not None else None
 
 
-def _domain(leaf: Comparison | In | IsNull, kind: pa.DataType, *, negated: bool) -> Domain:
+def _domain_of(leaf: Comparison | In | IsNull, kind: pa.DataType, *, negated: bool) -> Domain:
     """The values for which the leaf, or its opposite, is TRUE.
 
     A comparison that is not understood still is TRUE for no NULL.
@@ -189,11 +186,11 @@ def _domain(leaf: Comparison | In | IsNull, kind: pa.DataType, *, negated: bool)
         return NOT_NULL if negated else ONLY_NULL
     if isinstance(leaf, In):
         return _list_domain(leaf.values, kind, negated=negated)
-    op = _OPPOSITE[leaf.op] if negated else leaf.op
+    op = leaf.op.opposite if negated else leaf.op
     if op in (Op.EQ, Op.NE):
         return _list_domain((leaf.value,), kind, negated=op is Op.NE)
     if not leaf.value.is_valid:
-        return Domain(values=frozenset(), null=False)
+        return NOTHING
     literal = literal_of(leaf.value, kind)
     if literal is None:
         return NOT_NULL
@@ -203,21 +200,11 @@ def _domain(leaf: Comparison | In | IsNull, kind: pa.DataType, *, negated: bool)
     return Domain(high=bound, null=False)
 
 
-_OPPOSITE = {
-    Op.EQ: Op.NE,
-    Op.NE: Op.EQ,
-    Op.LT: Op.GE,
-    Op.GE: Op.LT,
-    Op.GT: Op.LE,
-    Op.LE: Op.GT,
-}
-
-
 def _list_domain(values: tuple[pa.Scalar, ...], kind: pa.DataType, *, negated: bool) -> Domain:
     """`IN` or `NOT IN`. A NULL in the list matches nothing, and makes NOT IN match nothing."""
     given = [value for value in values if value.is_valid]
     if negated and len(given) < len(values):
-        return Domain(values=frozenset(), null=False)
+        return NOTHING
     literals = [literal_of(value, kind) for value in given]
     known = [literal for literal in literals if literal is not None]
     if len(known) < len(literals):
@@ -229,7 +216,7 @@ def _list_domain(values: tuple[pa.Scalar, ...], kind: pa.DataType, *, negated: b
     return Domain(excluded=frozenset(literal.value for literal in known), null=False)
 
 
-def _tighter(left: Bound | None, right: Bound | None, *, above: bool) -> Bound | None:
+def _tighten(left: Bound | None, right: Bound | None, *, above: bool) -> Bound | None:
     if left is None or right is None:
         return left or right
     if left.value == right.value:
@@ -297,9 +284,7 @@ def _decimal(value: pa.Scalar, kind: pa.DataType) -> Literal | None:
 
 
 def _number(value: pa.Scalar) -> int | float | Decimal | None:
-    kind = value.type
-    numeric = pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_decimal(kind)
-    number: int | float | Decimal | None = value.as_py() if numeric else None
+    number: int | float | Decimal | None = value.as_py() if is_number(value.type) else None
     return number if number is not None and math.isfinite(number) else None
 
 
@@ -344,7 +329,7 @@ def _cast(value: pa.Scalar, *kinds: pa.DataType) -> Literal | None:
             value = after[0]
     except (pa.ArrowException, OverflowError):
         return None
-    found = comparable(value)
+    found = as_comparable(value)
     return None if found is None else Literal(value=found)
 
 

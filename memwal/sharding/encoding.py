@@ -1,7 +1,7 @@
 """Which bytes of a value are hashed. Pure.
 
 The spec names the hash, not the bytes that go in. Its third rule (a value hashes alike in every
-numeric type) decides most of it; the rest is taken from Iceberg's hash, which it follows:
+numeric type) decides most of it; the rest is taken from Iceberg, whose hash it is:
 
 - whole numbers, of any integer, float or decimal type, false and true as 0 and 1: 8 bytes
 - floats with a fraction: the 8 bytes of the double; every NaN is one NaN
@@ -9,8 +9,8 @@ numeric type) decides most of it; the rest is taken from Iceberg's hash, which i
 - dates: days, and times and timestamps: microseconds, as 8 bytes; a time zone does not count
 - text as UTF-8, binary as it is; a dictionary is what it stands for
 
-All numbers little-endian, in two's complement. pylance differs: numbers of up to
-32 bits hash as 4 bytes, all others as 8, floats by their bits; a timestamp by its own unit.
+All numbers are little-endian, in two's complement. pylance differs: numbers of up to 32 bits hash
+as 4 bytes, all others as 8, floats by their bits, and a timestamp in its own unit.
 """
 
 from __future__ import annotations
@@ -26,11 +26,11 @@ from numpy.typing import NDArray
 
 from memwal.errors import Unsupported
 from memwal.sharding.murmur import I32, U32, Tail, hash_bytes, hash_words
+from memwal.sharding.values import PER_SECOND, is_bytes, is_text
 
 _SPEC_ZERO_NAN = np.uint64(0x7FF8000000000000)
 _DECIMAL_DIGITS = 76
 _DECIMAL_SCALE = 38
-_MICROS = {"s": 1_000_000, "ms": 1_000, "us": 1}
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -41,20 +41,19 @@ class Hashed:
     nulls: NDArray[np.bool_]
 
 
-def spec_hash(array: pa.Array) -> Hashed:
+def hash_by_spec(array: pa.Array) -> Hashed:
     """`murmur3(col0)` of the spec. Raises Unsupported for a nested type."""
-    array = plain(array)
+    array = unwrap(array)
+    nulls = _nulls(array)
     words = _spec_words(array)
-    if words is not None:
-        hashes = hash_words(words)
-    else:
-        hashes = hash_bytes(*_spec_values(array), Tail.STANDARD)
-    return Hashed(hashes=hashes, nulls=_nulls(array))
+    if words is None:
+        return Hashed(hashes=hash_bytes(*_spec_bytes(array), Tail.STANDARD), nulls=nulls)
+    return Hashed(hashes=hash_words(words), nulls=nulls)
 
 
-def spec_hash_multi(arrays: list[pa.Array]) -> Hashed:
-    """`murmur3_multi(col0, col1, …)`: one hash over the bytes of the values that are not NULL."""
-    arrays = [plain(array) for array in arrays]
+def hash_several_by_spec(arrays: list[pa.Array]) -> Hashed:
+    """`murmur3_multi(col0, col1, …)` of the spec: one hash of all values but NULL."""
+    arrays = [unwrap(array) for array in arrays]
     # Not null_handling="skip": with it, pyarrow drops rows in which all values are NULL.
     empty = pa.scalar(b"", pa.large_binary())
     parts = [pc.fill_null(_as_binary(array), empty) for array in arrays]
@@ -63,19 +62,19 @@ def spec_hash_multi(arrays: list[pa.Array]) -> Hashed:
     return Hashed(hashes=hash_bytes(*_raw(joined), Tail.STANDARD), nulls=nulls)
 
 
-def pylance_hash(array: pa.Array) -> Hashed:
+def hash_by_pylance(array: pa.Array) -> Hashed:
     """What pylance 14 hashes for `bucket`. Raises Unsupported for a type that it refuses."""
     kind = array.type
-    if not pylance_hashes(kind):
+    if not is_hashed_by_pylance(kind):
         raise Unsupported(f"pylance refuses {kind} as a bucket column")
-    if pa.types.is_string(kind) or pa.types.is_large_string(kind):
+    if is_text(kind):
         hashes = hash_bytes(*_raw(array.cast(pa.large_binary())), Tail.PYLANCE)
     else:
         hashes = hash_words(_pylance_words(array))
     return Hashed(hashes=hashes, nulls=_nulls(array))
 
 
-def pylance_hashes(kind: pa.DataType) -> bool:
+def is_hashed_by_pylance(kind: pa.DataType) -> bool:
     """Whether pylance takes the type as a bucket column."""
     return bool(
         pa.types.is_boolean(kind)
@@ -86,7 +85,7 @@ def pylance_hashes(kind: pa.DataType) -> bool:
     )
 
 
-def plain(array: pa.Array) -> pa.Array:
+def unwrap(array: pa.Array) -> pa.Array:
     """The array without a dictionary, run ends or an extension around it."""
     while True:
         if pa.types.is_dictionary(array.type):
@@ -99,8 +98,8 @@ def plain(array: pa.Array) -> pa.Array:
             return array
 
 
-def plain_type(kind: pa.DataType) -> pa.DataType:
-    """The type that `plain` makes of it."""
+def unwrap_type(kind: pa.DataType) -> pa.DataType:
+    """The type that `unwrap` makes of it."""
     while True:
         if pa.types.is_dictionary(kind) or pa.types.is_run_end_encoded(kind):
             kind = kind.value_type
@@ -159,7 +158,7 @@ def _micros(values: NDArray[np.int64], unit: str) -> NDArray[np.int64]:
     if unit == "ns":
         return values // 1_000
     with np.errstate(over="ignore"):
-        return values * np.int64(_MICROS[unit])
+        return values * np.int64(10**6 // PER_SECOND[unit])
 
 
 def _float_bits(array: pa.Array) -> NDArray[np.int64]:
@@ -175,21 +174,13 @@ def _float_bits(array: pa.Array) -> NDArray[np.int64]:
     return bits
 
 
-def _spec_values(array: pa.Array) -> tuple[NDArray[np.uint8], NDArray[np.int64]]:
+def _spec_bytes(array: pa.Array) -> tuple[NDArray[np.uint8], NDArray[np.int64]]:
     kind = array.type
     if pa.types.is_decimal(kind):
         return _decimal_bytes(array)
-    textual = pa.types.is_string(kind) or pa.types.is_large_string(kind) or kind == _STRING_VIEW
-    if textual or pa.types.is_fixed_size_binary(kind) or _is_binary(kind):
+    if is_text(kind) or is_bytes(kind) or pa.types.is_fixed_size_binary(kind):
         return _raw(array.cast(pa.large_binary()))
     raise Unsupported(f"a column of type {kind} cannot be hashed into buckets")
-
-
-_STRING_VIEW = pa.string_view()
-
-
-def _is_binary(kind: pa.DataType) -> bool:
-    return kind in (pa.binary(), pa.large_binary(), pa.binary_view())
 
 
 def _decimal_bytes(array: pa.Array) -> tuple[NDArray[np.uint8], NDArray[np.int64]]:
@@ -237,7 +228,7 @@ def _as_binary(array: pa.Array) -> pa.Array:
     """The hashed bytes of each value as large_binary, NULL where the value is."""
     words = _spec_words(array)
     if words is None:
-        data, offsets = _spec_values(array)
+        data, offsets = _spec_bytes(array)
     else:
         data = np.ascontiguousarray(words).view(np.uint8).ravel()
         offsets = np.arange(len(words) + 1, dtype=np.int64) * (4 * words.shape[1])
@@ -252,15 +243,9 @@ def _pylance_words(array: pa.Array) -> U32:
     if pa.types.is_floating(kind):
         return _pylance_floats(_zero_filled(array, kind))
     values = _int64(array)
-    if _is_narrow(kind):
+    if kind.bit_width <= 32:
         return values.astype(np.int32).view(np.uint32).reshape(len(values), 1)
     return _two_words(values)
-
-
-def _is_narrow(kind: pa.DataType) -> bool:
-    if pa.types.is_integer(kind):
-        return bool(kind.bit_width <= 32)
-    return bool(pa.types.is_boolean(kind) or pa.types.is_date32(kind) or pa.types.is_time32(kind))
 
 
 def _pylance_floats(values: NDArray[Any]) -> U32:

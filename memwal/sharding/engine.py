@@ -64,9 +64,9 @@ class Node:
 
 def parse_expression(text: str, schema: pa.Schema) -> Node:
     """A shard expression as a tree. Raises SqlError."""
-    with _errors():
+    with _convert_errors():
         _check_size(text)
-        return _node(_frame(pa.RecordBatch.from_pylist([], schema)).parse_sql_expr(text))
+        return _read_node(_make_frame(pa.RecordBatch.from_pylist([], schema)).parse_sql_expr(text))
 
 
 def parse_filter(text: str, schema: pa.Schema) -> Node:
@@ -74,17 +74,17 @@ def parse_filter(text: str, schema: pa.Schema) -> Node:
 
     What depends on the time, on chance or on the session stays as it is.
     """
-    with _errors():
+    with _convert_errors():
         _check_size(text)
-        frame = _frame(pa.RecordBatch.from_pylist([], schema), _FILTER_SETTINGS)
-        return _node(frame.parse_sql_expr(text), fold=True)
+        frame = _make_frame(pa.RecordBatch.from_pylist([], schema), _FILTER_SETTINGS)
+        return _read_node(frame.parse_sql_expr(text), fold=True)
 
 
 def type_of(text: str, schema: pa.Schema) -> pa.DataType:
     """The type that an expression is planned to have. Raises SqlError."""
-    with _errors():
+    with _convert_errors():
         _check_size(text)
-        frame = _frame(pa.RecordBatch.from_pylist([], schema))
+        frame = _make_frame(pa.RecordBatch.from_pylist([], schema))
         return frame.select(frame.parse_sql_expr(text).alias("value")).schema().field(0).type
 
 
@@ -92,9 +92,9 @@ def evaluate(
     text: str, batch: pa.RecordBatch, settings: Mapping[str, str] | None = None
 ) -> pa.Array:
     """An expression's value for each row, in order. Raises SqlError."""
-    with _errors():
+    with _convert_errors():
         _check_size(text)
-        frame = _frame(batch, settings)
+        frame = _make_frame(batch, settings)
         chosen = frame.select(frame.parse_sql_expr(text).alias("value"))
         parts = [part.column(0) for part in chosen.collect()]
         if not parts:
@@ -113,7 +113,7 @@ def unstable_functions() -> frozenset[str]:
 
 
 @contextmanager
-def _errors() -> Iterator[None]:
+def _convert_errors() -> Iterator[None]:
     try:
         yield
     except SqlError:
@@ -132,12 +132,12 @@ def _check_size(text: str) -> None:
         raise SqlError(f"more than {OPERATORS_MAX} operators")
 
 
-def _frame(batch: pa.RecordBatch, settings: Mapping[str, str] | None = None) -> DataFrame:
+def _make_frame(batch: pa.RecordBatch, settings: Mapping[str, str] | None = None) -> DataFrame:
     context = SessionContext(SessionConfig({**_SETTINGS, **(settings or {})}))
     return context.create_dataframe([[batch]], _TABLE)
 
 
-def _node(expr: Expr, *, fold: bool = False) -> Node:
+def _read_node(expr: Expr, *, fold: bool = False) -> Node:
     kind = expr.variant_name()
     if kind == "Column":
         return Node(kind=kind, name=expr.to_variant().name())
@@ -152,12 +152,12 @@ def _node(expr: Expr, *, fold: bool = False) -> Node:
         name = expr.rex_call_operator()
     except Exception:
         name = kind
-    args = tuple(_node(part, fold=fold) for part in parts)
-    node = Node(kind=kind, name=name, args=args, negated=_negated(expr, kind))
-    return _folded(expr, node) if fold else node
+    args = tuple(_read_node(part, fold=fold) for part in parts)
+    node = Node(kind=kind, name=name, args=args, negated=_is_negated(expr, kind))
+    return _fold(expr, node) if fold else node
 
 
-def _negated(expr: Expr, kind: str) -> bool:
+def _is_negated(expr: Expr, kind: str) -> bool:
     if kind not in ("Between", "InList", "Like", "SimilarTo"):
         return False
     variant: Any = expr.to_variant()
@@ -168,12 +168,12 @@ _FOLDABLE = {"Cast", "TryCast", "ScalarFunction", "Negative"}
 _ARITHMETIC = {"+", "-", "*", "/", "%", "||"}
 
 
-def _folded(expr: Expr, node: Node) -> Node:
+def _fold(expr: Expr, node: Node) -> Node:
     """The node, or its value when it has one whatever the row."""
     foldable = node.kind in _FOLDABLE or (node.kind == "BinaryExpr" and node.name in _ARITHMETIC)
     constant = foldable and node.args and all(part.kind == "Literal" for part in node.args)
     if not constant or node.name in unstable_functions():
         return node
     one = pa.RecordBatch.from_pydict({"row": [0]})
-    rows = _frame(one).select(expr.alias("value")).collect()
+    rows = _make_frame(one).select(expr.alias("value")).collect()
     return Node(kind="Literal", value=rows[0].column(0)[0])

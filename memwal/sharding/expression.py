@@ -10,15 +10,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from decimal import Decimal
 from functools import lru_cache
-from itertools import chain
 
 import pyarrow as pa
 
 from memwal.errors import Refused, Unsupported
 from memwal.sharding import engine
-from memwal.sharding.encoding import plain, plain_type
+from memwal.sharding.encoding import unwrap, unwrap_type
 from memwal.sharding.spec import SpecField
-from memwal.sharding.values import is_bytes, is_text
+from memwal.sharding.values import PER_SECOND, array_of, is_bytes, is_text
 
 _KINDS = frozenset(
     {"Column", "Literal", "BinaryExpr", "ScalarFunction", "Cast", "TryCast", "Case", "Alias"}
@@ -47,26 +46,23 @@ _INTEGERS = (
     *(pa.int8(), pa.int16(), pa.int32(), pa.int64()),
     *(pa.uint8(), pa.uint16(), pa.uint32(), pa.uint64()),
 )
-_FLOATS = (pa.float16(), pa.float32(), pa.float64())
+# Types that a column may be promoted between.
+_ALIKE = (
+    _INTEGERS,
+    (pa.float16(), pa.float32(), pa.float64()),
+    (pa.string(), pa.large_string()),
+    (pa.binary(), pa.large_binary()),
+)
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class RuleHeld:
-    """One of the six rules, and how it is known to hold."""
-
-    number: int
-    name: str
-    how: str
-
-
-def expression_values(
+def compute_expression(
     expression: str, columns: Sequence[pa.Array | None], rows: int, result_type: pa.DataType
 ) -> pa.Array:
     """The expression over `columns`, of which the first is col0; None stands for a removed one.
 
     Raises Refused when it can't be computed or does not fit `result_type`.
     """
-    arrays = [None if column is None else plain(column) for column in columns]
+    arrays = [None if column is None else unwrap(column) for column in columns]
     kinds = [None if array is None else array.type for array in arrays]
     missing = pa.null() if None not in kinds else _type_of_null(expression, kinds)
     batch = pa.record_batch(
@@ -74,29 +70,34 @@ def expression_values(
         names=_names(len(arrays)),
     )
     try:
-        return _computed(expression, batch, result_type)
+        return _compute(expression, batch, result_type)
     except engine.SqlError as error:
         raise Refused(f"shard expression {expression!r}: {error}") from None
 
 
-def check_expression(field: SpecField, kinds: Sequence[pa.DataType]) -> tuple[RuleHeld, ...]:
-    """The six rules for `field`'s expression over source columns of these types.
+def check_expression(field: SpecField, kinds: Sequence[pa.DataType]) -> None:
+    """Hold `field`'s expression over source columns of these types to the six rules.
 
     Raises Refused with the rule that is broken.
     """
-    held = check_repeatable(field, tuple(kinds))
-    return (*held, _trial(field, kinds).typed())
+    check_repeatable(field, tuple(kinds))
+    _trial(field, kinds).check_type()
 
 
 @lru_cache(maxsize=256)
-def check_repeatable(field: SpecField, kinds: tuple[pa.DataType, ...]) -> tuple[RuleHeld, ...]:
-    """Rules 1 to 5: a row's value is the same whenever it is computed.
+def check_repeatable(field: SpecField, kinds: tuple[pa.DataType, ...]) -> None:
+    """Hold an expression to rules 1 to 5: a row's value is the same whenever it is computed.
 
     Without them rows of one key go to several shards, and shards are left out that hold rows which
     match. Rule 6 is not needed for that: a value that does not fit fails. Raises Refused.
     """
     trial = _trial(field, kinds)
-    return (*trial.pure(), trial.promoted(), trial.removed(), trial.null_safe())
+    trial.check_tree()
+    batch = trial.samples()
+    trial.check_repetition(batch)
+    trial.check_promotion(batch)
+    trial.check_removal(batch)
+    trial.check_nulls()
 
 
 def _trial(field: SpecField, kinds: Sequence[pa.DataType]) -> _Trial:
@@ -105,38 +106,41 @@ def _trial(field: SpecField, kinds: Sequence[pa.DataType]) -> _Trial:
     return _Trial(
         where=f"shard expression {field.expression!r}",
         text=field.expression,
-        kinds=tuple(plain_type(kind) for kind in kinds),
+        kinds=tuple(unwrap_type(kind) for kind in kinds),
         result_type=field.result_type,
     )
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class _Trial:
+    """An expression that is held to the rules, over columns of these types."""
+
     where: str
     text: str
     kinds: tuple[pa.DataType, ...]
     result_type: pa.DataType
 
+    @property
+    def schema(self) -> pa.Schema:
+        return pa.schema(list(zip(_names(len(self.kinds)), self.kinds, strict=True)))
+
     def refuse(self, rule: int, why: str) -> Refused:
         return Refused(f"{self.where} breaks rule {rule} ({_RULES[rule]}): {why}")
 
-    def held(self, rule: int, how: str) -> RuleHeld:
-        return RuleHeld(number=rule, name=_RULES[rule], how=how)
-
     def values(self, batch: pa.RecordBatch, rule: int) -> pa.Array:
         try:
-            return _computed(self.text, batch, self.result_type)
+            return _compute(self.text, batch, self.result_type)
         except engine.SqlError as error:
             raise self.refuse(rule, str(error)) from None
 
     def samples(self) -> pa.RecordBatch:
         """Rows on which it can be computed: no rule says that it can on all."""
-        batch = _samples(self.kinds)
+        batch = _make_samples(self.schema)
         failure = ""
         good = []
         for row in range(len(batch)):
             try:
-                _computed(self.text, batch.slice(row, 1), self.result_type)
+                _compute(self.text, batch.slice(row, 1), self.result_type)
             except engine.SqlError as error:
                 failure = str(error)
             else:
@@ -146,10 +150,22 @@ class _Trial:
             raise Refused(f"{self.where} fails on every value that was tried: {failure}")
         return chosen
 
-    def pure(self) -> tuple[RuleHeld, RuleHeld]:
-        """Rules 1 and 2: only functions that DataFusion vouches for, the same in any session."""
-        _check_tree(self, _parsed(self))
-        batch = self.samples()
+    def check_tree(self) -> None:
+        """Rules 1 and 2: only the row's columns, and functions that DataFusion vouches for."""
+        try:
+            tree = engine.parse_expression(self.text, self.schema)
+        except engine.SqlError as error:
+            known = ", ".join(self.schema.names)
+            raise Refused(f"{self.where}: {error} (source columns: {known})") from None
+        for node in tree.walk():
+            if node.kind == "ScalarFunction" and node.name in engine.unstable_functions():
+                rule = 1 if node.name in ("random", "rand", "uuid") else 2
+                raise self.refuse(rule, f"{node.name}() is not a function of the columns")
+            if node.kind not in _KINDS:
+                raise self.refuse(2, f"{node.kind} is not a function of one row's columns")
+
+    def check_repetition(self, batch: pa.RecordBatch) -> None:
+        """Rules 1 and 2: the same values a second time, and in another session."""
         first = self.values(batch, 1)
         if not first.equals(self.values(batch, 1)):
             raise self.refuse(1, "the same values gave another result the second time")
@@ -159,67 +175,51 @@ class _Trial:
             raise self.refuse(2, f"fails in a session with another time zone: {error}") from None
         if not first.equals(other):
             raise self.refuse(2, "the result depends on the session's time zone")
-        return (
-            self.held(1, f"every function is deterministic; twice on {len(batch)} rows"),
-            self.held(2, f"no clock, variable or subquery; two sessions, {len(batch)} rows"),
-        )
 
-    def promoted(self) -> RuleHeld:
+    def check_promotion(self, batch: pa.RecordBatch) -> None:
         """Rule 3: every column in turn, cast to each type that it may be promoted to."""
-        batch = self.samples()
-        plain_result = self.values(batch, 3)
-        tried = 0
-        for place, kind in enumerate(self.kinds):
+        expected = self.values(batch, 3)
+        for place, (name, kind) in enumerate(zip(self.schema.names, self.kinds, strict=True)):
             for other in _promotions(kind):
                 try:
-                    column = batch.column(place).cast(other)
+                    wider = batch.set_column(place, name, batch.column(place).cast(other))
                 except pa.ArrowException:
                     continue
-                wider = batch.set_column(place, batch.schema.field(place).name, column)
-                tried += 1
-                if not self.values(wider, 3).equals(plain_result):
+                if not self.values(wider, 3).equals(expected):
                     raise self.refuse(3, f"col{place} as {other} instead of {kind} gives others")
-        return self.held(3, f"{tried} other types, {len(batch)} rows")
 
-    def removed(self) -> RuleHeld:
+    def check_removal(self, batch: pa.RecordBatch) -> None:
         """Rule 4: a column that is gone counts as NULL of its type."""
-        batch = self.samples()
-        for place, kind in enumerate(self.kinds):
+        for place, (name, kind) in enumerate(zip(self.schema.names, self.kinds, strict=True)):
             columns: list[pa.Array | None] = list(batch.columns)
             columns[place] = None
-            empty = pa.nulls(len(batch), kind)
-            typed = batch.set_column(place, batch.schema.field(place).name, empty)
+            typed = batch.set_column(place, name, pa.nulls(len(batch), kind))
             try:
-                gone = expression_values(self.text, columns, len(batch), self.result_type)
+                gone = compute_expression(self.text, columns, len(batch), self.result_type)
             except Refused as error:
                 raise self.refuse(4, f"without col{place}: {error}") from None
             if not gone.equals(self.values(typed, 4)):
                 raise self.refuse(4, f"without col{place} it is not what NULL in col{place} gives")
-        return self.held(4, f"without each of {len(self.kinds)} columns, {len(batch)} rows")
 
-    def null_safe(self) -> RuleHeld:
-        """Rule 5: NULL in each column, and in all, is computed like any other value."""
-        batch = pa.record_batch([pa.nulls(2, k) for k in self.kinds], _names(len(self.kinds)))
+    def check_nulls(self) -> None:
+        """Rule 5: NULL in all columns is computed like any other value."""
+        batch = pa.record_batch([pa.nulls(2, kind) for kind in self.kinds], schema=self.schema)
         result = self.values(batch, 5)
         if not result[0].equals(result[1]):
             raise self.refuse(5, "NULL gives different results")
-        given = "NULL" if not result[0].is_valid else result[0].as_py()
-        return self.held(5, f"NULL in all columns gives {given}")
 
-    def typed(self) -> RuleHeld:
+    def check_type(self) -> None:
         """Rule 6: the planned type is the result type."""
-        schema = pa.schema(list(zip(_names(len(self.kinds)), self.kinds, strict=True)))
         try:
-            planned = engine.type_of(self.text, schema)
+            planned = engine.type_of(self.text, self.schema)
         except engine.SqlError as error:
             raise self.refuse(6, str(error)) from None
-        if not _same(planned, self.result_type):
+        if not _is_same(planned, self.result_type):
             raise self.refuse(
                 6,
                 f"it gives {planned}, the result type is {self.result_type};"
                 " wrap it in arrow_cast(…)",
             )
-        return self.held(6, f"planned as {planned}")
 
 
 _RULES = {
@@ -236,24 +236,6 @@ def _names(count: int) -> list[str]:
     return [f"col{place}" for place in range(count)]
 
 
-def _parsed(trial: _Trial) -> engine.Node:
-    schema = pa.schema(list(zip(_names(len(trial.kinds)), trial.kinds, strict=True)))
-    try:
-        return engine.parse_expression(trial.text, schema)
-    except engine.SqlError as error:
-        known = ", ".join(schema.names)
-        raise Refused(f"{trial.where}: {error} (source columns: {known})") from None
-
-
-def _check_tree(trial: _Trial, tree: engine.Node) -> None:
-    for node in tree.walk():
-        if node.kind == "ScalarFunction" and node.name in engine.unstable_functions():
-            rule = 1 if node.name in ("random", "rand", "uuid") else 2
-            raise trial.refuse(rule, f"{node.name}() is not a function of the columns")
-        if node.kind not in _KINDS:
-            raise trial.refuse(2, f"{node.kind} is not a function of one row's columns")
-
-
 def _type_of_null(expression: str, kinds: Sequence[pa.DataType | None]) -> pa.DataType:
     failure = ""
     for candidate in _TYPES_OF_NULL:
@@ -268,7 +250,7 @@ def _type_of_null(expression: str, kinds: Sequence[pa.DataType | None]) -> pa.Da
     raise Refused(f"shard expression {expression!r} takes no NULL: {failure}")
 
 
-def _computed(expression: str, batch: pa.RecordBatch, result_type: pa.DataType) -> pa.Array:
+def _compute(expression: str, batch: pa.RecordBatch, result_type: pa.DataType) -> pa.Array:
     values = engine.evaluate(expression, batch)
     try:
         return values.cast(result_type)
@@ -276,45 +258,36 @@ def _computed(expression: str, batch: pa.RecordBatch, result_type: pa.DataType) 
         raise engine.SqlError(f"a value does not fit {result_type}: {error}") from None
 
 
-def _same(planned: pa.DataType, result_type: pa.DataType) -> bool:
+def _is_same(planned: pa.DataType, result_type: pa.DataType) -> bool:
     """Equal, or one layout of text or binary for another."""
     both = (planned, result_type)
     return planned == result_type or all(map(is_text, both)) or all(map(is_bytes, both))
 
 
-def _promotions(kind: pa.DataType) -> tuple[pa.DataType, ...]:
-    if kind in _INTEGERS:
-        return tuple(other for other in _INTEGERS if other != kind)
-    if kind in _FLOATS:
-        return tuple(other for other in _FLOATS if other != kind)
+def _promotions(kind: pa.DataType) -> list[pa.DataType]:
     if pa.types.is_decimal128(kind):
-        return (pa.decimal128(38, kind.scale),)
-    if kind in (pa.string(), pa.large_string()):
-        return (pa.string() if kind == pa.large_string() else pa.large_string(),)
-    if kind in (pa.binary(), pa.large_binary()):
-        return (pa.binary() if kind == pa.large_binary() else pa.large_binary(),)
-    return ()
+        return [pa.decimal128(38, kind.scale)]
+    return [other for like in _ALIKE if kind in like for other in like if other != kind]
 
 
 _NUMBERS = (0, 1, 5, 7, 16, 100)
 _TIMES = (0, 1, 86_399, 951_782_400, 1_600_000_000, -1, -86_401)
 
 
-def _samples(kinds: Sequence[pa.DataType]) -> pa.RecordBatch:
+def _make_samples(schema: pa.Schema) -> pa.RecordBatch:
     """Rows of small, telling values and NULLs; columns turn at different speeds."""
-    columns = [[*_values_of(kind), None] for kind in kinds]
+    columns = [[*_values_of(kind), None] for kind in schema.types]
     rows = max(12, 2 * max(len(column) for column in columns))
     arrays = []
-    for place, (kind, column) in enumerate(zip(kinds, columns, strict=True)):
+    for place, (kind, column) in enumerate(zip(schema.types, columns, strict=True)):
         picked = [column[(row * (place + 1)) % len(column)] for row in range(rows)]
         arrays.append(pa.array(picked, kind))
-    return pa.record_batch(arrays, names=_names(len(kinds)))
+    return pa.record_batch(arrays, schema=schema)
 
 
 def _values_of(kind: pa.DataType) -> list[object]:
     if kind in _INTEGERS:
-        signed = chain(_NUMBERS, () if pa.types.is_unsigned_integer(kind) else (-1, -5, -100))
-        return list(signed)
+        return [*_NUMBERS, *(() if pa.types.is_unsigned_integer(kind) else (-1, -5, -100))]
     if pa.types.is_floating(kind):
         return [0.0, 1.0, 5.0, 0.5, 100.0, -1.0, -5.5]
     if pa.types.is_decimal(kind):
@@ -326,13 +299,9 @@ def _values_of(kind: pa.DataType) -> list[object]:
         return ["", "a", "abcd", "é", "17", "2020-02-29", "2020-02-29T12:00:00"]
     if is_bytes(kind):
         return [b"", b"a", b"\0\xff"]
-    if pa.types.is_date(kind) or pa.types.is_timestamp(kind):
-        days = pa.types.is_date32(kind)
-        per_second = {"s": 1, "ms": 1_000, "us": 1_000_000, "ns": 1_000_000_000}
-        scale = 1 if days else per_second[getattr(kind, "unit", "ms")]
-        numbers = [t // 86_400 if days else t * scale for t in _TIMES]
-        if pa.types.is_date64(kind):
-            numbers = [n // 86_400_000 * 86_400_000 for n in numbers]
-        whole = pa.array(numbers, pa.int32() if days else pa.int64())
-        return list(whole.cast(kind))
+    if pa.types.is_date(kind):
+        days = [t // 86_400 for t in _TIMES]
+        return list(array_of(days, pa.date32()).cast(kind))
+    if pa.types.is_timestamp(kind):
+        return list(array_of([t * PER_SECOND[kind.unit] for t in _TIMES], kind))
     return []

@@ -66,20 +66,20 @@ def hash_bytes(data: NDArray[np.uint8], offsets: NDArray[np.int64], tail: Tail) 
         h = hashes[part]
         long = np.flatnonzero(lengths >= 4 * (_SHORT_BLOCKS_MAX + 1))
         if tail is Tail.STANDARD and len(long) == len(h):
-            h[:] = _hashed_singly(data, starts, lengths)
+            h[:] = _hash_singly(data, starts, lengths)
             continue
-        _whole_blocks(h, words, starts, lengths, long)
+        _mix_blocks(h, words, starts, lengths, long)
         if tail is Tail.PYLANCE and len(long):
             h[long] = _states_of_long(data, starts[long], lengths[long] & ~np.int64(3))
-        _tail(h, words, starts, lengths, tail)
+        _mix_tail(h, words, starts, lengths, tail)
         h ^= lengths.astype(np.uint32)
         _finish(h)
         if tail is Tail.STANDARD and len(long):
-            h[long] = _hashed_singly(data, starts[long], lengths[long])
+            h[long] = _hash_singly(data, starts[long], lengths[long])
     return hashes.view(np.int32)
 
 
-def _whole_blocks(
+def _mix_blocks(
     h: U32,
     words: U32,
     starts: NDArray[np.int64],
@@ -98,7 +98,7 @@ def _whole_blocks(
     h[order] = state
 
 
-def _hashed_singly(
+def _hash_singly(
     data: NDArray[np.uint8], starts: NDArray[np.int64], lengths: NDArray[np.int64]
 ) -> U32:
     first = int(starts[0])
@@ -113,13 +113,13 @@ def _states_of_long(
     data: NDArray[np.uint8], starts: NDArray[np.int64], lengths: NDArray[np.int64]
 ) -> U32:
     """The state after the whole blocks: mmh3's hash of them with its last steps undone."""
-    finished = _hashed_singly(data, starts, lengths)
+    finished = _hash_singly(data, starts, lengths)
     _unfinish(finished)
     finished ^= lengths.astype(np.uint32)
     return finished
 
 
-def _tail(
+def _mix_tail(
     h: U32,
     words: U32,
     starts: NDArray[np.int64],
@@ -131,7 +131,7 @@ def _tail(
         return
     last = words[starts + (lengths & ~np.int64(3))]
     if tail is Tail.STANDARD:
-        h ^= _scrambled(last & _TAIL_MASKS[rest])
+        h ^= _scramble(last & _TAIL_MASKS[rest])
         return
     for byte in range(3):
         rows = np.flatnonzero(rest > byte)
@@ -143,7 +143,7 @@ def _tail(
         h[rows] = state
 
 
-def _scrambled(k: U32) -> U32:
+def _scramble(k: U32) -> U32:
     k = k * _C1
     k = (k << np.uint32(15)) | (k >> np.uint32(17))
     k *= _C2
@@ -151,7 +151,7 @@ def _scrambled(k: U32) -> U32:
 
 
 def _mix(h: U32, k: U32) -> None:
-    h ^= _scrambled(k)
+    h ^= _scramble(k)
     h[:] = (h << np.uint32(13)) | (h >> np.uint32(19))
     h *= _FIVE
     h += _ADD

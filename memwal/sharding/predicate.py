@@ -24,6 +24,20 @@ class Op(StrEnum):
     GT = ">"
     GE = ">="
 
+    @property
+    def opposite(self) -> Op:
+        """The comparison that is TRUE where this one is FALSE."""
+        return Op(_OPPOSITE[self])
+
+    @property
+    def flipped(self) -> Op:
+        """The comparison with its two sides exchanged."""
+        return Op(_FLIPPED.get(self, self))
+
+
+_OPPOSITE = {"=": "!=", "!=": "=", "<": ">=", ">=": "<", ">": "<=", "<=": ">"}
+_FLIPPED = {"<": ">", "<=": ">=", ">": "<", ">=": "<="}
+
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Comparison:
@@ -79,14 +93,6 @@ class Anything:
 
 Predicate = Comparison | In | IsNull | Not | And | Or | Anything
 
-_FLIPPED = {
-    Op.EQ: Op.EQ,
-    Op.NE: Op.NE,
-    Op.LT: Op.GT,
-    Op.LE: Op.GE,
-    Op.GT: Op.LT,
-    Op.GE: Op.LE,
-}
 # Columns that Lance has besides the schema's.
 _VIRTUAL = (pa.field("_rowid", pa.uint64()), pa.field("_rowaddr", pa.uint64()))
 
@@ -149,7 +155,7 @@ def _binary(node: Node) -> Predicate:
         op = Op("!=" if node.name == "<>" else node.name)
     except ValueError:
         return Anything(why=f"the operator {node.name}")
-    return Comparison(column=column, op=_FLIPPED[op] if flipped else op, value=value)
+    return Comparison(column=column, op=op.flipped if flipped else op, value=value)
 
 
 def _same_as(column: str, value: pa.Scalar) -> Predicate:

@@ -1,8 +1,8 @@
 """A filter and shards -> the shards that can match. Pure.
 
 A shard is left out only on proof: its recorded shard values, and a filter that no row with such
-values satisfies. pylance 14 records none, so that none of its own shards is ever
-left out; other writers' are.
+values satisfies. pylance 14 records none, so no shard of its own is ever left out; shards of other
+writers are.
 """
 
 from __future__ import annotations
@@ -10,14 +10,15 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import product
+from math import prod
 
 import pyarrow as pa
 
 from memwal.errors import MemWalError, Unsupported
 from memwal.model import ShardId, ShardManifest, ShardSpec
-from memwal.sharding.domain import ANY, NOT_NULL, Bound, Case, Domain, cases_of
-from memwal.sharding.encoding import plain_type
-from memwal.sharding.evaluate import field_values
+from memwal.sharding.domain import ANY, NOT_NULL, NOTHING, Bound, Case, Domain, cases_of
+from memwal.sharding.encoding import unwrap_type
+from memwal.sharding.evaluate import compute_field
 from memwal.sharding.expression import check_repeatable
 from memwal.sharding.predicate import Predicate
 from memwal.sharding.rules import Rule, rule_of
@@ -31,12 +32,19 @@ from memwal.sharding.spec import (
     field_sources,
     read_spec,
 )
-from memwal.sharding.values import Value, comparable, decode_value, is_bytes, is_text
+from memwal.sharding.values import (
+    PER_SECOND,
+    Value,
+    array_of,
+    as_comparable,
+    decode_value,
+    is_bytes,
+    is_text,
+)
 
 RANGE_VALUES_MAX = 1_000
 COMBINATIONS_MAX = 10_000
 _SHOWN_MAX = 5
-_PER_SECOND = {"s": 1, "ms": 1_000, "us": 1_000_000, "ns": 1_000_000_000}
 _DAY_SECONDS = 86_400
 # Local time can jump back over midnight of New Year's Day; by how much never passes a day.
 _ZONE_MARGIN_SECONDS = 2 * _DAY_SECONDS
@@ -52,23 +60,6 @@ class Verdict:
     reason: str
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Pruning:
-    """All shards that were asked about, in their order."""
-
-    verdicts: tuple[Verdict, ...]
-
-    @property
-    def kept(self) -> tuple[ShardId, ...]:
-        """Shards that have to be read."""
-        return tuple(v.shard_id for v in self.verdicts if v.can_match)
-
-    @property
-    def left_out(self) -> tuple[ShardId, ...]:
-        """Shards in which no row can match."""
-        return tuple(v.shard_id for v in self.verdicts if not v.can_match)
-
-
 def prune(
     predicate: Predicate,
     shards: Iterable[ShardManifest],
@@ -76,8 +67,8 @@ def prune(
     sources: Sources,
     *,
     key: Collection[str] | None = None,
-) -> Pruning:
-    """Which shards can hold rows that the predicate is TRUE for.
+) -> tuple[Verdict, ...]:
+    """Judge, for each shard in its turn, whether it can hold rows that the predicate is TRUE for.
 
     `key` names the columns of the primary key, for a read that merges by it: shard fields over
     other columns are not used then. A row whose other column changed, or a delete, which has only
@@ -93,25 +84,26 @@ def prune(
             filters[stored.spec_id] = shard_filter(predicate, read_spec(stored), sources, key=key)
         except Unsupported as error:
             filters[stored.spec_id] = str(error)
-    return Pruning(verdicts=tuple(_verdict(shard, filters) for shard in shards))
+    return tuple(_judge(shard, filters) for shard in shards)
 
 
-def _verdict(shard: ShardManifest, filters: Mapping[int, ShardFilter | str]) -> Verdict:
-    def keep(reason: str) -> Verdict:
-        return Verdict(shard_id=shard.shard_id, can_match=True, reason=reason)
+def _judge(shard: ShardManifest, filters: Mapping[int, ShardFilter | str]) -> Verdict:
+    def judge(reason: str, *, can_match: bool = True) -> Verdict:
+        return Verdict(shard_id=shard.shard_id, can_match=can_match, reason=reason)
 
     if not shard.shard_spec_id:
-        return keep("the shard was made by hand, no spec governs it")
+        return judge("the shard was made by hand, no spec governs it")
     found = filters.get(shard.shard_spec_id, f"there is no shard spec {shard.shard_spec_id}")
     if isinstance(found, str):
-        return keep(found)
-    values = found.recorded(shard.shard_field_entries)
-    why = found.why_not(values)
+        return judge(found)
+    values = found.read_values(shard.shard_field_entries)
+    why = found.refute(values)
     if why is not None:
-        return Verdict(shard_id=shard.shard_id, can_match=False, reason=why)
+        return judge(why, can_match=False)
     if not values:
-        return keep("the shard records no shard values")
-    return keep(f"{_shown_values(values)} can match")
+        return judge("the shard records no shard values")
+    shown = ", ".join(f"{name} = {value!r}" for name, value in values.items())
+    return judge(f"{shown} can match")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -125,7 +117,7 @@ class ShardFilter:
     cases: tuple[Case, ...]
     types: Mapping[str, pa.DataType]
 
-    def recorded(self, entries: Sequence[tuple[str, bytes]]) -> dict[str, Value | None]:
+    def read_values(self, entries: Sequence[tuple[str, bytes]]) -> dict[str, Value | None]:
         """A manifest's `shard_field_entries`, as far as they can be trusted to mean one value."""
         values: dict[str, Value | None] = {}
         names = [name for name, _ in entries]
@@ -135,12 +127,12 @@ class ShardFilter:
             if kind is None or names.count(name) > 1 or not data:
                 continue
             try:
-                values[name] = comparable(decode_value(data, kind))
+                values[name] = as_comparable(decode_value(data, kind))
             except Unsupported:
                 continue
         return values
 
-    def why_not(self, values: Mapping[str, Value | None]) -> str | None:
+    def refute(self, values: Mapping[str, Value | None]) -> str | None:
         """Why no row of a shard with these values can match, or None when one can.
 
         A field without a value in `values` leaves everything possible.
@@ -154,7 +146,7 @@ class ShardFilter:
                 return None
             failed.setdefault(wrong[0], []).append(case[wrong[0]])
         return "; ".join(
-            f"{field} is {values[field]!r}, the filter needs {_shown(domains)}"
+            f"{field} is {values[field]!r}, the filter needs {_describe(domains)}"
             for field, domains in failed.items()
         )
 
@@ -168,7 +160,7 @@ def shard_filter(
     key: Collection[str] | None = None,
 ) -> ShardFilter:
     """The predicate in terms of the spec's shard values; `key` as in `prune`."""
-    rule = rule or rule_of(spec, sources).rule
+    rule = rule or rule_of(spec, sources)
     used = {
         field.field_id: [source for source in found if source is not None]
         for field in spec.fields
@@ -185,15 +177,15 @@ def shard_filter(
     cases = []
     for case in cases_of(predicate, types):
         images = {
-            field.field_id: _image(field, case, used[field.field_id], rule)
+            field.field_id: image
             for field in spec.fields
-            if field.field_id in used
+            if (image := _map_case(field, case, used.get(field.field_id, ()), rule)) != ANY
         }
-        cases.append({name: image for name, image in images.items() if image != ANY})
+        cases.append(images)
     return ShardFilter(
         cases=tuple(cases),
         types={
-            field.field_id: field.result_type or plain_type(used[field.field_id][0].type)
+            field.field_id: field.result_type or unwrap_type(used[field.field_id][0].type)
             for field in spec.fields
             if used.get(field.field_id)
         },
@@ -203,35 +195,32 @@ def shard_filter(
 # ---- what a case leaves possible for a shard field
 
 
-def _image(field: SpecField, case: Case, sources: Sequence[Source], rule: Rule) -> Domain:
+def _map_case(field: SpecField, case: Case, sources: Sequence[Source], rule: Rule) -> Domain:
     """The shard values of all rows in the case, or more."""
-    if not sources or not _comparable_with_recorded(field, plain_type(sources[0].type)):
+    if not sources or not _compares_with_recorded(field, unwrap_type(sources[0].type)):
         return ANY
     domains = [case.get(source.name, ANY) for source in sources]
     try:
-        rows = _rows(domains, sources)
+        rows = _combine(domains, sources)
         if rows is not None:
-            return _listed(field, rows, sources, rule)
-        return _ranged(field, domains[0], sources[0], rule)
+            return _map_rows(field, rows, sources, rule)
+        return _map_range(field, domains[0], sources[0], rule)
     except (MemWalError, pa.ArrowException, OverflowError):
         return ANY
 
 
-def _rows(
+def _combine(
     domains: Sequence[Domain], sources: Sequence[Source]
 ) -> list[tuple[Value | None, ...]] | None:
     """Every combination of the columns' values, if they are few."""
-    columns = [_few(d, plain_type(s.type)) for d, s in zip(domains, sources, strict=True)]
+    columns = [_list_few(d, unwrap_type(s.type)) for d, s in zip(domains, sources, strict=True)]
     listed = [column for column in columns if column is not None]
-    count = 1
-    for column in listed:
-        count *= len(column)
-    if len(listed) < len(columns) or count > COMBINATIONS_MAX:
+    if len(listed) < len(columns) or prod(map(len, listed)) > COMBINATIONS_MAX:
         return None
     return list(product(*listed))
 
 
-def _few(domain: Domain, kind: pa.DataType) -> list[Value | None] | None:
+def _list_few(domain: Domain, kind: pa.DataType) -> list[Value | None] | None:
     null: list[Value | None] = [None] if domain.null else []
     if domain.values is not None:
         return [*domain.values, *null]
@@ -245,7 +234,7 @@ def _few(domain: Domain, kind: pa.DataType) -> list[Value | None] | None:
     return [*(n for n in range(first, last + 1) if n not in domain.excluded), *null]
 
 
-def _listed(
+def _map_rows(
     field: SpecField,
     rows: Sequence[tuple[Value | None, ...]],
     sources: Sequence[Source],
@@ -253,15 +242,13 @@ def _listed(
 ) -> Domain:
     if field.transform is Transform.EXPRESSION:
         check_repeatable(field, tuple(source.type for source in sources))
-    kinds = [plain_type(source.type) for source in sources]
-    columns: list[list[Value | None]] = [list(column) for column in zip(*rows, strict=True)]
-    if not columns:
-        return Domain(values=frozenset(), null=False)
-    arrays: list[pa.Array | None] = [
-        array_of(column, kind) for column, kind in zip(columns, kinds, strict=True)
-    ]
-    found = field_values(field, arrays, len(rows), rule)
-    values = {comparable(value) for value in found}
+    kinds = [unwrap_type(source.type) for source in sources]
+    if not rows:
+        return NOTHING
+    columns = zip(*rows, strict=True)
+    arrays = [array_of(column, kind) for column, kind in zip(columns, kinds, strict=True)]
+    found = compute_field(field, arrays, len(rows), rule)
+    values = {as_comparable(value) for value in found}
     if any(isinstance(value, float) and value != value for value in values):
         return ANY
     return Domain(
@@ -269,29 +256,22 @@ def _listed(
     )
 
 
-def array_of(values: Sequence[Value | None], kind: pa.DataType) -> pa.Array:
-    """An array of comparable values. Raises ArrowInvalid or OverflowError for one out of range."""
-    if pa.types.is_temporal(kind):
-        return pa.array(values, pa.int32() if kind.bit_width == 32 else pa.int64()).cast(kind)
-    return pa.array(values, kind)
-
-
-def _ranged(field: SpecField, domain: Domain, source: Source, rule: Rule) -> Domain:
+def _map_range(field: SpecField, domain: Domain, source: Source, rule: Rule) -> Domain:
     """For transforms of one column that keep its order, or its NULLs."""
-    kind = plain_type(source.type)
+    kind = unwrap_type(source.type)
     if field.transform is Transform.IDENTITY:
         return domain
     if field.transform is Transform.TRUNCATE:
-        low, high = (_at(field, bound, kind, rule) for bound in (domain.low, domain.high))
+        low, high = (_map_end(field, bound, kind, rule) for bound in (domain.low, domain.high))
         return Domain(low=low, high=high, null=domain.null)
     if field.transform in TIME_PARTS:
-        return _time_range(field, domain, kind, rule)
+        return _map_time_range(field, domain, kind, rule)
     if field.transform is Transform.BUCKET and not domain.null:
         return NOT_NULL
     return ANY
 
 
-def _comparable_with_recorded(field: SpecField, kind: pa.DataType) -> bool:
+def _compares_with_recorded(field: SpecField, kind: pa.DataType) -> bool:
     """Whether values of the source column compare with shard values of the spec's result type.
 
     A column may have been promoted since the spec was made; a time may have another unit then.
@@ -305,63 +285,59 @@ def _comparable_with_recorded(field: SpecField, kind: pa.DataType) -> bool:
     )
 
 
-def _at(field: SpecField, bound: Bound | None, kind: pa.DataType, rule: Rule) -> Bound | None:
+def _map_end(field: SpecField, bound: Bound | None, kind: pa.DataType, rule: Rule) -> Bound | None:
     """The shard value at an end of a range."""
     if bound is None:
         return None
     column = array_of([bound.value], kind)
-    value = comparable(field_values(field, [column], 1, rule)[0])
+    value = as_comparable(compute_field(field, [column], 1, rule)[0])
     if value is None or value != value:
         return None
     return Bound(value=value, closed=True)
 
 
-def _time_range(field: SpecField, domain: Domain, kind: pa.DataType, rule: Rule) -> Domain:
+def _map_time_range(field: SpecField, domain: Domain, kind: pa.DataType, rule: Rule) -> Domain:
     # A time that is out of range for the calendar has NULL for a year.
     utc = getattr(kind, "tz", None) in _UTC
     if field.transform is Transform.YEAR:
-        margin = 0 if utc else _ZONE_MARGIN_SECONDS * _PER_SECOND[kind.unit]
-        low = _at(field, _moved(domain.low, -margin), kind, rule)
-        high = _at(field, _moved(domain.high, margin), kind, rule)
+        margin = 0 if utc else _ZONE_MARGIN_SECONDS * PER_SECOND[kind.unit]
+        low = _map_end(field, _move(domain.low, -margin), kind, rule)
+        high = _map_end(field, _move(domain.high, margin), kind, rule)
         return Domain(low=low, high=high)
     if not utc or domain.low is None or domain.high is None:
         return ANY
     first, last = int(domain.low.value), int(domain.high.value)
-    step = _step(field, kind)
+    step = _step_of(field, kind)
     # A year has every month, a month every day, a day every hour.
     if (last - first) // step > 366:
         return ANY
     column = array_of([*range(first, last, step), last], kind)
-    values = {comparable(value) for value in field_values(field, [column], len(column), rule)}
+    values = {as_comparable(value) for value in compute_field(field, [column], len(column), rule)}
     return Domain(values=frozenset(value for value in values if value is not None))
 
 
-def _moved(bound: Bound | None, by: int) -> Bound | None:
+def _move(bound: Bound | None, by: int) -> Bound | None:
     return bound and Bound(value=int(bound.value) + by, closed=bound.closed)
 
 
-def _step(field: SpecField, kind: pa.DataType) -> int:
+def _step_of(field: SpecField, kind: pa.DataType) -> int:
     """A day or an hour, in the column's unit: no two samples have a whole month, … between them."""
     if pa.types.is_date32(kind):
         return 1
     seconds = 3_600 if field.transform is Transform.HOUR else _DAY_SECONDS
-    return seconds * _PER_SECOND[getattr(kind, "unit", "ms")]
+    return seconds * PER_SECOND[getattr(kind, "unit", "ms")]
 
 
 # ---- words
 
 
-def _shown_values(values: Mapping[str, Value | None]) -> str:
-    return ", ".join(f"{name} = {value!r}" for name, value in values.items())
-
-
-def _shown(domains: Sequence[Domain]) -> str:
-    return " or ".join(dict.fromkeys(map(_shown_domain, domains[:_SHOWN_MAX]))) + (
+def _describe(domains: Sequence[Domain]) -> str:
+    return " or ".join(dict.fromkeys(map(_describe_domain, domains[:_SHOWN_MAX]))) + (
         " or …" if len(domains) > _SHOWN_MAX else ""
     )
 
 
-def _shown_domain(domain: Domain) -> str:
+def _describe_domain(domain: Domain) -> str:
     if domain.values is not None:
         some = [repr(value) for value in sorted(domain.values, key=repr)[:_SHOWN_MAX]]
         more = ["…"] if len(domain.values) > _SHOWN_MAX else []

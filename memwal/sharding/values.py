@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import struct
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from decimal import Decimal
 
 import pyarrow as pa
@@ -13,6 +13,9 @@ from memwal.errors import Unsupported
 
 Value = int | float | str | bytes | bool | Decimal
 """A value that compares with others of its column: times are numbers in the column's unit."""
+
+PER_SECOND = {"s": 1, "ms": 10**3, "us": 10**6, "ns": 10**9}
+"""Arrow's units of time."""
 
 _NAMES = {
     "bool": pa.bool_(),
@@ -80,6 +83,13 @@ def is_bytes(kind: pa.DataType) -> bool:
     return kind in (pa.binary(), pa.large_binary(), pa.binary_view())
 
 
+def is_number(kind: pa.DataType) -> bool:
+    """Whether the type holds numbers of any kind; booleans are none."""
+    return bool(
+        pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_decimal(kind)
+    )
+
+
 def encode_value(value: pa.Scalar) -> bytes | None:
     """A shard value as a manifest's `shard_field_entries` keep it: the Arrow value's own bytes.
 
@@ -125,7 +135,7 @@ def _width(kind: pa.DataType) -> int:
     return int(kind.bit_width) // 8
 
 
-def comparable(value: pa.Scalar) -> Value | None:
+def as_comparable(value: pa.Scalar) -> Value | None:
     """The value as Python compares it, None for NULL. Raises Unsupported for a nested type."""
     if not value.is_valid:
         return None
@@ -136,3 +146,10 @@ def comparable(value: pa.Scalar) -> Value | None:
     if not isinstance(found, int | float | str | bytes | Decimal):
         raise Unsupported(f"values of type {kind} do not compare")
     return found
+
+
+def array_of(values: Sequence[Value | None], kind: pa.DataType) -> pa.Array:
+    """An array of comparable values. Raises ArrowInvalid or OverflowError for one out of range."""
+    if pa.types.is_temporal(kind):
+        return pa.array(values, pa.int32() if kind.bit_width == 32 else pa.int64()).cast(kind)
+    return pa.array(values, kind)

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from memwal.errors import MemWalError, Refused
 from memwal.sharding import engine
-from memwal.sharding.expression import check_expression, expression_values
+from memwal.sharding.expression import check_expression, compute_expression
 from memwal.sharding.spec import SpecField, Transform
 
 GOOD = [
@@ -66,9 +66,7 @@ def a_field(expression: str, result_type: pa.DataType) -> SpecField:
 
 @pytest.mark.parametrize(("text", "kinds", "result"), GOOD, ids=[row[0] for row in GOOD])
 def test_good_expressions_hold_all_six_rules(text: str, kinds: Any, result: pa.DataType) -> None:
-    held = check_expression(a_field(text, result), kinds)
-    assert [rule.number for rule in held] == [1, 2, 3, 4, 5, 6]
-    assert all(rule.name and rule.how for rule in held)
+    check_expression(a_field(text, result), kinds)
 
 
 @pytest.mark.parametrize(("rule", "text", "kinds", "result"), BAD, ids=[row[1] for row in BAD])
@@ -109,7 +107,7 @@ small = st.lists(st.none() | st.integers(0, 100), min_size=1, max_size=8)
 def test_rules_1_and_3_the_same_result_for_every_type(numbers: list[Any], row: Any) -> None:
     text, _, result = row
     found = {
-        str(expression_values(text, [pa.array(numbers, kind)], len(numbers), result))
+        str(compute_expression(text, [pa.array(numbers, kind)], len(numbers), result))
         for kind in (*INTEGERS, *INTEGERS)
     }
     assert len(found) == 1
@@ -123,7 +121,7 @@ def test_rule_1_a_value_has_one_result_wherever_it_stands(numbers: list[Any], tu
 
     def computed(items: list[Any]) -> list[Any]:
         column = pa.array(items, pa.int64())
-        return list(expression_values(text, [column], len(items), result).to_pylist())
+        return list(compute_expression(text, [column], len(items), result).to_pylist())
 
     whole = computed(numbers)
     assert whole == [computed([number])[0] for number in numbers]
@@ -135,8 +133,8 @@ def test_rule_1_a_value_has_one_result_wherever_it_stands(numbers: list[Any], tu
 def test_rule_4_a_removed_column_counts_as_null(text: str, kinds: Any, result: pa.DataType) -> None:
     nulls: list[Any] = [pa.nulls(3, kind) for kind in kinds]
     removed: list[Any] = [None] * len(kinds)
-    assert expression_values(text, removed, 3, result).equals(
-        expression_values(text, nulls, 3, result)
+    assert compute_expression(text, removed, 3, result).equals(
+        compute_expression(text, nulls, 3, result)
     )
 
 
@@ -145,20 +143,20 @@ def test_rules_5_and_6_null_is_computed_and_has_the_type(
     text: str, kinds: Any, result: pa.DataType
 ) -> None:
     nulls: list[Any] = [pa.nulls(2, kind) for kind in kinds]
-    found = expression_values(text, nulls, 2, result)
+    found = compute_expression(text, nulls, 2, result)
     assert found.type == result
     assert found[0].equals(found[1])
 
 
 def test_no_rows_have_the_type_too() -> None:
-    assert expression_values("col0 % 4", [pa.array([], pa.int8())], 0, pa.int64()).equals(
+    assert compute_expression("col0 % 4", [pa.array([], pa.int8())], 0, pa.int64()).equals(
         pa.array([], pa.int64())
     )
 
 
 def test_rows_keep_their_order() -> None:
     rows = 100_000
-    found = expression_values("col0 + 1", [pa.array(range(rows))], rows, pa.int64())
+    found = compute_expression("col0 + 1", [pa.array(range(rows))], rows, pa.int64())
     assert found.equals(pa.array(range(1, rows + 1)))
 
 
@@ -201,7 +199,7 @@ def test_a_text_that_would_end_the_process_is_refused(text: str) -> None:
 
 def test_the_longest_chain_that_is_allowed_works() -> None:
     text = "col0" + "+1" * engine.OPERATORS_MAX
-    found = expression_values(text, [pa.array([0])], 1, pa.int64())
+    found = compute_expression(text, [pa.array([0])], 1, pa.int64())
     assert found.to_pylist() == [engine.OPERATORS_MAX]
 
 
@@ -209,8 +207,6 @@ def test_the_longest_chain_that_is_allowed_works() -> None:
 @given(st.text(max_size=25) | st.text("col01 ()+-*/'%,=<>null", max_size=25))
 def test_any_text_is_checked_or_refused(text: str) -> None:
     try:
-        held = check_expression(a_field(text, pa.int64()), [pa.int64()])
+        check_expression(a_field(text, pa.int64()), [pa.int64()])
     except MemWalError as refused:
         assert isinstance(refused, Refused)
-    else:
-        assert len(held) == 6

@@ -355,6 +355,6 @@ def test_a_meeting_holds_what_both_hold(left: Domain, right: Domain) -> None:
     met = left.meet(right)
     for value in (None, *range(-4, 5)):
         assert met.contains(value) == (left.contains(value) and right.contains(value))
-    if met.empty:
+    if met.is_empty:
         assert not any(met.contains(value) for value in (None, *range(-4, 5)))
     assert ANY.meet(left).contains(None) == left.null

@@ -18,12 +18,12 @@ from hypothesis import strategies as st
 
 from memwal.model import ShardField, ShardId, ShardManifest, ShardSpec
 from memwal.sharding import engine
-from memwal.sharding.evaluate import shard_values
+from memwal.sharding.evaluate import compute_values
 from memwal.sharding.predicate import Predicate, predicate_of
-from memwal.sharding.pruning import Pruning, prune, shard_filter
+from memwal.sharding.pruning import Verdict, prune, shard_filter
 from memwal.sharding.rules import Rule
 from memwal.sharding.spec import read_spec
-from memwal.sharding.values import Value, comparable, encode_value
+from memwal.sharding.values import Value, as_comparable, encode_value
 from tests.sharding.specs import a_field, a_spec, sources_for
 
 MICROS = 1_000_000
@@ -117,8 +117,8 @@ SPECS: dict[str, tuple[ShardField, ...]] = {
 def shards_of(name: str, rule: Rule | None) -> tuple[tuple[Value | None, ...], ...]:
     """Each row's shard values."""
     spec = a_spec(*SPECS[name])
-    found = shard_values(rows(), spec, SOURCES, rule=rule)
-    return tuple(tuple(comparable(v) for v in row) for row in zip(*found.columns, strict=True))
+    found = compute_values(rows(), spec, SOURCES, rule=rule)
+    return tuple(tuple(as_comparable(v) for v in row) for row in zip(*found.columns, strict=True))
 
 
 # ---- filters as text
@@ -235,7 +235,7 @@ def test_no_shard_with_a_matching_row_is_left_out(
     found = shard_filter(predicate_of(text, SCHEMA), spec, SOURCES, rule=rule)
     fields = [field.field_id for field in spec.fields]
     for row in matched:
-        why = found.why_not(dict(zip(fields, shards[row], strict=True)))
+        why = found.refute(dict(zip(fields, shards[row], strict=True)))
         assert why is None, f"row {row} {rows().slice(row, 1).to_pylist()}: {why}"
 
 
@@ -249,7 +249,7 @@ def shard_ids(name: str, text: str) -> tuple[set[Any], set[Any]]:
     fields = [field.field_id for field in spec.fields]
     kept, left_out = set(), set()
     for values in set(shards_of(name, None)):
-        out = found.why_not(dict(zip(fields, values, strict=True)))
+        out = found.refute(dict(zip(fields, values, strict=True)))
         (left_out if out else kept).add(values[0] if len(values) == 1 else values)
     return kept, left_out
 
@@ -369,11 +369,11 @@ def test_local_time_may_go_back_into_the_old_year() -> None:
     column = pa.record_batch({"y": pa.array(seconds, kind)})
     sources = sources_for(column.schema)
     spec = a_spec(a_field("year", 0))
-    assert shard_values(column, spec, sources)["f"].to_pylist() == [1944, 1943]
+    assert compute_values(column, spec, sources)["f"].to_pylist() == [1944, 1943]
     after = predicate_of("y >= '1944-01-01T06:00:30Z'", column.schema)
     found = shard_filter(after, spec, sources)
-    assert found.why_not({"f": 1943}) is None
-    assert found.why_not({"f": 1942})
+    assert found.refute({"f": 1943}) is None
+    assert found.refute({"f": 1942})
 
 
 def test_a_name_that_two_columns_share_says_nothing() -> None:
@@ -381,7 +381,7 @@ def test_a_name_that_two_columns_share_says_nothing() -> None:
     sources = sources_for(schema)
     assert [source.name for source in sources.values()].count("st.x") == 2
     found = shard_filter(predicate_of("st.x = 1", schema), a_spec(a_field("identity", 0)), sources)
-    assert found.why_not({"f": 2}) is None
+    assert found.refute({"f": 2}) is None
 
 
 # ---- shards as their manifests describe them
@@ -414,24 +414,32 @@ BUCKETS = ShardSpec(
 
 def pruned(
     text: str, shards: Sequence[ShardManifest], *specs: ShardSpec, key: Sequence[str] | None = None
-) -> Pruning:
+) -> tuple[Verdict, ...]:
     predicate: Predicate = predicate_of(text, SCHEMA)
     return prune(predicate, shards, specs or (BUCKETS,), SOURCES, key=key)
+
+
+def kept(verdicts: Sequence[Verdict], *, can_match: bool = True) -> list[ShardId]:
+    return [verdict.shard_id for verdict in verdicts if verdict.can_match is can_match]
+
+
+def left_out(verdicts: Sequence[Verdict]) -> list[ShardId]:
+    return kept(verdicts, can_match=False)
 
 
 def test_the_specs_example_one_bucket_is_scanned() -> None:
     """`bucket(user_id, 10)` and `user_id = 123`: compute the bucket, scan it, skip all others."""
     spec = read_spec(BUCKETS)
     one = pa.record_batch({"l": pa.array([123])})
-    bucket = shard_values(one, spec, SOURCES)["bucket"][0].as_py()
+    bucket = compute_values(one, spec, SOURCES)["bucket"][0].as_py()
     shards = [a_shard(n, entry("bucket", n)) for n in range(10)]
     found = pruned("l = 123", shards)
-    assert found.kept == (shards[bucket].shard_id,)
-    assert len(found.left_out) == 9
-    assert f"bucket = {bucket} can match" in {v.reason for v in found.verdicts}
-    assert {
-        f"the filter needs one of {bucket}" in v.reason for v in found.verdicts if not v.can_match
-    } == {True}
+    assert kept(found) == [shards[bucket].shard_id]
+    assert len(left_out(found)) == 9
+    assert f"bucket = {bucket} can match" in {v.reason for v in found}
+    assert {f"the filter needs one of {bucket}" in v.reason for v in found if not v.can_match} == {
+        True
+    }
 
 
 @pytest.mark.parametrize(
@@ -449,16 +457,16 @@ def test_the_specs_example_one_bucket_is_scanned() -> None:
 )
 def test_a_shard_without_a_clear_value_is_kept(shard: ShardManifest, reason: str) -> None:
     found = pruned("l = 123", [shard])
-    assert found.kept == (shard.shard_id,)
-    assert reason in found.verdicts[0].reason
+    assert kept(found) == [shard.shard_id]
+    assert reason in found[0].reason
 
 
 def test_a_spec_that_is_not_understood_keeps_its_shards() -> None:
     strange = ShardSpec(spec_id=1, fields=(a_field("week", of("l"), name="bucket"),))
     shard = a_shard(1, entry("bucket", 7))
-    assert pruned("l = 123", [shard], strange).kept == (shard.shard_id,)
+    assert kept(pruned("l = 123", [shard], strange)) == [shard.shard_id]
     twice = pruned("l = 123", [shard], BUCKETS, BUCKETS)
-    assert twice.verdicts[0].reason == "there are two shard specs 1"
+    assert twice[0].reason == "there are two shard specs 1"
 
 
 def test_each_shard_is_judged_by_its_own_spec() -> None:
@@ -470,7 +478,7 @@ def test_each_shard_is_judged_by_its_own_spec() -> None:
         a_shard(4, ("text", b""), spec_id=2),
     ]
     found = pruned("s = 'a'", shards, BUCKETS, other)
-    assert found.left_out == (shards[2].shard_id,)
+    assert left_out(found) == [shards[2].shard_id]
 
 
 def test_a_promoted_column_is_compared_with_the_recorded_type() -> None:
@@ -478,14 +486,14 @@ def test_a_promoted_column_is_compared_with_the_recorded_type() -> None:
         spec_id=1, fields=(a_field("identity", of("l"), name="n", result_type="int32"),)
     )
     shards = [a_shard(n, entry("n", n)) for n in (3, 4)]
-    assert pruned("l = 3", shards, now_wide).kept == (shards[0].shard_id,)
-    assert pruned("l > 3", shards, now_wide).kept == (shards[1].shard_id,)
+    assert kept(pruned("l = 3", shards, now_wide)) == [shards[0].shard_id]
+    assert kept(pruned("l > 3", shards, now_wide)) == [shards[1].shard_id]
     other_unit = ShardSpec(
         spec_id=1, fields=(a_field("identity", of("t"), name="n", result_type="timestamp[s]"),)
     )
     second = entry("n", 1, pa.timestamp("s"))
     for text in ("t = TIMESTAMP '1970-01-01T00:00:01'", "t > TIMESTAMP '1970-01-01T00:00:00.5'"):
-        assert len(pruned(text, [a_shard(1, second)], other_unit).kept) == 1
+        assert len(kept(pruned(text, [a_shard(1, second)], other_unit))) == 1
 
 
 def test_a_removed_source_column_leaves_no_shard_out() -> None:
@@ -493,7 +501,7 @@ def test_a_removed_source_column_leaves_no_shard_out() -> None:
         spec_id=1, fields=(a_field("identity", 99, name="bucket", result_type="int32"),)
     )
     shard = a_shard(1, entry("bucket", 7))
-    assert pruned("l = 123", [shard], gone).kept == (shard.shard_id,)
+    assert kept(pruned("l = 123", [shard], gone)) == [shard.shard_id]
 
 
 def test_fields_over_other_columns_are_not_used_in_a_read_by_key() -> None:
@@ -506,21 +514,21 @@ def test_fields_over_other_columns_are_not_used_in_a_read_by_key() -> None:
         ),
     )
     shards = [a_shard(n, entry("value", n), entry("bucket", 4)) for n in range(3)]
-    assert len(pruned("i = 1", shards, spec).kept) == 1
-    assert len(pruned("i = 1", shards, spec, key=["l"]).kept) == 3
-    assert len(pruned("i = 1", shards, spec, key=["l", "i"]).kept) == 1
-    assert len(pruned("i = 1", shards, spec, key=[]).kept) == 3
+    assert len(kept(pruned("i = 1", shards, spec))) == 1
+    assert len(kept(pruned("i = 1", shards, spec, key=["l"]))) == 3
+    assert len(kept(pruned("i = 1", shards, spec, key=["l", "i"]))) == 1
+    assert len(kept(pruned("i = 1", shards, spec, key=[]))) == 3
 
 
 def test_a_filter_that_is_never_true_needs_no_shard() -> None:
     shard = a_shard(1, entry("bucket", 7))
     found = pruned("l = 1 AND l = 2", [shard])
-    assert found.left_out == (shard.shard_id,)
-    assert found.verdicts[0].reason == "the filter is true for no row"
+    assert left_out(found) == [shard.shard_id]
+    assert found[0].reason == "the filter is true for no row"
 
 
 def test_pylances_shards_record_nothing_and_stay(tmp_path: Any) -> None:
-    """Field notes 11: its manifests have a spec id and no values."""
+    """Its manifests have a spec id and no values."""
     key = pa.field(
         "k", pa.int64(), nullable=False, metadata={b"lance-schema:unenforced-primary-key": b"true"}
     )
@@ -540,4 +548,4 @@ def test_pylances_shards_record_nothing_and_stay(tmp_path: Any) -> None:
     schema = pa.schema([("k", pa.int64())])
     stored = ShardSpec(spec_id=1, fields=(a_field("bucket", 0, name="bucket", num_buckets=4),))
     found = prune(predicate_of("k = 1", schema), [manifest], [stored], sources_for(schema))
-    assert found.kept == (manifest.shard_id,)
+    assert kept(found) == [manifest.shard_id]

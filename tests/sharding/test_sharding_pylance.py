@@ -18,7 +18,7 @@ from lance.schema import LanceSchema
 
 from memwal.errors import Unsupported, Usage
 from memwal.model import ShardField, ShardSpec
-from memwal.sharding.evaluate import shard_values
+from memwal.sharding.evaluate import compute_values
 from memwal.sharding.rules import Rule, rule_of
 from memwal.sharding.spec import read_spec, spec_of
 from memwal.store.local import LocalObjects
@@ -81,8 +81,8 @@ def pylance_values(batch: pa.RecordBatch, *fields: ShardField) -> pa.RecordBatch
 def check_same(array: pa.Array, *fields: ShardField) -> None:
     batch, sources = one_column(array)
     spec = a_spec(*fields)
-    assert rule_of(spec, sources).rule is Rule.PYLANCE
-    ours, theirs = shard_values(batch, spec, sources), pylance_values(batch, *fields)
+    assert rule_of(spec, sources) is Rule.PYLANCE
+    ours, theirs = compute_values(batch, spec, sources), pylance_values(batch, *fields)
     for field in fields:
         assert same(ours[field.field_id], theirs[field.field_id])
 
@@ -119,7 +119,7 @@ def test_a_column_of_nulls_is_in_bucket_0(name: str) -> None:
     check_same(array, a_field("bucket", 0, num_buckets=16))
     batch, sources = one_column(array)
     spec = a_spec(a_field("bucket", 0, num_buckets=16))
-    assert shard_values(batch, spec, sources)["f"].to_pylist() == [0] * 5
+    assert compute_values(batch, spec, sources)["f"].to_pylist() == [0] * 5
 
 
 @pytest.mark.parametrize(
@@ -144,7 +144,7 @@ def test_known_buckets(array: pa.Array, buckets: int, expected: list[int]) -> No
     field = a_field("bucket", 0, num_buckets=buckets)
     batch, sources = one_column(array)
     assert pylance_values(batch, field)["f"].to_pylist() == expected
-    assert shard_values(batch, a_spec(field), sources)["f"].to_pylist() == expected
+    assert compute_values(batch, a_spec(field), sources)["f"].to_pylist() == expected
 
 
 @pytest.mark.parametrize("name", REFUSED)
@@ -153,11 +153,9 @@ def test_types_that_pylance_refuses_follow_the_spec(name: str) -> None:
     field = a_field("bucket", 0, num_buckets=16)
     with pytest.raises(ValueError, match="Unsupported bucket sharding column type"):
         pylance_values(batch, field)
-    rule = rule_of(a_spec(field), sources)
-    assert rule.rule is Rule.SPEC
-    assert "pylance refuses" in rule.reason
+    assert rule_of(a_spec(field), sources) is Rule.SPEC
     # NULL stays NULL: the spec's rule.
-    assert shard_values(batch, a_spec(field), sources)["f"][1].as_py() is None
+    assert compute_values(batch, a_spec(field), sources)["f"][1].as_py() is None
 
 
 @pytest.mark.parametrize(
@@ -176,7 +174,7 @@ def test_transforms_that_pylance_does_not_have_follow_the_spec(transform: str) -
     )
     with pytest.raises(ValueError, match="Unsupported MemWAL sharding transform"):
         pylance_values(batch, field)
-    assert rule_of(a_spec(field), sources).rule is Rule.SPEC
+    assert rule_of(a_spec(field), sources) is Rule.SPEC
 
 
 def test_one_field_that_pylance_lacks_makes_the_whole_spec_the_specs() -> None:
@@ -184,28 +182,19 @@ def test_one_field_that_pylance_lacks_makes_the_whole_spec_the_specs() -> None:
     mixed = a_spec(
         a_field("bucket", 0, num_buckets=4, name="b"), a_field("truncate", 0, width=1, name="t")
     )
-    rule = rule_of(mixed, sources)
-    assert rule.rule is Rule.SPEC
-    assert "'t'" in rule.reason
+    assert rule_of(mixed, sources) is Rule.SPEC
 
 
-def test_the_two_rules_differ_where_the_explanation_says() -> None:
-    field = a_field("bucket", 0, num_buckets=16)
-    by_type: dict[str, pa.Array] = {
-        "hash as 4 bytes": pa.array(range(50), pa.int32()),
-        "block of its own": pa.array([f"t{n}" for n in range(50)]),
-    }
-    for words, array in by_type.items():
-        batch, sources = one_column(array)
-        spec = a_spec(field)
-        explained = rule_of(spec, sources)
-        assert any(words in text for text in explained.differences)
-        assert any("NULL" in text for text in explained.differences)
-        one = shard_values(batch, spec, sources, rule=Rule.PYLANCE)
-        other = shard_values(batch, spec, sources, rule=Rule.SPEC)
-        assert one != other
-    identity = rule_of(a_spec(a_field("identity", 0)), sources)
-    assert (identity.rule, identity.differences) == (Rule.PYLANCE, ())
+@pytest.mark.parametrize(
+    "array", [pa.array(range(50), pa.int32()), pa.array([f"t{n}" for n in range(50)])]
+)
+def test_the_two_rules_differ_for_short_numbers_for_text_and_for_null(array: pa.Array) -> None:
+    batch, sources = one_column(pa.concat_arrays([array, pa.nulls(1, array.type)]))
+    spec = a_spec(a_field("bucket", 0, num_buckets=16))
+    by_pylance = compute_values(batch, spec, sources, rule=Rule.PYLANCE)["f"].to_pylist()
+    by_spec = compute_values(batch, spec, sources, rule=Rule.SPEC)["f"].to_pylist()
+    assert by_pylance[:-1] != by_spec[:-1]
+    assert (by_pylance[-1], by_spec[-1]) == (0, None)
 
 
 def test_64_bit_numbers_differ_by_abs_alone() -> None:
@@ -213,8 +202,8 @@ def test_64_bit_numbers_differ_by_abs_alone() -> None:
     batch, sources = one_column(pa.array(numbers, pa.int64()))
     spec = a_spec(a_field("bucket", 0, num_buckets=16))
     hashes = [mmh3.hash(n.to_bytes(8, "little", signed=True)) for n in numbers]
-    by_spec = shard_values(batch, spec, sources, rule=Rule.SPEC)["f"].to_pylist()
-    by_pylance = shard_values(batch, spec, sources, rule=Rule.PYLANCE)["f"].to_pylist()
+    by_spec = compute_values(batch, spec, sources, rule=Rule.SPEC)["f"].to_pylist()
+    by_pylance = compute_values(batch, spec, sources, rule=Rule.PYLANCE)["f"].to_pylist()
     assert by_spec == [abs(h) % 16 for h in hashes]
     assert by_pylance == [(h & 0x7FFFFFFF) % 16 for h in hashes]
     assert by_spec != by_pylance
@@ -225,8 +214,8 @@ def test_several_chunks_give_what_one_gives() -> None:
     table = pa.table({"k": column})
     sources = sources_for(table.schema)
     spec = a_spec(a_field("bucket", 0, num_buckets=16))
-    parts = [shard_values(b, spec, sources)["f"].to_pylist() for b in table.to_batches()]
-    whole = shard_values(table.combine_chunks().to_batches()[0], spec, sources)["f"].to_pylist()
+    parts = [compute_values(b, spec, sources)["f"].to_pylist() for b in table.to_batches()]
+    whole = compute_values(table.combine_chunks().to_batches()[0], spec, sources)["f"].to_pylist()
     assert [value for part in parts for value in part] == whole
 
 
@@ -239,15 +228,15 @@ def test_a_members_column_may_come_nested_or_flat() -> None:
     stored = ShardSpec(spec_id=1, fields=(field,))
     theirs = evaluate_sharding_spec(flat, as_description(stored), schema)["f"].to_pylist()
     for rows in (nested, flat):
-        assert shard_values(rows, a_spec(field), sources)["f"].to_pylist() == theirs
+        assert compute_values(rows, a_spec(field), sources)["f"].to_pylist() == theirs
 
 
 def test_pylances_column_parameter_goes_before_the_source_id() -> None:
     batch = pa.record_batch({"a": pa.array([1, 2]), "b": pa.array([7, 8])})
     field = a_field("bucket", 0, num_buckets=16, column="b")
-    ours = shard_values(batch, a_spec(field), sources_for(batch.schema))
+    ours = compute_values(batch, a_spec(field), sources_for(batch.schema))
     assert ours["f"].to_pylist() == pylance_values(batch, field)["f"].to_pylist()
-    without = shard_values(
+    without = compute_values(
         batch, a_spec(a_field("bucket", 0, num_buckets=16)), sources_for(batch.schema)
     )
     assert ours != without
@@ -257,7 +246,7 @@ def test_a_missing_column_is_an_error_as_it_is_to_pylance() -> None:
     batch, sources = one_column(pa.array([1]))
     other = batch.rename_columns(["x"])
     with pytest.raises(Usage, match="no column 'k'"):
-        shard_values(other, a_spec(a_field("bucket", 0, num_buckets=4)), sources)
+        compute_values(other, a_spec(a_field("bucket", 0, num_buckets=4)), sources)
 
 
 def test_a_removed_source_is_refused_by_pylance() -> None:
@@ -267,10 +256,8 @@ def test_a_removed_source_is_refused_by_pylance() -> None:
     with pytest.raises(ValueError, match="source id 9 was not mapped"):
         pylance_values(batch, field)
     sources = sources_for(batch.schema)
-    rule = rule_of(a_spec(field), sources)
-    assert rule.rule is Rule.SPEC
-    assert "not in the schema" in rule.reason
-    assert shard_values(batch, a_spec(field), sources)["f"].to_pylist() == [None]
+    assert rule_of(a_spec(field), sources) is Rule.SPEC
+    assert compute_values(batch, a_spec(field), sources)["f"].to_pylist() == [None]
 
 
 @pytest.mark.parametrize("text", ["0", "-1", "2147483648", " 4", "4.0", "", "1_0", "x"])
@@ -312,7 +299,7 @@ def test_specs_that_pylance_stores_are_read_from_the_table(
         result_type,
     )
     sources = sources_for(rows.schema)
-    assert rule_of(spec, sources).rule is Rule.PYLANCE
+    assert rule_of(spec, sources) is Rule.PYLANCE
     batch = rows.to_batches()[0]
     theirs = evaluate_sharding_spec(batch, described, dataset.lance_schema)
-    assert shard_values(batch, spec, sources).columns == theirs.columns
+    assert compute_values(batch, spec, sources).columns == theirs.columns

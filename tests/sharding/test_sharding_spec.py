@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from memwal.errors import Unsupported, Usage
 from memwal.model import ShardField, ShardSpec
 from memwal.sharding.spec import Source, Transform, field_sources, read_spec, spec_of
-from memwal.sharding.values import comparable, decode_value, encode_value, parse_type
+from memwal.sharding.values import as_comparable, decode_value, encode_value, parse_type
 from tests.sharding.specs import a_field, as_description, numbered, sources_for
 
 
@@ -209,7 +209,7 @@ def test_values_and_types_come_back(value: pa.Scalar) -> None:
     assert data is not None
     back = decode_value(data, value.type)
     assert (back.type, back) == (value.type, value)
-    assert comparable(back) == comparable(value)
+    assert as_comparable(back) == as_comparable(value)
     assert parse_type(str(value.type), "here") == value.type
 
 

@@ -15,8 +15,8 @@ from hypothesis import strategies as st
 
 from memwal.errors import Refused, Unsupported, Usage
 from memwal.sharding import engine
-from memwal.sharding.encoding import spec_hash, spec_hash_multi
-from memwal.sharding.evaluate import check_spec, shard_values
+from memwal.sharding.encoding import hash_by_spec, hash_several_by_spec
+from memwal.sharding.evaluate import check_spec, compute_values
 from memwal.sharding.rules import Rule
 from tests.sharding.specs import a_field, a_spec, one_column, sources_for
 
@@ -28,11 +28,11 @@ DAY = 86_400
 def values(array: pa.Array, transform: str | None, **parameters: Any) -> pa.Array:
     batch, sources = one_column(array)
     spec = a_spec(a_field(transform, 0, **parameters))
-    return shard_values(batch, spec, sources, rule=Rule.SPEC)["f"]
+    return compute_values(batch, spec, sources, rule=Rule.SPEC)["f"]
 
 
 def hashes(array: pa.Array) -> list[int | None]:
-    found = spec_hash(array)
+    found = hash_by_spec(array)
     return [None if null else int(h) for h, null in zip(found.hashes, found.nulls, strict=True)]
 
 
@@ -97,7 +97,7 @@ def test_large_decimals() -> None:
 
 def test_a_decimal_that_does_not_fit_is_refused() -> None:
     with pytest.raises(Unsupported, match="too large to hash"):
-        spec_hash(pa.array([Decimal(10) ** 60], pa.decimal256(76, 0)))
+        hash_by_spec(pa.array([Decimal(10) ** 60], pa.decimal256(76, 0)))
 
 
 @pytest.mark.parametrize("kind", FLOATS[1:])
@@ -143,7 +143,7 @@ def test_times_hash_as_microseconds_whatever_their_unit() -> None:
 
 def test_a_nested_column_cannot_be_hashed() -> None:
     with pytest.raises(Unsupported, match="list"):
-        spec_hash(pa.array([[1]]))
+        hash_by_spec(pa.array([[1]]))
 
 
 # ---- buckets
@@ -194,7 +194,7 @@ def test_multi_bucket_hashes_the_values_that_are_not_null(rows: list[tuple[Any, 
         }
     )
     spec = a_spec(a_field("multi_bucket", 0, 1, num_buckets=10))
-    found = shard_values(batch, spec, sources_for(batch.schema))["f"]
+    found = compute_values(batch, spec, sources_for(batch.schema))["f"]
     assert found.type == pa.int32()
 
     def expected(number: int | None, text: str | None) -> int | None:
@@ -216,7 +216,7 @@ def test_multi_bucket_takes_every_kind_of_column() -> None:
         pa.nulls(2),
     ]
     data = long(1) + (15 * 10**37).to_bytes(32, "little") + b"xyz" + long(1)
-    found = spec_hash_multi(arrays)
+    found = hash_several_by_spec(arrays)
     assert int(found.hashes[0]) == mmh3.hash(data)
     assert found.nulls.tolist() == [False, True]
 
@@ -362,7 +362,7 @@ ALL = [
 @pytest.mark.parametrize("field", ALL, ids=lambda field: field.transform or field.expression)
 def test_a_removed_column_is_null(field: Any) -> None:
     rows = pa.record_batch({"other": pa.array([1, 2])})
-    found = shard_values(rows, a_spec(field), {})["f"]
+    found = compute_values(rows, a_spec(field), {})["f"]
     assert found.to_pylist() == [None, None]
     if field.result_type or field.transform:
         assert str(found.type) in ("int32", "string")
@@ -371,7 +371,7 @@ def test_a_removed_column_is_null(field: Any) -> None:
 def test_multi_bucket_goes_on_without_a_removed_column() -> None:
     rows = pa.record_batch({"a": pa.array([5, None])})
     spec = a_spec(a_field("multi_bucket", 0, 7, num_buckets=10))
-    found = shard_values(rows, spec, sources_for(rows.schema))["f"].to_pylist()
+    found = compute_values(rows, spec, sources_for(rows.schema))["f"].to_pylist()
     assert found == [abs(mmh3.hash(long(5))) % 10, None]
 
 
@@ -380,7 +380,7 @@ def test_each_field_has_its_column_under_its_name() -> None:
     spec = a_spec(
         a_field("truncate", 0, width=10, name="tens"), a_field("year", 1, name="when"), spec_id=7
     )
-    assert shard_values(rows, spec, sources_for(rows.schema)).to_pydict() == {
+    assert compute_values(rows, spec, sources_for(rows.schema)).to_pydict() == {
         "tens": [10],
         "when": [1970],
     }
@@ -393,7 +393,7 @@ def test_no_rows_give_no_values(before: int) -> None:
         array = pa.array([0] * before, pa.timestamp("us")).slice(before)
         batch, sources = one_column(array)
         if field.transform != "multi_bucket":
-            found = shard_values(batch, a_spec(field), sources)["f"]
+            found = compute_values(batch, a_spec(field), sources)["f"]
             assert (len(found), found.type) == (0, pa.int32())
 
 
@@ -408,12 +408,10 @@ def test_a_spec_is_checked_against_the_columns() -> None:
         check_spec(a_spec(a_field("identity", 9)), sources)
     with pytest.raises(Unsupported, match="cannot be hashed"):
         check_spec(a_spec(a_field("bucket", 0, num_buckets=2)), one_column(pa.array([[1]]))[1])
-    held = check_spec(
+    check_spec(
         a_spec(
             a_field("bucket", 0, num_buckets=2, name="b"),
             a_field(None, 0, expression="upper(col0)", result_type="utf8", name="u"),
         ),
         sources,
     )
-    assert list(held) == ["u"]
-    assert [rule.number for rule in held["u"]] == [1, 2, 3, 4, 5, 6]
