@@ -11,18 +11,22 @@
     then = table.read(version=17).read_all()
 
 table    the Python API
-request  values from outside -> a request
+job      `memwal read`; show is what people see of it
+keys     keys from outside, checked against the table
 pruning  shards that a filter leaves out
+plan     what is read
+store    how it is read
 explain  where each part of a read comes from
 output   rows as JSON, and as files
-spark    the same read as a Spark data source
+spark    the same read as a Spark data source; its options and types beside it
 """
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from memwal.read.plan import Nearest, ReadPlan, ReadRequest
+from memwal.read.plan.request import Nearest, ReadRequest
+from memwal.read.plan.sources import ReadPlan
 
 if TYPE_CHECKING:
     from memwal.read.table import ReadableTable, open_table

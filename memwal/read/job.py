@@ -14,9 +14,9 @@ from memwal.clock import SystemClock
 from memwal.config import ResolvedTable
 from memwal.errors import Usage
 from memwal.read.explain import explain
+from memwal.read.keys import parse_keys
 from memwal.read.output import check_file, json_rows, write_file
-from memwal.read.plan import Nearest, ReadRequest
-from memwal.read.request import parse_keys
+from memwal.read.plan.request import Nearest, ReadRequest
 from memwal.read.table import OpenedRead, ReadableTable, open_table
 from memwal.run.open import check_lance_version
 from memwal.run.policy import check_stored
@@ -90,23 +90,22 @@ def _rows(opened: OpenedRead, reader: pa.RecordBatchReader, output: Path | None)
 
 
 def _request(table: ReadableTable, options: ReadOptions) -> ReadRequest:
-    key = None
+    columns, keys = None, None
+    if options.columns is not None:
+        columns = tuple(name.strip() for name in options.columns.split(",") if name.strip())
     if options.keys:
         key = parse_keys(options.keys, table.schema(options.version))
-    return table.request(
-        columns=_columns(options.columns),
+        keys = table.keys_of(key, options.version)
+    return ReadRequest(
+        columns=columns,
         filter=options.filter,
         limit=options.limit,
-        key=key,
+        keys=keys,
         nearest=_nearest(options),
         version=options.version,
-        allow_holes=options.holes_allowed,
-        allow_reinitialised=options.reinitialised_allowed,
+        holes_allowed=options.holes_allowed,
+        reinitialised_allowed=options.reinitialised_allowed,
     )
-
-
-def _columns(text: str | None) -> list[str] | None:
-    return None if text is None else [name.strip() for name in text.split(",") if name.strip()]
 
 
 def _nearest(options: ReadOptions) -> Nearest | None:

@@ -7,13 +7,13 @@ from collections.abc import Mapping, Sequence
 import pyarrow as pa
 
 from memwal.model import ShardId, TableView
-from memwal.read.plan import ReadRequest
+from memwal.read.plan.request import ReadRequest
 from memwal.sharding.predicate import And, Comparison, Op, Or, Predicate, predicate_of
 from memwal.sharding.pruning import prune
 from memwal.sharding.spec import sources_of
 
 
-def pruned_shards(view: TableView, request: ReadRequest, schema: pa.Schema) -> dict[ShardId, str]:
+def prune_shards(view: TableView, request: ReadRequest, schema: pa.Schema) -> dict[ShardId, str]:
     """Shards that hold no version of any row that can match, and why.
 
     `schema` is the table's at the view's version. Shard fields over columns that are not in the key

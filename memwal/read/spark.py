@@ -48,12 +48,13 @@ from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import StructType
 
 from memwal.errors import Missing, StoreUnavailable, Usage
-from memwal.read.plan_tasks import ReadTask, plan_tasks
+from memwal.read.plan.tasks import ReadTask, plan_tasks
 from memwal.read.spark_options import STORAGE_PREFIX, Settings, settings_of, text_of
 from memwal.read.spark_types import as_spark, check_asked, spark_schema
 
 if TYPE_CHECKING:
-    from memwal.read.store_tasks import Decided, Generation, Snapshot, TaskReads
+    from memwal.read.store.sources import Listed
+    from memwal.read.store.tasks import Decided, Snapshot, TaskReads
     from memwal.read.table import ReadableTable
 
 T = TypeVar("T")
@@ -145,7 +146,7 @@ class MemWalDataSource(DataSource):  # type: ignore[misc]
 class MemWalPartition(InputPartition):  # type: ignore[misc]
     """One task, with the winners of the generations that it reads, if they are decided."""
 
-    def __init__(self, task: ReadTask, winners: Mapping[Generation, bytes]) -> None:
+    def __init__(self, task: ReadTask, winners: Mapping[Listed, bytes]) -> None:
         super().__init__(task)
         self.task = task
         self.winners = winners
@@ -189,7 +190,7 @@ class MemWalReader(DataSourceReader):  # type: ignore[misc]
             yield from as_spark(batch, self._arrow)
 
 
-def _winners(decided: Decided | None, task: ReadTask) -> dict[Generation, bytes]:
+def _winners(decided: Decided | None, task: ReadTask) -> dict[Listed, bytes]:
     if decided is None:
         return {}
     mine = {(shard, generation.generation) for shard, generation in task.generations}
@@ -197,7 +198,7 @@ def _winners(decided: Decided | None, task: ReadTask) -> dict[Generation, bytes]
 
 
 def _snapshot(settings: Settings) -> Snapshot:
-    from memwal.read.store_tasks import snapshot_of
+    from memwal.read.store.tasks import snapshot_of
 
     table = _table(settings.uri, tuple(sorted(settings.storage_options.items())))
     return table.opened(
@@ -207,7 +208,7 @@ def _snapshot(settings: Settings) -> Snapshot:
 
 
 def _reads(settings: Settings, snapshot: Snapshot) -> TaskReads:
-    from memwal.read.store_tasks import TaskReads
+    from memwal.read.store.tasks import TaskReads
 
     table = _table(settings.uri, tuple(sorted(settings.storage_options.items())))
     return TaskReads(table.generations, snapshot)

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 
 from memwal.config import environment_options
 from memwal.errors import Usage
-from memwal.read.plan import ReadRequest
+from memwal.read.plan.request import ReadRequest
 
 STORAGE_PREFIX = "storage."
 

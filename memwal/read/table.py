@@ -23,11 +23,12 @@ from memwal.errors import (
 from memwal.jobs.merge.plan import check_lineage
 from memwal.model import ShardId, TableView
 from memwal.ports import Clock
-from memwal.read.plan import Incomplete, Nearest, ReadPlan, ReadRequest, plan_read
-from memwal.read.ports import OpenRead, ReadTable
-from memwal.read.pruning import pruned_shards
-from memwal.read.request import Key, keys_of
-from memwal.read.store import LanceReadTable
+from memwal.read.keys import Key, keys_of
+from memwal.read.plan.request import Nearest, ReadRequest
+from memwal.read.plan.sources import Incomplete, ReadPlan, plan_read
+from memwal.read.pruning import prune_shards
+from memwal.read.store.opened import OpenRead
+from memwal.read.store.opening import open_read
 from memwal.store.generations import Generations
 from memwal.store.objects import normalise_uri, open_objects
 from memwal.store.shard_manifests import ShardManifests
@@ -72,7 +73,6 @@ class ReadableTable:
         self.generations = Generations(
             objects=self._objects, tables=self.tables, renamed=self.views.renamed
         )
-        self._reads: ReadTable = LanceReadTable(self.generations, self._clock)
 
     @cached_property
     def _wal_rows(self) -> StoredWalRows:
@@ -114,48 +114,27 @@ class ReadableTable:
         Raises NotATable, Usage, Refused, Corruption, StoreUnavailable, BadCredentials, Unsupported;
         the reader raises StoreUnavailable when the table goes away while rows are read.
         """
-        request = self.request(
-            columns=columns,
+        request = ReadRequest(
+            columns=None if columns is None else tuple(columns),
             filter=filter,
             limit=limit,
-            key=key,
+            keys=None if key is None else self.keys_of(key, version),
             nearest=nearest,
             version=version,
-            allow_holes=allow_holes,
-            allow_reinitialised=allow_reinitialised,
+            holes_allowed=allow_holes,
+            reinitialised_allowed=allow_reinitialised,
         )
         opened, rows = self.reader(request, with_wal=with_wal)
         for text in opened.read.warnings:
             warnings.warn(text, stacklevel=2)
         return rows
 
-    def request(
-        self,
-        *,
-        columns: Sequence[str] | None = None,
-        filter: str | None = None,
-        limit: int | None = None,
-        key: Key | Sequence[Key] | None = None,
-        nearest: Nearest | None = None,
-        version: int | None = None,
-        allow_holes: bool = False,
-        allow_reinitialised: bool = False,
-    ) -> ReadRequest:
-        """The same values as a request, with the keys checked against the table."""
-        keys = None
-        if key is not None:
-            dataset = self._base(version)
-            keys = keys_of(key, primary_key_of(dataset), dataset.schema)
-        return ReadRequest(
-            columns=None if columns is None else tuple(columns),
-            filter=filter,
-            limit=limit,
-            keys=keys,
-            nearest=nearest,
-            version=version,
-            holes_allowed=allow_holes,
-            reinitialised_allowed=allow_reinitialised,
-        )
+    def keys_of(
+        self, key: Key | Sequence[Key], version: int | None = None
+    ) -> tuple[tuple[object, ...], ...]:
+        """One key or several, checked against the table, as a request has them. Raises Usage."""
+        dataset = self._base(version)
+        return keys_of(key, primary_key_of(dataset), dataset.schema)
 
     def reader(
         self, request: ReadRequest, *, with_wal: bool = False
@@ -206,7 +185,7 @@ class ReadableTable:
                 view, rows = self._with_wal(view, request)
             plan = self._planned(view, request)
             self._check_lineage(view, plan, request)
-            read = self._reads.open(view, plan, rows)
+            read = open_read(self.generations, view, plan, rows, self._clock)
             return use(OpenedRead(view=view, plan=plan, read=read))
 
         return self._settled(request.version, attempt)
@@ -226,7 +205,7 @@ class ReadableTable:
         if not recorded:
             return plan_read(view, request, None)
         schema = self.tables.base(view.version).schema
-        return plan_read(view, request, pruned_shards(view, request, schema))
+        return plan_read(view, request, prune_shards(view, request, schema))
 
     def _settled(self, version: int | None, use: Callable[[TableView], T]) -> T:
         """Use a view; a fresh one as long as something it names is gone, and the table moves on."""

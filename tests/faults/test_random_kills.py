@@ -18,7 +18,7 @@ from typing import Any
 
 import pytest
 
-from memwal.read import open_table
+from memwal.read import ReadRequest, open_table
 from tests.faults import live
 from tests.faults.live import Model
 from tests.faults.nursery import command, ended, nursery
@@ -84,7 +84,7 @@ class Killing:
 
     def rows(self, *, with_wal: bool) -> Rows:
         table = open_table(self.table.uri, self.table.options)
-        request = table.request()
+        request = ReadRequest()
         return self.table.keyed(table.reader(request, with_wal=with_wal)[1].read_all())
 
     def _writer(self, place: int) -> tuple[Any, Any, int, Path]:

@@ -288,7 +288,7 @@ def warnings_of(*arguments: str) -> list[str]:
     ids=str,
 )
 def test_a_read_tells(shared, monkeypatch, arguments, told, held_bytes_max) -> None:
-    monkeypatch.setattr("memwal.read.store._HELD_BYTES_MAX", held_bytes_max)
+    monkeypatch.setattr("memwal.read.store.newest_rows._HELD_BYTES_MAX", held_bytes_max)
     found = warnings_of("read", shared.uri, *arguments)
     assert len(found) == told
     for text in found:

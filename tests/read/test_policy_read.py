@@ -16,7 +16,7 @@ from memwal.errors import Refused, Unsupported
 from memwal.jobs.merge.plan import MergeRequest
 from memwal.read.explain import explain
 from memwal.read.job import ReadOptions, run_read
-from memwal.read.plan import Nearest
+from memwal.read.plan.request import Nearest, ReadRequest
 from memwal.read.table import ReadableTable
 from memwal.rows.policy import RowPolicy, row_policy
 from tests.support.policy_tables import (
@@ -158,7 +158,7 @@ def test_a_policy_that_came_after_a_version_counts_for_it(tmp_path: Path) -> Non
 def test_a_large_backlog_is_folded_shard_by_shard(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("memwal.read.store_policy._TOGETHER_BYTES_MAX", 1)
+    monkeypatch.setattr("memwal.read.store.policy._TOGETHER_BYTES_MAX", 1)
     table = make_policy_table(tmp_path / "t", rows=range(12), shards=3)
     chance = random.Random(3)
     for number, shard in enumerate(table.shards):
@@ -223,7 +223,7 @@ def test_explain_says_how_it_is_read(tmp_path: Path) -> None:
     table = make_policy_table(tmp_path / "t", rows=[1], indexed=True)
     table.flush((1, table.row(1, 5)))
     opened = reader(table)
-    document = explain(opened, opened.request(key={"k": table.kind.key(1)[0]}))
+    document = explain(opened, ReadRequest(keys=opened.keys_of({"k": table.kind.key(1)[0]})))
     assert "row-merge policy" in document["way"]
 
 

@@ -17,8 +17,8 @@ import pytest
 
 from memwal.cli import main
 from memwal.errors import Usage
+from memwal.read.keys import parse_keys
 from memwal.read.output import check_file, json_rows, json_value, write_file
-from memwal.read.request import parse_keys
 from tests.support import builders
 from tests.support.builders import Delete, Put, Table
 

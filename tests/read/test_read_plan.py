@@ -20,17 +20,18 @@ from memwal.model import (
     TableView,
     VersionManifest,
 )
-from memwal.read.plan import Incomplete, Nearest, ReadRequest, check_filter, plan_read
-from memwal.read.plan_indexes import (
+from memwal.read.plan.indexes import (
     BASE_INDEX,
     NOT_READ,
     OWN_INDEX,
     SCAN,
     ReadFacts,
-    differences,
-    indexed_reads,
+    explain_indexes,
+    find_differences,
     used_indexes,
 )
+from memwal.read.plan.request import Nearest, ReadRequest, check_filter
+from memwal.read.plan.sources import Incomplete, plan_read
 
 A = ShardId("6f2c5a8e-1d0b-4d55-9a53-0f6f6a1f0c11")
 B = ShardId("7f2c5a8e-1d0b-4d55-9a53-0f6f6a1f0c11")
@@ -239,9 +240,9 @@ def test_the_gap_is_what_the_index_has_not_caught_up_with() -> None:
     state = replace(found.mem_wal, index_catchup={"n_idx": {A: 1}})
     used = "ScalarIndexQuery: query=[n = 3]@n_idx(BTree)"
     known = facts(indexes(0, 1), used, {2: "n_idx", 3: "other", 4: "n_idx"})
-    (read,) = indexed_reads(plan, state, known)
+    (read,) = explain_indexes(plan, state, known)
     assert (read.name, read.purpose, read.caught_up) == ("n_idx", "filter", {A: 1})
-    assert [(a.source, a.by, a.spec, a.rows) for a in read.answers] == [
+    assert [(a.source, a.answered_by, a.by_the_spec, a.rows) for a in read.answers] == [
         ("base, covered by the index", BASE_INDEX, BASE_INDEX, 21),
         ("base, not covered", SCAN, NOT_READ, 12),
         ("generation 2", NOT_READ, OWN_INDEX, 20),
@@ -254,24 +255,26 @@ def test_the_gap_is_what_the_index_has_not_caught_up_with() -> None:
 def test_full_coverage_leaves_no_gap_whatever_is_recorded() -> None:
     found = view(shard(A, [1, 2], merged=2))
     plan = plan_read(found, ReadRequest(filter="n = 3"))
-    (read,) = indexed_reads(plan, found.mem_wal, facts(indexes(0, 1, 2)))
+    (read,) = explain_indexes(plan, found.mem_wal, facts(indexes(0, 1, 2)))
     assert read.caught_up == {A: None}
-    assert [(a.source, a.by) for a in read.answers] == [("base, covered by the index", SCAN)]
+    assert [(a.source, a.answered_by) for a in read.answers] == [
+        ("base, covered by the index", SCAN)
+    ]
 
 
 def test_an_absent_entry_makes_everything_merged_the_gap() -> None:
     found = view(shard(A, [1, 2], merged=2))
     plan = plan_read(found, ReadRequest(filter="n = 3"))
-    (read,) = indexed_reads(plan, found.mem_wal, facts(indexes(0)))
-    assert [a.generation for a in read.answers] == [None, None, 1, 2]
+    (read,) = explain_indexes(plan, found.mem_wal, facts(indexes(0)))
+    assert [a.source for a in read.answers[2:]] == ["generation 1", "generation 2"]
 
 
 def test_only_indexes_that_the_query_asks_for_are_looked_at() -> None:
     plan = plan_read(view(), ReadRequest(filter="number = 3"))
-    assert indexed_reads(plan, view().mem_wal, facts(indexes(0))) == ()
+    assert explain_indexes(plan, view().mem_wal, facts(indexes(0))) == ()
     vector = indexes(0, name="v_idx", kind="IVF_PQ", on="v")
-    assert indexed_reads(plan, view().mem_wal, facts(vector)) == ()
+    assert explain_indexes(plan, view().mem_wal, facts(vector)) == ()
     search = plan_read(view(), ReadRequest(nearest=Nearest(column="v", vector=(1.0,))))
-    (read,) = indexed_reads(search, view().mem_wal, facts(vector, "ANNSubIndex: name=v_idx, k=3"))
+    (read,) = explain_indexes(search, view().mem_wal, facts(vector, "ANNSubIndex: name=v_idx, k=3"))
     assert (read.name, read.purpose) == ("v_idx", "nearest")
-    assert "23 rows that v_idx does not cover" in differences([read])[0]
+    assert "23 rows that v_idx does not cover" in find_differences([read])[0]

@@ -19,9 +19,9 @@ from lance.mem_wal import (
 )
 
 from memwal.jobs.merge.plan import MergeRequest
-from memwal.read import Nearest, open_table
-from memwal.read import store as read_table
+from memwal.read import Nearest, ReadRequest, open_table
 from memwal.read.explain import explain
+from memwal.read.store import newest_rows
 from tests.support import builders, lsm_reads
 from tests.support.builders import Delete, Put, Table
 
@@ -245,10 +245,10 @@ GAP: Sequence[tuple[str, str, str]] = (
 def test_explain_shows_what_lance_does_with_a_scalar_filter(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(read_table, "_HELD_BYTES_MAX", 0)
+    monkeypatch.setattr(newest_rows, "_HELD_BYTES_MAX", 0)
     table = gap_table(tmp_path)
     reads = open_table(table.uri)
-    found = explain(reads, reads.request(filter="n = 2203"))
+    found = explain(reads, ReadRequest(filter="n = 2203"))
     assert answers(found, "n_idx") == list(GAP)
     assert "]@n_idx(BTree)" in found["base"]["lance_plan"]
     assert found["pylance_differs"] == []
@@ -260,7 +260,7 @@ def test_explain_shows_what_lance_does_with_a_scalar_filter(
 def test_explain_shows_that_small_generations_are_read_whole(tmp_path: Path) -> None:
     table = gap_table(tmp_path)
     reads = open_table(table.uri)
-    found = explain(reads, reads.request(filter="n = 2203"))
+    found = explain(reads, ReadRequest(filter="n = 2203"))
     assert "held in memory" in found["way"]
     assert answers(found, "n_idx")[-1] == ("generation 3", "scan", "own index")
 
@@ -268,7 +268,7 @@ def test_explain_shows_that_small_generations_are_read_whole(tmp_path: Path) -> 
 def test_explain_shows_what_lance_does_with_a_search(tmp_path: Path) -> None:
     table = gap_table(tmp_path)
     reads = open_table(table.uri)
-    found = explain(reads, reads.request(nearest=Nearest(column="vector", vector=VECTOR)))
+    found = explain(reads, ReadRequest(nearest=Nearest(column="vector", vector=VECTOR)))
     assert answers(found, "vector_idx") == list(GAP)
     assert "ANNSubIndex: name=vector_idx" in found["base"]["lance_plan"]
     (text,) = found["pylance_differs"]
@@ -278,16 +278,16 @@ def test_explain_shows_what_lance_does_with_a_search(tmp_path: Path) -> None:
 def test_explain_shows_an_index_that_lance_does_not_use(tmp_path: Path) -> None:
     table = gap_table(tmp_path)
     reads = open_table(table.uri)
-    found = explain(reads, reads.request(filter="n + 1 = 2204"))
+    found = explain(reads, ReadRequest(filter="n + 1 = 2204"))
     assert answers(found, "n_idx")[0] == ("base, covered by the index", "scan", "base index")
 
 
 def test_explain_without_an_index_scans(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(read_table, "_HELD_BYTES_MAX", 0)
+    monkeypatch.setattr(newest_rows, "_HELD_BYTES_MAX", 0)
     table = gap_table(tmp_path)
     table.dataset.add_columns(pa.field("x", pa.int64()))
     reads = open_table(table.uri)
-    found = explain(reads, reads.request(filter="x = 3"))
+    found = explain(reads, ReadRequest(filter="x = 3"))
     assert found["indexes"] == []
     (generation,) = found["shards"][0]["generations"]
     assert generation["lance_plan"] is None, "the old generation is lined up in memory first"

@@ -16,7 +16,7 @@ import pytest
 
 from memwal.jobs.merge.plan import MergeRequest
 from memwal.read import Nearest, ReadableTable, open_table
-from memwal.read import store as read_table
+from memwal.read.store import newest_rows
 from tests.support import builders
 from tests.support.builders import KINDS, Delete, Put, Row, Table
 
@@ -101,10 +101,10 @@ def check_read(table: Table, reads: ReadableTable, version: int, first: list[str
 def way(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
     """The ways through a read: with few candidates allowed, all keys are folded."""
     if "held" not in request.param:
-        monkeypatch.setattr(read_table, "_HELD_BYTES_MAX", 0)
+        monkeypatch.setattr(newest_rows, "_HELD_BYTES_MAX", 0)
     if "keys" in request.param:
-        monkeypatch.setattr(read_table, "_CANDIDATES_MAX", 1)
-        monkeypatch.setattr(read_table, "_CANDIDATES_MIN", 1)
+        monkeypatch.setattr(newest_rows, "_CANDIDATES_MAX", 1)
+        monkeypatch.setattr(newest_rows, "_CANDIDATES_MIN", 1)
     return str(request.param)
 
 

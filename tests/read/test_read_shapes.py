@@ -19,9 +19,9 @@ from memwal.format import layout
 from memwal.jobs.merge.plan import MergeRequest
 from memwal.model import ShardId, ShardManifest, ShardStatus, TableView
 from memwal.read import Nearest, ReadableTable, open_table
-from memwal.read import store as read_table
-from memwal.read import store_held as read_held
-from memwal.read.plan import Incomplete, ReadRequest
+from memwal.read.plan.request import ReadRequest
+from memwal.read.plan.sources import Incomplete
+from memwal.read.store import held_rows, newest_rows
 from memwal.store.wal_rows import Moved
 from tests.support import builders, garbage_runs
 from tests.support.builders import Delete, Put, Row, Table
@@ -78,7 +78,7 @@ def test_filters_mean_the_same_whether_rows_are_held(
     text: str,
     wanted: list[int],
 ) -> None:
-    monkeypatch.setattr(read_table, "_HELD_BYTES_MAX", held_bytes_max)
+    monkeypatch.setattr(newest_rows, "_HELD_BYTES_MAX", held_bytes_max)
     (shard,) = table.shards
     table.flush(shard, Put([2], 500))
     table.flush(shard, Put([2], 7), Put([20], 1))
@@ -90,7 +90,7 @@ def test_payload_of_held_rows(
     table: Table, monkeypatch: pytest.MonkeyPatch, whole_bytes_max: int
 ) -> None:
     """With and without payload among what is held."""
-    monkeypatch.setattr(read_held, "_WHOLE_BYTES_MAX", whole_bytes_max)
+    monkeypatch.setattr(held_rows, "_WHOLE_BYTES_MAX", whole_bytes_max)
     (shard,) = table.shards
     table.flush(shard, Put([2, 20], 700), Delete([3]))
     table.flush(shard, Put([20], 800))
@@ -391,7 +391,7 @@ def test_a_table_that_never_holds_still_is_an_error_in_the_end(table: Table) -> 
 def test_what_goes_away_under_a_reader_is_an_error_not_a_wrong_answer(
     table: Table, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(read_table, "_HELD_BYTES_MAX", 0)
+    monkeypatch.setattr(newest_rows, "_HELD_BYTES_MAX", 0)
     (shard,) = table.shards
     table.flush(shard, Put([2, 20], 1))
     reader = open_table(table.uri).read()
@@ -495,7 +495,7 @@ def test_a_shard_whose_recorded_values_can_not_match_is_not_read(tmp_path: Path)
     assert "'b'" in plan.pruned[0].reason
     found = reads.read(filter="userId = 'a'").read_all()
     assert sorted(found["n"].to_pylist()) == [1, 2]
-    keyed = reads.request(key={"userId": "b", "order": 1})
+    keyed = ReadRequest(keys=reads.keys_of({"userId": "b", "order": 1}))
     assert [s.shard_id for s in reads.plan(keyed).shards] == table.shards[1:]
     assert reads.plan(ReadRequest(filter="n = 1")).pruned == ()
 

@@ -138,7 +138,7 @@ INGEST: tuple[Mutation, ...] = (
         ),
     ),
     *mutations(
-        "memwal/read/store_verdict.py",
+        "memwal/read/store/verdict.py",
         f"{_ONE_SHARD} read_tells",
         (
             "read: a key in two shards is not told, keys first",
@@ -147,7 +147,7 @@ INGEST: tuple[Mutation, ...] = (
         ),
     ),
     *mutations(
-        "memwal/read/store_held.py",
+        "memwal/read/store/held_rows.py",
         f"{_ONE_SHARD} read_tells",
         (
             "read: a key in two shards is not told, held",

@@ -139,16 +139,16 @@ POLICY: tuple[Mutation, ...] = (
         ),
     ),
     *mutations(
-        "memwal/read/store_policy.py",
+        "memwal/read/store/policy.py",
         _READ,
         (
             "policy: expired rows of the base are shown",
-            "        return found if self._policy.expiry is None else",
+            "        return found if expiry is None else",
             "        return found if True else",
         ),
         (
             "policy: a key that can't be folded is left out of what may want it",
-            "            return judged(where, keys, predicate)",
+            "            return match_rows(where, keys, predicate)",
             "            return np.zeros(len(keys), dtype=bool)",
         ),
         (

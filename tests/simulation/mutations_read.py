@@ -9,7 +9,7 @@ _READ = "tests/read/test_read_shapes.py tests/read/test_read_random.py -m 'not s
 
 READ: tuple[Mutation, ...] = (
     *mutations(
-        "memwal/read/plan.py",
+        "memwal/read/plan/sources.py",
         _PLAN,
         (
             "read: oldest generation first",
@@ -22,12 +22,20 @@ READ: tuple[Mutation, ...] = (
             "    for broken in ():\n        raise broken.error",
         ),
         ("read: a hole is passed", "    if not request.holes_allowed:", "    if False:"),
+    ),
+    *mutations(
+        "memwal/read/plan/request.py",
+        _PLAN,
         (
             "read: a filter may use row ids",
             "    if found is not None and found[0].lower() not in names:",
             "    if False:",
         ),
-        ("read: a filter may leave its parentheses", "    if not _closed(text):", "    if False:"),
+        (
+            "read: a filter may leave its parentheses",
+            "    if not _is_closed(text):",
+            "    if False:",
+        ),
         ("read: a filter may be empty", "    if not text.strip():", "    if False:"),
         (
             "read: keys of another length",
@@ -122,7 +130,7 @@ READ: tuple[Mutation, ...] = (
         ),
     ),
     *mutations(
-        "memwal/read/plan_indexes.py",
+        "memwal/read/plan/indexes.py",
         _PLAN,
         (
             "read: full coverage leaves a gap",
@@ -137,7 +145,7 @@ READ: tuple[Mutation, ...] = (
         ("read: what is caught up is in the gap", "if g.generation > caught_up)", ")"),
     ),
     *mutations(
-        "memwal/read/store_verdict.py",
+        "memwal/read/store/verdict.py",
         _READ,
         (
             "read: deleted keys of the base show",
@@ -151,12 +159,12 @@ READ: tuple[Mutation, ...] = (
         ),
     ),
     *mutations(
-        "memwal/read/store.py",
+        "memwal/read/store/newest_rows.py",
         _READ,
         (
             "read: candidates are not judged",
-            "        judged = self._judged([*found, (self._base, candidates)])",
-            "        judged = [*found, (self._base, candidates)]",
+            "        newest = self._drop_superseded([*found, (self._base, candidates)])",
+            "        newest = [*found, (self._base, candidates)]",
         ),
     ),
     *mutations(

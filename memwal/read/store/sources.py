@@ -2,41 +2,34 @@
 
 from __future__ import annotations
 
-import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, TypeVar
+from typing import Any
 
 import lance
 import numpy as np
 import pyarrow as pa
 
-from memwal.errors import Corruption, MemWalError, Missing, StoreUnavailable, Usage
 from memwal.format import layout
-from memwal.model import TableView
-from memwal.read.plan import DISTANCE
-from memwal.read.store_whole import taken
+from memwal.model import FlushedGeneration, ShardId, TableView
+from memwal.read.plan.request import DISTANCE
+from memwal.read.store.faults import call_lance, iterate_lance
 from memwal.rows.fold import ROW_ADDRESS
 from memwal.rows.keyset import KeySet, Mask
 from memwal.store.blobs import BlobReader, as_storage, as_type, blob_columns
-from memwal.store.generations import Source, as_base_rows, key_names, key_scanner
-from memwal.store.table import GONE, is_panic, tidy_text
+from memwal.store.generations import Source, as_base_rows
 
-# Errors of Lance and Arrow that are the filter's, or the query vector's, own fault.
-_REQUEST_FAULT = re.compile(
-    r"invalid user input|divide by zero|cast error|overflow|error applying filter|"
-    r"query vector|query column|unsupported distance|not supported",
-    re.IGNORECASE,
-)
-_FAULTS = (OSError, ValueError, TypeError, KeyError, RuntimeError, pa.ArrowException)
+Batches = Iterator[pa.RecordBatch]
+Listed = tuple[ShardId, int]
+"""A shard and the number of one of its generations."""
 
 _TOMBSTONE = pa.field(layout.TOMBSTONE, pa.bool_())
-
-T = TypeVar("T")
-Batches = Iterator[pa.RecordBatch]
-
 # In memory only: where a row of a copy came from.
-ORIGIN = "__memwal_origin"
+_ORIGIN = "__memwal_origin"
+# One batch of Lance's. To take rows one by one costs more than to scan, when they are many.
+_TAKEN_ROWS_MAX = 8192
+# Parts of the names of types that a scan may give in another form (blobs).
+_SCANNED_TYPES = ("binary", "extension")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -89,33 +82,36 @@ class Base:
     blobs: BlobReader
 
     @classmethod
-    def of(cls, view: TableView, where: str, dataset: Any) -> Base:
+    def of(cls, view: TableView, dataset: Any) -> Base:
         """The whole table at the view's version."""
+        where = f"{view.uri}: version {view.version}"
         columns = blob_columns(view.columns)
         blobs = BlobReader(where=where, dataset=dataset, columns=columns)
         return cls(where=where, dataset=dataset, blobs=blobs)
 
     def scanner(self, rows: Rows) -> Any:
         """Lance's scanner. Raises Usage for a request that Lance refuses."""
-        return asked(
-            self.where,
-            lambda: self.dataset.scanner(
-                columns=rows.columns, **self.blobs.options, **rows.options
-            ),
-        )
+        options = {"columns": rows.columns, **self.blobs.options, **rows.options}
+        return call_lance(self.where, lambda: self.dataset.scanner(**options))
 
     def scan(self, rows: Rows) -> Batches:
         """The rows found, in `rows.found`."""
         scanner = self.scanner(rows)
-        read = self.blobs.read
-        return guarded(
-            self.where, lambda: (_ordered(read(b), rows.found) for b in _batches(scanner))
-        )
+
+        def start() -> Batches:
+            for batch in scanner.to_batches():
+                # Lance puts its own columns where it likes.
+                arrays = self.blobs.read(batch)
+                yield pa.RecordBatch.from_arrays(
+                    [arrays.column(name) for name in rows.found.names], schema=rows.found
+                )
+
+        return iterate_lance(self.where, start)
 
     def plan_text(self, rows: Rows) -> str:
         """Lance's plan for the scan. Raises Usage for a request that Lance refuses."""
         scanner = self.scanner(rows)
-        return str(asked(self.where, scanner.explain_plan))
+        return str(call_lance(self.where, scanner.explain_plan))
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -127,36 +123,48 @@ class Part:
     """
 
     where: str
-    name: str
     source: Source
     base_schema: pa.Schema
+    listed: Listed | None = None
     in_memory_bytes: int | None = None
 
-    def keys(self, keys: Sequence[str], only: KeySet | None) -> pa.Table:
+    @classmethod
+    def of(
+        cls,
+        uri: str,
+        shard_id: ShardId,
+        generation: FlushedGeneration,
+        source: Source,
+        base_schema: pa.Schema,
+    ) -> Part:
+        """An opened generation."""
+        name = f"generation {generation.generation} ({generation.path})"
+        return cls(
+            where=f"{uri}: shard {shard_id}: {name}",
+            source=source,
+            base_schema=base_schema,
+            listed=(shard_id, generation.generation),
+            in_memory_bytes=generation.in_memory_bytes,
+        )
+
+    def read_keys(self, keys: Sequence[str], only: KeySet | None) -> pa.Table:
         """Key columns, addresses and tombstones: of all rows, or of those with certain keys."""
-        kept = []
-        for batch in self._key_batches(keys):
-            if only is not None:
-                names = key_names(self.source, keys, batch.schema.names)
-                columns = [pa.chunked_array([batch.column(names.index(key))]) for key in keys]
-                batch = batch.filter(pa.array(only.contains(columns)))
-            kept.append(batch)
-        # For no rows only: Lance plans the scan once more to tell.
-        schema = kept[0].schema if kept else self._key_schema(keys)
-        table = pa.Table.from_batches(kept, schema=schema)
-        return table.rename_columns(key_names(self.source, keys, table.column_names))
+        fields = [self.base_schema.field(key) for key in keys]
+        rows = Rows(schema=pa.schema(fields), tombstones=True)
+        batches = self._read_all(rows)
+        found = batches if only is None else only.inside(batches, keys)
+        return pa.Table.from_batches(found, schema=rows.addressed)
 
-    def _key_batches(self, keys: Sequence[str]) -> Batches:
-        def start() -> Batches:
-            found = taken(self.source, self._stored(keys, tombstones=True))
-            return _batches(key_scanner(self.source, keys)) if found is None else iter(found)
+    def read_all(self, rows: Rows) -> pa.Table:
+        """All rows at once, in `rows.addressed`; `rows` has no bounds."""
+        return pa.Table.from_batches(self._read_all(rows), schema=rows.addressed)
 
-        return guarded(self.where, start)
+    def _read_all(self, rows: Rows) -> Batches:
+        stored = self._stored_names(rows.columns, tombstones=rows.tombstones)
+        batches = call_lance(self.where, lambda: _take_all(self.source, stored))
+        return self.scan(rows) if batches is None else self._convert(iter(batches), rows)
 
-    def _key_schema(self, keys: Sequence[str]) -> pa.Schema:
-        return asked(self.where, lambda: key_scanner(self.source, keys).projected_schema)
-
-    def _stored(self, columns: Sequence[str], *, tombstones: bool) -> list[str]:
+    def _stored_names(self, columns: Sequence[str], *, tombstones: bool) -> list[str]:
         """What the generation calls these columns, without those that it has not got."""
         names = {c.column: c.source for c in self.source.alignment.columns}
         found = [name for column in columns if (name := names[column]) is not None]
@@ -166,44 +174,35 @@ class Part:
         """Lance's scanner on the generation, or None when it has not got the searched column."""
         options = rows.options
         if rows.nearest is not None:
-            searched = self._stored([rows.nearest["column"]], tombstones=False)
+            searched = self._stored_names([rows.nearest["column"]], tombstones=False)
             if not searched:
                 return None
-            options = options | {"nearest": {**rows.nearest, "column": searched[0]}}
-        return asked(
-            self.where,
-            lambda: self.source.dataset.scanner(
-                columns=self._stored(rows.columns, tombstones=rows.tombstones),
-                batch_size=self.source.batch_rows,
-                **(self.source.blobs.options | {"with_row_address": True}),
-                **options,
-            ),
-        )
+            options["nearest"] = {**rows.nearest, "column": searched[0]}
+        options |= {
+            "columns": self._stored_names(rows.columns, tombstones=rows.tombstones),
+            "batch_size": self.source.batch_rows,
+            **self.source.blobs.options,
+            "with_row_address": True,
+        }
+        return call_lance(self.where, lambda: self.source.dataset.scanner(**options))
 
     def scan(self, rows: Rows) -> Batches:
         """The rows found, in `rows.addressed`."""
         if self.is_drifted(rows.predicate):
-            return guarded(self.where, lambda: self._lined_up(rows))
+            return iterate_lance(self.where, lambda: self._scan_copy(rows))
         scanner = self.scanner(rows)
         if scanner is None:
             return iter(())
-        return guarded(self.where, lambda: self._as_found(_batches(scanner), rows))
-
-    def whole(self, rows: Rows) -> pa.Table:
-        """All rows at once, in `rows.addressed`; `rows` has no bounds."""
-        stored = self._stored(rows.columns, tombstones=rows.tombstones)
-        batches = asked(self.where, lambda: taken(self.source, stored))
-        found = self.scan(rows) if batches is None else self._as_found(iter(batches), rows)
-        return pa.Table.from_batches(found, schema=rows.addressed)
+        return iterate_lance(self.where, lambda: self._convert(scanner.to_batches(), rows))
 
     def plan_text(self, rows: Rows) -> str | None:
         """Lance's plan for the scan; None where Lance scans a copy in memory, or nothing."""
         scanner = None if self.is_drifted(rows.predicate) else self.scanner(rows)
-        return None if scanner is None else str(asked(self.where, scanner.explain_plan))
+        return None if scanner is None else str(call_lance(self.where, scanner.explain_plan))
 
     def index_names(self) -> frozenset[str]:
         """The generation's own indexes."""
-        return asked(self.where, lambda: index_names(self.source.dataset))
+        return call_lance(self.where, lambda: index_names(self.source.dataset))
 
     def is_drifted(self, predicate: str | None) -> bool:
         """Whether the predicate names a column that has another name here, or none.
@@ -216,13 +215,20 @@ class Part:
             for column in self.source.alignment.columns
         )
 
-    def _as_found(self, batches: Batches, rows: Rows) -> Batches:
+    def _convert(self, batches: Batches, rows: Rows) -> Batches:
+        """The generation's rows as rows of `rows.addressed`."""
         for batch in map(self.source.blobs.read, batches):
             arrays = as_base_rows(self.source.alignment, batch, rows.schema).columns
-            more = [_column(batch, name) for name in rows.addressed.names[len(arrays) :]]
-            yield pa.RecordBatch.from_arrays([*arrays, *more], schema=rows.addressed)
+            for name in rows.addressed.names[len(arrays) :]:
+                if name != layout.TOMBSTONE:
+                    arrays.append(batch.column(name))
+                elif self.source.deletes:
+                    arrays.append(batch.column(name).cast(_TOMBSTONE.type))
+                else:  # its writer knew no deletes
+                    arrays.append(pa.array(np.zeros(batch.num_rows, dtype=bool)))
+            yield pa.RecordBatch.from_arrays(arrays, schema=rows.addressed)
 
-    def _lined_up(self, rows: Rows) -> Batches:
+    def _scan_copy(self, rows: Rows) -> Batches:
         """Scan a copy in memory whose columns are the base's, so that the predicate fits it.
 
         Lance has to judge the filter, since no other engine agrees with it on everything. The copy
@@ -231,16 +237,13 @@ class Part:
         loose = pa.schema([pa.field(f.name, f.type) for f in self.base_schema])
         whole = Rows(schema=loose)
         table = pa.Table.from_batches(
-            self._as_found(_batches(self.scanner(whole)), whole), schema=whole.addressed
+            self._convert(self.scanner(whole).to_batches(), whole), schema=whole.addressed
         )
-        plain = as_storage(table.rename_columns([*loose.names, ORIGIN]))
+        plain = as_storage(table.rename_columns([*loose.names, _ORIGIN]))
         copy = lance.write_dataset(plain, "memory://")
-        scanner = asked(
-            self.where, lambda: copy.scanner(columns=[*rows.columns, ORIGIN], **rows.options)
-        )
-        for batch in _batches(scanner):
-            names = [ROW_ADDRESS if name == ORIGIN else name for name in batch.schema.names]
-            batch = batch.rename_columns(names)
+        scanner = copy.scanner(columns=[*rows.columns, _ORIGIN], **rows.options)
+        for batch in scanner.to_batches():
+            batch = batch.rename_columns({_ORIGIN: ROW_ADDRESS})
             arrays = [as_type(batch.column(f.name), f.type) for f in rows.addressed]
             yield pa.RecordBatch.from_arrays(arrays, schema=rows.addressed)
 
@@ -255,25 +258,25 @@ def index_names(dataset: Any) -> frozenset[str]:
     return frozenset(str(described.name) for described in dataset.describe_indices())
 
 
-def judged(where: str, table: pa.Table, predicate: str) -> Mask:
+def match_rows(where: str, table: pa.Table, predicate: str) -> Mask:
     """Which rows in memory match, as Lance has it. Raises Usage for what Lance refuses."""
     # Without the base's metadata and constraints: it is no table of its own.
     fields = [pa.field(field.name, field.type) for field in table.schema]
     numbers = pa.array(np.arange(len(table)))
     copy = pa.table(
-        [*table.columns, numbers], schema=pa.schema([*fields, pa.field(ORIGIN, numbers.type)])
+        [*table.columns, numbers], schema=pa.schema([*fields, pa.field(_ORIGIN, numbers.type)])
     )
 
     def matching() -> pa.Table:
         dataset = lance.write_dataset(copy, "memory://")
-        return dataset.to_table(columns=[ORIGIN], filter=predicate)
+        return dataset.to_table(columns=[_ORIGIN], filter=predicate)
 
     found = np.zeros(len(table), dtype=bool)
-    found[asked(where, matching)[ORIGIN].to_numpy()] = True
+    found[call_lance(where, matching)[_ORIGIN].to_numpy()] = True
     return found
 
 
-def shown(batches: Batches, schema: pa.Schema, limit: int | None) -> Batches:
+def trim(batches: Batches, schema: pa.Schema, limit: int | None) -> Batches:
     """What was asked for: no hidden columns, no more rows than the limit."""
     left = limit
     for batch in batches:
@@ -287,49 +290,20 @@ def shown(batches: Batches, schema: pa.Schema, limit: int | None) -> Batches:
                 return
 
 
-def _column(batch: pa.RecordBatch, name: str) -> pa.Array:
-    if name == layout.TOMBSTONE:
-        if name not in batch.schema.names:  # its writer knew no deletes
-            return pa.array(np.zeros(batch.num_rows, dtype=bool))
-        return batch.column(name).cast(_TOMBSTONE.type)
-    return batch.column(name)
+def _take_all(source: Source, columns: Sequence[str]) -> Sequence[pa.RecordBatch] | None:
+    """These columns and `_rowaddr` of a small table, without the query plan that costs more.
 
-
-def _batches(scanner: Any) -> Batches:
-    return iter(scanner.to_batches())
-
-
-def _ordered(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
-    """The columns in the schema's order; Lance puts its own where it likes."""
-    arrays = [batch.column(field.name) for field in schema]
-    return pa.RecordBatch.from_arrays(arrays, schema=schema)
-
-
-def asked(where: str, call: Callable[[], T]) -> T:
-    """Run what may fail because of the request, or of what is stored."""
-    try:
-        return call()
-    except BaseException as error:  # a panic in Lance's Rust code is no Exception
-        raise _as_ours(where, error) from None
-
-
-def guarded(where: str, start: Callable[[], Iterator[T]]) -> Iterator[T]:
-    """What `start` gives; an error on the way says what it means for the read."""
-    batches = asked(where, start)
-    end = object()
-    while (batch := asked(where, lambda: next(batches, end))) is not end:
-        yield batch  # type: ignore[misc]
-
-
-def _as_ours(where: str, error: BaseException) -> BaseException:
-    """Usage for what was asked, Missing for files that are gone, Corruption for torn ones."""
-    if isinstance(error, MemWalError) or not (isinstance(error, _FAULTS) or is_panic(error)):
-        return error
-    text = tidy_text(error)
-    if _REQUEST_FAULT.search(text) or isinstance(error, TypeError | KeyError):
-        return Usage(f"{where}: {text}")
-    if GONE.search(text):
-        return Missing(f"{where}: {text}")
-    if is_panic(error):
-        return Corruption(f"{where}: can't be read: {text}")
-    return StoreUnavailable(f"{where}: can't be read: {text}")
+    None where only a scan tells: for more than one fragment, deleted rows, many rows, and columns
+    that a scan may convert.
+    """
+    types = {column.name: column.type_text for column in source.columns}
+    if any(kind in types[name] for name in columns for kind in _SCANNED_TYPES):
+        return None
+    fragments = source.dataset.get_fragments()
+    if len(fragments) != 1 or not 0 < fragments[0].physical_rows <= _TAKEN_ROWS_MAX:
+        return None
+    if fragments[0].deletion_file() is not None:
+        return None
+    session = fragments[0].open_session(columns=list(columns), with_row_address=True)
+    batches: Sequence[pa.RecordBatch] = session.take(range(fragments[0].physical_rows)).to_batches()
+    return batches

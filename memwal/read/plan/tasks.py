@@ -14,7 +14,7 @@ from math import ceil
 from typing import TypeVar
 
 from memwal.model import FlushedGeneration, ShardId
-from memwal.read.plan import ReadPlan
+from memwal.read.plan.sources import ReadPlan
 
 T = TypeVar("T")
 

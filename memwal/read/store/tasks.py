@@ -12,8 +12,7 @@ ones.
 from __future__ import annotations
 
 import zlib
-from collections.abc import Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -22,12 +21,13 @@ import pyarrow as pa
 
 from memwal.errors import Missing, Refused, Usage
 from memwal.model import FlushedGeneration, MemWalState, ShardId, TableView, VersionManifest
-from memwal.read.plan import ReadPlan, ShardRead
-from memwal.read.plan_tasks import ReadTask
-from memwal.read.store_beside import threads_for
-from memwal.read.store_policy import Folding, PolicyGenerations
-from memwal.read.store_sources import Base, Batches, Part, Rows
-from memwal.read.store_verdict import OpenShard, Verdict
+from memwal.read.plan.sources import ReadPlan, ShardRead
+from memwal.read.plan.tasks import ReadTask
+from memwal.read.store.keys import set_of_keys
+from memwal.read.store.policy import Folding, open_pending
+from memwal.read.store.sources import Base, Batches, Listed, Part, Rows
+from memwal.read.store.threads import map_in_order, threads_for
+from memwal.read.store.verdict import OpenShard, Verdict, fold_shard
 from memwal.rows import fold
 from memwal.rows.keyset import KeySet
 from memwal.rows.policy import RowPolicy
@@ -36,11 +36,11 @@ from memwal.store.generations import Generations
 from memwal.store.stored_policy import checked_policy
 from memwal.store.table import LanceTables
 
+Addresses = np.ndarray[tuple[int], np.dtype[np.uint64]]
+
 # Only rows of more than 8 KiB make smaller batches than Lance's own.
 _BATCH_BYTES_MAX = 64 * 1024 * 1024
 _BATCH_ROWS_MAX = 8192
-
-Generation = tuple[ShardId, int]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -80,7 +80,7 @@ class Decided:
     """Who wins: keys that hide rows of the base, and for each generation its winners, packed."""
 
     hidden: KeySet | None = None
-    winners: Mapping[Generation, bytes] = field(default_factory=dict)
+    winners: Mapping[Listed, bytes] = field(default_factory=dict)
 
 
 class TaskReads:
@@ -91,7 +91,8 @@ class TaskReads:
         self._tables = generations.tables
         self._snapshot = snapshot
         self._plan = snapshot.plan
-        self._keys = snapshot.plan.primary_key
+        self._names = snapshot.plan.primary_key
+        self._keys = [snapshot.schema.field(name) for name in self._names]
         self._threads = threads_for(snapshot.plan.uri)
         self._policy = checked_policy(snapshot.view, generations.tables.base)
 
@@ -110,46 +111,38 @@ class TaskReads:
         """
         if not self._keys or not self._plan.generations:
             return Decided()
-        tables = self._key_tables(keys_bytes_max)
-        if tables is None and self._policy is not None:
+        tables = self._read_keys(keys_bytes_max)
+        if tables is None:
+            if self._policy is None:
+                return None
             raise Usage(
                 f"{self._plan.uri}: the pending keys take more than keys_bytes_max = "
                 f"{keys_bytes_max}, and a table with a row-merge policy has to send them to the "
                 "tasks: raise it, or merge first"
             )
-        if tables is None:
-            return None
-        if self._policy is not None:
-            return Decided(hidden=self._set_of(list(tables.values())))
-        winners: dict[Generation, bytes] = {}
-        for shard in self._plan.shards:
+        hidden = set_of_keys(list(tables.values()), self._keys)
+        winners: dict[Listed, bytes] = {}
+        for shard in self._plan.shards if self._policy is None else ():
             numbers = [g.generation for g in reversed(shard.generations)]
-            if not numbers:
-                continue
-            mine = [tables[shard.shard_id, number] for number in numbers]
-            for number, won in zip(numbers, self._folded(shard, mine).winners, strict=True):
-                winners[shard.shard_id, number] = packed(won)
-        return Decided(hidden=self._set_of(list(tables.values())), winners=winners)
+            if numbers:
+                mine = [tables[shard.shard_id, number] for number in numbers]
+                folded = fold_shard(shard.shard_id, mine, self._names)
+                for number, won in zip(numbers, folded.winners, strict=True):
+                    winners[shard.shard_id, number] = pack(won)
+        return Decided(hidden=hidden, winners=winners)
 
-    def _key_tables(self, bytes_max: int) -> dict[Generation, pa.Table] | None:
+    def _read_keys(self, bytes_max: int) -> dict[Listed, pa.Table] | None:
         listed = [(s.shard_id, g) for s in self._plan.shards for g in s.generations]
-        tables: dict[Generation, pa.Table] = {}
+        tables: dict[Listed, pa.Table] = {}
         size = 0
-        with ThreadPoolExecutor(self._threads) as pool:
-            found = pool.map(lambda one: self._part(*one).keys(self._keys, None), listed)
-            for (shard_id, generation), table in zip(listed, found, strict=True):
-                size += table.nbytes
-                if size > bytes_max:
-                    pool.shutdown(wait=False, cancel_futures=True)
-                    return None
-                tables[shard_id, generation.generation] = table
+        for (shard_id, generation), table in map_in_order(
+            lambda one: self._open(*one).read_keys(self._names, None), listed, self._threads
+        ):
+            size += table.nbytes
+            if size > bytes_max:
+                return None
+            tables[shard_id, generation.generation] = table
         return tables
-
-    def _folded(self, shard: ShardRead, tables: Sequence[pa.Table]) -> fold.Folded:
-        try:
-            return fold.fold(tables, self._keys)
-        except Refused as error:
-            raise Refused(f"shard {shard.shard_id}: {error}") from None
 
     # -- in a task
 
@@ -159,122 +152,104 @@ class TaskReads:
         Raises Missing when the base's files or a generation are gone.
         """
         if self._policy is not None:
-            yield from self._by_policy(self._policy, task, decided or Decided())
+            yield from self._fold(self._policy, task, decided or Decided())
             return
         for shard_id, generation in task.generations:
-            part = self._part(shard_id, generation)
+            part = self._open(shard_id, generation)
             if decided is None:
-                found = self._looked_up_generation(part, shard_id, generation)
+                found = self._look_up_generation(part, shard_id, generation)
             elif self._keys:
-                won = unpacked(decided.winners[shard_id, generation.generation])
-                found = _won(part.scan(self._rows()), won) if len(won) else iter(())
+                won = unpack(decided.winners[shard_id, generation.generation])
+                found = _keep(part.scan(self._rows()), won) if len(won) else iter(())
             else:
                 found = part.scan(self._rows())
-            yield from self._shown(found)
+            yield from self._show(found)
         if task.fragments:
-            base = self._base(task.fragments)
+            base = self._open_base(task.fragments)
             if decided is None:
-                found = self._looked_up_base(base)
+                found = self._look_up_base(base)
             elif decided.hidden is None:
                 found = base.scan(self._rows())
             else:
-                found = decided.hidden.outside(base.scan(self._rows(keyed=True)), self._keys)
-            yield from self._shown(found)
+                found = decided.hidden.outside(base.scan(self._rows(keyed=True)), self._names)
+            yield from self._show(found)
 
-    def _by_policy(self, policy: RowPolicy, task: ReadTask, decided: Decided) -> Batches:
+    def _fold(self, policy: RowPolicy, task: ReadTask, decided: Decided) -> Batches:
         snapshot = self._snapshot
         folding = Folding(policy, self._plan, snapshot.schema, snapshot.now_nanos)
         mine = {shard_id for shard_id, _ in task.generations}
         if mine:
-            generations = PolicyGenerations(self._generations, snapshot.view)
             shards = [shard for shard in self._plan.shards if shard.shard_id in mine]
-            where = f"{self._plan.uri}: version {self._plan.version}"
-            base = Base.of(snapshot.view, where, self._tables.base(self._plan.version))
-            tables, _ = folding.rows(base, generations.pending(shards, {}))
+            pending = open_pending(self._generations, snapshot.view, shards, {})
+            base = Base.of(snapshot.view, self._tables.base(self._plan.version))
+            tables, _ = folding.fold_rows(base, pending)
             for table in tables:
-                yield from self._shown(iter(table.to_batches()))
+                yield from self._show(iter(table.to_batches()))
         if task.fragments:
-            found = folding.base_rows(self._base(task.fragments), decided.hidden)
-            yield from self._shown(found)
+            found = folding.scan_base(self._open_base(task.fragments), decided.hidden)
+            yield from self._show(found)
 
-    def _looked_up_generation(
+    def _look_up_generation(
         self, part: Part, shard_id: ShardId, generation: FlushedGeneration
     ) -> Batches:
-        own = self._own_keys(part)
+        own = self._find_keys(part)
         if own is None:
             return
         (shard,) = (s for s in self._plan.shards if s.shard_id == shard_id)
         newer = tuple(g for g in shard.generations if g.generation > generation.generation)
-        (opened,) = self._opened([replace(shard, generations=newer)])
-        verdict = Verdict(
-            [replace(opened, parts=(*opened.parts, part))], self._keys, own, threads=self._threads
-        )
-        yield from verdict.live(part, part.scan(self._rows()))
+        (opened,) = self._open_shards([replace(shard, generations=newer)])
+        opened = replace(opened, parts=(*opened.parts, part))
+        verdict = Verdict([opened], self._keys, own, threads=self._threads)
+        yield from verdict.keep_winners(part, part.scan(self._rows()))
 
-    def _looked_up_base(self, base: Base) -> Batches:
-        own = self._own_keys(base)
+    def _look_up_base(self, base: Base) -> Batches:
+        own = self._find_keys(base)
         if own is None:
             return
-        verdict = Verdict(self._opened(self._plan.shards), self._keys, own, threads=self._threads)
-        yield from verdict.visible(base.scan(self._rows(keyed=True)))
+        shards = self._open_shards(self._plan.shards)
+        verdict = Verdict(shards, self._keys, own, threads=self._threads)
+        yield from verdict.keep_visible(base.scan(self._rows(keyed=True)))
 
-    def _opened(self, shards: Sequence[ShardRead]) -> list[OpenShard]:
-        with ThreadPoolExecutor(self._threads) as pool:
-            opening = [
-                [pool.submit(self._part, s.shard_id, g) for g in s.generations] for s in shards
-            ]
-            return [
-                OpenShard(read=shard, parts=tuple(job.result() for job in jobs))
-                for shard, jobs in zip(shards, opening, strict=True)
-            ]
+    def _open_shards(self, shards: Sequence[ShardRead]) -> list[OpenShard]:
+        listed = [(s.shard_id, g) for s in shards for g in s.generations]
+        opened = map_in_order(lambda one: self._open(*one), listed, self._threads)
+        parts = iter([part for _, part in opened])
+        return [OpenShard(read=s, parts=tuple(next(parts) for _ in s.generations)) for s in shards]
 
-    def _own_keys(self, table: Base | Part) -> KeySet | None:
+    def _find_keys(self, table: Base | Part) -> KeySet | None:
         """The keys of the rows that the filter leaves; None when there are none."""
-        schema = pa.schema([self._snapshot.schema.field(key) for key in self._keys])
-        batches = list(table.scan(Rows(schema=schema, predicate=self._plan.predicate)))
+        rows = Rows(schema=pa.schema(self._keys), predicate=self._plan.predicate)
+        batches = list(table.scan(rows))
         if not any(batch.num_rows for batch in batches):
             return None
-        for key in self._keys if isinstance(table, Part) else ():
+        for key in self._names if isinstance(table, Part) else ():
             if any(batch.column(key).null_count for batch in batches):
                 raise Refused(f"{table.where}: rows have NULL in the key column {key!r}")
-        return self._set_of([pa.Table.from_batches(batches)])
-
-    def _set_of(self, tables: Sequence[pa.Table]) -> KeySet:
-        columns = []
-        for key in self._keys:
-            chunks = [chunk for table in tables for chunk in table[key].chunks]
-            columns.append(pa.chunked_array(chunks, type=self._snapshot.schema.field(key).type))
-        return KeySet(columns)
+        return set_of_keys(batches, self._keys)
 
     def _rows(self, *, keyed: bool = False) -> Rows:
         names = self._plan.scanned if keyed else self._plan.columns
         schema = pa.schema([self._snapshot.schema.field(name) for name in names])
         return Rows(schema=schema, predicate=self._plan.predicate)
 
-    def _shown(self, batches: Batches) -> Batches:
+    def _show(self, batches: Batches) -> Batches:
         for batch in batches:
             if batch.num_rows:
                 yield batch.select(list(self._plan.columns))
 
-    def _part(self, shard_id: ShardId, generation: FlushedGeneration) -> Part:
+    def _open(self, shard_id: ShardId, generation: FlushedGeneration) -> Part:
         # Its data files were looked at when the snapshot was taken, and are never written again.
         source = self._generations.open_unchecked(self._snapshot.view, shard_id, generation)
-        name = f"generation {generation.generation}"
-        return Part(
-            where=f"{self._plan.uri}: shard {shard_id}: {name} ({generation.path})",
-            name=name,
-            source=source,
-            base_schema=self._snapshot.schema,
-            in_memory_bytes=generation.in_memory_bytes,
-        )
+        return Part.of(self._plan.uri, shard_id, generation, source, self._snapshot.schema)
 
-    def _base(self, fragments: Sequence[int]) -> Base:
+    def _open_base(self, fragments: Sequence[int]) -> Base:
         dataset = self._tables.base(self._plan.version)
-        where = f"{self._plan.uri}: version {self._plan.version}"
+        whole = Base.of(self._snapshot.view, dataset)
         there = {part.fragment_id: part for part in dataset.get_fragments()}
         if not there.keys() >= set(fragments):
-            raise Missing(f"{where}: is another table's now, which has not got these fragments")
-        whole = Base.of(self._snapshot.view, where, dataset)
+            raise Missing(
+                f"{whole.where}: is another table's now, which has not got these fragments"
+            )
         return replace(whole, dataset=_Fragments(dataset, [there[id] for id in fragments]))
 
 
@@ -303,15 +278,15 @@ def _file_bytes(fragment: Any) -> int | None:
     return sum(known) if len(known) == len(sizes) else None
 
 
-def _won(batches: Batches, winners: np.ndarray[tuple[int], np.dtype[np.uint64]]) -> Iterator[Any]:
+def _keep(batches: Batches, winners: Addresses) -> Batches:
     return (fold.keep_winners(batch, winners) for batch in batches)
 
 
-def packed(winners: np.ndarray[tuple[int], np.dtype[np.uint64]]) -> bytes:
+def pack(winners: Addresses) -> bytes:
     """Ascending row addresses in few bytes: they are mostly neighbours."""
     return zlib.compress(np.diff(winners, prepend=np.uint64(0)).tobytes(), 1)
 
 
-def unpacked(text: bytes) -> np.ndarray[tuple[int], np.dtype[np.uint64]]:
+def unpack(data: bytes) -> Addresses:
     """What was packed."""
-    return np.cumsum(np.frombuffer(zlib.decompress(text), dtype=np.uint64), dtype=np.uint64)
+    return np.cumsum(np.frombuffer(zlib.decompress(data), dtype=np.uint64), dtype=np.uint64)

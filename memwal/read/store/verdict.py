@@ -9,10 +9,11 @@ from typing import Any
 import pyarrow as pa
 
 from memwal.errors import Refused
-from memwal.model import SharedKey
-from memwal.read.plan import ShardRead
-from memwal.read.store_beside import side_by_side
-from memwal.read.store_sources import Batches, Part
+from memwal.model import ShardId, SharedKey
+from memwal.read.plan.sources import ShardRead
+from memwal.read.store.keys import set_of_keys
+from memwal.read.store.sources import Batches, Part
+from memwal.read.store.threads import map_parts
 from memwal.rows import fold
 from memwal.rows.keyset import KeySet, find_shared_key
 
@@ -34,18 +35,19 @@ class Verdict:
     def __init__(
         self,
         shards: Sequence[OpenShard],
-        keys: Sequence[str],
+        keys: Sequence[pa.Field],
         only: KeySet | None = None,
         *,
         threads: int,
     ) -> None:
+        """`keys` are the key's columns in the base. Raises Refused for a NULL in one of them."""
         self._winners: dict[int, Any] = {}
         self._hidden: KeySet | None = None
         self.shared: SharedKey | None = None
-        self._keys = list(keys)
+        self._keys = [key.name for key in keys]
         if not keys:
             return
-        tables = side_by_side(lambda part: part.keys(keys, only), parts_of(shards), threads)
+        tables = map_parts(lambda part: part.read_keys(self._keys, only), parts_of(shards), threads)
         if only is not None:
             tables = {part: table for part, table in tables.items() if len(table)}
         distinct = 0
@@ -53,22 +55,19 @@ class Verdict:
             oldest_first = [part for part in reversed(shard.parts) if id(part) in tables]
             if not oldest_first:
                 continue
-            decided = folded(shard, [tables[id(p)] for p in oldest_first], keys)
+            mine = [tables[id(part)] for part in oldest_first]
+            decided = fold_shard(shard.read.shard_id, mine, self._keys)
             distinct += decided.distinct_keys
             for part, winners in zip(oldest_first, decided.winners, strict=True):
                 self._winners[id(part)] = winners
         if tables:
-            columns = [
-                pa.chunked_array([c for t in tables.values() for c in t[key].chunks])
-                for key in keys
-            ]
-            self._hidden = KeySet(columns)
+            self._hidden = set_of_keys(list(tables.values()), keys)
             if distinct > self._hidden.count:
                 by_shard = {
                     shard.read.shard_id: [tables[id(p)] for p in shard.parts if id(p) in tables]
                     for shard in shards
                 }
-                self.shared = find_shared_key(by_shard, keys)
+                self.shared = find_shared_key(by_shard, self._keys)
 
     def has_winners(self, part: Part) -> bool:
         """Whether the generation has the newest row of any of the keys, deleted ones left out."""
@@ -78,7 +77,7 @@ class Verdict:
         """Whether so many keys, which it was asked about, are all in a generation."""
         return self._hidden is not None and self._hidden.count >= keys
 
-    def live(self, part: Part, batches: Iterable[pa.RecordBatch]) -> Batches:
+    def keep_winners(self, part: Part, batches: Iterable[pa.RecordBatch]) -> Batches:
         """A generation's rows without superseded and deleted ones."""
         if not self._keys:
             yield from batches
@@ -88,19 +87,19 @@ class Verdict:
                 if batch.num_rows:
                     yield batch
 
-    def visible(self, batches: Iterable[pa.RecordBatch]) -> Batches:
+    def keep_visible(self, batches: Iterable[pa.RecordBatch]) -> Batches:
         """The base's rows without those whose key is in a generation."""
         if self._hidden is None:
             return iter(batches)
         return self._hidden.outside(batches, self._keys)
 
 
-def folded(shard: OpenShard, tables: Sequence[pa.Table], keys: Sequence[str]) -> fold.Folded:
+def fold_shard(shard_id: ShardId, tables: Sequence[pa.Table], keys: Sequence[str]) -> fold.Folded:
     """The shard's keys, folded, oldest generation first. Raises Refused for a NULL in a key."""
     try:
         return fold.fold(tables, keys)
     except Refused as error:
-        raise Refused(f"shard {shard.read.shard_id}: {error}") from None
+        raise Refused(f"shard {shard_id}: {error}") from None
 
 
 def parts_of(shards: Sequence[OpenShard]) -> list[Part]:

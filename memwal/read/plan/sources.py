@@ -1,4 +1,4 @@
-"""Decides what a merging read reads. Pure.
+"""Chooses the base version and the generations that a merging read reads. Pure.
 
 The rules are those of the spec's section "LSM Tree Merging Read". Within a shard, the newest row of
 a key wins: the highest generation, then the highest row address in it; the base table is older than
@@ -13,56 +13,23 @@ newest one it does not match.
 
 from __future__ import annotations
 
-import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 
-from memwal.errors import Refused, Usage
+from memwal.errors import Refused
 from memwal.model import FlushedGeneration, ShardId, ShardView, TableView
-from memwal.rows import sql
+from memwal.read.plan.request import (
+    Nearest,
+    ReadRequest,
+    check_request,
+    choose_columns,
+    write_predicate,
+)
 from memwal.rows.holes import find_holes, hole_text, missing_text
-
-# Lance's own columns, which differ between the base table and a generation that holds the same row.
-_SYSTEM_COLUMNS = re.compile(r"\b(_row\w+|_tombstone)\b", re.IGNORECASE)
-
-DISTANCE = "_distance"
 
 
 class Incomplete(Refused):
     """A generation that the version needs is not listed any more, and not merged in it."""
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Nearest:
-    """The k rows whose vector is nearest to `vector`.
-
-    `metric` is `l2`, `cosine` or `dot`; None is that of the column's index, or `l2` without one.
-    `nprobes` is how many partitions of an index are looked into; None leaves it to Lance.
-    """
-
-    column: str
-    vector: tuple[float, ...]
-    k: int = 10
-    metric: str | None = None
-    nprobes: int | None = None
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class ReadRequest:
-    """What is asked for. None is no bound: all columns, all rows, the latest version.
-
-    `keys` are values in the primary key's order. `nearest` and `keys` go with a filter, which
-    both are restricted by.
-    """
-
-    columns: tuple[str, ...] | None = None
-    filter: str | None = None
-    limit: int | None = None
-    keys: tuple[tuple[object, ...], ...] | None = None
-    nearest: Nearest | None = None
-    version: int | None = None
-    holes_allowed: bool = False
-    reinitialised_allowed: bool = False
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -120,7 +87,7 @@ class ReadPlan:
 def plan_read(
     view: TableView, request: ReadRequest, pruned: Mapping[ShardId, str] | None = None
 ) -> ReadPlan:
-    """Decide a read of `view`, whose version is the one asked for.
+    """Plan a read of `view`, whose version is the one asked for.
 
     `pruned` are shards that hold no version of any row that can match, with the reason. Raises
     Usage for a request that does not fit the table, Incomplete when a generation is missing that
@@ -128,8 +95,8 @@ def plan_read(
     """
     for broken in view.broken:
         raise broken.error
-    columns = _columns(view, request)
-    _check_bounds(view, request)
+    columns = choose_columns(view, request)
+    check_request(view, request)
     reasons = pruned or {}
     shards = tuple(s for s in view.shards if s.shard_id not in reasons)
     if not request.holes_allowed:
@@ -141,7 +108,7 @@ def plan_read(
         primary_key=view.primary_key,
         columns=columns,
         hidden=tuple(key for key in view.primary_key if key not in columns),
-        shards=tuple(_shard(shard) for shard in shards),
+        shards=tuple(_read_shard(shard) for shard in shards),
         pruned=tuple(
             PrunedShard(shard_id=s.shard_id, reason=reasons[s.shard_id], generations=s.pending)
             for s in view.shards
@@ -149,13 +116,13 @@ def plan_read(
         ),
         keys=request.keys,
         filter=request.filter,
-        predicate=predicate_of(view.primary_key, request),
+        predicate=write_predicate(view.primary_key, request),
         limit=request.limit,
         nearest=request.nearest,
     )
 
 
-def _shard(shard: ShardView) -> ShardRead:
+def _read_shard(shard: ShardView) -> ShardRead:
     newest_first = tuple(reversed(shard.pending))
     return ShardRead(
         shard_id=shard.shard_id,
@@ -181,79 +148,3 @@ def check_whole(view: TableView, shard: ShardView, *, of_version: int | None) ->
             f"{where}: {missing_text(shard, hole)}; a later version has merged what is missing, "
             "and it was collected: read a later version"
         )
-
-
-def _columns(view: TableView, request: ReadRequest) -> tuple[str, ...]:
-    known = [column.name for column in view.columns]
-    if request.columns is None:
-        return tuple(known)
-    for name in request.columns:
-        if name not in known:
-            raise Usage(
-                f"{view.uri}: version {view.version} has no column {name!r}; it has "
-                f"{', '.join(known)}"
-            )
-    if not request.columns or len(set(request.columns)) < len(request.columns):
-        raise Usage("columns must be named, each of them once")
-    return request.columns
-
-
-def _check_bounds(view: TableView, request: ReadRequest) -> None:
-    if request.limit is not None and request.limit < 0:
-        raise Usage(f"limit {request.limit} is negative")
-    if request.filter is not None:
-        check_filter(view, request.filter)
-    if request.keys is not None and not view.primary_key:
-        raise Usage(f"{view.uri}: the table has no primary key to look keys up by")
-    for key in request.keys or ():
-        if len(key) != len(view.primary_key):
-            raise Usage(f"a key needs a value for each of {', '.join(view.primary_key)}")
-    nearest = request.nearest
-    if nearest is None:
-        return
-    if nearest.column not in [column.name for column in view.columns]:
-        raise Usage(f"{view.uri}: there is no column {nearest.column!r} to search")
-    if nearest.k < 1:
-        raise Usage(f"k {nearest.k} is not positive")
-    if DISTANCE in (request.columns or ()):
-        raise Usage(f"{DISTANCE} is added by itself")
-
-
-def check_filter(view: TableView, text: str) -> None:
-    """Raise Usage for a filter that means different things in the base and in a generation."""
-    if not text.strip():
-        raise Usage("the filter is empty")
-    names = {column.name.lower() for column in view.columns}
-    found = _SYSTEM_COLUMNS.search(text)
-    if found is not None and found[0].lower() not in names:
-        raise Usage(
-            f"a filter can't use {found[0]!r}: a row has another value there in a generation than "
-            "in the base table"
-        )
-    if not _closed(text):
-        raise Usage(f"the filter's parentheses or quotes are not closed: {text}")
-
-
-def _closed(text: str) -> bool:
-    """Whether parentheses are balanced outside of quotes; Lance takes `a) OR (b`."""
-    depth, quote = 0, ""
-    for char in text:
-        if quote:
-            quote = "" if char == quote else quote
-        elif char in "'\"`":
-            quote = char
-        else:
-            depth += (char == "(") - (char == ")")
-            if depth < 0:
-                return False
-    return depth == 0 and not quote
-
-
-def predicate_of(primary_key: Sequence[str], request: ReadRequest) -> str | None:
-    """The filter and the keys' condition as one SQL text."""
-    # The line break ends a comment at the filter's end.
-    parts = [] if request.filter is None else [f"({request.filter}\n)"]
-    if request.keys is not None:
-        condition = sql.keys_in(primary_key, request.keys) if request.keys else "false"
-        parts.insert(0, condition)
-    return " AND ".join(parts) or None

@@ -6,10 +6,9 @@ import os
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from functools import partial
 from typing import TypeVar
 
-from memwal.read.store_sources import Batches, Part, Rows
+from memwal.read.store.sources import Batches, Part, Rows
 
 S = TypeVar("S")
 T = TypeVar("T")
@@ -30,29 +29,25 @@ def threads_for(uri: str) -> int:
     return _REMOTE_THREADS if "://" in uri else min(_REMOTE_THREADS, os.cpu_count() or 1)
 
 
-def side_by_side(work: Callable[[Part], T], parts: Sequence[Part], threads: int) -> dict[int, T]:
+def map_parts(work: Callable[[Part], T], parts: Sequence[Part], threads: int) -> dict[int, T]:
     """Do something to each part; the results by the part's identity."""
-    return {id(part): result for part, result in in_turn(work, parts, threads)}
+    return {id(part): result for part, result in map_in_order(work, parts, threads)}
 
 
-def in_turn(work: Callable[[S], T], items: Sequence[S], threads: int) -> Iterator[tuple[S, T]]:
-    """The same in order, for anything; what is not begun when the caller has enough is left."""
+def map_in_order(work: Callable[[S], T], items: Sequence[S], threads: int) -> Iterator[tuple[S, T]]:
+    """Do something to each item; what was not begun when the caller has enough is left out."""
     # To hand over work costs about as much as to open a small table, so several go together.
     step = min(_TOGETHER_MAX, max(1, len(items) // (_TURNS * threads)))
     groups = [items[start : start + step] for start in range(0, len(items), step)]
     pool = ThreadPoolExecutor(threads)
     try:
-        for group, found in zip(groups, pool.map(partial(_each, work), groups), strict=True):
-            yield from zip(group, found, strict=True)
+        for found in pool.map(lambda group: [(item, work(item)) for item in group], groups):
+            yield from found
     finally:
         pool.shutdown(cancel_futures=True)
 
 
-def _each(work: Callable[[S], T], items: Sequence[S]) -> list[T]:
-    return [work(item) for item in items]
-
-
-def scanned(parts: Sequence[Part], rows: Rows, threads: int) -> Iterator[tuple[Part, Batches]]:
+def scan_ahead(parts: Sequence[Part], rows: Rows, threads: int) -> Iterator[tuple[Part, Batches]]:
     """Each part with its rows, in order. Small ones are read before their turn."""
 
     def start(part: Part) -> Future[Batches] | None:

@@ -1,0 +1,127 @@
+"""What is asked of a merging read, and whether it fits the table. Pure."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from memwal.errors import Usage
+from memwal.model import TableView
+from memwal.rows import sql
+
+# Lance's own columns, which differ between the base table and a generation that holds the same row.
+_SYSTEM_COLUMNS = re.compile(r"\b(_row\w+|_tombstone)\b", re.IGNORECASE)
+
+DISTANCE = "_distance"
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Nearest:
+    """The k rows whose vector is nearest to `vector`.
+
+    `metric` is `l2`, `cosine` or `dot`; None is that of the column's index, or `l2` without one.
+    `nprobes` is how many partitions of an index are looked into; None leaves it to Lance.
+    """
+
+    column: str
+    vector: tuple[float, ...]
+    k: int = 10
+    metric: str | None = None
+    nprobes: int | None = None
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ReadRequest:
+    """What is asked for. None is no bound: all columns, all rows, the latest version.
+
+    `keys` are values in the primary key's order. `nearest` and `keys` go with a filter, which
+    both are restricted by.
+    """
+
+    columns: tuple[str, ...] | None = None
+    filter: str | None = None
+    limit: int | None = None
+    keys: tuple[tuple[object, ...], ...] | None = None
+    nearest: Nearest | None = None
+    version: int | None = None
+    holes_allowed: bool = False
+    reinitialised_allowed: bool = False
+
+
+def choose_columns(view: TableView, request: ReadRequest) -> tuple[str, ...]:
+    """The columns asked for, or all. Raises Usage for names that are not the table's."""
+    known = [column.name for column in view.columns]
+    if request.columns is None:
+        return tuple(known)
+    for name in request.columns:
+        if name not in known:
+            raise Usage(
+                f"{view.uri}: version {view.version} has no column {name!r}; it has "
+                f"{', '.join(known)}"
+            )
+    if not request.columns or len(set(request.columns)) < len(request.columns):
+        raise Usage("columns must be named, each of them once")
+    return request.columns
+
+
+def check_request(view: TableView, request: ReadRequest) -> None:
+    """Raise Usage for bounds that make no sense, or do not fit the table."""
+    if request.limit is not None and request.limit < 0:
+        raise Usage(f"limit {request.limit} is negative")
+    if request.filter is not None:
+        check_filter(view, request.filter)
+    if request.keys is not None and not view.primary_key:
+        raise Usage(f"{view.uri}: the table has no primary key to look keys up by")
+    for key in request.keys or ():
+        if len(key) != len(view.primary_key):
+            raise Usage(f"a key needs a value for each of {', '.join(view.primary_key)}")
+    nearest = request.nearest
+    if nearest is None:
+        return
+    if nearest.column not in [column.name for column in view.columns]:
+        raise Usage(f"{view.uri}: there is no column {nearest.column!r} to search")
+    if nearest.k < 1:
+        raise Usage(f"k {nearest.k} is not positive")
+    if DISTANCE in (request.columns or ()):
+        raise Usage(f"{DISTANCE} is added by itself")
+
+
+def check_filter(view: TableView, text: str) -> None:
+    """Raise Usage for a filter that means different things in the base and in a generation."""
+    if not text.strip():
+        raise Usage("the filter is empty")
+    names = {column.name.lower() for column in view.columns}
+    found = _SYSTEM_COLUMNS.search(text)
+    if found is not None and found[0].lower() not in names:
+        raise Usage(
+            f"a filter can't use {found[0]!r}: a row has another value there in a generation than "
+            "in the base table"
+        )
+    if not _is_closed(text):
+        raise Usage(f"the filter's parentheses or quotes are not closed: {text}")
+
+
+def _is_closed(text: str) -> bool:
+    """Whether parentheses are balanced outside of quotes; Lance takes `a) OR (b`."""
+    depth, quote = 0, ""
+    for char in text:
+        if quote:
+            quote = "" if char == quote else quote
+        elif char in "'\"`":
+            quote = char
+        else:
+            depth += (char == "(") - (char == ")")
+            if depth < 0:
+                return False
+    return depth == 0 and not quote
+
+
+def write_predicate(primary_key: Sequence[str], request: ReadRequest) -> str | None:
+    """The filter and the keys' condition as one SQL text for Lance."""
+    # The line break ends a comment at the filter's end.
+    parts = [] if request.filter is None else [f"({request.filter}\n)"]
+    if request.keys is not None:
+        condition = sql.keys_in(primary_key, request.keys) if request.keys else "false"
+        parts.insert(0, condition)
+    return " AND ".join(parts) or None

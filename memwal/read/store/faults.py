@@ -1,0 +1,55 @@
+"""What an error of Lance's means for a read."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator
+from typing import TypeVar
+
+import pyarrow as pa
+
+from memwal.errors import Corruption, MemWalError, Missing, StoreUnavailable, Usage
+from memwal.store.table import GONE, is_panic, tidy_text
+
+T = TypeVar("T")
+
+# Errors of Lance and Arrow that are the filter's, or the query vector's, own fault.
+_REQUEST_FAULT = re.compile(
+    r"invalid user input|divide by zero|cast error|overflow|error applying filter|"
+    r"query vector|query column|unsupported distance|not supported",
+    re.IGNORECASE,
+)
+_FAULTS = (OSError, ValueError, TypeError, KeyError, RuntimeError, pa.ArrowException)
+
+
+def call_lance(where: str, call: Callable[[], T]) -> T:
+    """Run what may fail because of the request, or of what is stored.
+
+    Raises Usage for the former; Missing for files that are gone, Corruption for torn ones,
+    StoreUnavailable for anything else of Lance's.
+    """
+    try:
+        return call()
+    except BaseException as error:  # a panic in Lance's Rust code is no Exception
+        raise _as_ours(where, error) from None
+
+
+def iterate_lance(where: str, start: Callable[[], Iterator[T]]) -> Iterator[T]:
+    """What `start` gives, with errors as in `call_lance` wherever they come."""
+    items = call_lance(where, start)
+    end = object()
+    while (item := call_lance(where, lambda: next(items, end))) is not end:
+        yield item  # type: ignore[misc]
+
+
+def _as_ours(where: str, error: BaseException) -> BaseException:
+    if isinstance(error, MemWalError) or not (isinstance(error, _FAULTS) or is_panic(error)):
+        return error
+    text = tidy_text(error)
+    if _REQUEST_FAULT.search(text) or isinstance(error, TypeError | KeyError):
+        return Usage(f"{where}: {text}")
+    if GONE.search(text):
+        return Missing(f"{where}: {text}")
+    if is_panic(error):
+        return Corruption(f"{where}: can't be read: {text}")
+    return StoreUnavailable(f"{where}: can't be read: {text}")
