@@ -1,19 +1,24 @@
-"""Numbers and tables for people, as every command shows them."""
+"""What every `show.py` builds on: numbers, words and tables as people see them."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from typing import Any
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from typing import Generic, Literal, TypeVar
 
-from rich.console import Console, ConsoleOptions, RenderableType
-from rich.segment import Segment
 from rich.table import Table
 from rich.text import Text
 
-from memwal.report import DONE, NOTHING_TO_DO
-from memwal.text import one_line
+from memwal.report import DONE, NOTHING_TO_DO, PARTIAL, LeaseReport
 
-STYLE = {DONE: "green", NOTHING_TO_DO: "dim", "partial": "yellow"}
+Row = TypeVar("Row")
+
+STYLE = {DONE: "green", NOTHING_TO_DO: "dim", PARTIAL: "yellow"}
+
+
+def outcome_text(outcome: str) -> Text:
+    """An outcome in its colour."""
+    return Text(outcome, style=STYLE.get(outcome, "red"))
 
 
 def size_text(value: int | None) -> str:
@@ -43,70 +48,76 @@ def count_text(value: int | None) -> str:
     return "?" if value is None else f"{value:,}"
 
 
-def generations_text(numbers: tuple[int, ...]) -> str:
+def generations_text(numbers: Iterable[int]) -> str:
     """`3-7, 9` for (3, 4, 5, 6, 7, 9); `-` for none."""
-    if not numbers:
-        return "-"
     runs: list[list[int]] = []
     for number in sorted(numbers):
         if runs and number == runs[-1][1] + 1:
             runs[-1][1] = number
         else:
             runs.append([number, number])
-    return ", ".join(str(a) if a == b else f"{a}-{b}" for a, b in runs)
+    return ", ".join(str(a) if a == b else f"{a}-{b}" for a, b in runs) or "-"
 
 
-class Terminal(Console):
-    """A console that shows every text on one line, escaped, and takes no markup out of it."""
-
-    def __init__(self, **options: Any) -> None:
-        super().__init__(highlight=False, emoji=False, markup=False, soft_wrap=True, **options)
-
-    def render_str(self, text: str, **options: Any) -> Text:
-        """A plain text: what is printed, or stands in a table's cell."""
-        return super().render_str(one_line(text), **options)
-
-    def render(
-        self, renderable: RenderableType, options: ConsoleOptions | None = None
-    ) -> Iterable[Segment]:
-        """Anything else, down to the styled texts in it."""
-        if isinstance(renderable, Text) and not renderable.plain.isprintable():
-            renderable = _escaped(renderable)
-        return super().render(renderable, options)
+def lease_text(lease: LeaseReport) -> Text:
+    """Who holds a table's lease, or who broke it."""
+    why = f": {lease.reason}" if lease.reason else f" for {lease.job}"
+    return Text(
+        f"  lease: {lease.state} by {lease.holder}{why}, since {lease.acquired_at} until "
+        f"{lease.expires_at}"
+    )
 
 
-def _escaped(text: Text) -> Text:
-    pieces = text.divide(range(1, len(text)))
-    for piece in pieces:
-        piece.plain = one_line(piece.plain)
-    return Text("", end=text.end, style=text.style).join(pieces)
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Column(Generic[Row]):
+    """One column of a table: its heading, and what stands in it for a row.
+
+    A value that is a number, or None, is shown as a count.
+    """
+
+    name: str
+    value: Callable[[Row], str | Text | int | None]
+    align: Literal["left", "right"] = "left"
+    folds: bool = False
 
 
-def grid_of(*columns: str) -> Table:
-    """An empty table with these columns; words to the left, numbers to the right."""
-    grid = Table(box=None, pad_edge=False, padding=(0, 2), header_style="bold dim")
+def words(name: str, value: Callable[[Row], str | Text]) -> Column[Row]:
+    """A column of words, to the left."""
+    return Column(name=name, value=value)
+
+
+def prose(name: str, value: Callable[[Row], str]) -> Column[Row]:
+    """A column of sentences: a long one goes over several lines."""
+    return Column(name=name, value=value, folds=True)
+
+
+def numbers(name: str, value: Callable[[Row], str | Text | int | None]) -> Column[Row]:
+    """A column of numbers, to the right."""
+    return Column(name=name, value=value, align="right")
+
+
+def table_of(
+    rows: Iterable[Row],
+    columns: Sequence[Column[Row]],
+    *,
+    cut: Callable[[Row], Sequence[str | Text]] = lambda row: (),
+) -> Table:
+    """A table with a line for each row. What `cut` gives for one is all that its line shows."""
+    table = new_table()
     for column in columns:
-        grid.add_column(column, justify="left" if column in _LEFT else "right", no_wrap=True)
-    return grid
+        overflow: Literal["fold", "ellipsis"] = "fold" if column.folds else "ellipsis"
+        table.add_column(
+            column.name, justify=column.align, overflow=overflow, no_wrap=not column.folds
+        )
+    for row in rows:
+        table.add_row(*(cut(row) or (_cell(column.value(row)) for column in columns)))
+    return table
 
 
-_LEFT = {
-    "",
-    "method",
-    "action",
-    "kind",
-    "path",
-    "table",
-    "reason",
-    "shard",
-    "status",
-    "pending",
-    "index",
-    "outcome",
-    "join",
-    "oldest pending",
-    "finished",
-    "job",
-    "engine",
-    "what",
-}
+def new_table() -> Table:
+    """An empty table in the style of all."""
+    return Table(box=None, pad_edge=False, padding=(0, 2), header_style="bold dim")
+
+
+def _cell(value: str | Text | int | None) -> str | Text:
+    return count_text(value) if value is None or isinstance(value, int) else value

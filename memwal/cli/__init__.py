@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import sys
 
-from memwal.cli import start, streams
+from memwal.cli import gc_pause, streams
 from memwal.identity import find_stranger
 from memwal.run import heap
 
@@ -22,7 +22,7 @@ def main(arguments: list[str] | None = None) -> None:
     if stranger := find_stranger():
         print(stranger, file=sys.stderr)
         raise SystemExit(2)
-    start.begin()
+    gc_pause.pause()
     heap.limit_arenas()
     streams.prepare()
     # Imported late: after the start began.

@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 
 from memwal import __version__
-from memwal.cli import start
+from memwal.cli import gc_pause
 from memwal.cli.backfill import backfill
 from memwal.cli.console import RunProgress, stderr, stdout
 from memwal.cli.ingest import ingest
@@ -189,7 +189,7 @@ def demo(
     def work(progress: RunProgress) -> JobReport:
         from memwal.jobs.demo.job import run_demo
 
-        start.end()
+        gc_pause.resume()
         # With --json the story goes to stderr: stdout holds one document.
         shown = stderr() if as_json else stdout()
         told = environment_settings()

@@ -1,54 +1,52 @@
-"""What people see: tables on stdout, progress and notes on stderr."""
+"""What people see: reports on stdout, progress and notes on stderr."""
 
 from __future__ import annotations
 
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping
+from importlib import import_module
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
-from rich.console import Console, Group, RenderableType
-from rich.table import Table
+from rich.console import Console, ConsoleOptions, Group, RenderableType
+from rich.segment import Segment
 from rich.text import Text
 
-from memwal.format.layout import parse_wal_entry_name
-from memwal.grid import STYLE, Terminal, count_text, grid_of, size_text
-from memwal.ingest.report import IngestTableReport
-from memwal.ingest.show import ingest_parts
-from memwal.jobs.backfill.report import BackfillReport
-from memwal.jobs.backfill.show import backfill_parts
-from memwal.jobs.rescue.report import RescueTableReport
-from memwal.jobs.rescue.show import rescue_parts
-from memwal.jobs.status.show import lease_parts, runs_parts, status_parts, wait_parts
-from memwal.jobs.verify.report import CheckReport, VerifyTableReport
-from memwal.report import (
-    CompactionTableReport,
-    GarbageItemReport,
-    GarbageTableReport,
-    IndexCatchupReport,
-    IndexCatchupTableReport,
-    JobReport,
-    LeaseTableReport,
-    MaintainTableReport,
-    MergeTableReport,
-    PlannedMergeReport,
-    RunsTableReport,
-    SnapshotTableReport,
-    StatusTableReport,
-    TableReport,
-    WaitTableReport,
-)
+from memwal.grid import STYLE, Column, numbers, outcome_text, table_of, words
+from memwal.report import JobReport, TableReport
+from memwal.text import one_line
 
 if TYPE_CHECKING:
-    from memwal.cli.progress import Steps
+    from memwal.cli.progress import Display
 
 
-def _plain_width() -> int | None:
-    """Off a terminal nothing is cut to 80 columns: a path that is folded can't be copied."""
-    return None if sys.stdout is not None and sys.stdout.isatty() else 200
+class Terminal(Console):
+    """A console that shows every text on one line, escaped, and takes no markup out of it."""
+
+    def __init__(self, **options: Any) -> None:
+        super().__init__(highlight=False, emoji=False, markup=False, soft_wrap=True, **options)
+
+    def render_str(self, text: str, **options: Any) -> Text:
+        """A plain text: what is printed, or stands in a table's cell."""
+        return super().render_str(one_line(text), **options)
+
+    def render(
+        self, renderable: RenderableType, options: ConsoleOptions | None = None
+    ) -> Iterable[Segment]:
+        """Anything else, down to the styled texts in it."""
+        if isinstance(renderable, Text) and not renderable.plain.isprintable():
+            renderable = _escape(renderable)
+        return super().render(renderable, options)
 
 
-class _ResultConsole(Terminal):
+def _escape(text: Text) -> Text:
+    pieces = text.divide(range(1, len(text)))
+    for piece in pieces:
+        piece.plain = one_line(piece.plain)
+    return Text("", end=text.end, style=text.style).join(pieces)
+
+
+class _ResultTerminal(Terminal):
     """Rich would end the process when a reader closes its end."""
 
     def on_broken_pipe(self) -> None:
@@ -57,7 +55,9 @@ class _ResultConsole(Terminal):
 
 def stdout() -> Console:
     """The console for results. Printing raises OSError where stdout takes no more."""
-    return _ResultConsole(width=_plain_width())
+    # Off a terminal nothing is cut to 80 columns: a path that is folded can't be copied.
+    plain = sys.stdout is None or not sys.stdout.isatty()
+    return _ResultTerminal(width=200 if plain else None)
 
 
 def stderr() -> Console:
@@ -66,7 +66,7 @@ def stderr() -> Console:
 
 
 def print_trace(text: str, console: Console) -> None:
-    """Print a traceback: set in, so that no line of it looks like one of ours."""
+    """Print a traceback, indented, so that no line of it looks like one of ours."""
     for line in text.splitlines():
         console.print(f"  {line}")
 
@@ -78,22 +78,22 @@ class RunProgress:
         self._console = stderr()
         self._debug = debug
         self._quiet = quiet
-        self._made: Steps | None = None
+        self._made: Display | None = None
 
     def start(self, what: str, total: int) -> None:
         """A step with `total` units begins."""
         if not self._quiet:
-            self._steps().start(what, total)
+            self._display().start(what, total)
 
     def done(self, count: int) -> None:
         """So many units are done."""
         if not self._quiet:
-            self._steps().done(count)
+            self._display().done(count)
 
     def say(self, text: str) -> None:
         """A line for people."""
         if not self._quiet:
-            self._steps().say(text)
+            self._display().say(text)
 
     def warn(self, text: str) -> None:
         """A line about trouble."""
@@ -116,28 +116,69 @@ class RunProgress:
         if self._made is not None:
             self._made.stop()
 
-    def _steps(self) -> Steps:
+    def _display(self) -> Display:
         if self._made is None:
             # Imported late: most commands that only read say nothing.
-            from memwal.cli.progress import BarSteps, LoggedSteps
+            from memwal.cli.progress import BarDisplay, LogDisplay
 
-            self._made = BarSteps(self._console) if self._console.is_terminal else LoggedSteps()
+            self._made = BarDisplay(self._console) if self._console.is_terminal else LogDisplay()
         return self._made
 
 
 def show_report(report: JobReport, console: Console) -> None:
     """Print a job's report."""
-    parts = [_table(table) for table in report.tables]
-    if isinstance(report, BackfillReport):
-        parts = backfill_parts(report)
+    if type(report) is JobReport:
+        parts: Iterable[RenderableType] = map(_table_parts, report.tables)
+    else:
+        parts = _view_of(report).show_job(report)
     for part in parts:
         console.print(part)
-    style = STYLE.get(report.outcome, "red")
     engine = f" on {report.engine.name}" if report.engine and report.engine.name != "none" else ""
     dry = " (dry run: nothing was changed)" if report.dry_run else ""
-    console.print(
-        Text(f"{report.job}: {report.outcome}{engine} in {report.seconds:.2f} s{dry}", style=style)
-    )
+    text = f"{report.job}: {report.outcome}{engine} in {report.seconds:.2f} s{dry}"
+    console.print(Text(text, style=STYLE.get(report.outcome, "red")))
+
+
+def _view_of(report: JobReport | TableReport) -> Any:
+    """The module `show` beside the `report` in which a report's class stands."""
+    kind = type(report)
+    if kind.__name__ in _NOT_MOVED:
+        return import_module(f"memwal.jobs.{_NOT_MOVED[kind.__name__]}.show")
+    package, _, _ = kind.__module__.rpartition(".")
+    return import_module(f"{package}.show")
+
+
+# Until each job has its report beside its view.
+_NOT_MOVED = {
+    "MergeTableReport": "merge", "PlannedMergeReport": "merge", "GarbageTableReport": "garbage",
+    "IndexCatchupTableReport": "index_catchup", "CompactionTableReport": "compaction",
+    "SnapshotTableReport": "snapshot", "MaintainTableReport": "maintain",
+    "StatusTableReport": "status", "LeaseTableReport": "lease", "RunsTableReport": "runs",
+    "WaitTableReport": "wait",
+}  # fmt: skip
+
+
+def _table_parts(report: TableReport) -> RenderableType:
+    parts: list[RenderableType] = [_head(report)]
+    if type(report) is not TableReport:  # else it only has an error
+        parts += _view_of(report).show_table(report)
+    # A shard's own error stands here in place of the table's, which is the sum of them.
+    own = [s.error for s in getattr(report, "shards", ()) if s.error]
+    for text in own or ([report.error] if report.error else []):
+        parts.append(Text(f"  error: {text}", style="red"))
+    for text in getattr(report, "warnings", ()):
+        parts.append(Text(f"  warning: {text}", style="yellow"))
+    return Group(*parts)
+
+
+def _head(report: TableReport) -> Text:
+    head = Text(report.table, style="bold")
+    version = report.version_before
+    if version is not None:
+        after = report.version_after
+        changed = f" -> {after}" if after not in (None, version) else ""
+        head.append(f"  version {version}{changed}", style="dim")
+    return head.append("  ").append(outcome_text(report.outcome))
 
 
 def show_document(document: Mapping[str, Any], console: Console, indent: int = 0) -> None:
@@ -154,199 +195,12 @@ def show_document(document: Mapping[str, Any], console: Console, indent: int = 0
                     show_document(item, console, indent + 1)
                     console.print()
             else:
-                console.print(_rows(value))
+                console.print(table_of(value, [_column_of(*cell) for cell in value[0].items()]))
         else:
             shown = "-" if value in (None, [], {}) else value
             console.print(Text(f"{pad}{key}: {shown}"))
 
 
-def _rows(items: Sequence[Mapping[str, Any]]) -> Table:
-    grid = grid_of(*items[0])
-    for item in items:
-        grid.add_row(*("-" if v is None else str(v) for v in item.values()))
-    return grid
-
-
-def _table(report: TableReport) -> RenderableType:
-    parts: list[RenderableType] = [_head(report)]
-    match report:
-        case StatusTableReport() if report.version is not None:
-            parts += status_parts(report)
-        case RescueTableReport():
-            parts += rescue_parts(report)
-        case IngestTableReport():
-            parts += ingest_parts(report)
-        case LeaseTableReport():
-            parts += lease_parts(report)
-        case RunsTableReport():
-            parts += runs_parts(report)
-        case WaitTableReport():
-            parts += wait_parts(report)
-        case PlannedMergeReport():
-            parts.append(_planned(report))
-        case GarbageTableReport():
-            parts += _garbage(report)
-        case MergeTableReport() if report.shards:
-            parts.append(_merged(report))
-        case SnapshotTableReport() if report.storage is not None:
-            parts.append(
-                Text(
-                    f"  {report.num_shards} shards, {report.storage}, {report.repairs} repairs "
-                    f"({report.reason})"
-                )
-            )
-        case IndexCatchupTableReport() if report.indexes:
-            parts.append(_caught_up(report.indexes))
-        case CompactionTableReport() if report.fragments_before is not None:
-            parts += _compacted(report)
-        case MaintainTableReport():
-            parts += [line for job in report.jobs for line in _step(job)]
-        case VerifyTableReport():
-            parts += [_check(check) for check in report.checks]
-        case _:
-            pass
-    # A shard's own error stands in its row's place in the list below; the table's is their sum.
-    own = [s.error for s in getattr(report, "shards", ()) if s.error]
-    for text in own or ([report.error] if report.error else []):
-        parts.append(Text(f"  error: {text}", style="red"))
-    for text in getattr(report, "warnings", ()):
-        parts.append(Text(f"  warning: {text}", style="yellow"))
-    return Group(*parts)
-
-
-def _head(report: TableReport) -> Text:
-    head = Text(report.table, style="bold")
-    version = report.version_before
-    if version is not None:
-        after = report.version_after
-        changed = f" -> {after}" if after not in (None, version) else ""
-        head.append(f"  version {version}{changed}", style="dim")
-    head.append(f"  {report.outcome}", style=STYLE.get(report.outcome, "red"))
-    return head
-
-
-def _step(job: Mapping[str, Any]) -> list[Text]:
-    """One job of `maintain`, what it leaves to be asked for, and what it warns of."""
-    line = Text(f"  {job['job']:<14} ")
-    line.append(job["outcome"], style=STYLE.get(job["outcome"], "red"))
-    waiting = [
-        i for i in job.get("items", ()) if i["action"] in ("drop", "delete") and not i["done"]
-    ]
-    if waiting:
-        line.append(f"  {len(waiting)} items could go: --execute does it", style="yellow")
-    warnings = job.get("warnings", ())
-    return [line, *(Text(f"    warning: {text}", style="yellow") for text in warnings)]
-
-
-def _check(check: CheckReport) -> Text:
-    mark, style = "not checked", "yellow"
-    if check.ok is not None:
-        mark, style = ("ok", "green") if check.ok else ("BROKEN", "red")
-    number = f"invariant {check.invariant}" if check.invariant is not None else "also"
-    line = Text("  ")
-    line.append(f"{mark:>11}", style=style)
-    line.append(f"  {number}: {check.name}: {check.detail}")
-    return line
-
-
-def _caught_up(indexes: Sequence[IndexCatchupReport]) -> Table:
-    grid = grid_of("index", "outcome", "method", "unindexed rows", "seconds")
-    grid.add_column("why", overflow="fold")
-    for index in indexes:
-        grid.add_row(
-            index.name,
-            Text(index.outcome, style=STYLE.get(index.outcome, "red")),
-            index.method,
-            f"{count_text(index.unindexed_rows_before)} -> "
-            f"{count_text(index.unindexed_rows_after)}",
-            f"{index.seconds:.2f}",
-            index.reason or "",
-        )
-    return grid
-
-
-def _compacted(report: CompactionTableReport) -> list[RenderableType]:
-    grid = grid_of("", "before", "after")
-    for name in ("fragments", "files", "rows", "deleted_rows"):
-        before, after = (getattr(report, f"{name}_{when}") for when in ("before", "after"))
-        grid.add_row(name.replace("_", " "), count_text(before), count_text(after))
-    size = size_text(report.bytes_rewritten)
-    parts: list[RenderableType] = [
-        Text(f"  {report.tasks} tasks, {size}, {report.commits} commits: {report.reason}"),
-        grid,
-    ]
-    return [*parts, _caught_up(report.indexes)] if report.indexes else parts
-
-
-def _planned(report: PlannedMergeReport) -> Table:
-    grid = grid_of("shard", "outcome", "merged", "would merge to", "generations", "commits", "rows",
-                 "bytes")  # fmt: skip
-    for shard in report.shards:
-        grid.add_row(
-            shard.shard_id,
-            shard.outcome,
-            str(shard.from_generation),
-            str(shard.to_generation),
-            str(shard.generations),
-            str(len(shard.commits)),
-            count_text(shard.physical_rows),
-            size_text(shard.in_memory_bytes),
-        )
-    return grid
-
-
-def _merged(report: MergeTableReport) -> Table:
-    grid = grid_of("shard", "outcome", "merged", "generations", "commits", "inserted", "updated",
-                 "deleted", "read", "seconds", "join")  # fmt: skip
-    for shard in report.shards:
-        grid.add_row(
-            shard.shard_id,
-            Text(shard.outcome, style=STYLE.get(shard.outcome, "red")),
-            f"{shard.from_generation} -> {shard.to_generation}",
-            str(shard.generations),
-            str(shard.commits),
-            count_text(shard.rows_inserted),
-            count_text(shard.rows_updated),
-            count_text(shard.rows_deleted),
-            size_text(shard.bytes_read),
-            f"{shard.seconds:.2f}",
-            ", ".join(shard.joins),
-        )
-    return grid
-
-
-_GARBAGE_ROWS_MAX = 200
-
-
-def _garbage(report: GarbageTableReport) -> list[RenderableType]:
-    """What goes first; then what stays, as far as a person may want to read it."""
-    items = sorted(report.items, key=lambda i: i.action == "keep")
-    grid = grid_of("action", "kind", "bytes", "path", "reason")
-    for item in items[:_GARBAGE_ROWS_MAX]:
-        grid.add_row(_garbage_action(item), item.kind, size_text(item.bytes),
-                     _garbage_path(item), item.reason)  # fmt: skip
-    parts: list[RenderableType] = [grid if items else Text("  no candidates", style="dim")]
-    if len(items) > _GARBAGE_ROWS_MAX:
-        more = len(items) - _GARBAGE_ROWS_MAX
-        parts.append(Text(f"  and {more:,} more: --json has all of them", style="dim"))
-    done = f"  dropped {report.dropped}, deleted {report.deleted}, "
-    done += f"{size_text(report.bytes_freed)} freed"
-    if report.versions_expired:
-        done += f"; {report.versions_expired} versions expired, "
-        done += f"{size_text(report.version_bytes_freed)} freed"
-    if report.runs_deleted:
-        done += f"; {report.runs_deleted} run records deleted"
-    parts.append(Text(done))
-    return parts
-
-
-def _garbage_path(item: GarbageItemReport) -> str:
-    """The path; of a WAL entry its position instead of 64 digits."""
-    folder, _, name = item.path.rpartition("/")
-    position = parse_wal_entry_name(name) if item.kind == "wal_entry" else None
-    return item.path if position is None else f"{folder}: position {position}"
-
-
-def _garbage_action(item: GarbageItemReport) -> Text:
-    style = {"keep": "dim", "drop": "yellow"}.get(item.action, "red")
-    return Text(f"{item.action}{' (done)' if item.done else ''}", style=style)
+def _column_of(name: str, first: object) -> Column[Mapping[str, Any]]:
+    kind = words if isinstance(first, str) else numbers
+    return kind(name, lambda item: "-" if item[name] is None else str(item[name]))

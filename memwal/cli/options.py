@@ -12,7 +12,7 @@ from typing import Annotated, Any, TypeVar, get_type_hints
 
 import typer
 
-from memwal.cli import start
+from memwal.cli import gc_pause
 from memwal.cli.console import stderr
 from memwal.cli.output import Output, ReportPlace, checked_engine, keeps_quiet, load
 from memwal.config import Config, ResolvedTable, resolve_table
@@ -123,7 +123,7 @@ class ReadFlags:
 
         The command has imported its job by then, so its start ends here.
         """
-        start.end()
+        gc_pause.resume()
         checked_engine(self.engine)
         return self._looked_up(names, quiet=keeps_quiet(self.as_json))
 

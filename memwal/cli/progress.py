@@ -1,12 +1,11 @@
-"""How far a run is: a bar on a terminal, log lines elsewhere. Imported when a first word is said.
+"""How far a run is: a bar on a terminal, log lines elsewhere. Imported when it is needed.
 
-A command that only reads says nothing, and what is imported here takes a tenth of a second.
+A command that only reads says nothing, and importing this takes a tenth of a second.
 """
 
 from __future__ import annotations
 
 import sys
-from typing import Protocol
 
 import structlog
 from rich.console import Console
@@ -25,7 +24,7 @@ from structlog.typing import EventDict
 from memwal.text import one_line
 
 ROWS = "rows"
-"""The one unit that is counted fast enough to have a speed. A total of 0: not known."""
+"""The one unit that is counted fast enough to have a speed. A total of 0 is unknown."""
 
 
 class SpeedColumn(ProgressColumn):
@@ -36,27 +35,7 @@ class SpeedColumn(ProgressColumn):
         return Text("" if task.speed is None else f"{task.speed:,.0f}/s", style="dim")
 
 
-class Steps(Protocol):
-    """The steps of a run, as people see them."""
-
-    def start(self, what: str, total: int) -> None:
-        """A step with `total` units begins."""
-        ...
-
-    def done(self, count: int) -> None:
-        """So many units are done."""
-        ...
-
-    def say(self, text: str) -> None:
-        """A line for people."""
-        ...
-
-    def stop(self) -> None:
-        """Nothing comes any more."""
-        ...
-
-
-class BarSteps:
+class BarDisplay:
     """On a terminal: one bar, which goes when its step has ended."""
 
     def __init__(self, console: Console) -> None:
@@ -94,7 +73,7 @@ class BarSteps:
             self._bar = None
 
 
-class LoggedSteps:
+class LogDisplay:
     """Elsewhere: a line at the beginning and the end of each step."""
 
     def __init__(self) -> None:
@@ -102,7 +81,7 @@ class LoggedSteps:
             processors=[
                 structlog.processors.add_log_level,
                 structlog.processors.TimeStamper(fmt="%Y-%m-%dT%H:%M:%SZ", utc=True),
-                _one_line_each,
+                _escape_texts,
                 structlog.dev.ConsoleRenderer(colors=False, pad_event_to=0, pad_level=False),
             ],
             logger_factory=structlog.PrintLoggerFactory(file=sys.stderr),
@@ -128,5 +107,8 @@ class LoggedSteps:
         """Nothing to take away."""
 
 
-def _one_line_each(logger: object, method: str, event: EventDict) -> EventDict:
+def _escape_texts(logger: object, method: str, event: EventDict) -> EventDict:
     return {k: one_line(v) if isinstance(v, str) else v for k, v in event.items()}
+
+
+Display = BarDisplay | LogDisplay

@@ -5,31 +5,32 @@ from __future__ import annotations
 from rich.console import RenderableType
 from rich.text import Text
 
-from memwal.grid import STYLE, count_text, grid_of, size_text
-from memwal.ingest.report import IngestTableReport
+from memwal.grid import Column, count_text, numbers, outcome_text, size_text, table_of, words
+from memwal.ingest.report import IngestShardReport, IngestSourceReport, IngestTableReport
+
+SOURCES: tuple[Column[IngestSourceReport], ...] = (
+    words("source", lambda source: source.uri),
+    words("format", lambda source: source.format),
+    numbers("size", lambda source: size_text(source.bytes)),
+    numbers("rows", lambda source: "-" if source.rows is None else count_text(source.rows)),
+)
+SHARDS: tuple[Column[IngestShardReport], ...] = (
+    words("shard", lambda shard: f"{shard.shard_id}{' (new)' if shard.is_new else ''}"),
+    words("outcome", lambda shard: outcome_text(shard.outcome)),
+    numbers("rows", lambda shard: shard.rows),
+    numbers("deletes", lambda shard: shard.rows_deleted),
+    numbers("entries", lambda shard: shard.entries),
+    numbers("found in the WAL", lambda shard: shard.entries_found),
+)
 
 
-def ingest_parts(report: IngestTableReport) -> list[RenderableType]:
+def show_table(report: IngestTableReport) -> list[RenderableType]:
     """Sources, shards and speed."""
     parts: list[RenderableType] = []
     if report.sources:
-        grid = grid_of("source", "format", "size", "rows")
-        for source in report.sources:
-            rows = "-" if source.rows is None else count_text(source.rows)
-            grid.add_row(source.uri, source.format, size_text(source.bytes), rows)
-        parts.append(grid)
+        parts.append(table_of(report.sources, SOURCES))
     if report.shards:
-        grid = grid_of("shard", "outcome", "rows", "deletes", "entries", "found in the WAL")
-        for shard in report.shards:
-            grid.add_row(
-                f"{shard.shard_id}{' (new)' if shard.is_new else ''}",
-                Text(shard.outcome, style=STYLE.get(shard.outcome, "red")),
-                count_text(shard.rows),
-                count_text(shard.rows_deleted),
-                count_text(shard.entries),
-                count_text(shard.entries_found),
-            )
-        parts.append(grid)
+        parts.append(table_of(report.shards, SHARDS))
     if report.rows_written:
         again = " (went on with an earlier run)" if report.resumed else ""
         parts.append(

@@ -1,20 +1,55 @@
-"""Rows and read plans for people."""
+"""What people see of a read: rows, or its plan."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from memwal.grid import STYLE, count_text, generations_text, grid_of, size_text
+from memwal.grid import (
+    STYLE,
+    Column,
+    count_text,
+    generations_text,
+    new_table,
+    numbers,
+    prose,
+    size_text,
+    table_of,
+    words,
+)
+from memwal.report import DONE
 from memwal.text import one_line
 
 _CELL_MAX = 48
 _ITEMS_MAX = 4
+
+SOURCES: tuple[Column[Mapping[str, Any]], ...] = (
+    words("shard", lambda shard: shard["shard_id"]),
+    numbers("merged", lambda shard: str(shard["merged_generation"])),
+    numbers(
+        "generations",
+        lambda shard: ", ".join(str(g["generation"]) for g in shard["generations"]) or "-",
+    ),
+    numbers("rows", lambda shard: _sum(g["rows"] for g in shard["generations"])),
+    numbers(
+        "bytes", lambda shard: size_text(_sum(g["in_memory_bytes"] for g in shard["generations"]))
+    ),
+    numbers("skipped as merged", lambda shard: generations_text(shard["skipped_as_merged"])),
+    prose("why", lambda shard: "newest first" if shard["generations"] else "nothing is pending"),
+)
+ANSWERS: tuple[Column[Mapping[str, Any]], ...] = (
+    words("source", lambda answer: answer["source"]),
+    words("shard", lambda answer: answer["shard_id"] or "-"),
+    numbers("rows", lambda answer: answer["rows"]),
+    words("answered by", lambda answer: answer["answered_by"]),
+    words("by the spec", lambda answer: answer["by_the_spec"]),
+    prose("why", lambda answer: answer["why"]),
+)
 
 
 def show_rows(document: Mapping[str, Any], console: Console) -> None:
@@ -29,7 +64,7 @@ def show_rows(document: Mapping[str, Any], console: Console) -> None:
         console.print(Text("  no rows", style="dim"))
     for text in table["warnings"]:
         console.print(Text(f"  warning: {one_line(text)}", style="yellow"))
-    console.print(Text(_foot(document, table), style=STYLE["done"]))
+    console.print(Text(_foot(document, table), style=STYLE[DONE]))
 
 
 def _head(table: Mapping[str, Any]) -> Text:
@@ -47,7 +82,7 @@ def _foot(document: Mapping[str, Any], table: Mapping[str, Any]) -> str:
 
 
 def _grid(schema: Sequence[Mapping[str, str]], rows: Sequence[Mapping[str, Any]]) -> Table:
-    grid = Table(box=None, pad_edge=False, padding=(0, 2), header_style="bold dim")
+    grid = new_table()
     for field in schema:
         number = field["type"].startswith(("int", "uint", "float", "double", "halffloat"))
         grid.add_column(Text(one_line(field["name"])), justify="right" if number else "left")
@@ -89,7 +124,7 @@ def show_explain(document: Mapping[str, Any], console: Console) -> None:
     for index in found["indexes"]:
         console.print(Text(f"  index {index['name']} ({index['kind']} on {index['column']}) for "
                            f"the {index['purpose']}:", style="bold"))  # fmt: skip
-        console.print(_answers(index))
+        console.print(table_of(index["answers"], ANSWERS))
     if not found["indexes"]:
         console.print(Text("  no index serves this query: every source is scanned", style="dim"))
     for text in found["pylance_differs"]:
@@ -97,45 +132,17 @@ def show_explain(document: Mapping[str, Any], console: Console) -> None:
 
 
 def _sources(found: Mapping[str, Any]) -> Table:
-    grid = grid_of("shard", "merged", "generations", "rows", "bytes", "skipped as merged")
-    grid.add_column("why", overflow="fold")
-    for shard in found["shards"]:
-        read = shard["generations"]
-        grid.add_row(
-            shard["shard_id"],
-            str(shard["merged_generation"]),
-            ", ".join(str(g["generation"]) for g in read) or "-",
-            count_text(_sum(g["rows"] for g in read)),
-            size_text(_sum(g["in_memory_bytes"] for g in read)),
-            generations_text(tuple(shard["skipped_as_merged"])),
-            "newest first" if read else "nothing is pending",
-        )
-    for shard in found["pruned"]:
-        out = generations_text(tuple(shard["generations"]))
-        grid.add_row(shard["shard_id"], *"----", "-", f"pruned ({out}): {shard['reason']}")
-    return grid
+    return table_of([*found["shards"], *found["pruned"]], SOURCES, cut=_pruned)
 
 
-def _sum(values: Any) -> int | None:
+def _pruned(shard: Mapping[str, Any]) -> tuple[str, ...]:
+    """What stands in the line of a shard that the filter rules out."""
+    if "reason" not in shard:
+        return ()
+    out = generations_text(shard["generations"])
+    return (shard["shard_id"], *"-----", f"pruned ({out}): {shard['reason']}")
+
+
+def _sum(values: Iterable[int | None]) -> int | None:
     found = list(values)
-    return None if None in found else sum(found)
-
-
-def _answers(index: Mapping[str, Any]) -> Table:
-    grid = Table(box=None, pad_edge=False, padding=(0, 2), header_style="bold dim")
-    for name in ("source", "shard"):
-        grid.add_column(name, no_wrap=True)
-    grid.add_column("rows", justify="right")
-    for name in ("answered by", "by the spec"):
-        grid.add_column(name, no_wrap=True)
-    grid.add_column("why", overflow="fold")
-    for answer in index["answers"]:
-        grid.add_row(
-            answer["source"],
-            answer["shard_id"] or "-",
-            count_text(answer["rows"]),
-            answer["answered_by"],
-            answer["by_the_spec"],
-            answer["why"],
-        )
-    return grid
+    return None if None in found else sum(value or 0 for value in found)

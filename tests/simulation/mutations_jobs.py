@@ -174,7 +174,7 @@ JOBS: tuple[Mutation, ...] = (
         ),
     ),
     *mutations(
-        "memwal/grid.py",
+        "memwal/cli/console.py",
         "tests/cli/test_shown_text.py",
         (
             "terminal: a plain text is shown as it is",
@@ -201,7 +201,7 @@ JOBS: tuple[Mutation, ...] = (
         "tests/cli/test_shown_text.py",
         (
             "terminal: a log line is written as it is",
-            "                _one_line_each,\n",
+            "                _escape_texts,\n",
             "",
         ),
     ),

@@ -1,4 +1,4 @@
-"""How `memwal inspect wal` looks to people."""
+"""What people see of `memwal inspect wal`."""
 
 from __future__ import annotations
 
@@ -8,23 +8,34 @@ from typing import Any
 from rich.console import Console
 from rich.text import Text
 
-from memwal.grid import age_text, count_text, grid_of, size_text
+from memwal.grid import Column, age_text, count_text, numbers, size_text, table_of, words
 
 _STYLE = {"covered": "dim", "unflushed": "yellow", "sentinel": "", "unreached": "red",
           "forged": "red", "lost": "red", "torn": "red", "too large": "red"}  # fmt: skip
 
+ENTRIES: tuple[Column[Mapping[str, Any]], ...] = (
+    numbers("position", lambda entry: str(entry["position"])),
+    numbers("epoch", lambda entry: _number_text(entry["writer_epoch"])),
+    numbers("generation", lambda entry: _number_text(entry["generation"])),
+    numbers("rows", lambda entry: _number_text(entry["rows"])),
+    numbers("bytes", lambda entry: size_text(entry["bytes"])),
+    numbers("age", lambda entry: age_text(entry["age_seconds"])),
+    words("what", lambda entry: _standing_text(entry)),
+    numbers("covered by", lambda entry: _covering_text(entry)),
+)
+
 
 def show_wal(document: Mapping[str, Any], console: Console) -> None:
-    """Print the document of `inspect wal`: a table of entries a shard."""
+    """Print the document of `inspect wal`: a table of entries for each shard."""
     head = Text(str(document["table"]), style="bold")
     console.print(head.append(f"  version {document['version']}", style="dim"))
     if not document["shards"]:
         console.print(Text("  no shards", style="dim"))
     for shard in document["shards"]:
-        _shard(shard, console)
+        _show_shard(shard, console)
 
 
-def _shard(shard: Mapping[str, Any], console: Console) -> None:
+def _show_shard(shard: Mapping[str, Any], console: Console) -> None:
     console.print(Text(f"shard {shard['shard_id']}  {shard['status']}", style="bold"))
     unflushed = shard["unflushed"]
     console.print(
@@ -44,7 +55,7 @@ def _shard(shard: Mapping[str, Any], console: Console) -> None:
     if shard["left_out"]:
         console.print(Text(f"  {shard['left_out']} older entries are not shown", style="dim"))
     if shard["entries"]:
-        console.print(_entries(shard["entries"]))
+        console.print(table_of(shard["entries"], ENTRIES))
     for name, style in (("problems", "red"), ("warnings", "yellow")):
         for text in shard[name]:
             console.print(Text(f"  {name[:-1]}: {text}", style=style))
@@ -52,23 +63,15 @@ def _shard(shard: Mapping[str, Any], console: Console) -> None:
         console.print(Text(f"  broken: {text}", style="red"))
 
 
-def _entries(entries: list[Mapping[str, Any]]) -> Any:
-    grid = grid_of("position", "epoch", "generation", "rows", "bytes", "age", "what", "covered by")
-    for entry in entries:
-        sentinel = " (sentinel)" if entry["fence_sentinel"] and entry["covered"] else ""
-        by = entry["covered_by_generation"]
-        grid.add_row(
-            str(entry["position"]),
-            _number(entry["writer_epoch"]),
-            _number(entry["generation"]),
-            _number(entry["rows"]),
-            size_text(entry["bytes"]),
-            age_text(entry["age_seconds"]),
-            Text(entry["standing"] + sentinel, style=_STYLE[entry["standing"]]),
-            "-" if by is None else f"{by} ({entry['covered_by_state']})",
-        )
-    return grid
+def _standing_text(entry: Mapping[str, Any]) -> Text:
+    sentinel = " (sentinel)" if entry["fence_sentinel"] and entry["covered"] else ""
+    return Text(entry["standing"] + sentinel, style=_STYLE[entry["standing"]])
 
 
-def _number(value: int | None) -> str:
+def _covering_text(entry: Mapping[str, Any]) -> str:
+    by = entry["covered_by_generation"]
+    return "-" if by is None else f"{by} ({entry['covered_by_state']})"
+
+
+def _number_text(value: int | None) -> str:
     return "-" if value is None else str(value)

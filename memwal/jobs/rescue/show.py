@@ -1,30 +1,33 @@
-"""How `memwal rescue` looks to people."""
+"""What people see of `memwal rescue`."""
 
 from __future__ import annotations
 
 from rich.console import RenderableType
 from rich.text import Text
 
-from memwal.grid import STYLE, age_text, count_text, generations_text, grid_of
-from memwal.jobs.rescue.report import RescueTableReport
+from memwal.grid import Column, age_text, generations_text, numbers, outcome_text, table_of, words
+from memwal.jobs.rescue.report import RescueShardReport, RescueTableReport
+
+SHARDS: tuple[Column[RescueShardReport], ...] = (
+    words("shard", lambda shard: shard.shard_id),
+    words("outcome", lambda shard: outcome_text(shard.outcome)),
+    numbers("WAL rows", lambda shard: shard.rows),
+    numbers("silent for", lambda shard: age_text(shard.idle_seconds)),
+    numbers("epoch", lambda shard: _epoch_text(shard)),
+    numbers("generations", lambda shard: generations_text(shard.generations)),
+)
 
 
-def rescue_parts(report: RescueTableReport) -> list[RenderableType]:
-    """The shards of one table; what was rescued says where to find it now."""
+def show_table(report: RescueTableReport) -> list[RenderableType]:
+    """A line for each shard, and where to find what was rescued."""
     if not report.shards:
         return [Text("  no shards yet", style="dim")]
-    grid = grid_of("shard", "outcome", "WAL rows", "silent for", "epoch", "generations")
-    for shard in report.shards:
-        before, after = shard.writer_epoch_before, shard.writer_epoch_after
-        grid.add_row(
-            shard.shard_id,
-            Text(shard.outcome, style=STYLE.get(shard.outcome, "red")),
-            count_text(shard.rows),
-            age_text(shard.idle_seconds),
-            "-" if before is None else f"{before} -> {after}",
-            generations_text(shard.generations),
-        )
-    parts: list[RenderableType] = [grid]
+    parts: list[RenderableType] = [table_of(report.shards, SHARDS)]
     if report.generations:
         parts.append(Text(f"  generations to be merged: {report.generations} (memwal merge)"))
     return parts
+
+
+def _epoch_text(shard: RescueShardReport) -> str:
+    before, after = shard.writer_epoch_before, shard.writer_epoch_after
+    return "-" if before is None else f"{before} -> {after}"

@@ -1,0 +1,30 @@
+"""What people see of a compaction."""
+
+from __future__ import annotations
+
+from rich.console import RenderableType
+from rich.text import Text
+
+from memwal.grid import numbers, size_text, table_of, words
+from memwal.jobs.index_catchup.show import INDEXES
+from memwal.report import CompactionTableReport
+
+COUNTED = ("fragments", "files", "rows", "deleted_rows")
+
+
+def show_table(report: CompactionTableReport) -> list[RenderableType]:
+    """What was rewritten, counts before and after, and the indexes that were caught up."""
+    if report.fragments_before is None:
+        return []
+    size = size_text(report.bytes_rewritten)
+    counts = table_of(
+        COUNTED,
+        (
+            words("", lambda name: name.replace("_", " ")),
+            numbers("before", lambda name: getattr(report, f"{name}_before")),
+            numbers("after", lambda name: getattr(report, f"{name}_after")),
+        ),
+    )
+    indexes = [table_of(report.indexes, INDEXES)] if report.indexes else []
+    text = f"  {report.tasks} tasks, {size}, {report.commits} commits: {report.reason}"
+    return [Text(text), counts, *indexes]

@@ -1,0 +1,21 @@
+"""What people see of `memwal verify`."""
+
+from __future__ import annotations
+
+from rich.console import RenderableType
+from rich.text import Text
+
+from memwal.jobs.verify.report import CheckReport, VerifyTableReport
+
+_MARKS = {True: ("ok", "green"), False: ("BROKEN", "red"), None: ("not checked", "yellow")}
+
+
+def show_table(report: VerifyTableReport) -> list[RenderableType]:
+    """A line for each check."""
+    return [_check_text(check) for check in report.checks]
+
+
+def _check_text(check: CheckReport) -> Text:
+    mark, style = _MARKS[check.ok]
+    number = f"invariant {check.invariant}" if check.invariant is not None else "also"
+    return Text.assemble("  ", (f"{mark:>11}", style), f"  {number}: {check.name}: {check.detail}")

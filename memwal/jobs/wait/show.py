@@ -1,0 +1,23 @@
+"""What people see of `memwal wait`."""
+
+from __future__ import annotations
+
+from rich.console import RenderableType
+from rich.text import Text
+
+from memwal.grid import Column, numbers, table_of, words
+from memwal.report import WaitTableReport
+
+
+def show_table(report: WaitTableReport) -> list[RenderableType]:
+    """The shards that are not yet where they were waited for."""
+    if report.reached:
+        return [Text(f"  {report.until}: {len(report.target)} shards", style="green")]
+    if not report.missing:
+        return []
+    columns: tuple[Column[str], ...] = (
+        words("shard", lambda shard: shard),
+        numbers(report.until, lambda shard: str(report.missing[shard])),
+        numbers("wanted", lambda shard: str(report.target.get(shard, 0))),
+    )
+    return [table_of(report.missing, columns)]
