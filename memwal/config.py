@@ -273,6 +273,14 @@ def environment_settings(environment: Mapping[str, str] = os.environ) -> dict[st
         raise Usage("; ".join(texts)) from None
 
 
+def given_settings(**values: object) -> Settings:
+    """The limits that somebody gives; what is left out is None. Raises Usage."""
+    try:
+        return Settings.model_validate({k: v for k, v in values.items() if v is not None})
+    except ValidationError as error:
+        raise Usage(_explain(error)) from None
+
+
 def variable_of(setting: str) -> str:
     """The environment variable of a setting."""
     return f"MEMWAL_{setting.upper()}"

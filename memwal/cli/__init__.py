@@ -1,4 +1,4 @@
-"""The operator's command line starts here: `memwal`, and the scripts of `jobs/`."""
+"""The command line starts here: `memwal`, and the scripts of `jobs/`."""
 
 from __future__ import annotations
 
@@ -25,15 +25,11 @@ def main(arguments: list[str] | None = None) -> None:
     gc_pause.pause()
     heap.limit_arenas()
     streams.prepare()
-    # Imported late: after the start began.
+    # Imported late: with the garbage collector at rest.
     from memwal.cli.app import app
 
     try:
         app(arguments)
-    except OSError as error:  # of --help and the like: a command tells its own
+    except OSError as error:  # of --help and the like: a command reports its own
         problem = streams.give_up(error)
         raise SystemExit(problem and f"error: stdout: {problem}") from None
-
-
-if __name__ == "__main__":
-    main()

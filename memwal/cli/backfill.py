@@ -7,18 +7,18 @@ from typing import Annotated
 import typer
 
 from memwal.cli.console import RunProgress
+from memwal.cli.flags import JobFlags, command
 from memwal.cli.options import (
     BytesPerCommitMax,
     GenerationsPerCommitMax,
-    JobFlags,
     Shards,
     Tables,
     UntilGeneration,
-    with_flags,
 )
-from memwal.cli.output import given_settings, parse_duration
+from memwal.cli.output import Output
+from memwal.cli.parse import parse_duration, parse_shards
+from memwal.config import given_settings
 from memwal.errors import Usage
-from memwal.format.layout import parse_shard_id
 from memwal.report import JobReport
 
 Jobs = Annotated[
@@ -35,18 +35,7 @@ Deadline = Annotated[
 ]
 
 
-def parse_jobs(text: str) -> tuple[str, ...]:
-    """The jobs that are named. Raises Usage."""
-    from memwal.jobs.backfill.job import ORDER
-
-    named = [name.strip() for name in text.split(",")]
-    for name in named:
-        if name not in ORDER:
-            raise Usage(f"--jobs {name!r}: expected {', '.join(ORDER)}")
-    return tuple(job for job in ORDER if job in named)
-
-
-@with_flags(JobFlags)
+@command(JobFlags)
 def backfill(
     tables: Tables,
     *,
@@ -58,36 +47,40 @@ def backfill(
     concurrency: Concurrency = 4,
     deadline: Deadline = None,
     flags: JobFlags,
-) -> None:
+    progress: RunProgress,
+    results: Output,
+) -> JobReport:
     """Merge many tables and catch their indexes up, the largest backlog first.
 
     Run it again after a failure, a kill or a deadline: it goes on with what is left. --report is
     kept up to date while it runs.
     """
-    output = flags.output("backfill", tables)
+    from memwal.jobs.backfill.job import BackfillOptions, run_backfill
+    from memwal.jobs.merge.plan import MergeRequest
 
-    def work(progress: RunProgress) -> JobReport:
-        from memwal.jobs.backfill.job import BackfillOptions, run_backfill
-        from memwal.jobs.merge.plan import MergeRequest
+    options = flags.run_options(
+        BackfillOptions,
+        tables,
+        jobs=_parse_jobs(jobs),
+        shards=parse_shards(shard),
+        request=MergeRequest(until_generation=until_generation),
+        limits=given_settings(
+            generations_per_commit_max=generations_per_commit_max,
+            bytes_per_commit_max=bytes_per_commit_max,
+        ),
+        concurrency=concurrency,
+        deadline_seconds=None if deadline is None else parse_duration(deadline, "--deadline"),
+        so_far=results.so_far,
+    )
+    return run_backfill(options, progress)
 
-        return run_backfill(
-            flags.run_options(
-                BackfillOptions,
-                tables,
-                jobs=parse_jobs(jobs),
-                shards=[parse_shard_id(s) for s in shard or []],
-                request=MergeRequest(until_generation=until_generation),
-                limits=given_settings(
-                    generations_per_commit_max=generations_per_commit_max,
-                    bytes_per_commit_max=bytes_per_commit_max,
-                ),
-                concurrency=concurrency,
-                deadline_seconds=(
-                    None if deadline is None else parse_duration(deadline, "--deadline")
-                ),
-                so_far=output.so_far,
-            ),
-            progress,
-        )
 
-    output.run(work)
+def _parse_jobs(text: str) -> tuple[str, ...]:
+    """The jobs that `--jobs` names, in their order. Raises Usage."""
+    from memwal.jobs.backfill.job import ORDER
+
+    named = [name.strip() for name in text.split(",")]
+    for name in named:
+        if name not in ORDER:
+            raise Usage(f"--jobs {name!r}: expected {', '.join(ORDER)}")
+    return tuple(job for job in ORDER if job in named)

@@ -7,8 +7,10 @@ from typing import Annotated
 import typer
 
 from memwal.cli.console import RunProgress
-from memwal.cli.options import JobFlags, OneTable, with_flags
-from memwal.cli.output import parse_duration
+from memwal.cli.flags import JobFlags, command
+from memwal.cli.options import OneTable
+from memwal.cli.parse import parse_duration
+from memwal.config import parse_pairs
 from memwal.format.layout import parse_shard_id
 from memwal.report import JobReport
 
@@ -79,7 +81,7 @@ BacklogWait = Annotated[
 ]
 
 
-@with_flags(JobFlags)
+@command(JobFlags)
 def ingest(
     table: OneTable,
     sources: Sources,
@@ -97,15 +99,16 @@ def ingest(
     backlog_wait: BacklogWait = "10m",
     *,
     flags: JobFlags,
-) -> None:
+    progress: RunProgress,
+) -> JobReport:
     """Write files into the MemWAL, each row once; run it again after a crash and it goes on."""
+    from memwal.ingest.job import run_ingest
+    from memwal.ingest.round import IngestOptions, IngestRequest
 
-    def work(progress: RunProgress) -> JobReport:
-        from memwal.config import parse_pairs
-        from memwal.ingest.job import run_ingest
-        from memwal.ingest.round import IngestOptions, IngestRequest
-
-        request = IngestRequest(
+    options = flags.run_options(
+        IngestOptions,
+        [table],
+        request=IngestRequest(
             sources=tuple(sources),
             format=source_format,
             source_options=tuple(parse_pairs(option or [], "--option").items()),
@@ -116,15 +119,9 @@ def ingest(
             skips_unknown_columns=skip_unknown_columns,
             missing_as_null=missing_as_null,
             chunk_rows=rows_per_chunk,
-        )
-        options = flags.run_options(
-            IngestOptions,
-            [table],
-            request=request,
-            merge=merge,
-            backlog_generations_max=backlog_generations_max,
-            backlog_wait_seconds_max=parse_duration(backlog_wait, "--backlog-wait"),
-        )
-        return run_ingest(options, progress)
-
-    flags.output("ingest", [table]).run(work)
+        ),
+        merge=merge,
+        backlog_generations_max=backlog_generations_max,
+        backlog_wait_seconds_max=parse_duration(backlog_wait, "--backlog-wait"),
+    )
+    return run_ingest(options, progress)

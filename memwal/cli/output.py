@@ -4,40 +4,26 @@ from __future__ import annotations
 
 import json
 import os
-import re
 import signal
 import sys
 import traceback
 from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from types import FrameType
-from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
+from typing import Any, NoReturn
 
 from rich.console import Console
 
 from memwal.cli import streams
 from memwal.cli.console import RunProgress, print_trace, show_document, show_report, stderr, stdout
-from memwal.config import (
-    DEFAULT_FILE,
-    Config,
-    Settings,
-    asked_file,
-    environment_options,
-    is_address,
-    load_config,
-    parse_pairs,
-)
-from memwal.errors import MemWalError, Usage
+from memwal.errors import EXIT_CANCELLED, MemWalError, Usage
 from memwal.report import JobReport
 from memwal.run.whole_file import whole_file
 
-if TYPE_CHECKING:
-    from memwal.jobs.index_catchup.plan import Method
+_TABLES_NAMED_MAX = 20
 
-EXIT_CANCELLED = 130
-_TABLES_TOLD_MAX = 20
-
-T = TypeVar("T")
 Show = Callable[[Mapping[str, Any], Console], None]
 
 
@@ -98,6 +84,32 @@ def _write_whole(file: Path, document: str) -> None:
         out.write(document.encode())
 
 
+@dataclass(frozen=True, kw_only=True)
+class Document:
+    """What a command has to say: one JSON document, and how people see it.
+
+    `report` is the job's report that it was made of, if it was.
+    """
+
+    content: Mapping[str, Any]
+    show: Show = show_document
+    report: JobReport | None = None
+
+    @classmethod
+    def of(cls, report: JobReport) -> Document:
+        """A job's report as a document."""
+        return cls(
+            content=report.to_json(),
+            show=lambda content, console: show_report(report, console),
+            report=report,
+        )
+
+    @cached_property
+    def text(self) -> str:
+        """What `--json` prints."""
+        return json.dumps(self.content, indent=2) + "\n"
+
+
 class Output:
     """Where a command's report goes, and how its errors end."""
 
@@ -110,37 +122,37 @@ class Output:
         report: ReportPlace | None = None,
         shows: bool = True,
     ) -> None:
+        """`shows` is False for a job that has shown people everything by the time it returns."""
         self._job = job
-        self._quiet = keeps_quiet(as_json)
+        self._quiet = is_quiet(as_json)
         self._json = as_json
         self._debug = debug
         self._place = report
         self._shows = shows
 
-    def run(self, work: Callable[[RunProgress], JobReport]) -> NoReturn:
-        """Run the job, print its report, exit with its code. No traceback without `--debug`."""
-        self._end(self._guarded(work))
+    def run(self, work: Callable[[RunProgress], JobReport | Document]) -> NoReturn:
+        """Do the work, show and store what it returns, and exit with its code.
+
+        No traceback without `--debug`. A report that was asked for and can't be written, or a
+        result that stdout does not take, is exit code 1.
+        """
+        result = self._guard(work)
+        document = Document.of(result) if isinstance(result, JobReport) else result
+        report = document.report
+        shown = self._show(document)
+        if report is not None and not self._quiet:
+            for error in _errors_of(report, tables=self._json or not shown):
+                stderr().print(f"error: {error}", style="red")
+        stored = self._store(document)
+        code = 0 if report is None else report.exit_code
+        raise SystemExit(code or (0 if stored and shown else 1))
 
     def so_far(self, report: JobReport) -> None:
-        """Store the report of a run that goes on; what is in the way of that shows at its end."""
+        """Store the report of a run that goes on; a problem with that shows at its end."""
         if self._place is not None:
-            self._place.write(json.dumps(report.to_json(), indent=2) + "\n")
+            self._place.write(Document.of(report).text)
 
-    def run_document(
-        self, work: Callable[[RunProgress], dict[str, object]], show: Show | None = None
-    ) -> NoReturn:
-        """Run a command that reads one thing, print it, exit. Errors end as in `run`.
-
-        `show` prints the document for people; by default it goes out line by line.
-        """
-        found = self._guarded(work)
-        if isinstance(found, JobReport):
-            self._end(found)
-        document = json.dumps(found, indent=2) + "\n"
-        shown = self._shown(document, lambda console: (show or show_document)(found, console))
-        raise SystemExit(0 if self._stored(document) and shown else 1)
-
-    def _guarded(self, work: Callable[[RunProgress], T]) -> T | JobReport:
+    def _guard(self, work: Callable[[RunProgress], JobReport | Document]) -> JobReport | Document:
         signal.signal(signal.SIGTERM, _interrupt)
         if signal.getsignal(signal.SIGHUP) != signal.SIG_IGN:  # as under nohup
             signal.signal(signal.SIGHUP, _interrupt)
@@ -167,44 +179,31 @@ class Output:
             print_trace("".join(traceback.format_exception(error)), stderr())
         return JobReport(job=self._job, outcome=outcome, error=text or str(error), exit_code=code)
 
-    def _end(self, report: JobReport) -> NoReturn:
-        """Show and store a report, and exit. One that was asked for and is not there is 1."""
-        document = json.dumps(report.to_json(), indent=2) + "\n"
-        shown = self._shown(document, lambda console: show_report(report, console), report)
-        if not self._quiet:
-            for error in _errors(report, tables=self._json or not shown):
-                stderr().print(f"error: {error}", style="red")
-        stored = self._stored(document)
-        raise SystemExit(report.exit_code or (0 if stored and shown else 1))
-
-    def _shown(
-        self, document: str, show: Callable[[Console], None], report: JobReport | None = None
-    ) -> bool:
-        """Put the result on stdout; what can't go there is told, with what the run did.
+    def _show(self, document: Document) -> bool:
+        """Put the result on stdout. What can't go there is said on stderr, with what the run did.
 
         False where it is lost. Of a stdout that was closed from the beginning nobody expects one.
         """
+        problem = None
         if self._json:
-            problem = streams.deliver(lambda: sys.stdout.write(document))
-        elif self._shows or report is None:
-            problem = streams.deliver(lambda: show(stdout()))
-        else:
-            problem = None
+            problem = streams.deliver(lambda: sys.stdout.write(document.text))
+        elif self._shows or document.report is None:
+            problem = streams.deliver(lambda: document.show(document.content, stdout()))
         if problem is not None:
-            did = "" if report is None else f"; {_summary(report)}"
+            did = "" if document.report is None else f"; {_summary(document.report)}"
             text = f"stdout can't take the result: {problem}{did}"
             stderr().print(text, style="red")
         return problem is None or sys.stdout is None
 
-    def _stored(self, document: str) -> bool:
-        problem = None if self._place is None else self._place.write(document)
+    def _store(self, document: Document) -> bool:
+        problem = None if self._place is None else self._place.write(document.text)
         if problem is not None:
             stderr().print(f"error: {problem}", style="red")
         return problem is None
 
 
-def _errors(report: JobReport, *, tables: bool) -> Iterator[str]:
-    """What went wrong, in lines: the run, and each table where no shown report tells of it."""
+def _errors_of(report: JobReport, *, tables: bool) -> Iterator[str]:
+    """What went wrong, in lines: the run, and each table unless the report has shown it."""
     if report.error:
         yield report.error
     for table in report.tables if tables else ():
@@ -214,9 +213,9 @@ def _errors(report: JobReport, *, tables: bool) -> Iterator[str]:
 
 
 def _summary(report: JobReport) -> str:
-    """What a run did, in a line: nothing that was committed stays untold."""
+    """What a run did, in a line: with everything that it committed."""
     tables = []
-    for table in report.tables[:_TABLES_TOLD_MAX]:
+    for table in report.tables[:_TABLES_NAMED_MAX]:
         before, after = table.version_before, table.version_after
         changed = f", version {before} -> {after}" if after not in (None, before) else ""
         tables.append(f"{table.table} {table.outcome}{changed}")
@@ -226,78 +225,15 @@ def _summary(report: JobReport) -> str:
 
 
 def _interrupt(number: int, frame: FrameType | None) -> None:
-    # Once: a terminal that closes tells it twice, and what is being finished is to be finished.
+    # Once: a terminal that closes sends it twice, and what is being finished has to get there.
     for ending in (signal.SIGTERM, signal.SIGHUP):
         signal.signal(ending, signal.SIG_IGN)
     raise KeyboardInterrupt
 
 
-def given_settings(**values: object) -> Settings:
-    """The limits that the command line names; what it leaves out is None."""
-    return Settings.model_validate({k: v for k, v in values.items() if v is not None})
-
-
-def checked_engine(name: str | None) -> str | None:
-    """The engine's name, if it is one. Raises Usage."""
-    if name not in (None, "auto", "spark", "local"):
-        raise Usage(f"--engine {name!r}: expected auto, spark or local")
-    return name
-
-
-def parse_method(name: str) -> Method | None:
-    """An index catch-up method, None for auto. Raises Usage."""
-    # Imported late: only index-catchup needs it.
-    from memwal.jobs.index_catchup.plan import Method
-
-    known = {"auto": None, **{m.value: m for m in Method if m is not Method.NONE}}
-    if name not in known:
-        raise Usage(f"--method {name!r}: expected {', '.join(known)}")
-    return known[name]
-
-
-_DURATION = re.compile(r"([0-9]{1,9}(?:\.[0-9]{1,9})?)([smhd])")
-_SECONDS = {"s": 1.0, "m": 60.0, "h": 3600.0, "d": 86_400.0}
-_DURATION_SECONDS_MAX = 36_500 * 86_400.0
-
-
-def parse_duration(text: str, option: str) -> float:
-    """Seconds in `90s`, `10m`, `1h` or `7d`. Raises Usage for anything else."""
-    match = _DURATION.fullmatch(text)
-    seconds = float(match[1]) * _SECONDS[match[2]] if match else None
-    if seconds is None or seconds > _DURATION_SECONDS_MAX:
-        raise Usage(f"{option} {text!r}: expected a number and a unit, such as 90s, 10m, 1h or 7d")
-    return seconds
-
-
-def keeps_quiet(as_json: bool) -> bool:
+def is_quiet(as_json: bool) -> bool:
     """Whether nothing may go to stderr.
 
     spark-submit sends a Python driver's stderr to stdout, where it would break the document.
     """
     return as_json and "PYSPARK_GATEWAY_PORT" in os.environ
-
-
-def load(
-    config: str | None, options: list[str] | None, *, quiet: bool = False
-) -> tuple[Config, dict[str, str]]:
-    """The configuration file, and storage options that beat it: the environment's, then flags'.
-
-    A file that nobody asked for is named on stderr. Raises Usage.
-    """
-    loaded = load_config(config)
-    if not quiet and asked_file(config) is None and Path(DEFAULT_FILE).exists():
-        _tell_of_file(loaded)
-    pairs = parse_pairs(options or [], "--storage-option")
-    return loaded, {**environment_options(), **pairs}
-
-
-def _tell_of_file(config: Config) -> None:
-    """Whose folder this is, is for whoever stands in it to know."""
-    file = Path(DEFAULT_FILE).absolute()
-    stderr().print(f"configuration: {file}, found in the current folder", style="dim")
-    for name in filter(is_address, config.tables):
-        stderr().print(
-            f"configuration: [tables.{json.dumps(name)}] is an address, which is never "
-            "looked up: give the table a name without a slash",
-            style="yellow",
-        )

@@ -7,8 +7,9 @@ from typing import Annotated
 
 import typer
 
-from memwal.cli.console import RunProgress
-from memwal.cli.options import OneTable, ReadFlags, Version, with_flags
+from memwal.cli.flags import ReadFlags, command
+from memwal.cli.options import AllowHoles, AllowReinitialised, OneTable, Version
+from memwal.cli.output import Document
 
 SHOWN_ROWS = 20
 
@@ -55,17 +56,9 @@ OutputFile = Annotated[
     Path | None,
     typer.Option("--output", metavar="FILE", help="Write rows to a .parquet, .arrow or .csv file."),
 ]
-Holes = Annotated[bool, typer.Option("--allow-holes", help="Pass over missing generations.")]
-Reinitialised = Annotated[
-    bool,
-    typer.Option(
-        "--allow-reinitialised",
-        help="Read generations that are older than the table's MemWAL index.",
-    ),
-]
 
 
-@with_flags(ReadFlags)
+@command()
 def read(
     table: OneTable,
     columns: Columns = None,
@@ -80,38 +73,34 @@ def read(
     with_wal: WithWal = False,
     explain: Explain = False,
     output: OutputFile = None,
-    allow_holes: Holes = False,
-    allow_reinitialised: Reinitialised = False,
+    allow_holes: AllowHoles = False,
+    allow_reinitialised: AllowReinitialised = False,
     *,
     flags: ReadFlags,
-) -> None:
+) -> Document:
     """Show a table's rows as readers have to see them: the newest of each key, deletes applied."""
-
-    def work(progress: RunProgress) -> dict[str, object]:
-        from memwal.read.job import ReadOptions, run_read
-
-        people = not flags.as_json and output is None and not explain
-        return run_read(
-            ReadOptions(
-                table=flags.tables([table])[0],
-                columns=columns,
-                filter=condition,
-                limit=SHOWN_ROWS if limit is None and people else limit,
-                version=version,
-                keys=key or (),
-                nearest=nearest,
-                k=k,
-                metric=metric,
-                nprobes=nprobes,
-                with_wal=with_wal,
-                explain=explain,
-                output=output,
-                holes_allowed=allow_holes,
-                reinitialised_allowed=allow_reinitialised,
-                untested_lance_allowed=flags.allow_untested_lance,
-            )
-        )
-
+    from memwal.read.job import ReadOptions, run_read
     from memwal.read.show import show_explain, show_rows
 
-    flags.output("read", [table]).run_document(work, show_explain if explain else show_rows)
+    for_people = not flags.as_json and output is None and not explain
+    content = run_read(
+        ReadOptions(
+            table=flags.tables([table])[0],
+            columns=columns,
+            filter=condition,
+            limit=SHOWN_ROWS if limit is None and for_people else limit,
+            version=version,
+            keys=key or (),
+            nearest=nearest,
+            k=k,
+            metric=metric,
+            nprobes=nprobes,
+            with_wal=with_wal,
+            explain=explain,
+            output=output,
+            holes_allowed=allow_holes,
+            reinitialised_allowed=allow_reinitialised,
+            untested_lance_allowed=flags.allow_untested_lance,
+        )
+    )
+    return Document(content=content, show=show_explain if explain else show_rows)

@@ -10,15 +10,23 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from memwal.cli.console import RunProgress
-from memwal.cli.options import DryRun, NoLease, ReadFlags, Tables, with_flags
-from memwal.cli.output import parse_duration
+from memwal.cli.flags import ReadFlags, command
+from memwal.cli.options import DryRun, NoLease, Shards, Tables
+from memwal.cli.parse import parse_duration, parse_shards
 from memwal.errors import Usage
-from memwal.format.layout import parse_shard_id
 from memwal.grid import age_text, size_text
 from memwal.report import JobReport
 
 if TYPE_CHECKING:
     from memwal.jobs.rescue.plan import ShardRescue
+
+Idle = Annotated[
+    str,
+    typer.Option(
+        "--idle", metavar="10m", help="Leave shards alone that show a younger sign of life."
+    ),
+]
+Yes = Annotated[bool, typer.Option("--yes", help="Claim without asking.")]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -29,53 +37,39 @@ class RescueFlags(ReadFlags):
     no_lease: NoLease = False
 
 
-@with_flags(RescueFlags)
+@command(RescueFlags)
 def rescue(
     tables: Tables,
-    shard: Annotated[
-        list[str] | None, typer.Option("--shard", metavar="ID", help="Only these; repeatable.")
-    ] = None,
-    idle: Annotated[
-        str,
-        typer.Option(
-            "--idle", metavar="10m", help="Leave shards alone that show a younger sign of life."
-        ),
-    ] = "10m",
-    yes: Annotated[bool, typer.Option("--yes", help="Claim without asking.")] = False,
+    shard: Shards = None,
+    idle: Idle = "10m",
+    yes: Yes = False,
     *,
     flags: RescueFlags,
-) -> None:
+    progress: RunProgress,
+) -> JobReport:
     """Flush what a writer that has gone left in the WAL. Claims the shard: a live writer is fenced.
 
     Nothing that was acknowledged is lost either way; a writer that was fenced has to be opened
     again. `memwal merge` takes it from there.
     """
+    from memwal.jobs.rescue.job import RescueOptions, run_rescue
+    from memwal.jobs.rescue.plan import RescueLimits
 
-    def work(progress: RunProgress) -> JobReport:
-        from memwal.jobs.rescue.job import RescueOptions, run_rescue
-        from memwal.jobs.rescue.plan import RescueLimits
-
-        if not (yes or flags.dry_run or sys.stdin.isatty()):
-            raise Usage("claiming a shard has to be confirmed: off a terminal, pass --yes")
-        options = flags.run_options(
-            RescueOptions,
-            tables,
-            shards=[parse_shard_id(s) for s in shard or []],
-            limits=RescueLimits(idle_seconds=parse_duration(idle, "--idle")),
-            dry_run=flags.dry_run,
-            lease=not flags.no_lease,
-            confirm=_agreed if yes else _ask,
-        )
-        return run_rescue(options, progress)
-
-    flags.output("rescue", tables).run(work)
+    if not (yes or flags.dry_run or sys.stdin.isatty()):
+        raise Usage("claiming a shard has to be confirmed: off a terminal, pass --yes")
+    options = flags.run_options(
+        RescueOptions,
+        tables,
+        shards=parse_shards(shard),
+        limits=RescueLimits(idle_seconds=parse_duration(idle, "--idle")),
+        dry_run=flags.dry_run,
+        lease=not flags.no_lease,
+        confirm=(lambda table, shards: True) if yes else _confirm,
+    )
+    return run_rescue(options, progress)
 
 
-def _agreed(table: str, shards: Sequence[ShardRescue]) -> bool:
-    return True
-
-
-def _ask(table: str, shards: Sequence[ShardRescue]) -> bool:
+def _confirm(table: str, shards: Sequence[ShardRescue]) -> bool:
     typer.echo(f"{table}: to be claimed, which fences a writer that is alive after all:", err=True)
     for plan in shards:
         typer.echo(

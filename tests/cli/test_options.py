@@ -10,7 +10,7 @@ import typer
 from typer.core import TyperGroup
 
 from memwal.cli.app import app
-from memwal.cli.options import ReadFlags
+from memwal.cli.flags import ReadFlags
 from memwal.errors import Usage
 
 EVERYWHERE = {

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from memwal.cli.output import load
+from memwal.cli.flags import load
 from memwal.config import environment_options, resolve_table, shown_address
 from memwal.errors import Usage
 

@@ -118,11 +118,11 @@ JOBS: tuple[Mutation, ...] = (
         ),
     ),
     *mutations(
-        "memwal/cli/options.py",
+        "memwal/cli/flags.py",
         "tests/cli/test_options.py",
         (
             "options: of two configurations of one table the first is good enough",
-            "        elif _wants(table) != _wants(before):",
+            "        elif _settings_of(table) != _settings_of(before):",
             "        elif False:",
         ),
         (
@@ -151,7 +151,7 @@ JOBS: tuple[Mutation, ...] = (
         ),
     ),
     *mutations(
-        "memwal/cli/output.py",
+        "memwal/cli/flags.py",
         "tests/cli/test_bad_input.py -k current_folder",
         (
             "configuration: a file of the current folder is taken without a word",

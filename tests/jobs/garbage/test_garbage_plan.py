@@ -14,7 +14,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from memwal.cli.output import parse_duration
+from memwal.cli.parse import parse_duration
 from memwal.errors import Corruption, Refused, Usage
 from memwal.format import layout
 from memwal.invariants import InvariantBroken

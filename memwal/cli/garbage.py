@@ -1,4 +1,4 @@
-"""`memwal garbage` and `memwal maintain`: the commands that may delete."""
+"""`memwal garbage`, and the options of every command that may delete."""
 
 from __future__ import annotations
 
@@ -8,8 +8,9 @@ from typing import Annotated, Any
 import typer
 
 from memwal.cli.console import RunProgress
-from memwal.cli.options import JobFlags, Tables, with_flags
-from memwal.cli.output import parse_duration
+from memwal.cli.flags import JobFlags, command
+from memwal.cli.options import Tables
+from memwal.cli.parse import parse_duration
 from memwal.report import JobReport
 
 Retention = Annotated[
@@ -52,7 +53,7 @@ AdoptOrphans = Annotated[
 
 @dataclass(frozen=True, kw_only=True)
 class DeletingFlags(JobFlags):
-    """What a command takes besides that may delete."""
+    """What a command that may delete takes besides."""
 
     retention: Retention = None
     grace: Grace = "1h"
@@ -61,7 +62,7 @@ class DeletingFlags(JobFlags):
     execute: Execute = False
     allow_short_retention: ShortRetention = False
 
-    def deleting(self, **limits: Any) -> dict[str, Any]:
+    def garbage_options(self, **limits: Any) -> dict[str, Any]:
         """The garbage job's own options. Raises Usage for a duration that is none."""
         from memwal.jobs.garbage.model import GarbageLimits
 
@@ -81,37 +82,17 @@ class DeletingFlags(JobFlags):
         }
 
 
-@with_flags(DeletingFlags)
-def garbage(tables: Tables, *, adopt_orphans: AdoptOrphans = False, flags: DeletingFlags) -> None:
-    """List, or with --execute delete, what is provably unused: generations, WAL, staged rows."""
-
-    def work(progress: RunProgress) -> JobReport:
-        from memwal.jobs.garbage.job import run_garbage
-        from memwal.jobs.garbage.run import GarbageOptions
-
-        options = flags.deleting(adopt_orphans=adopt_orphans)
-        return run_garbage(flags.run_options(GarbageOptions, tables, **options), progress)
-
-    flags.output("garbage", tables).run(work)
-
-
-@with_flags(DeletingFlags)
-def maintain(
+@command(DeletingFlags)
+def garbage(
     tables: Tables,
     *,
-    compaction: Annotated[
-        bool, typer.Option("--compaction", help="Also rewrite small fragments.")
-    ] = False,
+    adopt_orphans: AdoptOrphans = False,
     flags: DeletingFlags,
-) -> None:
-    """Merge, catch indexes up, refresh the snapshot, list garbage (delete it with --execute)."""
+    progress: RunProgress,
+) -> JobReport:
+    """List, or with --execute delete, what is provably unused: generations, WAL, staged rows."""
+    from memwal.jobs.garbage.job import run_garbage
+    from memwal.jobs.garbage.run import GarbageOptions
 
-    def work(progress: RunProgress) -> JobReport:
-        from memwal.jobs.maintain.job import MaintainOptions, run_maintain
-
-        options = flags.run_options(
-            MaintainOptions, tables, compaction=compaction, **flags.deleting()
-        )
-        return run_maintain(options, progress)
-
-    flags.output("maintain", tables).run(work)
+    options = flags.garbage_options(adopt_orphans=adopt_orphans)
+    return run_garbage(flags.run_options(GarbageOptions, tables, **options), progress)

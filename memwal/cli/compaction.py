@@ -1,0 +1,62 @@
+"""`memwal compaction`."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from memwal.cli.console import RunProgress
+from memwal.cli.flags import JobFlags, command
+from memwal.cli.options import Tables
+from memwal.config import given_settings
+from memwal.report import JobReport
+
+TargetRowsPerFragment = Annotated[
+    int | None,
+    typer.Option(
+        "--target-rows-per-fragment",
+        metavar="N",
+        min=1,
+        help="Smaller fragments are put together (default: 1048576).",
+    ),
+]
+TasksMax = Annotated[
+    int | None,
+    typer.Option("--tasks-max", metavar="N", min=1, help="Rewrites in one run (default: 256)."),
+]
+DeletionsThreshold = Annotated[
+    float | None,
+    typer.Option(
+        "--materialize-deletions-threshold",
+        metavar="FRACTION",
+        min=0.0,
+        max=1.0,
+        help="Deleted part of a fragment from which on it is rewritten (default: 0.1).",
+    ),
+]
+
+
+@command(JobFlags)
+def compaction(
+    tables: Tables,
+    target_rows_per_fragment: TargetRowsPerFragment = None,
+    tasks_max: TasksMax = None,
+    materialize_deletions_threshold: DeletionsThreshold = None,
+    *,
+    flags: JobFlags,
+    progress: RunProgress,
+) -> JobReport:
+    """Rewrite the small fragments that merging leaves, and catch the indexes up again."""
+    from memwal.jobs.compaction.job import CompactionOptions, run_compaction
+
+    options = flags.run_options(
+        CompactionOptions,
+        tables,
+        limits=given_settings(
+            target_rows_per_fragment=target_rows_per_fragment,
+            compaction_tasks_max=tasks_max,
+            materialize_deletions_threshold=materialize_deletions_threshold,
+        ),
+    )
+    return run_compaction(options, progress)

@@ -1,0 +1,50 @@
+"""`memwal demo`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from memwal.cli import gc_pause
+from memwal.cli.console import RunProgress, stderr, stdout
+from memwal.cli.options import Debug, Json, Master
+from memwal.cli.output import Output
+from memwal.cli.parse import parse_engine
+from memwal.config import environment_settings
+from memwal.report import JobReport
+
+Folder = Annotated[
+    Path | None, typer.Argument(metavar="[DIR]", help="Default: a new temporary folder.")
+]
+Engine = Annotated[
+    str | None,
+    typer.Option(metavar="auto|spark|local", help="Where the work runs (default: spark)."),
+]
+
+
+def demo(
+    folder: Folder = None,
+    engine: Engine = None,
+    master: Master = None,
+    debug: Debug = False,
+    as_json: Json = False,
+) -> None:
+    """Make a real table with a live MemWAL, run the jobs on it, show before and after."""
+
+    def work(progress: RunProgress) -> JobReport:
+        from memwal.jobs.demo.job import run_demo
+
+        gc_pause.resume()
+        settings = environment_settings()
+        return run_demo(
+            folder,
+            # With --json the story goes to stderr: stdout holds one document.
+            stderr() if as_json else stdout(),
+            progress,
+            engine=parse_engine(engine) or settings.get("engine", "spark"),
+            master=master or settings.get("master"),
+        )
+
+    Output("demo", as_json=as_json, debug=debug, shows=False).run(work)

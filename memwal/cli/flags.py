@@ -1,0 +1,229 @@
+"""Makes commands of the functions that do their work; the options that go with all of them."""
+
+from __future__ import annotations
+
+import inspect
+import json
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, fields
+from pathlib import Path
+from typing import Any, TypeVar, get_type_hints
+
+from memwal.cli import gc_pause
+from memwal.cli.console import stderr
+from memwal.cli.options import (
+    ConfigFile,
+    Debug,
+    DryRun,
+    EngineOption,
+    Json,
+    Master,
+    NoLease,
+    Report,
+    StorageOption,
+    Untested,
+    UnusedEngine,
+    UnusedMaster,
+    UnusedNoLease,
+)
+from memwal.cli.output import Document, Output, ReportPlace, is_quiet
+from memwal.cli.parse import parse_engine
+from memwal.config import (
+    DEFAULT_FILE,
+    Config,
+    ResolvedTable,
+    asked_file,
+    environment_options,
+    is_address,
+    load_config,
+    parse_pairs,
+    resolve_table,
+)
+from memwal.errors import MemWalError, Usage
+from memwal.report import JobReport
+
+Options = TypeVar("Options")
+
+_PROVIDED = ("flags", "progress", "results")
+
+
+@dataclass(frozen=True, kw_only=True)
+class ReadFlags:
+    """What every command takes that looks at tables."""
+
+    as_json: Json = False
+    config: ConfigFile = None
+    storage_option: StorageOption = None
+    debug: Debug = False
+    allow_untested_lance: Untested = False
+    report: Report = None
+    engine: UnusedEngine = None
+    master: UnusedMaster = None
+    no_lease: UnusedNoLease = False
+
+    def tables(self, names: Sequence[str]) -> list[ResolvedTable]:
+        """The TABLE arguments, looked up in the configuration, each table once. Raises Usage.
+
+        The command has imported its job by then, so its start ends here.
+        """
+        gc_pause.resume()
+        parse_engine(self.engine)
+        return self._look_up(names, quiet=is_quiet(self.as_json))
+
+    def _look_up(self, names: Sequence[str], *, quiet: bool) -> list[ResolvedTable]:
+        config, options = load(self.config, self.storage_option, quiet=quiet)
+        resolved = [resolve_table(name, config, options) for name in names]
+        return _drop_repeated(resolved, config, quiet=quiet)
+
+    def run_options(
+        self, kind: Callable[..., Options], names: Sequence[str], **more: Any
+    ) -> Options:
+        """A job's options (`memwal.run.open.RunOptions` or a kind of it) out of these flags."""
+        return kind(
+            tables=self.tables(names), untested_lance_allowed=self.allow_untested_lance, **more
+        )
+
+    def output(self, job: str, names: Sequence[str]) -> Output:
+        """Where the command's result goes. `names` are its TABLE arguments."""
+        place = None
+        if self.report is not None:
+            place = ReportPlace(
+                self.report, lambda: self._look_up(names[:1], quiet=True)[0].storage_options
+            )
+        return Output(job, as_json=self.as_json, debug=self.debug, report=place)
+
+
+@dataclass(frozen=True, kw_only=True)
+class JobFlags(ReadFlags):
+    """What every command takes besides that can change a table."""
+
+    dry_run: DryRun = False
+    engine: EngineOption = None
+    master: Master = None
+    no_lease: NoLease = False
+
+    def run_options(
+        self, kind: Callable[..., Options], names: Sequence[str], **more: Any
+    ) -> Options:
+        """A job's options out of these flags."""
+        return super().run_options(
+            kind,
+            names,
+            engine=parse_engine(self.engine),
+            master=self.master,
+            dry_run=self.dry_run,
+            lease=not self.no_lease,
+            **more,
+        )
+
+
+def command(
+    kind: type[ReadFlags] = ReadFlags, *, job: str | None = None
+) -> Callable[[Callable[..., JobReport | Document]], Callable[..., None]]:
+    """Make a command of the function that does its work.
+
+    In place of its parameter `flags` the command has the options of `kind`. The function may ask
+    for the run's `progress`, and for its `results`, to store a report while it runs. What it
+    returns is shown and stored, and decides the exit code; an error that it raises is shown
+    without a traceback. `job` is the command's name where the function's differs.
+    """
+
+    def decorate(work: Callable[..., JobReport | Document]) -> Callable[..., None]:
+        asked = inspect.signature(work).parameters
+        shared = [field.name for field in fields(kind)]
+        hints = get_type_hints(work, include_extras=True) | get_type_hints(
+            kind, include_extras=True
+        )
+        name = job or work.__name__.replace("_", "-")
+
+        def run(**values: Any) -> None:
+            flags = kind(**{field: values.pop(field) for field in shared})
+            output = flags.output(name, values.get("tables") or [values["table"]])
+
+            def run_work(progress: object) -> JobReport | Document:
+                provided = {"flags": flags, "progress": progress, "results": output}
+                return work(**values, **{k: v for k, v in provided.items() if k in asked})
+
+            output.run(run_work)
+
+        # What typer reads: the function's own parameters, then the shared ones.
+        own = {p.name: p.default for p in asked.values() if p.name not in _PROVIDED}
+        defaults = own | {field.name: field.default for field in fields(kind)}
+        run.__name__, run.__doc__ = work.__name__, work.__doc__
+        run.__annotations__ = {parameter: hints[parameter] for parameter in defaults}
+        run.__signature__ = inspect.Signature(  # type: ignore[attr-defined]
+            [
+                inspect.Parameter(
+                    parameter,
+                    inspect.Parameter.KEYWORD_ONLY,
+                    default=default,
+                    annotation=hints[parameter],
+                )
+                for parameter, default in defaults.items()
+            ]
+        )
+        return run
+
+    return decorate
+
+
+def load(
+    config: str | None, options: list[str] | None, *, quiet: bool = False
+) -> tuple[Config, dict[str, str]]:
+    """The configuration file, and storage options that beat it: the environment's, then flags'.
+
+    A file that nobody asked for is named on stderr. Raises Usage.
+    """
+    loaded = load_config(config)
+    if not quiet and asked_file(config) is None and Path(DEFAULT_FILE).exists():
+        _name_file(loaded)
+    pairs = parse_pairs(options or [], "--storage-option")
+    return loaded, {**environment_options(), **pairs}
+
+
+def _name_file(config: Config) -> None:
+    """Whoever stands in a folder has to know that the file in it is used."""
+    file = Path(DEFAULT_FILE).absolute()
+    stderr().print(f"configuration: {file}, found in the current folder", style="dim")
+    for name in filter(is_address, config.tables):
+        stderr().print(
+            f"configuration: [tables.{json.dumps(name)}] is an address, which is never "
+            "looked up: give the table a name without a slash",
+            style="yellow",
+        )
+
+
+def _drop_repeated(
+    tables: Sequence[ResolvedTable], config: Config, *, quiet: bool
+) -> list[ResolvedTable]:
+    """One for each table, however often and by whatever names it is given.
+
+    What the configuration has of a table counts, whether its address was given first or not. Raises
+    Usage for two of its names that stand for one table and want different things of it.
+    """
+    from memwal.store.objects import same_place
+
+    found: dict[object, ResolvedTable] = {}
+    for table in tables:
+        try:
+            place = same_place(table.uri, table.storage_options)
+        except MemWalError:
+            place = table.name  # the error shows where it is opened
+        before = found.setdefault(place, table)
+        if before is table:
+            continue
+        if not quiet:
+            stderr().print(f"{table.name} and {before.name} are one table", style="dim")
+        if table.name not in config.tables:
+            continue
+        if before.name not in config.tables:
+            found[place] = table
+        elif _settings_of(table) != _settings_of(before):
+            raise Usage(
+                f"{before.name} and {table.name} are one table, with two configurations: name one"
+            )
+    return list(found.values())
+
+
+def _settings_of(table: ResolvedTable) -> object:
+    return table.settings, table.storage_options, table.policy

@@ -1,0 +1,56 @@
+"""`memwal index-catchup`."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from memwal.cli.console import RunProgress
+from memwal.cli.flags import JobFlags, command
+from memwal.cli.options import Tables
+from memwal.cli.parse import parse_method
+from memwal.config import given_settings
+from memwal.report import JobReport
+
+Indexes = Annotated[
+    list[str] | None, typer.Option("--index", metavar="NAME", help="Only these; repeatable.")
+]
+MethodName = Annotated[
+    str,
+    typer.Option(
+        "--method", metavar="auto|append|segments|retrain", help="Default: by cost and size."
+    ),
+]
+AppendRowsMax = Annotated[
+    int | None,
+    typer.Option(
+        "--append-rows-max",
+        metavar="N",
+        min=0,
+        help="Above so many unindexed rows, segments are built side by side.",
+    ),
+]
+
+
+@command(JobFlags)
+def index_catchup(
+    tables: Tables,
+    index: Indexes = None,
+    method: MethodName = "auto",
+    append_rows_max: AppendRowsMax = None,
+    *,
+    flags: JobFlags,
+    progress: RunProgress,
+) -> JobReport:
+    """Extend every index over what merging added, so that its progress is recorded."""
+    from memwal.jobs.index_catchup.job import IndexCatchupOptions, run_index_catchup
+    from memwal.jobs.index_catchup.plan import CatchupRequest
+
+    options = flags.run_options(
+        IndexCatchupOptions,
+        tables,
+        request=CatchupRequest(names=tuple(index or ()), method=parse_method(method)),
+        limits=given_settings(append_rows_max=append_rows_max),
+    )
+    return run_index_catchup(options, progress)

@@ -1,0 +1,27 @@
+"""`memwal lease`."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from memwal.cli.flags import ReadFlags, command
+from memwal.cli.options import OneTable
+from memwal.errors import Usage
+from memwal.report import JobReport
+
+Reason = Annotated[str, typer.Option("--reason", metavar="TEXT", help="Kept as a record.")]
+
+lease_app = typer.Typer(help="The table's lease.", no_args_is_help=True)
+
+
+@lease_app.command("break")
+@command(job="lease break")
+def lease_break(table: OneTable, reason: Reason, *, flags: ReadFlags) -> JobReport:
+    """Take a dead run's lease away; a run that is alive after all stops before its next commit."""
+    from memwal.jobs.lease.job import run_lease_break
+
+    if not reason.strip():
+        raise Usage("--reason must say something: it is the record of why the lease was broken")
+    return run_lease_break(flags.tables([table])[0], reason)

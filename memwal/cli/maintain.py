@@ -1,0 +1,32 @@
+"""`memwal maintain`."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from memwal.cli.console import RunProgress
+from memwal.cli.flags import command
+from memwal.cli.garbage import DeletingFlags
+from memwal.cli.options import Tables
+from memwal.report import JobReport
+
+Compaction = Annotated[bool, typer.Option("--compaction", help="Also rewrite small fragments.")]
+
+
+@command(DeletingFlags)
+def maintain(
+    tables: Tables,
+    *,
+    compaction: Compaction = False,
+    flags: DeletingFlags,
+    progress: RunProgress,
+) -> JobReport:
+    """Merge, catch indexes up, refresh the snapshot, list garbage (delete it with --execute)."""
+    from memwal.jobs.maintain.job import MaintainOptions, run_maintain
+
+    options = flags.garbage_options()
+    return run_maintain(
+        flags.run_options(MaintainOptions, tables, compaction=compaction, **options), progress
+    )

@@ -1,0 +1,49 @@
+"""What stands on a command line, as values. Every function raises Usage for what can't be."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING
+
+from memwal.errors import Usage
+from memwal.format.layout import parse_shard_id
+from memwal.model import ShardId
+
+if TYPE_CHECKING:
+    from memwal.jobs.index_catchup.plan import Method
+
+_DURATION = re.compile(r"([0-9]{1,9}(?:\.[0-9]{1,9})?)([smhd])")
+_SECONDS = {"s": 1.0, "m": 60.0, "h": 3600.0, "d": 86_400.0}
+_DURATION_SECONDS_MAX = 36_500 * 86_400.0
+
+
+def parse_duration(text: str, option: str) -> float:
+    """Seconds in `90s`, `10m`, `1h` or `7d`."""
+    match = _DURATION.fullmatch(text)
+    seconds = float(match[1]) * _SECONDS[match[2]] if match else None
+    if seconds is None or seconds > _DURATION_SECONDS_MAX:
+        raise Usage(f"{option} {text!r}: expected a number and a unit, such as 90s, 10m, 1h or 7d")
+    return seconds
+
+
+def parse_engine(name: str | None) -> str | None:
+    """The engine's name, if it is one."""
+    if name not in (None, "auto", "spark", "local"):
+        raise Usage(f"--engine {name!r}: expected auto, spark or local")
+    return name
+
+
+def parse_method(name: str) -> Method | None:
+    """An index catch-up method, None for auto."""
+    # Imported late: only index-catchup needs it.
+    from memwal.jobs.index_catchup.plan import Method
+
+    known = {"auto": None, **{m.value: m for m in Method if m is not Method.NONE}}
+    if name not in known:
+        raise Usage(f"--method {name!r}: expected {', '.join(known)}")
+    return known[name]
+
+
+def parse_shards(texts: list[str] | None) -> list[ShardId]:
+    """The shards that `--shard` names."""
+    return [parse_shard_id(text) for text in texts or ()]

@@ -1,0 +1,80 @@
+"""`memwal wait`."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from memwal.cli.console import RunProgress
+from memwal.cli.flags import ReadFlags, command
+from memwal.cli.options import OneTable
+from memwal.cli.parse import parse_duration
+from memwal.errors import Usage
+from memwal.format.layout import parse_shard_id
+from memwal.model import ShardId
+from memwal.report import JobReport
+
+if TYPE_CHECKING:
+    from memwal.jobs.wait.plan import Until
+
+UntilName = Annotated[
+    str, typer.Option("--until", metavar="merged|indexed|collected", help="What to wait for.")
+]
+Timeout = Annotated[str, typer.Option("--timeout", metavar="10m", help="Then exit with code 4.")]
+Generations = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--generation",
+        metavar="SHARD=N",
+        help="Wait for these only; repeatable. Default: all that is flushed now.",
+    ),
+]
+
+
+@command()
+def wait(
+    table: OneTable,
+    until: UntilName,
+    timeout: Timeout = "10m",
+    generation: Generations = None,
+    *,
+    flags: ReadFlags,
+    progress: RunProgress,
+) -> JobReport:
+    """Wait until what is flushed now is merged, indexed or collected."""
+    from memwal.jobs.wait.job import WaitOptions, run_wait
+
+    options = flags.run_options(
+        WaitOptions,
+        [table],
+        until=_parse_until(until),
+        timeout_seconds=parse_duration(timeout, "--timeout"),
+        generations=_parse_generations(generation or []),
+    )
+    return run_wait(options, progress)
+
+
+def _parse_until(text: str) -> Until:
+    from memwal.jobs.wait.plan import Until
+
+    try:
+        return Until(text)
+    except ValueError:
+        names = ", ".join(until.value for until in Until)
+        raise Usage(f"--until {text!r}: expected one of {names}") from None
+
+
+def _parse_generations(texts: list[str]) -> dict[ShardId, int]:
+    """`SHARD=N` texts. Raises Usage for another form, or a shard that is named twice."""
+    found: dict[ShardId, int] = {}
+    for text in texts:
+        shard, _, number = text.partition("=")
+        if not re.fullmatch("[1-9][0-9]{0,18}", number):
+            raise Usage(f"--generation {text!r}: expected SHARD=N with a generation from 1 on")
+        shard_id = parse_shard_id(shard)
+        if shard_id in found:
+            raise Usage(f"--generation names shard {shard_id} twice")
+        found[shard_id] = int(number)
+    return found
