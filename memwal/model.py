@@ -234,6 +234,13 @@ class TableView:
     file_bytes: int | None = None
     policy_text: str | None = None
 
+    @property
+    def warnings(self) -> tuple[str, ...]:
+        """What an operator should hear about the table, whatever the job."""
+        strangers = tuple(f"_mem_wal/{name} is not a shard; left alone" for name in self.strangers)
+        no_key = () if self.primary_key else ("the table has no primary key: it can't be merged",)
+        return strangers + no_key
+
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class SharedKey:

@@ -12,7 +12,6 @@ from memwal.model import (
     MemWalState,
     ShardId,
     ShardManifest,
-    ShardSpec,
     StoredFile,
     TableView,
     VersionManifest,
@@ -20,7 +19,6 @@ from memwal.model import (
 
 if TYPE_CHECKING:  # words of the signatures below; a job brings its own plan along
     from memwal.jobs.garbage.model import Evidence, GarbageLimits, WriterClaim
-    from memwal.jobs.snapshot.plan import SnapshotRow, Storage, Stored
 
 Unit = TypeVar("Unit")
 Result = TypeVar("Result")
@@ -173,11 +171,15 @@ class Clock(Protocol):
 
 
 class Steps(Protocol):
-    """Told the name of each step of a protocol just before it is taken; fault runs stop there."""
+    """Called with the name of each step of a protocol before it is taken; fault runs stop there."""
 
     def __call__(self, step: str) -> None:
         """`step` is about to happen."""
         ...
+
+
+def no_steps(step: str) -> None:
+    """The Steps port of a run that is not watched."""
 
 
 class Views(Protocol):
@@ -225,40 +227,6 @@ class Views(Protocol):
         Looks no further back than a version that was committed at or before `not_after_nanos`.
         None when retained versions end before that is settled.
         """
-        ...
-
-
-class Snapshots(Protocol):
-    """Shard snapshots: their bytes, and the commit that stores them."""
-
-    def encode(self, rows: Sequence[SnapshotRow], specs: Sequence[ShardSpec]) -> bytes:
-        """The rows as Lance file bytes: the same bytes for the same rows."""
-        ...
-
-    def compare(self, state: MemWalState, data: bytes) -> Stored:
-        """How the stored snapshot differs from `data`, without parsing it."""
-        ...
-
-    def commit(
-        self,
-        *,
-        version: int,
-        state: MemWalState,
-        index_uuid: str,
-        data: bytes,
-        storage: Storage,
-        num_shards: int,
-        taken_at_millis: int,
-        merged: Mapping[ShardId, int],
-    ) -> int:
-        """Replace the entry of `version`, raising progress to `merged`; the version that landed.
-
-        Raises LostRace, or StoreUnavailable for an error with an open outcome.
-        """
-        ...
-
-    def fragments_and_rows(self, version: int) -> tuple[int, int]:
-        """How many fragments and rows a version has. Raises Missing if expired."""
         ...
 
 

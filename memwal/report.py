@@ -153,10 +153,11 @@ class GarbageTableReport(TableReport):
 
 
 class IndexCatchupReport(Part):
-    """One index. `method` none with outcome done: only its progress had to be recorded.
+    """One index, of index catch-up or of the catch-up within a compaction.
 
-    `unindexed_rows_after` is None when the index was dropped meanwhile. `caught_up` is what the
-    table's own manifest records after the run, in a dry run what it would record.
+    `method` none with outcome done: only its progress had to be recorded. `unindexed_rows_after`
+    is None when the index was dropped meanwhile. `caught_up` is what the table's own manifest
+    records after the run, in a dry run what it would record.
     """
 
     name: str
@@ -170,34 +171,9 @@ class IndexCatchupReport(Part):
     conflicts: int = 0
 
 
-class IndexCatchupTableReport(TableReport):
-    """One table of an index catch-up."""
-
-    indexes: tuple[IndexCatchupReport, ...] = ()
-    warnings: tuple[str, ...] = ()
-
-
-class CompactionTableReport(TableReport):
-    """One table of a compaction, with the index catch-up that followed it."""
-
-    fragments_before: int | None = None
-    fragments_after: int | None = None
-    files_before: int | None = None
-    files_after: int | None = None
-    rows_before: int | None = None
-    rows_after: int | None = None
-    deleted_rows_before: int | None = None
-    deleted_rows_after: int | None = None
-    tasks: int = 0
-    tasks_failed: int = 0
-    tasks_left: int = 0
-    commits: int = 0
-    conflicts: int = 0
-    bytes_rewritten: int = 0
-    seconds: float = 0.0
-    reason: str | None = None
-    indexes: tuple[IndexCatchupReport, ...] = ()
-    warnings: tuple[str, ...] = ()
+def index_errors(indexes: Iterable[IndexCatchupReport]) -> str | None:
+    """The errors of a table's indexes in one line."""
+    return "; ".join(f"{i.name}: {i.error}" for i in indexes if i.error) or None
 
 
 class ShardStatusReport(Part):
@@ -278,16 +254,6 @@ class LeaseTableReport(TableReport):
     """One table of `lease break`."""
 
     lease: LeaseReport | None = None
-
-
-class SnapshotTableReport(TableReport):
-    """One table of a snapshot refresh. `storage` is None where there is no snapshot."""
-
-    num_shards: int | None = None
-    storage: str | None = None
-    repairs: int = 0
-    reason: str | None = None
-    warnings: tuple[str, ...] = ()
 
 
 class MaintainTableReport(TableReport):

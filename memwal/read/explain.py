@@ -6,7 +6,6 @@ from dataclasses import asdict
 from typing import Any
 
 from memwal.errors import MemWalError
-from memwal.jobs.index_catchup.store import LanceIndexTable
 from memwal.model import FlushedGeneration, ShardId
 from memwal.read.plan.indexes import (
     ReadFacts,
@@ -19,6 +18,7 @@ from memwal.read.plan.request import ReadRequest
 from memwal.read.plan.sources import ShardRead
 from memwal.read.store.sources import index_names
 from memwal.read.table import OpenedRead, ReadableTable
+from memwal.store.indexes import LanceIndexes
 from memwal.store.table import LanceTables
 
 
@@ -34,7 +34,7 @@ def explain(table: ReadableTable, request: ReadRequest) -> dict[str, Any]:
 def _explain_opened(tables: LanceTables, opened: OpenedRead) -> dict[str, Any]:
     view, plan = opened.view, opened.plan
     base_plan, plans = opened.read.plan_texts()
-    indexes = LanceIndexTable(tables).facts(plan.version)
+    indexes = LanceIndexes(tables).facts(plan.version)
     own = opened.read.own_indexes()
     for index, _ in wanted_indexes(plan, indexes):
         for shard in plan.shards:

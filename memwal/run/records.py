@@ -14,17 +14,13 @@ from memwal.ingest.report import IngestTableReport
 from memwal.jobs.rescue.report import RescueTableReport
 from memwal.model import FlushedGeneration, TableView
 from memwal.report import (
-    DONE,
     FAILED,
     HELD,
     NOTHING_TO_DO,
     BacklogReport,
-    CompactionTableReport,
     GarbageTableReport,
-    IndexCatchupTableReport,
     MergeTableReport,
     RunRecord,
-    SnapshotTableReport,
     TableReport,
 )
 from memwal.run.engine import EngineChoice
@@ -148,26 +144,14 @@ def summary_of(report: TableReport) -> Mapping[str, int | None]:
             sums = {name: sum(getattr(s, name) for s in report.shards) for name in names}
             sums["commits"] -= sum(shard.commits_shared for shard in report.shards)
             return sums
-        case IndexCatchupTableReport():
-            done = [i for i in report.indexes if i.outcome == DONE]
-            rows = [
-                max(0, i.unindexed_rows_before - i.unindexed_rows_after)
-                for i in done
-                if i.unindexed_rows_after is not None
-            ]
-            return {"indexes": len(done), "rows_indexed": sum(rows)}
         case GarbageTableReport():
             names = ("dropped", "deleted", "bytes_freed", "versions_expired")
-        case CompactionTableReport():
-            names = ("fragments_before", "fragments_after", "bytes_rewritten")
         case RescueTableReport():
             names = ("generations", "rows")
         case IngestTableReport():
             names = ("rows_written", "rows_deleted", "merges")
-        case SnapshotTableReport():
-            names = ("num_shards", "repairs")
         case _:
-            return {}
+            return report.summary()
     return {name: getattr(report, name) for name in names}
 
 

@@ -46,7 +46,7 @@ def claim_path(token: int) -> str:
 
 
 class StoredLeases:
-    """The Leases port over an object store."""
+    """The lease of one table. It saves work; commits keep the data right."""
 
     def __init__(
         self,
@@ -68,7 +68,10 @@ class StoredLeases:
         return self._ttl_nanos / 10**9
 
     def current(self) -> LeaseClaim | None:
-        """The newest claim (see the port). Raises Corruption for one that can't be read."""
+        """The newest claim, whatever its state; None when there never was one.
+
+        Raises Corruption for one that can't be read.
+        """
         token = self._hinted()
         found = self._read(token) if token else None
         if found is None:
@@ -92,21 +95,24 @@ class StoredLeases:
         return self._read(max(tokens)) if tokens else None
 
     def acquire(self, job: str) -> LeaseClaim:
-        """Claim the table (see the port)."""
+        """Claim the table for a job. Raises LeaseHeld (by whom, since when, until when).
+
+        A claim of this host whose process has provably ended is no hindrance.
+        """
         current = self.current()
         if current is not None and self.is_live(current) and not is_gone(current.holder):
             raise LeaseHeld(self._held_text(current))
         return self._claim(current, job)
 
     def renew(self, claim: LeaseClaim) -> LeaseClaim:
-        """Push the expiry out (see the port)."""
+        """Push the expiry out. Raises LeaseHeld when the claim was superseded."""
         self.check(claim.token)
         renewed = replace(claim, expires_at_nanos=self._clock.now_nanos() + self._ttl_nanos)
         self._objects.put(claim_path(claim.token), _encode(renewed))
         return renewed
 
     def release(self, claim: LeaseClaim) -> None:
-        """Mark the claim as over (see the port)."""
+        """Mark the claim as over. Tried for some seconds; raises MemWalError when it stands."""
         over = replace(claim, released=True, expires_at_nanos=self._clock.now_nanos())
         deadline = self._clock.monotonic_seconds() + RELEASE_SECONDS_MAX
         while True:
@@ -120,7 +126,7 @@ class StoredLeases:
             self._clock.sleep(_RELEASE_WAIT_SECONDS)
 
     def check(self, token: int) -> None:
-        """Raise LeaseHeld when a newer claim exists (see the port)."""
+        """Raise LeaseHeld when a newer claim exists; asked before every commit."""
         newer = self._read(token + 1)
         if newer is not None:
             raise LeaseHeld(
@@ -129,14 +135,17 @@ class StoredLeases:
             )
 
     def break_(self, reason: str) -> LeaseClaim | None:
-        """Supersede the claim that holds the lease (see the port)."""
+        """Supersede the claim that holds the lease, leaving a record of who did it and why.
+
+        None, and no record, when nobody holds it.
+        """
         current = self.current()
         if current is None or not self.is_live(current):
             return None
         return self._claim(current, "lease break", reason=reason)
 
     def is_live(self, claim: LeaseClaim) -> bool:
-        """Whether the claim holds the lease now (see the port)."""
+        """Whether the claim holds the lease now, by this host's clock."""
         return not claim.released and claim.expires_at_nanos > self._clock.now_nanos()
 
     def _claim(

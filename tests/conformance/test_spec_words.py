@@ -8,8 +8,8 @@ from memwal.jobs.snapshot.plan import (
     SnapshotLimits,
     Storage,
     Stored,
+    choose_storage,
     is_fresh,
-    plan_snapshot,
     snapshot_rows,
 )
 from memwal.jobs.snapshot.store import snapshot_schema, to_lance_bytes, to_table
@@ -34,8 +34,8 @@ def test_a_hundred_shards_are_inline_and_more_are_not() -> None:
         table = MemoryTable(clock=SystemClock())
         for number in range(count):
             table.flush(ShardId(f"00000000-0000-4000-8000-{number:012}"), {(1,): {"id": 1}})
-        plan = plan_snapshot(snapshot_rows(table.table()), Stored.NONE, SnapshotLimits())
-        assert (plan.storage, len(plan.rows)) == (storage, count)
+        rows = snapshot_rows(table.table())
+        assert (choose_storage(rows, SnapshotLimits()), len(rows)) == (storage, count)
 
 
 def test_a_snapshot_of_no_shards_is_an_empty_file_with_the_schema() -> None:

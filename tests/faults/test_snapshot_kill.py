@@ -13,10 +13,9 @@ from typing import Any
 import pytest
 
 from memwal.errors import LeaseHeld, LostRace, StoreUnavailable
-from memwal.jobs.snapshot.apply import SnapshotRefresher, SnapshotResult
-from memwal.jobs.snapshot.store import StoredSnapshots
+from memwal.jobs.snapshot.report import SnapshotTableReport
 from memwal.testing import ManualClock
-from tests.support import builders
+from tests.support import builders, snapshot_files
 from tests.support.builders import KINDS, Put, Table
 
 pytestmark = pytest.mark.integration
@@ -24,14 +23,8 @@ pytestmark = pytest.mark.integration
 ROOT = Path(__file__).parents[2]
 
 
-def refresh(table: Table, **settings: Any) -> SnapshotResult:
-    stores = table.stores
-    ports = {
-        "views": stores.views,
-        "snapshots": StoredSnapshots(stores.objects, stores.tables),
-        "clock": ManualClock(),
-    }
-    return SnapshotRefresher(**{**ports, **settings}).run(stores.views.table)
+def refresh(table: Table, **settings: Any) -> SnapshotTableReport:
+    return snapshot_files.refresh(table.stores, **{"clock": ManualClock(), **settings})
 
 
 def merging(table: Table, step: str = "commit") -> Callable[[str], None]:
@@ -119,9 +112,7 @@ class Failing:
 def test_a_fault_never_leaves_progress_lowered(
     table: Table, nth: int, lands: bool, error: Exception
 ) -> None:
-    failing = Failing(
-        StoredSnapshots(table.stores.objects, table.stores.tables), nth, error, lands=lands
-    )
+    failing = Failing(snapshot_files.store_of(table.stores), nth, error, lands=lands)
     result = refresh(table, snapshots=failing, steps=merging(table))
     assert failing.commits >= 2
     assert result.outcome == "done"

@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 
 from memwal.errors import Corruption, Usage
-from memwal.jobs.index_catchup.plan import FragmentFacts, IndexFacts, SegmentFacts, TableIndexes
+from memwal.indexes import FragmentFacts, IndexFacts, SegmentFacts, TableIndexes
 from memwal.model import (
     BrokenShard,
     ColumnInfo,

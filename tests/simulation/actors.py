@@ -23,15 +23,16 @@ from memwal.jobs.garbage.apply import Deleter, GenerationDropper, as_deletions
 from memwal.jobs.garbage.model import Evidence, GarbageLimits, GarbagePlan
 from memwal.jobs.garbage.plan import expirable, never_merged, plan_garbage
 from memwal.jobs.index_catchup.apply import IndexCatchupJob
-from memwal.jobs.index_catchup.plan import CatchupRequest
 from memwal.jobs.merge.apply import ShardMerger
 from memwal.jobs.merge.apply_run import ShardMerge
 from memwal.jobs.merge.apply_shared import SharedMerger
 from memwal.jobs.merge.plan import MergeLimits, MergeRequest
 from memwal.jobs.merge.refresh_watch import RefreshWatch
-from memwal.jobs.snapshot.apply import SnapshotRefresher
-from memwal.model import FlushedGeneration, LeaseClaim, ShardId, ShardManifest
+from memwal.jobs.snapshot.apply import SnapshotRefresher, read_view
+from memwal.jobs.snapshot.plan import SnapshotLimits
+from memwal.model import FlushedGeneration, LeaseClaim, ShardId, ShardManifest, TableView
 from memwal.store.fencing import ShardClaim
+from memwal.store.lease import StoredLeases
 from memwal.store.shard_manifests import Fenced
 from tests.simulation.lake import decode_changes, encode_changes
 from tests.simulation.pylance_claims import PylanceClaims
@@ -40,6 +41,7 @@ from tests.simulation.sim_ports import SimExpiry, SimSnapshots, SimStores, data_
 from tests.simulation.truth import USER_KEYS, Truth, Violation
 
 GRACE_SECONDS = 600.0
+GROUPED = SnapshotLimits(fanned_out_shards_min=2, shards_per_unit_max=1)
 RETENTION_SECONDS = 40.0
 TURNS_REMEMBERED = 4
 OUTCOMES = (MemWalError,)
@@ -63,6 +65,52 @@ class SimTurns:
 
     def lost(self) -> None:
         self.left = TURNS_REMEMBERED
+
+
+@dataclass(kw_only=True)
+class SimLease:
+    """A run's lease, as memwal/run/lease.py has it; nobody renews a claim here."""
+
+    leases: StoredLeases
+    job: str
+    seen: Counter[str]
+    is_on: bool = True
+    claim: LeaseClaim | None = None
+
+    def take(self) -> None:
+        try:
+            self.claim = self.leases.acquire(self.job) if self.is_on else None
+        except LeaseHeld:
+            self.seen["leases held"] += 1
+            raise
+
+    def check(self) -> None:
+        if self.claim is not None:
+            self.leases.check(self.claim.token)
+
+    def check_unbroken(self) -> None:
+        self.check()
+        claim = self.leases.current()
+        if claim is None or not self.leases.is_live(claim):
+            self.seen["repairs left"] += 1
+            raise LeaseHeld("the lease lapsed")
+
+    def release(self) -> None:
+        if self.claim is not None:
+            self.leases.release(self.claim)
+
+
+def catchup_job(stores: SimStores, lease: SimLease) -> IndexCatchupJob:
+    """Index catch-up; here no index is built in segments."""
+    return IndexCatchupJob(
+        name="t",
+        views=stores,
+        table=stores,
+        clock=stores.clock,
+        build=lambda tasks: (),
+        take_lease=lease.take,
+        before_commit=lease.check,
+    )
 
 
 @dataclass(kw_only=True)
@@ -109,20 +157,21 @@ class Jobs:
     # ---- jobs
 
     @contextmanager
-    def lease(self, stores: SimStores, job: str) -> Iterator[Callable[[], None]]:
-        """The table's lease; what is given is asked before each commit."""
-        if not self.leases_on and job != "snapshot":
-            yield lambda: None
-            return
+    def lease_of(self, stores: SimStores, job: str) -> Iterator[SimLease]:
+        """The lease of one run, which takes it once there is work; given back at the end."""
+        lease = SimLease(leases=stores.leases, job=job, seen=self.seen)
+        lease.is_on = self.leases_on or job == "snapshot"
         try:
-            claim: LeaseClaim = stores.leases.acquire(job)
-        except LeaseHeld:
-            self.seen["leases held"] += 1
-            raise
-        try:
-            yield lambda: stores.leases.check(claim.token)
+            yield lease
         finally:
-            stores.leases.release(claim)
+            lease.release()
+
+    @contextmanager
+    def lease(self, stores: SimStores, job: str) -> Iterator[Callable[[], None]]:
+        """The table's lease, taken at once; what is given is asked before each commit."""
+        with self.lease_of(stores, job) as lease:
+            lease.take()
+            yield lease.check
 
     def merge(self, shards: Iterable[ShardId], limits: MergeLimits) -> Callable[[Actor], None]:
         """`memwal merge`, its units one after the other."""
@@ -172,44 +221,43 @@ class Jobs:
         """`memwal index-catchup`."""
         stores = self.open(actor)
         try:
-            with self.lease(stores, "index-catchup") as check:
-                done = IndexCatchupJob(
-                    views=stores,
-                    table=stores,
-                    clock=stores.clock,
-                    build=lambda tasks: (),
-                    before_commit=check,
-                ).run(CatchupRequest())
+            with self.lease_of(stores, "index-catchup") as lease:
+                done = catchup_job(stores, lease).run(stores.table())
             self.seen["catch-ups that lost a race"] += any(i.conflicts for i in done.indexes)
         except OUTCOMES:
             return
 
     def snapshot(self, actor: Actor) -> None:
-        """`memwal snapshot`."""
+        """`memwal snapshot`, on a table with shards enough to have them read in groups."""
         stores = self.open(actor)
+        since: list[int] = []
+
+        def read() -> TableView:
+            return read_view(stores, lambda groups: list(map(stores.read_shards, groups)), GROUPED)
+
         try:
-            with self.lease(stores, "snapshot") as check:
-                since = stores.lake.latest.number
+            with self.lease_of(stores, "snapshot") as lease:
+
+                def take_lease() -> None:
+                    lease.take()
+                    since.append(stores.lake.latest.number)
+
                 refreshed = SnapshotRefresher(
+                    name="t",
                     views=stores,
                     snapshots=SimSnapshots(stores),
                     clock=stores.clock,
-                    before_commit=check,
-                    before_repair=lambda: self._unbroken(stores, check),
-                ).run(stores.table)
-                self.refreshed(since)
+                    read=read,
+                    take_lease=take_lease,
+                    before_commit=lease.check,
+                    before_repair=lease.check_unbroken,
+                ).run(read())
+                if since:
+                    self.refreshed(since[0])
                 self.seen["snapshots written"] += refreshed.outcome == "done"
                 self.seen["progress repaired"] += refreshed.repairs
         except OUTCOMES:
             return
-
-    def _unbroken(self, stores: SimStores, check: Callable[[], None]) -> None:
-        """As memwal/run/lease.py has it; nobody renews a claim here."""
-        check()
-        claim = stores.leases.current()
-        if claim is None or not stores.leases.is_live(claim):
-            self.seen["repairs left"] += 1
-            raise LeaseHeld("the lease lapsed")
 
     def garbage(self, *, wal: bool, retention: bool) -> Callable[[Actor], None]:
         """`memwal garbage --execute`, in the order of memwal/jobs/garbage/job.py."""

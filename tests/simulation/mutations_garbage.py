@@ -381,10 +381,15 @@ _WAL = mutations(
     ),
 )
 
+_COVERING = mutations(
+    "memwal/indexes.py",
+    PLAN,
+    ("garbage: maintained indexes only, though none is named", " or not named\n", "\n"),
+)
+
 _MODELLED = mutations(
     _MODEL,
     PLAN,
-    ("garbage: maintained indexes only, though none is named", " or not named\n", "\n"),
     (
         "garbage: a young manifest is passed over on the way to the past one",
         "            break\n        found = stored.version",
@@ -728,6 +733,7 @@ GARBAGE = (
     *_CLAIMS,
     *_SHARDS,
     *_WAL,
+    *_COVERING,
     *_MODELLED,
     *_ORPHANS,
     *_INGESTS,

@@ -6,16 +6,16 @@ from tests.simulation.mutation_list import Mutation, mutations
 
 _PLAN = "tests/jobs/index_catchup/test_index_catchup_plan.py"
 _APPLY = "tests/jobs/index_catchup/test_index_catchup_apply.py"
+_TABLES = (
+    "tests/jobs/index_catchup/test_index_catchup.py "
+    "tests/jobs/index_catchup/test_index_catchup_beside.py -m 'not spark'"
+)
+_COMPACTION = "tests/jobs/compaction/test_compaction_apply.py"
 
 INDEXES: tuple[Mutation, ...] = (
     *mutations(
         "memwal/jobs/index_catchup/plan.py",
         f"{_PLAN} {_APPLY}",
-        (
-            "catch-up: an absent entry is caught up",
-            "known.get(s, -1) < generation",
-            "known.get(s, generation) < generation",
-        ),
         (
             "catch-up: unknown index names pass",
             "        if table.index(name) is None:\n            known",
@@ -23,23 +23,23 @@ INDEXES: tuple[Mutation, ...] = (
         ),
         (
             "catch-up: an index that can't be trained is tried",
-            "    if index.is_vector and not index.covered and not _is_trainable(table, index):",
-            "    if False:",
+            "        if index.is_vector and not index.covered and not self._is_trainable:",
+            "        if False:",
         ),
         (
             "catch-up: an index that Lance can't extend is tried",
-            "    if index.is_nested and not index.takes_segments:",
-            "    if False:",
+            "        if index.is_nested and not self._takes_segments:",
+            "        if False:",
         ),
         (
             "catch-up: a retrain that can't train is made",
-            'and _is_trainable(table, index):\n        return _retrain(table, index, rows, "asked for"',
-            'and True:\n        return _retrain(table, index, rows, "asked for"',
+            "if self.asked is Method.RETRAIN and self.table.fragments and self._is_trainable:",
+            "if self.asked is Method.RETRAIN and self.table.fragments:",
         ),
         (
             "catch-up: old segments answer under stable row ids",
-            "        if table.stable_row_ids and (index.is_nested or large or asked is Method.SEGMENTS):",
-            "        if False:",
+            "            if self.table.stable_row_ids and (index.is_nested or large or asked is Method.SEGMENTS):",
+            "            if False:",
         ),
         (
             "catch-up: some segments are left under stable row ids",
@@ -53,8 +53,8 @@ INDEXES: tuple[Mutation, ...] = (
         ),
         (
             "catch-up: segments pile up",
-            "    if len(index.segments) > limits.retrain_segments_max:",
-            "    if False:",
+            "        if segments > limits.retrain_segments_max:",
+            "        if False:",
         ),
         (
             "catch-up: a model is kept for rows that it never saw",
@@ -65,6 +65,15 @@ INDEXES: tuple[Mutation, ...] = (
             "catch-up: skewed data is trained for ever",
             "        and _grown_percent(table, index) >= limits.retrain_growth_percent_min\n",
             "",
+        ),
+    ),
+    *mutations(
+        "memwal/indexes.py",
+        f"{_PLAN} {_APPLY}",
+        (
+            "catch-up: an absent entry is caught up",
+            "known.get(s, -1) < generation",
+            "known.get(s, generation) < generation",
         ),
         (
             "catch-up: a merged fragment need not be covered",
@@ -101,29 +110,31 @@ INDEXES: tuple[Mutation, ...] = (
             "",
         ),
         (
-            "catch-up: the lease is not asked before a record",
-            '        self.before_commit()\n        self.steps("record")',
-            '        self.steps("record")',
+            "catch-up: the lease is not asked before a commit",
+            "        self.before_commit()\n",
+            "",
         ),
         (
-            "catch-up: the lease is not asked before segments",
-            '            self.before_commit()\n            self.steps("commit_segments")',
-            '            self.steps("commit_segments")',
+            "catch-up: the lease is taken when all is done",
+            "            self.take_lease()\n"
+            "            # What was planned without the lease may be out of date: everything is read again.\n"
+            "            found = self.catch_up()\n",
+            "            found = self.catch_up()\n            self.take_lease()\n",
         ),
         (
-            "catch-up: the lease is not asked before an append",
-            "        self.before_commit()\n        self.steps(plan.method.value)",
-            "        self.steps(plan.method.value)",
+            "catch-up: a dry run is none",
+            "        if not dry_run and any(",
+            "        if any(",
         ),
         (
             "catch-up: commits that cover nothing go on for ever",
-            "        elif run.committed and done.indexes and not index.covered - index_before.covered:",
-            "        elif False:",
+            "        if run.error is None and run.committed and done.indexes and not gained:",
+            "        if False:",
         ),
         (
             "catch-up: an index that can't be caught up is tried",
-            "            if run.plan.refusal is not None:\n                run.error",
-            "            if False:\n                run.error",
+            "        if self.plan.refusal is not None:",
+            "        if False:",
         ),
         (
             "catch-up: a segment that failed is left out",
@@ -131,14 +142,9 @@ INDEXES: tuple[Mutation, ...] = (
             "                if isinstance(result, MemWalError):\n                    continue",
         ),
         (
-            "catch-up: waiting has no deadline",
-            "        if self.clock.monotonic_seconds() + wait > deadline:",
-            "        if False:",
-        ),
-        (
             "catch-up: faults have no bound",
-            "            run.faults += 1\n            if run.faults >= self.limits.fault_attempts_max:\n                run.error = fault",
-            "            run.faults += 1\n            if False:\n                run.error = fault",
+            "        if self.faults >= limits.fault_attempts_max:",
+            "        if False:",
         ),
         (
             "catch-up: what was undone is not told",
@@ -147,14 +153,31 @@ INDEXES: tuple[Mutation, ...] = (
         ),
     ),
     *mutations(
-        "memwal/jobs/index_catchup/store.py",
-        "tests/jobs/index_catchup/test_index_catchup.py tests/jobs/index_catchup/test_index_catchup_beside.py -m 'not spark'",
+        "memwal/backoff.py",
+        f"{_APPLY} {_COMPACTION}",
+        (
+            "backoff: waiting has no deadline",
+            "    if clock.monotonic_seconds() + seconds > deadline_seconds:",
+            "    if False:",
+        ),
+    ),
+    *mutations(
+        "memwal/store/lance_calls.py",
+        _TABLES,
         (
             "catch-up: a conflict is a fault like any other",
             "    if _CONFLICT.search(str(error)):\n        return LostRace(text)",
             "    if False:\n        return LostRace(text)",
         ),
+    ),
+    *mutations(
+        "memwal/store/indexes.py",
+        _TABLES,
         ("catch-up: Lance's own indexes are taken along", " if i.name not in SYSTEM_INDEXES]", "]"),
+    ),
+    *mutations(
+        "memwal/jobs/index_catchup/store.py",
+        _TABLES,
         (
             "catch-up: a retrain on too few rows",
             "    if rows < PQ_TRAINING_ROWS_MIN:",
@@ -168,16 +191,16 @@ INDEXES: tuple[Mutation, ...] = (
     ),
     *mutations(
         "memwal/jobs/compaction/apply.py",
-        "tests/jobs/compaction/test_compaction_apply.py",
+        _COMPACTION,
         (
             "compaction: entries are not put back",
-            '        if run.commits:\n            self.steps("restore")\n            catchup = self.catch_up()\n',
+            '        if run.commits:\n            self.steps("restore")\n            run.indexes = self.catch_up()\n',
             "",
         ),
         (
             "compaction: indexes are not caught up before",
-            "        catchup = self.catch_up()\n        run = _Run()",
-            "        catchup = None\n        run = _Run()",
+            "        run.indexes = self.catch_up()\n        self._compact(run)",
+            "        self._compact(run)",
         ),
         (
             "compaction: the lease is not asked",
@@ -186,7 +209,7 @@ INDEXES: tuple[Mutation, ...] = (
         ),
         (
             "compaction: a commit after an error is not looked for",
-            "                if self._landed(rewritten):",
+            "                if self._has_landed(rewritten):",
             "                if False:",
         ),
         (
@@ -200,9 +223,19 @@ INDEXES: tuple[Mutation, ...] = (
             "        done = list(results)",
         ),
         (
-            "compaction: waiting has no deadline",
-            "        if self.clock.monotonic_seconds() + wait > deadline:",
-            "        if False:",
+            "compaction: the lease is not taken",
+            "        self.take_lease()\n        started = self.clock.monotonic_seconds()\n",
+            "        started = self.clock.monotonic_seconds()\n",
+        ),
+        (
+            "compaction: an index that is behind is no work",
+            "        if dry_run or not (plan.tasks or behind):",
+            "        if dry_run or not plan.tasks:",
+        ),
+        (
+            "compaction: a dry run is none",
+            "        if dry_run or not (plan.tasks or behind):",
+            "        if not (plan.tasks or behind):",
         ),
     ),
 )

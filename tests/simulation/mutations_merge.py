@@ -462,8 +462,8 @@ _SNAPSHOT = (
         ),
         (
             "snapshot: however many shards go inline",
-            "    inline = len(rows) <= limits.inline_shards_max",
-            "    inline = True",
+            "Storage.INLINE if len(rows) <= limits.inline_shards_max else",
+            "Storage.INLINE if True else",
         ),
     ),
     *mutations(
@@ -501,8 +501,23 @@ _SNAPSHOT = (
         ),
         (
             "snapshot: what an earlier attempt lowered is left to a fresh snapshot",
-            "        if is_fresh(view, rows, stored) and not fell:",
-            "        if is_fresh(view, rows, stored):",
+            "        if fell or not wanted.is_fresh:",
+            "        if not wanted.is_fresh:",
+        ),
+        (
+            "snapshot: the lease is taken when all is done",
+            "        self.take_lease()\n        return self._refresh(run)",
+            "        done = self._refresh(run)\n        self.take_lease()\n        return done",
+        ),
+        (
+            "snapshot: what was read before the lease was taken is written",
+            "                return self._attempt(run, self.read())",
+            "                return self._attempt(run, run.view)",
+        ),
+        (
+            "snapshot: manifests that were read in groups are mixed up",
+            "for group in read_groups(groups) for found in group]",
+            "for group in read_groups(groups[::-1]) for found in group]",
         ),
     ),
     *mutations(
@@ -510,8 +525,13 @@ _SNAPSHOT = (
         "",
         (
             "simulated: a snapshot is not repaired",
-            "        while fell := self._lowered(run, landed):",
-            "        while fell := {}:",
+            "            while fell := self._find_lowered(run, version):",
+            "            while fell := {}:",
+        ),
+        (
+            "simulated: a snapshot is refreshed without the lease",
+            "        self.take_lease()\n",
+            "",
         ),
     ),
     *mutations(

@@ -176,8 +176,8 @@ POLICY: tuple[Mutation, ...] = (
         _SHOWN,
         (
             "policy: a table with one gets a snapshot",
-            "        if view.policy_text is not None:\n            return None",
-            "        if False:\n            return None",
+            "        wanted = None if view.policy_text is not None else self._want(view)",
+            "        wanted = self._want(view)",
         ),
     ),
     *mutations(

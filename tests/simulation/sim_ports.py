@@ -14,11 +14,12 @@ from typing import TypeVar, cast
 
 from memwal.errors import LostRace, Missing, NotATable
 from memwal.format import codec, layout
+from memwal.indexes import FragmentFacts, IndexFacts, SegmentFacts, TableIndexes
 from memwal.jobs.garbage.store import StoredGarbageEvidence
-from memwal.jobs.index_catchup.plan import FragmentFacts, IndexFacts, SegmentFacts, TableIndexes
-from memwal.jobs.index_catchup.ports import BuiltSegment, SegmentTask
+from memwal.jobs.index_catchup.ports import BuiltSegment
 from memwal.jobs.merge.ports import Fold
 from memwal.jobs.snapshot.plan import SnapshotRow, Storage, Stored
+from memwal.jobs.snapshot.ports import Found
 from memwal.model import (
     ColumnInfo,
     FlushedGeneration,
@@ -108,8 +109,17 @@ class SimStores:
 
     # ---- Views
 
-    def table(self, *, ages: bool = False, sizes: bool = False) -> TableView:
-        return self._with_shards(self._base())
+    def table(
+        self,
+        *,
+        ages: bool = False,
+        sizes: bool = False,
+        read_shards: Callable[[Sequence[ShardId]], Sequence[Found]] | None = None,
+    ) -> TableView:
+        return self._with_shards(self._base(), read_shards)
+
+    def read_shards(self, shard_ids: Sequence[ShardId]) -> Sequence[ShardManifest | None]:
+        return [self.manifests.latest(shard_id) for shard_id in shard_ids]
 
     def shard(self, shard_id: ShardId) -> TableView:
         view = self._base()
@@ -120,7 +130,7 @@ class SimStores:
 
     def shards(self, shard_ids: Sequence[ShardId]) -> TableView:
         view = self._base()
-        found = [self.manifests.latest(shard_id) for shard_id in shard_ids]
+        found = self.read_shards(shard_ids)
         return replace(view, shards=tuple(_shard_view(view, m) for m in found if m is not None))
 
     def table_version(self) -> int:
@@ -147,10 +157,14 @@ class SimStores:
         """A version, with every shard as it is now. Raises Missing."""
         return self._with_shards(self._base(version))
 
-    def _with_shards(self, view: TableView) -> TableView:
-        shards = list_shards(self.objects, folders_only=True).shards
-        found = [self.manifests.latest(shard) for shard in shards]
-        return replace(view, shards=tuple(_shard_view(view, m) for m in found if m is not None))
+    def _with_shards(
+        self,
+        view: TableView,
+        read_shards: Callable[[Sequence[ShardId]], Sequence[Found]] | None = None,
+    ) -> TableView:
+        listed = list_shards(self.objects, folders_only=True).shards
+        found = [m for m in (read_shards or self.read_shards)(listed) if m is not None]
+        return replace(view, shards=tuple(_shard_view(view, m) for m in found))
 
     def _latest(self) -> VersionManifest:
         """Taken anew when it is expired in between, as StoredViews does."""
@@ -252,9 +266,6 @@ class SimStores:
     def _index(self, name: str | None) -> None:
         read = self.table_version()
         self.actor.step(f"index {name}", lambda: self.lake.index(read, name))
-
-    def build(self, task: SegmentTask) -> BuiltSegment:
-        raise NotImplementedError("append does all of it here")
 
     def commit_segments(self, version: int, name: str, segments: Sequence[BuiltSegment]) -> None:
         raise NotImplementedError("append does all of it here")

@@ -15,8 +15,6 @@ from memwal.format import layout
 from memwal.format.replay import unflushed_in_listing
 from memwal.jobs.compaction.apply import Compactor, Rewritten
 from memwal.jobs.compaction.plan import CompactionLimits, CompactionTask
-from memwal.jobs.index_catchup.apply import IndexCatchupJob, TableCatchup
-from memwal.jobs.index_catchup.plan import CatchupRequest
 from memwal.jobs.rescue.apply import ShardRescuer
 from memwal.jobs.rescue.plan import RescueLimits
 from memwal.jobs.rescue.store_evidence import StoredShardWal
@@ -28,7 +26,7 @@ from memwal.report import StatusTableReport
 from memwal.store.fencing import ShardClaim
 from memwal.store.wal import WalEntries, WalLimits
 from memwal.store.wal_rows import StoredWalRows
-from tests.simulation.actors import GRACE_SECONDS, OUTCOMES, Jobs, Session
+from tests.simulation.actors import GRACE_SECONDS, OUTCOMES, Jobs, Session, catchup_job
 from tests.simulation.lake import Progress, Version, decode_changes
 from tests.simulation.row_rules import NEWEST_WINS
 from tests.simulation.scheduler import Actor
@@ -80,26 +78,20 @@ class Upkeep:
             return done
 
         try:
-            with self.jobs.lease(stores, "compaction") as check:
-
-                def catch_up() -> TableCatchup:
-                    return IndexCatchupJob(
-                        views=stores,
-                        table=stores,
-                        clock=stores.clock,
-                        build=lambda tasks: (),
-                        before_commit=check,
-                    ).run(CatchupRequest())
-
+            with self.jobs.lease_of(stores, "compaction") as lease:
+                catchup = catchup_job(stores, lease)
                 Compactor(
+                    name="t",
                     views=stores,
                     table=table,
                     clock=stores.clock,
                     rewrite=rewrite,
-                    catch_up=catch_up,
+                    foresee_indexes=lambda view: catchup.foresee(view).indexes,
+                    catch_up=lambda: catchup.catch_up().indexes,
                     limits=CompactionLimits(target_rows_per_fragment=8),
-                    before_commit=check,
-                ).run()
+                    take_lease=lease.take,
+                    before_commit=lease.check,
+                ).run(stores.table())
         except OUTCOMES:
             return
 

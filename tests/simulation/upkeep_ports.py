@@ -10,7 +10,7 @@ from typing import TypeVar
 
 from memwal.errors import LostRace, Missing
 from memwal.jobs.compaction.plan import CompactionLimits, CompactionTask, TableFragments
-from memwal.jobs.index_catchup.ports import RewrittenFragments
+from memwal.jobs.compaction.ports import RewrittenFragments
 from tests.simulation.lake import Lake, Version
 from tests.simulation.sim_ports import SimStores
 

@@ -15,8 +15,9 @@ import pytest
 
 from memwal.errors import LostRace, Missing, OutcomeUnknown, StoreUnavailable
 from memwal.jobs.compaction.plan import CompactionLimits, CompactionTask
+from memwal.jobs.compaction.ports import RewrittenFragments
 from memwal.jobs.garbage.model import GarbageLimits
-from memwal.jobs.index_catchup.ports import RewrittenFragments, SegmentTask
+from memwal.jobs.index_catchup.ports import SegmentTask
 from memwal.jobs.merge.apply import ShardMerger
 from memwal.jobs.merge.apply_shared import SharedMerger
 from memwal.jobs.merge.plan import CommitShape, Deletes, Join, MergeRequest
@@ -379,14 +380,19 @@ def test_a_refresh_that_cannot_see_what_it_overwrote_says_so(world: World, seen:
             world.expire()
 
     refresher = SnapshotRefresher(
-        views=world.views, snapshots=world.snapshots, clock=ManualClock(), steps=steps
+        name="t",
+        views=world.views,
+        snapshots=world.snapshots,
+        clock=ManualClock(),
+        read=world.view,
+        steps=steps,
     )
     if seen:
-        assert refresher.run(world.view).repairs == 1
+        assert refresher.run(world.view()).repairs == 1
         assert progress(world) == [1, 0]
     else:
         with pytest.raises(OutcomeUnknown, match="expired before it could be seen"):
-            refresher.run(world.view)
+            refresher.run(world.view())
     assert world.rows() == {**BASE, 10: 1}
 
 

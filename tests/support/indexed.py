@@ -8,13 +8,13 @@ from typing import Any
 import pyarrow as pa
 
 from memwal.config import ResolvedTable, Settings
-from memwal.jobs.index_catchup.plan import TableIndexes
-from memwal.jobs.index_catchup.store import LanceIndexTable
+from memwal.indexes import TableIndexes
 from memwal.jobs.merge.plan import MergeRequest
 from memwal.model import MemWalState
 from memwal.report import IndexCatchupReport, JobReport
 from memwal.rows import sql
 from memwal.run.open import Progress
+from memwal.store.indexes import LanceIndexes
 from tests.support.builders import Key, Put, Row, Table, make_table
 
 # No two indexes that serve the same filters on one column: Lance takes either.
@@ -122,7 +122,11 @@ def by_name(report: JobReport) -> dict[str, IndexCatchupReport]:
 
 
 def facts(table: Table) -> TableIndexes:
-    return LanceIndexTable(table.stores.tables).facts(int(table.dataset.version))
+    return facts_of(table, int(table.dataset.version))
+
+
+def facts_of(table: Table, version: int) -> TableIndexes:
+    return LanceIndexes(table.stores.tables).facts(version)
 
 
 def state(table: Table) -> MemWalState:

@@ -1,4 +1,4 @@
-"""Reads stored snapshots back, which memwal itself never does: it compares their bytes."""
+"""Refreshes snapshots, and reads them back, which memwal never does: it compares their bytes."""
 
 from __future__ import annotations
 
@@ -12,8 +12,11 @@ import pyarrow as pa
 from lance.file import LanceFileReader
 
 from memwal.errors import Missing
+from memwal.jobs.snapshot.apply import SnapshotRefresher
 from memwal.jobs.snapshot.plan import SnapshotRow
-from memwal.jobs.snapshot.store import external_path
+from memwal.jobs.snapshot.report import SnapshotTableReport
+from memwal.jobs.snapshot.store import StoredSnapshots, external_path
+from memwal.run.stores import Stores
 
 
 def from_lance_bytes(data: bytes) -> pa.Table:
@@ -24,7 +27,7 @@ def from_lance_bytes(data: bytes) -> pa.Table:
         return LanceFileReader(str(path)).read_all().to_table()
 
 
-def stored_rows(stores: Any) -> tuple[SnapshotRow, ...] | None:
+def stored_rows(stores: Stores) -> tuple[SnapshotRow, ...] | None:
     """The rows of a table's snapshot; None when it has none."""
     state = stores.views.mem_wal(stores.views.table_version())
     try:
@@ -44,3 +47,16 @@ def _row(found: dict[str, Any]) -> SnapshotRow:
         "shard_fields": {},
     }
     return SnapshotRow(**values)
+
+
+def store_of(stores: Stores) -> StoredSnapshots:
+    """The Snapshots port over a table's stores."""
+    return StoredSnapshots(stores.objects, stores.tables)
+
+
+def refresh(stores: Stores, **settings: Any) -> SnapshotTableReport:
+    """A refresh of the table's snapshot, without its lease."""
+    views = stores.views
+    ports = {"views": views, "snapshots": store_of(stores), "clock": stores.clock}
+    refresher = SnapshotRefresher(name="t", read=views.table, **{**ports, **settings})
+    return refresher.run(views.table())

@@ -9,7 +9,7 @@ import math
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 
-from memwal.jobs.index_catchup.plan import behind
+from memwal.indexes import behind
 from memwal.jobs.merge.plan import MergeLimits, MergeRequest, wanted
 from memwal.model import ShardId, TableView
 

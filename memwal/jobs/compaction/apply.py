@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
+from memwal.backoff import back_off
 from memwal.errors import LeaseHeld, LostRace, MemWalError, StoreUnavailable
 from memwal.jobs.compaction.plan import (
     CompactionLimits,
@@ -19,100 +20,110 @@ from memwal.jobs.compaction.plan import (
     TableFragments,
     choose_tasks,
 )
-from memwal.jobs.index_catchup.apply import TableCatchup, no_steps
-from memwal.jobs.index_catchup.ports import CompactionTable, RewrittenFragments
+from memwal.jobs.compaction.ports import CompactionTable, RewrittenFragments
+from memwal.jobs.compaction.report import CompactionTableReport
 from memwal.model import TableView
-from memwal.ports import Clock, Steps, Views
+from memwal.ports import Clock, Steps, Views, no_steps
+from memwal.report import (
+    DONE,
+    NOTHING_TO_DO,
+    PARTIAL,
+    IndexCatchupReport,
+    Part,
+    index_errors,
+    sum_up,
+)
 
 Rewritten = RewrittenFragments | MemWalError
 Rewrite = Callable[[Sequence[CompactionTask]], Sequence[Rewritten]]
 """Runs tasks side by side; results in the tasks' order, an error in place of fragments."""
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class TableCompaction:
-    """What happened to a table's fragments. `catchup` is the index catch-up that followed."""
-
-    outcome: str
-    reason: str
-    before: TableFragments
-    after: TableFragments
-    tasks: int = 0
-    tasks_failed: int = 0
-    tasks_left: int = 0
-    commits: int = 0
-    conflicts: int = 0
-    file_bytes: int = 0
-    catchup: TableCatchup | None = None
-    seconds: float = 0.0
-    error: str | None = None
-    exit_code: int = 0
+Indexes = Sequence[IndexCatchupReport]
 
 
 @dataclass(kw_only=True, slots=True)
 class _Run:
-    """The running totals of one table."""
+    """The running totals of one table. `indexes` are as the last catch-up left them."""
 
-    plan: CompactionPlan | None = None
+    before: TableFragments
+    plan: CompactionPlan
+    indexes: Indexes
     tasks: int = 0
     commits: int = 0
     conflicts: int = 0
     failed: int = 0
+    seconds: float = 0.0
     error: MemWalError | None = None
+
+    @property
+    def outcome(self) -> str:
+        if self.error is None:
+            return DONE if self.commits else NOTHING_TO_DO
+        return PARTIAL if self.commits else self.error.outcome
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Compactor:
     """Compacts one table. Holds ports and limits; has no state of its own."""
 
+    name: str
+    """The table's, in the report."""
     views: Views
     table: CompactionTable
     clock: Clock
     rewrite: Rewrite
-    catch_up: Callable[[], TableCatchup]
+    foresee_indexes: Callable[[TableView], Indexes]
+    """What index catch-up would do."""
+    catch_up: Callable[[], Indexes]
+    """Index catch-up of the table, under the lease that this run holds."""
     limits: CompactionLimits = CompactionLimits()
     steps: Steps = no_steps
+    take_lease: Callable[[], None] = lambda: None
+    """Called once there is something to do; raises LeaseHeld."""
     before_commit: Callable[[], None] = lambda: None
+    """Called before each commit; raises when the run has lost its lease."""
 
-    def foresee(self, view: TableView) -> tuple[TableFragments, CompactionPlan]:
-        """The fragments, and what a run would rewrite of them; changes nothing."""
+    def run(self, view: TableView, *, dry_run: bool = False) -> CompactionTableReport:
+        """Catch up, compact and catch up under the lease, if `view` shows something to do.
+
+        Otherwise, and in a dry run, it says what there is. Raises what concerns the whole table.
+        """
+        fragments, plan = self._foresee(view)
+        run = _Run(before=fragments, plan=plan, indexes=self.foresee_indexes(view))
+        # An index that is behind is work too: a run that died before it put that right left it so,
+        # and fragments that differ in coverage only are not planned together.
+        behind = any(i.outcome == DONE for i in run.indexes)
+        if dry_run or not (plan.tasks or behind):
+            run.tasks = len(plan.tasks)
+            outcome = DONE if plan.tasks else NOTHING_TO_DO
+            return self._report(view, run, fragments, outcome)
+        self.take_lease()
+        started = self.clock.monotonic_seconds()
+        # What was planned without the lease may be out of date: everything is read again.
+        run.before = self._fragments()
+        run.indexes = self.catch_up()
+        self._compact(run)
+        if run.commits:
+            self.steps("restore")
+            run.indexes = self.catch_up()
+        after = self._fragments()
+        run.seconds = self.clock.monotonic_seconds() - started
+        return self._report(view, run, after, run.outcome)
+
+    def _foresee(self, view: TableView) -> tuple[TableFragments, CompactionPlan]:
+        """The fragments, and what a run would rewrite of them."""
         fragments = self.table.fragments(view.version)
         tasks = self.table.plan(view.version, self.limits)
         return fragments, choose_tasks(fragments, tasks, self.limits)
 
-    def run(self) -> TableCompaction:
-        """Catch up, compact, catch up. Raises what concerns the whole table."""
-        started = self.clock.monotonic_seconds()
-        first = self.table.fragments(self.views.table().version)
-        catchup = self.catch_up()
-        run = _Run()
-        self._compact(run)
-        if run.commits:
-            self.steps("restore")
-            catchup = self.catch_up()
-        plan = run.plan
-        return TableCompaction(
-            outcome=_outcome(run),
-            reason="" if plan is None else plan.reason,
-            before=first,
-            after=self.table.fragments(self.views.table().version),
-            tasks=run.tasks,
-            tasks_failed=run.failed,
-            tasks_left=0 if plan is None else plan.left_out,
-            commits=run.commits,
-            conflicts=run.conflicts,
-            file_bytes=0 if plan is None else plan.file_bytes,
-            catchup=catchup,
-            seconds=self.clock.monotonic_seconds() - started,
-            error=None if run.error is None else str(run.error),
-            exit_code=0 if run.error is None else run.error.exit_code,
-        )
+    def _fragments(self) -> TableFragments:
+        """The fragments of the latest version."""
+        return self.table.fragments(self.views.table().version)
 
     def _compact(self, run: _Run) -> None:
         """One commit, from a new plan each time that a merge got there first."""
         deadline = self.clock.monotonic_seconds() + self.limits.conflict_seconds_max
         for attempt in range(1, self.limits.conflict_attempts_max + 1):
-            _, run.plan = self.foresee(self.views.table())
+            _, run.plan = self._foresee(self.views.table())
             if not run.plan.tasks:
                 return
             rewritten = self._rewrite(run, run.plan)
@@ -126,11 +137,12 @@ class Compactor:
                 raise
             except (LostRace, StoreUnavailable) as error:
                 run.conflicts += 1
-                if self._landed(rewritten):
+                if self._has_landed(rewritten):
                     run.commits += 1
                     return
                 run.error = error
-            if not self._wait(attempt, deadline):
+            wait_max = self.limits.conflict_wait_seconds_max
+            if not back_off(self.clock, attempt, wait_max, deadline):
                 break
         if isinstance(run.error, LostRace):
             run.error = LostRace(
@@ -154,24 +166,44 @@ class Compactor:
         self.table.commit(rewritten, self.limits)
         self.steps("committed")
 
-    def _landed(self, rewritten: Sequence[RewrittenFragments]) -> bool:
+    def _has_landed(self, rewritten: Sequence[RewrittenFragments]) -> bool:
         """Whether a commit whose reply was lost is in the table: its old fragments are all gone.
 
         A commit is whole, so one of them is enough to tell; a merge can't take all of a task.
         """
-        there = self.table.fragments(self.views.table().version).fragment_ids
+        there = self._fragments().fragment_ids
         return not any(there.intersection(r.fragment_ids) for r in rewritten)
 
-    def _wait(self, attempt: int, deadline: float) -> bool:
-        longest = min(self.limits.conflict_wait_seconds_max, 0.05 * 2.0 ** min(attempt, 10))
-        wait = self.clock.random() * longest
-        if self.clock.monotonic_seconds() + wait > deadline:
-            return False
-        self.clock.sleep(wait)
-        return True
-
-
-def _outcome(run: _Run) -> str:
-    if run.error is None:
-        return "done" if run.commits else "nothing_to_do"
-    return "partial" if run.commits else run.error.outcome
+    def _report(
+        self, view: TableView, run: _Run, after: TableFragments, outcome: str
+    ) -> CompactionTableReport:
+        error = None if run.error is None else str(run.error)
+        code = 0 if run.error is None else run.error.exit_code
+        own = Part(outcome=outcome, error=error, exit_code=code)
+        outcome, code = sum_up((own, *run.indexes))
+        return CompactionTableReport(
+            table=self.name,
+            outcome=outcome,
+            exit_code=code,
+            error="; ".join(e for e in (error, index_errors(run.indexes)) if e) or None,
+            version_before=view.version,
+            version_after=after.version,
+            fragments_before=run.before.fragments,
+            fragments_after=after.fragments,
+            files_before=run.before.files,
+            files_after=after.files,
+            rows_before=run.before.rows,
+            rows_after=after.rows,
+            deleted_rows_before=run.before.deleted_rows,
+            deleted_rows_after=after.deleted_rows,
+            tasks=run.tasks,
+            tasks_failed=run.failed,
+            tasks_left=run.plan.left_out,
+            commits=run.commits,
+            conflicts=run.conflicts,
+            bytes_rewritten=run.plan.file_bytes,
+            seconds=round(run.seconds, 3),
+            reason=run.plan.reason,
+            indexes=tuple(run.indexes),
+            warnings=view.warnings,
+        )

@@ -6,8 +6,8 @@ from rich.console import RenderableType
 from rich.text import Text
 
 from memwal.grid import numbers, size_text, table_of, words
+from memwal.jobs.compaction.report import CompactionTableReport
 from memwal.jobs.index_catchup.show import INDEXES
-from memwal.report import CompactionTableReport
 
 COUNTED = ("fragments", "files", "rows", "deleted_rows")
 

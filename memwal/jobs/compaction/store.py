@@ -9,8 +9,8 @@ from lance.optimize import Compaction, RewriteResult
 from lance.optimize import CompactionTask as LanceTask
 
 from memwal.jobs.compaction.plan import CompactionLimits, CompactionTask, TableFragments
-from memwal.jobs.index_catchup.ports import RewrittenFragments
-from memwal.jobs.index_catchup.store import committed
+from memwal.jobs.compaction.ports import RewrittenFragments
+from memwal.store.lance_calls import call_lance
 from memwal.store.table import LanceTables
 
 
@@ -22,7 +22,7 @@ class LanceCompactionTable:
 
     def fragments(self, version: int) -> TableFragments:
         """Fragments, files and rows of a version (see the port)."""
-        found = committed(lambda: self._tables.at(version).get_fragments())
+        found = call_lance(lambda: self._tables.at(version).get_fragments())
         return TableFragments(
             version=version,
             fragment_ids=frozenset(f.fragment_id for f in found),
@@ -34,13 +34,13 @@ class LanceCompactionTable:
     def plan(self, version: int, limits: CompactionLimits) -> Sequence[CompactionTask]:
         """Lance's plan for a version (see the port)."""
         dataset = self._tables.at(version)
-        plan = committed(lambda: Compaction.plan(dataset, _options(limits)))
-        return [_task(version, task) for task in plan.tasks]
+        plan = call_lance(lambda: Compaction.plan(dataset, _options(limits)))
+        return [_read_task(version, task) for task in plan.tasks]
 
     def rewrite(self, task: CompactionTask) -> RewrittenFragments:
-        """Run one task (see the port)."""
+        """Run one task: write its fragments anew, uncommitted."""
         dataset = self._tables.at(task.version)
-        result = committed(lambda: LanceTask.from_json(task.data).execute(dataset))
+        result = call_lance(lambda: LanceTask.from_json(task.data).execute(dataset))
         return RewrittenFragments(fragment_ids=task.fragment_ids, data=result.json())
 
     def commit(self, rewritten: Sequence[RewrittenFragments], limits: CompactionLimits) -> None:
@@ -50,7 +50,7 @@ class LanceCompactionTable:
         """
         dataset = self._tables.base()
         results = [RewriteResult.from_json(r.data) for r in rewritten]
-        committed(lambda: Compaction.commit(dataset, results, _options(limits)))
+        call_lance(lambda: Compaction.commit(dataset, results, _options(limits)))
 
 
 def _options(limits: CompactionLimits) -> dict[str, Any]:
@@ -63,7 +63,7 @@ def _options(limits: CompactionLimits) -> dict[str, Any]:
     }
 
 
-def _task(version: int, task: Any) -> CompactionTask:
+def _read_task(version: int, task: Any) -> CompactionTask:
     fragments = task.fragments
     return CompactionTask(
         version=version,

@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from memwal.jobs.compaction.plan import CompactionTask
+from memwal.jobs.compaction.ports import RewrittenFragments
 from memwal.jobs.compaction.store import LanceCompactionTable
-from memwal.jobs.index_catchup.ports import RewrittenFragments
 from memwal.run.units import TableUnit, UnitResult, run_unit
 
 

@@ -7,8 +7,7 @@ from dataclasses import dataclass
 from enum import Enum
 
 from memwal.format import layout
-from memwal.format.layout import SYSTEM_INDEXES as SYSTEM_INDEXES
-from memwal.model import BrokenShard, MemWalState, ShardId, ShardManifest, VersionManifest
+from memwal.model import BrokenShard, ShardId, ShardManifest
 from memwal.model import StoredFile as StoredFile
 
 
@@ -223,17 +222,6 @@ class GarbagePlan:
     def deletes(self) -> tuple[Item, ...]:
         """What to delete."""
         return tuple(item for item in self.items if item.action is Action.DELETE)
-
-
-def covering_indexes(manifest: VersionManifest, state: MemWalState) -> tuple[str, ...]:
-    """Indexes of a version that have to catch up before a generation may go, sorted.
-
-    The maintained ones that are there; all of them where the table maintains all or names none.
-    """
-    there = {entry.name for entry in manifest.indexes} - SYSTEM_INDEXES
-    named = set(state.maintained_indexes)
-    everything = bool(state.maintain_all_indexes) or not named
-    return tuple(sorted(there if everything else there & named))
 
 
 def cutoff_nanos(limits: GarbageLimits, now_nanos: int) -> int:

@@ -30,10 +30,11 @@ from dataclasses import replace
 
 from memwal.errors import Refused
 from memwal.format import layout
+from memwal.format.layout import SYSTEM_INDEXES
+from memwal.indexes import covering_indexes
 from memwal.jobs.garbage.kinds.ingest import ingests
 from memwal.jobs.garbage.kinds.orphan import kept_stranger, leftovers, snapshots
 from memwal.jobs.garbage.model import (
-    SYSTEM_INDEXES,
     Action,
     Evidence,
     GarbageLimits,
@@ -45,7 +46,6 @@ from memwal.jobs.garbage.model import (
     ShardEvidence,
     StoredFile,
     WalFile,
-    covering_indexes,
     cutoff_nanos,
     held_by_claims,
     newest_of,

@@ -6,8 +6,8 @@ counts is what the table says afterwards, in the manifest of its latest version;
 proof. That is also all that a killed run leaves to the next one (invariant 8), and why a lost reply
 does no harm.
 
-Catch-up values are never written by hand: Lance takes claims that are too high, and
-garbage collection believes them.
+Catch-up values are never written by hand: Lance accepts claims that are too high, and garbage
+collection believes them.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 
+from memwal.backoff import back_off
 from memwal.errors import (
     LeaseHeld,
     LostRace,
@@ -24,28 +25,21 @@ from memwal.errors import (
     StoreUnavailable,
     Unsupported,
 )
+from memwal.indexes import Progress, TableIndexes, behind
 from memwal.jobs.index_catchup.plan import (
-    COSTS,
     CatchupLimits,
     CatchupRequest,
-    IndexCosts,
     IndexPlan,
     Method,
-    Progress,
-    TableIndexes,
-    behind,
     check_names,
     plan_index,
     plan_indexes,
 )
 from memwal.jobs.index_catchup.ports import BuiltSegment, IndexTable, SegmentTask
-from memwal.model import ShardId, TableView
-from memwal.ports import Clock, Steps, Views
-
-
-def no_steps(step: str) -> None:
-    """The Steps port of a run that is not watched."""
-
+from memwal.jobs.index_catchup.report import IndexCatchupTableReport
+from memwal.model import TableView
+from memwal.ports import Clock, Steps, Views, no_steps
+from memwal.report import DONE, NOTHING_TO_DO, PARTIAL, IndexCatchupReport, index_errors, sum_up
 
 Built = BuiltSegment | MemWalError
 Build = Callable[[Sequence[SegmentTask]], Sequence[Built]]
@@ -53,30 +47,11 @@ Build = Callable[[Sequence[SegmentTask]], Sequence[Built]]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class IndexCatchup:
-    """What happened to one index. `recorded` and `caught_up` are its entry before and after."""
-
-    name: str
-    outcome: str
-    method: Method
-    reason: str
-    unindexed_rows_before: int
-    unindexed_rows_after: int | None
-    recorded: Progress
-    caught_up: Progress
-    rounds: int = 0
-    conflicts: int = 0
-    seconds: float = 0.0
-    error: str | None = None
-    exit_code: int = 0
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
 class TableCatchup:
-    """What happened to a table's indexes, and the version that the last look saw."""
+    """What happened to a table's indexes, and the version that was looked at last."""
 
     version: int
-    indexes: tuple[IndexCatchup, ...]
+    indexes: tuple[IndexCatchupReport, ...]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -88,6 +63,10 @@ class _Look:
 
     def recorded(self, name: str) -> Progress:
         return self.view.mem_wal.index_catchup.get(name, {})
+
+    def uncovered_rows(self, name: str) -> int | None:
+        index = self.table.index(name)
+        return None if index is None else self.table.uncovered_rows(index)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -126,73 +105,104 @@ class _Run:
         """Whether a retrain was planned that has not landed: coverage alone does not tell."""
         return self.method is Method.RETRAIN and not self.retrained
 
+    @property
+    def is_open(self) -> bool:
+        """Whether there is still something to commit."""
+        return self.error is None and self.plan.has_work
+
+    def check_refusal(self) -> None:
+        """End it when the index can't be caught up at all."""
+        if self.plan.refusal is not None:
+            self.error = Unsupported(self.plan.refusal)
+
+    def count_fault(self, fault: MemWalError, limits: CatchupLimits) -> None:
+        """One more fault: too many of them end it."""
+        self.faults += 1
+        if self.faults >= limits.fault_attempts_max:
+            self.error = fault
+
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class IndexCatchupJob:
     """Catches up the indexes of one table. Holds ports and limits; has no state of its own."""
 
+    name: str
+    """The table's, in the report."""
     views: Views
     table: IndexTable
     clock: Clock
     build: Build
+    request: CatchupRequest = CatchupRequest()
     limits: CatchupLimits = CatchupLimits()
-    costs: IndexCosts = COSTS
     steps: Steps = no_steps
+    take_lease: Callable[[], None] = lambda: None
+    """Called once there is something to commit; raises LeaseHeld."""
     before_commit: Callable[[], None] = lambda: None
     """Called before each commit; raises when the run has lost its lease."""
 
-    def foresee(self, view: TableView, request: CatchupRequest) -> TableCatchup:
-        """What a run would do, and what would be recorded; changes nothing."""
-        look = _Look(view=view, table=self.table.facts(view.version))
-        plans = self._plans(look, request)
-        return TableCatchup(
-            version=view.version, indexes=tuple(_foreseen(look, plan) for plan in plans)
+    def run(self, view: TableView, *, dry_run: bool = False) -> IndexCatchupTableReport:
+        """Catch up under the lease, if `view` shows something to commit; else say what there is."""
+        found = self.foresee(view)
+        if not dry_run and any(i.outcome == DONE for i in found.indexes):
+            self.take_lease()
+            # What was planned without the lease may be out of date: everything is read again.
+            found = self.catch_up()
+        outcome, code = sum_up(found.indexes)
+        return IndexCatchupTableReport(
+            table=self.name,
+            outcome=outcome,
+            exit_code=code,
+            error=index_errors(found.indexes),
+            version_before=view.version,
+            version_after=found.version,
+            indexes=found.indexes,
+            warnings=view.warnings,
         )
 
-    def has_work(self, view: TableView, request: CatchupRequest) -> bool:
-        """Whether a run would commit anything; if not, what it foresees is what there is."""
-        plans = self._plans(_Look(view=view, table=self.table.facts(view.version)), request)
-        return any(plan.has_work for plan in plans)
+    def foresee(self, view: TableView) -> TableCatchup:
+        """What a run would do, and what would be recorded; changes nothing."""
+        look = self._look(view)
+        indexes = tuple(_foresee(look, plan) for plan in self._plan(look))
+        return TableCatchup(version=view.version, indexes=indexes)
 
-    def run(self, request: CatchupRequest) -> TableCatchup:
+    def catch_up(self) -> TableCatchup:
         """Catch up, index by index; the trouble of one does not stop the others.
 
-        Raises what concerns the whole table: it can't be read, or the lease was lost.
+        To be called under the table's lease. Raises what concerns the whole table: it can't be
+        read, or the lease was lost.
         """
-        first = self._look()
+        first = self._look(self.views.table())
         goal = _Goal(
             fragments=frozenset(f.fragment_id for f in first.table.fragments),
             merged=dict(first.view.mem_wal.merged),
         )
-        plans = self._plans(first, request)
         runs = {
-            plan.name: _Run(plan=plan, had_work=plan.has_work, reason=plan.reason) for plan in plans
+            plan.name: _Run(plan=plan, had_work=plan.has_work, reason=plan.reason)
+            for plan in self._plan(first)
         }
         for run in runs.values():
-            if run.plan.refusal is not None:
-                run.error = Unsupported(run.plan.refusal)
-        last = self._go_round(first, goal, runs, request)
+            run.check_refusal()
+        last = self._go_round(first, goal, tuple(runs.values()))
         return TableCatchup(
             version=last.view.version,
-            indexes=tuple(_result(run, first, last, goal) for run in runs.values()),
+            indexes=tuple(_report(run, first, last, goal) for run in runs.values()),
         )
 
-    def _go_round(
-        self, look: _Look, goal: _Goal, runs: Mapping[str, _Run], request: CatchupRequest
-    ) -> _Look:
+    def _go_round(self, look: _Look, goal: _Goal, runs: Sequence[_Run]) -> _Look:
         """Act and look again until nothing is left to mend; returns the last look."""
         deadline = self.clock.monotonic_seconds() + self.limits.conflict_seconds_max
         for attempt in range(1, self.limits.conflict_attempts_max + 1):
-            todo = [run for run in runs.values() if run.error is None and run.plan.has_work]
+            todo = [run for run in runs if run.is_open]
             if not todo:
                 return look
             self._act(look, todo)
-            before, look = look, self._look()
-            verdicts = [self._judge(run, before, look, goal, request) for run in todo]
-            if any(verdicts) and not self._wait(attempt, deadline):
+            before, look = look, self._look(self.views.table())
+            verdicts = [self._judge(run, before, look, goal) for run in todo]
+            wait_max = self.limits.conflict_wait_seconds_max
+            if any(verdicts) and not back_off(self.clock, attempt, wait_max, deadline):
                 break
-        for run in runs.values():
-            if run.error is None and run.plan.has_work:
+        for run in runs:
+            if run.is_open:
                 run.error = LostRace(
                     f"index {run.plan.name!r}: not caught up after {run.rounds} rounds, "
                     f"{run.conflicts} of them lost to other commits; run again when the table is "
@@ -200,20 +210,17 @@ class IndexCatchupJob:
                 )
         return look
 
-    def _look(self) -> _Look:
-        view = self.views.table()
+    def _look(self, view: TableView) -> _Look:
         return _Look(view=view, table=self.table.facts(view.version))
 
-    def _plans(self, look: _Look, request: CatchupRequest) -> tuple[IndexPlan, ...]:
-        check_names(look.table, request.names, look.view.uri)
+    def _plan(self, look: _Look) -> tuple[IndexPlan, ...]:
+        check_names(look.table, self.request.names, look.view.uri)
         state = look.view.mem_wal
         return plan_indexes(
-            look.table, state.index_catchup, state.merged, request, self.limits, self.costs
+            look.table, state.index_catchup, state.merged, self.request, self.limits
         )
 
-    def _judge(
-        self, run: _Run, before: _Look, look: _Look, goal: _Goal, request: CatchupRequest
-    ) -> bool:
+    def _judge(self, run: _Run, before: _Look, look: _Look, goal: _Goal) -> bool:
         """Set what the index still needs, now that the table was read again.
 
         Returns whether to pause before the next round. Indexing that Lance commits without covering
@@ -228,26 +235,16 @@ class IndexCatchupJob:
             run.error = Missing(f"index {name!r} was dropped meanwhile")
             return False
         # A retrain that was asked for is not asked for again once it has landed.
-        asked = None if run.retrained and request.method is Method.RETRAIN else request.method
+        asked = self.request.method
+        asked = None if run.retrained and asked is Method.RETRAIN else asked
         state = look.view.mem_wal
-        run.plan = plan_index(
-            look.table,
-            index,
-            state.index_catchup.get(name),
-            state.merged,
-            asked,
-            self.limits,
-            self.costs,
-        )
-        if run.plan.refusal is not None:
-            run.error = Unsupported(run.plan.refusal)
-        elif run.committed and done.indexes and not index.covered - index_before.covered:
-            run.faults += 1
-            if run.faults >= self.limits.fault_attempts_max:
-                run.error = Unsupported(
-                    f"index {name!r}: Lance committed, but {run.plan.uncovered_rows:,} rows are "
-                    "still not covered"
-                )
+        recorded = state.index_catchup.get(name)
+        run.plan = plan_index(look.table, index, recorded, state.merged, asked, self.limits)
+        run.check_refusal()
+        gained = index.covered - index_before.covered
+        if run.error is None and run.committed and done.indexes and not gained:
+            text = f"Lance committed, but {run.plan.uncovered_rows:,} rows are still not covered"
+            run.count_fault(Unsupported(f"index {name!r}: {text}"), self.limits)
             return True
         return not run.committed
 
@@ -259,7 +256,8 @@ class IndexCatchupJob:
         """
         work = [run for run in todo if run.plan.indexes]
         if not work:
-            self._attempt(todo[0], partial(self._record, todo[0].plan.name))
+            record = partial(self.table.record, todo[0].plan.name)
+            self._attempt(todo[0], partial(self._commit, record, "record", "recorded"))
             for run in todo[1:]:
                 run.rounds += 1
                 run.committed = todo[0].committed
@@ -309,18 +307,10 @@ class IndexCatchupJob:
         except LostRace:
             run.conflicts += 1
         except StoreUnavailable as fault:
-            run.faults += 1
-            if run.faults >= self.limits.fault_attempts_max:
-                run.error = fault
+            run.count_fault(fault, self.limits)
         except MemWalError as error:
             run.error = error
         run.seconds += self.clock.monotonic_seconds() - started
-
-    def _record(self, name: str) -> None:
-        self.before_commit()
-        self.steps("record")
-        self.table.record(name)
-        self.steps("recorded")
 
     def _index(self, look: _Look, plan: IndexPlan, built: Mapping[str, Sequence[Built]]) -> None:
         if plan.groups:
@@ -329,94 +319,81 @@ class IndexCatchupJob:
                 if isinstance(result, MemWalError):
                     raise result
                 segments.append(result)
-            self.before_commit()
-            self.steps("commit_segments")
-            self.table.commit_segments(look.table.version, plan.name, segments)
-            self.steps("committed_segments")
+            commit = partial(self.table.commit_segments, look.table.version, plan.name, segments)
+            self._commit(commit, "commit_segments", "committed_segments")
             return
+        index = self.table.retrain if plan.method is Method.RETRAIN else self.table.append
+        commit = partial(index, plan.name, plan.segments_to_merge)
+        self._commit(commit, plan.method.value, f"{plan.method.value}_done")
+
+    def _commit(self, commit: Callable[[], None], before: str, after: str) -> None:
+        """Commit while the lease is still ours; `before` and `after` are the steps' names."""
         self.before_commit()
-        self.steps(plan.method.value)
-        if plan.method is Method.RETRAIN:
-            self.table.retrain(plan.name, plan.segments_to_merge)
-        else:
-            self.table.append(plan.name, plan.segments_to_merge)
-        self.steps(f"{plan.method.value}_done")
-
-    def _wait(self, attempt: int, deadline: float) -> bool:
-        """Pause after a lost race; False when the deadline would pass."""
-        longest = min(self.limits.conflict_wait_seconds_max, 0.05 * 2.0 ** min(attempt, 10))
-        wait = self.clock.random() * longest
-        if self.clock.monotonic_seconds() + wait > deadline:
-            return False
-        self.clock.sleep(wait)
-        return True
+        self.steps(before)
+        commit()
+        self.steps(after)
 
 
-def _foreseen(look: _Look, plan: IndexPlan) -> IndexCatchup:
+def _foresee(look: _Look, plan: IndexPlan) -> IndexCatchupReport:
     """One index of a dry run: what would be recorded is what is merged now."""
-    recorded = dict(look.recorded(plan.name))
     error = None if plan.refusal is None else Unsupported(plan.refusal)
-    otherwise = "done" if plan.has_work else "nothing_to_do"
-    return IndexCatchup(
+    outcome = DONE if plan.has_work else NOTHING_TO_DO
+    merged, recorded = look.view.mem_wal.merged, look.recorded(plan.name)
+    return IndexCatchupReport(
         name=plan.name,
-        outcome=otherwise if error is None else error.outcome,
-        method=plan.method,
-        reason=plan.reason,
-        unindexed_rows_before=plan.uncovered_rows,
-        unindexed_rows_after=plan.uncovered_rows if error else 0,
-        recorded=recorded,
-        caught_up=dict(look.view.mem_wal.merged) if plan.has_work else recorded,
+        outcome=outcome if error is None else error.outcome,
         error=None if error is None else str(error),
         exit_code=0 if error is None else error.exit_code,
+        method=plan.method,
+        unindexed_rows_before=plan.uncovered_rows,
+        unindexed_rows_after=plan.uncovered_rows if error else 0,
+        caught_up_before=_sorted(recorded),
+        caught_up=_sorted(merged if plan.has_work else recorded),
+        reason=plan.reason,
     )
 
 
-def _result(run: _Run, first: _Look, last: _Look, goal: _Goal) -> IndexCatchup:
+def _report(run: _Run, first: _Look, last: _Look, goal: _Goal) -> IndexCatchupReport:
     """What the table says of the index now, against what it said at the start."""
     name = run.plan.name
-    index, index_before = last.table.index(name), first.table.index(name)
     reached = goal.is_reached(last, name)
     error = run.error if not reached or run.owes_retrain else None
     if not reached and error is None:
         error = LostRace(f"index {name!r}: other commits undid what was recorded; run again")
-    changed = index != index_before or last.recorded(name) != first.recorded(name)
+    index, recorded = last.table.index(name), last.recorded(name)
+    changed = (index, recorded) != (first.table.index(name), first.recorded(name))
     if error is None:
         # An index that had no round of its own may have been recorded by another's commit.
-        outcome = "done" if run.had_work and (changed or run.committed) else "nothing_to_do"
-    elif run.rounds and _advanced(first, last, name):
-        outcome = "partial"
+        outcome = DONE if run.had_work and (changed or run.committed) else NOTHING_TO_DO
+    elif run.rounds and _has_advanced(first, last, name):
+        outcome = PARTIAL
     else:
         outcome = error.outcome
-    return IndexCatchup(
+    return IndexCatchupReport(
         name=name,
         outcome=outcome,
-        method=run.method,
-        reason=run.reason,
-        unindexed_rows_before=_uncovered_rows(first.table, name) or 0,
-        unindexed_rows_after=_uncovered_rows(last.table, name),
-        recorded=dict(first.recorded(name)),
-        caught_up=dict(last.recorded(name)),
-        rounds=run.rounds,
-        conflicts=run.conflicts,
-        seconds=run.seconds,
         error=None if error is None else str(error),
         exit_code=0 if error is None else error.exit_code,
+        method=run.method,
+        unindexed_rows_before=first.uncovered_rows(name) or 0,
+        unindexed_rows_after=last.uncovered_rows(name),
+        caught_up_before=_sorted(first.recorded(name)),
+        caught_up=_sorted(recorded),
+        seconds=round(run.seconds, 3),
+        reason=run.reason,
+        conflicts=run.conflicts,
     )
 
 
-def _advanced(first: _Look, last: _Look, name: str) -> bool:
+def _has_advanced(first: _Look, last: _Look, name: str) -> bool:
     """Whether the index covers or records more than at the start, though not all that it should."""
     before, after = first.table.index(name), last.table.index(name)
     if before is None or after is None:
         return False
-    gained = after.covered - before.covered
-    return bool(gained) or len(_behind(first, last, name)) < len(_behind(first, first, name))
+    merged = first.view.mem_wal.merged
+    late_before, late = (len(behind(look.recorded(name), merged)) for look in (first, last))
+    return bool(after.covered - before.covered) or late < late_before
 
 
-def _behind(first: _Look, look: _Look, name: str) -> tuple[ShardId, ...]:
-    return behind(look.recorded(name), first.view.mem_wal.merged)
-
-
-def _uncovered_rows(table: TableIndexes, name: str) -> int | None:
-    index = table.index(name)
-    return None if index is None else sum(f.rows for f in table.uncovered(index))
+def _sorted(progress: Progress) -> dict[str, int]:
+    return {str(shard): generation for shard, generation in sorted(progress.items())}

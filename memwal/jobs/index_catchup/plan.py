@@ -1,10 +1,10 @@
 """Decides how each index of a base table catches up with what merging added. Pure.
 
 Lance credits an index with merge progress when its segments cover every fragment of the version
-that a commit was read from. So the plan looks at coverage first and at the
-recorded progress second: an entry that is missing or old says nothing about coverage (compaction,
-and a delete or merge that empties a whole segment, erase entries: seen on 14.0.2), and a recorded
-one may be wider than the coverage (compaction keeps the entry of an index that it can't remap).
+that a commit was read from. So the plan looks at coverage first and at the recorded progress
+second: an entry that is missing or old says nothing about coverage (compaction, and a delete or
+merge that empties a whole segment, erase entries: seen on 14.0.2), and a recorded one may be wider
+than the coverage (compaction keeps the entry of an index that it can't remap).
 
 What Lance 14.0.2 does, and what follows from it
 ------------------------------------------------
@@ -26,23 +26,21 @@ What Lance 14.0.2 does, and what follows from it
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
-from enum import Enum
+from dataclasses import dataclass, replace
+from enum import StrEnum
 from math import ceil
 
 from memwal.errors import Usage
-from memwal.model import ShardId
+from memwal.indexes import FragmentFacts, IndexFacts, Progress, TableIndexes, behind
 
-Progress = Mapping[ShardId, int]
-
-# Types whose segments are proven right by queries, with all settings at their defaults or told by
-# the index itself: tests/jobs/index_catchup/test_index_catchup.py.
+# Types whose segments are proven right by queries (tests/jobs/index_catchup), with all settings at
+# their defaults or told by the index itself.
 SEGMENT_KINDS = frozenset({"BTREE", "BITMAP", "LABEL_LIST", "NGRAM", "INVERTED"})
 # A codebook has 2**8 centroids, and needs a row for each.
 PQ_TRAINING_ROWS_MIN = 256
 
 
-class Method(Enum):
+class Method(StrEnum):
     """How an index catches up. NONE indexes nothing; it may still record progress."""
 
     NONE = "none"
@@ -79,77 +77,6 @@ class CatchupRequest:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class FragmentFacts:
-    """A fragment of the version, and the rows of it that are not deleted."""
-
-    fragment_id: int
-    rows: int
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class SegmentFacts:
-    """One segment of an index. Fragments that are gone may still be named."""
-
-    uuid: str
-    fragment_ids: frozenset[int]
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class IndexFacts:
-    """One logical index of a version. `partition_rows` are a vector index's partition sizes."""
-
-    name: str
-    kind: str
-    columns: tuple[str, ...]
-    segments: tuple[SegmentFacts, ...]
-    partition_rows: tuple[int, ...] = ()
-
-    @property
-    def is_vector(self) -> bool:
-        """Whether the index has a trained model."""
-        return self.kind.startswith("IVF_")
-
-    @property
-    def is_nested(self) -> bool:
-        """Whether its column is inside a struct, or has a name that needs quoting like one."""
-        return any("." in column for column in self.columns)
-
-    @property
-    def takes_segments(self) -> bool:
-        """Whether segments of it may be built apart."""
-        return self.kind in SEGMENT_KINDS and len(self.columns) == 1
-
-    @property
-    def covered(self) -> frozenset[int]:
-        """Every fragment that a segment covers."""
-        return frozenset[int]().union(*(s.fragment_ids for s in self.segments))
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class TableIndexes:
-    """The fragments and indexes of one version; Lance's own system indexes are left out."""
-
-    version: int
-    fragments: tuple[FragmentFacts, ...]
-    indexes: tuple[IndexFacts, ...]
-    stable_row_ids: bool = False
-
-    @property
-    def rows(self) -> int:
-        """Rows of the version."""
-        return sum(f.rows for f in self.fragments)
-
-    def index(self, name: str) -> IndexFacts | None:
-        """The index of that name, if there still is one."""
-        return next((i for i in self.indexes if i.name == name), None)
-
-    def uncovered(self, index: IndexFacts) -> tuple[FragmentFacts, ...]:
-        """Fragments that no segment of the index covers."""
-        covered = index.covered
-        return tuple(f for f in self.fragments if f.fragment_id not in covered)
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
 class IndexPlan:
     """What is to be done for one index, and why.
 
@@ -161,8 +88,8 @@ class IndexPlan:
 
     name: str
     kind: str
-    method: Method
-    reason: str
+    method: Method = Method.NONE
+    reason: str = ""
     uncovered_rows: int = 0
     records: bool = False
     segments_to_merge: int = 0
@@ -212,12 +139,6 @@ COSTS = IndexCosts(
 )
 
 
-def behind(recorded: Progress | None, merged: Progress) -> tuple[ShardId, ...]:
-    """Shards whose merge progress the index's entry does not reach. No entry: all of them."""
-    known = recorded or {}
-    return tuple(sorted(s for s, generation in merged.items() if known.get(s, -1) < generation))
-
-
 def check_names(table: TableIndexes, names: Iterable[str], uri: str) -> None:
     """Raise Usage for an index that the table does not have."""
     for name in names:
@@ -232,11 +153,10 @@ def plan_indexes(
     merged: Progress,
     request: CatchupRequest,
     limits: CatchupLimits,
-    costs: IndexCosts = COSTS,
 ) -> tuple[IndexPlan, ...]:
     """A plan for each index that is asked for, in the table's order."""
     return tuple(
-        plan_index(table, index, catchup.get(index.name), merged, request.method, limits, costs)
+        plan_index(table, index, catchup.get(index.name), merged, request.method, limits)
         for index in table.indexes
         if not request.names or index.name in request.names
     )
@@ -251,105 +171,148 @@ def plan_index(
     limits: CatchupLimits,
     costs: IndexCosts = COSTS,
 ) -> IndexPlan:
-    """How one index catches up."""
-    uncovered = table.uncovered(index)
-    rows = sum(f.rows for f in uncovered)
-    refusal = _refusal(table, index, bool(uncovered))
-    if refusal is not None:
-        return IndexPlan(
-            name=index.name,
-            kind=index.kind,
-            method=Method.NONE,
-            reason=refusal,
-            uncovered_rows=rows,
-            refusal=refusal,
-        )
-    why = _why_retrain(table, index, rows, limits)
-    if asked is Method.RETRAIN and table.fragments and _is_trainable(table, index):
-        return _retrain(table, index, rows, "asked for", limits, costs)
-    if asked is None and why is not None:
-        return _retrain(table, index, rows, why, limits, costs)
-    if not uncovered:
-        return _covered(index, recorded, merged)
-    return _extend(table, index, uncovered, asked, limits, costs)
+    """How one index catches up: with `asked` if that is possible, else by cost."""
+    planner = _Planner(table=table, index=index, asked=asked, limits=limits, costs=costs)
+    return planner.plan(recorded, merged)
 
 
-def _refusal(table: TableIndexes, index: IndexFacts, uncovered: bool) -> str | None:
-    """Why nothing can make the index cover what it doesn't, if so."""
-    if not uncovered:
+@dataclass(frozen=True, kw_only=True, slots=True)
+class _Planner:
+    """Plans for one index of a table."""
+
+    table: TableIndexes
+    index: IndexFacts
+    asked: Method | None
+    limits: CatchupLimits
+    costs: IndexCosts
+
+    def plan(self, recorded: Progress | None, merged: Progress) -> IndexPlan:
+        """How the index catches up."""
+        uncovered = self.table.uncovered(self.index)
+        refusal = self._refusal() if uncovered else None
+        if refusal is not None:
+            return replace(self._nothing, reason=refusal, refusal=refusal)
+        if self.asked is Method.RETRAIN and self.table.fragments and self._is_trainable:
+            return self._retrain("asked for")
+        why = self._why_retrain()
+        if self.asked is None and why is not None:
+            return self._retrain(why)
+        return self._extend(uncovered) if uncovered else self._record(recorded, merged)
+
+    @property
+    def _nothing(self) -> IndexPlan:
+        """The plan to do nothing, from which the others start."""
+        index = self.index
+        return IndexPlan(name=index.name, kind=index.kind, uncovered_rows=self._rows)
+
+    @property
+    def _rows(self) -> int:
+        return self.table.uncovered_rows(self.index)
+
+    @property
+    def _is_trainable(self) -> bool:
+        return "PQ" not in self.index.kind or self.table.rows >= PQ_TRAINING_ROWS_MIN
+
+    @property
+    def _takes_segments(self) -> bool:
+        """Whether segments of it may be built apart."""
+        return self.index.kind in SEGMENT_KINDS and len(self.index.columns) == 1
+
+    def _refusal(self) -> str | None:
+        """Why nothing can make the index cover what it doesn't, if so."""
+        index = self.index
+        if index.is_vector and not index.covered and not self._is_trainable:
+            return (
+                "the index covers nothing yet, and training it takes at least "
+                f"{PQ_TRAINING_ROWS_MIN} rows; the table has {self.table.rows:,}"
+            )
+        if index.is_nested and not self._takes_segments:
+            return f"Lance can't extend a {index.kind} index on a nested column: drop and create it"
         return None
-    if index.is_vector and not index.covered and not _is_trainable(table, index):
-        return (
-            f"the index covers nothing yet, and training it takes at least {PQ_TRAINING_ROWS_MIN} "
-            f"rows; the table has {table.rows:,}"
+
+    def _record(self, recorded: Progress | None, merged: Progress) -> IndexPlan:
+        late = behind(recorded, merged)
+        if not late:
+            why = "covers every fragment, and merge progress is recorded"
+            return replace(self._nothing, reason=why)
+        what = "has no entry" if recorded is None else f"is old for {_counted(len(late), 'shard')}"
+        why = f"covers every fragment, but index_catchup {what}: one metadata commit records it"
+        return replace(self._nothing, records=True, reason=why)
+
+    def _extend(self, uncovered: Sequence[FragmentFacts]) -> IndexPlan:
+        rows, index, asked = self._rows, self.index, self.asked
+        seconds = self.costs.seconds(index.kind, rows)
+        large = rows > self.limits.append_rows_max or seconds > self.limits.append_seconds_max
+        size = f"{rows:,} of {self.table.rows:,} rows in {_counted(len(uncovered), 'fragment')}"
+        note = ""
+        if self._takes_segments:
+            if self.table.stable_row_ids and (index.is_nested or large or asked is Method.SEGMENTS):
+                why = "older segments would answer with old values (stable row ids)"
+                return self._retrain(f"{size}; {why}")
+            if index.is_nested:
+                why = "; Lance's optimise can't find a nested column"
+                return self._build(uncovered, size + why)
+            if asked is Method.SEGMENTS:
+                return self._build(uncovered, f"{size}; asked for")
+            if asked is None and large and len(uncovered) > 1:
+                why = f", about {seconds:.0f} s in one process, so they are built side by side"
+                return self._build(uncovered, size + why)
+        elif asked is Method.SEGMENTS or large:
+            why = "their trained model" if index.is_vector else "settings that it doesn't tell"
+            note = f"; segments of a {index.kind} index would not share {why}"
+        merge = segments_to_merge(self.table, index, rows)
+        last = "the last segment" if merge == 1 else f"the last {merge} segments"
+        merging = f", merged with {last}" if merge else ""
+        reason = f"{size}, about {seconds:.1f} s in one process{merging}{note}"
+        return replace(self._nothing, method=Method.APPEND, segments_to_merge=merge, reason=reason)
+
+    def _build(self, uncovered: Sequence[FragmentFacts], reason: str) -> IndexPlan:
+        groups = group_fragments(uncovered, self.limits)
+        why = f"{reason}; {_counted(len(groups), 'segment')}"
+        return replace(self._nothing, method=Method.SEGMENTS, groups=groups, reason=why)
+
+    def _retrain(self, why: str) -> IndexPlan:
+        table, index = self.table, self.index
+        groups = group_fragments(table.fragments, self.limits) if self._takes_segments else ()
+        seconds = self.costs.retrain_seconds(index.kind, table.rows)
+        how = (
+            f"; rebuilt as {_counted(len(groups), 'segment')} over all fragments" if groups else ""
         )
-    if index.is_nested and not index.takes_segments:
-        return f"Lance can't extend a {index.kind} index on a nested column: drop and create it"
-    return None
-
-
-def _is_trainable(table: TableIndexes, index: IndexFacts) -> bool:
-    return "PQ" not in index.kind or table.rows >= PQ_TRAINING_ROWS_MIN
-
-
-def _covered(index: IndexFacts, recorded: Progress | None, merged: Progress) -> IndexPlan:
-    late = behind(recorded, merged)
-    if not late:
-        return IndexPlan(
-            name=index.name,
-            kind=index.kind,
-            method=Method.NONE,
-            reason="covers every fragment, and merge progress is recorded",
+        return replace(
+            self._nothing,
+            method=Method.RETRAIN,
+            segments_to_merge=0 if groups else len(index.segments),
+            groups=groups,
+            reason=f"{why}{how}, about {seconds:.1f} s in one process",
         )
-    what = "has no entry" if recorded is None else f"is old for {_counted(len(late), 'shard')}"
-    return IndexPlan(
-        name=index.name,
-        kind=index.kind,
-        method=Method.NONE,
-        records=True,
-        reason=f"covers every fragment, but index_catchup {what}: one metadata commit records it",
-    )
 
-
-def _extend(
-    table: TableIndexes,
-    index: IndexFacts,
-    uncovered: Sequence[FragmentFacts],
-    asked: Method | None,
-    limits: CatchupLimits,
-    costs: IndexCosts,
-) -> IndexPlan:
-    rows = sum(f.rows for f in uncovered)
-    seconds = costs.seconds(index.kind, rows)
-    large = rows > limits.append_rows_max or seconds > limits.append_seconds_max
-    size = f"{rows:,} of {table.rows:,} rows in {_counted(len(uncovered), 'fragment')}"
-    note = ""
-    if index.takes_segments:
-        if table.stable_row_ids and (index.is_nested or large or asked is Method.SEGMENTS):
-            why = f"{size}; older segments would answer with old values (stable row ids)"
-            return _retrain(table, index, rows, why, limits, costs)
-        if index.is_nested:
-            why = "Lance's optimise can't find a nested column"
-            return _segments(index, uncovered, rows, f"{size}; {why}", limits)
-        if asked is Method.SEGMENTS:
-            return _segments(index, uncovered, rows, f"{size}; asked for", limits)
-        if asked is None and large and len(uncovered) > 1:
-            why = f"about {seconds:.0f} s in one process, so they are built side by side"
-            return _segments(index, uncovered, rows, f"{size}, {why}", limits)
-    elif asked is Method.SEGMENTS or large:
-        why = "their trained model" if index.is_vector else "settings that it doesn't tell"
-        note = f"; segments of a {index.kind} index would not share {why}"
-    merge = segments_to_merge(table, index, rows)
-    last = "the last segment" if merge == 1 else f"the last {merge} segments"
-    merging = f", merged with {last}" if merge else ""
-    return IndexPlan(
-        name=index.name,
-        kind=index.kind,
-        method=Method.APPEND,
-        uncovered_rows=rows,
-        segments_to_merge=merge,
-        reason=f"{size}, about {seconds:.1f} s in one process{merging}{note}",
-    )
+    def _why_retrain(self) -> str | None:
+        """Which limit the index crosses, if any. A retrain brings it back below each of them."""
+        table, index, limits = self.table, self.index, self.limits
+        if not table.rows or not self._is_trainable:
+            return None
+        segments = len(index.segments)
+        if segments > limits.retrain_segments_max:
+            return f"{segments} segments, over the limit of {limits.retrain_segments_max}"
+        if not index.is_vector:
+            return None
+        percent = 100.0 * self._rows / table.rows
+        if percent > limits.retrain_unindexed_percent_max:
+            return (
+                f"{percent:.0f} % of {table.rows:,} rows are not indexed, over the limit of "
+                f"{limits.retrain_unindexed_percent_max:g} %: the model was trained on the few"
+            )
+        ratio = imbalance(index.partition_rows)
+        if (
+            table.rows >= limits.retrain_imbalance_rows_min
+            and ratio > limits.retrain_imbalance_ratio_max
+            and _grown_percent(table, index) >= limits.retrain_growth_percent_min
+        ):
+            return (
+                f"the largest IVF partition is {ratio:.0f} times the smallest, over the limit of "
+                f"{limits.retrain_imbalance_ratio_max:g}"
+            )
+        return None
 
 
 def _counted(number: int, what: str) -> str:
@@ -364,9 +327,9 @@ def segments_to_merge(table: TableIndexes, index: IndexFacts, rows: int) -> int:
     A vector index's first segment always is: it is the one that the model was trained on. With
     stable row ids all of them join (see the module's text).
     """
-    sizes = {f.fragment_id: f.rows for f in table.fragments}
     if table.stable_row_ids:
         return len(index.segments)
+    sizes = {f.fragment_id: f.rows for f in table.fragments}
     segments = index.segments[1:] if index.is_vector else index.segments
     merge, younger = 0, rows
     for segment in reversed(segments):
@@ -378,25 +341,7 @@ def segments_to_merge(table: TableIndexes, index: IndexFacts, rows: int) -> int:
     return merge
 
 
-def _segments(
-    index: IndexFacts,
-    fragments: Sequence[FragmentFacts],
-    rows: int,
-    reason: str,
-    limits: CatchupLimits,
-) -> IndexPlan:
-    groups = grouped(fragments, limits)
-    return IndexPlan(
-        name=index.name,
-        kind=index.kind,
-        method=Method.SEGMENTS,
-        uncovered_rows=rows,
-        groups=groups,
-        reason=f"{reason}; {_counted(len(groups), 'segment')}",
-    )
-
-
-def grouped(
+def group_fragments(
     fragments: Sequence[FragmentFacts], limits: CatchupLimits
 ) -> tuple[tuple[FragmentFacts, ...], ...]:
     """Fragments in groups of about equal rows, in order, bounded by number and least size."""
@@ -415,57 +360,6 @@ def grouped(
     if group:
         groups.append(tuple(group))
     return tuple(groups)
-
-
-def _retrain(
-    table: TableIndexes,
-    index: IndexFacts,
-    rows: int,
-    why: str,
-    limits: CatchupLimits,
-    costs: IndexCosts,
-) -> IndexPlan:
-    groups = grouped(table.fragments, limits) if index.takes_segments else ()
-    seconds = costs.retrain_seconds(index.kind, table.rows)
-    how = f"; rebuilt as {_counted(len(groups), 'segment')} over all fragments" if groups else ""
-    return IndexPlan(
-        name=index.name,
-        kind=index.kind,
-        method=Method.RETRAIN,
-        uncovered_rows=rows,
-        segments_to_merge=0 if groups else len(index.segments),
-        groups=groups,
-        reason=f"{why}{how}, about {seconds:.1f} s in one process",
-    )
-
-
-def _why_retrain(
-    table: TableIndexes, index: IndexFacts, uncovered_rows: int, limits: CatchupLimits
-) -> str | None:
-    """Which limit the index crosses, if any. A retrain brings it back below each of them."""
-    if not table.rows or not _is_trainable(table, index):
-        return None
-    if len(index.segments) > limits.retrain_segments_max:
-        return f"{len(index.segments)} segments, over the limit of {limits.retrain_segments_max}"
-    if not index.is_vector:
-        return None
-    percent = 100.0 * uncovered_rows / table.rows
-    if percent > limits.retrain_unindexed_percent_max:
-        return (
-            f"{percent:.0f} % of {table.rows:,} rows are not indexed, over the limit of "
-            f"{limits.retrain_unindexed_percent_max:g} %: the model was trained on the few"
-        )
-    ratio = imbalance(index.partition_rows)
-    if (
-        table.rows >= limits.retrain_imbalance_rows_min
-        and ratio > limits.retrain_imbalance_ratio_max
-        and _grown_percent(table, index) >= limits.retrain_growth_percent_min
-    ):
-        return (
-            f"the largest IVF partition is {ratio:.0f} times the smallest, over the limit of "
-            f"{limits.retrain_imbalance_ratio_max:g}"
-        )
-    return None
 
 
 def imbalance(partition_rows: Sequence[int]) -> float:

@@ -1,7 +1,4 @@
-"""The doors to the base table for the jobs that index it and rewrite its fragments.
-
-As in `memwal/ports.py`: `apply` sees nothing else of Lance.
-"""
+"""What index catch-up asks of the base table."""
 
 from __future__ import annotations
 
@@ -9,8 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
-from memwal.jobs.compaction.plan import CompactionLimits, CompactionTask, TableFragments
-from memwal.jobs.index_catchup.plan import FragmentFacts, TableIndexes
+from memwal.indexes import FragmentFacts, TableIndexes
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -55,38 +51,6 @@ class IndexTable(Protocol):
         """Train a vector index anew on all rows; merge all segments of another."""
         ...
 
-    def build(self, task: SegmentTask) -> BuiltSegment:
-        """Write one segment, uncommitted. What is never committed is left to Lance's cleanup."""
-        ...
-
     def commit_segments(self, version: int, name: str, segments: Sequence[BuiltSegment]) -> None:
         """Commit segments that were built on `version`; the progress recorded is that version's."""
-        ...
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class RewrittenFragments:
-    """What one compaction task wrote; in no version yet. `data` is Lance's own description."""
-
-    fragment_ids: tuple[int, ...]
-    data: str = field(repr=False)
-
-
-class CompactionTable(Protocol):
-    """The base table, as compaction needs it."""
-
-    def fragments(self, version: int) -> TableFragments:
-        """Fragments, files and rows of a version."""
-        ...
-
-    def plan(self, version: int, limits: CompactionLimits) -> Sequence[CompactionTask]:
-        """What Lance would rewrite in that version, as independent tasks."""
-        ...
-
-    def rewrite(self, task: CompactionTask) -> RewrittenFragments:
-        """Run one task: write its fragments anew, uncommitted."""
-        ...
-
-    def commit(self, rewritten: Sequence[RewrittenFragments], limits: CompactionLimits) -> None:
-        """Commit rewritten fragments. Raises as the methods of IndexTable that commit."""
         ...

@@ -5,7 +5,8 @@ from __future__ import annotations
 from rich.console import RenderableType
 
 from memwal.grid import Column, count_text, numbers, outcome_text, prose, table_of, words
-from memwal.report import IndexCatchupReport, IndexCatchupTableReport
+from memwal.jobs.index_catchup.report import IndexCatchupTableReport
+from memwal.report import IndexCatchupReport
 
 INDEXES: tuple[Column[IndexCatchupReport], ...] = (
     words("index", lambda index: index.name),

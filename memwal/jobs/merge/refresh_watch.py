@@ -13,7 +13,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from memwal.errors import LeaseHeld, LostRace
-from memwal.lease_ports import Leases
+from memwal.jobs.merge.ports import Leases
 from memwal.model import LeaseClaim
 
 REFRESH = "snapshot"

@@ -1,16 +1,16 @@
 """Refreshes the shard snapshot in the MemWAL index without ever lowering merge progress.
 
 Replacing the MemWAL index entry from a stale version overwrites newer progress, and Lance reports
-no conflict (seen on pylance 14). So the entry is read at the last moment, and after the commit
-the landed version and those between are read back: what was lowered is put right at once. Until
-then a reader merges generations once more that the base already has, which reads the same. Not so
-for a table with a row-merge policy, whose operands would count twice: it gets no snapshot. When one
-of the versions between was expired meanwhile, nobody can tell what was lowered: the run says so.
+no conflict (seen on pylance 14). So the entry is read at the last moment, and after the commit the
+landed version and those between are read back: what was lowered is put right at once. Until then a
+reader merges generations once more that the base already has, which reads the same. Not so for a
+table with a row-merge policy, whose operands would count twice: it gets no snapshot. When one of
+the versions between was expired meanwhile, nobody can tell what was lowered: the run says so.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from memwal.errors import (
@@ -22,40 +22,60 @@ from memwal.errors import (
     OutcomeUnknown,
     StoreUnavailable,
 )
-from memwal.jobs.merge.apply import no_steps
 from memwal.jobs.snapshot.plan import (
     SnapshotLimits,
-    SnapshotPlan,
     SnapshotRow,
     Storage,
+    Stored,
+    choose_storage,
+    find_lowered,
+    group_shards,
     is_fresh,
-    lowered,
-    plan_snapshot,
     snapshot_rows,
     snapshot_specs,
 )
+from memwal.jobs.snapshot.ports import Found, Snapshots, SnapshotViews
+from memwal.jobs.snapshot.report import SnapshotTableReport
 from memwal.model import MemWalState, ShardId, TableView
-from memwal.ports import Clock, Snapshots, Steps, Views
+from memwal.ports import Clock, Steps, no_steps
+from memwal.report import DONE, NOTHING_TO_DO
 
 _WAIT_SECONDS_MAX = 2.0
+_FRESH = "the snapshot says what the shard manifests say"
+_POLICY = "a table with a row-merge policy gets none: its operands might count twice meanwhile"
+
+ReadGroups = Callable[[Sequence[Sequence[ShardId]]], Sequence[Sequence[Found]]]
+"""Reads the manifests of each group's shards, side by side; results in the order of the groups."""
+
+
+def read_view(views: SnapshotViews, read_groups: ReadGroups, limits: SnapshotLimits) -> TableView:
+    """A fresh view; the manifests of very many shards are read in groups, on the engine."""
+
+    def read_shards(shards: Sequence[ShardId]) -> Sequence[Found]:
+        groups = group_shards(shards, limits)
+        if not groups:
+            return views.read_shards(shards)
+        return [found for group in read_groups(groups) for found in group]
+
+    return views.table(read_shards=read_shards)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class SnapshotResult:
-    """What a refresh did. `storage` tells where the snapshot is now, None where there is none."""
+class _Wanted:
+    """The snapshot that a view calls for, and how the stored one compares."""
 
-    outcome: str
-    num_shards: int
-    storage: str | None
-    repairs: int
-    version_after: int
-    reason: str
+    rows: tuple[SnapshotRow, ...]
+    data: bytes
+    storage: Storage
+    stored: Stored
+    is_fresh: bool
 
 
 @dataclass(kw_only=True, slots=True)
 class _Run:
-    """What one run has to remember over its attempts."""
+    """What one run has to remember over its attempts. `view` is what it began with."""
 
+    view: TableView
     floor: int | None = None
     storage: str | None = None
     repairs: int = 0
@@ -65,42 +85,47 @@ class _Run:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class SnapshotRefresher:
-    """Refreshes one table's snapshot. To be used under the table's lease only."""
+    """Refreshes one table's snapshot."""
 
-    views: Views
+    name: str
+    """The table's, in the report."""
+    views: SnapshotViews
     snapshots: Snapshots
     clock: Clock
+    read: Callable[[], TableView]
+    """A fresh view of the table."""
     limits: SnapshotLimits = SnapshotLimits()
     steps: Steps = no_steps
+    take_lease: Callable[[], None] = lambda: None
+    """Called once there is something to write; raises LeaseHeld."""
     before_commit: Callable[[], None] = lambda: None
     """Called before each commit that may lower progress; raises when the lease is lost."""
     before_repair: Callable[[], None] = lambda: None
     """Called before each repair; raises when the lease lapsed at any time since it was taken."""
 
-    def plan(self, view: TableView) -> SnapshotPlan | None:
-        """What a refresh would write now; None for nothing. Raises Refused."""
-        if view.policy_text is not None:
-            return None
-        rows, data = self._encoded(view)
-        stored = self.snapshots.compare(view.mem_wal, data)
-        return None if is_fresh(view, rows, stored) else plan_snapshot(rows, stored, self.limits)
-
-    def _encoded(self, view: TableView) -> tuple[tuple[SnapshotRow, ...], bytes]:
-        """The rows that a snapshot has now, and their bytes."""
-        rows = snapshot_rows(view)
-        return rows, self.snapshots.encode(rows, snapshot_specs(view))
-
-    def run(self, read: Callable[[], TableView]) -> SnapshotResult:
-        """Refresh from a view that `read` takes freshly, as often as a conflict makes it.
+    def run(self, view: TableView, *, dry_run: bool = False) -> SnapshotTableReport:
+        """Refresh under the lease, if `view` has no snapshot or an old one; else say so.
 
         Raises Refused for broken shards, LostRace when conflicts do not end, LeaseHeld when the
         lease is lost, Corruption when a commit changed the table's data.
         """
-        run = _Run()
+        run = _Run(view=view)
+        wanted = None if view.policy_text is not None else self._want(view)
+        if wanted is None or wanted.is_fresh:
+            return self._report_nothing(run, view)
+        if dry_run:
+            run.storage = wanted.storage.value
+            why = f"would write: {wanted.stored.value}"
+            return self._report(run, view, outcome=DONE, reason=why)
+        self.take_lease()
+        return self._refresh(run)
+
+    def _refresh(self, run: _Run) -> SnapshotTableReport:
+        """Refresh from a fresh view, as often as a conflict makes it."""
         error: MemWalError | None = None
         for _ in range(self.limits.attempts_max):
             try:
-                return self._attempt(run, read())
+                return self._attempt(run, self.read())
             except (LostRace, StoreUnavailable) as caught:
                 error = caught
                 self.clock.sleep(self.clock.random() * _WAIT_SECONDS_MAX)
@@ -109,54 +134,47 @@ class SnapshotRefresher:
             + ("; merge progress may be too low: run it again" if run.floor is not None else "")
         )
 
-    def _attempt(self, run: _Run, view: TableView) -> SnapshotResult:
-        if view.policy_text is not None and run.floor is None:
-            return nothing_to_write(view)
-        rows, data = self._encoded(view)
+    def _want(self, view: TableView) -> _Wanted:
+        """The snapshot that the view's manifests make. Raises Refused."""
+        rows = snapshot_rows(view)
+        data = self.snapshots.encode(rows, snapshot_specs(view))
         stored = self.snapshots.compare(view.mem_wal, data)
-        # The entry to replace is read again here, after the slow part.
-        version = self.views.table_version()
-        fell = self._lowered(run, version)
-        if is_fresh(view, rows, stored) and not fell:
-            if run.unseen:
-                raise OutcomeUnknown(_unseen_text(run.unseen))
-            return SnapshotResult(
-                # An earlier attempt may have landed although it reported an error.
-                outcome="nothing_to_do" if run.floor is None else "done",
-                num_shards=len(view.shards),
-                storage=_standing(view) if run.floor is None else run.storage,
-                repairs=run.repairs,
-                version_after=version,
-                reason="the snapshot says what the shard manifests say",
-            )
-        plan = plan_snapshot(rows, stored, self.limits)
-        # From here on progress of this version and later ones may have been overwritten by us,
-        # whatever a commit reports; later attempts look back as far as this.
-        run.floor = version if run.floor is None else run.floor
-        run.storage = plan.storage.value
-        landed = self._commit(run, version, plan, data, fell)
-        while fell := self._lowered(run, landed):
-            if run.repairs >= self.limits.repairs_max:
-                raise LostRace(f"progress is still too low: {_progress_text(fell)}")
-            landed = self._commit(run, landed, plan, data, fell)
-        if run.unseen:
-            raise OutcomeUnknown(_unseen_text(run.unseen))
-        return SnapshotResult(
-            outcome="done",
-            num_shards=len(rows),
-            storage=plan.storage.value,
-            repairs=run.repairs,
-            version_after=landed,
-            reason=plan.reason,
+        return _Wanted(
+            rows=rows,
+            data=data,
+            storage=choose_storage(rows, self.limits),
+            stored=stored,
+            is_fresh=is_fresh(view, rows, stored),
         )
 
+    def _attempt(self, run: _Run, view: TableView) -> SnapshotTableReport:
+        if view.policy_text is not None and run.floor is None:
+            return self._report_nothing(run, view)
+        wanted = self._want(view)
+        # The entry to replace is read again here, after the slow part.
+        version = self.views.table_version()
+        fell = self._find_lowered(run, version)
+        if not fell and wanted.is_fresh and run.floor is None:
+            return self._report_nothing(run, view, version)
+        reason = wanted.stored.value
+        if fell or not wanted.is_fresh:
+            # From here on progress of this version and later ones may have been overwritten by us,
+            # whatever a commit reports; later attempts look back as far as this.
+            run.floor = version if run.floor is None else run.floor
+            run.storage = wanted.storage.value
+            version = self._commit(run, version, wanted, fell)
+            while fell := self._find_lowered(run, version):
+                if run.repairs >= self.limits.repairs_max:
+                    raise LostRace(f"progress is still too low: {_progress_text(fell)}")
+                version = self._commit(run, version, wanted, fell)
+        else:
+            reason = _FRESH  # an earlier attempt landed although it reported an error
+        if run.unseen:
+            raise OutcomeUnknown(_unseen_text(run.unseen))
+        return self._report(run, view, version, outcome=DONE, reason=reason)
+
     def _commit(
-        self,
-        run: _Run,
-        version: int,
-        plan: SnapshotPlan,
-        data: bytes,
-        merged: Mapping[ShardId, int],
+        self, run: _Run, version: int, wanted: _Wanted, merged: Mapping[ShardId, int]
     ) -> int:
         state = run.states[version] = self.views.mem_wal(version)
         if merged:
@@ -172,9 +190,9 @@ class SnapshotRefresher:
             version=version,
             state=state,
             index_uuid=self.clock.new_id(),
-            data=data,
-            storage=plan.storage,
-            num_shards=len(plan.rows),
+            data=wanted.data,
+            storage=wanted.storage,
+            num_shards=len(wanted.rows),
             taken_at_millis=self.clock.now_nanos() // 10**6,
             merged=merged,
         )
@@ -214,7 +232,7 @@ class SnapshotRefresher:
                 f"instead of {before}; restore version {landed - 1} and report this"
             )
 
-    def _lowered(self, run: _Run, landed: int) -> dict[ShardId, int]:
+    def _find_lowered(self, run: _Run, landed: int) -> dict[ShardId, int]:
         """Progress of the versions since our first commit that `landed` does not keep."""
         if run.floor is None:
             return {}
@@ -222,9 +240,38 @@ class SnapshotRefresher:
         for between in range(landed - 1, run.floor - 1, -1):
             self._remember(run, between)
         try:
-            return lowered(list(run.states.values()), self.views.mem_wal(landed))
+            return find_lowered(list(run.states.values()), self.views.mem_wal(landed))
         except Missing as error:
             raise StoreUnavailable(f"version {landed} was expired: {error}") from None
+
+    def _report_nothing(
+        self, run: _Run, view: TableView, version: int | None = None
+    ) -> SnapshotTableReport:
+        """The report of a run that writes nothing: what is stored is fresh, or none is wanted."""
+        run.storage = _find_storage(view)
+        reason = _FRESH if view.policy_text is None else _POLICY
+        return self._report(run, view, version, outcome=NOTHING_TO_DO, reason=reason)
+
+    def _report(
+        self,
+        run: _Run,
+        view: TableView,
+        version: int | None = None,
+        *,
+        outcome: str,
+        reason: str,
+    ) -> SnapshotTableReport:
+        return SnapshotTableReport(
+            table=self.name,
+            outcome=outcome,
+            version_before=run.view.version,
+            version_after=view.version if version is None else version,
+            num_shards=len(view.shards),
+            storage=run.storage,
+            repairs=run.repairs,
+            reason=reason,
+            warnings=run.view.warnings,
+        )
 
 
 def _unseen_text(versions: Iterable[int]) -> str:
@@ -236,22 +283,8 @@ def _unseen_text(versions: Iterable[int]) -> str:
     )
 
 
-def nothing_to_write(view: TableView) -> SnapshotResult:
-    """The result of a refresh that has no plan."""
-    fresh = "the snapshot says what the shard manifests say"
-    policy = "a table with a row-merge policy gets none: its operands might count twice meanwhile"
-    return SnapshotResult(
-        outcome="nothing_to_do",
-        num_shards=len(view.shards),
-        storage=_standing(view),
-        repairs=0,
-        version_after=view.version,
-        reason=fresh if view.policy_text is None else policy,
-    )
-
-
-def _standing(view: TableView) -> str | None:
-    """Where the snapshot is that a table has, when that is up to date."""
+def _find_storage(view: TableView) -> str | None:
+    """Where the snapshot of a table is, when that is up to date."""
     if view.policy_text is not None or not view.shards:
         return None
     inline = view.mem_wal.inline_snapshots is not None

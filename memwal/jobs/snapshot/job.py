@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 
 from memwal.clock import SystemClock
 from memwal.errors import MemWalError, Refused
-from memwal.jobs.snapshot.apply import SnapshotRefresher, SnapshotResult, nothing_to_write
+from memwal.jobs.snapshot.apply import SnapshotRefresher, read_view
+from memwal.jobs.snapshot.plan import SnapshotLimits
+from memwal.jobs.snapshot.ports import Found
 from memwal.jobs.snapshot.store import StoredSnapshots
 from memwal.jobs.snapshot.unit import ManifestsUnit, run_manifests_unit
-from memwal.jobs.status.apply import view_warnings
-from memwal.model import BrokenShard, ShardId, ShardManifest, TableView
-from memwal.report import DONE, JobReport, SnapshotTableReport, TableReport
+from memwal.model import ShardId, TableView
+from memwal.report import JobReport, TableReport
 from memwal.run.fanout import Fanout
 from memwal.run.open import (
     OpenTable,
@@ -26,9 +28,9 @@ from memwal.run.open import (
 from memwal.run.records import RunRecorder
 from memwal.run.stores import Stores
 
-# From so many shards on, their manifests are read on the executors.
-FANNED_OUT_SHARDS_MIN = 2000
-_SHARDS_PER_UNIT = 250
+LIMITS = SnapshotLimits()
+# A shard takes two or three requests: as much work as merging about so many bytes.
+_BYTES_PER_SHARD = 16_000
 
 
 def check_lease(options: RunOptions) -> None:
@@ -61,7 +63,7 @@ def run_snapshot(options: RunOptions, progress: Progress) -> JobReport:
         progress.start("tables", len(tables))
         for done, table in enumerate(tables, start=1):
             table.begin()
-            report = _snapshot(table, options, progress, fanout)
+            report = _refresh(table, options, fanout)
             reports.append(recorder.write(table, report, view=table.view))
             progress.done(done)
         return job_report(
@@ -74,68 +76,35 @@ def run_snapshot(options: RunOptions, progress: Progress) -> JobReport:
 
 
 def _read(stores: Stores, fanout: Fanout) -> TableView:
-    """A fresh view; with very many shards, their manifests are read on the engine."""
-
-    def read_shards(
-        shards: Sequence[ShardId],
-    ) -> Sequence[ShardManifest | BrokenShard | None]:
-        if len(shards) < FANNED_OUT_SHARDS_MIN:
-            return stores.views.read_shards(shards)
+    def read_groups(groups: Sequence[Sequence[ShardId]]) -> Sequence[Sequence[Found]]:
+        size = _BYTES_PER_SHARD * sum(len(group) for group in groups)
         units = [
             ManifestsUnit(
-                uri=stores.uri,
-                storage_options=stores.storage_options,
-                shard_ids=tuple(shards[start : start + _SHARDS_PER_UNIT]),
+                uri=stores.uri, storage_options=stores.storage_options, shard_ids=tuple(group)
             )
-            for start in range(0, len(shards), _SHARDS_PER_UNIT)
+            for group in groups
         ]
-        # About as much work as 4 MB of merging, at two or three requests a shard.
-        size = 16_000 * len(shards)
-        found = fanout.run(run_manifests_unit, units, what="manifests", in_memory_bytes=size)
-        return [manifest for part in found for manifest in part]
+        return fanout.run(run_manifests_unit, units, what="manifests", in_memory_bytes=size)
 
-    return stores.views.table(read_shards=read_shards)
+    return read_view(stores.views, read_groups, LIMITS)
 
 
-def _snapshot(
-    table: OpenTable, options: RunOptions, progress: Progress, fanout: Fanout
-) -> TableReport:
+def _refresh(table: OpenTable, options: RunOptions, fanout: Fanout) -> TableReport:
     view, stores = table.view, table.stores
     if table.error is not None or view is None or stores is None:
         return failed_report(table.resolved.name, error_of(table))
     refresher = SnapshotRefresher(
+        name=table.resolved.name,
         views=stores.views,
         snapshots=StoredSnapshots(stores.objects, stores.tables),
         clock=stores.clock,
+        read=lambda: _read(stores, fanout),
+        limits=LIMITS,
+        take_lease=partial(table.take_lease, "snapshot", options),
         before_commit=table.before_commit,
         before_repair=table.before_repair,
     )
     try:
-        plan = refresher.plan(view)
-        if plan is None:
-            result = nothing_to_write(view)
-        elif options.dry_run:
-            result = SnapshotResult(
-                outcome=DONE,
-                num_shards=len(view.shards),
-                storage=plan.storage.value,
-                repairs=0,
-                version_after=view.version,
-                reason=f"would write: {plan.reason}",
-            )
-        else:
-            table.take_lease("snapshot", options)
-            result = refresher.run(lambda: _read(stores, fanout))
+        return refresher.run(view, dry_run=options.dry_run)
     except MemWalError as error:
         return failed_report(table.resolved.name, error)
-    return SnapshotTableReport(
-        table=table.resolved.name,
-        outcome=result.outcome,
-        version_before=view.version,
-        version_after=result.version_after,
-        num_shards=result.num_shards,
-        storage=result.storage,
-        repairs=result.repairs,
-        reason=result.reason,
-        warnings=view_warnings(view),
-    )

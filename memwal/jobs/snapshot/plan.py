@@ -38,11 +38,16 @@ class Stored(Enum):
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class SnapshotLimits:
-    """Bounds of a refresh. The inline threshold is the spec's example."""
+    """Bounds of a refresh. The inline threshold is the spec's example.
+
+    From `fanned_out_shards_min` shards on, their manifests are read on the engine.
+    """
 
     inline_shards_max: int = 100
     attempts_max: int = 10
     repairs_max: int = 10
+    fanned_out_shards_min: int = 2000
+    shards_per_unit_max: int = 250
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -58,15 +63,6 @@ class SnapshotRow:
     current_generation: int
     flushed_generations: tuple[tuple[int, str], ...]
     shard_fields: Mapping[str, bytes]
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class SnapshotPlan:
-    """The rows to write, sorted by shard, and where they go."""
-
-    rows: tuple[SnapshotRow, ...]
-    storage: Storage
-    reason: str
 
 
 def row_of(manifest: ShardManifest) -> SnapshotRow:
@@ -130,17 +126,20 @@ def is_fresh(view: TableView, rows: Sequence[SnapshotRow], stored: Stored) -> bo
     return stored is Stored.SAME or (stored is Stored.NONE and not rows)
 
 
-def plan_snapshot(
-    rows: tuple[SnapshotRow, ...], stored: Stored, limits: SnapshotLimits
-) -> SnapshotPlan:
-    """What to write in place of what is stored."""
-    inline = len(rows) <= limits.inline_shards_max
-    return SnapshotPlan(
-        rows=rows, storage=Storage.INLINE if inline else Storage.EXTERNAL, reason=stored.value
-    )
+def choose_storage(rows: Sequence[SnapshotRow], limits: SnapshotLimits) -> Storage:
+    """Where a snapshot of these rows goes."""
+    return Storage.INLINE if len(rows) <= limits.inline_shards_max else Storage.EXTERNAL
 
 
-def lowered(before: Sequence[MemWalState], landed: MemWalState) -> dict[ShardId, int]:
+def group_shards(shards: Sequence[ShardId], limits: SnapshotLimits) -> list[Sequence[ShardId]]:
+    """Shards in groups whose manifests are read side by side, in order; none for a few shards."""
+    if len(shards) < limits.fanned_out_shards_min:
+        return []
+    size = limits.shards_per_unit_max
+    return [shards[start : start + size] for start in range(0, len(shards), size)]
+
+
+def find_lowered(before: Sequence[MemWalState], landed: MemWalState) -> dict[ShardId, int]:
     """Progress that a refresh overwrote: for each shard whose entry fell, what it has to be.
 
     `before` are the states of the version that the refresh was read from and of those between it

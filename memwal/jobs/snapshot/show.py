@@ -5,7 +5,7 @@ from __future__ import annotations
 from rich.console import RenderableType
 from rich.text import Text
 
-from memwal.report import SnapshotTableReport
+from memwal.jobs.snapshot.report import SnapshotTableReport
 
 
 def show_table(report: SnapshotTableReport) -> list[RenderableType]:

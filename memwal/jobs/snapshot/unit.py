@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from memwal.model import BrokenShard, ShardId, ShardManifest
+from memwal.jobs.snapshot.ports import Found
+from memwal.model import ShardId
 from memwal.run.stores import open_stores
 from memwal.run.units import TableUnit
 
@@ -16,7 +17,7 @@ class ManifestsUnit(TableUnit):
     shard_ids: tuple[ShardId, ...]
 
 
-def run_manifests_unit(unit: ManifestsUnit) -> tuple[ShardManifest | BrokenShard | None, ...]:
+def run_manifests_unit(unit: ManifestsUnit) -> tuple[Found, ...]:
     """Read them, in threads of this process. A store that can't be reached fails the unit."""
     stores = open_stores(unit.uri, unit.storage_options)
     return tuple(stores.views.read_shards(unit.shard_ids))

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from itertools import islice
 
-from memwal.jobs.garbage.model import covering_indexes
+from memwal.indexes import covering_indexes
 from memwal.jobs.status.plan import table_reasons
 from memwal.model import BrokenShard, LeaseClaim, ShardId, ShardView, TableView
 from memwal.report import (
@@ -177,9 +177,7 @@ def lease_report(claim: LeaseClaim | None, now_nanos: int) -> LeaseReport | None
 
 def view_warnings(view: TableView) -> tuple[str, ...]:
     """What an operator should hear about a view, whatever the job."""
-    strangers = tuple(f"_mem_wal/{name} is not a shard; left alone" for name in view.strangers)
-    no_key = () if view.primary_key else ("the table has no primary key: it can't be merged",)
-    return strangers + no_key
+    return view.warnings
 
 
 def _shard(

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from enum import Enum
 
 from memwal.errors import Usage
-from memwal.jobs.garbage.model import covering_indexes
+from memwal.indexes import covering_indexes
 from memwal.model import MemWalState, ShardId, TableView, VersionManifest
 
 _NAMED_MAX = 10

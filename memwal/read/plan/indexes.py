@@ -13,7 +13,7 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from memwal.jobs.index_catchup.plan import IndexFacts, TableIndexes
+from memwal.indexes import IndexFacts, TableIndexes
 from memwal.model import FlushedGeneration, MemWalState, ShardId
 from memwal.read.plan.sources import ReadPlan, ShardRead
 

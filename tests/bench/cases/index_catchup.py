@@ -14,8 +14,8 @@ import pyarrow as pa
 from memwal.config import Config, resolve_table
 from memwal.jobs.index_catchup.job import IndexCatchupOptions, run_index_catchup
 from memwal.jobs.index_catchup.plan import CatchupRequest
+from memwal.jobs.index_catchup.report import IndexCatchupTableReport
 from memwal.jobs.merge.job import MergeOptions, run_merge
-from memwal.report import IndexCatchupTableReport
 from tests.bench.harness import Bench, against, folder_bytes
 from tests.bench.tables import KEY, copy_of, flush, new_shards
 

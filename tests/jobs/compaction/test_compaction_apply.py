@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+import pytest
+
 from memwal.errors import Corruption, LeaseHeld, LostRace, MemWalError, StoreUnavailable
-from memwal.jobs.compaction.apply import Compactor, TableCompaction
+from memwal.jobs.compaction.apply import Compactor
 from memwal.jobs.compaction.plan import CompactionLimits, CompactionTask, TableFragments
-from memwal.jobs.index_catchup.ports import RewrittenFragments
+from memwal.jobs.compaction.ports import RewrittenFragments
+from memwal.jobs.compaction.report import CompactionTableReport
+from memwal.report import IndexCatchupReport
 from memwal.testing import ManualClock
 
 
@@ -23,6 +27,7 @@ class FakeTable:
     lands: bool = False
     failing: frozenset[int] = frozenset()
     version: int = 1
+    warnings: tuple[str, ...] = ()
 
     def table(self) -> FakeTable:
         return self
@@ -62,20 +67,28 @@ class FakeTable:
 
 
 def run(
-    where: FakeTable, before_commit: Callable[[], None] = lambda: None, **settings: Any
-) -> TableCompaction:
-    def catch_up() -> Any:
+    where: FakeTable, *, behind: bool = True, dry_run: bool = False, **settings: Any
+) -> CompactionTableReport:
+    def catch_up() -> list[IndexCatchupReport]:
         where.log.append("catch up")
+        return [index_report("nothing_to_do")]
 
     return Compactor(
+        name="t",
         views=where,  # type: ignore[arg-type]
         table=where,  # type: ignore[arg-type]
         clock=ManualClock(),
         rewrite=where.rewrite,
+        foresee_indexes=lambda view: [index_report("done" if behind else "nothing_to_do")],
         catch_up=catch_up,
-        before_commit=before_commit,
         **settings,
-    ).run()
+    ).run(where, dry_run=dry_run)  # type: ignore[arg-type]
+
+
+def index_report(outcome: str) -> IndexCatchupReport:
+    return IndexCatchupReport(
+        name="one", outcome=outcome, method="none", unindexed_rows_before=0, unindexed_rows_after=0
+    )
 
 
 def test_indexes_are_caught_up_before_and_after() -> None:
@@ -89,6 +102,53 @@ def test_nothing_to_do_is_no_commit() -> None:
     table = FakeTable(ids={1, 3})
     assert run(table).outcome == "nothing_to_do"
     assert table.log == ["catch up"]
+
+
+# ---- in which order
+
+
+def test_the_lease_is_taken_first_and_everything_is_planned_again_then() -> None:
+    table = FakeTable()
+
+    def take_lease() -> None:
+        table.log.append("lease")
+        table.ids.difference_update({1, 2})  # by somebody who held it until now
+
+    done = run(table, take_lease=take_lease)
+    assert table.log == ["lease", "catch up", "commit", "catch up"]
+    assert (done.fragments_before, done.tasks, table.ids) == (2, 1, {30})
+
+
+def test_a_lease_that_is_held_leaves_the_table_as_it_is() -> None:
+    table = FakeTable()
+
+    def held() -> None:
+        raise LeaseHeld("by somebody")
+
+    with pytest.raises(LeaseHeld):
+        run(table, take_lease=held)
+    assert table.log == []
+
+
+def test_an_index_that_is_behind_is_work_too() -> None:
+    table = FakeTable(ids={1, 3})
+    assert run(table, behind=False).outcome == "nothing_to_do"
+    assert table.log == []
+    run(table)
+    assert table.log == ["catch up"]
+
+
+def test_what_changes_nothing_takes_no_lease() -> None:
+    table = FakeTable()
+    lease = {"take_lease": lambda: table.log.append("lease")}
+    foreseen = run(table, dry_run=True, **lease)
+    assert (foreseen.outcome, foreseen.tasks, foreseen.commits) == ("done", 2, 0)
+    table.ids = {1, 3}
+    assert run(table, behind=False, **lease).outcome == "nothing_to_do"
+    assert table.log == []
+
+
+# ---- races and faults
 
 
 def test_a_lost_race_is_planned_again() -> None:
@@ -131,17 +191,14 @@ def test_a_lost_lease_ends_it() -> None:
     def lost() -> None:
         raise LeaseHeld("superseded")
 
-    try:
+    with pytest.raises(LeaseHeld):
         run(table, before_commit=lost)
-    except LeaseHeld:
-        pass
-    else:
-        raise AssertionError("went on without the lease")
     assert table.log == ["catch up"]
 
 
 def test_tasks_that_fail_are_left_and_the_others_are_committed() -> None:
     table = FakeTable(failing=frozenset({1}))
     done = run(table)
-    assert (done.outcome, done.exit_code, done.tasks, done.tasks_failed) == ("partial", 8, 1, 1)
+    assert (done.outcome, done.exit_code, done.error) == ("partial", 6, "unreadable")
+    assert (done.tasks, done.tasks_failed) == (1, 1)
     assert table.ids == {1, 2, 30}

@@ -23,12 +23,10 @@ from memwal.format import codec, layout
 from memwal.jobs.garbage import store_versions as retained_versions
 from memwal.jobs.garbage.store import open_evidence
 from memwal.jobs.merge.plan import MergeRequest
-from memwal.jobs.snapshot.apply import SnapshotRefresher
 from memwal.jobs.snapshot.plan import SnapshotLimits
-from memwal.jobs.snapshot.store import StoredSnapshots
 from memwal.model import ShardStatus
 from memwal.store.fencing import ShardFencing
-from tests.support import builders
+from tests.support import builders, snapshot_files
 from tests.support import garbage_runs as runs
 from tests.support.builders import Put, Table
 from tests.support.s3server import S3Server
@@ -643,13 +641,7 @@ def test_an_external_snapshot_that_lost_its_entry_goes(place: dict[str, Any]) ->
     stores = table.stores
 
     def refresh() -> None:
-        refresher = SnapshotRefresher(
-            views=stores.views,
-            snapshots=StoredSnapshots(stores.objects, stores.tables),
-            clock=stores.clock,
-            limits=SnapshotLimits(inline_shards_max=0),
-        )
-        refresher.run(stores.views.table)
+        snapshot_files.refresh(stores, limits=SnapshotLimits(inline_shards_max=0))
 
     def stored() -> set[str]:
         return {p for p in runs.files(table, "_indices") if p.endswith("/index.lance")}

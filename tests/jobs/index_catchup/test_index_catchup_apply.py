@@ -17,16 +17,9 @@ from memwal.errors import (
     Unsupported,
     Usage,
 )
-from memwal.jobs.index_catchup.apply import Built, IndexCatchupJob, TableCatchup
-from memwal.jobs.index_catchup.plan import (
-    CatchupLimits,
-    CatchupRequest,
-    FragmentFacts,
-    IndexFacts,
-    Method,
-    SegmentFacts,
-    TableIndexes,
-)
+from memwal.indexes import FragmentFacts, IndexFacts, SegmentFacts, TableIndexes
+from memwal.jobs.index_catchup.apply import Built, IndexCatchupJob
+from memwal.jobs.index_catchup.plan import CatchupLimits, CatchupRequest, Method
 from memwal.jobs.index_catchup.ports import BuiltSegment, SegmentTask
 from memwal.model import MemWalState, ShardId, TableView, VersionManifest
 from memwal.testing import ManualClock
@@ -157,12 +150,13 @@ def job(table: FakeTable, **settings: object) -> IndexCatchupJob:
                 built.append(error)
         return built
 
-    ports = {"views": table, "table": table, "clock": ManualClock(), "build": build}
+    ports = {"name": "t", "views": table, "table": table, "clock": ManualClock(), "build": build}
     return IndexCatchupJob(**{**ports, **settings})  # type: ignore[arg-type]
 
 
 def run(table: FakeTable, *names: str, method: Method | None = None, **settings: object) -> dict:
-    found = job(table, **settings).run(CatchupRequest(names=names, method=method))
+    request = CatchupRequest(names=names, method=method)
+    found = job(table, request=request, **settings).run(table.table())
     return {i.name: i for i in found.indexes}
 
 
@@ -220,7 +214,7 @@ def test_a_second_run_commits_nothing() -> None:
     version = table.version
     assert run(table)["one"].outcome == "nothing_to_do"
     assert table.version == version
-    assert not job(table).has_work(table.table(), CatchupRequest())
+    assert job(table).run(table.table()).outcome == "nothing_to_do"
 
 
 def test_lost_entries_of_covered_indexes_take_one_commit_for_all() -> None:
@@ -262,10 +256,10 @@ def test_segments_of_several_indexes_are_built_together_and_committed_apiece() -
 
 def test_a_dry_run_tells_and_changes_nothing() -> None:
     table = behind_table("one")
-    found: TableCatchup = job(table).foresee(table.table(), CatchupRequest())
+    found = job(table).run(table.table(), dry_run=True)
     (index,) = found.indexes
     assert (index.outcome, index.method) == ("done", Method.APPEND)
-    assert index.recorded == {}
+    assert index.caught_up_before == {}
     assert index.caught_up == {A: 1, B: 1}
     assert table.commits == []
 
@@ -472,6 +466,31 @@ def test_a_refused_retrain_is_reported_though_coverage_is_full() -> None:
 
 
 # ---- lease
+
+
+def test_the_lease_is_taken_first_and_everything_is_planned_again_then() -> None:
+    table = behind_table("one")
+    done: list[str] = []
+
+    def take_lease() -> None:
+        done.append("lease")
+        table.merge()  # by somebody who held it until now
+
+    report = job(table, take_lease=take_lease, steps=done.append).run(table.table())
+    assert done == ["lease", "append", "append_done"]
+    assert (report.version_before, report.indexes[0].unindexed_rows_before) == (3, 30)
+    assert report.indexes[0].caught_up == {A: 2, B: 1}
+
+
+def test_what_commits_nothing_takes_no_lease() -> None:
+    table = behind_table("one")
+    held = fail(LeaseHeld("by somebody"))
+    assert job(table, take_lease=held).run(table.table(), dry_run=True).outcome == "done"
+    with pytest.raises(LeaseHeld):
+        run(table, take_lease=held)
+    assert table.commits == []
+    run(table)
+    assert run(table, take_lease=held)["one"].outcome == "nothing_to_do"
 
 
 def test_a_lost_lease_ends_the_run_before_the_next_commit() -> None:

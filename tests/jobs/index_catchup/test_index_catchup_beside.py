@@ -12,11 +12,10 @@ from memwal.config import Settings
 from memwal.jobs.compaction.job import CompactionOptions, run_compaction
 from memwal.jobs.index_catchup.job import IndexCatchupOptions, run_index_catchup
 from memwal.jobs.index_catchup.plan import CatchupRequest, Method
-from memwal.jobs.index_catchup.store import LanceIndexTable
 from memwal.jobs.merge.plan import MergeRequest
 from tests.support import builders
 from tests.support.builders import Put, Table
-from tests.support.indexed import COLUMNS, Quiet, check_caught_up, make_indexed, resolved
+from tests.support.indexed import COLUMNS, Quiet, check_caught_up, facts_of, make_indexed, resolved
 
 pytestmark = pytest.mark.integration
 
@@ -70,7 +69,7 @@ def check_claims(table: Table) -> None:
         mem_wal = table.stores.table_manifests.read(version).mem_wal
         if mem_wal is None or not mem_wal.merged:
             continue
-        found = LanceIndexTable(table.stores.tables).facts(version)
+        found = facts_of(table, version)
         for index in found.indexes:
             if mem_wal.index_catchup.get(index.name) == mem_wal.merged:
                 assert not found.uncovered(index), (version, index.name)

@@ -10,20 +10,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from memwal.errors import Usage
+from memwal.indexes import FragmentFacts, IndexFacts, Progress, SegmentFacts, TableIndexes, behind
 from memwal.jobs.index_catchup.plan import (
     CatchupLimits,
     CatchupRequest,
-    FragmentFacts,
     IndexCosts,
-    IndexFacts,
     IndexPlan,
     Method,
-    Progress,
-    SegmentFacts,
-    TableIndexes,
-    behind,
     check_names,
-    grouped,
+    group_fragments,
     imbalance,
     plan_index,
     plan_indexes,
@@ -297,7 +292,7 @@ def test_a_codebook_is_never_trained_on_too_few_rows(kind: str) -> None:
 @given(st.lists(st.integers(0, 1000), min_size=1, max_size=50), st.integers(1, 12))
 def test_groups_hold_every_fragment_once_and_keep_the_bounds(rows: list[int], tasks: int) -> None:
     limits = replace(LIMITS, segment_tasks_max=tasks, segment_rows_min=100)
-    groups = grouped(table(*rows).fragments, limits)
+    groups = group_fragments(table(*rows).fragments, limits)
     assert [f.fragment_id for g in groups for f in g] == list(range(len(rows)))
     assert 1 <= len(groups) <= tasks
     assert all(groups)
@@ -306,7 +301,7 @@ def test_groups_hold_every_fragment_once_and_keep_the_bounds(rows: list[int], ta
 
 def test_groups_are_about_equal() -> None:
     limits = replace(LIMITS, segment_tasks_max=3, segment_rows_min=1)
-    groups = grouped(table(*([10] * 9)).fragments, limits)
+    groups = group_fragments(table(*([10] * 9)).fragments, limits)
     assert [len(g) for g in groups] == [3, 3, 3]
 
 

@@ -15,11 +15,10 @@ import pytest
 
 from memwal.errors import LeaseHeld, Refused, StoreUnavailable
 from memwal.jobs.merge.plan import MergeRequest
-from memwal.jobs.snapshot import job as _snapshot
-from memwal.jobs.snapshot.apply import SnapshotRefresher, SnapshotResult
-from memwal.jobs.snapshot.job import FANNED_OUT_SHARDS_MIN
+from memwal.jobs.snapshot import job as snapshot_job
 from memwal.jobs.snapshot.plan import SnapshotLimits, Storage, row_of, snapshot_specs
-from memwal.jobs.snapshot.store import StoredSnapshots, external_path, snapshot_schema, to_table
+from memwal.jobs.snapshot.report import SnapshotTableReport
+from memwal.jobs.snapshot.store import external_path, snapshot_schema, to_table
 from memwal.jobs.snapshot.unit import ManifestsUnit
 from memwal.model import (
     ColumnInfo,
@@ -51,15 +50,8 @@ def small_table(place: object, options: dict[str, str] | None = None, shards: in
     return table
 
 
-def refresh(table: Table, **settings: object) -> SnapshotResult:
-    stores = table.stores
-    refresher = SnapshotRefresher(
-        views=stores.views,
-        snapshots=StoredSnapshots(stores.objects, stores.tables),
-        clock=stores.clock,
-        **settings,
-    )
-    return refresher.run(stores.views.table)
+def refresh(table: Table, **settings: object) -> SnapshotTableReport:
+    return snapshot_files.refresh(table.stores, **settings)
 
 
 def stored_rows(table: Table) -> object:
@@ -181,7 +173,7 @@ def test_garbage_where_a_snapshot_should_be_is_replaced(tmp_path: Path) -> None:
     table = small_table(tmp_path / "t")
     stores = table.stores
     version = stores.views.table_version()
-    StoredSnapshots(stores.objects, stores.tables).commit(
+    snapshot_files.store_of(stores).commit(
         version=version,
         state=stores.views.mem_wal(version),
         index_uuid=str(uuid.uuid4()),
@@ -199,7 +191,8 @@ def test_garbage_where_a_snapshot_should_be_is_replaced(tmp_path: Path) -> None:
 def test_very_many_shards_are_read_by_units(tmp_path: Path) -> None:
     table = make_table(tmp_path / "t", rows=range(3), shards=0)
     manifests = table.stores.shard_manifests
-    ids = [ShardId(str(uuid.UUID(int=n, version=4))) for n in range(FANNED_OUT_SHARDS_MIN)]
+    many = SnapshotLimits().fanned_out_shards_min
+    ids = [ShardId(str(uuid.UUID(int=n, version=4))) for n in range(many)]
     for shard in ids:
         manifests.commit(
             None, ShardManifest(shard_id=shard, version=1, writer_epoch=1, current_generation=1)
@@ -340,17 +333,17 @@ def test_one_table_that_can_t_be_reached_fails_no_other(
 ) -> None:
     """With very many shards, whose manifests are read on the engine."""
     away, there = small_table(tmp_path / "away"), small_table(tmp_path / "there")
-    read = _snapshot.run_manifests_unit
+    read = snapshot_job.run_manifests_unit
 
     def reached(unit: ManifestsUnit) -> object:
         if unit.uri == away.uri:
             raise StoreUnavailable(f"{unit.uri} is away")
         return read(unit)
 
-    monkeypatch.setattr(_snapshot, "FANNED_OUT_SHARDS_MIN", 1)
-    monkeypatch.setattr(_snapshot, "run_manifests_unit", reached)
+    monkeypatch.setattr(snapshot_job, "LIMITS", SnapshotLimits(fanned_out_shards_min=1))
+    monkeypatch.setattr(snapshot_job, "run_manifests_unit", reached)
     options = RunOptions(tables=[resolved(away), resolved(there)], engine="local")
-    report = _snapshot.run_snapshot(options, Quiet())
+    report = snapshot_job.run_snapshot(options, Quiet())
     assert report.exit_code == 6
     assert [(t.outcome, t.exit_code) for t in report.tables] == [("failed", 1), ("done", 0)]
     assert there.stores.views.mem_wal(int(there.dataset.version)).num_shards == 2

@@ -9,16 +9,17 @@ from typing import Any
 import pytest
 
 from memwal.errors import Corruption, LeaseHeld, LostRace, Refused, StoreUnavailable
-from memwal.jobs.snapshot.apply import SnapshotRefresher, SnapshotResult
+from memwal.jobs.snapshot.apply import SnapshotRefresher, read_view
 from memwal.jobs.snapshot.plan import (
     SnapshotLimits,
     SnapshotRow,
     Storage,
     Stored,
-    lowered,
-    plan_snapshot,
+    choose_storage,
+    find_lowered,
     snapshot_rows,
 )
+from memwal.jobs.snapshot.report import SnapshotTableReport
 from memwal.model import (
     BrokenShard,
     MemWalState,
@@ -45,6 +46,10 @@ def state(merged: Progress, num_shards: int = 0) -> MemWalState:
     )
 
 
+def manifest_of(shard: ShardId) -> ShardManifest:
+    return ShardManifest(shard_id=shard, version=2, writer_epoch=1, current_generation=4)
+
+
 @dataclass
 class FakeTable:
     """Progress by version, from 1; the Views and the Snapshots port in one.
@@ -54,6 +59,8 @@ class FakeTable:
 
     progress: list[dict[ShardId, int]] = field(default_factory=lambda: [{A: 3}])
     snapshot: bytes | None = None
+    others: list[ShardId] = field(default_factory=list)
+    """Shards besides A."""
     rows: int = 7
     rows_lost: int = 0
     before: list[Callable[[], None]] = field(default_factory=list)
@@ -65,10 +72,16 @@ class FakeTable:
     def merge(self, shard: ShardId, generation: int) -> None:
         self.progress.append({**self.progress[-1], shard: generation})
 
+    def flush(self, shard: ShardId) -> None:
+        self.others.append(shard)
+
     def view(self) -> TableView:
+        return self.table()
+
+    def table(self, *, read_shards: Callable[..., Any] | None = None) -> TableView:
         version = len(self.progress)
         mem_wal = state(self.progress[-1], num_shards=1 if self.snapshot else 0)
-        manifest = ShardManifest(shard_id=A, version=2, writer_epoch=1, current_generation=4)
+        found = (read_shards or self.read_shards)([A, *self.others])
         return TableView(
             uri="memory://t",
             version=version,
@@ -77,8 +90,11 @@ class FakeTable:
             rows=0,
             manifest=VersionManifest(version=version, timestamp_nanos=0, mem_wal=mem_wal),
             mem_wal=mem_wal,
-            shards=(ShardView(manifest=manifest, merged_generation=0),),
+            shards=tuple(ShardView(manifest=m, merged_generation=0) for m in found),
         )
+
+    def read_shards(self, shards: Sequence[ShardId]) -> list[ShardManifest]:
+        return [manifest_of(shard) for shard in shards]
 
     def table_version(self) -> int:
         return len(self.progress)
@@ -116,15 +132,21 @@ def table() -> FakeTable:
 
 
 def refresh(
-    where: FakeTable, read: Callable[[], TableView] | None = None, **settings: Any
-) -> SnapshotResult:
+    where: FakeTable,
+    read: Callable[[], TableView] | None = None,
+    *,
+    dry_run: bool = False,
+    **settings: Any,
+) -> SnapshotTableReport:
     refresher = SnapshotRefresher(
+        name="t",
         views=where,  # type: ignore[arg-type]
         snapshots=where,  # type: ignore[arg-type]
         clock=ManualClock(),
+        read=read or where.view,
         **settings,
     )
-    return refresher.run(read or where.view)
+    return refresher.run(where.view(), dry_run=dry_run)
 
 
 def test_a_refresh_and_then_nothing_to_do(table: FakeTable) -> None:
@@ -234,14 +256,68 @@ def test_a_broken_shard_is_not_hidden(table: FakeTable) -> None:
 
 def test_what_fell_is_told_for_each_shard_by_its_highest() -> None:
     before = [state({A: 5}), state({A: 4, B: 0})]
-    assert lowered(before, state({A: 5, B: 0})) == {}
-    assert lowered(before, state({A: 4, B: 0})) == {A: 5}
-    assert lowered(before, state({A: 5})) == {B: 0}
-    assert lowered(before, state({A: 6, B: 1})) == {}
+    assert find_lowered(before, state({A: 5, B: 0})) == {}
+    assert find_lowered(before, state({A: 4, B: 0})) == {A: 5}
+    assert find_lowered(before, state({A: 5})) == {B: 0}
+    assert find_lowered(before, state({A: 6, B: 1})) == {}
 
 
 def test_many_shards_are_stored_outside(table: FakeTable) -> None:
     rows = snapshot_rows(table.view()) * 3
-    inline = plan_snapshot(rows, Stored.NONE, SnapshotLimits(inline_shards_max=3))
-    outside = plan_snapshot(rows, Stored.NONE, SnapshotLimits(inline_shards_max=2))
-    assert (inline.storage, outside.storage) == (Storage.INLINE, Storage.EXTERNAL)
+    assert choose_storage(rows, SnapshotLimits(inline_shards_max=3)) is Storage.INLINE
+    assert choose_storage(rows, SnapshotLimits(inline_shards_max=2)) is Storage.EXTERNAL
+
+
+# ---- in which order
+
+
+def test_the_lease_is_taken_first_and_everything_is_read_again_then(table: FakeTable) -> None:
+    done: list[str] = []
+
+    def take_lease() -> None:
+        done.append("lease")
+        table.flush(B)  # by somebody who held it until now
+
+    def read() -> TableView:
+        done.append("read")
+        return table.view()
+
+    refresh(table, read, take_lease=take_lease, steps=done.append)
+    assert done == ["lease", "read", "commit", "committed"]
+    assert table.snapshot == table.encode(snapshot_rows(table.view()), ())
+
+
+def test_a_lease_that_is_held_leaves_the_table_as_it_is(table: FakeTable) -> None:
+    def held() -> None:
+        raise LeaseHeld("by somebody")
+
+    with pytest.raises(LeaseHeld):
+        refresh(table, take_lease=held)
+    assert table.commits == []
+
+
+def test_what_writes_nothing_takes_no_lease(table: FakeTable) -> None:
+    asked: list[str] = []
+    lease = {"take_lease": lambda: asked.append("lease")}
+    assert refresh(table, dry_run=True, **lease).reason == "would write: there is no snapshot"
+    assert (table.commits, asked) == ([], [])
+    refresh(table, **lease)
+    assert (refresh(table, **lease).outcome, asked) == ("nothing_to_do", ["lease"])
+
+
+@pytest.mark.parametrize("number", [3, 4, 7, 8])
+def test_the_manifests_of_many_shards_are_read_in_groups(table: FakeTable, number: int) -> None:
+    groups_read: list[int] = []
+    table.others = [ShardId(f"{n:08}-0000-4000-8000-000000000000") for n in range(number)]
+
+    def read_groups(groups: Sequence[Sequence[ShardId]]) -> list[list[ShardManifest]]:
+        groups_read.extend(map(len, groups))
+        return [[manifest_of(shard) for shard in group] for group in groups]
+
+    limits = SnapshotLimits(fanned_out_shards_min=4, shards_per_unit_max=3)
+    view = read_view(table, read_groups, limits)  # type: ignore[arg-type]
+    assert [s.shard_id for s in view.shards] == [A, *table.others]
+    assert groups_read == {3: [3, 1], 4: [3, 2], 7: [3, 3, 2], 8: [3, 3, 3]}[number]
+    groups_read.clear()
+    assert read_view(table, read_groups, SnapshotLimits()) == view  # type: ignore[arg-type]
+    assert groups_read == []

@@ -14,11 +14,11 @@ import pytest
 
 from memwal.format import layout
 from memwal.jobs.snapshot.plan import Storage
-from memwal.jobs.snapshot.store import StoredSnapshots
 from memwal.jobs.verify.job import run_verify
 from memwal.jobs.verify.plan import CatchUpFacts, check_catch_up
 from memwal.model import FlushedGeneration, MemWalState, ShardId
 from memwal.run.open import RunOptions
+from tests.support import snapshot_files
 from tests.support.builders import Delete, Put, Table, make_table
 from tests.support.indexed import Quiet, resolved
 from tests.support.s3server import S3Server
@@ -143,7 +143,7 @@ def test_progress_that_fell(table: Table) -> None:
     version = stores.views.table_version()
     # What a careless snapshot refresh does: the entry of an older version is written back.
     stale = stores.views.mem_wal(version - 1)
-    StoredSnapshots(stores.objects, stores.tables).commit(
+    snapshot_files.store_of(stores).commit(
         version=version,
         state=stale,
         index_uuid=stores.clock.new_id(),

@@ -1,0 +1,98 @@
+"""What the indexes of a base table cover, and what is recorded of their progress. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from memwal.format.layout import SYSTEM_INDEXES
+from memwal.model import MemWalState, ShardId, VersionManifest
+
+Progress = Mapping[ShardId, int]
+
+
+def covering_indexes(manifest: VersionManifest, state: MemWalState) -> tuple[str, ...]:
+    """Indexes of a version that have to catch up before a generation may go, sorted.
+
+    The maintained ones that are there; all of them where the table maintains all or names none.
+    """
+    there = {entry.name for entry in manifest.indexes} - SYSTEM_INDEXES
+    named = set(state.maintained_indexes)
+    everything = bool(state.maintain_all_indexes) or not named
+    return tuple(sorted(there if everything else there & named))
+
+
+def behind(recorded: Progress | None, merged: Progress) -> tuple[ShardId, ...]:
+    """Shards whose merge progress the index's entry does not reach. No entry: all of them."""
+    known = recorded or {}
+    return tuple(sorted(s for s, generation in merged.items() if known.get(s, -1) < generation))
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class FragmentFacts:
+    """A fragment of the version, and the rows of it that are not deleted."""
+
+    fragment_id: int
+    rows: int
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class SegmentFacts:
+    """One segment of an index. Fragments that are gone may still be named."""
+
+    uuid: str
+    fragment_ids: frozenset[int]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class IndexFacts:
+    """One logical index of a version. `partition_rows` are a vector index's partition sizes."""
+
+    name: str
+    kind: str
+    columns: tuple[str, ...]
+    segments: tuple[SegmentFacts, ...]
+    partition_rows: tuple[int, ...] = ()
+
+    @property
+    def is_vector(self) -> bool:
+        """Whether the index has a trained model."""
+        return self.kind.startswith("IVF_")
+
+    @property
+    def is_nested(self) -> bool:
+        """Whether its column is inside a struct, or has a name that needs quoting like one."""
+        return any("." in column for column in self.columns)
+
+    @property
+    def covered(self) -> frozenset[int]:
+        """Every fragment that a segment covers."""
+        return frozenset[int]().union(*(s.fragment_ids for s in self.segments))
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class TableIndexes:
+    """The fragments and indexes of one version; Lance's own system indexes are left out."""
+
+    version: int
+    fragments: tuple[FragmentFacts, ...]
+    indexes: tuple[IndexFacts, ...]
+    stable_row_ids: bool = False
+
+    @property
+    def rows(self) -> int:
+        """Rows of the version."""
+        return sum(f.rows for f in self.fragments)
+
+    def index(self, name: str) -> IndexFacts | None:
+        """The index of that name, if there still is one."""
+        return next((i for i in self.indexes if i.name == name), None)
+
+    def uncovered(self, index: IndexFacts) -> tuple[FragmentFacts, ...]:
+        """Fragments that no segment of the index covers."""
+        covered = index.covered
+        return tuple(f for f in self.fragments if f.fragment_id not in covered)
+
+    def uncovered_rows(self, index: IndexFacts) -> int:
+        """Rows that the index does not cover."""
+        return sum(f.rows for f in self.uncovered(index))

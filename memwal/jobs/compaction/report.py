@@ -1,0 +1,38 @@
+"""What compaction reports of a table."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from memwal.report import IndexCatchupReport, TableReport
+
+
+class CompactionTableReport(TableReport):
+    """One table of a compaction, with the index catch-up that followed it."""
+
+    fragments_before: int | None = None
+    fragments_after: int | None = None
+    files_before: int | None = None
+    files_after: int | None = None
+    rows_before: int | None = None
+    rows_after: int | None = None
+    deleted_rows_before: int | None = None
+    deleted_rows_after: int | None = None
+    tasks: int = 0
+    tasks_failed: int = 0
+    tasks_left: int = 0
+    commits: int = 0
+    conflicts: int = 0
+    bytes_rewritten: int = 0
+    seconds: float = 0.0
+    reason: str | None = None
+    indexes: tuple[IndexCatchupReport, ...] = ()
+    warnings: tuple[str, ...] = ()
+
+    def summary(self) -> Mapping[str, int | None]:
+        """How many fragments became how many, and what was rewritten for that."""
+        return {
+            "fragments_before": self.fragments_before,
+            "fragments_after": self.fragments_after,
+            "bytes_rewritten": self.bytes_rewritten,
+        }

@@ -1,0 +1,68 @@
+"""What the snapshot job asks of a table."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Protocol
+
+from memwal.jobs.snapshot.plan import SnapshotRow, Storage, Stored
+from memwal.model import BrokenShard, MemWalState, ShardId, ShardManifest, ShardSpec, TableView
+
+Found = ShardManifest | BrokenShard | None
+"""A shard's latest manifest, or what is wrong with it; None for a shard without any."""
+
+
+class SnapshotViews(Protocol):
+    """Reads the state of one table, always fresh. Raises as the Views port."""
+
+    def table(
+        self, *, read_shards: Callable[[Sequence[ShardId]], Sequence[Found]] | None = None
+    ) -> TableView:
+        """The table at its latest version; `read_shards` reads the manifests of its shards."""
+        ...
+
+    def read_shards(self, shard_ids: Sequence[ShardId]) -> Sequence[Found]:
+        """The latest manifest of each shard, read here."""
+        ...
+
+    def table_version(self) -> int:
+        """The latest version's number."""
+        ...
+
+    def mem_wal(self, version: int) -> MemWalState:
+        """MemWAL details of one version. Raises NotATable when that version has none."""
+        ...
+
+
+class Snapshots(Protocol):
+    """Shard snapshots: their bytes, and the commit that stores them."""
+
+    def encode(self, rows: Sequence[SnapshotRow], specs: Sequence[ShardSpec]) -> bytes:
+        """The rows as Lance file bytes: the same bytes for the same rows."""
+        ...
+
+    def compare(self, state: MemWalState, data: bytes) -> Stored:
+        """How the stored snapshot differs from `data`, without parsing it."""
+        ...
+
+    def commit(
+        self,
+        *,
+        version: int,
+        state: MemWalState,
+        index_uuid: str,
+        data: bytes,
+        storage: Storage,
+        num_shards: int,
+        taken_at_millis: int,
+        merged: Mapping[ShardId, int],
+    ) -> int:
+        """Replace the entry of `version`, raising progress to `merged`; the version that landed.
+
+        Raises LostRace, or StoreUnavailable for an error with an open outcome.
+        """
+        ...
+
+    def fragments_and_rows(self, version: int) -> tuple[int, int]:
+        """How many fragments and rows a version has. Raises Missing if expired."""
+        ...
