@@ -152,30 +152,6 @@ class GarbageTableReport(TableReport):
     warnings: tuple[str, ...] = ()
 
 
-class IndexCatchupReport(Part):
-    """One index, of index catch-up or of the catch-up within a compaction.
-
-    `method` none with outcome done: only its progress had to be recorded. `unindexed_rows_after`
-    is None when the index was dropped meanwhile. `caught_up` is what the table's own manifest
-    records after the run, in a dry run what it would record.
-    """
-
-    name: str
-    method: str
-    unindexed_rows_before: int
-    unindexed_rows_after: int | None
-    caught_up_before: dict[str, int] = Field(default_factory=dict)
-    caught_up: dict[str, int] = Field(default_factory=dict)
-    seconds: float = 0.0
-    reason: str | None = None
-    conflicts: int = 0
-
-
-def index_errors(indexes: Iterable[IndexCatchupReport]) -> str | None:
-    """The errors of a table's indexes in one line."""
-    return "; ".join(f"{i.name}: {i.error}" for i in indexes if i.error) or None
-
-
 class ShardStatusReport(Part):
     """One shard in `status`.
 

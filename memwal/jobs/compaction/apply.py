@@ -22,17 +22,10 @@ from memwal.jobs.compaction.plan import (
 )
 from memwal.jobs.compaction.ports import CompactionTable, RewrittenFragments
 from memwal.jobs.compaction.report import CompactionTableReport
+from memwal.jobs.index_catchup.report import IndexCatchupReport, index_errors
 from memwal.model import TableView
 from memwal.ports import Clock, Steps, Views, no_steps
-from memwal.report import (
-    DONE,
-    NOTHING_TO_DO,
-    PARTIAL,
-    IndexCatchupReport,
-    Part,
-    index_errors,
-    sum_up,
-)
+from memwal.report import DONE, NOTHING_TO_DO, PARTIAL, Part, sum_up
 
 Rewritten = RewrittenFragments | MemWalError
 Rewrite = Callable[[Sequence[CompactionTask]], Sequence[Rewritten]]

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from memwal.report import IndexCatchupReport, TableReport
+from memwal.jobs.index_catchup.report import IndexCatchupReport
+from memwal.report import TableReport
 
 
 class CompactionTableReport(TableReport):

@@ -36,10 +36,14 @@ from memwal.jobs.index_catchup.plan import (
     plan_indexes,
 )
 from memwal.jobs.index_catchup.ports import BuiltSegment, IndexTable, SegmentTask
-from memwal.jobs.index_catchup.report import IndexCatchupTableReport
+from memwal.jobs.index_catchup.report import (
+    IndexCatchupReport,
+    IndexCatchupTableReport,
+    index_errors,
+)
 from memwal.model import TableView
 from memwal.ports import Clock, Steps, Views, no_steps
-from memwal.report import DONE, NOTHING_TO_DO, PARTIAL, IndexCatchupReport, index_errors, sum_up
+from memwal.report import DONE, NOTHING_TO_DO, PARTIAL, sum_up
 
 Built = BuiltSegment | MemWalError
 Build = Callable[[Sequence[SegmentTask]], Sequence[Built]]

@@ -1,10 +1,31 @@
-"""What index catch-up reports of a table."""
+"""What index catch-up reports of a table, and of each of its indexes."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 
-from memwal.report import DONE, IndexCatchupReport, TableReport
+from pydantic import Field
+
+from memwal.report import DONE, Part, TableReport
+
+
+class IndexCatchupReport(Part):
+    """One index, of index catch-up or of the catch-up within a compaction.
+
+    `method` none with outcome done: only its progress had to be recorded. `unindexed_rows_after`
+    is None when the index was dropped meanwhile. `caught_up` is what the table's own manifest
+    records after the run, in a dry run what it would record.
+    """
+
+    name: str
+    method: str
+    unindexed_rows_before: int
+    unindexed_rows_after: int | None
+    caught_up_before: dict[str, int] = Field(default_factory=dict)
+    caught_up: dict[str, int] = Field(default_factory=dict)
+    seconds: float = 0.0
+    reason: str | None = None
+    conflicts: int = 0
 
 
 class IndexCatchupTableReport(TableReport):
@@ -19,3 +40,8 @@ class IndexCatchupTableReport(TableReport):
         known = [i for i in done if i.unindexed_rows_after is not None]
         rows = [max(0, i.unindexed_rows_before - (i.unindexed_rows_after or 0)) for i in known]
         return {"indexes": len(done), "rows_indexed": sum(rows)}
+
+
+def index_errors(indexes: Iterable[IndexCatchupReport]) -> str | None:
+    """The errors of a table's indexes in one line."""
+    return "; ".join(f"{i.name}: {i.error}" for i in indexes if i.error) or None

@@ -5,8 +5,7 @@ from __future__ import annotations
 from rich.console import RenderableType
 
 from memwal.grid import Column, count_text, numbers, outcome_text, prose, table_of, words
-from memwal.jobs.index_catchup.report import IndexCatchupTableReport
-from memwal.report import IndexCatchupReport
+from memwal.jobs.index_catchup.report import IndexCatchupReport, IndexCatchupTableReport
 
 INDEXES: tuple[Column[IndexCatchupReport], ...] = (
     words("index", lambda index: index.name),

@@ -13,7 +13,7 @@ from memwal.jobs.compaction.apply import Compactor
 from memwal.jobs.compaction.plan import CompactionLimits, CompactionTask, TableFragments
 from memwal.jobs.compaction.ports import RewrittenFragments
 from memwal.jobs.compaction.report import CompactionTableReport
-from memwal.report import IndexCatchupReport
+from memwal.jobs.index_catchup.report import IndexCatchupReport
 from memwal.testing import ManualClock
 
 
