@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from enum import IntEnum
 from typing import NewType
@@ -260,3 +260,9 @@ class SharedKey:
             "rows is newer, and readers see both until they are merged. One key belongs to one "
             "shard; see who writes to each"
         )
+
+
+def sum_known(values: Iterable[int | None]) -> int | None:
+    """The sum; None when any value is not known: absent is not zero."""
+    found = list(values)
+    return None if None in found else sum(value or 0 for value in found)

@@ -31,30 +31,6 @@ class Part(BaseModel):
     exit_code: int = Field(default=0, exclude=True)
 
 
-class ShardReport(Part):
-    """One shard of a merge.
-
-    Of the `commits` that hold its rows, `commits_shared` hold those of a shard that is told before
-    it as well, and are counted there too.
-    """
-
-    shard_id: str
-    from_generation: int
-    to_generation: int
-    generations: int = 0
-    commits: int = 0
-    commits_shared: int = 0
-    rows_inserted: int = 0
-    rows_updated: int = 0
-    rows_deleted: int = 0
-    bytes_read: int = 0
-    seconds: float = 0.0
-    conflicts: int = 0
-    commits_found_landed: int = 0
-    joins: tuple[str, ...] = ()
-    warning: str | None = Field(default=None, exclude=True)
-
-
 class TableReport(Part):
     """One table of any job."""
 
@@ -70,42 +46,9 @@ class TableReport(Part):
         """Shards that no further run mends: the generation that each is left at, and why."""
         return {}
 
-
-class MergeTableReport(TableReport):
-    """One table of a merge."""
-
-    shards: tuple[ShardReport, ...] = ()
-    warnings: tuple[str, ...] = ()
-
-
-class PlannedCommit(BaseModel):
-    """One commit that a dry run foresees."""
-
-    model_config = _FROZEN
-
-    from_generation: int
-    to_generation: int
-    generations: int
-    in_memory_bytes: int | None
-
-
-class PlannedShard(Part):
-    """One shard of a dry run."""
-
-    shard_id: str
-    from_generation: int
-    to_generation: int
-    generations: int
-    in_memory_bytes: int | None
-    physical_rows: int | None
-    commits: tuple[PlannedCommit, ...] = ()
-
-
-class PlannedMergeReport(TableReport):
-    """One table of a merge's dry run."""
-
-    shards: tuple[PlannedShard, ...] = ()
-    warnings: tuple[str, ...] = ()
+    def merged(self) -> Mapping[str, int] | None:
+        """How far each shard is merged; None for a job that merges nothing."""
+        return None
 
 
 class GarbageItemReport(BaseModel):

@@ -9,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from memwal import errors
+from memwal.jobs.merge.report import MergeTableReport, ShardReport
 from memwal.report import (
     DONE,
     FAILED,
@@ -17,9 +18,7 @@ from memwal.report import (
     PARTIAL,
     REFUSED,
     JobReport,
-    MergeTableReport,
     Part,
-    ShardReport,
     sum_up,
     sum_up_tables,
 )

@@ -47,7 +47,7 @@ def merge(
 ) -> JobReport:
     """Fold flushed generations into the base table, oldest first."""
     from memwal.jobs.merge.job import MergeOptions, run_merge
-    from memwal.jobs.merge.plan import MergeRequest
+    from memwal.jobs.merge.plan.shard import MergeRequest
 
     options = flags.run_options(
         MergeOptions,

@@ -20,7 +20,6 @@ from memwal.errors import (
     StoreUnavailable,
     Usage,
 )
-from memwal.jobs.merge.plan import check_lineage
 from memwal.model import ShardId, TableView
 from memwal.ports import Clock
 from memwal.read.keys import Key, keys_of
@@ -29,6 +28,7 @@ from memwal.read.plan.sources import Incomplete, ReadPlan, plan_read
 from memwal.read.pruning import prune_shards
 from memwal.read.store.opened import OpenRead
 from memwal.read.store.opening import open_read
+from memwal.rows.lineage import check_lineage
 from memwal.store.generations import Generations
 from memwal.store.objects import normalise_uri, open_objects
 from memwal.store.shard_manifests import ShardManifests

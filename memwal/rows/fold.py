@@ -34,7 +34,7 @@ class Folded:
     `reach[i]` how many of its rows, in address order, have to be read to see them all;
     `tombstones` the key columns of deleted keys; `anchors` the keys (a sample) of the first
     generation that no generation of the fold deletes: any other merger's fold of a part of these
-    generations has to write them too (see `plan.merge.guard`).
+    generations has to write them too (see `is_guarded` in the merge plan).
     """
 
     winners: tuple[np.ndarray[tuple[int], np.dtype[np.uint64]], ...]

@@ -13,6 +13,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from memwal.model import ShardId, SharedKey
+from memwal.rows.keys import keys_in
 
 Codes = np.ndarray[tuple[int], np.dtype[np.int64]]
 Mask = np.ndarray[tuple[int], np.dtype[np.bool_]]
@@ -167,3 +168,8 @@ def find_shared_key(
         )
         return SharedKey(key=shown, shards=(shards[row["shard_min"]], shards[row["shard_max"]]))
     return None
+
+
+def key_predicate(keys: pa.Table) -> str:
+    """SQL that is true of the rows with these keys. Raises ValueError when there is none."""
+    return keys_in(keys.column_names, zip(*(c.to_pylist() for c in keys.columns), strict=True))

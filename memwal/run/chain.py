@@ -5,17 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from memwal.report import (
-    DONE,
-    FAILED,
-    HELD,
-    NOTHING_TO_DO,
-    REFUSED,
-    MergeTableReport,
-    PlannedMergeReport,
-    TableReport,
-    sum_up,
-)
+from memwal.report import DONE, FAILED, HELD, NOTHING_TO_DO, REFUSED, TableReport, sum_up
 from memwal.run.open import Progress
 
 
@@ -30,7 +20,7 @@ def stops(name: str, report: TableReport) -> bool:
         return report.outcome == HELD
     if name == "snapshot" and report.outcome == REFUSED:
         return False
-    shards = report.shards if isinstance(report, MergeTableReport | PlannedMergeReport) else ()
+    shards = getattr(report, "shards", ())  # of a merge, or of its dry run
     return not any(shard.outcome in (DONE, NOTHING_TO_DO) for shard in shards)
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from datetime import UTC, datetime
+from itertools import islice
 
 from memwal.errors import BadCredentials, MemWalError, StoreUnavailable
 from memwal.ingest.report import IngestTableReport
@@ -19,7 +20,6 @@ from memwal.report import (
     NOTHING_TO_DO,
     BacklogReport,
     GarbageTableReport,
-    MergeTableReport,
     RunRecord,
     TableReport,
 )
@@ -32,8 +32,6 @@ RUNS_KEPT_MAX = 500
 # At each write a few more may pile up, so that not every run deletes one.
 _SLACK_RECORDS_MIN = 10
 _ERROR_CHARACTERS_MAX = 2000
-# Refused, unsupported, corrupt.
-_NOT_MENDED_BY_A_RUN = (5, 7, 8)
 _STUCK_MAX = 20
 _EXIT_CANCELLED = 130
 
@@ -138,12 +136,6 @@ def summary_of(report: TableReport) -> Mapping[str, int | None]:
     """The few numbers of a run that people compare over time."""
     names: tuple[str, ...]
     match report:
-        case MergeTableReport():
-            names = ("generations", "commits", "rows_inserted", "rows_updated", "rows_deleted",
-                     "bytes_read")  # fmt: skip
-            sums = {name: sum(getattr(s, name) for s in report.shards) for name in names}
-            sums["commits"] -= sum(shard.commits_shared for shard in report.shards)
-            return sums
         case GarbageTableReport():
             names = ("dropped", "deleted", "bytes_freed", "versions_expired")
         case RescueTableReport():
@@ -157,9 +149,8 @@ def summary_of(report: TableReport) -> Mapping[str, int | None]:
 
 def stuck_of(report: TableReport) -> Mapping[str, tuple[int, str | None]]:
     """Shards that a merge could not go on with, and another run could not either; some of many."""
-    shards = report.shards if isinstance(report, MergeTableReport) else ()
-    stuck = [s for s in shards if s.error and s.exit_code in _NOT_MENDED_BY_A_RUN]
-    return {s.shard_id: (s.to_generation, _shortened(s.error)) for s in stuck[:_STUCK_MAX]}
+    stuck = islice(report.stuck().items(), _STUCK_MAX)
+    return {shard: (generation, _shortened(error)) for shard, (generation, error) in stuck}
 
 
 def backlog_of(view: TableView | None, report: TableReport) -> BacklogReport:
@@ -170,9 +161,9 @@ def backlog_of(view: TableView | None, report: TableReport) -> BacklogReport:
     if view is None:
         return BacklogReport()
     before = [g for s in view.shards for g in s.pending]
-    if not isinstance(report, MergeTableReport):
+    merged = report.merged()
+    if merged is None:
         return BacklogReport(generations_before=len(before), bytes_before=_size(before))
-    merged = {s.shard_id: s.to_generation for s in report.shards}
     after = [g for s in view.shards for g in s.pending if g.generation > merged.get(s.shard_id, 0)]
     return BacklogReport(
         generations_before=len(before),

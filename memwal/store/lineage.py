@@ -1,6 +1,6 @@
 """Since when a table's MemWAL index provably exists, and when generations were flushed.
 
-What is merged first of a shard has to be younger than the index (`plan.merge.check_lineage`). That
+What is merged first of a shard has to be younger than the index (`memwal.rows.lineage`). That
 takes a walk down the retained versions, which many shards would repeat. So what one walk found is
 remembered: each unit takes along what was known when it was planned, and the units that run in one
 process, a table's one after another, know what each of them has read since. It stays true, as a

@@ -8,8 +8,8 @@ from typing import Any
 import pyarrow as pa
 
 from memwal.errors import Unsupported
-from memwal.jobs.merge.plan import new_keys_are_compared
 from memwal.model import TableView
+from memwal.rows.keys import new_keys_are_compared
 from memwal.rows.policy import RowPolicy, parse_policy
 from memwal.rows.policy_fold import check_policy
 

@@ -2,7 +2,7 @@
 
 It races as pylance does with the scan join: a commit from an old version lands on top of others
 that touched none of its keys, fails when one did, and fails when its mark is not above the recorded
-one. Deleting an absent key touches nothing: the trap that `plan.merge` guards against.
+one. Deleting an absent key touches nothing: the trap that the merge plan guards against.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 
 from memwal.errors import LostRace, Missing, NotATable
-from memwal.jobs.merge.plan import CommitShape, Deletes, FoldFacts
+from memwal.jobs.merge.plan.shard import CommitShape, Deletes, FoldFacts
 from memwal.jobs.merge.ports import CommitStats, Fold
 from memwal.model import (
     ColumnInfo,

@@ -13,10 +13,10 @@ import lance
 import numpy as np
 import pyarrow as pa
 
-from memwal.jobs.merge import plan_shared as merge_shared
-from memwal.jobs.merge.apply_run import ShardMerge
-from memwal.jobs.merge.plan import MergeLimits, MergeRequest
-from memwal.jobs.merge.unit import MergeUnit, MergeUnitResult, run_merge_unit
+from memwal.jobs.merge.plan.shard import MergeLimits, MergeRequest
+from memwal.jobs.merge.plan.shared import group_shards
+from memwal.jobs.merge.report import ShardReport
+from memwal.jobs.merge.unit import MergeResult, MergeUnit, run_merge_unit, shard_reports
 from memwal.ports import Engine
 from memwal.run.engines.local import LocalEngine
 from memwal.run.stores import open_stores
@@ -31,13 +31,9 @@ class Merged:
     """
 
     seconds: float
-    results: Sequence[MergeUnitResult]
+    merges: Sequence[ShardReport]
+    results: Sequence[MergeResult]
     bytes_written: int
-
-    @property
-    def merges(self) -> list[ShardMerge]:
-        """The shards, unit by unit."""
-        return [merge for result in self.results for merge in result.merges]
 
     def costs(self, rows_bytes: int) -> dict[str, float]:
         """What stands beside the time in a figure."""
@@ -76,14 +72,21 @@ def merge(table: Path, engine: Engine | None = None, limits: MergeLimits | None 
             limits=limits,
             lineage=lineage.part(shard_ids),
         )
-        for shard_ids in merge_shared.units(view, view.shards, MergeRequest(), limits)
+        for shard_ids in group_shards(view, view.shards, MergeRequest(), limits)
     ]
     results = (engine or LocalEngine()).run(run_merge_unit, units, lambda done: None)
     seconds = time.perf_counter() - started
-    for result in results:
-        if any(merge.outcome != "done" for merge in result.merges):
-            raise RuntimeError(f"{result.merges}\n{result.trace}")
-    return Merged(seconds=seconds, results=results, bytes_written=_base_bytes(table) - before)
+    merges: list[ShardReport] = []
+    for unit, result in zip(units, results, strict=True):
+        merges += shard_reports(unit, result)
+        if any(merge.outcome != "done" for merge in merges):
+            raise RuntimeError(f"{merges}\n{result.trace}")
+    return Merged(
+        seconds=seconds,
+        merges=merges,
+        results=results,
+        bytes_written=_base_bytes(table) - before,
+    )
 
 
 def merge_copy(bench: Bench, origin: Path, seen: list[Merged], **how: Any) -> float:

@@ -23,7 +23,7 @@ _PRELOADED = [
     "memwal.jobs.compaction.store",
     "memwal.jobs.garbage.store",
     "memwal.jobs.index_catchup.store",
-    "memwal.jobs.merge.store",
+    "memwal.jobs.merge.store.table",
     "memwal.store.s3",
     "memwal.jobs.snapshot.store",
 ]

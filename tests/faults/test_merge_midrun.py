@@ -7,7 +7,7 @@ from pathlib import Path
 import lance
 import pytest
 
-from memwal.jobs.merge.plan import MergeLimits, MergeRequest
+from memwal.jobs.merge.plan.shard import MergeLimits, MergeRequest
 from tests.support import builders
 from tests.support.builders import INDEX_FAVOURED, Delete, Put
 

@@ -19,17 +19,17 @@ import pytest
 from lance.mem_wal import CompactedSsTable
 
 from memwal.errors import LostRace, StoreUnavailable
-from memwal.jobs.merge.apply import ShardMerge
-from memwal.jobs.merge.plan import (
+from memwal.jobs.merge.plan.shard import (
     CommitShape,
     FoldFacts,
     JoinCosts,
     MergeLimits,
     MergeRequest,
-    new_keys_are_compared,
 )
 from memwal.jobs.merge.ports import CommitStats, Fold, MergeTable
+from memwal.jobs.merge.report import ShardReport
 from memwal.model import FlushedGeneration, ShardId, TableView
+from memwal.rows.keys import new_keys_are_compared
 from tests.support import builders
 from tests.support.builders import KINDS, ONE_COMMIT, TWO_PASSES, Delete, Put, Table
 
@@ -303,7 +303,7 @@ class Part:
     generations_max: int
 
 
-def merge_part(part: Part) -> ShardMerge:
+def merge_part(part: Part) -> ShardReport:
     table = Table(uri=part.uri, kind=KINDS[part.kind])
     limits = replace(
         QUICK,
@@ -432,7 +432,7 @@ class FaultyTable:
 
 def run_with_faults(
     table: Table, limits: MergeLimits, faults: Sequence[str], error: Exception, **settings: Any
-) -> ShardMerge:
+) -> ShardReport:
     merger = table.merger(limits=limits)
     faulty = FaultyTable(inner=merger.table, faults=list(faults), error=error)
     return replace(merger, table=faulty, **settings).run(table.shards[0], MergeRequest())
@@ -462,7 +462,7 @@ def test_a_lost_reply_is_looked_up(
         assert done.error is None, done
         assert done.to_generation == 4
         if "commit after" in faults:
-            assert done.resolved == 1
+            assert done.commits_found_landed == 1
         builders.check_versions(table, version, exact=False)
         builders.check_merged(table)
 

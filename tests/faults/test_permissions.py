@@ -18,7 +18,8 @@ import pytest
 
 from memwal.format import layout
 from memwal.jobs.merge.job import MergeOptions, run_merge
-from memwal.report import DONE, MergeTableReport
+from memwal.jobs.merge.report import MergeTableReport
+from memwal.report import DONE
 from tests.faults import live
 from tests.faults.live import Watched
 from tests.faults.nursery import command, ended, nursery

@@ -22,8 +22,8 @@ import lance
 import pyarrow as pa
 import pytest
 
-from memwal.jobs.merge.apply import ShardMerger
-from memwal.jobs.merge.plan import MergeRequest
+from memwal.jobs.merge.apply.shard import ShardMerger
+from memwal.jobs.merge.plan.shard import MergeRequest
 from memwal.jobs.merge.unit import open_merge_table
 from memwal.model import ShardId
 from memwal.read import open_table

@@ -12,8 +12,8 @@ from memwal.errors import Usage
 from memwal.ingest import open_writer
 from memwal.ingest.commands import State
 from memwal.ingest.protocols import Closed, FlushFailed
-from memwal.jobs.merge.apply import ShardMerger
-from memwal.jobs.merge.plan import MergeRequest
+from memwal.jobs.merge.apply.shard import ShardMerger
+from memwal.jobs.merge.plan.shard import MergeRequest
 from memwal.jobs.merge.unit import open_merge_table
 from memwal.store.shard_manifests import Fenced
 from tests.support.ingest_tables import MemWalTable, Session, make, rows_of

@@ -13,7 +13,7 @@ import pytest
 
 from memwal.config import ResolvedTable, Settings
 from memwal.errors import Refused, Unsupported
-from memwal.jobs.merge.plan import MergeRequest
+from memwal.jobs.merge.plan.shard import MergeRequest
 from memwal.read.explain import explain
 from memwal.read.job import ReadOptions, run_read
 from memwal.read.plan.request import Nearest, ReadRequest

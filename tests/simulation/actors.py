@@ -31,6 +31,14 @@ from memwal.jobs.merge.refresh_watch import RefreshWatch
 from memwal.jobs.snapshot.apply import SnapshotRefresher, read_view
 from memwal.jobs.snapshot.plan import SnapshotLimits
 from memwal.model import FlushedGeneration, LeaseClaim, ShardId, ShardManifest, TableView
+from memwal.jobs.index_catchup.plan import CatchupRequest
+from memwal.jobs.merge.apply.refresh_watch import RefreshWatch
+from memwal.jobs.merge.apply.shard import ShardMerger
+from memwal.jobs.merge.apply.shared import SharedMerger
+from memwal.jobs.merge.plan.shard import MergeLimits, MergeRequest
+from memwal.jobs.merge.report import ShardReport
+from memwal.jobs.snapshot.apply import SnapshotRefresher
+from memwal.model import FlushedGeneration, LeaseClaim, ShardId, ShardManifest
 from memwal.store.fencing import ShardClaim
 from memwal.store.lease import StoredLeases
 from memwal.store.shard_manifests import Fenced
@@ -206,7 +214,7 @@ class Jobs:
 
         return body
 
-    def _merged(self, result: ShardMerge) -> None:
+    def _merged(self, result: ShardReport) -> None:
         if result.trace:
             raise AssertionError(result.trace)
         if result.exit_code == Corruption.exit_code:
@@ -214,7 +222,7 @@ class Jobs:
         self.seen["merge commits"] += result.commits
         self.seen["merge commits shared"] += result.commits_shared
         self.seen["merges that lost a race"] += result.conflicts > 0
-        self.seen["commits found landed"] += result.resolved
+        self.seen["commits found landed"] += result.commits_found_landed
         self.seen["merges that ended in part"] += result.outcome == "partial"
 
     def index_catchup(self, actor: Actor) -> None:

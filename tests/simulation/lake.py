@@ -18,8 +18,8 @@ from uuid import UUID, uuid5
 from memwal.errors import LostRace, Missing
 from memwal.format import layout
 from memwal.format._generated import memwal_pb2 as pb
-from memwal.jobs.merge.plan import new_keys_are_compared
 from memwal.model import ShardId
+from memwal.rows.keys import new_keys_are_compared
 from memwal.testing import MemoryBucket
 
 NAMESPACE = UUID("8b7c3f0e-0000-4000-8000-000000000000")

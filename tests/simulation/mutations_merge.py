@@ -7,8 +7,8 @@ from tests.simulation.mutation_list import Mutation, mutations
 PLAN = "tests/jobs/merge/test_merge_plan.py"
 FAKE = "tests/jobs/merge/test_merge.py -m 'not integration'"
 APPLY = "tests/jobs/merge/test_merge_apply.py"
-_PLAN = "memwal/jobs/merge/plan.py"
-_APPLY = "memwal/jobs/merge/apply.py"
+_PLAN = "memwal/jobs/merge/plan/shard.py"
+_APPLY = "memwal/jobs/merge/apply/shard.py"
 
 _PLANNED = mutations(
     _PLAN,
@@ -61,11 +61,6 @@ _PLANNED = mutations(
         "facts.anchored",
     ),
     (
-        "merge: every key type counts as compared",
-        "    return not _UNCOMPARED_TYPES.intersection(key_types)",
-        "    return True",
-    ),
-    (
         "merge: a fold is committed without a guard",
         "    if not is_guarded(facts, Join.SCAN):",
         "    if False:",
@@ -76,21 +71,37 @@ _PLANNED = mutations(
         "        deletes = Deletes.NONE",
     ),
     (
-        "merge: an index of unknown age passes",
-        "    if mem_wal_since_nanos is not None and mem_wal_since_nanos <= flushed_at_nanos:",
-        "    if mem_wal_since_nanos is None or mem_wal_since_nanos <= flushed_at_nanos:",
-    ),
-    (
-        "merge: generations older than the index pass",
-        "    if mem_wal_since_nanos is not None and mem_wal_since_nanos <= flushed_at_nanos:",
-        "    if mem_wal_since_nanos is not None:",
-    ),
-    (
         "merge: the order of generations is not checked",
         "    invariants.check_merge_order(\n        shard.merged_generation,\n"
         "        [g.generation for g in chosen],\n"
         "        holes_allowed=request.holes_allowed,\n    )\n",
         "",
+    ),
+)
+
+_SHARED_RULES = (
+    *mutations(
+        "memwal/rows/keys.py",
+        PLAN,
+        (
+            "merge: every key type counts as compared",
+            "    return not _UNCOMPARED_TYPES.intersection(key_types)",
+            "    return True",
+        ),
+    ),
+    *mutations(
+        "memwal/rows/lineage.py",
+        PLAN,
+        (
+            "merge: an index of unknown age passes",
+            "    if mem_wal_since_nanos is not None and mem_wal_since_nanos <= flushed_at_nanos:",
+            "    if mem_wal_since_nanos is None or mem_wal_since_nanos <= flushed_at_nanos:",
+        ),
+        (
+            "merge: generations older than the index pass",
+            "    if mem_wal_since_nanos is not None and mem_wal_since_nanos <= flushed_at_nanos:",
+            "    if mem_wal_since_nanos is not None:",
+        ),
     ),
 )
 
@@ -171,7 +182,7 @@ _DONE = mutations(
     ),
     (
         "merge: progress that fell is not noticed",
-        "        if shard.merged_generation < run.to_generation:",
+        "        if shard.merged_generation < self.to_generation:",
         "        if False:",
     ),
     (
@@ -226,19 +237,19 @@ _DONE = mutations(
     ),
     (
         "merge: a fold of another prefix is used again",
-        "        if fold is None or not same:",
-        "        if fold is None:",
+        "    if fold is None or not same:",
+        "    if fold is None:",
     ),
     (
         "merge: progress that proves nothing is believed",
-        "    if shard.merged_generation > 0 or request.reinitialised_allowed:",
+        "    if shard.merged_generation > 0:",
         "    if True:",
     ),
 )
 
 _WATCH = (
     *mutations(
-        "memwal/jobs/merge/refresh_watch.py",
+        "memwal/jobs/merge/apply/refresh_watch.py",
         "tests/jobs/merge/test_refresh_watch.py",
         (
             "watch: a lease that was claimed since the view is nothing",
@@ -362,7 +373,7 @@ _FOLD = (
         ),
     ),
     *mutations(
-        "memwal/jobs/merge/store.py",
+        "memwal/jobs/merge/store/table.py",
         _ON_LANCE,
         (
             "merge: Lance retries a stale delete pass",
@@ -371,16 +382,16 @@ _FOLD = (
         ),
     ),
     *mutations(
-        "memwal/jobs/merge/store.py",
+        "memwal/jobs/merge/store/table.py",
         "tests/jobs/merge/test_unknown_sizes.py -k estimated",
         (
             "merge: what is estimated is held in memory",
-            "sizes = [None if g.estimated else g.in_memory_bytes for g in self._generations]",
-            "sizes = [g.in_memory_bytes for g in self._generations]",
+            "sizes = [None if g.estimated else g.in_memory_bytes for g in self.generations]",
+            "sizes = [g.in_memory_bytes for g in self.generations]",
         ),
     ),
     *mutations(
-        "memwal/jobs/merge/plan_shared.py",
+        "memwal/jobs/merge/plan/shared.py",
         "tests/jobs/merge/test_unknown_sizes.py -k estimated",
         (
             "merge: what is estimated shares commits",
@@ -407,7 +418,7 @@ _FOLD = (
         ),
     ),
     *mutations(
-        "memwal/jobs/merge/apply.py",
+        "memwal/jobs/merge/apply/shard.py",
         "tests/store/test_commit_races.py -k fresh_view",
         (
             "merge: a fold is not put on the fresh view",
@@ -416,7 +427,7 @@ _FOLD = (
         ),
     ),
     *mutations(
-        "memwal/jobs/merge/store.py",
+        "memwal/jobs/merge/store/table.py",
         "tests/jobs/merge/test_merge_shapes.py -k test_rows_that_are_not_found_again_fail_the_commit",
         (
             "merge: rows that are not found again don't fail the commit",
@@ -425,7 +436,7 @@ _FOLD = (
         ),
     ),
     *mutations(
-        "memwal/jobs/merge/store_commit.py",
+        "memwal/jobs/merge/store/commit.py",
         _ON_LANCE,
         (
             "merge: Lance retries a stale commit",
@@ -563,6 +574,7 @@ _LINEAGE = mutations(
 MERGE: tuple[Mutation, ...] = (
     *_PLANNED,
     *_LINEAGE,
+    *_SHARED_RULES,
     *_TABLES,
     *_ORDER,
     *_DONE,

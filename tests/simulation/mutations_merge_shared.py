@@ -9,7 +9,7 @@ _REAL = "tests/jobs/merge/test_merge_shared.py -k local"
 _PLANNED = "tests/jobs/merge/test_merge_shared_plan.py"
 
 _PLAN = mutations(
-    "memwal/jobs/merge/plan_shared.py",
+    "memwal/jobs/merge/plan/shared.py",
     _PLANNED,
     (
         "shared: an unguarded fold takes part",
@@ -49,7 +49,7 @@ _PLAN = mutations(
 )
 
 _APPLY = mutations(
-    "memwal/jobs/merge/apply_shared.py",
+    "memwal/jobs/merge/apply/shared.py",
     _FAKE,
     (
         "shared: a lost lease is not looked at",
@@ -58,7 +58,7 @@ _APPLY = mutations(
     ),
     (
         "shared: who was kept from looking has nothing to do",
-        "        if self.runs[shard_id].from_generation is None:\n            return False\n",
+        "        if not self.runs[shard_id].is_seen:\n            return False\n",
         "",
     ),
     (
@@ -80,7 +80,7 @@ _APPLY = mutations(
     ),
     (
         "shared: what landed without an answer is not looked for",
-        "                view = self._after_error(shared, plans, error)\n",
+        "                view = self._look_after_error(shared, plans, error)\n",
         "",
     ),
     (
@@ -101,7 +101,7 @@ _APPLY = mutations(
 )
 
 _STORE = mutations(
-    "memwal/jobs/merge/store_shared.py",
+    "memwal/jobs/merge/store/shared.py",
     _REAL,
     (
         "shared: a key in two shards is written twice",
@@ -115,13 +115,13 @@ _STORE = mutations(
     ),
     (
         "shared: one shard's mark is left out",
-        "marks={shard: marks[shard] for shard in self._members},",
-        "marks={shard: marks[shard] for shard in list(self._members)[:1]},",
+        "marks={shard: marks[shard] for shard in self.members},",
+        "marks={shard: marks[shard] for shard in list(self.members)[:1]},",
     ),
     (
         "shared: rows are told apart by the version that the commit made",
-        "batches = self._before.scanner",
-        "batches = self._base.scanner",
+        "batches = self.before.scanner",
+        "batches = self.base.scanner",
     ),
 )
 

@@ -70,7 +70,7 @@ POLICY: tuple[Mutation, ...] = (
         ),
     ),
     *mutations(
-        "memwal/rows/policy_rows.py",
+        "memwal/store/policy_rows.py",
         _MERGE,
         (
             "policy: superseded rows are left out",
@@ -84,7 +84,7 @@ POLICY: tuple[Mutation, ...] = (
         ),
     ),
     *mutations(
-        "memwal/jobs/merge/apply.py",
+        "memwal/jobs/merge/apply/shard.py",
         f"{_MERGE} -k before_the_turn",
         (
             "turns: what others merged meanwhile is merged again",
@@ -93,7 +93,7 @@ POLICY: tuple[Mutation, ...] = (
         ),
     ),
     *mutations(
-        "memwal/jobs/merge/apply.py",
+        "memwal/jobs/merge/apply/shard.py",
         f"{_MERGE} -k longer_prefix",
         (
             "policy: a longer prefix may take more bytes than a commit",
@@ -102,7 +102,7 @@ POLICY: tuple[Mutation, ...] = (
         ),
     ),
     *mutations(
-        "memwal/jobs/merge/apply.py",
+        "memwal/jobs/merge/apply/shard.py",
         "tests/store/test_turns.py",
         (
             "turns: who waited does not look again",
@@ -111,21 +111,21 @@ POLICY: tuple[Mutation, ...] = (
         ),
     ),
     *mutations(
-        "memwal/jobs/merge/store_policy.py",
+        "memwal/jobs/merge/store/policy.py",
         _MERGE,
         (
             "policy: rows of the base are the latest, whatever the view",
-            "        self._base = opened.tables.at(view.version)",
-            "        self._base = opened.tables.base()",
+            "        self._base = self.tables.at(self.view.version)",
+            "        self._base = self.tables.base()",
         ),
         (
             "policy: tombstones stay out",
-            "        if len(outcome.deleted):",
-            "        if False:",
+            "key_predicate(outcome.deleted) if len(outcome.deleted) else None",
+            "None",
         ),
         (
             "policy: columns that changed meanwhile are not looked at",
-            "        if not same:",
+            "        if (view.columns, view.policy_text) != (self.view.columns, self.view.policy_text):",
             "        if False:",
         ),
     ),

@@ -103,16 +103,16 @@ READ: tuple[Mutation, ...] = (
         ),
     ),
     *mutations(
-        "memwal/jobs/merge/apply.py",
+        "memwal/jobs/merge/apply/shard.py",
         "tests/store/test_holes.py -k 'end or drained'",
         (
             "holes: one at the end is passed over once all else is merged",
-            "            if plan is None:\n                check_next(shard, request)\n",
-            "            if plan is None:\n",
+            "            self.check_same_table(run, view, shard, request)\n        check_next(shard, request)\n",
+            "            self.check_same_table(run, view, shard, request)\n",
         ),
     ),
     *mutations(
-        "memwal/jobs/merge/plan_shared.py",
+        "memwal/jobs/merge/plan/shared.py",
         "tests/store/test_holes.py -k 'several'",
         (
             "holes: a shard with one shares commits",

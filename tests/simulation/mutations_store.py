@@ -609,7 +609,7 @@ _STORES = (
         ),
     ),
     *mutations(
-        "memwal/jobs/merge/store.py",
+        "memwal/jobs/merge/store/table.py",
         f"{_FOREIGN} -k 'this_host'",
         (
             "blobs: a refusal while rows stream is lost",

@@ -45,7 +45,8 @@ class Setup:
     """Whether mergers without the lease look out for a refresh, as ours do.
 
     Those that don't take all that is pending in one commit, a shard at a time. Only that leaves the
-    base as the repair of lowered progress will say that it is (memwal/jobs/merge/refresh_watch.py).
+    base as the repair of lowered progress will say that it is
+    (memwal/jobs/merge/apply/refresh_watch.py).
     """
     shared: bool = False
     """Whether the shards of a merge share commits."""

@@ -21,6 +21,10 @@ from memwal.jobs.index_catchup.ports import SegmentTask
 from memwal.jobs.merge.apply import ShardMerger
 from memwal.jobs.merge.apply_shared import SharedMerger
 from memwal.jobs.merge.plan import CommitShape, Deletes, Join, MergeRequest
+from memwal.jobs.index_catchup.ports import RewrittenFragments, SegmentTask
+from memwal.jobs.merge.apply.shard import ShardMerger
+from memwal.jobs.merge.apply.shared import SharedMerger
+from memwal.jobs.merge.plan.shard import CommitShape, Deletes, Join, MergeRequest
 from memwal.jobs.merge.ports import CommitStats, Fold
 from memwal.jobs.snapshot.apply import SnapshotRefresher
 from memwal.jobs.snapshot.plan import Storage
@@ -127,7 +131,7 @@ def test_of_two_folds_that_share_a_key_the_second_is_refused(world: World) -> No
 
 
 def test_a_fold_that_shares_no_key_lands_on_top(world: World) -> None:
-    """Why a later prefix must not be folded before the earlier one is in (plan.merge)."""
+    """Why a later prefix must not be folded before the earlier one is in (see the merge plan)."""
     flush(world, 0, {10: 1}, {11: 2})
     flush(world, 1, {20: 3})
     view = world.view()
@@ -195,7 +199,7 @@ def test_a_stale_delete_pass_does_not_take_a_newer_row(world: World) -> None:
 
 
 def test_a_delete_pass_from_a_fresh_view_takes_it(world: World) -> None:
-    """So the pass has to look at progress on its own handle's version (apply.merge)."""
+    """So the pass has to look at progress on its own handle's version (see the merge)."""
     flush(world, 0, {10: None}, {10: 7})
     stale = fold(world, world.view(), 0, 1)
     merge(world)
@@ -227,7 +231,7 @@ def test_a_delete_in_the_commit_meets_an_update_of_the_row(world: World) -> None
 
 
 def test_a_delete_of_an_absent_key_meets_nothing(world: World) -> None:
-    """The trap that a fold's anchor guards against (plan.merge): the row stays."""
+    """The trap that a fold's anchor guards against (see the merge plan): the row stays."""
     flush(world, 0, {50: None, 11: 1})
     flush(world, 1, {50: 5})
     view = world.view()

@@ -12,8 +12,8 @@ import lance
 import pytest
 
 from memwal.errors import Refused
-from memwal.jobs.merge.apply import check_shard_lineage
-from memwal.jobs.merge.plan import MergeRequest
+from memwal.jobs.merge.apply.shard import check_shard_lineage
+from memwal.jobs.merge.plan.shard import MergeRequest
 from memwal.model import TableView
 from memwal.store.lineage import Lineage
 from memwal.store.view import StoredViews
@@ -47,7 +47,7 @@ class Watched:
         seen = view or self.view
         for shard in seen.shards:
             if shard.pending:
-                check_shard_lineage(self.views, seen, shard, MergeRequest())
+                check_shard_lineage(self.views, seen, shard)
 
     def versions_read(self) -> int:
         return sum(n for path, n in self.reads.items() if path.startswith("_versions/"))

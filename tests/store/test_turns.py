@@ -16,9 +16,9 @@ import pytest
 
 from memwal.clock import SystemClock
 from memwal.errors import LostRace, StandDown
-from memwal.jobs.merge.apply_run import ShardMerge
-from memwal.jobs.merge.apply_shared import SharedMerger
-from memwal.jobs.merge.plan import MergeLimits, MergeRequest
+from memwal.jobs.merge.apply.shared import SharedMerger
+from memwal.jobs.merge.plan.shard import MergeLimits, MergeRequest
+from memwal.jobs.merge.report import ShardReport
 from memwal.store.turns import REMEMBERED_SECONDS, WAIT_SECONDS_MAX, HostTurns
 from memwal.testing import ManualClock
 from memwal.testing.tables import ManualTurns
@@ -55,7 +55,7 @@ def once(work: Callable[[], object]) -> Callable[[], None]:
     return meanwhile
 
 
-def alone(table: Where, turns: ManualTurns, limits: MergeLimits = ONE_EACH) -> ShardMerge:
+def alone(table: Where, turns: ManualTurns, limits: MergeLimits = ONE_EACH) -> ShardReport:
     return table.merger(turns=turns, limits=limits).run(table.shards[0], MergeRequest())
 
 
@@ -86,7 +86,7 @@ def test_a_prefix_that_others_merged_meanwhile_is_not_merged_again(
     merge = alone(table, turns, limits)
     assert merge.outcome == "done"
     assert merge.commits == 2 - until
-    assert (merge.conflicts, merge.resolved, turns.losses) == (0, 0, 0)
+    assert (merge.conflicts, merge.commits_found_landed, turns.losses) == (0, 0, 0)
     table.merger().run(table.shards[1], MergeRequest())
     assert table.numbers() == MERGED
 
@@ -131,7 +131,7 @@ def test_time_that_was_waited_is_not_held_against_a_commit(together: bool) -> No
 def test_a_refused_commit_is_told(table: Where) -> None:
     fill(table)
     table.flush(table.shards[1], Put([50], 3))
-    racing: list[ShardMerge] = []
+    racing: list[ShardReport] = []
 
     def steps(step: str) -> None:
         if step == "commit" and not racing:

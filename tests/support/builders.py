@@ -19,8 +19,9 @@ import lance
 import pyarrow as pa
 
 from memwal.format import layout
-from memwal.jobs.merge.apply import ShardMerge, ShardMerger
-from memwal.jobs.merge.plan import JoinCosts, MergeRequest
+from memwal.jobs.merge.apply.shard import ShardMerger
+from memwal.jobs.merge.plan.shard import JoinCosts, MergeRequest
+from memwal.jobs.merge.report import ShardReport
 from memwal.jobs.merge.unit import open_merge_table
 from memwal.model import FlushedGeneration, ShardId, ShardManifest, ShardStatus
 from memwal.run.stores import Stores, open_stores
@@ -192,7 +193,7 @@ class Table:
         ports = {"views": stores.views, "table": open_merge_table(stores), "clock": stores.clock}
         return ShardMerger(**{**ports, **settings})
 
-    def merge_all(self, **settings: Any) -> list[ShardMerge]:
+    def merge_all(self, **settings: Any) -> list[ShardReport]:
         """Merge every shard, one after the other."""
         merger = self.merger(**settings)
         return [merger.run(shard, MergeRequest()) for shard in self.shards]

@@ -14,6 +14,11 @@ from memwal.jobs.merge.plan import MergeRequest
 from memwal.model import MemWalState
 from memwal.report import JobReport
 from memwal.rows import sql
+from memwal.jobs.index_catchup.plan import TableIndexes
+from memwal.jobs.index_catchup.store import LanceIndexTable
+from memwal.jobs.merge.plan.shard import MergeRequest
+from memwal.report import IndexCatchupReport, JobReport
+from memwal.rows.keys import keys_in
 from memwal.run.open import Progress
 from memwal.store.indexes import LanceIndexes
 from tests.support.builders import Key, Put, Row, Table, make_table
@@ -184,7 +189,7 @@ def keys(truth: Mapping[Key, Row], wanted: Any) -> list[Key]:
 
 def _key(table: Table, truth: Mapping[Key, Row], covered: bool) -> None:
     for key in [*list(truth)[:5], *list(truth)[-40:], (987_654,)]:
-        found = scan(table, sql.keys_in(["k"], [key]))
+        found = scan(table, keys_in(["k"], [key]))
         assert found == keys(truth, lambda r, key=key: r["k"] == key[0])
     assert scan(table, "k >= 0 AND k < 300") == keys(truth, lambda r: 0 <= r["k"] < 300)
 

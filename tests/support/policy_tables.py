@@ -12,8 +12,9 @@ from typing import Any
 import lance
 import pyarrow as pa
 
-from memwal.jobs.merge.apply import ShardMerge, ShardMerger
-from memwal.jobs.merge.plan import MergeRequest
+from memwal.jobs.merge.apply.shard import ShardMerger
+from memwal.jobs.merge.plan.shard import MergeRequest
+from memwal.jobs.merge.report import ShardReport
 from memwal.jobs.merge.unit import open_merge_table
 from memwal.model import ShardId
 from memwal.rows.policy import RowPolicy, row_policy
@@ -101,7 +102,7 @@ class PolicyTable:
         ports = {"views": stores.views, "table": open_merge_table(stores), "clock": stores.clock}
         return ShardMerger(**{**ports, **settings})
 
-    def merge(self, shard: ShardId | None = None, **settings: Any) -> ShardMerge:
+    def merge(self, shard: ShardId | None = None, **settings: Any) -> ShardReport:
         """Merge one shard, the first; what goes wrong is an error of the test."""
         found = self.merger(**settings).run(shard or self.shards[0], MergeRequest())
         assert found.error is None, found

@@ -35,7 +35,7 @@ from memwal.jobs.backfill.report import (
 )
 from memwal.jobs.index_catchup.job import IndexCatchupOptions, run_index_catchup
 from memwal.jobs.merge.job import MergeOptions, run_merge
-from memwal.jobs.merge.plan import MergeLimits, MergeRequest
+from memwal.jobs.merge.plan.shard import MergeLimits, MergeRequest
 from memwal.model import ShardId, TableView
 from memwal.report import DONE, NOTHING_TO_DO, EngineReport, JobReport, TableReport, sum_up_tables
 from memwal.run import cancel as _cancel

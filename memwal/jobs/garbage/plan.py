@@ -112,7 +112,7 @@ def never_merged(view: TableView) -> tuple[str, ...]:
     """Shards with work that no merge has recorded yet, and shards that can't be read.
 
     The merger takes them only while a retained version shows that the MemWAL index existed when
-    they were flushed (`plan.merge.check_lineage`), so no version may be expired until they are
+    they were flushed (`memwal.rows.lineage`), so no version may be expired until they are
     merged: live rows would be refused.
     """
     waiting = [s.shard_id for s in view.shards if s.pending and s.merged_generation == 0]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from rich.console import RenderableType
 
 from memwal.grid import Column, numbers, outcome_text, size_text, table_of, words
-from memwal.report import MergeTableReport, PlannedMergeReport, PlannedShard, ShardReport
+from memwal.jobs.merge.report import MergeTableReport, PlannedMergeReport, PlannedShard, ShardReport
 
 MERGED: tuple[Column[ShardReport], ...] = (
     words("shard", lambda shard: shard.shard_id),

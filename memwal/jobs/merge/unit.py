@@ -1,30 +1,30 @@
-"""A merge as it travels to an executor: one shard's run of commits, or that of several shards.
-
-Running a unit twice, or beside itself, is safe: progress travels with the rows (invariant 1).
-"""
+"""A merge as it travels to an executor: one shard of a table, or several that share commits."""
 
 from __future__ import annotations
 
-import traceback
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
 from memwal.errors import MemWalError
-from memwal.jobs.merge.apply import ShardMerger
-from memwal.jobs.merge.apply_run import ShardMerge
-from memwal.jobs.merge.apply_shared import SharedMerger
-from memwal.jobs.merge.plan import JoinCosts, MergeLimits, MergeRequest
-from memwal.jobs.merge.refresh_watch import RefreshWatch
-from memwal.jobs.merge.store import LanceMergeTable
-from memwal.model import ShardId
-from memwal.run import cancel as _cancel
-from memwal.run import heap
-from memwal.run.stores import Stores, open_stores
-from memwal.run.units import TableUnit
+from memwal.jobs.merge.apply.refresh_watch import RefreshWatch
+from memwal.jobs.merge.apply.shard import ShardMerger
+from memwal.jobs.merge.apply.shared import SharedMerger
+from memwal.jobs.merge.plan.shard import JoinCosts, MergeLimits, MergeRequest
+from memwal.jobs.merge.plan.shared import group_shards
+from memwal.jobs.merge.report import ShardReport
+from memwal.jobs.merge.store.table import LanceMergeTable
+from memwal.model import ShardId, ShardView
+from memwal.report import FAILED
+from memwal.run import cancel, heap
+from memwal.run.open import OpenTable
+from memwal.run.stores import Stores
+from memwal.run.units import TableUnit, UnitResult, run_unit
 from memwal.store.generations import Generations
 from memwal.store.lineage import Lineage
 from memwal.store.turns import HostTurns
+
+MergeResult = UnitResult[tuple[ShardReport, ...]]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -42,18 +42,38 @@ class MergeUnit(TableUnit):
         return [replace(self, shard_ids=(shard_id,)) for shard_id in self.shard_ids]
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class MergeUnitResult:
-    """What came of a unit, shard by shard. `trace` is of an error that nobody expected.
+def make_units(
+    table: OpenTable, work: Sequence[ShardView], request: MergeRequest, limits: MergeLimits
+) -> list[MergeUnit]:
+    """The units of a table's shards with work; all of them know what was read of its lineage."""
+    view, stores = table.view, table.stores
+    if not work or view is None or stores is None:
+        return []
+    lineage = Lineage() if request.reinitialised_allowed else stores.views.lineage(view, work)
+    return [
+        MergeUnit(
+            uri=view.uri,
+            storage_options=table.resolved.storage_options,
+            shard_ids=shard_ids,
+            request=request,
+            limits=limits,
+            lease_token=table.lease_token,
+            lineage=lineage.part(shard_ids),
+        )
+        for shard_ids in group_shards(view, work, request, limits)
+    ]
 
-    `died`: its process did, while it worked on one of the shards.
-    """
 
-    uri: str
-    merges: tuple[ShardMerge, ...]
-    requests: Mapping[str, int] = field(default_factory=dict)
-    trace: str | None = None
-    died: bool = False
+def run_merge_unit(unit: MergeUnit) -> MergeResult:
+    """Run one unit in this process. Never raises: a bad shard must not stop the others."""
+    heap.limit_arenas()
+    result = run_unit(unit, lambda stores: _merge(unit, stores))
+    if isinstance(result.made, MemWalError):
+        if len(unit.shard_ids) > 1:
+            return join_results(unit, [run_merge_unit(single) for single in unit.one_by_one()])
+        return result
+    traces = [report.trace for report in result.made if report.trace]
+    return replace(result, trace="\n".join(traces) or None)
 
 
 def open_merge_table(stores: Stores) -> LanceMergeTable:
@@ -64,87 +84,56 @@ def open_merge_table(stores: Stores) -> LanceMergeTable:
     return LanceMergeTable(generations, stores.clock)
 
 
-def lost_merge_unit(unit: MergeUnit, error: MemWalError) -> MergeUnitResult:
-    """The result of a unit that killed its process. What it had committed before stays."""
-    shards = f"shard {unit.shard_ids[0]}"
-    if len(unit.shard_ids) > 1:
-        shards = f"one of {len(unit.shard_ids)} shards"
-    failed = _failed(unit, f"{unit.uri}: {shards}: {error}", error.exit_code)
-    return MergeUnitResult(uri=unit.uri, merges=failed, died=True)
+def _merge(unit: MergeUnit, stores: Stores) -> tuple[ShardReport, ...]:
+    stores.views.learn(unit.lineage)
+    watch = RefreshWatch(leases=stores.leases, lease_token=unit.lease_token)
+
+    def before_commit() -> None:
+        cancel.check()
+        watch.before_commit()
+
+    merger = ShardMerger(
+        views=stores.views,
+        table=open_merge_table(stores),
+        clock=stores.clock,
+        limits=unit.limits,
+        costs=JoinCosts(index_allowed=unit.limits.index_join_allowed),
+        before_commit=before_commit,
+        before_view=watch.before_view,
+        turns=HostTurns(unit.uri, stores.clock, waiting=cancel.check),
+    )
+    if len(unit.shard_ids) == 1:
+        return (merger.run(unit.shard_ids[0], unit.request),)
+    return SharedMerger(single=merger).run(unit.shard_ids, unit.request)
 
 
-def as_one(unit: MergeUnit, results: Sequence[MergeUnitResult]) -> MergeUnitResult:
+def join_results(unit: MergeUnit, singles: Sequence[MergeResult]) -> MergeResult:
     """The results of a unit's shards that ran one by one."""
     requests: Counter[str] = Counter()
-    for result in results:
-        requests.update(result.requests)
-    return MergeUnitResult(
-        uri=unit.uri,
-        merges=tuple(merge for result in results for merge in result.merges),
+    for single in singles:
+        requests.update(single.requests)
+    return UnitResult(
+        made=tuple(
+            report
+            for one, single in zip(unit.one_by_one(), singles, strict=True)
+            for report in shard_reports(one, single)
+        ),
         requests=requests,
-        trace="\n".join(result.trace for result in results if result.trace) or None,
+        trace="\n".join(single.trace for single in singles if single.trace) or None,
     )
 
 
-def run_merge_unit(unit: MergeUnit) -> MergeUnitResult:
-    """Run one unit in this process. Never raises: a bad shard must not stop the others."""
-    heap.limit_arenas()
-    try:
-        stores = open_stores(unit.uri, unit.storage_options)
-        stores.views.learn(unit.lineage)
-        token = unit.lease_token
-
-        watch = RefreshWatch(leases=stores.leases)
-
-        def before_view() -> None:
-            if token is None:
-                watch.before_view()
-
-        def before_commit() -> None:
-            _cancel.check()
-            if token is None:
-                watch.before_commit()
-            else:
-                stores.leases.check(token)
-
-        merger = ShardMerger(
-            views=stores.views,
-            table=open_merge_table(stores),
-            clock=stores.clock,
-            limits=unit.limits,
-            costs=JoinCosts(index_allowed=unit.limits.index_join_allowed),
-            before_commit=before_commit,
-            before_view=before_view,
-            turns=HostTurns(unit.uri, stores.clock, waiting=_cancel.check),
-        )
-        if len(unit.shard_ids) == 1:
-            merges: tuple[ShardMerge, ...] = (merger.run(unit.shard_ids[0], unit.request),)
-        else:
-            merges = SharedMerger(single=merger).run(unit.shard_ids, unit.request)
-        return MergeUnitResult(
-            uri=unit.uri,
-            merges=merges,
-            requests=stores.objects.counts.as_dict(),
-            trace="\n".join(m.trace for m in merges if m.trace) or None,
-        )
-    except (KeyboardInterrupt, SystemExit):
-        raise
-    except BaseException as error:  # a panic in Lance's Rust code is no Exception
-        if len(unit.shard_ids) > 1:
-            return as_one(unit, [run_merge_unit(single) for single in unit.one_by_one()])
-        failed = _failed(unit, f"unexpected {type(error).__name__}: {error}", 1)
-        return MergeUnitResult(uri=unit.uri, merges=failed, trace=traceback.format_exc())
-
-
-def _failed(unit: MergeUnit, text: str, exit_code: int) -> tuple[ShardMerge, ...]:
+def shard_reports(unit: MergeUnit, result: MergeResult) -> tuple[ShardReport, ...]:
+    """A report a shard. Of a unit that failed, what it had committed before stays."""
+    error = result.made
+    if not isinstance(error, MemWalError):
+        return error
     return tuple(
-        ShardMerge(
+        ShardReport(
             shard_id=shard_id,
-            outcome="failed",
-            from_generation=0,
-            to_generation=0,
-            error=text,
-            exit_code=exit_code,
+            outcome=FAILED,
+            error=f"{unit.uri}: shard {shard_id}: {error}",
+            exit_code=error.exit_code,
         )
         for shard_id in unit.shard_ids
     )

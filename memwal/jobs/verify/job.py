@@ -11,8 +11,6 @@ import pyarrow as pa
 from memwal.clock import SystemClock
 from memwal.errors import Corruption, MemWalError, Missing, Refused
 from memwal.format import layout
-from memwal.jobs.merge.apply import check_shard_lineage
-from memwal.jobs.merge.plan import MergeRequest
 from memwal.jobs.verify import plan as verify
 from memwal.jobs.verify.report import CheckReport, VerifyTableReport
 from memwal.model import FlushedGeneration, ShardId, ShardView, TableView, VersionManifest
@@ -24,6 +22,7 @@ from memwal.report import (
     TableReport,
 )
 from memwal.rows.keyset import find_shared_key
+from memwal.rows.lineage import check_lineage
 from memwal.run.open import (
     OpenTable,
     Progress,
@@ -287,8 +286,12 @@ def _lineage(stores: Stores, view: TableView) -> verify.Check:
     stores.views.lineage(view, view.shards)
     for shard in view.shards:
         try:
-            if shard.pending:
-                check_shard_lineage(stores.views, view, shard, MergeRequest())
+            if shard.pending and not shard.merged_generation:
+                flushed_at = stores.views.flushed_at_nanos(shard.shard_id, shard.pending[0])
+                since = stores.views.mem_wal_since_nanos(view, flushed_at)
+                check_lineage(shard, flushed_at, since)
+        except Missing as missing:
+            raise Corruption(f"shard {shard.shard_id}: {missing}") from None
         except Refused as error:
             problems.append(str(error))
     return verify.Check(

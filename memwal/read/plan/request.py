@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from memwal.errors import Usage
 from memwal.model import TableView
-from memwal.rows import sql
+from memwal.rows.keys import keys_in
 
 # Lance's own columns, which differ between the base table and a generation that holds the same row.
 _SYSTEM_COLUMNS = re.compile(r"\b(_row\w+|_tombstone)\b", re.IGNORECASE)
@@ -122,6 +122,6 @@ def write_predicate(primary_key: Sequence[str], request: ReadRequest) -> str | N
     # The line break ends a comment at the filter's end.
     parts = [] if request.filter is None else [f"({request.filter}\n)"]
     if request.keys is not None:
-        condition = sql.keys_in(primary_key, request.keys) if request.keys else "false"
+        condition = keys_in(primary_key, request.keys) if request.keys else "false"
         parts.insert(0, condition)
     return " AND ".join(parts) or None

@@ -30,11 +30,11 @@ from memwal.read.store.threads import map_in_order, threads_for
 from memwal.rows.keyset import KeySet, find_shared_key
 from memwal.rows.policy import RowPolicy
 from memwal.rows.policy_fold import Layer, Mask, PolicyFold, expired
-from memwal.rows.policy_rows import all_rows, base_rows
 from memwal.sharding.domain import Case, cases_of
 from memwal.sharding.predicate import predicate_of
 from memwal.sharding.values import as_comparable
 from memwal.store.generations import Generations, Source
+from memwal.store.policy_rows import all_rows, base_rows
 
 # Shards that are folded together, and ask the base together for what they need, take no more.
 _TOGETHER_BYTES_MAX = 512 * 1024 * 1024

@@ -34,7 +34,7 @@ main(sys.argv[2:])
 """
 # What `memwal merge` has imported by the time that it reads a generation.
 _IMPORTS = f"""{_PEAK}
-import memwal.cli.app, memwal.cli.progress, memwal.jobs.merge.job, memwal.jobs.merge.store
+import memwal.cli.app, memwal.cli.progress, memwal.jobs.merge.job, memwal.jobs.merge.store.table
 import memwal.store.run_records, pyarrow.compute
 """
 
@@ -45,7 +45,7 @@ import json, os, sys
 from memwal.jobs.merge.job import MergeOptions, run_merge
 from memwal.config import Config, Settings, resolve_table
 from memwal.store import table as tables
-from memwal.jobs.merge.store import LanceFold
+from memwal.jobs.merge.store.table import LanceFold
 
 table, every = sys.argv[1], int(sys.argv[2])
 tables._CACHE_BYTES = int(sys.argv[3]) or tables._CACHE_BYTES

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from memwal.jobs.backfill.plan import Backlog, bytes_for_engine, largest_first
-from memwal.jobs.merge.plan import MergeLimits
+from memwal.jobs.merge.plan.shard import MergeLimits
 
 BACKLOGS = st.lists(
     st.builds(

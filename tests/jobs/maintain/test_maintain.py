@@ -15,7 +15,7 @@ from memwal.format import layout
 from memwal.jobs.garbage.job import run_garbage
 from memwal.jobs.garbage.run import GarbageOptions
 from memwal.jobs.maintain.job import MaintainOptions, run_maintain
-from memwal.jobs.merge.plan import MergeRequest
+from memwal.jobs.merge.plan.shard import MergeRequest
 from memwal.model import ShardStatus
 from memwal.store.lease import StoredLeases
 from tests.support import builders

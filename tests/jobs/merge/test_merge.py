@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 
 from memwal.errors import LostRace, StoreUnavailable
-from memwal.jobs.merge.apply import ShardMerge
-from memwal.jobs.merge.plan import MergeLimits, MergeRequest
+from memwal.jobs.merge.plan.shard import MergeLimits, MergeRequest
 from memwal.jobs.merge.ports import Fold
+from memwal.jobs.merge.report import ShardReport
 from tests.jobs.merge.merge_worlds import BASE, Fake, OnTheLake, Real, Where
 from tests.support.builders import Delete, Put, make_table
 from tests.support.s3server import S3Server
@@ -40,7 +40,7 @@ def table(request: pytest.FixtureRequest, tmp_path: Path) -> Where:
 TWO_PASSES = MergeLimits(tombstones_in_commit_max=0)
 
 
-def run(where: Where, request: MergeRequest | None = None, /, **settings: Any) -> ShardMerge:
+def run(where: Where, request: MergeRequest | None = None, /, **settings: Any) -> ShardReport:
     return where.merger(**settings).run(where.shards[0], request or MergeRequest())
 
 
@@ -79,9 +79,9 @@ def test_prefixes_by_count_by_bytes_and_by_request(table: Where) -> None:
 
 
 def test_a_shorter_merge_in_between_is_noticed(table: Where) -> None:
-    """The second commit must not land on rows that it never saw (plan.merge: why folding ...)."""
+    """The second commit must not land on rows that it never saw (see the merge plan)."""
     fill(table)
-    racing: list[ShardMerge] = []
+    racing: list[ShardReport] = []
 
     def steps(step: str) -> None:
         if step == "commit" and not racing:
@@ -100,7 +100,7 @@ def test_a_fold_without_an_anchor_is_cut_to_one_generation(table: Where) -> None
     table.flush(shard, Put([60], 1))
     table.flush(shard, Delete([60]))
     table.flush(shard, Put([61], 2))
-    racing: list[ShardMerge] = []
+    racing: list[ShardReport] = []
 
     def steps(step: str) -> None:
         if step == "commit" and not racing:
@@ -113,14 +113,14 @@ def test_a_fold_without_an_anchor_is_cut_to_one_generation(table: Where) -> None
 
 def test_a_longer_merge_in_between_leaves_nothing_to_do(table: Where) -> None:
     fill(table)
-    racing: list[ShardMerge] = []
+    racing: list[ShardReport] = []
 
     def steps(step: str) -> None:
         if step == "commit" and not racing:
             racing.append(run(table))
 
     merge = run(table, MergeRequest(until_generation=2), steps=steps)
-    assert (merge.outcome, merge.commits, merge.resolved) == ("done", 0, 1)
+    assert (merge.outcome, merge.commits, merge.commits_found_landed) == ("done", 0, 1)
     assert table.numbers() == base(k1=20, k2=10, k3=None)
 
 
@@ -131,7 +131,7 @@ def test_a_fault_around_the_commit_is_resolved_by_reading(table: Where, when: st
     merge = run(table, table=faulty)
     assert faulty.faults == 1
     assert merge.outcome == "done"
-    assert (merge.commits, merge.resolved) == ((1, 0) if when == "before" else (0, 1))
+    assert (merge.commits, merge.commits_found_landed) == ((1, 0) if when == "before" else (0, 1))
     assert table.numbers() == base(k1=20, k2=10, k3=None)
 
 

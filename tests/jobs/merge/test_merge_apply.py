@@ -8,8 +8,9 @@ from typing import Any
 import pytest
 
 from memwal.errors import LeaseHeld, LostRace, StoreUnavailable
-from memwal.jobs.merge.apply import ShardMerge, ShardMerger
-from memwal.jobs.merge.plan import MergeLimits, MergeRequest, NextCommit
+from memwal.jobs.merge.apply.shard import ShardMerger, keep_fold
+from memwal.jobs.merge.plan.shard import MergeLimits, MergeRequest, NextCommit
+from memwal.jobs.merge.report import ShardReport
 from memwal.model import FlushedGeneration, ShardId, TableView
 from memwal.testing import ManualClock
 from memwal.testing.tables import Changes, MemoryTable
@@ -62,7 +63,7 @@ def table() -> Views:
     return made
 
 
-def run(where: Views, request: MergeRequest | None = None, /, **settings: Any) -> ShardMerge:
+def run(where: Views, request: MergeRequest | None = None, /, **settings: Any) -> ShardReport:
     ports = {"views": where, "table": where, "clock": where.clock}
     return ShardMerger(**{**ports, **settings}).run(SHARD, request or MergeRequest())
 
@@ -174,7 +175,7 @@ def test_a_commit_that_comes_before_the_delete_pass_starts_the_fold_anew() -> No
     table = Views(clock=ManualClock(), base=dict(changes(b=1)))  # type: ignore[arg-type]
     table.flush(SHARD, changes(y=1, z=1))
     table.flush(SHARD, changes(z=None, b=None))
-    racing: list[ShardMerge] = []
+    racing: list[ShardReport] = []
 
     def overtake() -> None:
         racing.append(run(table, MergeRequest(until_generation=1)))
@@ -213,7 +214,7 @@ class Faulty:
 def test_a_commit_whose_reply_was_lost_is_found_by_its_mark(table: Views) -> None:
     faulty = Faulty(table, [StoreUnavailable("no reply")], lands=True)
     merge = run(table, table=faulty)
-    assert (merge.outcome, merge.commits, merge.resolved) == ("done", 0, 1)
+    assert (merge.outcome, merge.commits, merge.commits_found_landed) == ("done", 0, 1)
     assert faulty.folds == [[1, 2, 3]]
 
 
@@ -226,7 +227,7 @@ def test_an_outcome_that_can_not_be_looked_up_is_said_to_be_unknown(table: Views
     merge = run(table, table=faulty, steps=at_step("commit", go_down))
     assert merge.error is not None
     assert "may or may not have landed" in merge.error
-    assert (merge.exit_code, merge.resolved) == (1, 0)
+    assert (merge.exit_code, merge.commits_found_landed) == (1, 0)
 
 
 def test_a_generation_that_is_gone_and_not_merged_is_corruption_at_once(table: Views) -> None:
@@ -247,7 +248,7 @@ def test_a_generation_that_is_gone_because_it_was_merged_is_none(table: Views) -
             return super().fold(view, shard_id, generations)
 
     merge = run(table, table=Collected(table, [], lands=True))
-    assert (merge.outcome, merge.error, merge.resolved) == ("done", None, 1)
+    assert (merge.outcome, merge.error, merge.commits_found_landed) == ("done", None, 1)
 
 
 def test_faults_and_races_have_bounds(table: Views) -> None:
@@ -271,9 +272,9 @@ def test_a_fold_serves_the_prefix_that_it_was_made_for_or_was_cut_from(table: Vi
     first, all_of_them, rest = (
         NextCommit(generations=part) for part in (listed[:1], listed, listed[1:])
     )
-    assert ShardMerger._reusable(fold, first, all_of_them) == (fold, first)
-    assert ShardMerger._reusable(fold, first, rest) == (None, rest)
-    assert ShardMerger._reusable(None, first, first) == (None, first)
+    assert keep_fold(fold, first, all_of_them) == (fold, first)
+    assert keep_fold(fold, first, rest) == (None, rest)
+    assert keep_fold(None, first, first) == (None, first)
 
 
 def test_a_fold_is_used_again_for_the_same_prefix_only(table: Views) -> None:

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from memwal.errors import Refused, Unsupported
 from memwal.invariants import InvariantBroken
-from memwal.jobs.merge.plan import (
+from memwal.jobs.merge.plan.shard import (
     Deletes,
     FoldFacts,
     Join,
@@ -18,12 +18,10 @@ from memwal.jobs.merge.plan import (
     MergeLimits,
     MergeRequest,
     NextCommit,
-    check_lineage,
     check_shard,
     check_table,
     foresee,
     is_guarded,
-    new_keys_are_compared,
     next_commit,
     shape_commit,
     wanted,
@@ -38,6 +36,8 @@ from memwal.model import (
     TableView,
     VersionManifest,
 )
+from memwal.rows.keys import new_keys_are_compared
+from memwal.rows.lineage import check_lineage
 
 SHARD = ShardId("6f2c5a8e-1d0b-4d55-9a53-0f6f6a1f0c11")
 ALL = MergeRequest()
@@ -196,8 +196,8 @@ def test_a_commit_out_of_order_is_stopped_whatever_chose_it(
     def newest_first(view: ShardView, request: MergeRequest) -> tuple[FlushedGeneration, ...]:
         return tuple(reversed(view.pending)) if view.pending[0].generation == 1 else view.pending
 
-    monkeypatch.setattr("memwal.jobs.merge.plan.wanted", newest_first)
-    monkeypatch.setattr("memwal.jobs.merge.plan.check_shard", lambda view, request: None)
+    monkeypatch.setattr("memwal.jobs.merge.plan.shard.wanted", newest_first)
+    monkeypatch.setattr("memwal.jobs.merge.plan.shard.check_shard", lambda view, request: None)
     with pytest.raises(InvariantBroken):
         next_commit(shard(1, 2), ALL, MergeLimits())
 

@@ -14,9 +14,9 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from memwal.jobs.merge.apply_run import ShardMerge
-from memwal.jobs.merge.plan import JoinCosts, MergeLimits, MergeRequest
-from memwal.jobs.merge.unit import MergeUnit, run_merge_unit
+from memwal.jobs.merge.plan.shard import JoinCosts, MergeLimits, MergeRequest
+from memwal.jobs.merge.report import ShardReport
+from memwal.jobs.merge.unit import MergeUnit, run_merge_unit, shard_reports
 from memwal.model import ShardId
 from memwal.ports import Engine
 from memwal.run.engines.local import LocalEngine
@@ -43,13 +43,13 @@ def each_seed(default: int) -> pytest.MarkDecorator:
     return pytest.mark.parametrize("seed", seeds(default), ids=lambda seed: f"seed={seed}")
 
 
-Merge = Callable[[Table, MergeRequest, MergeLimits], Sequence[ShardMerge]]
+Merge = Callable[[Table, MergeRequest, MergeLimits], Sequence[ShardReport]]
 
 
 def through_units(engine: Engine[Any, Any]) -> Merge:
     """Merge as the jobs do: a unit a shard, on an engine."""
 
-    def merge(table: Table, request: MergeRequest, limits: MergeLimits) -> Sequence[ShardMerge]:
+    def merge(table: Table, request: MergeRequest, limits: MergeLimits) -> Sequence[ShardReport]:
         units = [
             MergeUnit(
                 uri=table.uri,
@@ -61,12 +61,16 @@ def through_units(engine: Engine[Any, Any]) -> Merge:
             for shard in claimed(table)
         ]
         results = engine.run(run_merge_unit, units, lambda done: None)
-        return [merge for found in results for merge in found.merges]
+        return [
+            merge
+            for unit, found in zip(units, results, strict=True)
+            for merge in shard_reports(unit, found)
+        ]
 
     return merge
 
 
-def together(table: Table, request: MergeRequest, limits: MergeLimits) -> Sequence[ShardMerge]:
+def together(table: Table, request: MergeRequest, limits: MergeLimits) -> Sequence[ShardReport]:
     """Merge all shards in one unit, with shared commits."""
     unit = MergeUnit(
         uri=table.uri,
@@ -75,14 +79,14 @@ def together(table: Table, request: MergeRequest, limits: MergeLimits) -> Sequen
         request=request,
         limits=limits,
     )
-    return run_merge_unit(unit).merges if unit.shard_ids else ()
+    return shard_reports(unit, run_merge_unit(unit)) if unit.shard_ids else ()
 
 
 def by_own_merger(costs: JoinCosts) -> Merge:
     """Merge with costs that the jobs can't be given, shards side by side all the same."""
 
-    def merge(table: Table, request: MergeRequest, limits: MergeLimits) -> Sequence[ShardMerge]:
-        def work(shard: ShardId) -> ShardMerge:
+    def merge(table: Table, request: MergeRequest, limits: MergeLimits) -> Sequence[ShardReport]:
+        def work(shard: ShardId) -> ShardReport:
             return table.merger(limits=limits, costs=costs).run(shard, request)
 
         return LocalEngine().run(work, claimed(table), lambda done: None)

@@ -10,10 +10,10 @@ from typing import Any
 import pytest
 
 from memwal.errors import LeaseHeld, LostRace, StandDown, StoreUnavailable
-from memwal.jobs.merge.apply_run import ShardMerge
-from memwal.jobs.merge.apply_shared import ATTEMPTS_MAX, SharedMerger
-from memwal.jobs.merge.plan import MergeLimits, MergeRequest
+from memwal.jobs.merge.apply.shared import ATTEMPTS_MAX, SharedMerger
+from memwal.jobs.merge.plan.shard import MergeLimits, MergeRequest
 from memwal.jobs.merge.ports import Fold
+from memwal.jobs.merge.report import ShardReport
 from memwal.model import ShardId
 from tests.jobs.merge.merge_worlds import BASE, Real, Where, where
 from tests.support.builders import Delete, Put, make_table
@@ -27,7 +27,7 @@ def table(request: pytest.FixtureRequest, tmp_path: Path) -> Where:
 
 def run(
     where: Where, request: MergeRequest | None = None, /, **settings: Any
-) -> tuple[ShardMerge, ShardMerge]:
+) -> tuple[ShardReport, ShardReport]:
     merger = SharedMerger(single=where.merger(**settings))
     one, other = merger.run(where.shards, request or MergeRequest())
     return one, other
@@ -50,7 +50,7 @@ def fill(table: Where) -> None:
 MERGED = base(k2=1, k50=2, k4=10, k6=None, k1=20, k3=21, k51=22, k5=None)
 
 
-def rows(merge: ShardMerge) -> tuple[int, int, int]:
+def rows(merge: ShardReport) -> tuple[int, int, int]:
     return merge.rows_inserted, merge.rows_updated, merge.rows_deleted
 
 
@@ -130,7 +130,7 @@ def test_an_unguarded_fold_is_left_out(table: Where) -> None:
     table.flush(one, Put([60], 1))
     table.flush(one, Delete([60]))
     table.flush(other, Put([51], 2))
-    racing: list[ShardMerge] = []
+    racing: list[ShardReport] = []
 
     def steps(step: str) -> None:
         if step == "commit" and not racing:
@@ -144,7 +144,7 @@ def test_an_unguarded_fold_is_left_out(table: Where) -> None:
 @pytest.mark.parametrize("until", [1, 2])
 def test_a_merge_of_one_shard_in_between_is_noticed(table: Where, until: int) -> None:
     fill(table)
-    racing: list[ShardMerge] = []
+    racing: list[ShardReport] = []
 
     def steps(step: str) -> None:
         if step == "commit" and not racing:
@@ -166,7 +166,7 @@ def test_a_fault_around_the_commit_is_resolved_by_reading(table: Where, when: st
     done = run(table, table=faulty)
     assert faulty.faults == 1
     assert [m.outcome for m in done] == ["done", "done"]
-    assert [m.resolved for m in done] == ([0, 0] if when == "before" else [1, 1])
+    assert [m.commits_found_landed for m in done] == ([0, 0] if when == "before" else [1, 1])
     assert [m.commits for m in done] == ([1, 1] if when == "before" else [0, 0])
     assert table.numbers() == MERGED
 
@@ -252,7 +252,7 @@ def test_on_s3(s3_server: S3Server) -> None:
     options = s3_server.storage_options
     where = Real(make_table(uri, rows=BASE, shards=2, options=options))
     fill(where)
-    racing: list[ShardMerge] = []
+    racing: list[ShardReport] = []
 
     def steps(step: str) -> None:
         if step == "commit" and not racing:

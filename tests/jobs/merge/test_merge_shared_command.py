@@ -14,10 +14,10 @@ import pytest
 from memwal.config import ResolvedTable, Settings
 from memwal.errors import WorkerDied
 from memwal.format import layout
-from memwal.jobs.merge.apply_shared import SharedMerger
+from memwal.jobs.merge.apply.shared import SharedMerger
 from memwal.jobs.merge.job import MergeOptions, run_merge
-from memwal.jobs.merge.plan import MergeLimits, MergeRequest
-from memwal.jobs.merge.unit import MergeUnit, run_merge_unit
+from memwal.jobs.merge.plan.shard import MergeLimits, MergeRequest
+from memwal.jobs.merge.unit import MergeUnit, run_merge_unit, shard_reports
 from tests.support import builders
 from tests.support.builders import Delete, Put, Table
 from tests.support.indexed import Quiet
@@ -102,7 +102,7 @@ def test_a_panic_with_several_shards_at_work_leaves_each_its_own_chance(
         request=MergeRequest(),
         limits=MergeLimits(),
     )
-    merges = run_merge_unit(unit).merges
+    merges = shard_reports(unit, run_merge_unit(unit))
     assert [(m.shard_id, m.outcome, m.commits) for m in merges] == [
         (shard, "done", 1) for shard in table.shards
     ]

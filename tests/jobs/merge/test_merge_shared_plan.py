@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from memwal.jobs.merge.plan import (
+from memwal.jobs.merge.plan.shard import (
     Deletes,
     FoldFacts,
     Join,
@@ -17,13 +17,13 @@ from memwal.jobs.merge.plan import (
     MergeRequest,
     NextCommit,
 )
-from memwal.jobs.merge.plan_shared import (
+from memwal.jobs.merge.plan.shared import (
     SHARED_BYTES_MAX,
     bytes_max,
-    fitting,
+    choose_folds,
+    choose_plans,
+    group_shards,
     shape_shared,
-    take,
-    units,
 )
 from memwal.model import (
     FlushedGeneration,
@@ -114,7 +114,7 @@ def alone(work: list[ShardView]) -> tuple[tuple[ShardId, ...], ...]:
     ids=["many", "few", "as large as may be"],
 )
 def test_shards_together(work: list[ShardView]) -> None:
-    assert units(view(), work, ALL, LIMITS) == (tuple(s.shard_id for s in work),)
+    assert group_shards(view(), work, ALL, LIMITS) == (tuple(s.shard_id for s in work),)
 
 
 @pytest.mark.parametrize(
@@ -129,13 +129,13 @@ def test_shards_together(work: list[ShardView]) -> None:
     ids=["policy", "not wanted", "unknown sizes", "large", "large for the limit"],
 )
 def test_shards_alone(seen: TableView, work: list[ShardView], limits: MergeLimits) -> None:
-    assert units(seen, work, ALL, limits) == alone(work)
+    assert group_shards(seen, work, ALL, limits) == alone(work)
 
 
 def test_a_request_bounds_what_a_shard_weighs() -> None:
     large = [shard(n, count=8, size=SHARED_BYTES_MAX // 16) for n in range(20)]
-    assert units(view(), large, ALL, LIMITS) == alone(large)
-    assert len(units(view(), large, MergeRequest(until_generation=2), LIMITS)) < len(large)
+    assert group_shards(view(), large, ALL, LIMITS) == alone(large)
+    assert len(group_shards(view(), large, MergeRequest(until_generation=2), LIMITS)) < len(large)
 
 
 @given(
@@ -156,7 +156,7 @@ def test_every_shard_is_in_one_unit_within_limits(
         shards_per_commit_max=shards_limit,
     )
     work = [shard(n, count, size) for n, (count, size) in enumerate(sizes)]
-    made = units(view(), work, ALL, limits)
+    made = group_shards(view(), work, ALL, limits)
     assert sorted(s for unit in made for s in unit) == sorted(s.shard_id for s in work)
     weights = {s.shard_id: (len(s.pending), s.pending[0].in_memory_bytes) for s in work}
     for unit in made:
@@ -173,19 +173,21 @@ def test_every_shard_is_in_one_unit_within_limits(
 
 def test_a_commit_takes_the_first_that_fit() -> None:
     plans = {shard_id(n): plan(2, size=10) for n in range(5)}
-    assert list(take(plans, LIMITS)) == list(plans)
-    by_bytes = take(plans, replace(LIMITS, bytes_per_commit_max=65))
+    assert list(choose_plans(plans, LIMITS)) == list(plans)
+    by_bytes = choose_plans(plans, replace(LIMITS, bytes_per_commit_max=65))
     assert list(by_bytes) == list(plans)[:3]
-    by_generations = take(plans, replace(LIMITS, generations_per_commit_max=4))
+    by_generations = choose_plans(plans, replace(LIMITS, generations_per_commit_max=4))
     assert list(by_generations) == list(plans)[:2]
-    assert list(take(plans, replace(LIMITS, shards_per_commit_max=3))) == list(plans)[:3]
+    assert list(choose_plans(plans, replace(LIMITS, shards_per_commit_max=3))) == list(plans)[:3]
 
 
 def test_a_plan_that_is_too_large_or_of_unknown_size_is_not_taken() -> None:
     large = SHARED_BYTES_MAX + 1
     plans = {shard_id(1): plan(1, None), shard_id(2): plan(1, large), shard_id(3): plan(1)}
-    assert list(take(plans, replace(LIMITS, bytes_per_commit_max=2 * large))) == [shard_id(3)]
-    assert take({shard_id(1): plan(1, None)}, LIMITS) == {}
+    assert list(choose_plans(plans, replace(LIMITS, bytes_per_commit_max=2 * large))) == [
+        shard_id(3)
+    ]
+    assert choose_plans({shard_id(1): plan(1, None)}, LIMITS) == {}
     assert bytes_max(replace(LIMITS, bytes_per_commit_max=2 * large)) == SHARED_BYTES_MAX
 
 
@@ -201,12 +203,12 @@ def test_a_plan_that_is_too_large_or_of_unknown_size_is_not_taken() -> None:
 )
 def test_folds_that_are_left_out(fact: FoldFacts) -> None:
     facts = {shard_id(1): FACTS, shard_id(2): fact, shard_id(3): FACTS}
-    assert fitting(facts, LIMITS) == (shard_id(1), shard_id(3))
+    assert choose_folds(facts, LIMITS) == (shard_id(1), shard_id(3))
 
 
 def test_tombstones_are_counted_together() -> None:
     facts = {shard_id(n): replace(FACTS, tombstones=90) for n in range(3)}
-    assert fitting(facts, LIMITS) == (shard_id(0), shard_id(1))
+    assert choose_folds(facts, LIMITS) == (shard_id(0), shard_id(1))
 
 
 def test_deletes_and_the_join() -> None:

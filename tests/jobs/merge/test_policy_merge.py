@@ -16,12 +16,19 @@ import pytest
 
 from memwal.config import ResolvedTable, Settings
 from memwal.errors import LostRace, MemWalError, StoreUnavailable
-from memwal.jobs.merge import store_policy as policy_merge
-from memwal.jobs.merge.apply import ShardMerge, ShardMerger
+from memwal.jobs.merge.apply.shard import ShardMerger
 from memwal.jobs.merge.job import MergeOptions, run_merge
-from memwal.jobs.merge.plan import CommitShape, JoinCosts, MergeLimits, MergeRequest, shape_commit
+from memwal.jobs.merge.plan.shard import (
+    CommitShape,
+    JoinCosts,
+    MergeLimits,
+    MergeRequest,
+    shape_commit,
+)
 from memwal.jobs.merge.ports import CommitStats
-from memwal.jobs.merge.store_policy import LancePolicyFold
+from memwal.jobs.merge.report import ShardReport
+from memwal.jobs.merge.store.policy import LancePolicyFold
+from memwal.jobs.merge.store.table import policy as policy_merge
 from memwal.jobs.merge.unit import open_merge_table
 from memwal.jobs.status.job import run_status
 from memwal.model import ShardId
@@ -254,7 +261,7 @@ def test_operands_that_others_merged_before_the_turn_are_not_counted_again(
     table.flush((1, table.row(1, 5)), (2, table.row(2, 7)))
     table.flush((1, table.row(1, 6)), (3, table.row(3, 1)))
     truth = table.by_key(table.truth())
-    done: list[ShardMerge] = []
+    done: list[ShardReport] = []
 
     def meanwhile() -> None:
         if not done:

@@ -7,9 +7,10 @@ from dataclasses import dataclass, field, replace
 
 import pytest
 
-from memwal.jobs.merge.apply import ShardMerge, ShardMerger
-from memwal.jobs.merge.plan import MergeLimits, MergeRequest
-from memwal.jobs.merge.refresh_watch import RefreshWatch
+from memwal.jobs.merge.apply.refresh_watch import RefreshWatch
+from memwal.jobs.merge.apply.shard import ShardMerger
+from memwal.jobs.merge.plan.shard import MergeLimits, MergeRequest
+from memwal.jobs.merge.report import ShardReport
 from memwal.model import FlushedGeneration, ShardId, TableView
 from memwal.store.lease import StoredLeases
 from memwal.testing import ManualClock, MemoryBucket, MemoryObjects
@@ -67,13 +68,13 @@ def leases(table: Table) -> StoredLeases:
     return StoredLeases(objects, table.clock, holder="refresher")
 
 
-def bare_merge(table: Table, request: MergeRequest) -> ShardMerge:
+def bare_merge(table: Table, request: MergeRequest) -> ShardReport:
     return ShardMerger(views=table, table=table, clock=table.clock).run(SHARD, request)
 
 
 def watched_merge(
     table: Table, leases: StoredLeases, request: MergeRequest = FIRST_ONLY
-) -> ShardMerge:
+) -> ShardReport:
     watch = RefreshWatch(leases=leases)
     merger = ShardMerger(
         views=table,

@@ -13,8 +13,8 @@ import pytest
 
 from memwal.cli import main
 from memwal.format import layout
-from memwal.jobs.merge import plan_shared as merge_shared
-from memwal.jobs.merge.plan import MergeLimits, MergeRequest
+from memwal.jobs.merge.plan.shard import MergeLimits, MergeRequest
+from memwal.jobs.merge.plan.shared import group_shards
 from memwal.jobs.merge.unit import open_merge_table
 from memwal.model import FlushedGeneration, ShardId
 from memwal.run.engine import JVM_SECONDS, LOCAL_BYTES_PER_SECOND
@@ -118,7 +118,7 @@ def test_what_is_estimated_is_not_held_in_memory(table: Table) -> None:
     def plan() -> tuple[bool, tuple[tuple[ShardId, ...], ...]]:
         view = stores.views.shards([shard, other])
         fold = open_merge_table(stores).fold(view, shard, view.shards[0].pending)
-        return fold.streams, merge_shared.units(view, view.shards, MergeRequest(), MergeLimits())
+        return fold.streams, group_shards(view, view.shards, MergeRequest(), MergeLimits())
 
     other = table.add_shard()
     table.flush(other, Put([1], 1))

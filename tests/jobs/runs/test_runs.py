@@ -17,8 +17,9 @@ from memwal.config import ResolvedTable, Settings
 from memwal.errors import StoreUnavailable
 from memwal.format import layout
 from memwal.jobs.merge.job import MergeOptions, run_merge
+from memwal.jobs.merge.report import MergeTableReport
 from memwal.jobs.snapshot.job import run_snapshot
-from memwal.report import MergeTableReport, RunRecord
+from memwal.report import RunRecord
 from memwal.run.open import RunOptions
 from memwal.run.records import RUNS_KEPT_MAX
 from memwal.store.lease import StoredLeases
@@ -149,10 +150,10 @@ def test_a_long_error_is_cut_and_can_be_read_back(
 ) -> None:
     long = "x" * 200_000
 
-    def merged(opened: Any) -> MergeTableReport:
+    def failed(*_: Any, **__: Any) -> MergeTableReport:
         return MergeTableReport(table=table.uri, outcome="failed", error=long, exit_code=8)
 
-    monkeypatch.setattr("memwal.jobs.merge.job._merged", merged)
+    monkeypatch.setattr("memwal.jobs.merge.job.report_merge", failed)
     run_merge(options(table, MergeOptions), Quiet())
     (record,) = records(table)
     assert record.error is not None
@@ -174,7 +175,7 @@ def test_a_run_that_ends_in_an_error_is_recorded_once_it_had_begun(
     assert record.backlog.generations_before == 4
     lease = table.stores.leases.current()
     assert lease is not None and lease.released
-    monkeypatch.setattr("memwal.jobs.merge.job._plan_merge", no_engine)
+    monkeypatch.setattr("memwal.jobs.merge.job.choose_shards", no_engine)
     with pytest.raises(KeyboardInterrupt):
         run_merge(options(table, MergeOptions), Quiet())
     assert len(records(table)) == 1

@@ -21,36 +21,43 @@ REFRESH = "snapshot"
 
 @dataclass(kw_only=True, slots=True)
 class RefreshWatch:
-    """Asked before each view and before each writing step of one shard's merge."""
+    """Asked before each view and before each writing step of one shard's merge.
+
+    `lease_token` is that of the lease that the merge holds: no refresh gets in while it stands.
+    """
 
     leases: Leases
+    lease_token: int | None = None
     _seen_token: int = field(default=0, init=False)
 
     def before_view(self) -> None:
         """Remember the newest claim. Raises LeaseHeld while a refresh holds the lease."""
-        self._seen_token = self._token()
+        if self.lease_token is None:
+            self._seen_token = self._newest_token()
 
     def before_commit(self) -> None:
-        """Raise LostRace when the lease was claimed since the view, LeaseHeld as `before_view`."""
-        token = self._token()
+        """Raise LostRace when the lease was claimed since the view, LeaseHeld as `before_view`.
+
+        Of a merge that holds the lease: LeaseHeld when it was lost.
+        """
+        if self.lease_token is not None:
+            self.leases.check(self.lease_token)
+            return
+        token = self._newest_token()
         if token != self._seen_token:
             raise LostRace(
                 f"lease token {token} was claimed since the view was taken; a refresh may have "
                 "lowered progress in it"
             )
 
-    def _token(self) -> int:
+    def _newest_token(self) -> int:
         claim = self.leases.current()
         if claim is None:
             return 0
         if claim.job == REFRESH and self.leases.is_live(claim):
-            raise LeaseHeld(_held_text(claim))
+            raise LeaseHeld(
+                f"a snapshot refresh by {claim.holder} holds the lease (token {claim.token}) and "
+                "may lower merge progress for a moment; run again when it has ended, or "
+                "`memwal lease break TABLE --reason ...` if the refresh is dead"
+            )
         return claim.token
-
-
-def _held_text(claim: LeaseClaim) -> str:
-    return (
-        f"a snapshot refresh by {claim.holder} holds the lease (token {claim.token}) and may lower "
-        "merge progress for a moment; run again when it has ended, or "
-        "`memwal lease break TABLE --reason ...` if the refresh is dead"
-    )

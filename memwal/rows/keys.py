@@ -1,8 +1,8 @@
-"""Key predicates as SQL text for Lance. Pure.
+"""Primary keys as Lance takes them: as SQL text, and in commits that race. Pure.
 
-Forms that work on pylance 14.0.2: identifiers in backticks (double quotes
-would make a string literal that matches nothing), strings with doubled quotes, binary as X'…',
-`struct(…) IN (struct(…), …)` for several key columns, and the lowest int64 by a cast.
+The forms of SQL work on pylance 14.0.2: identifiers in backticks (double quotes would make a string
+literal that matches nothing), strings with doubled quotes, binary as X'…', `struct(…) IN
+(struct(…), …)` for several key columns, and the lowest int64 by a cast.
 """
 
 from __future__ import annotations
@@ -12,6 +12,8 @@ from collections.abc import Iterable, Sequence
 from memwal.errors import Unsupported
 
 _INT64_MIN = -(2**63)
+# Key types whose inserted keys pylance 14.0.2 does not compare between racing commits.
+_UNCOMPARED_TYPES = frozenset({"int8", "uint8", "int16", "uint16", "bool"})
 
 
 def identifier(name: str) -> str:
@@ -48,3 +50,8 @@ def keys_in(columns: Sequence[str], rows: Iterable[Sequence[object]]) -> str:
     names = ", ".join(identifier(c) for c in columns)
     tuples = (f"struct({', '.join(t)})" for t in texts)
     return f"struct({names}) IN ({', '.join(tuples)})"
+
+
+def new_keys_are_compared(key_types: Sequence[str]) -> bool:
+    """Whether Lance notices that two racing scan-join commits insert the same new key."""
+    return not _UNCOMPARED_TYPES.intersection(key_types)

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 import pyarrow as pa
 from lance.mem_wal import CompactedSsTable
 
 from memwal.errors import LostRace, StoreUnavailable
-from memwal.jobs.merge.plan import Join
+from memwal.jobs.merge.plan.shard import Join
 from memwal.jobs.merge.ports import CommitStats
 from memwal.model import ShardId
 from memwal.store.table import is_panic, tidy_text
@@ -46,7 +46,7 @@ def upsert(
     if deletes is not None:
         builder = builder.when_not_matched_by_source_delete(deletes)
     builder.mark_sstables_as_compacted([CompactedSsTable(*mark) for mark in marks.items()])
-    stats = guarded(lambda: builder.execute(rows()), cause)
+    stats = run_commit(lambda: builder.execute(rows()), cause)
     return CommitStats(
         version=int(base.version),
         rows_inserted=int(stats["num_inserted_rows"]),
@@ -55,7 +55,9 @@ def upsert(
     )
 
 
-def guarded(call: Callable[[], Any], cause: Callable[[], Exception | None] = lambda: None) -> Any:
+def run_commit(
+    call: Callable[[], Any], cause: Callable[[], Exception | None] = lambda: None
+) -> Any:
     """Run a commit; conflicts become LostRace, anything else an error with an open outcome."""
     try:
         return call()
@@ -71,3 +73,8 @@ def guarded(call: Callable[[], Any], cause: Callable[[], Exception | None] = lam
         if is_panic(error):
             raise StoreUnavailable(f"Lance panicked: {tidy_text(error)}") from None
         raise
+
+
+def count_bytes_read(datasets: Iterable[Any]) -> int:
+    """Bytes read through these datasets since they were last counted."""
+    return sum(int(dataset.io_stats_incremental().read_bytes) for dataset in datasets)

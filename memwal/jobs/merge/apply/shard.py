@@ -1,8 +1,8 @@
 """Merges one shard's pending generations into the base table.
 
 The unit of work is a shard's run of commits: a fresh view, the next prefix, fold, commit, until
-what was pending when the run started is merged. Everything that a killed run leaves behind is found
-by the next one in the same fresh view (invariant 8); the mark travels in the commit of the rows
+what was pending when the run started is merged. Whatever a killed run leaves behind, the next one
+finds in the same fresh view (invariant 8); the mark travels in the commit of the rows
 (invariant 1).
 """
 
@@ -21,29 +21,82 @@ from memwal.errors import (
     OutcomeUnknown,
     Refused,
     StoreUnavailable,
+    unexpected,
 )
-from memwal.jobs.merge.apply_run import ShardMerge, ShardRun
-from memwal.jobs.merge.plan import (
+from memwal.jobs.merge.plan.shard import (
     CommitShape,
     Deletes,
     JoinCosts,
     MergeLimits,
     MergeRequest,
     NextCommit,
-    check_lineage,
     check_next,
     check_table,
     next_commit,
     shape_commit,
     wanted,
 )
-from memwal.jobs.merge.ports import Fold, MergeTable, NoTurns, Turns
+from memwal.jobs.merge.ports import CommitStats, Fold, MergeTable, NoTurns, Turns
+from memwal.jobs.merge.report import ShardReport, ShardTotals
 from memwal.model import ShardId, ShardView, TableView
-from memwal.ports import Clock, Steps, Views
+from memwal.ports import Clock, Steps, Views, no_steps
+from memwal.report import DONE, NOTHING_TO_DO, PARTIAL
+from memwal.rows.lineage import check_lineage
 
 
-def no_steps(step: str) -> None:
-    """The Steps port of a run that is not watched."""
+class ShardRun(ShardTotals):
+    """One shard's run: what it has done so far, and how far it has seen the shard."""
+
+    is_seen: bool = False
+
+    def see(self, shard: ShardView) -> None:
+        """Take in the progress that a view shows; the first one is what the run began with."""
+        if not self.is_seen:
+            self.is_seen, self.from_generation = True, shard.merged_generation
+        self.to_generation = max(self.to_generation, shard.merged_generation)
+
+    def check_progress(self, shard: ShardView) -> None:
+        """Raise LostRace when progress fell below what this run has seen."""
+        if shard.merged_generation < self.to_generation:
+            raise LostRace(
+                f"shard {self.shard_id}: merge progress fell from {self.to_generation} to "
+                f"{shard.merged_generation} while it was merged: the table was overwritten or "
+                "restored, or a snapshot refresh raced without the lease; run again"
+            )
+
+    def count_commit(
+        self, plan: NextCommit, fold: Fold, shape: CommitShape, stats: CommitStats
+    ) -> None:
+        """Count a commit that was seen to land."""
+        self.commits += 1
+        self.generations += len(plan.generations)
+        self.to_generation = plan.mark
+        self.rows_inserted += stats.rows_inserted
+        self.rows_updated += stats.rows_updated
+        self.rows_deleted += stats.rows_deleted
+        self.bytes_read += fold.bytes_read
+        self.joins = tuple(dict.fromkeys((*self.joins, shape.join.value)))
+
+    def count_found(self, shard: ShardView, plan: NextCommit) -> None:
+        """Count a commit whose outcome was open, if the mark that it set is there."""
+        self.commits_found_landed += shard.merged_generation >= plan.mark
+
+    def report(self, error: MemWalError | None = None) -> ShardReport:
+        """The end of the run; `error` is what ended it early."""
+        advanced = self.to_generation > self.from_generation
+        if error is None:
+            outcome = DONE if advanced else NOTHING_TO_DO
+        else:
+            outcome = PARTIAL if advanced else error.outcome
+        return ShardReport.model_validate(
+            {
+                **dict(self),
+                "outcome": outcome,
+                "error": None if error is None else str(error),
+                "exit_code": 0 if error is None else error.exit_code,
+                "seconds": round(self.seconds, 3),
+            }
+        )
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -59,12 +112,12 @@ class ShardMerger:
     before_commit: Callable[[], None] = lambda: None
     """Called before each writing step; raises when the run has lost its lease."""
     before_view: Callable[[], None] = lambda: None
-    """Called before each view that commits build on (see memwal.jobs.merge.refresh_watch)."""
+    """Called before each view that commits build on (see `refresh_watch`)."""
     turns: Turns = NoTurns()
 
     def run(
         self, shard_id: ShardId, request: MergeRequest, run: ShardRun | None = None
-    ) -> ShardMerge:
+    ) -> ShardReport:
         """Merge what is pending now, up to the request's bound; never raises a MemWalError.
 
         Generations flushed after the start are left for the next run, so that the run ends under
@@ -73,23 +126,20 @@ class ShardMerger:
         started = self.clock.monotonic_seconds()
         run = run or ShardRun(shard_id=shard_id)
         error: MemWalError | None = None
-        trace: str | None = None
         try:
             self._merge(run, request)
         except MemWalError as caught:
             error = caught
         except Exception as caught:
-            # Not expected, but what was committed before it is, and has to be reported.
-            error = MemWalError(f"unexpected {type(caught).__name__}: {caught}")
-            trace = traceback.format_exc()
-        result = run.result(self.clock.monotonic_seconds() - started, error)
-        return replace(result, trace=trace)
+            # What was committed before it has to be reported.
+            error, run.trace = unexpected(caught), traceback.format_exc()
+        run.seconds += self.clock.monotonic_seconds() - started
+        return run.report(error)
 
     def _merge(self, run: ShardRun, request: MergeRequest) -> None:
-        view = self._view(run)
+        view = self._take_view(run)
         shard = view.shards[0]
-        self.check_progress(run, shard)
-        run.seen(shard)
+        run.check_progress(shard)
         work = wanted(shard, request)
         if not work:
             check_next(shard, request)
@@ -97,14 +147,11 @@ class ShardMerger:
         check_table(view)
         self.check_same_table(run, view, shard, request)
         bounded = replace(request, until_generation=work[-1].generation)
-        while True:
-            plan = next_commit(shard, bounded, self.limits)
-            if plan is None:
-                check_next(shard, request)
-                return
+        while (plan := next_commit(shard, bounded, self.limits)) is not None:
             view = self._commit_prefix(run, view, plan, bounded)
             shard = view.shards[0]
             self.check_same_table(run, view, shard, request)
+        check_next(shard, request)
 
     def check_same_table(
         self, run: ShardRun, view: TableView, shard: ShardView, request: MergeRequest
@@ -114,19 +161,9 @@ class ShardMerger:
         Raises Refused when the generations are older than the MemWAL index that the view has, and
         LostRace when progress fell below what this run has seen.
         """
-        self.check_progress(run, shard)
-        if shard.pending:
-            check_shard_lineage(self.views, view, shard, request)
-
-    @staticmethod
-    def check_progress(run: ShardRun, shard: ShardView) -> None:
-        """Raise LostRace when progress fell below what this run has seen."""
-        if shard.merged_generation < run.to_generation:
-            raise LostRace(
-                f"shard {run.shard_id}: merge progress fell from {run.to_generation} to "
-                f"{shard.merged_generation} while it was merged: the table was overwritten or "
-                "restored, or a snapshot refresh raced without the lease; run again"
-            )
+        run.check_progress(shard)
+        if shard.pending and not request.reinitialised_allowed:
+            check_shard_lineage(self.views, view, shard)
 
     def _commit_prefix(
         self, run: ShardRun, view: TableView, plan: NextCommit, request: MergeRequest
@@ -146,7 +183,7 @@ class ShardMerger:
                 with self.turns.turn() as held:
                     deadline += self.clock.monotonic_seconds() - asked
                     if held:
-                        view = self._view_in_turn(run, request)
+                        view = self._take_view_in_turn(run, request)
                         if not _is_next(plan, view.shards[0]):
                             return view  # others merged it meanwhile
                         fold, plan = self._prepare(view, plan, fold)
@@ -154,15 +191,16 @@ class ShardMerger:
             except DoesNotFit as error:
                 if len(plan.generations) < least:
                     raise  # so many can't be guarded in one commit
-                plan = self._longer(view.shards[0], plan, request, error)
+                plan = self._lengthen(view.shards[0], plan, request, error)
                 fold, least = None, len(plan.generations)
             except (LostRace, StoreUnavailable, Missing) as error:
                 if isinstance(error, LostRace):
                     self.turns.lost()
-                view, shard = self._after_error(run, error)
+                view = self._look_after_error(run, error)
+                shard = view.shards[0]
                 if shard.merged_generation >= start:
                     # Landed after all, by us or by another merger: the mark says so.
-                    run.found(shard, plan)
+                    run.count_found(shard, plan)
                     return view
                 if isinstance(error, Missing):
                     raise Corruption(f"{error}; it is listed and not merged") from None
@@ -177,20 +215,20 @@ class ShardMerger:
                 fresh = next_commit(shard, request, limits)
                 if fresh is None:
                     return view
-                fold, plan = self._reusable(fold, plan, fresh)
+                fold, plan = keep_fold(fold, plan, fresh)
             else:
-                return self._refreshed(run)
+                return self._take_view(run)
         raise LostRace(
             f"shard {run.shard_id}: lost the race for the commit of generation {start} "
             f"{self.limits.conflict_attempts_max} times; run again when the table is quieter"
         )
 
-    def _longer(
+    def _lengthen(
         self, shard: ShardView, plan: NextCommit, request: MergeRequest, error: DoesNotFit
     ) -> NextCommit:
         """A prefix of up to twice as many generations, whose values may fit where these do not.
 
-        So what a merge comes to does not hang on how many generations a commit takes. Raises
+        So the outcome of a merge does not depend on how many generations a commit takes. Raises
         DoesNotFit when no more are pending, or fit into a commit's bytes.
         """
         limits = replace(self.limits, generations_per_commit_max=2 * len(plan.generations))
@@ -202,21 +240,12 @@ class ShardMerger:
             )
         return longer
 
-    def _view_in_turn(self, run: ShardRun, request: MergeRequest) -> TableView:
-        """What those left whose turn it was before."""
-        try:
-            view = self._refreshed(run)
-        except Missing as error:  # of the table's, not a generation
-            raise StoreUnavailable(str(error)) from None
-        self.check_same_table(run, view, view.shards[0], request)
-        return view
-
     def _prepare(
         self, view: TableView, plan: NextCommit, fold: Fold | None
     ) -> tuple[Fold, NextCommit]:
         """A fold that may be committed: cut to one generation when it can't be guarded.
 
-        `fold` is one of the same prefix that an attempt before left, on an older view.
+        `fold` is one of the same prefix that an earlier attempt made, on an older view.
         """
         shard_id = view.shards[0].shard_id
         if fold is None:
@@ -238,7 +267,7 @@ class ShardMerger:
         self.steps("commit")
         stats = fold.commit(shape, plan.mark)
         self.steps("committed")
-        run.landed(plan, fold, shape, stats)
+        run.count_commit(plan, fold, shape, stats)
 
     def _delete_pass(self, run: ShardRun, view: TableView, fold: Fold, shape: CommitShape) -> None:
         """Take tombstoned keys out of the base, ahead of the mark.
@@ -259,26 +288,31 @@ class ShardMerger:
                 "committed during the delete pass"
             )
 
-    def _view(self, run: ShardRun) -> TableView:
+    def _take_view(self, run: ShardRun) -> TableView:
         self.before_view()
-        return self.views.shard(run.shard_id)
-
-    def _refreshed(self, run: ShardRun) -> TableView:
-        view = self._view(run)
-        run.seen(view.shards[0])
+        view = self.views.shard(run.shard_id)
+        run.see(view.shards[0])
         return view
 
-    def _after_error(self, run: ShardRun, error: MemWalError) -> tuple[TableView, ShardView]:
+    def _take_view_in_turn(self, run: ShardRun, request: MergeRequest) -> TableView:
+        """The table as those left it whose turn came first."""
+        try:
+            view = self._take_view(run)
+        except Missing as error:  # of the table's, not a generation
+            raise StoreUnavailable(str(error)) from None
+        self.check_same_table(run, view, view.shards[0], request)
+        return view
+
+    def _look_after_error(self, run: ShardRun, error: MemWalError) -> TableView:
         """Progress after a commit whose outcome is open; never guessed."""
         run.conflicts += 1
         try:
-            view = self._refreshed(run)
+            return self._take_view(run)
         except StoreUnavailable as second:
             raise OutcomeUnknown(
                 f"shard {run.shard_id}: the commit failed ({error}) and progress can't be read "
                 f"({second}); it may or may not have landed: `memwal status` will tell"
             ) from None
-        return view, view.shards[0]
 
     def wait(self, error: MemWalError, attempt: int, deadline: float, who: str) -> None:
         """Sleep before the next attempt. Raises LostRace when there is no time for one."""
@@ -290,15 +324,15 @@ class ShardMerger:
             ) from None
         self.clock.sleep(wait)
 
-    @staticmethod
-    def _reusable(
-        fold: Fold | None, plan: NextCommit, fresh: NextCommit
-    ) -> tuple[Fold | None, NextCommit]:
-        """Keep the folded keys when the prefix is still the same (or was cut from it)."""
-        same = fresh.generations[: len(plan.generations)] == plan.generations
-        if fold is None or not same:
-            return None, fresh
-        return fold, plan
+
+def keep_fold(
+    fold: Fold | None, plan: NextCommit, fresh: NextCommit
+) -> tuple[Fold | None, NextCommit]:
+    """The fold and its plan when the prefix is still the same (or was cut from it)."""
+    same = fresh.generations[: len(plan.generations)] == plan.generations
+    if fold is None or not same:
+        return None, fresh
+    return fold, plan
 
 
 def _is_next(plan: NextCommit, shard: ShardView) -> bool:
@@ -306,15 +340,13 @@ def _is_next(plan: NextCommit, shard: ShardView) -> bool:
     return shard.pending[: len(plan.generations)] == plan.generations
 
 
-def check_shard_lineage(
-    views: Views, view: TableView, shard: ShardView, request: MergeRequest
-) -> None:
+def check_shard_lineage(views: Views, view: TableView, shard: ShardView) -> None:
     """Raise Refused when the shard's pending generations are older than the MemWAL index.
 
     Progress that the current index recorded for the shard proves that its generations belong to
     it; only a shard without any is looked at. Raises Corruption when the oldest is gone.
     """
-    if shard.merged_generation > 0 or request.reinitialised_allowed:
+    if shard.merged_generation > 0:
         return
     try:
         flushed_at = views.flushed_at_nanos(shard.shard_id, shard.pending[0])

@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from memwal.errors import Unsupported
-from memwal.rows import sql
+from memwal.rows.keys import identifier, keys_in, literal
 
 
 @pytest.mark.parametrize(
@@ -35,18 +35,18 @@ from memwal.rows import sql
     ],
 )
 def test_literals(value: object, text: str) -> None:
-    assert sql.literal(value) == text
+    assert literal(value) == text
 
 
 @pytest.mark.parametrize("value", [None, 1.5, [1], {"a": 1}, object()])
 def test_what_no_key_holds_has_no_literal(value: object) -> None:
     with pytest.raises(Unsupported, match=type(value).__name__):
-        sql.literal(value)
+        literal(value)
 
 
 @given(st.text())
 def test_a_string_literal_ends_where_it_should(text: str) -> None:
-    found = sql.literal(text)
+    found = literal(text)
     assert found[0] == found[-1] == "'"
     assert "'" not in found[1:-1].replace("''", "")
     assert found[1:-1].replace("''", "'") == text
@@ -54,20 +54,20 @@ def test_a_string_literal_ends_where_it_should(text: str) -> None:
 
 @pytest.mark.parametrize("name", ["id", "userId", "a b", "select", "a-b", "é", "'", '"', "a.b"])
 def test_identifiers_stand_in_backticks(name: str) -> None:
-    assert sql.identifier(name) == f"`{name}`"
+    assert identifier(name) == f"`{name}`"
 
 
 def test_a_backtick_in_a_name_is_unsupported() -> None:
     with pytest.raises(Unsupported, match="backtick"):
-        sql.identifier("a`b")
+        identifier("a`b")
 
 
 def test_one_key_column() -> None:
-    assert sql.keys_in(["userId"], [("a",), ("b",)]) == "`userId` IN ('a', 'b')"
+    assert keys_in(["userId"], [("a",), ("b",)]) == "`userId` IN ('a', 'b')"
 
 
 def test_several_key_columns() -> None:
-    assert sql.keys_in(["a", "b"], [(1, "x"), (2, b"y")]) == (
+    assert keys_in(["a", "b"], [(1, "x"), (2, b"y")]) == (
         "struct(`a`, `b`) IN (struct(1, 'x'), struct(2, X'79'))"
     )
 
@@ -75,7 +75,7 @@ def test_several_key_columns() -> None:
 @pytest.mark.parametrize("columns", [["a"], ["a", "b"]])
 def test_no_keys_are_no_predicate(columns: list[str]) -> None:
     with pytest.raises(ValueError, match="must not be empty"):
-        sql.keys_in(columns, iter(()))
+        keys_in(columns, iter(()))
 
 
 INTS = [-(2**63), -(2**63) + 1, -1, 0, 1, 2**63 - 1]
@@ -106,7 +106,7 @@ def test_lance_finds_exactly_these_keys(tmp_path: Path, kind: str) -> None:
     dataset = lance.write_dataset(pa.table(arrays, schema=schema), str(tmp_path / "table"))
 
     def found(keys: list[tuple[Any, ...]]) -> list[int]:
-        return dataset.to_table(columns=["at"], filter=sql.keys_in(names, keys))["at"].to_pylist()
+        return dataset.to_table(columns=["at"], filter=keys_in(names, keys))["at"].to_pylist()
 
     for at, row in enumerate(rows):
         assert found([row]) == [at]

@@ -2,7 +2,7 @@
 
 A round takes the shards' next prefixes from one fresh view, as many as fit into a commit, and
 commits them together. What can't share, and what goes wrong, is left to the merger of single
-shards, which tells each shard's trouble by itself. Nothing is guessed here either: after an error
+shards, which reports each shard's trouble by itself. Nothing is guessed here either: after an error
 the marks in a fresh view say what landed.
 """
 
@@ -21,10 +21,8 @@ from memwal.errors import (
     StandDown,
     StoreUnavailable,
 )
-from memwal.jobs.merge.apply import ShardMerger
-from memwal.jobs.merge.apply_run import ShardMerge, ShardRun
-from memwal.jobs.merge.plan import (
-    CommitShape,
+from memwal.jobs.merge.apply.shard import ShardMerger, ShardRun
+from memwal.jobs.merge.plan.shard import (
     FoldFacts,
     MergeRequest,
     NextCommit,
@@ -32,8 +30,9 @@ from memwal.jobs.merge.plan import (
     next_commit,
     wanted,
 )
-from memwal.jobs.merge.plan_shared import fitting, shape_shared, take
-from memwal.jobs.merge.ports import CommitStats, Fold, SharedFold
+from memwal.jobs.merge.plan.shared import choose_folds, choose_plans, shape_shared
+from memwal.jobs.merge.ports import Fold, SharedFold
+from memwal.jobs.merge.report import ShardReport
 from memwal.model import ShardId, SharedKey, TableView
 
 ATTEMPTS_MAX = 8
@@ -62,7 +61,7 @@ class _Shared:
 
     def is_done(self, shard_id: ShardId) -> bool:
         """Whether what was pending at the start is merged. Of a shard never seen, nobody knows."""
-        if self.runs[shard_id].from_generation is None:
+        if not self.runs[shard_id].is_seen:
             return False
         until = self.bounded[shard_id].until_generation if shard_id in self.bounded else 0
         return until is not None and self.runs[shard_id].to_generation >= until
@@ -78,15 +77,15 @@ class SharedMerger:
 
     single: ShardMerger
 
-    def run(self, shard_ids: Sequence[ShardId], request: MergeRequest) -> tuple[ShardMerge, ...]:
-        """Merge what is pending now, as `ShardMerger.run` does; one result a shard, in their order.
+    def run(self, shard_ids: Sequence[ShardId], request: MergeRequest) -> tuple[ShardReport, ...]:
+        """Merge what is pending now, as `ShardMerger.run` does; one report a shard, in their order.
 
         Time that shards spent together is in the first one's seconds.
         """
         clock = self.single.clock
         started = clock.monotonic_seconds()
         shared = _Shared(runs={shard: ShardRun(shard_id=shard) for shard in shard_ids})
-        trace: str | None = None
+        first = shared.runs[shard_ids[0]]
         stopped: MemWalError | None = None
         try:
             self._rounds(shared, request)
@@ -99,28 +98,26 @@ class SharedMerger:
         except MemWalError:
             shared.alone.update(shard_ids)
         except Exception:
-            # Not expected, but each shard can still be merged by itself, and has to be reported.
+            # Each shard can still be merged by itself, and has to be reported.
             shared.alone.update(shard_ids)
-            trace = traceback.format_exc()
-        seconds = clock.monotonic_seconds() - started
-        shared.folds.clear()  # they hold rows, and who is merged alone makes its own
-        results = []
-        for shard_id, run in shared.runs.items():
-            if stopped is not None:
-                result = run.result(0.0, None if shared.is_done(shard_id) else stopped)
-            elif shard_id in shared.alone:
-                bounded = shared.bounded.get(shard_id, request)
-                result = self.single.run(shard_id, bounded, run)
-            else:
-                result = run.result(0.0, None)
-            results.append(
-                replace(result, seconds=result.seconds + seconds, trace=result.trace or trace)
-            )
-            seconds, trace = 0.0, None
-        return tuple(results)
+            first.trace = traceback.format_exc()
+        first.seconds = clock.monotonic_seconds() - started
+        shared.folds.clear()  # they hold rows, and a shard that is merged alone is folded anew
+        return tuple(self._end(shared, run, request, stopped) for run in shared.runs.values())
+
+    def _end(
+        self, shared: _Shared, run: ShardRun, request: MergeRequest, stopped: MemWalError | None
+    ) -> ShardReport:
+        """One shard's report; a shard that could not be merged with the others is merged now."""
+        shard_id = run.shard_id
+        if stopped is not None:
+            return run.report(None if shared.is_done(shard_id) else stopped)
+        if shard_id in shared.alone:
+            return self.single.run(shard_id, shared.bounded.get(shard_id, request), run)
+        return run.report()
 
     def _rounds(self, shared: _Shared, request: MergeRequest) -> None:
-        view = self._view(shared, list(shared.runs))
+        view = self._take_view(shared, list(shared.runs))
         check_table(view)
         for shard in view.shards:
             work = wanted(shard, request)
@@ -129,32 +126,32 @@ class SharedMerger:
                 shared.bounded[shard.shard_id] = bound
         lost, deadline = 0, self._deadline()
         while left := shared.left():
-            chosen = take(self._plans(shared, view), self.single.limits)
+            chosen = choose_plans(self._plan(shared, view), self.single.limits)
             if not chosen:
                 shared.alone.update(left)
                 return
-            plans = self._fitting(shared, view, chosen)
+            plans = self._choose_folds(shared, view, chosen)
             if len(plans) < 2:
                 shared.alone.update(chosen)
                 continue
             try:
-                together = self._together(shared, plans)
+                together = self._share(shared, plans)
                 if together is None:
                     continue
                 asked = self.single.clock.monotonic_seconds()
                 with self.single.turns.turn() as held:
                     deadline += self.single.clock.monotonic_seconds() - asked
                     if held:
-                        view = self._view(shared, shared.left())
-                        plans = self._still_next(shared, view, plans)
-                        together = self._together(shared, plans)
+                        view = self._take_view(shared, shared.left())
+                        plans = self._keep_next(shared, view, plans)
+                        together = self._share(shared, plans)
                     if together is not None:
                         self._commit(shared, plans, together)
             except (LostRace, StoreUnavailable, Missing) as error:
                 lost += 1
                 if isinstance(error, LostRace):
                     self.single.turns.lost()
-                view = self._after_error(shared, plans, error)
+                view = self._look_after_error(shared, plans, error)
                 if lost < ATTEMPTS_MAX and isinstance(error, LostRace):
                     self.single.wait(error, lost, deadline, f"{len(plans)} shards")
                 else:
@@ -163,25 +160,25 @@ class SharedMerger:
             else:
                 lost, deadline = 0, self._deadline()
                 left = shared.left()
-                view = self._view(shared, left) if left else view
+                view = self._take_view(shared, left) if left else view
 
     def _deadline(self) -> float:
         return self.single.clock.monotonic_seconds() + self.single.limits.conflict_seconds_max
 
-    def _view(self, shared: _Shared, shard_ids: Sequence[ShardId]) -> TableView:
-        """A fresh view of the shards; what they have reached is taken in, broken ones go out."""
+    def _take_view(self, shared: _Shared, shard_ids: Sequence[ShardId]) -> TableView:
+        """A fresh view of the shards, whose progress is taken in; broken ones are taken out."""
         self.single.before_view()
         view = self.single.views.shards(shard_ids)
         shared.unreached = False
         seen = {shard.shard_id: shard for shard in view.shards}
         for shard_id in shard_ids:
             if shard_id in seen:
-                shared.runs[shard_id].seen(seen[shard_id])
+                shared.runs[shard_id].see(seen[shard_id])
             else:
                 shared.alone.add(shard_id)
         return view
 
-    def _plans(self, shared: _Shared, view: TableView) -> Mapping[ShardId, NextCommit]:
+    def _plan(self, shared: _Shared, view: TableView) -> Mapping[ShardId, NextCommit]:
         """The next prefix of each shard that is still together and has work."""
         plans: dict[ShardId, NextCommit] = {}
         together = set(shared.left())
@@ -195,15 +192,15 @@ class SharedMerger:
                     plans[shard.shard_id] = plan
         return plans
 
-    def _still_next(
+    def _keep_next(
         self, shared: _Shared, view: TableView, plans: Mapping[ShardId, NextCommit]
     ) -> Mapping[ShardId, NextCommit]:
         """Those of the plans that a later view still has, folded on it."""
-        now = self._plans(shared, view)
+        now = self._plan(shared, view)
         same = {shard: plan for shard, plan in plans.items() if now.get(shard) == plan}
-        return self._fitting(shared, view, same)
+        return self._choose_folds(shared, view, same)
 
-    def _fitting(
+    def _choose_folds(
         self, shared: _Shared, view: TableView, plans: Mapping[ShardId, NextCommit]
     ) -> Mapping[ShardId, NextCommit]:
         """The plans that share the next commit, folded on this view.
@@ -219,11 +216,10 @@ class SharedMerger:
                 self.single.check_same_table(run, view, seen[shard_id], bounded)
                 facts[shard_id] = self._fold(shared, view, shard_id, plan).facts
             if shared.unreached:
-                self._view(shared, [shard_id])  # raises if it is not this shard alone
+                self._take_view(shared, [shard_id])  # raises if it is not this shard alone
         limits = self.single.limits
-        shared.alone.update(s for s, fact in facts.items() if not fitting({s: fact}, limits))
-        fit = fitting(facts, limits)
-        return {shard: plans[shard] for shard in fit}
+        shared.alone.update(s for s, fact in facts.items() if not choose_folds({s: fact}, limits))
+        return {shard: plans[shard] for shard in choose_folds(facts, limits)}
 
     def _fold(self, shared: _Shared, view: TableView, shard_id: ShardId, plan: NextCommit) -> Fold:
         """The plan's fold. Keys that were folded for the same prefix before are kept."""
@@ -235,7 +231,7 @@ class SharedMerger:
         shared.folds[shard_id] = (plan, fold)
         return fold
 
-    def _together(self, shared: _Shared, plans: Mapping[ShardId, NextCommit]) -> SharedFold | None:
+    def _share(self, shared: _Shared, plans: Mapping[ShardId, NextCommit]) -> SharedFold | None:
         """The plans' folds as one, with their rows. Shards that can't share any go out."""
         together = None
         if len(plans) > 1:
@@ -258,29 +254,20 @@ class SharedMerger:
         single.steps("commit")
         stats = together.commit(shape, {shard: plan.mark for shard, plan in plans.items()})
         single.steps("committed")
-        self._count(shared, plans, shape, stats)
-        shared.runs[next(iter(plans))].bytes_read += together.bytes_read
-
-    @staticmethod
-    def _count(
-        shared: _Shared,
-        plans: Mapping[ShardId, NextCommit],
-        shape: CommitShape,
-        stats: Mapping[ShardId, CommitStats],
-    ) -> None:
         for place, (shard_id, plan) in enumerate(plans.items()):
             run = shared.runs[shard_id]
-            run.landed(plan, shared.folds.pop(shard_id)[1], shape, stats[shard_id])
+            run.count_commit(plan, shared.folds.pop(shard_id)[1], shape, stats[shard_id])
             run.commits_shared += place > 0
+        shared.runs[next(iter(plans))].bytes_read += together.bytes_read
 
-    def _after_error(
+    def _look_after_error(
         self, shared: _Shared, plans: Mapping[ShardId, NextCommit], error: MemWalError
     ) -> TableView:
         """Progress after a commit whose outcome is open; what it marked has landed."""
         for shard_id in plans:
             shared.runs[shard_id].conflicts += 1
         try:
-            view = self._view(shared, list(dict.fromkeys((*plans, *shared.left()))))
+            view = self._take_view(shared, list(dict.fromkeys((*plans, *shared.left()))))
         except StoreUnavailable as second:
             names = ", ".join(map(str, plans))
             raise OutcomeUnknown(
@@ -290,5 +277,5 @@ class SharedMerger:
         for shard in view.shards:
             plan = plans.get(shard.shard_id)
             if plan is not None and shard.merged_generation >= plan.generations[0].generation:
-                shared.runs[shard.shard_id].found(shard, plan)
+                shared.runs[shard.shard_id].count_found(shard, plan)
         return view

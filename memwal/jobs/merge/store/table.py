@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
@@ -12,15 +12,16 @@ import numpy as np
 import pyarrow as pa
 
 from memwal.errors import LostRace, MemWalError, Refused
-from memwal.jobs.merge.plan import CommitShape, Deletes, FoldFacts, Join, new_keys_are_compared
+from memwal.jobs.merge.plan.shard import CommitShape, Deletes, FoldFacts, Join
 from memwal.jobs.merge.ports import CommitStats, Fold
-from memwal.jobs.merge.store_commit import guarded, upsert
-from memwal.jobs.merge.store_policy import LancePolicyFold, PolicySources, policy_layers
-from memwal.jobs.merge.store_shared import LanceSharedFold, SharedMember, shared_fold
+from memwal.jobs.merge.store.commit import count_bytes_read, run_commit, upsert
+from memwal.jobs.merge.store.policy import LancePolicyFold, policy_layers
+from memwal.jobs.merge.store.shared import LanceSharedFold, SharedMember, share_folds
 from memwal.model import FlushedGeneration, ShardId, SharedKey, TableView
 from memwal.ports import Clock
-from memwal.rows import fold, sql
-from memwal.rows.policy import RowPolicy
+from memwal.rows import fold
+from memwal.rows.keys import new_keys_are_compared
+from memwal.rows.keyset import key_predicate
 from memwal.store.blobs import with_whole_blobs
 from memwal.store.generations import (
     Generations,
@@ -29,7 +30,7 @@ from memwal.store.generations import (
     is_reading_fault,
     unreadable_text,
 )
-from memwal.store.stored_policy import check_fits, checked_policy
+from memwal.store.stored_policy import checked_policy
 
 # Folds up to this size go to Lance as a table, whose known size lets it hash the smaller side of
 # the join (5 times faster on 40 million rows: tests/bench/merge_join.py); larger ones are streamed.
@@ -40,20 +41,31 @@ class LanceMergeTable:
     """The MergeTable port over Lance."""
 
     def __init__(self, generations: Generations, clock: Clock) -> None:
-        self._generations = generations
-        self._tables = generations.tables
+        self.generations = generations
+        self.tables = generations.tables
         self._clock = clock
 
     def fold(
         self, view: TableView, shard_id: ShardId, generations: Sequence[FlushedGeneration]
     ) -> LanceFold | LancePolicyFold:
         """Read the generations' keys and fold them against `view` (see the port)."""
-        policy = checked_policy(view, self._tables.at)
-        sources = [self._generations.open(view, shard_id, g) for g in generations]
+        policy = checked_policy(view, self.tables.at)
+        sources = [self.generations.open(view, shard_id, g) for g in generations]
         if policy is not None:
-            return self._policy_fold(view, policy, shard_id, generations, sources)
+            schema = self.tables.at(view.version).schema
+            return LancePolicyFold(
+                tables=self.tables,
+                clock=self._clock,
+                view=view,
+                policy=policy,
+                shard_id=shard_id,
+                generations=generations,
+                sources=sources,
+                layers=policy_layers(self.tables, shard_id, generations, sources, schema),
+                refold=lambda newer: self.fold(newer, shard_id, generations),
+            )
         tables = [
-            self._generations.keys(shard_id, generation, source, view.primary_key)
+            self.generations.keys(shard_id, generation, source, view.primary_key)
             for generation, source in zip(generations, sources, strict=True)
         ]
         try:
@@ -64,12 +76,11 @@ class LanceMergeTable:
                 f"{generations[-1].generation}: {error}"
             ) from None
         made = LanceFold(
-            opener=self._generations,
             owner=self,
             view=view,
             shard_id=shard_id,
-            generations=tuple(generations),
-            sources=tuple(sources),
+            generations=generations,
+            sources=sources,
             folded=folded,
         )
         made.count_reads()
@@ -83,108 +94,59 @@ class LanceMergeTable:
         view = next(iter(own.values())).view
         if any(folded.view.version != view.version for folded in own.values()):
             raise LostRace(f"{view.uri}: shards were folded against different versions")
-        base, before = (self._tables.at(view.version) for _ in range(2))
+        base, before = (self.tables.at(view.version) for _ in range(2))
         members: dict[ShardId, SharedMember] = {}
         for shard_id, folded in own.items():
-            members[shard_id] = folded.member(base.schema)
+            members[shard_id] = folded.read_member(base.schema)
             folded.count_reads()
-        return shared_fold(members, view.primary_key, base, before)
-
-    def check_policy(self, view: TableView, policy: RowPolicy) -> None:
-        """Raise Refused or Unsupported for a policy that the table can't have."""
-        check_fits(policy, view, self._tables.at(view.version).schema)
-
-    def _policy_fold(
-        self,
-        view: TableView,
-        policy: RowPolicy,
-        shard_id: ShardId,
-        generations: Sequence[FlushedGeneration],
-        sources: Sequence[Source],
-    ) -> LancePolicyFold:
-        def again(view: TableView) -> LancePolicyFold:
-            fold = self.fold(view, shard_id, generations)
-            if not isinstance(fold, LancePolicyFold):
-                raise LostRace(f"shard {shard_id}: the table's row-merge policy went meanwhile")
-            return fold
-
-        opened = PolicySources(
-            tables=self._tables,
-            shard_id=shard_id,
-            generations=tuple(generations),
-            sources=tuple(sources),
-        )
-        return LancePolicyFold(
-            view=view,
-            policy=policy,
-            opened=opened,
-            layers=policy_layers(opened, self._tables.at(view.version).schema),
-            clock=self._clock,
-            refold=again,
-        )
+        return share_folds(members, view.primary_key, base, before)
 
 
+@dataclass(kw_only=True, eq=False)
 class LanceFold:
     """The Fold port over Lance. Keys are held in memory, payload is streamed at commit."""
 
-    def __init__(
-        self,
-        *,
-        opener: Generations,
-        owner: LanceMergeTable,
-        view: TableView,
-        shard_id: ShardId,
-        generations: tuple[FlushedGeneration, ...],
-        sources: tuple[Source, ...],
-        folded: fold.Folded,
-    ) -> None:
-        self._opener = opener
-        self._tables = opener.tables
-        self._owner = owner
-        self.view = view
-        self._shard_id = shard_id
-        self._generations = generations
-        self._sources = sources
-        self._folded = folded
-        self._bytes_read = 0
-        self._facts: FoldFacts | None = None
-        self._member: SharedMember | None = None
+    owner: LanceMergeTable
+    view: TableView
+    shard_id: ShardId
+    generations: Sequence[FlushedGeneration]
+    sources: Sequence[Source]
+    folded: fold.Folded
+    _bytes_read: int = 0
+    _member: SharedMember | None = None
 
     @cached_property
     def _base(self) -> Any:
         """A handle of its own, which a commit moves on. Folds that share a commit need none."""
-        return self._tables.at(self.view.version)
+        return self.owner.tables.at(self.view.version)
 
-    @property
+    @cached_property
     def facts(self) -> FoldFacts:
         """What the plan needs to shape the commit."""
-        if self._facts is None:
-            by_name = {c.name: c for c in self.view.columns}
-            keys = [by_name[key] for key in self.view.primary_key]
-            indexed = {entry.field_ids for entry in self.view.manifest.indexes}
-            key_indexed = len(keys) == 1 and (keys[0].field_id,) in indexed
-            key_types = tuple(c.type_text for c in keys)
-            # Looked up only where the answer can matter: it may cost a scan of the key column.
-            matters = key_indexed or not new_keys_are_compared(key_types)
-            self._facts = FoldFacts(
-                generations=len(self._generations),
-                live_rows=self._folded.live_rows,
-                tombstones=len(self._folded.tombstones),
-                anchored=len(self._folded.anchors) > 0,
-                anchored_in_base=matters and self._anchored_in_base(),
-                base_rows=self.view.rows,
-                key_types=key_types,
-                key_indexed=key_indexed,
-            )
-        return self._facts
+        by_name = {c.name: c for c in self.view.columns}
+        keys = [by_name[key] for key in self.view.primary_key]
+        indexed = {entry.field_ids for entry in self.view.manifest.indexes}
+        key_indexed = len(keys) == 1 and (keys[0].field_id,) in indexed
+        key_types = tuple(c.type_text for c in keys)
+        # Looked up only where the answer can matter: it may cost a scan of the key column.
+        matters = key_indexed or not new_keys_are_compared(key_types)
+        return FoldFacts(
+            generations=len(self.generations),
+            live_rows=self.folded.live_rows,
+            tombstones=len(self.folded.tombstones),
+            anchored=len(self.folded.anchors) > 0,
+            anchored_in_base=matters and self._anchored_in_base(),
+            base_rows=self.view.rows,
+            key_types=key_types,
+            key_indexed=key_indexed,
+        )
 
     def _anchored_in_base(self) -> bool:
-        if not len(self._folded.anchors):
+        if not len(self.folded.anchors):
             return False
-        rows = zip(*(column.to_pylist() for column in self._folded.anchors.columns), strict=True)
         found = self._base.scanner(
             columns=[self.view.primary_key[0]],
-            filter=sql.keys_in(self.view.primary_key, rows),
+            filter=key_predicate(self.folded.anchors),
             limit=1,
         ).to_table()
         return len(found) > 0
@@ -200,53 +162,41 @@ class LanceFold:
         folds each has to be asked when it has read.
         """
         opened = [vars(self)["_base"]] if "_base" in vars(self) else []
-        for dataset in (*opened, *(s.dataset for s in self._sources)):
-            self._bytes_read += dataset.io_stats_incremental().read_bytes
+        self._bytes_read += count_bytes_read((*opened, *(s.dataset for s in self.sources)))
 
-    def rebased(self, view: TableView) -> LanceFold | LancePolicyFold:
+    def rebased(self, view: TableView) -> Fold:
         """The same winners on a newer version of the base."""
         if view.policy_text != self.view.policy_text:
-            return self._owner.fold(view, self._shard_id, self._generations)
-        sources = tuple(
+            return self.owner.fold(view, self.shard_id, self.generations)
+        line_up = self.owner.generations.line_up
+        sources = [
             replace(
                 source,
-                alignment=self._opener.line_up(
-                    view, self._shard_id, generation, source.dataset
-                ).alignment,
+                alignment=line_up(view, self.shard_id, generation, source.dataset).alignment,
             )
-            for generation, source in zip(self._generations, self._sources, strict=True)
-        )
-        rebased = LanceFold(
-            opener=self._opener,
-            owner=self._owner,
-            view=view,
-            shard_id=self._shard_id,
-            generations=self._generations,
-            sources=sources,
-            folded=self._folded,
-        )
-        rebased._bytes_read = self.bytes_read
-        if view.columns == self.view.columns:
-            rebased._member = self._member
-        return rebased
+            for generation, source in zip(self.generations, self.sources, strict=True)
+        ]
+        member = self._member if view.columns == self.view.columns else None
+        self.count_reads()
+        return replace(self, view=view, sources=sources, _member=member)
 
-    def member(self, schema: pa.Schema) -> SharedMember:
+    def read_member(self, schema: pa.Schema) -> SharedMember:
         """The fold's rows for a commit with other shards', read once: a lost race keeps them.
 
         Raises as `MergeTable.fold`.
         """
         if self._member is not None and self._member.rows.schema.equals(schema):
             return self._member
-        payload = _Payload(schema, self._sources, self._folded)
+        payload = _Payload(schema, self.sources, self.folded)
         try:
-            rows = payload.source(stream=False)
+            rows = payload.open(stream=False)
         except BaseException as error:
             if payload.error is not None:
                 raise payload.error from None
             if is_reading_fault(error):
-                raise unreadable_text(self._tables.uri, error) from None
+                raise unreadable_text(self.owner.tables.uri, error) from None
             raise
-        self._member = SharedMember(rows=rows, tombstones=self._folded.tombstones)
+        self._member = SharedMember(rows=rows, tombstones=self.folded.tombstones)
         return self._member
 
     def delete_pass(self, shape: CommitShape) -> tuple[int, int]:
@@ -260,30 +210,27 @@ class LanceFold:
             .conflict_retries(0)
             .use_index(shape.join is Join.INDEX)
         )
-        stats = guarded(lambda: builder.execute(self._folded.tombstones))
+        stats = run_commit(lambda: builder.execute(self.folded.tombstones))
         return int(self._base.version), int(stats["num_deleted_rows"])
 
     def commit(self, shape: CommitShape, mark: int) -> CommitStats:
         """Upsert the winners and mark the prefix, in one commit without a retry on conflict."""
-        predicate = None
-        if shape.deletes is Deletes.SAME_COMMIT:
-            columns = [c.to_pylist() for c in self._folded.tombstones.columns]
-            predicate = sql.keys_in(self.view.primary_key, zip(*columns, strict=True))
-        payload = _Payload(self._base.schema, self._sources, self._folded)
+        deletes = shape.deletes is Deletes.SAME_COMMIT
+        payload = _Payload(self._base.schema, self.sources, self.folded)
         return upsert(
             self._base,
             self.view.primary_key,
-            lambda: payload.source(stream=self.streams),
+            lambda: payload.open(stream=self.streams),
             join=shape.join,
-            deletes=predicate,
-            marks={self._shard_id: mark},
+            deletes=key_predicate(self.folded.tombstones) if deletes else None,
+            marks={self.shard_id: mark},
             cause=lambda: payload.error,
         )
 
     @property
     def streams(self) -> bool:
         """Whether the payload is streamed to Lance: when it is large, or its size is not sure."""
-        sizes = [None if g.estimated else g.in_memory_bytes for g in self._generations]
+        sizes = [None if g.estimated else g.in_memory_bytes for g in self.generations]
         return None in sizes or sum(s or 0 for s in sizes) > _IN_MEMORY_BYTES_MAX
 
 
@@ -297,7 +244,7 @@ class _Payload:
         self._lock = threading.Lock()
         self.error: Exception | None = None
 
-    def source(self, *, stream: bool) -> pa.Table | pa.RecordBatchReader:
+    def open(self, *, stream: bool) -> pa.Table | pa.RecordBatchReader:
         """A stream of batches, or a table of all of them."""
         if not stream:
             return pa.Table.from_batches(list(self._batches()), schema=self._schema)

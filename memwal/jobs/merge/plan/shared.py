@@ -1,9 +1,9 @@
-"""Decides which shards of a table share commits, and how such a commit is made. Pure.
+"""Chooses which shards of a table share commits, and how such a commit is made. Pure.
 
 Each commit scans the base's key column and makes a version, and commits that insert many keys never
 pass side by side. So where many shards have little each, their prefixes go into one commit, which
 marks them all: it lands with all marks or with none, and Lance refuses it for each reason for which
-it would refuse one of them alone. So it is guarded when each fold in it is (`plan.merge`).
+it would refuse one of them alone. So it is guarded when each fold in it is (see `shard`).
 
 A key that two shards hold (against the spec: one key, one shard) would have no order in one
 commit, so that such shards are merged one by one, as are those whose tombstones leave in a pass of
@@ -13,8 +13,9 @@ their own and those whose rows are made of the base's (a row-merge policy).
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 
-from memwal.jobs.merge.plan import (
+from memwal.jobs.merge.plan.shard import (
     CommitShape,
     Deletes,
     FoldFacts,
@@ -39,14 +40,14 @@ def bytes_max(limits: MergeLimits) -> int:
     return min(limits.bytes_per_commit_max, SHARED_BYTES_MAX)
 
 
-def units(
+def group_shards(
     view: TableView, work: Sequence[ShardView], request: MergeRequest, limits: MergeLimits
 ) -> tuple[tuple[ShardId, ...], ...]:
-    """The shards with work in units: one by one, or several whose commits are to be shared.
+    """The shards with work: one by one, or several whose commits are to be shared.
 
     A shard that may need a quarter of a shared commit or more stays alone, as does one whose size
-    is not sure (the rows of a shared commit are held all at once), and one with a hole, which is
-    then told as its own.
+    is not certain (the rows of a shared commit are held all at once), and one with a hole, which is
+    then reported as its own.
     """
     if view.policy_text is not None:
         return tuple((shard.shard_id,) for shard in work)
@@ -61,22 +62,24 @@ def units(
             made.append((shard.shard_id,))
         else:
             small.append((shard.shard_id, total, len(pending)))
-    made.extend(_binned(small, limits))
+    made.extend(_fill_bins(small, limits))
     return tuple(made)
 
 
-def take(plans: Mapping[ShardId, NextCommit], limits: MergeLimits) -> Mapping[ShardId, NextCommit]:
+def choose_plans(
+    plans: Mapping[ShardId, NextCommit], limits: MergeLimits
+) -> Mapping[ShardId, NextCommit]:
     """The first of the plans that fit into one commit. A plan of unknown size is not taken."""
     sized = [
         (shard, plan.in_memory_bytes, len(plan.generations))
         for shard, plan in plans.items()
         if plan.in_memory_bytes is not None and plan.in_memory_bytes <= bytes_max(limits)
     ]
-    first = next(iter(_binned(sized, limits)), ())
+    first = next(iter(_fill_bins(sized, limits)), ())
     return {shard: plans[shard] for shard in first}
 
 
-def _binned(
+def _fill_bins(
     sized: Iterable[tuple[ShardId, int, int]], limits: MergeLimits
 ) -> list[tuple[ShardId, ...]]:
     """Shards, in their order, in bins that keep a commit's limits."""
@@ -95,7 +98,7 @@ def _binned(
     return bins
 
 
-def fitting(facts: Mapping[ShardId, FoldFacts], limits: MergeLimits) -> tuple[ShardId, ...]:
+def choose_folds(facts: Mapping[ShardId, FoldFacts], limits: MergeLimits) -> tuple[ShardId, ...]:
     """The folds that may share a commit: each guarded, and few tombstones altogether."""
     room = limits.tombstones_in_commit_max
     chosen = []
@@ -108,14 +111,14 @@ def fitting(facts: Mapping[ShardId, FoldFacts], limits: MergeLimits) -> tuple[Sh
 
 
 def shape_shared(facts: Sequence[FoldFacts], costs: JoinCosts) -> CommitShape:
-    """How to commit folds that `fitting` let through."""
+    """How to commit folds that `choose_folds` let through."""
     rows = sum(f.live_rows for f in facts)
     base_rows = facts[0].base_rows
+    cheaper = index_is_cheaper(replace(facts[0], live_rows=rows), costs)
     if any(f.tombstones for f in facts):
         deletes = Deletes.SAME_COMMIT
     else:
         deletes = Deletes.NONE
-        cheaper = index_is_cheaper(_together(facts, rows), costs)
         if cheaper and all(is_guarded(f, Join.INDEX) for f in facts):
             return CommitShape(
                 join=Join.INDEX,
@@ -127,18 +130,4 @@ def shape_shared(facts: Sequence[FoldFacts], costs: JoinCosts) -> CommitShape:
         join=Join.SCAN,
         deletes=deletes,
         reason=f"{rows} rows of {len(facts)} shards into {base_rows} in one scan",
-    )
-
-
-def _together(facts: Sequence[FoldFacts], rows: int) -> FoldFacts:
-    first = facts[0]
-    return FoldFacts(
-        generations=sum(f.generations for f in facts),
-        live_rows=rows,
-        tombstones=0,
-        anchored=all(f.anchored for f in facts),
-        anchored_in_base=all(f.anchored_in_base for f in facts),
-        base_rows=first.base_rows,
-        key_types=first.key_types,
-        key_indexed=first.key_indexed,
     )

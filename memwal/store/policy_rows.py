@@ -11,8 +11,7 @@ import pyarrow as pa
 from memwal.errors import Refused, StoreUnavailable
 from memwal.format import layout
 from memwal.model import FlushedGeneration
-from memwal.rows import sql
-from memwal.rows.keyset import KeySet
+from memwal.rows.keyset import KeySet, key_predicate
 from memwal.store.generations import Source, as_base_rows
 
 # So few keys are asked for by name, which a key index answers; more by a scan of the key columns.
@@ -69,8 +68,7 @@ def base_rows(base: Any, keys: pa.Table, columns: Sequence[str]) -> pa.Table:
     if len(keys) <= _NAMED_KEYS_MAX:
         if not len(keys):
             return _empty(base, columns)
-        predicate = sql.keys_in(names, zip(*(c.to_pylist() for c in keys.columns), strict=True))
-        return base.scanner(columns=columns, filter=predicate).to_table()
+        return base.scanner(columns=columns, filter=key_predicate(keys)).to_table()
     wanted = KeySet([pa.chunked_array(column.chunks, column.type) for column in keys.columns])
     places = _places(base, wanted, names)
     if len(places) > _TAKEN_PART_MAX * base.count_rows():

@@ -8,12 +8,11 @@ from typing import Any
 
 import pyarrow as pa
 
-from memwal.jobs.merge.plan import CommitShape, Deletes
+from memwal.jobs.merge.plan.shard import CommitShape, Deletes
 from memwal.jobs.merge.ports import CommitStats
-from memwal.jobs.merge.store_commit import guarded, upsert
+from memwal.jobs.merge.store.commit import count_bytes_read, run_commit, upsert
 from memwal.model import ShardId, SharedKey
-from memwal.rows import sql
-from memwal.rows.keyset import KeySet, find_shared_key
+from memwal.rows.keyset import KeySet, find_shared_key, key_predicate
 
 
 @dataclass(frozen=True, kw_only=True, slots=True, eq=False)
@@ -24,7 +23,7 @@ class SharedMember:
     tombstones: pa.Table
 
 
-def shared_fold(
+def share_folds(
     members: Mapping[ShardId, SharedMember], keys: Sequence[str], base: Any, before: Any
 ) -> LanceSharedFold | SharedKey | None:
     """The members as one; None when a shard's keys have another type than the base's.
@@ -46,29 +45,23 @@ def shared_fold(
     return LanceSharedFold(members=members, base=base, before=before, every=every)
 
 
+@dataclass(kw_only=True, eq=False)
 class LanceSharedFold:
-    """The SharedFold port over Lance. The rows of all members are held in memory."""
+    """The SharedFold port over Lance. The rows of all members are held in memory.
 
-    def __init__(
-        self,
-        *,
-        members: Mapping[ShardId, SharedMember],
-        base: Any,
-        before: Any,
-        every: pa.Table,
-    ) -> None:
-        self._members = members
-        self._base = base
-        self._before = before
-        self._every = every
-        self._keys = every.column_names
-        self._bytes_read = 0
+    `every` are the keys of all members.
+    """
+
+    members: Mapping[ShardId, SharedMember]
+    base: Any
+    before: Any
+    every: pa.Table
+    _bytes_read: int = 0
 
     @property
     def bytes_read(self) -> int:
         """Bytes read from the base for this commit so far."""
-        for dataset in (self._base, self._before):
-            self._bytes_read += dataset.io_stats_incremental().read_bytes
+        self._bytes_read += count_bytes_read((self.base, self.before))
         return self._bytes_read
 
     def commit(
@@ -77,38 +70,34 @@ class LanceSharedFold:
         """Upsert all winners and set all marks in one commit (see the port)."""
         predicate = None
         if shape.deletes is Deletes.SAME_COMMIT:
-            dead = [
-                row
-                for member in self._members.values()
-                for row in zip(*(c.to_pylist() for c in member.tombstones.columns), strict=True)
-            ]
-            predicate = sql.keys_in(self._keys, dead)
-        rows = pa.concat_tables([member.rows for member in self._members.values()])
+            dead = [_bare(m.tombstones, self.every.schema) for m in self.members.values()]
+            predicate = key_predicate(pa.concat_tables(dead))
+        rows = pa.concat_tables([member.rows for member in self.members.values()])
         total = upsert(
-            self._base,
-            self._keys,
+            self.base,
+            self.every.column_names,
             lambda: rows,
             join=shape.join,
             deletes=predicate,
-            marks={shard: marks[shard] for shard in self._members},
+            marks={shard: marks[shard] for shard in self.members},
         )
-        return self._by_shard(total)
+        return self._count_by_shard(total)
 
-    def _by_shard(self, total: CommitStats) -> Mapping[ShardId, CommitStats]:
+    def _count_by_shard(self, total: CommitStats) -> Mapping[ShardId, CommitStats]:
         """What the commit did for each shard.
 
         Where all rows were new, or none, Lance's own counts tell; else the keys of the version
         that was committed to are looked at.
         """
-        live = {shard: len(member.rows) for shard, member in self._members.items()}
-        dead = {shard: len(member.tombstones) for shard, member in self._members.items()}
+        live = {shard: len(member.rows) for shard, member in self.members.items()}
+        dead = {shard: len(member.tombstones) for shard, member in self.members.items()}
         updated, deleted = dict.fromkeys(live, 0), dict.fromkeys(live, 0)
         mixed = total.rows_inserted > 0 and total.rows_updated > 0
         if mixed or 0 < total.rows_deleted < sum(dead.values()):
-            found = self._keys_in_base()
-            for shard, member in self._members.items():
-                updated[shard] = self._common(member.rows, found)
-                deleted[shard] = self._common(member.tombstones, found)
+            found = self._find_keys()
+            for shard, member in self.members.items():
+                updated[shard] = self._count_common(member.rows, found)
+                deleted[shard] = self._count_common(member.tombstones, found)
         if not mixed and total.rows_updated:
             updated = live
         if total.rows_deleted in (0, sum(dead.values())):
@@ -120,22 +109,23 @@ class LanceSharedFold:
                 rows_updated=updated[shard],
                 rows_deleted=deleted[shard],
             )
-            for shard in self._members
+            for shard in self.members
         }
 
-    def _keys_in_base(self) -> KeySet:
+    def _find_keys(self) -> KeySet:
         """Those of the members' keys that the base had."""
-        inside = KeySet(self._every.columns).inside
+        names = self.every.column_names
 
         def scan() -> pa.Table:
-            batches = self._before.scanner(columns=self._keys).to_batches()
-            found = [b.select(self._keys) for b in inside(batches, self._keys)]
-            return pa.Table.from_batches(found) if found else self._every.slice(0, 0)
+            batches = self.before.scanner(columns=names).to_batches()
+            inside = KeySet(self.every.columns).inside(batches, names)
+            found = [batch.select(names) for batch in inside]
+            return pa.Table.from_batches(found) if found else self.every.slice(0, 0)
 
-        return KeySet(_bare(guarded(scan), self._every.schema).columns)
+        return KeySet(_bare(run_commit(scan), self.every.schema).columns)
 
-    def _common(self, table: pa.Table, found: KeySet) -> int:
-        keys = _bare(table, self._every.schema)
+    def _count_common(self, table: pa.Table, found: KeySet) -> int:
+        keys = _bare(table, self.every.schema)
         return int(found.contains(keys.columns).sum()) if len(keys) else 0
 
 

@@ -1,4 +1,4 @@
-"""Decides what a merger folds next, and how. Pure.
+"""Chooses what a merger folds next, and how. Pure.
 
 A commit folds a prefix of a shard's pending generations, oldest first, and marks the last one.
 
@@ -25,17 +25,15 @@ against the spec (one key, one shard) and can also bring a deleted key back.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 from enum import Enum
 
 from memwal import invariants
-from memwal.errors import Refused, Unsupported
-from memwal.model import FlushedGeneration, ShardStatus, ShardView, TableView
+from memwal.errors import MemWalError, Refused, Unsupported, Usage
+from memwal.model import FlushedGeneration, ShardId, ShardStatus, ShardView, TableView, sum_known
 from memwal.rows.holes import find_holes, hole_text
-
-# Key types whose inserted keys pylance 14.0.2 does not compare between racing commits.
-_UNCOMPARED_TYPES = frozenset({"int8", "uint8", "int16", "uint16", "bool"})
+from memwal.rows.keys import new_keys_are_compared
 
 
 class Join(Enum):
@@ -91,8 +89,7 @@ class NextCommit:
     @property
     def in_memory_bytes(self) -> int | None:
         """Their size as the writer recorded it; None when any size is missing."""
-        sizes = [g.in_memory_bytes for g in self.generations]
-        return None if None in sizes else sum(s for s in sizes if s is not None)
+        return sum_known(g.in_memory_bytes for g in self.generations)
 
 
 def wanted(shard: ShardView, request: MergeRequest) -> tuple[FlushedGeneration, ...]:
@@ -117,6 +114,56 @@ def check_table(view: TableView) -> None:
                 f"{view.uri}: the key column {name!r} has a quote in its name, which Lance's "
                 "merge-insert can't take"
             )
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class LeftShard:
+    """A shard that a run leaves as it is: there is nothing to do, or `error` is in the way."""
+
+    shard_id: str
+    merged_generation: int = 0
+    error: Exception | None = None
+    outcome: str = MemWalError.outcome
+
+
+def leave_shard(shard: ShardView, error: MemWalError | None = None) -> LeftShard:
+    """A shard that can be read, and is left all the same."""
+    return LeftShard(
+        shard_id=shard.shard_id,
+        merged_generation=shard.merged_generation,
+        error=error,
+        outcome=error.outcome if error else MemWalError.outcome,
+    )
+
+
+def choose_shards(
+    view: TableView, asked: Sequence[ShardId], request: MergeRequest
+) -> tuple[tuple[ShardView, ...], tuple[LeftShard, ...]]:
+    """The shards with work, among those asked for (by default all), and those that are left.
+
+    Raises Usage for a shard that the table does not have, Unsupported as `check_table`.
+    """
+    check_table(view)
+    known = {s.shard_id for s in view.shards} | {b.shard_id for b in view.broken}
+    for shard_id in asked:
+        if shard_id not in known:
+            raise Usage(f"{view.uri}: the table has no shard {shard_id}")
+    chosen: Collection[str] = asked or known
+    work = []
+    left = [LeftShard(shard_id=b.shard_id, error=b.error) for b in view.broken]
+    for shard in view.shards:
+        try:
+            check_shard(shard, request)
+            if wanted(shard, request):
+                work.append(shard)
+            else:
+                left.append(leave_shard(shard))
+        except MemWalError as error:
+            left.append(leave_shard(shard, error))
+    return (
+        tuple(shard for shard in work if shard.shard_id in chosen),
+        tuple(shard for shard in left if shard.shard_id in chosen),
+    )
 
 
 def check_shard(shard: ShardView, request: MergeRequest) -> None:
@@ -186,9 +233,10 @@ def foresee(shard: ShardView, request: MergeRequest, limits: MergeLimits) -> tup
     return tuple(commits)
 
 
-def new_keys_are_compared(key_types: Sequence[str]) -> bool:
-    """Whether Lance notices that two racing scan-join commits insert the same new key."""
-    return not _UNCOMPARED_TYPES.intersection(key_types)
+def size_work(work: Sequence[ShardView], request: MergeRequest, limits: MergeLimits) -> int:
+    """The bytes of the shards' work. A generation of unknown size counts as a full commit."""
+    sizes = (g.in_memory_bytes for shard in work for g in wanted(shard, request))
+    return sum(limits.bytes_per_commit_max if size is None else size for size in sizes)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -279,29 +327,3 @@ def shape_commit(facts: FoldFacts, limits: MergeLimits, costs: JoinCosts) -> Com
     if not is_guarded(facts, Join.SCAN):
         return None
     return CommitShape(join=Join.SCAN, deletes=deletes, reason=reason)
-
-
-def check_lineage(shard: ShardView, flushed_at_nanos: int, mem_wal_since_nanos: int | None) -> None:
-    """Raise Refused when the oldest pending generation is older than the table's MemWAL index.
-
-    That happens after an overwrite or a restore to before MemWAL was initialised: progress is gone,
-    `_mem_wal/` stays, and merging would bring dead rows back. `mem_wal_since_nanos` is when the
-    index has provably existed from, None when no retained version proves it.
-    """
-    if mem_wal_since_nanos is not None and mem_wal_since_nanos <= flushed_at_nanos:
-        return
-    oldest = shard.pending[0].generation
-    if mem_wal_since_nanos is None:
-        raise Refused(
-            f"shard {shard.shard_id}: no retained version of the table shows whether its MemWAL "
-            f"index existed when generation {oldest} was flushed: either versions were expired "
-            "while the shard had never been merged, or the table was overwritten or restored and "
-            "initialised again. If it was not, its rows are live: pass --allow-reinitialised. If "
-            "it was, they are dead; keep them until you know"
-        )
-    raise Refused(
-        f"shard {shard.shard_id}: the table's MemWAL index was initialised after generation "
-        f"{oldest} was flushed: the table was overwritten or restored and initialised again, and "
-        "merging would bring dead rows back. Pass --allow-reinitialised only if those rows are "
-        "wanted"
-    )

@@ -1,0 +1,1 @@
+"""The merge itself: the order of its effects, through ports only."""

@@ -1,0 +1,1 @@
+"""Which generations of a merge are committed together, and how. Pure."""

@@ -1,0 +1,192 @@
+"""What a merge reports of a table, shard by shard, and what its dry run does."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from memwal.errors import Corruption, Refused, Unsupported
+from memwal.jobs.merge.plan.shard import LeftShard, NextCommit
+from memwal.jobs.status.apply import view_warnings
+from memwal.model import ShardId, ShardView, TableView, sum_known
+from memwal.report import DONE, NOTHING_TO_DO, Part, TableReport, sum_up
+
+_FROZEN = ConfigDict(frozen=True, defer_build=True)
+_NOT_MENDED_BY_A_RUN = frozenset(kind.exit_code for kind in (Refused, Unsupported, Corruption))
+
+
+class ShardTotals(BaseModel):
+    """What a merge counts of one shard, from its start to its report.
+
+    `from_generation` and `to_generation` are the watermark before and after. Rows are those of
+    commits that were seen to land; `commits_found_landed` were found in the table after an error,
+    and their rows are not known. Of the `commits` that hold the shard's rows, `commits_shared` are
+    counted for another shard too. `trace` is of an error that nobody expected.
+    """
+
+    shard_id: ShardId
+    from_generation: int = 0
+    to_generation: int = 0
+    generations: int = 0
+    commits: int = 0
+    commits_shared: int = 0
+    rows_inserted: int = 0
+    rows_updated: int = 0
+    rows_deleted: int = 0
+    bytes_read: int = 0
+    seconds: float = 0.0
+    conflicts: int = 0
+    commits_found_landed: int = 0
+    joins: tuple[str, ...] = ()
+    warning: str | None = Field(default=None, exclude=True)
+    trace: str | None = Field(default=None, exclude=True)
+
+
+class ShardReport(ShardTotals, Part):
+    """One shard of a merge."""
+
+    model_config = _FROZEN
+
+
+class MergeTableReport(TableReport):
+    """One table of a merge."""
+
+    shards: tuple[ShardReport, ...] = ()
+    warnings: tuple[str, ...] = ()
+
+    def summary(self) -> Mapping[str, int | None]:
+        """Sums over the shards; a commit that several of them share counts once."""
+        names = ("generations", "commits", "rows_inserted", "rows_updated", "rows_deleted",
+                 "bytes_read")  # fmt: skip
+        sums = {name: sum(getattr(s, name) for s in self.shards) for name in names}
+        sums["commits"] -= sum(shard.commits_shared for shard in self.shards)
+        return sums
+
+    def stuck(self) -> Mapping[str, tuple[int, str | None]]:
+        """Shards that another run could not go on with either: where they stand, and why."""
+        return {
+            shard.shard_id: (shard.to_generation, shard.error)
+            for shard in self.shards
+            if shard.error and shard.exit_code in _NOT_MENDED_BY_A_RUN
+        }
+
+    def merged(self) -> Mapping[str, int]:
+        """How far the shards are merged."""
+        return {shard.shard_id: shard.to_generation for shard in self.shards}
+
+
+class PlannedCommit(BaseModel):
+    """One commit that a dry run foresees."""
+
+    model_config = _FROZEN
+
+    from_generation: int
+    to_generation: int
+    generations: int
+    in_memory_bytes: int | None
+
+
+class PlannedShard(Part):
+    """One shard of a dry run."""
+
+    shard_id: str
+    from_generation: int
+    to_generation: int
+    generations: int = 0
+    in_memory_bytes: int | None = 0
+    physical_rows: int | None = 0
+    commits: tuple[PlannedCommit, ...] = ()
+
+
+class PlannedMergeReport(TableReport):
+    """One table of a merge's dry run."""
+
+    shards: tuple[PlannedShard, ...] = ()
+    warnings: tuple[str, ...] = ()
+
+
+def left_fields(shard: LeftShard) -> dict[str, Any]:
+    """The fields of a shard that the run left as it was, in the report of a run or a dry run."""
+    error = shard.error
+    return {
+        "shard_id": shard.shard_id,
+        "from_generation": shard.merged_generation,
+        "to_generation": shard.merged_generation,
+        "outcome": NOTHING_TO_DO if error is None else shard.outcome,
+        "error": None if error is None else str(error),
+        "exit_code": 0 if error is None else getattr(error, "exit_code", 1),
+    }
+
+
+def report_planned(shard: ShardView, commits: Sequence[NextCommit]) -> PlannedShard:
+    """What a run would commit of a shard."""
+    generations = [g for commit in commits for g in commit.generations]
+    marks = [shard.merged_generation, *(commit.mark for commit in commits)]
+    return PlannedShard(
+        shard_id=shard.shard_id,
+        outcome=DONE,
+        from_generation=marks[0],
+        to_generation=marks[-1],
+        generations=len(generations),
+        in_memory_bytes=sum_known(g.in_memory_bytes for g in generations),
+        physical_rows=sum_known(g.physical_rows for g in generations),
+        commits=tuple(
+            PlannedCommit(
+                from_generation=before,
+                to_generation=commit.mark,
+                generations=len(commit.generations),
+                in_memory_bytes=commit.in_memory_bytes,
+            )
+            for before, commit in zip(marks, commits, strict=False)
+        ),
+    )
+
+
+def report_dry_run(
+    name: str, view: TableView, shards: Sequence[PlannedShard], warnings: Sequence[str]
+) -> PlannedMergeReport:
+    """A table that was only looked at."""
+    outcome, code = sum_up(shards)
+    return PlannedMergeReport(
+        table=name,
+        outcome=outcome,
+        exit_code=code,
+        error=_join_errors(shards),
+        version_before=view.version,
+        version_after=view.version,
+        shards=tuple(shards),
+        warnings=(*view_warnings(view), *warnings),
+    )
+
+
+def report_merge(
+    name: str,
+    view: TableView,
+    left: Sequence[LeftShard],
+    merged: Sequence[ShardReport],
+    *,
+    version_after: int | None,
+    otherwise: str,
+) -> MergeTableReport:
+    """A table that was merged; `otherwise` is its outcome when no shard had anything to do."""
+    shards = [*(ShardReport(**left_fields(shard)) for shard in left), *merged]
+    shards.sort(key=lambda shard: shard.shard_id)
+    outcome, code = sum_up(shards, otherwise)
+    warnings = dict.fromkeys(shard.warning for shard in shards if shard.warning)
+    return MergeTableReport(
+        table=name,
+        outcome=outcome,
+        exit_code=code,
+        error=_join_errors(shards),
+        version_before=view.version,
+        version_after=version_after,
+        shards=tuple(shards),
+        warnings=(*view_warnings(view), *warnings),
+    )
+
+
+def _join_errors(shards: Sequence[ShardReport | PlannedShard]) -> str | None:
+    """What went wrong with any shard, in one line."""
+    return "; ".join(f"{shard.shard_id}: {shard.error}" for shard in shards if shard.error) or None
