@@ -16,7 +16,7 @@ import pyarrow.csv
 import pyarrow.parquet
 
 from memwal.errors import Usage
-from memwal.rows.keyset import grouped
+from memwal.rows.keyset import group_batches
 from memwal.run.whole_file import whole_file
 
 FILE_TYPES = (".parquet", ".arrow", ".csv")
@@ -170,7 +170,7 @@ def _text(value: Any) -> str | None:
 def _write(reader: pa.RecordBatchReader, write: Callable[[pa.RecordBatch], object]) -> int:
     """In large batches: each becomes a row group, or a message, of its own."""
     rows = 0
-    for group in grouped(reader):
+    for group in group_batches(reader):
         batch = pa.concat_batches(group)
         write(batch)
         rows += batch.num_rows

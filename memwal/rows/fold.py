@@ -16,10 +16,7 @@ import pyarrow.compute as pc
 
 from memwal.errors import Refused
 from memwal.format import layout
-from memwal.rows.keyset import KeySet
-
-Places = np.ndarray[tuple[int], np.dtype[np.int64]]
-Mask = np.ndarray[tuple[int], np.dtype[np.bool_]]
+from memwal.rows.keyset import KeySet, Mask, Places, alias_keys
 
 ROW_ADDRESS = "_rowaddr"
 ANCHORS_MAX = 64
@@ -39,7 +36,6 @@ class Folded:
 
     winners: tuple[np.ndarray[tuple[int], np.dtype[np.uint64]], ...]
     reach: tuple[int, ...]
-    rows_read: tuple[int, ...]
     tombstones: pa.Table
     anchors: pa.Table
 
@@ -61,17 +57,12 @@ def fold(tables: Sequence[pa.Table], keys: Sequence[str]) -> Folded:
     `_tombstone` (bool). A writer that did not dedupe within a generation is fine. Raises Refused
     when a key is NULL: such a row can't be matched, and merging it again would double it.
     """
-    # Keys go by aliases in here: a key column may be called anything, `_generation` too.
-    aliases = [f"key{place}" for place in range(len(keys))]
-    ordered = [_ordered(table) for table in tables]
-    # Made anew, so that a table whose schema lets keys be NULL fits one whose schema doesn't.
-    columns = pa.concat_tables(
-        [pa.table([table[key] for key in keys], names=aliases) for table in ordered]
-    )
-    _check_keys(columns, keys)
+    ordered = [_sort(table) for table in tables]
+    columns = pa.concat_tables([alias_keys(table, keys) for table in ordered])
+    check_keys(columns, keys)
     addresses = [table[ROW_ADDRESS].cast(pa.uint64()).to_numpy() for table in ordered]
-    dead = np.concatenate([_tombstones(table) for table in ordered])
-    newest = _newest(columns)
+    dead = np.concatenate([find_tombstones(table) for table in ordered])
+    newest = _find_newest(columns)
     live = newest[~dead[newest]]
     starts = np.cumsum([0, *(len(table) for table in ordered)])
     ends = np.searchsorted(live, starts)
@@ -79,28 +70,27 @@ def fold(tables: Sequence[pa.Table], keys: Sequence[str]) -> Folded:
     return Folded(
         winners=tuple(mine[at] for mine, at in zip(addresses, places, strict=True)),
         reach=tuple(int(at[-1]) + 1 if len(at) else 0 for at in places),
-        rows_read=tuple(len(table) for table in tables),
-        tombstones=_rows(columns, newest[dead[newest]]).rename_columns(list(keys)),
-        anchors=_anchors(columns, dead, len(ordered[0])).rename_columns(list(keys)),
+        tombstones=_take_rows(columns, newest[dead[newest]]).rename_columns(list(keys)),
+        anchors=_find_anchors(columns, dead, len(ordered[0])).rename_columns(list(keys)),
     )
 
 
-def newest_rows(table: pa.Table, keys: Sequence[str]) -> pa.Table:
+def keep_newest(table: pa.Table, keys: Sequence[str]) -> pa.Table:
     """The last row of each key, in the rows' order. Raises Refused when a key is NULL."""
-    columns = table.select(list(keys))
-    columns = columns.rename_columns([f"key{place}" for place in range(len(keys))])
-    _check_keys(columns, keys)
-    newest = _newest(columns)
+    columns = alias_keys(table, keys)
+    check_keys(columns, keys)
+    newest = _find_newest(columns)
     return table if len(newest) == len(table) else table.take(pa.array(newest))
 
 
-def _check_keys(columns: pa.Table, keys: Sequence[str]) -> None:
+def check_keys(columns: pa.Table, keys: Sequence[str]) -> None:
+    """Raise Refused when a key is NULL. `columns` are those of the key, by any names."""
     for key, column in zip(keys, columns.columns, strict=True):
         if column.null_count:
             raise Refused(f"{column.null_count} rows have NULL in the key column {key!r}")
 
 
-def _ordered(table: pa.Table) -> pa.Table:
+def _sort(table: pa.Table) -> pa.Table:
     """The table in address order."""
     flat = table[ROW_ADDRESS].cast(pa.uint64()).to_numpy()
     if len(flat) > 1 and not bool(np.all(flat[1:] > flat[:-1])):
@@ -108,23 +98,24 @@ def _ordered(table: pa.Table) -> pa.Table:
     return table
 
 
-def _tombstones(table: pa.Table) -> Mask:
+def find_tombstones(table: pa.Table) -> Mask:
+    """Which rows are tombstones: none where the writer knew no deletes."""
     if layout.TOMBSTONE not in table.column_names:
         return np.zeros(len(table), dtype=bool)
     dead: Mask = pc.fill_null(table[layout.TOMBSTONE], False).to_numpy()
     return dead
 
 
-def _newest(columns: pa.Table) -> Places:
+def _find_newest(columns: pa.Table) -> Places:
     """The places, ascending, of the last row of each key. No key is NULL."""
     if columns.num_columns == 1 and pa.types.is_integer(columns.column(0).type):
-        return _newest_integers(columns.column(0).to_numpy())
+        return _find_newest_integers(columns.column(0).to_numpy())
     places = pa.array(np.arange(len(columns), dtype=np.int64))
     grouped = columns.append_column("place", places).group_by(columns.column_names)
     return np.sort(grouped.aggregate([("place", "max")])["place_max"].to_numpy())
 
 
-def _newest_integers(values: np.ndarray) -> Places:
+def _find_newest_integers(values: np.ndarray) -> Places:
     """The same for one column of integers: sorting takes a third of what hashing takes."""
     if not len(values):
         return np.empty(0, dtype=np.int64)
@@ -135,24 +126,24 @@ def _newest_integers(values: np.ndarray) -> Places:
     return np.sort(np.maximum.reduceat(order, starts))
 
 
-def _anchors(columns: pa.Table, dead: Mask, first_rows: int) -> pa.Table:
+def _find_anchors(columns: pa.Table, dead: Mask, first_rows: int) -> pa.Table:
     """Keys of the first `first_rows` rows that no row deletes, at most ANCHORS_MAX of them."""
     first = columns.slice(0, first_rows)
-    distinct = _newest(first)
+    distinct = _find_newest(first)
     if not dead.any():
-        return _rows(first, distinct[:ANCHORS_MAX])
-    deleted = KeySet(_rows(columns, np.flatnonzero(dead)).columns)
+        return _take_rows(first, distinct[:ANCHORS_MAX])
+    deleted = KeySet(_take_rows(columns, np.flatnonzero(dead)).columns)
     found: list[Places] = []
     # Bit by bit, since the first few rows mostly have enough of them.
     for start in range(0, len(distinct), _ANCHORS_ASKED):
         some = distinct[start : start + _ANCHORS_ASKED]
-        found.append(some[~deleted.contains(_rows(first, some).columns)])
+        found.append(some[~deleted.contains(_take_rows(first, some).columns)])
         if sum(map(len, found)) >= ANCHORS_MAX:
             break
-    return _rows(first, np.concatenate([distinct[:0], *found])[:ANCHORS_MAX])
+    return _take_rows(first, np.concatenate([distinct[:0], *found])[:ANCHORS_MAX])
 
 
-def _rows(columns: pa.Table, places: Places) -> pa.Table:
+def _take_rows(columns: pa.Table, places: Places) -> pa.Table:
     return columns.take(pa.array(places)).combine_chunks()
 
 

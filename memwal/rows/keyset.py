@@ -15,7 +15,7 @@ import pyarrow.compute as pc
 from memwal.model import ShardId, SharedKey
 from memwal.rows.keys import keys_in
 
-Codes = np.ndarray[tuple[int], np.dtype[np.int64]]
+Places = np.ndarray[tuple[int], np.dtype[np.int64]]
 Mask = np.ndarray[tuple[int], np.dtype[np.bool_]]
 
 # Arrow builds its hash table anew at each call, so rows are asked for many at a time.
@@ -30,7 +30,7 @@ class KeySet:
     def __init__(self, columns: Sequence[pa.ChunkedArray]) -> None:
         """`columns` are the key's columns, one row a key; keys may repeat."""
         self._columns = [_Values(column) for column in columns]
-        self._pairs: list[Codes] = []
+        self._pairs: list[Places] = []
         if len(columns) > 1:
             self._pair(columns)
         self.count = len(self._pairs[-1]) if self._pairs else self._columns[0].count
@@ -38,7 +38,7 @@ class KeySet:
     def _pair(self, columns: Sequence[pa.ChunkedArray]) -> None:
         codes = self._columns[0].codes(columns[0])
         for values, column in zip(self._columns[1:], columns[1:], strict=True):
-            paired = _paired(codes, values.codes(column), values.count)
+            paired = _pair_codes(codes, values.codes(column), values.count)
             self._pairs.append(_distinct(paired[paired >= 0]))
             codes = _place(self._pairs[-1], paired)
 
@@ -48,7 +48,7 @@ class KeySet:
             return np.zeros(len(columns[0]), dtype=bool)
         codes = self._columns[0].codes(columns[0])
         for known, values, column in zip(self._pairs, self._columns[1:], columns[1:], strict=True):
-            codes = _place(known, _paired(codes, values.codes(column), values.count))
+            codes = _place(known, _pair_codes(codes, values.codes(column), values.count))
         found: Mask = codes >= 0
         return found
 
@@ -56,18 +56,18 @@ class KeySet:
         self, batches: Iterable[pa.RecordBatch], keys: Sequence[str]
     ) -> Iterator[pa.RecordBatch]:
         """The rows whose key, in columns of these names, is not in the set."""
-        return self._chosen(batches, keys, inside=False)
+        return self._filter(batches, keys, inside=False)
 
     def inside(
         self, batches: Iterable[pa.RecordBatch], keys: Sequence[str]
     ) -> Iterator[pa.RecordBatch]:
         """The rows whose key is in the set."""
-        return self._chosen(batches, keys, inside=True)
+        return self._filter(batches, keys, inside=True)
 
-    def _chosen(
+    def _filter(
         self, batches: Iterable[pa.RecordBatch], keys: Sequence[str], *, inside: bool
     ) -> Iterator[pa.RecordBatch]:
-        for group in grouped(batches):
+        for group in group_batches(batches):
             columns = [pa.chunked_array([b.column(key) for b in group]) for key in keys]
             found = self.contains(columns) == inside
             start = 0
@@ -92,7 +92,7 @@ class _Values:
             self._hashed = pc.unique(column).drop_null()
             self.count = len(self._hashed)
 
-    def codes(self, column: pa.ChunkedArray) -> Codes:
+    def codes(self, column: pa.ChunkedArray) -> Places:
         """Each row's number, -1 for a value that is not among them, and for NULL."""
         if not self.count:
             return np.full(len(column), -1, dtype=np.int64)
@@ -111,7 +111,7 @@ def _distinct(values: np.ndarray) -> np.ndarray:
     return ordered[first]
 
 
-def _place(known: np.ndarray, values: np.ndarray) -> Codes:
+def _place(known: np.ndarray, values: np.ndarray) -> Places:
     """Where each value stands in the sorted `known`, -1 when it is not there."""
     if not len(known):
         return np.full(len(values), -1, dtype=np.int64)
@@ -120,12 +120,12 @@ def _place(known: np.ndarray, values: np.ndarray) -> Codes:
     return np.where(known[places] == values, places, -1)
 
 
-def _paired(left: Codes, right: Codes, count: int) -> Codes:
+def _pair_codes(left: Places, right: Places, count: int) -> Places:
     """Two numbers as one. Numbers stay below the count of rows, so that nothing overflows."""
     return np.where((left >= 0) & (right >= 0), left * count + right, -1)
 
 
-def grouped(batches: Iterable[pa.RecordBatch]) -> Iterator[list[pa.RecordBatch]]:
+def group_batches(batches: Iterable[pa.RecordBatch]) -> Iterator[list[pa.RecordBatch]]:
     """Consecutive batches, so many that asking a set for them at once pays."""
     group: list[pa.RecordBatch] = []
     rows = size = 0
@@ -140,26 +140,32 @@ def grouped(batches: Iterable[pa.RecordBatch]) -> Iterator[list[pa.RecordBatch]]
         yield group
 
 
+def alias_keys(table: pa.Table, keys: Sequence[str]) -> pa.Table:
+    """The key columns by names of our own: a key column may be called anything.
+
+    Without the table's schema: in one keys may be NULL, in another they may not.
+    """
+    return pa.table([table[key] for key in keys], names=[f"key{n}" for n in range(len(keys))])
+
+
 def find_shared_key(
     tables: Mapping[ShardId, Sequence[pa.Table]], keys: Sequence[str]
 ) -> SharedKey | None:
     """A key that is in the tables of two shards; None when each is in one shard's only."""
-    # Key columns may be called anything: they go by aliases.
-    names = [f"key{place}" for place in range(len(keys))]
     shards = [shard for shard, parts in tables.items() if any(len(part) for part in parts)]
     if len(shards) < 2 or not keys:
         return None
     stacked = pa.concat_tables(
         [
-            pa.table(
-                [*(part[key] for key in keys), np.full(len(part), place, dtype=np.int32)],
-                names=[*names, "shard"],
+            alias_keys(part, keys).append_column(
+                "shard", [np.full(len(part), place, dtype=np.int32)]
             )
             for place, shard in enumerate(shards)
             for part in tables[shard]
         ],
         promote_options="permissive",
     )
+    *names, _ = stacked.column_names
     held = stacked.group_by(names).aggregate([("shard", "min"), ("shard", "max")])
     held = held.filter(pc.less(held["shard_min"], held["shard_max"])).slice(0, 1)
     for row in held.to_pylist():

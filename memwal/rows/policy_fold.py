@@ -14,14 +14,11 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from memwal.errors import DoesNotFit, Refused, Unsupported
-from memwal.format import layout
+from memwal.rows.fold import ANCHORS_MAX, check_keys, find_tombstones
+from memwal.rows.keyset import Mask, Places
 from memwal.rows.policy import RowPolicy
 from memwal.rows.policy_operators import OperatorError, operator_named
 
-Places = np.ndarray[tuple[int], np.dtype[np.int64]]
-Mask = np.ndarray[tuple[int], np.dtype[np.bool_]]
-
-ANCHORS_MAX = 64
 _ROWS_NAMED_MAX = 10
 _UNIT_NANOS = {"s": 10**9, "ms": 10**6, "us": 10**3, "ns": 1}
 _BASE = "the base"
@@ -104,8 +101,8 @@ class PolicyFold:
         self._names = [layer.name for layer in layers]
         self._sizes = np.array([len(layer.table) for layer in layers], dtype=np.int64)
         self._stack = pa.concat_tables([self._loose(layer.table) for layer in layers])
-        self._check_keys()
-        dead = np.concatenate([_tombstones(layer.table) for layer in layers])
+        check_keys(self._stack.select(self._keys), self._keys)
+        dead = np.concatenate([find_tombstones(layer.table) for layer in layers])
         operand = self._operands(self._stack)
         over = self._expired(self._stack)
         self._dropped = operand & over & ~dead
@@ -113,11 +110,6 @@ class PolicyFold:
         self._barrier = self._tombstone | ~operand
         self._groups = _Groups(self._stack.select(self._keys))
         self._last_barrier = self._barriers()
-
-    @property
-    def rows_read(self) -> int:
-        """How many rows the layers have."""
-        return len(self._stack)
 
     @property
     def keys(self) -> pa.Table:
@@ -217,13 +209,6 @@ class PolicyFold:
             return np.zeros(len(self._stack), dtype=bool)
         found: Mask = self._stack[self._policy.expiry].is_valid().to_numpy()
         return found
-
-    def _check_keys(self) -> None:
-        for key in self._keys:
-            if self._stack[key].null_count:
-                raise Refused(
-                    f"{self._stack[key].null_count} rows have NULL in the key column {key!r}"
-                )
 
     def _barriers(self) -> Places:
         """For each key the place of its newest value or tombstone; -1 without one."""
@@ -347,13 +332,6 @@ class _Groups:
         order = np.argsort(self.codes, kind="stable")
         sizes = np.bincount(self.codes, minlength=self.count)
         return order, np.cumsum(sizes) - sizes
-
-
-def _tombstones(table: pa.Table) -> Mask:
-    if layout.TOMBSTONE not in table.column_names:
-        return np.zeros(len(table), dtype=bool)
-    dead: Mask = pc.fill_null(table[layout.TOMBSTONE], False).to_numpy()
-    return dead
 
 
 def _taken(column: pa.ChunkedArray, places: Places) -> pa.Array:

@@ -31,11 +31,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from memwal.errors import Unsupported
+from memwal.rows.keyset import Mask, Places
 
 GROUP = "memwal.operators"
 
-Places = np.ndarray[tuple[int], np.dtype[np.int64]]
-Mask = np.ndarray[tuple[int], np.dtype[np.bool_]]
 Combine = Callable[[pa.Array, pa.Array], pa.Array]
 
 _DECIMAL_DIGITS = 75

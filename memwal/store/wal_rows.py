@@ -82,7 +82,7 @@ class _Gathered:
     def fold(self) -> pa.Table:
         table = pa.concat_tables(self.tables)
         if self.keys:
-            table = fold.newest_rows(table, self.keys)
+            table = fold.keep_newest(table, self.keys)
         self.tables = [table]
         self.bytes = self.folded_bytes = table.nbytes
         if self.bytes > self.bytes_max:

@@ -94,7 +94,6 @@ def check(folded: Folded, generations: Sequence[Generation]) -> None:
         assert folded.reach[number] == (expected[-1] + 1 if expected else 0)
     assert keys_of(folded.tombstones) == {key for key, (_, _, dead) in last.items() if dead}
     assert folded.live_rows == sum(not dead for _, _, dead in last.values())
-    assert folded.rows_read == tuple(len(rows) for rows in generations)
     check_anchors(folded, generations)
 
 

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from memwal.rows import keyset
-from memwal.rows.keyset import KeySet, grouped
+from memwal.rows.keyset import KeySet, group_batches
 from tests.support.builders import KINDS, KeyKind
 
 NUMBERS = st.lists(st.integers(0, 40), max_size=30)
@@ -65,7 +65,7 @@ def test_three_columns_make_one_key() -> None:
 def test_batches_are_grouped_by_rows_and_by_bytes(monkeypatch: pytest.MonkeyPatch) -> None:
     batches = [pa.record_batch({"n": pa.array(range(10), pa.int64())}) for _ in range(7)]
     monkeypatch.setattr(keyset, "GROUP_ROWS", 30)
-    assert [len(group) for group in grouped(batches)] == [3, 3, 1]
+    assert [len(group) for group in group_batches(batches)] == [3, 3, 1]
     monkeypatch.setattr(keyset, "GROUP_BYTES_MAX", 160)
-    assert [len(group) for group in grouped(batches)] == [2, 2, 2, 1]
-    assert list(grouped([])) == []
+    assert [len(group) for group in group_batches(batches)] == [2, 2, 2, 1]
+    assert list(group_batches([])) == []

@@ -329,7 +329,7 @@ _FOLD = (
         ),
         (
             "fold: deleted keys are anchors",
-            "        found.append(some[~deleted.contains(_rows(first, some).columns)])",
+            "        found.append(some[~deleted.contains(_take_rows(first, some).columns)])",
             "        found.append(some)",
         ),
         (

@@ -27,9 +27,9 @@ from memwal.read.store.keys import set_of_wanted_keys
 from memwal.read.store.opened import OpenRead
 from memwal.read.store.sources import Base, Batches, Listed, Rows, match_rows
 from memwal.read.store.threads import map_in_order, threads_for
-from memwal.rows.keyset import KeySet, find_shared_key
+from memwal.rows.keyset import KeySet, Mask, find_shared_key
 from memwal.rows.policy import RowPolicy
-from memwal.rows.policy_fold import Layer, Mask, PolicyFold, expired
+from memwal.rows.policy_fold import Layer, PolicyFold, expired
 from memwal.sharding.domain import Case, cases_of
 from memwal.sharding.predicate import predicate_of
 from memwal.sharding.values import as_comparable
