@@ -23,22 +23,14 @@ from memwal.jobs.garbage.apply import Deleter, GenerationDropper, as_deletions
 from memwal.jobs.garbage.model import Evidence, GarbageLimits, GarbagePlan
 from memwal.jobs.garbage.plan import expirable, never_merged, plan_garbage
 from memwal.jobs.index_catchup.apply import IndexCatchupJob
-from memwal.jobs.merge.apply import ShardMerger
-from memwal.jobs.merge.apply_run import ShardMerge
-from memwal.jobs.merge.apply_shared import SharedMerger
-from memwal.jobs.merge.plan import MergeLimits, MergeRequest
-from memwal.jobs.merge.refresh_watch import RefreshWatch
-from memwal.jobs.snapshot.apply import SnapshotRefresher, read_view
-from memwal.jobs.snapshot.plan import SnapshotLimits
-from memwal.model import FlushedGeneration, LeaseClaim, ShardId, ShardManifest, TableView
-from memwal.jobs.index_catchup.plan import CatchupRequest
 from memwal.jobs.merge.apply.refresh_watch import RefreshWatch
 from memwal.jobs.merge.apply.shard import ShardMerger
 from memwal.jobs.merge.apply.shared import SharedMerger
 from memwal.jobs.merge.plan.shard import MergeLimits, MergeRequest
 from memwal.jobs.merge.report import ShardReport
-from memwal.jobs.snapshot.apply import SnapshotRefresher
-from memwal.model import FlushedGeneration, LeaseClaim, ShardId, ShardManifest
+from memwal.jobs.snapshot.apply import SnapshotRefresher, read_view
+from memwal.jobs.snapshot.plan import SnapshotLimits
+from memwal.model import FlushedGeneration, LeaseClaim, ShardId, ShardManifest, TableView
 from memwal.store.fencing import ShardClaim
 from memwal.store.lease import StoredLeases
 from memwal.store.shard_manifests import Fenced

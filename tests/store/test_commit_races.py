@@ -18,10 +18,6 @@ from memwal.jobs.compaction.plan import CompactionLimits, CompactionTask
 from memwal.jobs.compaction.ports import RewrittenFragments
 from memwal.jobs.garbage.model import GarbageLimits
 from memwal.jobs.index_catchup.ports import SegmentTask
-from memwal.jobs.merge.apply import ShardMerger
-from memwal.jobs.merge.apply_shared import SharedMerger
-from memwal.jobs.merge.plan import CommitShape, Deletes, Join, MergeRequest
-from memwal.jobs.index_catchup.ports import RewrittenFragments, SegmentTask
 from memwal.jobs.merge.apply.shard import ShardMerger
 from memwal.jobs.merge.apply.shared import SharedMerger
 from memwal.jobs.merge.plan.shard import CommitShape, Deletes, Join, MergeRequest

@@ -10,14 +10,9 @@ import pyarrow as pa
 from memwal.config import ResolvedTable, Settings
 from memwal.indexes import TableIndexes
 from memwal.jobs.index_catchup.report import IndexCatchupReport
-from memwal.jobs.merge.plan import MergeRequest
+from memwal.jobs.merge.plan.shard import MergeRequest
 from memwal.model import MemWalState
 from memwal.report import JobReport
-from memwal.rows import sql
-from memwal.jobs.index_catchup.plan import TableIndexes
-from memwal.jobs.index_catchup.store import LanceIndexTable
-from memwal.jobs.merge.plan.shard import MergeRequest
-from memwal.report import IndexCatchupReport, JobReport
 from memwal.rows.keys import keys_in
 from memwal.run.open import Progress
 from memwal.store.indexes import LanceIndexes

@@ -10,8 +10,6 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 
 from memwal.indexes import behind
-from memwal.jobs.merge.plan import MergeLimits, MergeRequest, wanted
-from memwal.jobs.index_catchup.plan import behind
 from memwal.jobs.merge.plan.shard import MergeLimits, MergeRequest, wanted
 from memwal.model import ShardId, TableView
 

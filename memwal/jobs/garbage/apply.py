@@ -14,8 +14,8 @@ from dataclasses import dataclass, replace
 from memwal import invariants
 from memwal.errors import Corruption, LostRace, MemWalError, Refused
 from memwal.format import layout
-from memwal.jobs.garbage.model import GarbageLimits, GarbagePlan, Item, Kind, StoredFile
-from memwal.model import ShardId, ShardManifest, ShardStatus
+from memwal.jobs.garbage.model import GarbageLimits, GarbagePlan, Item, Kind
+from memwal.model import ShardId, ShardManifest, ShardStatus, StoredFile
 from memwal.ports import Clock, Objects, ShardCommits, Steps, check_object_path
 
 

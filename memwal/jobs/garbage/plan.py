@@ -44,7 +44,6 @@ from memwal.jobs.garbage.model import (
     Kind,
     RetainedVersion,
     ShardEvidence,
-    StoredFile,
     WalFile,
     cutoff_nanos,
     held_by_claims,
@@ -55,7 +54,15 @@ from memwal.jobs.garbage.model import (
     unreadable_text,
     wal_floor,
 )
-from memwal.model import BrokenShard, ShardId, ShardManifest, ShardStatus, ShardView, TableView
+from memwal.model import (
+    BrokenShard,
+    ShardId,
+    ShardManifest,
+    ShardStatus,
+    ShardView,
+    StoredFile,
+    TableView,
+)
 
 RETENTION_SECONDS_MIN = 86_400.0
 GRACE_SECONDS_MIN = 600.0

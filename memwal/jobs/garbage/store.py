@@ -23,7 +23,6 @@ from memwal.jobs.garbage.model import (
     GenerationFolder,
     ShardEvidence,
     SnapshotFolder,
-    StoredFile,
     StoredManifest,
     WalFile,
     WriterClaim,
@@ -34,7 +33,7 @@ from memwal.jobs.garbage.model import (
 from memwal.jobs.garbage.store_ingest import StoredIngests
 from memwal.jobs.garbage.store_versions import RetainedVersions
 from memwal.jobs.garbage.store_wal import WalHeads
-from memwal.model import ShardId, ShardManifest
+from memwal.model import ShardId, ShardManifest, StoredFile
 from memwal.ports import Objects, WalNeeded
 from memwal.store.shard_listing import list_shards
 from memwal.store.shard_manifests import ShardManifests

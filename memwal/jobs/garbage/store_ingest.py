@@ -6,7 +6,8 @@ from dataclasses import dataclass, field, replace
 
 from memwal.errors import MemWalError
 from memwal.format import layout
-from memwal.jobs.garbage.model import IngestRound, StagedRows, StoredFile
+from memwal.jobs.garbage.model import IngestRound, StagedRows
+from memwal.model import StoredFile
 from memwal.ports import Objects
 
 _PLAN = "plan.json"

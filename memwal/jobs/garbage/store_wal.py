@@ -16,8 +16,8 @@ from dataclasses import replace
 
 from memwal.errors import Corruption, MemWalError, Missing
 from memwal.format import layout
-from memwal.jobs.garbage.model import StoredFile, WalFile
-from memwal.model import ShardId
+from memwal.jobs.garbage.model import WalFile
+from memwal.model import ShardId, StoredFile
 from memwal.ports import Objects
 from memwal.store.wal import WalEntries
 

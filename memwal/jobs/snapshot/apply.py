@@ -39,7 +39,6 @@ from memwal.jobs.snapshot.report import SnapshotTableReport
 from memwal.model import MemWalState, ShardId, TableView
 from memwal.ports import Clock, Steps, no_steps
 from memwal.report import DONE, NOTHING_TO_DO
-from memwal.ports import Clock, Snapshots, Steps, Views, no_steps
 
 _WAIT_SECONDS_MAX = 2.0
 _FRESH = "the snapshot says what the shard manifests say"

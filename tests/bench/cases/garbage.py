@@ -12,16 +12,10 @@ from statistics import median
 import lance
 
 from memwal.jobs.garbage.apply import as_deletions, in_units
-from memwal.jobs.garbage.model import (
-    Evidence,
-    GarbageLimits,
-    GarbagePlan,
-    ShardEvidence,
-    StoredFile,
-)
+from memwal.jobs.garbage.model import Evidence, GarbageLimits, GarbagePlan, ShardEvidence
 from memwal.jobs.garbage.plan import plan_garbage
 from memwal.jobs.garbage.store import open_evidence
-from memwal.model import ShardId, ShardView, TableView
+from memwal.model import ShardId, ShardView, StoredFile, TableView
 from memwal.run.stores import open_stores
 from tests.bench.counted_s3 import CountedS3, Seen
 from tests.bench.harness import Bench, program, run_process

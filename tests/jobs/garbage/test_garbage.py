@@ -22,9 +22,7 @@ from memwal.cli.app import app
 from memwal.format import codec, layout
 from memwal.jobs.garbage import store_versions as retained_versions
 from memwal.jobs.garbage.store import open_evidence
-from memwal.jobs.merge.plan import MergeRequest
 from memwal.jobs.merge.plan.shard import MergeRequest
-from memwal.jobs.snapshot.apply import SnapshotRefresher
 from memwal.jobs.snapshot.plan import SnapshotLimits
 from memwal.model import ShardStatus
 from memwal.store.fencing import ShardFencing

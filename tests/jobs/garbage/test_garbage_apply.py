@@ -11,8 +11,8 @@ import pytest
 from memwal.errors import LeaseHeld, LostRace, Refused
 from memwal.format import layout
 from memwal.jobs.garbage.apply import Deleted, Deleter, Deletion, GenerationDropper
-from memwal.jobs.garbage.model import Action, GarbageLimits, GarbagePlan, Item, Kind, StoredFile
-from memwal.model import FlushedGeneration, ShardId, ShardManifest, ShardStatus
+from memwal.jobs.garbage.model import Action, GarbageLimits, GarbagePlan, Item, Kind
+from memwal.model import FlushedGeneration, ShardId, ShardManifest, ShardStatus, StoredFile
 from memwal.ports import DeleteResult
 from memwal.store.shard_manifests import ShardManifests
 from memwal.testing import FaultyObjects, ManualClock, MemoryObjects

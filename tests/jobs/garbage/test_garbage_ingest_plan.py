@@ -19,8 +19,8 @@ from memwal.jobs.garbage.model import (
     Item,
     Kind,
     StagedRows,
-    StoredFile,
 )
+from memwal.model import StoredFile
 
 SECOND = 10**9
 HOUR, DAY = 3600 * SECOND, 86_400 * SECOND

@@ -31,7 +31,6 @@ from memwal.jobs.garbage.model import (
     RetainedVersion,
     ShardEvidence,
     SnapshotFolder,
-    StoredFile,
     StoredManifest,
     WalFile,
     coverable_wal_positions,
@@ -55,6 +54,7 @@ from memwal.model import (
     ShardManifest,
     ShardStatus,
     ShardView,
+    StoredFile,
     TableView,
     VersionManifest,
 )

@@ -12,8 +12,6 @@ from memwal.config import Settings
 from memwal.jobs.compaction.job import CompactionOptions, run_compaction
 from memwal.jobs.index_catchup.job import IndexCatchupOptions, run_index_catchup
 from memwal.jobs.index_catchup.plan import CatchupRequest, Method
-from memwal.jobs.merge.plan import MergeRequest
-from memwal.jobs.index_catchup.store import LanceIndexTable
 from memwal.jobs.merge.plan.shard import MergeRequest
 from tests.support import builders
 from tests.support.builders import Put, Table

@@ -14,12 +14,8 @@ import pyarrow as pa
 import pytest
 
 from memwal.errors import LeaseHeld, Refused, StoreUnavailable
-from memwal.jobs.merge.plan import MergeRequest
-from memwal.jobs.snapshot import job as snapshot_job
 from memwal.jobs.merge.plan.shard import MergeRequest
-from memwal.jobs.snapshot import job as _snapshot
-from memwal.jobs.snapshot.apply import SnapshotRefresher, SnapshotResult
-from memwal.jobs.snapshot.job import FANNED_OUT_SHARDS_MIN
+from memwal.jobs.snapshot import job as snapshot_job
 from memwal.jobs.snapshot.plan import SnapshotLimits, Storage, row_of, snapshot_specs
 from memwal.jobs.snapshot.report import SnapshotTableReport
 from memwal.jobs.snapshot.store import external_path, snapshot_schema, to_table

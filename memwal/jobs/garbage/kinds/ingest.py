@@ -26,11 +26,11 @@ from memwal.jobs.garbage.model import (
     Item,
     Kind,
     StagedRows,
-    StoredFile,
     cutoff_nanos,
     newest_of,
     size_of,
 )
+from memwal.model import StoredFile
 
 _NANOS_PER_DAY = 86_400 * 10**9
 

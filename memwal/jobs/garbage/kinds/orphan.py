@@ -14,13 +14,12 @@ from memwal.jobs.garbage.model import (
     Item,
     Kind,
     ShardEvidence,
-    StoredFile,
     cutoff_nanos,
     newest_of,
     size_of,
     unreadable_text,
 )
-from memwal.model import BrokenShard, ShardId
+from memwal.model import BrokenShard, ShardId, StoredFile
 
 
 def kept_stranger(shard_id: ShardId, other: StoredFile) -> Item:

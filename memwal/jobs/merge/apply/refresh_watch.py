@@ -14,7 +14,6 @@ from dataclasses import dataclass, field
 
 from memwal.errors import LeaseHeld, LostRace
 from memwal.jobs.merge.ports import Leases
-from memwal.model import LeaseClaim
 
 REFRESH = "snapshot"
 
