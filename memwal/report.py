@@ -94,6 +94,11 @@ class GarbageTableReport(TableReport):
     oldest_claim: dict[str, Any] | None = None
     warnings: tuple[str, ...] = ()
 
+    def summary(self) -> Mapping[str, int | None]:
+        """What was collected."""
+        names = ("dropped", "deleted", "bytes_freed", "versions_expired")
+        return {name: getattr(self, name) for name in names}
+
 
 class ShardStatusReport(Part):
     """One shard in `status`.

@@ -12,6 +12,6 @@ from memwal.report import JobReport
 def snapshot(tables: Tables, *, flags: JobFlags, progress: RunProgress) -> JobReport:
     """Refresh the shard snapshot in the MemWAL index."""
     from memwal.jobs.snapshot.job import run_snapshot
-    from memwal.run.open import RunOptions
+    from memwal.run.options import RunOptions
 
     return run_snapshot(flags.run_options(RunOptions, tables), progress)

@@ -12,6 +12,6 @@ def status(tables: Tables, *, flags: ReadFlags) -> JobReport:
     """Show shards, pending generations, merge progress and index lag."""
     # Imported late, as in every command: lance alone takes longer to import than --help may take.
     from memwal.jobs.status.job import run_status
-    from memwal.run.open import RunOptions
+    from memwal.run.options import RunOptions
 
     return run_status(flags.run_options(RunOptions, tables))

@@ -12,6 +12,6 @@ from memwal.report import JobReport
 def verify(tables: Tables, *, flags: ReadFlags, progress: RunProgress) -> JobReport:
     """Check the invariants on a table at rest. Changes nothing; exit code 8 when one is broken."""
     from memwal.jobs.verify.job import run_verify
-    from memwal.run.open import RunOptions
+    from memwal.run.options import RunOptions
 
     return run_verify(flags.run_options(RunOptions, tables), progress)

@@ -29,12 +29,12 @@ from memwal.ingest.unit import IngestUnit, lost_ingest_unit, run_ingest_unit
 from memwal.jobs.merge.job import MergeOptions, run_merge
 from memwal.model import ShardId, TableView
 from memwal.report import DONE, HELD, NOTHING_TO_DO, JobReport, TableReport, sum_up
-from memwal.run.chain import Quiet
-from memwal.run.each import run_each, run_for
 from memwal.run.fanout import Fanout
-from memwal.run.open import OpenTable, Progress, asked_engine
 from memwal.run.policy import settle_policy
+from memwal.run.progress import Progress, Quiet
+from memwal.run.runner import JobRunner
 from memwal.run.stores import Stores
+from memwal.run.tables import OpenTable
 from memwal.store.ingest_records import WHOLE, PlanRecord, Round, SourceRecord, is_finished
 
 CHUNK_ROWS = 128 * 1024
@@ -50,7 +50,7 @@ def run_ingest(options: IngestOptions, progress: Progress) -> JobReport:
     def one_table(table: OpenTable, stores: Stores, view: TableView, fanout: Fanout) -> TableReport:
         return _Ingest(options, progress, table, stores, view, fanout).run()
 
-    return run_each("ingest", options, progress, one_table)
+    return JobRunner(name="ingest").run_each(options, one_table, progress)
 
 
 @dataclass
@@ -130,7 +130,7 @@ class _Ingest:
             return None
         self.known.check_shards()
         self.table.prove_store()
-        if asked_engine(self.options) == "spark":
+        if self.options.asked_engine == "spark":
             # Imported when asked for only: it brings a JVM.
             from memwal.ingest.spark import staged_plan
 
@@ -212,7 +212,7 @@ class _Ingest:
         if plan.staged is not None:
             return self._staged(ingest_id, found, plan)
         files = self._planned(plan)
-        self.fanout.here("one process writes what it reads itself; --engine spark fans out")
+        self.fanout.stay_here("one process writes what it reads itself; --engine spark fans out")
         shape = replace(
             self.shape,
             skips_unknown_columns=plan.skips_unknown_columns,
@@ -266,10 +266,8 @@ class _Ingest:
         ]
         # What units may not do by themselves, side by side: merge.
         with backlog.beside():
-            results = run_for(
-                self.table,
-                self.fanout,
-                self.progress,
+            results = self.fanout.run_for(
+                [self.table] * len(units),
                 run_ingest_unit,
                 units,
                 what="shards",

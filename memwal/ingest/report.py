@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from pydantic import BaseModel, ConfigDict
 
 from memwal.report import Part, TableReport
@@ -52,3 +54,11 @@ class IngestTableReport(TableReport):
     rows_per_second: float = 0.0
     merges: int = 0
     warnings: tuple[str, ...] = ()
+
+    def summary(self) -> Mapping[str, int | None]:
+        """What this run wrote."""
+        return {
+            "rows_written": self.rows_written,
+            "rows_deleted": self.rows_deleted,
+            "merges": self.merges,
+        }

@@ -20,7 +20,7 @@ from memwal.ingest.store_sources import Format, SourceFile
 from memwal.ingest.table import IngestTable, place_of
 from memwal.model import ShardId
 from memwal.ports import Objects
-from memwal.run.open import RunOptions
+from memwal.run.options import RunOptions
 from memwal.store.ingest_records import PlanRecord, Round, SourceRecord, rounds
 from memwal.store.objects import normalise_uri
 

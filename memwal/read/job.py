@@ -18,8 +18,8 @@ from memwal.read.keys import parse_keys
 from memwal.read.output import check_file, json_rows, write_file
 from memwal.read.plan.request import Nearest, ReadRequest
 from memwal.read.table import OpenedRead, ReadableTable, open_table
-from memwal.run.open import check_lance_version
 from memwal.run.policy import check_stored
+from memwal.run.versions import check_lance_version
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -6,7 +6,6 @@ from collections.abc import Sequence
 from typing import Any
 
 from memwal.report import DONE, FAILED, HELD, NOTHING_TO_DO, REFUSED, TableReport, sum_up
-from memwal.run.open import Progress
 
 
 def stops(name: str, report: TableReport) -> bool:
@@ -37,27 +36,3 @@ def summed_fields(reports: Sequence[tuple[str, TableReport]]) -> dict[str, Any]:
         "version_after": after[-1] if after else None,
         "jobs": tuple({"job": name, **r.model_dump(mode="json")} for name, r in reports),
     }
-
-
-class Quiet:
-    """The progress of a job inside another: the bar is the other's."""
-
-    def __init__(self, progress: Progress) -> None:
-        self._progress = progress
-
-    def start(self, what: str, total: int) -> None:
-        """Not shown."""
-
-    def done(self, count: int) -> None:
-        """Not shown."""
-
-    def say(self, text: str) -> None:
-        """Not shown."""
-
-    def warn(self, text: str) -> None:
-        """Trouble that the other's report knows nothing of."""
-        self._progress.warn(text)
-
-    def trace(self, text: str) -> None:
-        """A traceback of an error that nobody expected."""
-        self._progress.trace(text)

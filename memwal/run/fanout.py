@@ -1,4 +1,4 @@
-"""Runs units for a job that fans out more than once: per table, and again after a lost race.
+"""Runs the units of a job, on the engine that their size calls for.
 
 An engine is started when it is first needed and stays up till the end of the job: a Spark
 application whose context was stopped can't count on getting another one.
@@ -6,31 +6,54 @@ application whose context was stopped can't count on getting another one.
 
 from __future__ import annotations
 
-import importlib.util
-from collections.abc import Callable, Sequence
-from types import TracebackType
-from typing import TYPE_CHECKING, TypeVar, cast
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager
+from typing import TYPE_CHECKING, Protocol, TypeVar, cast
 
 from memwal.errors import MemWalError
 from memwal.ports import Engine
-from memwal.run.engine import EngineChoice, choose_engine
-from memwal.run.open import Progress, RunOptions, asked_engine, start_engine
+from memwal.run.engines.choice import EngineChoice, choose_engine
+from memwal.run.engines.pool import Started, has_spark, start_engine
+from memwal.run.options import RunOptions
+from memwal.run.progress import Progress
+from memwal.run.tables import OpenTable
 
 if TYPE_CHECKING:
     from memwal.run.engines.spark import SparkEngine
 
+
+class Counted(Protocol):
+    """What a unit's result says besides what came of it."""
+
+    @property
+    def requests(self) -> Mapping[str, int]:
+        """What it asked of the store."""
+        ...
+
+    @property
+    def trace(self) -> str | None:
+        """The traceback of an error nobody expected."""
+        ...
+
+
 Unit = TypeVar("Unit")
 Result = TypeVar("Result")
+CountedResult = TypeVar("CountedResult", bound=Counted)
 
 
-class Fanout:
+class Fanout(AbstractContextManager["Fanout"]):
     """The engines of one job. Use as a context manager."""
 
     def __init__(self, options: RunOptions, progress: Progress) -> None:
         self._options = options
         self._progress = progress
-        self._engines: dict[str, tuple[Engine, Callable[[], None]]] = {}
+        self._engines: dict[str, Started] = {}
         self.choice = self._choose(0, 0)
+
+    @property
+    def used(self) -> EngineChoice | None:
+        """The engine that ran units; None when there were none."""
+        return None if self.choice.name == "none" else self.choice
 
     def run(
         self,
@@ -44,45 +67,60 @@ class Fanout:
         """Run units where their size says; `choice` then tells the largest engine that ran."""
         if not units:
             return ()
-        engine = self._started(self._choose(len(units), in_memory_bytes))
+        engine = self._start(self._choose(len(units), in_memory_bytes))
         self._progress.start(what, len(units))
         return engine.run(work, units, self._progress.done, lost)
+
+    def run_for(
+        self,
+        tables: Sequence[OpenTable],
+        work: Callable[[Unit], CountedResult],
+        units: Sequence[Unit],
+        *,
+        what: str,
+        in_memory_bytes: int,
+        lost: Callable[[Unit, MemWalError], CountedResult],
+    ) -> Sequence[CountedResult]:
+        """The same, with a table for each unit; its requests are counted as the table's."""
+        results = self.run(work, units, what=what, in_memory_bytes=in_memory_bytes, lost=lost)
+        self.count(tables, results)
+        return results
+
+    def count(self, tables: Sequence[OpenTable], results: Sequence[Counted]) -> None:
+        """Count the requests of each result as its table's, and show its traceback."""
+        for table, result in zip(tables, results, strict=True):
+            table.unit_requests.append(result.requests)
+            if result.trace:
+                self._progress.trace(result.trace)
 
     def spark(self) -> SparkEngine:
         """The Spark engine itself, for rows that go through Spark. Raises Unsupported, Refused."""
         choice = EngineChoice(name="spark", reason="rows go through Spark")
-        return cast("SparkEngine", self._started(choice))
+        return cast("SparkEngine", self._start(choice))
 
-    def here(self, reason: str) -> None:
+    def stay_here(self, reason: str) -> None:
         """Say that this process does the work itself, without an engine's units."""
-        asked = asked_engine(self._options) == "local"
+        asked = self._options.asked_engine == "local"
         self.choice = EngineChoice(name="local", reason="asked for" if asked else reason)
         self._progress.say(f"engine: local ({self.choice.reason})")
 
-    def _started(self, choice: EngineChoice) -> Engine:
+    def _start(self, choice: EngineChoice) -> Engine:
         if choice.name not in self._engines:
             self._progress.say(f"engine: {choice.name} ({choice.reason})")
-            self._engines[choice.name] = start_engine(choice, self._options)
+            self._engines[choice.name] = start_engine(choice.name, self._options)
         if self.choice.name != "spark":
             self.choice = choice
         return self._engines[choice.name][0]
 
     def _choose(self, units: int, in_memory_bytes: int) -> EngineChoice:
         return choose_engine(
-            asked_engine(self._options),
+            self._options.asked_engine,
             units=units,
             in_memory_bytes=in_memory_bytes,
-            spark_installed=importlib.util.find_spec("pyspark") is not None,
+            spark_installed=has_spark(),
         )
 
-    def __enter__(self) -> Fanout:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        for _, stop in self._engines.values():
+    def __exit__(self, *error: object) -> None:
+        while self._engines:
+            _, (_, stop) = self._engines.popitem()
             stop()

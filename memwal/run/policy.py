@@ -7,8 +7,9 @@ from memwal.errors import Refused
 from memwal.jobs.verify import plan as verify
 from memwal.model import TableView
 from memwal.rows.policy import STORED_KEY, RowPolicy, is_stored, parse_policy
-from memwal.run.open import OpenTable, RunOptions
+from memwal.run.options import RunOptions
 from memwal.run.stores import Stores
+from memwal.run.tables import OpenTable
 from memwal.store.stored_policy import check_fits
 
 

@@ -13,7 +13,6 @@ import json
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from dataclasses import asdict, fields, replace
-from datetime import UTC, datetime
 from itertools import islice
 
 from memwal.errors import (
@@ -28,6 +27,7 @@ from memwal.format import layout
 from memwal.model import LeaseClaim, StoredFile
 from memwal.ports import DOCUMENT_BYTES_MAX, Clock, Objects
 from memwal.store.process import is_gone, this_holder
+from memwal.text import iso_time
 
 TTL_SECONDS = 300.0
 RELEASE_SECONDS_MAX = 5.0
@@ -208,11 +208,11 @@ class StoredLeases:
         if claim.reason is not None:
             return (
                 f"{self._objects.uri}: the lease was broken by {claim.holder} at "
-                f"{_iso(claim.acquired_at_nanos)}: {claim.reason}"
+                f"{iso_time(claim.acquired_at_nanos)}: {claim.reason}"
             )
         held = (
             f"{self._objects.uri}: the lease is held by {claim.holder} for {claim.job} since "
-            f"{_iso(claim.acquired_at_nanos)} until {_iso(claim.expires_at_nanos)} (token "
+            f"{iso_time(claim.acquired_at_nanos)} until {iso_time(claim.expires_at_nanos)} (token "
             f"{claim.token}); wait, or `memwal lease break TABLE --reason ...` if it is dead"
         )
         skew = self.skew_text(claim)
@@ -232,8 +232,8 @@ class StoredLeases:
     def _stands_text(self, claim: LeaseClaim, error: MemWalError) -> str:
         return (
             f"{self._objects.uri}: the lease could not be given back ({error}), so it stands until "
-            f"{_iso(claim.expires_at_nanos)}: a later run on this host may take it over, others "
-            "wait, or `memwal lease break TABLE --reason ...`"
+            f"{iso_time(claim.expires_at_nanos)}: a later run on this host may take it over, "
+            "others wait, or `memwal lease break TABLE --reason ...`"
         )
 
 
@@ -276,7 +276,3 @@ def _decode(data: bytes) -> LeaseClaim | None:
 
 def _is_number(value: object) -> bool:
     return type(value) is int and 0 <= value <= _NUMBER_MAX
-
-
-def _iso(nanos: int) -> str:
-    return datetime.fromtimestamp(nanos / 10**9, UTC).isoformat(timespec="seconds")

@@ -27,8 +27,8 @@ from memwal.format import layout
 from memwal.format._generated import memwal_pb2 as pb
 from memwal.model import ShardId, ShardStatus
 from memwal.read.spark import MemWalDataSource
-from memwal.run import open as _launch
 from memwal.run.stores import open_stores
+from memwal.run.versions import TESTED_LANCE_MAJORS
 from memwal.store.limits import StoreLimits
 from tests.support import builders
 from tests.support.s3server import S3Server
@@ -523,7 +523,7 @@ def test_an_untested_pylance(
     table: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     before = listing(table)
-    untested = f"{max(_launch.TESTED_LANCE_MAJORS) + 1}.0.0-beta.1"
+    untested = f"{max(TESTED_LANCE_MAJORS) + 1}.0.0-beta.1"
     monkeypatch.setattr(lance, "__version__", untested)
     command = ["merge", str(table), "--engine", "local", "--json"]
 

@@ -14,7 +14,7 @@ from rich.text import Text
 from memwal.cli.console import RunProgress, print_trace, show_document, stderr, stdout
 from memwal.config import ResolvedTable, Settings
 from memwal.jobs.snapshot.job import run_snapshot
-from memwal.run.open import RunOptions
+from memwal.run.options import RunOptions
 from memwal.text import one_line
 from tests.support import builders
 from tests.support.builders import Put, Table

@@ -23,7 +23,7 @@ from memwal.jobs.maintain.job import MaintainOptions, run_maintain
 from memwal.jobs.verify.job import run_verify
 from memwal.model import ShardId
 from memwal.report import NOTHING_TO_DO, JobReport
-from memwal.run.open import RunOptions
+from memwal.run.options import RunOptions
 from tests.support import builders
 from tests.support.builders import Delete, Put, Rows, Table
 

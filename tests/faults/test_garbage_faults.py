@@ -435,7 +435,7 @@ def test_a_run_that_lost_its_lease_goes_no_further(
 def test_no_version_expires_once_the_lease_is_lost(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from memwal.run.open import OpenTable
+    from memwal.run.tables import OpenTable
 
     table = runs.laid_out(tmp_path / "t")
     versions, take = table.versions(), OpenTable.take_lease
@@ -458,7 +458,7 @@ def test_the_plan_is_made_again_under_the_lease(
     (stored,) = (tmp_path / "t/_versions").glob(layout.table_manifest_names(version)[0])
     aside = stored.rename(tmp_path / "aside")
     runs.expire(table)
-    from memwal.run.open import OpenTable
+    from memwal.run.tables import OpenTable
 
     take = OpenTable.take_lease
 

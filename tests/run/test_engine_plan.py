@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from memwal.run.engine import JVM_SECONDS, LOCAL_BYTES_PER_SECOND, choose_engine
+from memwal.run.engines.choice import JVM_SECONDS, LOCAL_BYTES_PER_SECOND, choose_engine
 
 MUCH = int(LOCAL_BYTES_PER_SECOND * JVM_SECONDS * 2)
 

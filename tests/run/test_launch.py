@@ -24,10 +24,10 @@ from memwal.jobs.garbage.apply import Deletion
 from memwal.jobs.garbage.model import GarbageLimits
 from memwal.jobs.garbage.unit import GarbageUnit, lost_garbage_unit
 from memwal.model import TableView
-from memwal.run import cancel as _cancel
-from memwal.run import open as _launch
+from memwal.run import cancel, versions
 from memwal.run.engines.local import LocalEngine
-from memwal.run.open import KNOWN_SECONDS_MAX, KnownTables, OpenTable, RunOptions
+from memwal.run.options import RunOptions
+from memwal.run.tables import KNOWN_SECONDS_MAX, KnownTables, OpenTable, open_tables
 from memwal.run.units import lost_unit
 
 
@@ -51,10 +51,10 @@ class FakeLease:
 
 
 def test_an_untested_pylance_is_refused_unless_allowed(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(_launch, "lance_version", lambda: "99.0.1")
+    monkeypatch.setattr(versions, "lance_version", lambda: "99.0.1")
     with pytest.raises(Unsupported, match=r"99\.0\.1"):
-        _launch.check_lance_version(False)
-    _launch.check_lance_version(True)
+        versions.check_lance_version(False)
+    versions.check_lance_version(True)
 
 
 @pytest.mark.parametrize("other", ["x/../t", "link"])
@@ -62,7 +62,7 @@ def test_a_table_is_worked_on_once_whatever_it_is_called(tmp_path: Path, other: 
     (tmp_path / "t").mkdir()
     (tmp_path / "link").symlink_to("t")
     given = options(resolved(tmp_path / "t", "a"), resolved(tmp_path / other, "b"))
-    with _launch.open_tables(given, lambda stores: cast("Any", None)) as (first, second):
+    with open_tables(given, lambda stores: cast("Any", None)) as (first, second):
         assert first.error is None
         assert isinstance(second.error, Usage)
 
@@ -84,9 +84,7 @@ def test_leases_are_given_up_whatever_happens(tmp_path: Path) -> None:
 
     with (
         suppress(ZeroDivisionError),
-        _launch.open_tables(
-            options(resolved(tmp_path)), lambda stores: cast("Any", None), note
-        ) as tables,
+        open_tables(options(resolved(tmp_path)), lambda stores: cast("Any", None), note) as tables,
     ):
         tables[0].lease = cast("Any", lease)
         raise ZeroDivisionError("oops")
@@ -153,7 +151,7 @@ def test_a_unit_that_raises_is_nothing_to_those_of_later_runs() -> None:
     ran: list[int] = []
 
     def work(unit: int) -> int:
-        _cancel.check()
+        cancel.check()
         if unit == 0:
             raise StoreUnavailable("away")
         ran.append(unit)
@@ -170,7 +168,7 @@ def test_an_interrupt_stops_every_unit_before_its_next_commit() -> None:
 
     def work(unit: int) -> None:
         seen.wait(30)
-        _cancel.check()
+        cancel.check()
 
     def interrupted(done: int) -> None:
         raise KeyboardInterrupt

@@ -11,13 +11,17 @@ _ODD_STORES = "tests/store/test_odd_stores.py -k"
 
 JOBS: tuple[Mutation, ...] = (
     *mutations(
-        "memwal/run/open.py",
+        "memwal/run/versions.py",
         "tests/run/test_launch.py",
         (
             "jobs: an untested pylance is taken",
             "not in TESTED_LANCE_MAJORS and not allowed:",
             "in () and not allowed:",
         ),
+    ),
+    *mutations(
+        "memwal/run/tables.py",
+        "tests/run/test_launch.py",
         (
             "jobs: a table may be named twice",
             "            if places & seen:",
@@ -40,7 +44,7 @@ JOBS: tuple[Mutation, ...] = (
         ),
     ),
     *mutations(
-        "memwal/run/open.py",
+        "memwal/run/tables.py",
         f"{_ODD_STORES} 'is_refused and merge'",
         (
             "odd stores: a lease is taken in a store that was not proven",
@@ -99,7 +103,7 @@ JOBS: tuple[Mutation, ...] = (
         ),
         (
             "jobs: an interrupt does not stop units",
-            "            _cancel.cancel()\n            raise",
+            "            cancel.cancel()\n            raise",
             "            raise",
         ),
     ),

@@ -14,7 +14,7 @@ from memwal.jobs.merge.plan.shard import MergeRequest
 from memwal.model import MemWalState
 from memwal.report import JobReport
 from memwal.rows.keys import keys_in
-from memwal.run.open import Progress
+from memwal.run.progress import Progress
 from memwal.store.indexes import LanceIndexes
 from tests.support.builders import Key, Put, Row, Table, make_table
 

@@ -38,22 +38,15 @@ from memwal.jobs.merge.job import MergeOptions, run_merge
 from memwal.jobs.merge.plan.shard import MergeLimits, MergeRequest
 from memwal.model import ShardId, TableView
 from memwal.report import DONE, NOTHING_TO_DO, EngineReport, JobReport, TableReport, sum_up_tables
-from memwal.run import cancel as _cancel
-from memwal.run.chain import Quiet, stops, summed_fields
-from memwal.run.engine import EngineChoice, choose_engine
-from memwal.run.engines.pool import SharedEngines
-from memwal.run.open import (
-    KnownTables,
-    OpenTable,
-    Progress,
-    RunOptions,
-    asked_engine,
-    begin_engine,
-    check_lance_version,
-    chosen_limits,
-    failed_report,
-    open_tables,
-)
+from memwal.run import cancel
+from memwal.run.chain import stops, summed_fields
+from memwal.run.engines.choice import EngineChoice, choose_engine
+from memwal.run.engines.pool import SharedEngines, start_engine
+from memwal.run.options import RunOptions, choose_limits
+from memwal.run.progress import Progress, Quiet
+from memwal.run.reports import failed_report
+from memwal.run.tables import KnownTables, OpenTable, open_tables
+from memwal.run.versions import check_lance_version
 
 MERGE = "merge"
 INDEX_CATCHUP = "index-catchup"
@@ -105,7 +98,7 @@ def run_backfill(options: BackfillOptions, progress: Progress) -> JobReport:
         requests: dict[str, int] = {}
         for table in opened:
             _add(requests, table.requests())
-    with SharedEngines(lambda name: begin_engine(name, options)) as engines:
+    with SharedEngines(lambda name: start_engine(name, options)) as engines:
         run = _Run(
             options=options,
             progress=progress,
@@ -134,7 +127,7 @@ def _tables(opened: Sequence[OpenTable], options: BackfillOptions) -> list[_Tabl
             _Table(
                 resolved=there[position].resolved,
                 backlog=backlogs[position],
-                limits=chosen_limits(MergeLimits, there[position], options.limits),
+                limits=choose_limits(MergeLimits, there[position].resolved, options.limits),
                 shards=tuple(s for s in options.shards if view and s in _shards_of(view)),
             )
         )
@@ -185,7 +178,7 @@ def _engine(tables: Sequence[_Table], options: BackfillOptions) -> EngineChoice:
     """Where merges run: many small ones together are worth a JVM that none is worth alone."""
     known = [(t.backlog, t.limits) for t in tables if t.backlog is not None]
     return choose_engine(
-        asked_engine(options),
+        options.asked_engine,
         units=sum(backlog.generations for backlog, _ in known),
         in_memory_bytes=sum(bytes_for_engine(backlog, limits) for backlog, limits in known),
         spark_installed=importlib.util.find_spec("pyspark") is not None,
@@ -264,7 +257,7 @@ class _Run:
 
     def _check_may_begin(self) -> None:
         """Raise StandDown when no job may begin any more."""
-        _cancel.check()
+        cancel.check()
         limit = self.options.deadline_seconds
         if limit is not None and self.clock.monotonic_seconds() - self.started >= limit:
             raise StandDown(f"not begun: {limit:g} s have passed; run again to go on")
@@ -317,7 +310,7 @@ class _Run:
                 untested_lance_allowed=options.untested_lance_allowed,
                 known=self.known,
                 engines=self.engines,
-                steps=lambda step: _cancel.check(),
+                steps=lambda step: cancel.check(),
             ),
             Quiet(self.progress),
         )
@@ -370,7 +363,7 @@ def _backlog_report(backlog: Backlog) -> TableBacklogReport:
 def _explained(error: BaseException) -> MemWalError:
     """An error that nobody expected; a cancelled run's Spark jobs end in some, too."""
     try:
-        _cancel.check()
+        cancel.check()
     except StandDown as cancelled:
         return cancelled
     return MemWalError(f"unexpected {type(error).__name__}: {error}")

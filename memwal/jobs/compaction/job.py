@@ -15,10 +15,12 @@ from memwal.jobs.index_catchup.job import IndexCatchupOptions, catchup_job
 from memwal.model import TableView
 from memwal.ports import Steps, no_steps
 from memwal.report import JobReport, TableReport
-from memwal.run.each import run_each, run_for
 from memwal.run.fanout import Fanout
-from memwal.run.open import OpenTable, Progress, RunOptions, chosen_limits
+from memwal.run.options import RunOptions, choose_limits
+from memwal.run.progress import Progress
+from memwal.run.runner import JobRunner
 from memwal.run.stores import Stores
+from memwal.run.tables import OpenTable
 from memwal.run.units import lost_unit
 
 
@@ -43,13 +45,13 @@ def run_compaction(options: CompactionOptions, progress: Progress) -> JobReport:
                 CompactionUnit(uri=stores.uri, storage_options=stores.storage_options, task=task)
                 for task in tasks
             ]
-            results = run_for(
-                table, fanout, progress, run_compaction_unit, units,
+            results = fanout.run_for(
+                [table] * len(units), run_compaction_unit, units,
                 what="rewrites", in_memory_bytes=size, lost=lost_unit,
             )  # fmt: skip
             return [result.made for result in results]
 
-        catchup = catchup_job(table, stores, fanout, progress, catchup_options)
+        catchup = catchup_job(table, stores, fanout, catchup_options)
         return Compactor(
             name=table.resolved.name,
             views=stores.views,
@@ -58,10 +60,10 @@ def run_compaction(options: CompactionOptions, progress: Progress) -> JobReport:
             rewrite=rewrite,
             foresee_indexes=lambda view: catchup.foresee(view).indexes,
             catch_up=lambda: catchup.catch_up().indexes,
-            limits=chosen_limits(CompactionLimits, table, options.limits),
+            limits=choose_limits(CompactionLimits, table.resolved, options.limits),
             steps=options.steps,
             take_lease=partial(table.take_lease, "compaction", options),
             before_commit=table.before_commit,
         ).run(view, dry_run=options.dry_run)
 
-    return run_each("compaction", options, progress, compact)
+    return JobRunner(name="compaction").run_each(options, compact, progress)

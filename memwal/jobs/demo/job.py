@@ -24,7 +24,8 @@ from memwal.jobs.merge.job import MergeOptions, run_merge
 from memwal.jobs.snapshot.job import run_snapshot
 from memwal.jobs.status.job import run_status
 from memwal.report import FAILED, JobReport, StatusTableReport, sum_up
-from memwal.run.open import Progress, RunOptions
+from memwal.run.options import RunOptions
+from memwal.run.progress import Progress
 from memwal.run.stores import Stores, open_stores
 
 _BAR_CELLS = 30

@@ -5,12 +5,11 @@ What is done follows from a plan that was made under the lease, from evidence th
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from functools import partial
 
-from memwal.clock import SystemClock
 from memwal.errors import MemWalError, NotATable
 from memwal.invariants import InvariantBroken
 from memwal.jobs.garbage.apply import GenerationDropper, as_deletions, in_units, no_steps
@@ -27,19 +26,14 @@ from memwal.jobs.garbage.report import garbage_report
 from memwal.jobs.garbage.run import GarbageOptions, GarbageRun
 from memwal.jobs.garbage.unit import GarbageUnit, lost_garbage_unit, run_garbage_unit
 from memwal.ports import Steps
-from memwal.report import JobReport
-from memwal.run.engine import LOCAL_BYTES_PER_SECOND
+from memwal.report import JobReport, TableReport
+from memwal.run.engines.choice import LOCAL_BYTES_PER_SECOND
 from memwal.run.fanout import Fanout
-from memwal.run.open import (
-    TABLE_READERS_MAX,
-    Progress,
-    check_lance_version,
-    job_report,
-    open_tables,
-    side_by_side,
-)
-from memwal.run.records import RunRecorder
+from memwal.run.progress import Progress
+from memwal.run.runner import JobRunner
+from memwal.run.tables import TABLE_READERS_MAX, OpenTable
 from memwal.store.shard_listing import list_shards
+from memwal.threads import side_by_side
 
 # One prefix of an S3 bucket takes about 3,500 deletes a second; local disks some more.
 _DELETES_PER_SECOND = 2000
@@ -51,39 +45,26 @@ _COVERING = (Kind.GENERATION, Kind.ORPHAN)
 
 def run_garbage(options: GarbageOptions, progress: Progress, steps: Steps = no_steps) -> JobReport:
     """List what may go; with `execute`, drop and delete it."""
-    check_lance_version(options.untested_lance_allowed)
     check_limits(
         options.limits,
         retention_seconds=options.retention_seconds,
         short_allowed=options.short_allowed,
     )
-    clock = SystemClock()
-    started = clock.monotonic_seconds()
-    recorder = RunRecorder("garbage", options, progress, acts=options.acts)
-    with open_tables(
-        options, lambda stores: stores.views.table(), recorder.failed, warn=progress.warn
-    ) as tables:
+
+    def collect(tables: Sequence[OpenTable], fanout: Fanout) -> Iterator[TableReport]:
         runs = [GarbageRun(table=table) for table in tables]
         side_by_side(lambda run: _foresee(run, options), runs, TABLE_READERS_MAX)
         for run in runs:
             _act(run, options, progress, steps)
             _look_for_old_claims(run, options)
-        with Fanout(options, progress) as fanout:
-            begun = _delete(fanout, _planned(runs), options, progress, steps)
-            begun |= _delete(fanout, _uncovered(runs, options), options, progress, steps)
-        choice = fanout.choice if begun else None
-        reports = [
-            recorder.write(run.table, garbage_report(run, options), view=run.view, engine=choice)
-            for run in runs
-        ]
-        return job_report(
-            "garbage",
-            reports,
-            clock.monotonic_seconds() - started,
-            opened=tables,
-            engine=choice,
-            dry_run=not options.acts,
-        )
+        _delete(fanout, _planned(runs), options, steps)
+        _delete(fanout, _uncovered(runs, options), options, steps)
+        for run in runs:
+            run.table.view = run.view
+            yield garbage_report(run, options)
+
+    runner = JobRunner(name="garbage", engine=lambda fanout: fanout.used)
+    return runner.run_together(options, collect, progress)
 
 
 def _foresee(run: GarbageRun, options: GarbageOptions) -> None:
@@ -268,10 +249,9 @@ def _delete(
     fanout: Fanout,
     plans: Iterable[tuple[GarbageRun, GarbagePlan]],
     options: GarbageOptions,
-    progress: Progress,
     steps: Steps,
-) -> bool:
-    """Delete what the plans say, in units that fan out; whether there was anything."""
+) -> None:
+    """Delete what the plans say, in units that fan out."""
     units: list[GarbageUnit] = []
     owners: list[GarbageRun] = []
     for run, plan in plans:
@@ -293,7 +273,8 @@ def _delete(
             )
     objects = sum(len(stage) for u in units for d in u.deletions for stage in d.stages)
     work = run_garbage_unit if steps is no_steps else partial(run_garbage_unit, steps=steps)
-    results = fanout.run(
+    results = fanout.run_for(
+        [run.table for run in owners],
         work,
         units,
         what="units to delete",
@@ -302,7 +283,3 @@ def _delete(
     )
     for run, result in zip(owners, results, strict=True):
         run.deleted += result.deleted
-        run.table.unit_requests.append(result.requests)
-        if result.trace:
-            progress.trace(result.trace)
-    return bool(units)

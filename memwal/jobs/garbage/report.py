@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
+from memwal.errors import EXIT_PARTIAL
 from memwal.format import layout
 from memwal.jobs.garbage.apply import Deleted
 from memwal.jobs.garbage.model import Action, Evidence, GarbagePlan, Item
@@ -12,7 +13,6 @@ from memwal.jobs.garbage.run import GarbageOptions, GarbageRun
 from memwal.jobs.status.apply import iso_time, view_warnings
 from memwal.report import (
     DONE,
-    EXIT_PARTIAL,
     FAILED,
     PARTIAL,
     REFUSED,
@@ -23,7 +23,7 @@ from memwal.report import (
     TableReport,
     sum_up,
 )
-from memwal.run.open import error_of, failed_report
+from memwal.run.reports import failed_report
 
 _NAMED_MAX = 3
 
@@ -32,7 +32,7 @@ def garbage_report(run: GarbageRun, options: GarbageOptions) -> TableReport:
     """One table's report: what was done, or would be, and what went wrong."""
     plan, table = run.plan, run.table
     if table.error is not None or plan is None or run.evidence is None:
-        return failed_report(table.resolved.name, error_of(table))
+        return failed_report(table.resolved.name, table.failure)
     dropped = {path for d in run.dropped if d.error is None for path in d.paths}
     deleted = {d.path: d for d in run.deleted}
     parts = [*_wrong(run, plan, run.evidence), *_done(run, plan, options)]

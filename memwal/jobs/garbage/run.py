@@ -11,8 +11,9 @@ from memwal.jobs.garbage.model import Evidence, GarbageLimits, GarbagePlan, Writ
 from memwal.jobs.garbage.store import StoredGarbageEvidence, open_evidence
 from memwal.model import TableView
 from memwal.ports import Expired
-from memwal.run.open import OpenTable, RunOptions, error_of
+from memwal.run.options import RunOptions
 from memwal.run.stores import Stores
+from memwal.run.tables import OpenTable
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -56,7 +57,7 @@ class GarbageRun:
     def stores(self) -> Stores:
         """The table's stores. Raises what kept it from being opened."""
         if self.table.stores is None:
-            raise error_of(self.table)
+            raise self.table.failure
         return self.table.stores
 
     @cached_property

@@ -15,11 +15,13 @@ from memwal.jobs.index_catchup.unit import SegmentUnit, run_segment_unit
 from memwal.model import TableView
 from memwal.ports import Steps, no_steps
 from memwal.report import JobReport, TableReport
-from memwal.run.each import run_each, run_for
-from memwal.run.engine import LOCAL_BYTES_PER_SECOND
+from memwal.run.engines.choice import LOCAL_BYTES_PER_SECOND
 from memwal.run.fanout import Fanout
-from memwal.run.open import OpenTable, Progress, RunOptions, chosen_limits
+from memwal.run.options import RunOptions, choose_limits
+from memwal.run.progress import Progress
+from memwal.run.runner import JobRunner
 from memwal.run.stores import Stores
+from memwal.run.tables import OpenTable
 from memwal.run.units import lost_unit
 
 
@@ -36,17 +38,16 @@ def run_index_catchup(options: IndexCatchupOptions, progress: Progress) -> JobRe
     """Catch up the indexes of each table, or with `dry_run` say what that would do."""
 
     def catch_up(table: OpenTable, stores: Stores, view: TableView, fanout: Fanout) -> TableReport:
-        job = catchup_job(table, stores, fanout, progress, options)
+        job = catchup_job(table, stores, fanout, options)
         return job.run(view, dry_run=options.dry_run)
 
-    return run_each("index-catchup", options, progress, catch_up)
+    return JobRunner(name="index-catchup").run_each(options, catch_up, progress)
 
 
 def catchup_job(
     table: OpenTable,
     stores: Stores,
     fanout: Fanout,
-    progress: Progress,
     options: IndexCatchupOptions,
 ) -> IndexCatchupJob:
     """The job of one table on real stores."""
@@ -58,8 +59,8 @@ def catchup_job(
             SegmentUnit(uri=stores.uri, storage_options=stores.storage_options, task=task)
             for task in tasks
         ]
-        results = run_for(
-            table, fanout, progress, run_segment_unit, units,
+        results = fanout.run_for(
+            [table] * len(units), run_segment_unit, units,
             what="segments", in_memory_bytes=size, lost=lost_unit,
         )  # fmt: skip
         return [result.made for result in results]
@@ -71,7 +72,7 @@ def catchup_job(
         clock=stores.clock,
         build=build,
         request=options.request,
-        limits=chosen_limits(CatchupLimits, table, options.limits),
+        limits=choose_limits(CatchupLimits, table.resolved, options.limits),
         steps=options.steps,
         take_lease=partial(table.take_lease, "index-catchup", options),
         before_commit=table.before_commit,

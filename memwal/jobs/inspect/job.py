@@ -9,8 +9,8 @@ from memwal.errors import Missing, Usage
 from memwal.jobs.inspect import apply as inspect
 from memwal.model import ShardId, ShardManifest
 from memwal.rows.policy import STORED_KEY, policy_document
-from memwal.run.open import check_lance_version
 from memwal.run.stores import Stores, open_stores
+from memwal.run.versions import check_lance_version
 from memwal.store.shard_listing import list_shards
 
 WAL_ENTRIES_SHOWN_MAX = 1000

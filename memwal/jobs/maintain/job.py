@@ -24,7 +24,9 @@ from memwal.report import (
     sum_up_tables,
 )
 from memwal.run.chain import stops, summed_fields
-from memwal.run.open import KnownTables, Progress, RunOptions
+from memwal.run.options import RunOptions
+from memwal.run.progress import Progress
+from memwal.run.tables import KnownTables
 
 Options = TypeVar("Options", bound=RunOptions)
 

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
-from memwal.clock import SystemClock
 from memwal.config import Settings
 from memwal.errors import MemWalError, WorkerDied
 from memwal.jobs.merge.apply.shard import check_shard_lineage
@@ -35,22 +34,14 @@ from memwal.jobs.merge.unit import (
 )
 from memwal.model import ShardId, ShardView, TableView
 from memwal.report import DONE, NOTHING_TO_DO, JobReport, TableReport
-from memwal.run.engine import EngineChoice
 from memwal.run.fanout import Fanout
-from memwal.run.open import (
-    OpenTable,
-    Progress,
-    RunOptions,
-    check_lance_version,
-    chosen_limits,
-    error_of,
-    failed_report,
-    job_report,
-    open_tables,
-)
+from memwal.run.options import RunOptions, choose_limits
 from memwal.run.policy import policy_to_store, policy_warnings, store_policy
-from memwal.run.records import RunRecorder
+from memwal.run.progress import Progress
+from memwal.run.reports import failed_report
+from memwal.run.runner import JobRunner
 from memwal.run.stores import Stores
+from memwal.run.tables import OpenTable
 from memwal.run.units import lost_unit
 
 
@@ -76,37 +67,24 @@ class _TableMerge:
 
 def run_merge(options: MergeOptions, progress: Progress) -> JobReport:
     """Merge pending generations of each table, or with `dry_run` tell what that would do."""
-    check_lance_version(options.untested_lance_allowed)
-    clock = SystemClock()
-    started = clock.monotonic_seconds()
-    recorder = RunRecorder("merge", options, progress)
-    choice: EngineChoice | None = None
-    with open_tables(
-        options,
-        lambda stores: stores.views.table(pending_sizes=True),
-        recorder.failed,
-        warn=progress.warn,
-    ) as tables:
+
+    def merge(tables: Sequence[OpenTable], fanout: Fanout) -> Iterator[TableReport]:
         merges = [_plan(table, options) for table in tables]
         if not options.dry_run:
-            choice = _run_units(merges, options, progress)
-        reports = [
-            recorder.write(m.table, _report(m, options), view=m.table.view, engine=choice)
-            for m in merges
-        ]
-        return job_report(
-            "merge",
-            reports,
-            clock.monotonic_seconds() - started,
-            opened=tables,
-            engine=choice,
-            dry_run=options.dry_run,
-        )
+            _run_units(merges, options, progress, fanout)
+        return (_report(merge, options) for merge in merges)
+
+    runner = JobRunner(
+        name="merge", read=lambda stores, fanout: stores.views.table(pending_sizes=True)
+    )
+    return runner.run_together(options, merge, progress)
 
 
 def _plan(table: OpenTable, options: MergeOptions) -> _TableMerge:
     """Sort a table's shards, and store the configured policy, which the merge goes by."""
-    merge = _TableMerge(table=table, limits=chosen_limits(MergeLimits, table, options.limits))
+    merge = _TableMerge(
+        table=table, limits=choose_limits(MergeLimits, table.resolved, options.limits)
+    )
     if table.view is None:
         return merge
     try:
@@ -121,8 +99,8 @@ def _plan(table: OpenTable, options: MergeOptions) -> _TableMerge:
 
 
 def _run_units(
-    merges: Sequence[_TableMerge], options: MergeOptions, progress: Progress
-) -> EngineChoice:
+    merges: Sequence[_TableMerge], options: MergeOptions, progress: Progress, fanout: Fanout
+) -> None:
     """Merge the shards of all tables side by side."""
     planned: list[tuple[_TableMerge, MergeUnit]] = []
     for merge in merges:
@@ -140,31 +118,28 @@ def _run_units(
     units = [unit for _, unit in planned]
     size = sum(size_work(merge.work, options.request, merge.limits) for merge in merges)
     what = "shards" if all(len(u.shard_ids) == 1 for u in units) else "groups of shards"
-    with Fanout(options, progress) as fanout:
-        if not units:
-            progress.say(f"engine: {fanout.choice.name} ({fanout.choice.reason})")
-        results = fanout.run(run_merge_unit, units, what=what, in_memory_bytes=size, lost=lost_unit)
-        for (merge, unit), result in zip(planned, results, strict=True):
-            if isinstance(result.made, WorkerDied) and len(unit.shard_ids) > 1:
-                # On Spark only, whose workers die by themselves: so that just the culprit fails.
-                singles = unit.one_by_one()
-                progress.start("shards, one by one", len(singles))
-                found = fanout.spark().run(run_merge_unit, singles, progress.done, lost_unit)
-                result = join_results(unit, found)
-            merge.merged.extend(shard_reports(unit, result))
-            merge.table.unit_requests.append(result.requests)
-            if result.trace:
-                progress.trace(result.trace)
-    return fanout.choice
+    if not units:
+        progress.say(f"engine: {fanout.choice.name} ({fanout.choice.reason})")
+    results = fanout.run(run_merge_unit, units, what=what, in_memory_bytes=size, lost=lost_unit)
+    for (merge, unit), result in zip(planned, results, strict=True):
+        if isinstance(result.made, WorkerDied) and len(unit.shard_ids) > 1:
+            # On Spark only, whose workers die by themselves: so that just the culprit fails.
+            singles = unit.one_by_one()
+            progress.start("shards, one by one", len(singles))
+            found = fanout.spark().run(run_merge_unit, singles, progress.done, lost_unit)
+            result = join_results(unit, found)
+        merge.merged.extend(shard_reports(unit, result))
+        fanout.count([merge.table], [result])
 
 
 def _report(merge: _TableMerge, options: MergeOptions) -> TableReport:
-    table = merge.table
-    if table.error is not None or table.view is None or table.stores is None:
-        return failed_report(table.resolved.name, error_of(table))
+    try:
+        stores, view = merge.table.require()
+    except MemWalError as error:
+        return failed_report(merge.table.resolved.name, error)
     if options.dry_run:
-        return _foresee(merge, options.request, table.view, table.stores)
-    return _sum_up(merge, table.view, table.stores)
+        return _foresee(merge, options.request, view, stores)
+    return _sum_up(merge, view, stores)
 
 
 def _foresee(

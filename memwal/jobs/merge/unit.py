@@ -17,8 +17,8 @@ from memwal.jobs.merge.store.table import LanceMergeTable
 from memwal.model import ShardId, ShardView
 from memwal.report import FAILED
 from memwal.run import cancel, heap
-from memwal.run.open import OpenTable
 from memwal.run.stores import Stores
+from memwal.run.tables import OpenTable
 from memwal.run.units import TableUnit, UnitResult, run_unit
 from memwal.store.generations import Generations
 from memwal.store.lineage import Lineage

@@ -6,7 +6,6 @@ from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 
-from memwal.clock import SystemClock
 from memwal.errors import MemWalError, Refused, Usage
 from memwal.jobs.rescue.apply import RescuedShard, ShardRescuer, no_steps
 from memwal.jobs.rescue.plan import RescueAction, RescueLimits, ShardRescue
@@ -17,18 +16,12 @@ from memwal.jobs.status.apply import view_warnings
 from memwal.model import ShardId, TableView
 from memwal.ports import Steps
 from memwal.report import DONE, NOTHING_TO_DO, JobReport, TableReport, sum_up
-from memwal.run.open import (
-    OpenTable,
-    Progress,
-    RunOptions,
-    check_lance_version,
-    error_of,
-    failed_report,
-    job_report,
-    open_tables,
-)
-from memwal.run.records import RunRecorder
+from memwal.run.fanout import Fanout
+from memwal.run.options import RunOptions
+from memwal.run.progress import Progress
+from memwal.run.runner import JobRunner
 from memwal.run.stores import Stores
+from memwal.run.tables import OpenTable
 
 _READERS_MAX = 16
 
@@ -49,27 +42,16 @@ class RescueOptions(RunOptions):
 
 def run_rescue(options: RescueOptions, progress: Progress, steps: Steps = no_steps) -> JobReport:
     """Rescue the abandoned shards of each table."""
-    check_lance_version(options.untested_lance_allowed)
-    clock = SystemClock()
-    started = clock.monotonic_seconds()
-    recorder = RunRecorder("rescue", options, progress)
-    with open_tables(
-        options, lambda stores: stores.views.table(), recorder.failed, warn=progress.warn
-    ) as tables:
-        reports = []
-        for table in tables:
-            table.begin()
-            report = _rescue(table, options, progress, steps)
-            if table.lease is not None or _claimed(report):
-                report = recorder.write(table, report, view=table.view)
-            reports.append(report)
-        return job_report(
-            "rescue",
-            reports,
-            clock.monotonic_seconds() - started,
-            opened=tables,
-            dry_run=options.dry_run,
-        )
+
+    def rescue(table: OpenTable, stores: Stores, view: TableView, fanout: Fanout) -> TableReport:
+        return _rescue(table, stores, view, options, progress, steps)
+
+    runner = JobRunner(
+        name="rescue",
+        engine=lambda fanout: None,
+        is_recorded=lambda table, report: table.lease is not None or _claimed(report),
+    )
+    return runner.run_each(options, rescue, progress)
 
 
 def _claimed(report: TableReport) -> bool:
@@ -79,11 +61,13 @@ def _claimed(report: TableReport) -> bool:
 
 
 def _rescue(
-    table: OpenTable, options: RescueOptions, progress: Progress, steps: Steps
+    table: OpenTable,
+    stores: Stores,
+    view: TableView,
+    options: RescueOptions,
+    progress: Progress,
+    steps: Steps,
 ) -> TableReport:
-    view, stores = table.view, table.stores
-    if table.error is not None or view is None or stores is None:
-        return failed_report(table.resolved.name, error_of(table))
     rescuer = ShardRescuer(
         wal=StoredShardWal(stores.objects),
         writers=LanceShardWriters(stores.tables),
@@ -92,17 +76,14 @@ def _rescue(
         before_claim=table.before_commit,
         steps=steps,
     )
-    try:
-        planned = _planned(rescuer, _chosen(view, stores, options))
-        due = _due(planned.values())
-        results: dict[ShardId, RescuedShard] = {}
-        if due and not options.dry_run:
-            if not options.confirm(table.resolved.name, due):
-                raise Refused(f"{stores.uri}: not confirmed; nothing was claimed")
-            table.take_lease("rescue", options)
-            results = _run(rescuer, due, progress)
-    except MemWalError as error:
-        return failed_report(table.resolved.name, error)
+    planned = _planned(rescuer, _chosen(view, stores, options))
+    due = _due(planned.values())
+    results: dict[ShardId, RescuedShard] = {}
+    if due and not options.dry_run:
+        if not options.confirm(table.resolved.name, due):
+            raise Refused(f"{stores.uri}: not confirmed; nothing was claimed")
+        table.take_lease("rescue", options)
+        results = _run(rescuer, due, progress)
     parts = [_part(shard, plan, results.get(shard)) for shard, plan in planned.items()]
     return _report(table, view, parts, planned)
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from memwal.report import Part, TableReport
 
 
@@ -29,6 +31,10 @@ class RescueTableReport(TableReport):
 
     shards: tuple[RescueShardReport, ...] = ()
     warnings: tuple[str, ...] = ()
+
+    def summary(self) -> Mapping[str, int | None]:
+        """What was rescued."""
+        return {"generations": self.generations, "rows": self.rows}
 
     @property
     def generations(self) -> int:

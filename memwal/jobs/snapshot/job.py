@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from functools import partial
 
-from memwal.clock import SystemClock
 from memwal.errors import MemWalError, Refused
 from memwal.jobs.snapshot.apply import SnapshotRefresher, read_view
 from memwal.jobs.snapshot.plan import SnapshotLimits
@@ -15,18 +14,12 @@ from memwal.jobs.snapshot.unit import ManifestsUnit, run_manifests_unit
 from memwal.model import ShardId, TableView
 from memwal.report import JobReport, TableReport
 from memwal.run.fanout import Fanout
-from memwal.run.open import (
-    OpenTable,
-    Progress,
-    RunOptions,
-    check_lance_version,
-    error_of,
-    failed_report,
-    job_report,
-    open_tables,
-)
-from memwal.run.records import RunRecorder
+from memwal.run.options import RunOptions
+from memwal.run.progress import Progress
+from memwal.run.reports import failed_report
+from memwal.run.runner import JobRunner
 from memwal.run.stores import Stores
+from memwal.run.tables import OpenTable
 
 LIMITS = SnapshotLimits()
 # A shard takes two or three requests: as much work as merging about so many bytes.
@@ -44,35 +37,18 @@ def check_lease(options: RunOptions) -> None:
 
 def run_snapshot(options: RunOptions, progress: Progress) -> JobReport:
     """Refresh the shard snapshot of each table."""
-    check_lance_version(options.untested_lance_allowed)
     check_lease(options)
-    clock = SystemClock()
-    started = clock.monotonic_seconds()
-    recorder = RunRecorder("snapshot", options, progress)
-    with (
-        Fanout(options, progress) as fanout,
-        open_tables(
-            options,
-            lambda stores: _read(stores, fanout),
-            recorder.failed,
-            warn=progress.warn,
-            readers_max=1,  # it may start an engine
-        ) as tables,
-    ):
-        reports = []
+
+    def refresh(tables: Sequence[OpenTable], fanout: Fanout) -> Iterator[TableReport]:
         progress.start("tables", len(tables))
         for done, table in enumerate(tables, start=1):
             table.begin()
-            report = _refresh(table, options, fanout)
-            reports.append(recorder.write(table, report, view=table.view))
+            yield _refresh(table, options, fanout)
             progress.done(done)
-        return job_report(
-            "snapshot",
-            reports,
-            clock.monotonic_seconds() - started,
-            opened=tables,
-            dry_run=options.dry_run,
-        )
+
+    # Reading may start an engine, so tables are read one after the other.
+    runner = JobRunner(name="snapshot", read=_read, readers_max=1, engine=lambda fanout: None)
+    return runner.run_together(options, refresh, progress)
 
 
 def _read(stores: Stores, fanout: Fanout) -> TableView:
@@ -90,21 +66,19 @@ def _read(stores: Stores, fanout: Fanout) -> TableView:
 
 
 def _refresh(table: OpenTable, options: RunOptions, fanout: Fanout) -> TableReport:
-    view, stores = table.view, table.stores
-    if table.error is not None or view is None or stores is None:
-        return failed_report(table.resolved.name, error_of(table))
-    refresher = SnapshotRefresher(
-        name=table.resolved.name,
-        views=stores.views,
-        snapshots=StoredSnapshots(stores.objects, stores.tables),
-        clock=stores.clock,
-        read=lambda: _read(stores, fanout),
-        limits=LIMITS,
-        take_lease=partial(table.take_lease, "snapshot", options),
-        before_commit=table.before_commit,
-        before_repair=table.before_repair,
-    )
     try:
+        stores, view = table.require()
+        refresher = SnapshotRefresher(
+            name=table.resolved.name,
+            views=stores.views,
+            snapshots=StoredSnapshots(stores.objects, stores.tables),
+            clock=stores.clock,
+            read=lambda: _read(stores, fanout),
+            limits=LIMITS,
+            take_lease=partial(table.take_lease, "snapshot", options),
+            before_commit=table.before_commit,
+            before_repair=table.before_repair,
+        )
         return refresher.run(view, dry_run=options.dry_run)
     except MemWalError as error:
         return failed_report(table.resolved.name, error)

@@ -2,29 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
-from memwal.clock import SystemClock
+from memwal.config import ResolvedTable
 from memwal.errors import MemWalError
 from memwal.format.replay import SENTINEL_BYTES_MAX, unflushed_in_listing
 from memwal.jobs.rescue.plan import AbandonedLimits
 from memwal.jobs.status.apply import WalSize, lease_report, table_status
 from memwal.jobs.status.plan import DueLimits, due_shards
 from memwal.model import LeaseClaim, ShardManifest, StoredFile, TableView
-from memwal.report import DONE, JobReport, RunRecord, TableReport
-from memwal.run.open import (
-    OpenTable,
-    RunOptions,
-    check_lance_version,
-    chosen_limits,
-    error_of,
-    failed_report,
-    job_report,
-    open_tables,
-)
+from memwal.report import JobReport, RunRecord, TableReport
+from memwal.run.fanout import Fanout
+from memwal.run.options import RunOptions, choose_limits
 from memwal.run.policy import policy_warnings
+from memwal.run.runner import JobRunner
 from memwal.run.stores import Stores
+from memwal.run.tables import OpenTable
 from memwal.store.view import Wal
 
 # Two rounds of maintenance: each of its jobs may leave a record.
@@ -33,24 +27,16 @@ _RECORDS_MAX = 8
 
 def run_status(options: RunOptions) -> JobReport:
     """The status of each table."""
-    check_lance_version(options.untested_lance_allowed)
-    clock = SystemClock()
-    started = clock.monotonic_seconds()
     looks: dict[str, _Look] = {}
 
-    def read(stores: Stores) -> TableView:
+    def read(stores: Stores, fanout: Fanout) -> TableView:
         looks[stores.uri] = look = _look(stores)
         return look.view
 
-    with open_tables(options, read) as tables:
-        reports = [_status(table, looks) for table in tables]
-    return job_report(
-        "status",
-        reports,
-        clock.monotonic_seconds() - started,
-        opened=tables,
-        otherwise=DONE,
-    )
+    def status(table: OpenTable, stores: Stores, view: TableView, fanout: Fanout) -> TableReport:
+        return _status(table.resolved, stores, looks[stores.uri])
+
+    return JobRunner(name="status", read=read, looks_only=True).run_each(options, status)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -73,30 +59,24 @@ def _look(stores: Stores) -> _Look:
     return _Look(view=view, wal=wal, lease=lease)
 
 
-def _status(table: OpenTable, looks: Mapping[str, _Look]) -> TableReport:
-    if table.error is not None or table.view is None or table.stores is None:
-        return failed_report(table.resolved.name, error_of(table))
-    stores, view = table.stores, table.view
+def _status(table: ResolvedTable, stores: Stores, look: _Look) -> TableReport:
+    view = look.view
     now = stores.clock.now_nanos()
     manifests = {shard.shard_id: shard.manifest for shard in view.shards}
-    after = chosen_limits(AbandonedLimits, table).abandoned_after_seconds
-    look = looks[stores.uri]
-    try:
-        if isinstance(look.lease, MemWalError):
-            raise look.lease
-        skew = None if look.lease is None else stores.leases.skew_text(look.lease)
-        return table_status(
-            table.resolved.name,
-            view,
-            wal=lambda shard: _wal(stores, manifests[shard], look.wal[shard], after, now),
-            unindexed_rows=lambda name: stores.tables.unindexed_rows(view.version, name),
-            due=due_shards(view, chosen_limits(DueLimits, table), now),
-            lease=lease_report(look.lease, now),
-            records=_records(stores, view),
-            warnings=(*policy_warnings(table.resolved, view), *([skew] if skew else ())),
-        )
-    except MemWalError as error:
-        return failed_report(table.resolved.name, error)
+    after = choose_limits(AbandonedLimits, table).abandoned_after_seconds
+    if isinstance(look.lease, MemWalError):
+        raise look.lease
+    skew = None if look.lease is None else stores.leases.skew_text(look.lease)
+    return table_status(
+        table.name,
+        view,
+        wal=lambda shard: _wal(stores, manifests[shard], look.wal[shard], after, now),
+        unindexed_rows=lambda name: stores.tables.unindexed_rows(view.version, name),
+        due=due_shards(view, choose_limits(DueLimits, table), now),
+        lease=lease_report(look.lease, now),
+        records=_records(stores, view),
+        warnings=(*policy_warnings(table, view), *([skew] if skew else ())),
+    )
 
 
 def _records(stores: Stores, view: TableView) -> Sequence[RunRecord]:

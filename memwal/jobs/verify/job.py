@@ -8,7 +8,6 @@ from itertools import pairwise
 
 import pyarrow as pa
 
-from memwal.clock import SystemClock
 from memwal.errors import Corruption, MemWalError, Missing, Refused
 from memwal.format import layout
 from memwal.jobs.verify import plan as verify
@@ -23,18 +22,13 @@ from memwal.report import (
 )
 from memwal.rows.keyset import find_shared_key
 from memwal.rows.lineage import check_lineage
-from memwal.run.open import (
-    OpenTable,
-    Progress,
-    RunOptions,
-    check_lance_version,
-    error_of,
-    failed_report,
-    job_report,
-    open_tables,
-)
+from memwal.run.fanout import Fanout
+from memwal.run.options import RunOptions
 from memwal.run.policy import policy_checks
+from memwal.run.progress import Progress
+from memwal.run.runner import JobRunner
 from memwal.run.stores import Stores
+from memwal.run.tables import OpenTable
 from memwal.store.generations import Generations, Source
 
 _READERS_MAX = 16
@@ -46,24 +40,16 @@ _REWINDING = ("Restore", "Overwrite")
 
 def run_verify(options: RunOptions, progress: Progress) -> JobReport:
     """Check each table; changes nothing. Exit code 8 when an invariant is broken."""
-    check_lance_version(options.untested_lance_allowed)
-    clock = SystemClock()
-    started = clock.monotonic_seconds()
-    with open_tables(options, lambda stores: stores.views.table()) as tables:
-        reports = [_verify(table, progress) for table in tables]
-        return job_report(
-            "verify",
-            reports,
-            clock.monotonic_seconds() - started,
-            opened=tables,
-            otherwise=DONE,
-        )
+
+    def verify_table(
+        table: OpenTable, stores: Stores, view: TableView, fanout: Fanout
+    ) -> TableReport:
+        return _verify(table, stores, view, progress)
+
+    return JobRunner(name="verify", looks_only=True).run_each(options, verify_table, progress)
 
 
-def _verify(table: OpenTable, progress: Progress) -> TableReport:
-    view, stores = table.view, table.stores
-    if table.error is not None or view is None or stores is None:
-        return failed_report(table.resolved.name, error_of(table))
+def _verify(table: OpenTable, stores: Stores, view: TableView, progress: Progress) -> TableReport:
     checks: list[verify.Check] = []
     leavings: list[str] = []
     steps = _checks(stores, view, leavings)

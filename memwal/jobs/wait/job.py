@@ -5,23 +5,18 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
-from memwal.clock import SystemClock
 from memwal.errors import MemWalError, StandDown
 from memwal.format import layout
 from memwal.jobs.wait.apply import Waited, Waiter, WaitLimits
 from memwal.jobs.wait.plan import Until, missing_text, target_of
-from memwal.model import ShardId
+from memwal.model import ShardId, TableView
 from memwal.report import DONE, JobReport, TableReport, WaitTableReport
-from memwal.run.open import (
-    OpenTable,
-    Progress,
-    RunOptions,
-    check_lance_version,
-    error_of,
-    job_report,
-    open_tables,
-)
+from memwal.run.fanout import Fanout
+from memwal.run.options import RunOptions
+from memwal.run.progress import Progress
+from memwal.run.runner import JobRunner
 from memwal.run.stores import Stores
+from memwal.run.tables import OpenTable
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -36,43 +31,48 @@ class WaitOptions(RunOptions):
 
 def run_wait(options: WaitOptions, progress: Progress) -> JobReport:
     """Wait until what was flushed when the run began is merged, indexed or collected."""
-    check_lance_version(options.untested_lance_allowed)
-    clock = SystemClock()
-    started = clock.monotonic_seconds()
-    with open_tables(options, lambda stores: stores.views.table()) as tables:
-        reports = [_wait(table, options, progress) for table in tables]
-        return job_report(
-            "wait", reports, clock.monotonic_seconds() - started, opened=tables, otherwise=DONE
-        )
+
+    def wait(table: OpenTable, stores: Stores, view: TableView, fanout: Fanout) -> TableReport:
+        target: Mapping[ShardId, int] = {}
+        try:
+            target = target_of(view, options.generations)
+            waited = _wait(stores, options, progress, target)
+        except MemWalError as error:
+            return _failed(options, table.resolved.name, error, target)
+        return _report(table, options, target, view.version, waited)
+
+    runner = JobRunner(
+        name="wait", looks_only=True, fail=lambda name, error: _failed(options, name, error, {})
+    )
+    return runner.run_each(options, wait, progress)
 
 
-def _wait(table: OpenTable, options: WaitOptions, progress: Progress) -> TableReport:
-    target: Mapping[ShardId, int] = {}
-    try:
-        stores, view = table.stores, table.view
-        if table.error is not None or view is None or stores is None:
-            raise error_of(table)
-        target = target_of(view, options.generations)
-        waiter = Waiter(
-            views=stores.views,
-            shards=stores.shard_manifests,
-            folders=lambda shard: _folders(stores, shard),
-            clock=stores.clock,
-            limits=options.limits,
-            tell=lambda missing: progress.say(missing_text(options.until, target, missing)),
-        )
-        waited = waiter.run(options.until, target, timeout_seconds=options.timeout_seconds)
-    except MemWalError as error:
-        return WaitTableReport(
-            table=table.resolved.name,
-            outcome=error.outcome,
-            error=str(error),
-            exit_code=error.exit_code,
-            until=options.until.value,
-            target=_plain(target),
-            missing=dict.fromkeys(map(str, target), 0),
-        )
-    return _report(table, options, target, view.version, waited)
+def _wait(
+    stores: Stores, options: WaitOptions, progress: Progress, target: Mapping[ShardId, int]
+) -> Waited:
+    waiter = Waiter(
+        views=stores.views,
+        shards=stores.shard_manifests,
+        folders=lambda shard: _folders(stores, shard),
+        clock=stores.clock,
+        limits=options.limits,
+        tell=lambda missing: progress.say(missing_text(options.until, target, missing)),
+    )
+    return waiter.run(options.until, target, timeout_seconds=options.timeout_seconds)
+
+
+def _failed(
+    options: WaitOptions, name: str, error: MemWalError, target: Mapping[ShardId, int]
+) -> TableReport:
+    return WaitTableReport(
+        table=name,
+        outcome=error.outcome,
+        error=str(error),
+        exit_code=error.exit_code,
+        until=options.until.value,
+        target=_plain(target),
+        missing=dict.fromkeys(map(str, target), 0),
+    )
 
 
 def _report(

@@ -9,7 +9,7 @@ from concurrent.futures import ThreadPoolExecutor, as_completed
 from typing import TypeVar
 
 from memwal.errors import MemWalError
-from memwal.run import cancel as _cancel
+from memwal.run import cancel
 
 Unit = TypeVar("Unit")
 Result = TypeVar("Result")
@@ -24,7 +24,7 @@ class LocalEngine:
         self._workers_max = workers_max or max(2, os.cpu_count() or 2)
         # Runs side by side, each with threads of its own, still work on so many units together.
         self._slots = threading.BoundedSemaphore(self._workers_max)
-        _cancel.begin()
+        cancel.begin()
 
     def run(
         self,
@@ -44,7 +44,7 @@ class LocalEngine:
             for done, _ in enumerate(as_completed(futures), start=1):
                 on_done(done)
         except BaseException:  # an interrupt; what a unit raises is in its future
-            _cancel.cancel()
+            cancel.cancel()
             raise
         finally:
             pool.shutdown(wait=True, cancel_futures=True)
@@ -52,9 +52,9 @@ class LocalEngine:
 
     def cancel(self) -> None:
         """Stop running units before their next commit, and begin none that waits."""
-        _cancel.cancel()
+        cancel.cancel()
 
     def _one(self, work: Callable[[Unit], Result], unit: Unit) -> Result:
         with self._slots:
-            _cancel.check()
+            cancel.check()
             return work(unit)

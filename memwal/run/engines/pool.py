@@ -1,50 +1,67 @@
-"""Engines that several runs of one process share, side by side: each is started once."""
+"""Starts engines, and shares them between runs of one process that go on side by side."""
 
 from __future__ import annotations
 
+import importlib.util
 import threading
 from collections.abc import Callable
-from types import TracebackType
+from contextlib import AbstractContextManager
 
+from memwal.errors import Unsupported
 from memwal.ports import Engine
-from memwal.run import cancel as _cancel
+from memwal.run import cancel
+from memwal.run.engines.local import LocalEngine
+from memwal.run.options import RunOptions
 
 Started = tuple[Engine, Callable[[], None]]
+"""An engine, and what ends it."""
 
 
-class SharedEngines:
-    """Use as a context manager; the engines end with it."""
+def has_spark() -> bool:
+    """Whether pyspark is installed."""
+    return importlib.util.find_spec("pyspark") is not None
+
+
+def start_engine(name: str, options: RunOptions) -> Started:
+    """The engine of that name: one of the run's own, or a new one. Raises Unsupported, Refused."""
+    if options.engines is not None:
+        return options.engines.get(name), lambda: None
+    if name == "local":
+        return LocalEngine(), lambda: None
+    if not has_spark():
+        raise Unsupported("pyspark is not installed: pip install 'lance-memwal[spark]'")
+    # Imported when it is needed only: it brings a JVM, and most runs have nothing to do.
+    from memwal.run.engines.spark import SparkEngine
+
+    engine = SparkEngine(master=options.asked_master)
+    return engine, engine.stop
+
+
+class SharedEngines(AbstractContextManager["SharedEngines"]):
+    """Engines that several runs share; each is started once. Use as a context manager."""
 
     def __init__(self, start: Callable[[str], Started]) -> None:
         self._start = start
         self._lock = threading.Lock()
         self._started: dict[str, Started] = {}
-        _cancel.begin()
+        cancel.begin()
 
     def get(self, name: str) -> Engine:
         """The engine of that name, started if it is the first time. Raises StandDown."""
         with self._lock:
-            _cancel.check()
+            cancel.check()
             if name not in self._started:
                 self._started[name] = self._start(name)
             return self._started[name][0]
 
     def cancel(self) -> None:
         """Make every unit stop before its next commit, and begin none."""
-        _cancel.cancel()
+        cancel.cancel()
         with self._lock:
             engines = [engine for engine, _ in self._started.values()]
         for engine in engines:
             engine.cancel()
 
-    def __enter__(self) -> SharedEngines:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *error: object) -> None:
         for _, stop in self._started.values():
             stop()

@@ -26,7 +26,7 @@ from memwal.jobs.merge.plan.shard import CommitShape, MergeRequest
 from memwal.jobs.merge.store.table import LanceFold
 from memwal.model import ShardStatus
 from memwal.report import JobReport
-from memwal.run import cancel as _cancel
+from memwal.run import cancel
 from memwal.store.lease import StoredLeases
 from tests.support import builders
 from tests.support.builders import Put, Table
@@ -282,7 +282,7 @@ def stall(arguments: list[str]) -> None:
 
     def stalled(self: LanceFold, shape: CommitShape, mark: int) -> object:
         if mark == STALLS_AT:
-            _cancel._cancelled.wait()
+            cancel._cancelled.wait()
         return commit(self, shape, mark)
 
     LanceFold.commit = stalled  # type: ignore[method-assign,assignment]

@@ -36,7 +36,7 @@ from memwal.read import open_table
 from memwal.report import JobReport
 from memwal.rows import policy_operators
 from memwal.rows.policy import STORED_KEY, RowPolicy, row_policy
-from memwal.run.open import RunOptions
+from memwal.run.options import RunOptions
 from memwal.run.stores import open_stores
 from memwal.testing.tables import ManualTurns
 from tests.support.builders import KINDS, Table, hand_written, list_generations

@@ -17,7 +17,7 @@ from memwal.jobs.merge.plan.shard import MergeLimits, MergeRequest
 from memwal.jobs.merge.plan.shared import group_shards
 from memwal.jobs.merge.unit import open_merge_table
 from memwal.model import FlushedGeneration, ShardId
-from memwal.run.engine import JVM_SECONDS, LOCAL_BYTES_PER_SECOND
+from memwal.run.engines.choice import JVM_SECONDS, LOCAL_BYTES_PER_SECOND
 from memwal.store.table import LanceTables
 from tests.support import builders
 from tests.support.builders import Put, Table

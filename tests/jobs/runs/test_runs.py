@@ -20,7 +20,7 @@ from memwal.jobs.merge.job import MergeOptions, run_merge
 from memwal.jobs.merge.report import MergeTableReport
 from memwal.jobs.snapshot.job import run_snapshot
 from memwal.report import RunRecord
-from memwal.run.open import RunOptions
+from memwal.run.options import RunOptions
 from memwal.run.records import RUNS_KEPT_MAX
 from memwal.store.lease import StoredLeases
 from memwal.store.local import LocalObjects

@@ -30,7 +30,7 @@ from memwal.model import (
     TableView,
     VersionManifest,
 )
-from memwal.run.open import RunOptions
+from memwal.run.options import RunOptions
 from memwal.run.stores import open_stores
 from memwal.sharding.values import encode_value
 from memwal.store.lease import StoredLeases

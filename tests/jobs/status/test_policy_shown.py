@@ -13,7 +13,7 @@ from memwal.jobs.snapshot.job import run_snapshot
 from memwal.jobs.status.job import run_status
 from memwal.jobs.verify.job import run_verify
 from memwal.rows.policy import STORED_KEY, RowPolicy, row_policy
-from memwal.run.open import RunOptions
+from memwal.run.options import RunOptions
 from tests.support.policy_tables import PolicyTable, make_policy_table
 
 pytestmark = pytest.mark.integration

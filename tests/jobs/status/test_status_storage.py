@@ -18,7 +18,7 @@ from memwal.format import layout
 from memwal.jobs.status.job import run_status
 from memwal.model import ShardStatus
 from memwal.report import StatusTableReport
-from memwal.run.open import RunOptions
+from memwal.run.options import RunOptions
 from tests.support import builders
 from tests.support.builders import Delete, Put, Table
 from tests.support.garbage_runs import age

@@ -17,7 +17,7 @@ from memwal.jobs.snapshot.plan import Storage
 from memwal.jobs.verify.job import run_verify
 from memwal.jobs.verify.plan import CatchUpFacts, check_catch_up
 from memwal.model import FlushedGeneration, MemWalState, ShardId
-from memwal.run.open import RunOptions
+from memwal.run.options import RunOptions
 from tests.support import snapshot_files
 from tests.support.builders import Delete, Put, Table, make_table
 from tests.support.indexed import Quiet, resolved

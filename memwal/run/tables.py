@@ -1,61 +1,32 @@
-"""Runs a job over tables: view and plan here, units on an engine, one report."""
+"""Opens a run's tables, each with its stores and a view, and holds the leases taken for them."""
 
 from __future__ import annotations
 
-import importlib.util
-import os
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import Any, Protocol, TypeVar
 
-from memwal.config import ResolvedTable, Settings
+from memwal.config import ResolvedTable
 from memwal.errors import MemWalError, Unsupported, Usage
 from memwal.model import ShardView, TableView
-from memwal.report import NOTHING_TO_DO, EngineReport, JobReport, Part, TableReport, sum_up_tables
-from memwal.run.engine import EngineChoice
-from memwal.run.engines.local import LocalEngine
-from memwal.run.engines.pool import SharedEngines, Started
+from memwal.report import Part
 from memwal.run.lease import HeldLease
+from memwal.run.options import RunOptions
+from memwal.run.reports import add_counts
 from memwal.run.stores import Stores, open_stores
 from memwal.store.objects import same_place
-from memwal.store.table import lance_version
-
-Unit = TypeVar("Unit")
-Result = TypeVar("Result")
-Limits = TypeVar("Limits")
-
-# The range of pylance majors that is tested. This is its one place.
-TESTED_LANCE_MAJORS = (14,)
+from memwal.threads import side_by_side
 
 # Each of these reads a table's shards in threads of its own (`memwal.store.view`).
 TABLE_READERS_MAX = 4
 KNOWN_SECONDS_MAX = 60.0
 
+ReadView = Callable[[Stores], TableView]
 
-class Progress(Protocol):
-    """Told how far a long step is."""
 
-    def start(self, what: str, total: int) -> None:
-        """A step with `total` units begins."""
-        ...
-
-    def done(self, count: int) -> None:
-        """So many of them are done."""
-        ...
-
-    def say(self, text: str) -> None:
-        """A line for people."""
-        ...
-
-    def warn(self, text: str) -> None:
-        """A line about trouble: shown of a job inside another job, too."""
-        ...
-
-    def trace(self, text: str) -> None:
-        """A traceback, shown with `--debug` only."""
-        ...
+def read_view(stores: Stores) -> TableView:
+    """A fresh view of a table."""
+    return stores.views.table()
 
 
 class KnownTables:
@@ -77,7 +48,7 @@ class KnownTables:
         self._known.pop(table.uri, None)
 
     def give(self, table: OpenTable) -> None:
-        """Open a table that is known, and not for too long."""
+        """Open a table with its known view, if there is one that is not too old."""
         known = self._known.get(table.resolved.uri)
         if known is None:
             return
@@ -89,20 +60,6 @@ class KnownTables:
         table.begin()
 
 
-@dataclass(frozen=True, kw_only=True)
-class RunOptions:
-    """What every job takes. With `engines`, those are used and left running."""
-
-    tables: Sequence[ResolvedTable]
-    engine: str | None = None
-    master: str | None = None
-    dry_run: bool = False
-    lease: bool = True
-    untested_lance_allowed: bool = False
-    known: KnownTables | None = None
-    engines: SharedEngines | None = None
-
-
 @dataclass(kw_only=True)
 class OpenTable:
     """One table on its way through a job. `lease` is None until there is work, or with no lease.
@@ -110,7 +67,7 @@ class OpenTable:
     `parts` collects the reports of the table's parts, `work` the shards that need units,
     `unit_requests` what units asked of the store. `known` is set once it was seen to be a table,
     `worked_on` once a lease was taken for it, which may have been given back since, and `untrusted`
-    once its store was found to lack what writing needs. `warn` is told of trouble with the lease.
+    once its store was found to lack what writing needs. Trouble with the lease goes to `warn`.
     """
 
     resolved: ResolvedTable
@@ -129,6 +86,17 @@ class OpenTable:
     began_seconds: float = 0.0
     requests_before: Mapping[str, int] = field(default_factory=dict)
 
+    def require(self) -> tuple[Stores, TableView]:
+        """The table's stores, and the view it was opened with. Raises what kept it from that."""
+        if self.error is not None or self.view is None or self.stores is None:
+            raise self.failure
+        return self.stores, self.view
+
+    @property
+    def failure(self) -> MemWalError:
+        """What kept the table from being read."""
+        return self.error or MemWalError("the table was not read")
+
     def begin(self) -> None:
         """Work on this table starts now, for its run record."""
         if self.stores is not None:
@@ -137,11 +105,8 @@ class OpenTable:
 
     def requests(self) -> dict[str, int]:
         """What was asked of the store for this table so far."""
-        total: dict[str, int] = {}
         own = [] if self.stores is None else [self.stores.objects.counts.as_dict()]
-        for counts in (*own, *self.unit_requests):
-            for key, value in counts.items():
-                total[key] = total.get(key, 0) + value
+        total = add_counts((*own, *self.unit_requests))
         return {key: value - self.requests_before.get(key, 0) for key, value in total.items()}
 
     @property
@@ -173,7 +138,7 @@ class OpenTable:
             raise
 
     def release_lease(self) -> None:
-        """Give the lease back, if it was taken. One that stands is told, and ends no job."""
+        """Give the lease back, if it was taken. If that fails, it is a warning and ends no job."""
         lease, self.lease = self.lease, None
         if lease is not None:
             try:
@@ -182,7 +147,7 @@ class OpenTable:
                 self.warn(str(error))
 
     def before_commit(self) -> None:
-        """Raise LeaseHeld when the table's lease was lost; asked before each writing step."""
+        """Raise LeaseHeld when the table's lease was lost; called before each writing step."""
         if self.lease is not None:
             self.lease.check()
 
@@ -192,21 +157,10 @@ class OpenTable:
             self.lease.check_unbroken()
 
 
-def check_lance_version(allowed: bool) -> None:
-    """Raise Unsupported when the installed pylance was never tested with this build."""
-    version = lance_version()
-    if int(version.split(".")[0]) not in TESTED_LANCE_MAJORS and not allowed:
-        tested = ", ".join(f"{major}.x" for major in TESTED_LANCE_MAJORS)
-        raise Unsupported(
-            f"pylance {version} is installed; tested are {tested}. Install one of those, or pass "
-            "--allow-untested-lance"
-        )
-
-
 @contextmanager
 def open_tables(
     options: RunOptions,
-    read: Callable[[Stores], TableView],
+    read: ReadView = read_view,
     failed: Callable[[OpenTable, BaseException], None] = lambda table, error: None,
     *,
     warn: Callable[[str], None] = lambda text: None,
@@ -214,9 +168,9 @@ def open_tables(
 ) -> Iterator[list[OpenTable]]:
     """Open the tables, several side by side; at the end, give up the leases taken for them.
 
-    A table that can't be opened carries its error; the others go on. `failed` is told of each table
-    when the job as a whole ends in an error, `warn` of trouble with a lease. `read` is called in
-    threads, unless `readers_max` is 1.
+    A table that can't be opened carries its error; the others go on. `failed` is called for each
+    table when the job as a whole ends in an error, `warn` with trouble about a lease. `read` is
+    called in threads, unless `readers_max` is 1.
     """
     tables = [OpenTable(resolved=resolved, warn=warn) for resolved in options.tables]
     ended: BaseException | None = None
@@ -260,7 +214,7 @@ def _open_stores(tables: Sequence[OpenTable]) -> None:
             table.error = error
 
 
-def _read(table: OpenTable, read: Callable[[Stores], TableView]) -> None:
+def _read(table: OpenTable, read: ReadView) -> None:
     if table.stores is None:
         return
     table.begin()
@@ -269,104 +223,3 @@ def _read(table: OpenTable, read: Callable[[Stores], TableView]) -> None:
         table.known = True
     except MemWalError as error:
         table.error = error
-
-
-def side_by_side(work: Callable[[Unit], None], things: Sequence[Unit], threads_max: int) -> None:
-    """Call `work` on each, in threads; what is not begun is left when the run is cancelled.
-
-    Raises what the first of them raised, in their order.
-    """
-    if threads_max == 1 or len(things) < 2:
-        for thing in things:
-            work(thing)
-        return
-    pool = ThreadPoolExecutor(min(threads_max, len(things)))
-    try:
-        for _ in pool.map(work, things):
-            pass
-    finally:
-        pool.shutdown(cancel_futures=True)
-
-
-def failed_report(name: str, error: MemWalError) -> TableReport:
-    """The report of a table that its job could not work on."""
-    return TableReport(
-        table=name, outcome=error.outcome, error=str(error), exit_code=error.exit_code
-    )
-
-
-def job_report(
-    name: str,
-    tables: Iterable[TableReport],
-    seconds: float,
-    *,
-    opened: Iterable[OpenTable] = (),
-    engine: EngineChoice | None = None,
-    dry_run: bool = False,
-    otherwise: str = NOTHING_TO_DO,
-) -> JobReport:
-    """Sum up the tables' reports and the requests that were made for them."""
-    reports = tuple(tables)
-    outcome, code = sum_up_tables(reports, otherwise)
-    requests: dict[str, int] = {}
-    for table in opened:
-        for key, value in table.requests().items():
-            requests[key] = requests.get(key, 0) + value
-    return JobReport(
-        job=name,
-        outcome=outcome,
-        exit_code=code,
-        seconds=round(seconds, 3),
-        dry_run=dry_run,
-        engine=None if engine is None else EngineReport(name=engine.name, reason=engine.reason),
-        tables=reports,
-        requests=requests,
-    )
-
-
-def chosen_limits(kind: type[Limits], table: OpenTable, given: Settings | None = None) -> Limits:
-    """Limits of a kind: flags over the configuration over the defaults."""
-    chosen: dict[str, Any] = {
-        name: value
-        for settings in (table.resolved.settings, given)
-        for name in kind.__dataclass_fields__  # type: ignore[attr-defined]
-        if (value := getattr(settings, name, None)) is not None
-    }
-    return kind(**chosen)
-
-
-def error_of(table: OpenTable) -> MemWalError:
-    """What kept the table from being read."""
-    return table.error or MemWalError("the table was not read")
-
-
-def asked_engine(options: RunOptions) -> str:
-    """Under spark-submit always Spark, unless the command line says otherwise."""
-    if options.engine:
-        return options.engine
-    if "PYSPARK_GATEWAY_PORT" in os.environ:
-        return "spark"
-    named = {t.settings.engine for t in options.tables if t.settings.engine}
-    return named.pop() if len(named) == 1 else "auto"
-
-
-def start_engine(choice: EngineChoice, options: RunOptions) -> Started:
-    """The chosen engine, started, and what ends it. Raises Unsupported, Refused."""
-    if options.engines is not None:
-        return options.engines.get(choice.name), lambda: None
-    return begin_engine(choice.name, options)
-
-
-def begin_engine(name: str, options: RunOptions) -> Started:
-    """The engine of that name, started, and what ends it. Raises Unsupported, Refused."""
-    if name == "local":
-        return LocalEngine(), lambda: None
-    if importlib.util.find_spec("pyspark") is None:
-        raise Unsupported("pyspark is not installed: pip install 'lance-memwal[spark]'")
-    # Imported when it is needed only: it brings a JVM, and most runs have nothing to do.
-    from memwal.run.engines.spark import SparkEngine
-
-    masters = {t.settings.master for t in options.tables if t.settings.master}
-    master = options.master or (masters.pop() if len(masters) == 1 else None)
-    engine = SparkEngine(master=master)
-    return engine, engine.stop

@@ -1,0 +1,67 @@
+"""What every job is asked for, and which limits and engine follow from it."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from memwal.config import ResolvedTable, Settings
+
+if TYPE_CHECKING:
+    from memwal.run.engines.pool import SharedEngines
+    from memwal.run.tables import KnownTables
+
+Limits = TypeVar("Limits")
+
+
+@dataclass(frozen=True, kw_only=True)
+class RunOptions:
+    """What every job takes. `engines`, where given, are used and left running."""
+
+    tables: Sequence[ResolvedTable]
+    engine: str | None = None
+    master: str | None = None
+    dry_run: bool = False
+    lease: bool = True
+    untested_lance_allowed: bool = False
+    known: KnownTables | None = None
+    engines: SharedEngines | None = None
+
+    @property
+    def acts(self) -> bool:
+        """Whether anything may be written."""
+        return not self.dry_run
+
+    @property
+    def asked_engine(self) -> str:
+        """auto, spark or local: under spark-submit Spark, unless a flag says otherwise."""
+        if self.engine:
+            return self.engine
+        if "PYSPARK_GATEWAY_PORT" in os.environ:
+            return "spark"
+        return self.shared_setting("engine") or "auto"
+
+    @property
+    def asked_master(self) -> str | None:
+        """The Spark master to use; None leaves it to Spark's own configuration."""
+        return self.master or self.shared_setting("master")
+
+    def shared_setting(self, name: str) -> str | None:
+        """A setting on which all tables agree that have it in the configuration."""
+        values = {value for t in self.tables if (value := getattr(t.settings, name))}
+        return values.pop() if len(values) == 1 else None
+
+
+def choose_limits(
+    kind: type[Limits], table: ResolvedTable, given: Settings | None = None
+) -> Limits:
+    """Limits of a kind: flags over the configuration over the defaults."""
+    chosen: dict[str, Any] = {
+        name: value
+        for settings in (table.settings, given)
+        for name in kind.__dataclass_fields__  # type: ignore[attr-defined]
+        if (value := getattr(settings, name, None)) is not None
+    }
+    return kind(**chosen)

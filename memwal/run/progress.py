@@ -1,0 +1,66 @@
+"""How a job tells people how far it is."""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+
+class Progress(Protocol):
+    """Where a job's steps, and its lines for people, go."""
+
+    def start(self, what: str, total: int) -> None:
+        """A step with `total` units begins."""
+        ...
+
+    def done(self, count: int) -> None:
+        """This many of the step's units are done."""
+        ...
+
+    def say(self, text: str) -> None:
+        """A line for people."""
+        ...
+
+    def warn(self, text: str) -> None:
+        """A line about trouble: shown of a job inside another job, too."""
+        ...
+
+    def trace(self, text: str) -> None:
+        """A traceback, shown with `--debug` only."""
+        ...
+
+
+class Silent:
+    """Shows nothing."""
+
+    def start(self, what: str, total: int) -> None:
+        """Not shown."""
+
+    def done(self, count: int) -> None:
+        """Not shown."""
+
+    def say(self, text: str) -> None:
+        """Not shown."""
+
+    def warn(self, text: str) -> None:
+        """Not shown."""
+
+    def trace(self, text: str) -> None:
+        """Not shown."""
+
+
+class Quiet(Silent):
+    """The progress of a job inside another, which shows its own: only trouble gets through."""
+
+    def __init__(self, progress: Progress) -> None:
+        self._progress = progress
+
+    def warn(self, text: str) -> None:
+        """Trouble that the outer job's report does not mention."""
+        self._progress.warn(text)
+
+    def trace(self, text: str) -> None:
+        """The traceback of an unexpected error."""
+        self._progress.trace(text)
+
+
+SILENT = Silent()

@@ -1,0 +1,50 @@
+"""Sums up what tables came to as a job's report."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping
+
+from memwal.errors import MemWalError
+from memwal.report import NOTHING_TO_DO, EngineReport, JobReport, TableReport, sum_up_tables
+from memwal.run.engines.choice import EngineChoice
+
+
+def failed_report(name: str, error: MemWalError) -> TableReport:
+    """The report of a table that its job could not work on."""
+    return TableReport(
+        table=name, outcome=error.outcome, error=str(error), exit_code=error.exit_code
+    )
+
+
+def job_report(
+    job: str,
+    tables: Iterable[TableReport],
+    *,
+    seconds: float = 0.0,
+    requests: Iterable[Mapping[str, int]] = (),
+    engine: EngineChoice | None = None,
+    dry_run: bool = False,
+    otherwise: str = NOTHING_TO_DO,
+) -> JobReport:
+    """Sum up the tables' reports, and the requests that were made for them."""
+    reports = tuple(tables)
+    outcome, code = sum_up_tables(reports, otherwise)
+    return JobReport(
+        job=job,
+        outcome=outcome,
+        exit_code=code,
+        seconds=round(seconds, 3),
+        dry_run=dry_run,
+        engine=None if engine is None else EngineReport(name=engine.name, reason=engine.reason),
+        tables=reports,
+        requests=add_counts(requests),
+    )
+
+
+def add_counts(counts: Iterable[Mapping[str, int]]) -> dict[str, int]:
+    """Counts of the same kinds of things, added up."""
+    total: Counter[str] = Counter()
+    for more in counts:
+        total.update(more)
+    return dict(total)

@@ -1,0 +1,20 @@
+"""The pylance versions that this build was tested with."""
+
+from __future__ import annotations
+
+from memwal.errors import Unsupported
+from memwal.store.table import lance_version
+
+# This is the one place that names them.
+TESTED_LANCE_MAJORS = (14,)
+
+
+def check_lance_version(allowed: bool) -> None:
+    """Raise Unsupported for a pylance that was never tested, unless it is `allowed`."""
+    version = lance_version()
+    if int(version.split(".")[0]) not in TESTED_LANCE_MAJORS and not allowed:
+        tested = ", ".join(f"{major}.x" for major in TESTED_LANCE_MAJORS)
+        raise Unsupported(
+            f"pylance {version} is installed; tested are {tested}. Install one of those, or pass "
+            "--allow-untested-lance"
+        )

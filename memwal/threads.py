@@ -1,0 +1,27 @@
+"""Does a few things at once, in threads: waiting for a store, and Lance, leave the GIL alone."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import TypeVar
+
+Thing = TypeVar("Thing")
+Result = TypeVar("Result")
+
+
+def side_by_side(
+    work: Callable[[Thing], Result], things: Sequence[Thing], threads_max: int
+) -> list[Result]:
+    """What `work` returns for each thing, in their order.
+
+    Raises what the first of them raised, in their order; those that have not begun by then, or when
+    the run is cancelled, are left.
+    """
+    if threads_max == 1 or len(things) < 2:
+        return [work(thing) for thing in things]
+    pool = ThreadPoolExecutor(min(threads_max, len(things)))
+    try:
+        return list(pool.map(work, things))
+    finally:
+        pool.shutdown(cancel_futures=True)
