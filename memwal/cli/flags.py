@@ -78,7 +78,7 @@ class ReadFlags:
     def run_options(
         self, kind: Callable[..., Options], names: Sequence[str], **more: Any
     ) -> Options:
-        """A job's options (`memwal.run.open.RunOptions` or a kind of it) out of these flags."""
+        """A job's options (`memwal.run.options.RunOptions` or a kind of it) out of these flags."""
         return kind(
             tables=self.tables(names), untested_lance_allowed=self.allow_untested_lance, **more
         )

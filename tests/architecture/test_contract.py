@@ -47,7 +47,7 @@ def test_the_contract_is_kept() -> None:
         ("memwal/store/wal.py", "import memwal.run.stores", "Layers"),
         ("memwal/rows/fold.py", "import memwal.ports", "Layers"),
         ("memwal/jobs/merge/plan/shard.py", "import lance", "Plans decide"),
-        ("memwal/run/engine.py", "import time", "Plans decide"),
+        ("memwal/run/engines/choice.py", "import time", "Plans decide"),
         ("memwal/jobs/merge/plan/shard.py", "import google.protobuf", "Plans decide"),
         ("memwal/jobs/merge/apply/shard.py", "import memwal.clock", "Work is done through ports"),
         ("memwal/store/view.py", "import lance", "Lance only"),

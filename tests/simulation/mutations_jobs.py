@@ -252,10 +252,10 @@ JOBS: tuple[Mutation, ...] = (
         "tests/jobs/rescue/test_rescue.py -m 'not spark' -k 'obeyed or lease or dry_run'",
         (
             "rescue: nobody is asked",
-            "            if not options.confirm(table.resolved.name, due):",
-            "            if False:",
+            "        if not options.confirm(table.resolved.name, due):",
+            "        if False:",
         ),
-        ("rescue: no lease is taken", '            table.take_lease("rescue", options)\n', ""),
+        ("rescue: no lease is taken", '        table.take_lease("rescue", options)\n', ""),
     ),
     *mutations(
         "memwal/identity.py",
