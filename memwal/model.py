@@ -103,6 +103,11 @@ class MemWalState:
     writer_config_defaults: Mapping[str, str] = field(default_factory=dict)
     raw: bytes = b""
 
+    def caught_up_to(self, shard: ShardId, indexes: Iterable[str]) -> int:
+        """The generation up to which the shard is merged, and these indexes have caught up."""
+        recorded = (self.index_catchup.get(name, {}).get(shard, 0) for name in indexes)
+        return min((self.merged.get(shard, 0), *recorded))
+
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class IndexEntry:

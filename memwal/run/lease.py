@@ -8,7 +8,9 @@ from types import TracebackType
 
 from memwal.errors import LeaseHeld, MemWalError
 from memwal.model import LeaseClaim
+from memwal.report import LeaseReport
 from memwal.store.lease import StoredLeases
+from memwal.text import iso_time
 
 
 class HeldLease:
@@ -83,3 +85,24 @@ class HeldLease:
         trace: TracebackType | None,
     ) -> None:
         self.release()
+
+
+def describe_lease(claim: LeaseClaim | None, now_nanos: int) -> LeaseReport | None:
+    """A claim for people; its `state` is held, released, expired or broken."""
+    if claim is None:
+        return None
+    if claim.reason is not None:
+        state = "broken"
+    elif claim.released:
+        state = "released"
+    else:
+        state = "held" if claim.expires_at_nanos > now_nanos else "expired"
+    return LeaseReport(
+        state=state,
+        token=claim.token,
+        holder=claim.holder,
+        job=claim.job,
+        acquired_at=iso_time(claim.acquired_at_nanos),
+        expires_at=iso_time(claim.expires_at_nanos),
+        reason=claim.reason,
+    )

@@ -426,13 +426,17 @@ READ: tuple[Mutation, ...] = (
         ("due: bytes starve", "    if size >= limits.due_bytes_min:", "    if False:"),
     ),
     *mutations(
-        "memwal/jobs/wait/plan.py",
+        "memwal/model.py",
         "tests/jobs/wait/test_wait_plan.py",
         (
             "wait: an absent entry is caught up",
-            "        state.index_catchup.get(name, {}).get(shard, 0)\n",
-            "        state.index_catchup.get(name, {}).get(shard, merged_to(state, shard))\n",
+            "self.index_catchup.get(name, {}).get(shard, 0) for",
+            "self.index_catchup.get(name, {}).get(shard, 2**60) for",
         ),
+    ),
+    *mutations(
+        "memwal/jobs/wait/plan.py",
+        "tests/jobs/wait/test_wait_plan.py",
         (
             "wait: collected before it is merged",
             "    return min(merged, min(left, default=merged + 1) - 1)",

@@ -18,7 +18,8 @@ from memwal.jobs.compaction.plan import CompactionLimits, CompactionTask
 from memwal.jobs.rescue.apply import ShardRescuer
 from memwal.jobs.rescue.plan import RescueLimits
 from memwal.jobs.rescue.store_evidence import StoredShardWal
-from memwal.jobs.status.apply import WalSize, table_status
+from memwal.jobs.status.plan import WalSize
+from memwal.jobs.status.report import report_status
 from memwal.jobs.wait.apply import Waiter
 from memwal.jobs.wait.plan import Until, target_of
 from memwal.model import ShardId, TableView
@@ -300,7 +301,7 @@ class Upkeep:
                 unflushed=unflushed_in_listing(manifests[shard], entries),
             )
 
-        report = table_status("t", view, wal=wal, unindexed_rows=lambda name: None, due={})
+        report = report_status("t", view, wal=wal, unindexed_rows=lambda name: None, due={})
         recorded = stores.lake.progress[view.version]
         self._check_status(report, recorded, before, self._progress(stores))
 

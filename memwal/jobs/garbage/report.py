@@ -10,7 +10,6 @@ from memwal.format import layout
 from memwal.jobs.garbage.apply import Deleted
 from memwal.jobs.garbage.model import Action, Evidence, GarbagePlan, Item
 from memwal.jobs.garbage.run import GarbageOptions, GarbageRun
-from memwal.jobs.status.apply import iso_time, view_warnings
 from memwal.report import (
     DONE,
     FAILED,
@@ -24,6 +23,7 @@ from memwal.report import (
     sum_up,
 )
 from memwal.run.reports import failed_report
+from memwal.text import iso_time
 
 _NAMED_MAX = 3
 
@@ -140,7 +140,7 @@ def _days(seconds: float) -> str:
 def _warnings(run: GarbageRun, plan: GarbagePlan, options: GarbageOptions) -> tuple[str, ...]:
     found = list(plan.warnings)
     if run.view is not None:
-        found += [w for w in view_warnings(run.view) if layout.MEM_WAL in w]
+        found += [w for w in run.view.warnings if layout.MEM_WAL in w]
     if run.never_merged and options.retention_seconds is not None and run.expired is None:
         more = len(run.never_merged) - _NAMED_MAX
         named = ", ".join(run.never_merged[:_NAMED_MAX]) + (f" and {more} more" * (more > 0))

@@ -7,8 +7,8 @@ from typing import Any
 
 from memwal.format import layout
 from memwal.format.replay import Standing, WalEntry, replay
-from memwal.jobs.status.apply import iso_time
 from memwal.model import MemWalState, ShardManifest, VersionManifest
+from memwal.text import iso_time
 
 
 def index_document(manifest: VersionManifest) -> dict[str, Any]:

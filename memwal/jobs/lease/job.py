@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from memwal.config import ResolvedTable
 from memwal.errors import MemWalError
-from memwal.jobs.status.apply import lease_report
 from memwal.report import DONE, NOTHING_TO_DO, JobReport, LeaseTableReport, TableReport
+from memwal.run.lease import describe_lease
 from memwal.run.stores import open_stores
 
 
@@ -28,7 +28,7 @@ def run_lease_break(table: ResolvedTable, reason: str) -> JobReport:
             outcome=NOTHING_TO_DO if broken is None else DONE,
             version_before=version,
             version_after=version,
-            lease=lease_report(broken or claim, stores.clock.now_nanos()),
+            lease=describe_lease(broken or claim, stores.clock.now_nanos()),
         )
     except MemWalError as error:
         report = TableReport(

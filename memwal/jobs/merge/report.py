@@ -9,7 +9,6 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from memwal.errors import Corruption, Refused, Unsupported
 from memwal.jobs.merge.plan.shard import LeftShard, NextCommit
-from memwal.jobs.status.apply import view_warnings
 from memwal.model import ShardId, ShardView, TableView, sum_known
 from memwal.report import DONE, NOTHING_TO_DO, Part, TableReport, sum_up
 
@@ -157,7 +156,7 @@ def report_dry_run(
         version_before=view.version,
         version_after=view.version,
         shards=tuple(shards),
-        warnings=(*view_warnings(view), *warnings),
+        warnings=(*view.warnings, *warnings),
     )
 
 
@@ -183,7 +182,7 @@ def report_merge(
         version_before=view.version,
         version_after=version_after,
         shards=tuple(shards),
-        warnings=(*view_warnings(view), *warnings),
+        warnings=(*view.warnings, *warnings),
     )
 
 

@@ -12,7 +12,6 @@ from memwal.jobs.rescue.plan import RescueAction, RescueLimits, ShardRescue
 from memwal.jobs.rescue.report import RescueShardReport, RescueTableReport
 from memwal.jobs.rescue.store import LanceShardWriters
 from memwal.jobs.rescue.store_evidence import StoredShardWal
-from memwal.jobs.status.apply import view_warnings
 from memwal.model import ShardId, TableView
 from memwal.ports import Steps
 from memwal.report import DONE, NOTHING_TO_DO, JobReport, TableReport, sum_up
@@ -115,7 +114,7 @@ def _report(
         version_before=view.version,
         version_after=view.version,
         shards=(*parts, *broken),
-        warnings=(*view_warnings(view), *texts),
+        warnings=(*view.warnings, *texts),
     )
 
 

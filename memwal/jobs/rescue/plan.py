@@ -36,13 +36,6 @@ class RescueLimits:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class AbandonedLimits:
-    """From how long a silence on status calls a shard with unflushed rows abandoned."""
-
-    abandoned_after_seconds: float = 3600.0
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
 class StoredShardFile:
     """A file below the shard's folder, by its path from there."""
 

@@ -4,16 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 
 from memwal.config import ResolvedTable
 from memwal.errors import MemWalError
-from memwal.format.replay import SENTINEL_BYTES_MAX, unflushed_in_listing
-from memwal.jobs.rescue.plan import AbandonedLimits
-from memwal.jobs.status.apply import WalSize, lease_report, table_status
-from memwal.jobs.status.plan import DueLimits, due_shards
+from memwal.jobs.status.plan import AbandonedLimits, DueLimits, find_due_shards, measure_wal
+from memwal.jobs.status.report import report_status
 from memwal.model import LeaseClaim, ShardManifest, StoredFile, TableView
 from memwal.report import JobReport, RunRecord, TableReport
 from memwal.run.fanout import Fanout
+from memwal.run.lease import describe_lease
 from memwal.run.options import RunOptions, choose_limits
 from memwal.run.policy import policy_warnings
 from memwal.run.runner import JobRunner
@@ -63,17 +63,22 @@ def _status(table: ResolvedTable, stores: Stores, look: _Look) -> TableReport:
     view = look.view
     now = stores.clock.now_nanos()
     manifests = {shard.shard_id: shard.manifest for shard in view.shards}
-    after = choose_limits(AbandonedLimits, table).abandoned_after_seconds
     if isinstance(look.lease, MemWalError):
         raise look.lease
     skew = None if look.lease is None else stores.leases.skew_text(look.lease)
-    return table_status(
+    return report_status(
         table.name,
         view,
-        wal=lambda shard: _wal(stores, manifests[shard], look.wal[shard], after, now),
+        wal=lambda shard: measure_wal(
+            manifests[shard],
+            look.wal[shard],
+            choose_limits(AbandonedLimits, table),
+            now,
+            partial(_is_covered, stores, manifests[shard]),
+        ),
         unindexed_rows=lambda name: stores.tables.unindexed_rows(view.version, name),
-        due=due_shards(view, choose_limits(DueLimits, table), now),
-        lease=lease_report(look.lease, now),
+        due=find_due_shards(view, choose_limits(DueLimits, table), now),
+        lease=describe_lease(look.lease, now),
         records=_records(stores, view),
         warnings=(*policy_warnings(table, view), *([skew] if skew else ())),
     )
@@ -89,41 +94,10 @@ def _records(stores: Stores, view: TableView) -> Sequence[RunRecord]:
         return ()
 
 
-def _wal(
-    stores: Stores,
-    manifest: ShardManifest,
-    listed: Sequence[tuple[int, StoredFile]],
-    abandoned_after_seconds: float,
-    now_nanos: int,
-) -> WalSize:
-    unflushed = unflushed_in_listing(manifest, ((p, info.size_bytes) for p, info in listed))
-    newest = max((info.modified_at_nanos for _, info in listed), default=None)
-    idle = None if newest is None else max(0.0, (now_nanos - newest) / 1e9)
-    abandoned = bool(unflushed) and idle is not None and idle >= abandoned_after_seconds
-    if abandoned and _is_covered(stores, manifest, listed):
-        unflushed, abandoned = 0, False
-    return WalSize(
-        entries=len(listed),
-        size_bytes=sum(info.size_bytes for _, info in listed),
-        unflushed=unflushed,
-        idle_seconds=None if idle is None else round(idle, 1),
-        abandoned=abandoned,
-    )
-
-
-def _is_covered(
-    stores: Stores, manifest: ShardManifest, listed: Sequence[tuple[int, StoredFile]]
-) -> bool:
-    """Whether the newest entry with rows is in a generation, whatever the replay position says.
-
-    The one request that status makes for a WAL besides its listing, and only before it would raise
-    a false alarm: pylance understates the position at times (see `plan.replay`).
-    """
-    newest = max((p for p in listed if p[1].size_bytes > SENTINEL_BYTES_MAX), default=None)
-    if newest is None:
-        return True
+def _is_covered(stores: Stores, manifest: ShardManifest, position: int, entry: StoredFile) -> bool:
+    """Whether an entry is in a generation, by its own head: one request."""
     try:
-        head = stores.wal.head(newest[1].path, newest[1].size_bytes)
+        head = stores.wal.head(entry.path, entry.size_bytes)
     except MemWalError:
         return False
     return head.generation is not None and head.generation < manifest.current_generation

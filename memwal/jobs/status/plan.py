@@ -1,4 +1,4 @@
-"""Decides which shards are due for a merge, and tells why. Pure.
+"""Judges what a status shows: which shards are due for a merge, stuck or abandoned. Pure.
 
 A shard is due when any trigger crosses: how many generations are pending, how many bytes, or how
 old the oldest of them is. So a quiet shard is never starved by a count.
@@ -6,24 +6,42 @@ old the oldest of them is. So a quiet shard is never starved by a count.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
-from memwal.model import ShardId, ShardStatus, ShardView, TableView
+from memwal.format.replay import SENTINEL_BYTES_MAX, unflushed_in_listing
+from memwal.indexes import covering_indexes
+from memwal.model import (
+    FlushedGeneration,
+    ShardId,
+    ShardManifest,
+    ShardStatus,
+    ShardView,
+    StoredFile,
+    TableView,
+)
+from memwal.text import name_some
 
-_SHARDS_NAMED_MAX = 20
+SHARDS_NAMED_MAX = 20
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class DueLimits:
-    """From where on a shard is due. Bytes are in-memory bytes as the writer recorded them."""
+    """When a shard is due. Bytes are in-memory bytes as the writer recorded them."""
 
     due_generations_min: int = 4
     due_bytes_min: int = 64 * 1024 * 1024
     due_age_seconds_min: float = 300.0
 
 
-def shard_due(shard: ShardView, limits: DueLimits, now_nanos: int) -> tuple[str, ...]:
+@dataclass(frozen=True, kw_only=True, slots=True)
+class AbandonedLimits:
+    """How long a shard with unflushed rows must be silent to be called abandoned."""
+
+    abandoned_after_seconds: float = 3600.0
+
+
+def find_due_reasons(shard: ShardView, limits: DueLimits, now_nanos: int) -> tuple[str, ...]:
     """Why the shard is due, one text a trigger; empty when it is not.
 
     A SEALED shard never is: no merge would take it. A size or an age that is not known crosses
@@ -49,7 +67,7 @@ def shard_due(shard: ShardView, limits: DueLimits, now_nanos: int) -> tuple[str,
     return tuple(reasons)
 
 
-def due_shards(
+def find_due_shards(
     view: TableView, limits: DueLimits, now_nanos: int
 ) -> Mapping[ShardId, tuple[str, ...]]:
     """The shards that are due, and why.
@@ -58,14 +76,74 @@ def due_shards(
     """
     if not view.primary_key:
         return {}
-    found = {s.shard_id: shard_due(s, limits, now_nanos) for s in view.shards}
+    found = {s.shard_id: find_due_reasons(s, limits, now_nanos) for s in view.shards}
     return {shard: reasons for shard, reasons in found.items() if reasons}
 
 
-def table_reasons(shards: Mapping[ShardId, Sequence[str]]) -> tuple[str, ...]:
+def describe_due_shards(shards: Mapping[ShardId, Sequence[str]]) -> tuple[str, ...]:
     """The shards' reasons as the table's, a line a shard; bounded, since shards may be many."""
     lines = [f"shard {shard[:8]}…: {'; '.join(reasons)}" for shard, reasons in shards.items()]
-    more = len(lines) - _SHARDS_NAMED_MAX
-    if more > 0:
-        return (*lines[:_SHARDS_NAMED_MAX], f"and {more} more shards")
-    return tuple(lines)
+    return name_some(lines, SHARDS_NAMED_MAX, "shards")
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class WalSize:
+    """A shard's WAL as a listing shows it. `abandoned`: rows, and no sign of life for long."""
+
+    entries: int
+    size_bytes: int
+    unflushed: int | None = None
+    idle_seconds: float | None = None
+    abandoned: bool = False
+
+
+def measure_wal(
+    manifest: ShardManifest,
+    listed: Sequence[tuple[int, StoredFile]],
+    limits: AbandonedLimits,
+    now_nanos: int,
+    is_covered: Callable[[int, StoredFile], bool],
+) -> WalSize:
+    """A shard's WAL by its listing. `is_covered` tells of one entry whether a generation has it.
+
+    It is asked only before a false alarm would be raised, whatever the replay position says:
+    pylance understates that at times (see `format.replay`).
+    """
+    unflushed = unflushed_in_listing(manifest, ((p, info.size_bytes) for p, info in listed))
+    newest = max((info.modified_at_nanos for _, info in listed), default=None)
+    idle = None if newest is None else max(0.0, (now_nanos - newest) / 1e9)
+    abandoned = bool(unflushed) and idle is not None and idle >= limits.abandoned_after_seconds
+    if abandoned:
+        last = max((p for p in listed if p[1].size_bytes > SENTINEL_BYTES_MAX), default=None)
+        if last is None or is_covered(*last):
+            unflushed, abandoned = 0, False
+    return WalSize(
+        entries=len(listed),
+        size_bytes=sum(info.size_bytes for _, info in listed),
+        unflushed=unflushed,
+        idle_seconds=None if idle is None else round(idle, 1),
+        abandoned=abandoned,
+    )
+
+
+def count_lag(merged: Mapping[ShardId, int], recorded: Mapping[ShardId, int] | None) -> int | None:
+    """How far the index is behind, in generations, at its worst shard.
+
+    None when merges were recorded and nothing is known of the index: absent is not caught up.
+    """
+    if not merged:
+        return 0
+    if recorded is None:
+        return None
+    return max(generation - recorded.get(shard, 0) for shard, generation in merged.items())
+
+
+def find_reclaimable(view: TableView) -> list[FlushedGeneration]:
+    """Listed generations that are merged, and covered by every index that has to cover them."""
+    names = covering_indexes(view.manifest, view.mem_wal)
+    return [
+        generation
+        for shard in view.shards
+        for generation in shard.manifest.flushed_generations
+        if generation.generation <= view.mem_wal.caught_up_to(shard.shard_id, names)
+    ]

@@ -57,11 +57,7 @@ def merged_to(state: MemWalState, shard: ShardId) -> int:
 
 def indexed_to(manifest: VersionManifest, state: MemWalState, shard: ShardId) -> int:
     """The generation up to which the shard is merged and every index has caught up."""
-    reached = [
-        state.index_catchup.get(name, {}).get(shard, 0)
-        for name in covering_indexes(manifest, state)
-    ]
-    return min((merged_to(state, shard), *reached))
+    return state.caught_up_to(shard, covering_indexes(manifest, state))
 
 
 def collected_to(merged: int, left: Iterable[int]) -> int:

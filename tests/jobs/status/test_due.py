@@ -7,7 +7,12 @@ from dataclasses import replace
 import pytest
 
 from memwal.errors import Corruption
-from memwal.jobs.status.plan import DueLimits, due_shards, shard_due, table_reasons
+from memwal.jobs.status.plan import (
+    DueLimits,
+    describe_due_shards,
+    find_due_reasons,
+    find_due_shards,
+)
 from memwal.model import (
     BrokenShard,
     FlushedGeneration,
@@ -93,27 +98,27 @@ def view(*shards: ShardView, key: tuple[str, ...] = ("k",)) -> TableView:
         ),
     ],
 )
-def test_any_trigger_makes_a_shard_due(found: ShardView, reasons: tuple[str, ...]) -> None:
-    assert shard_due(found, LIMITS, NOW) == reasons
+def test_any_trigger_makes_a_find_due_reasons(found: ShardView, reasons: tuple[str, ...]) -> None:
+    assert find_due_reasons(found, LIMITS, NOW) == reasons
     sealed = replace(found, manifest=replace(found.manifest, status=ShardStatus.SEALED))
-    assert shard_due(sealed, LIMITS, NOW) == ()
+    assert find_due_reasons(sealed, LIMITS, NOW) == ()
 
 
 def test_only_due_shards_are_named_and_broken_ones_never_are() -> None:
     other = ShardId("00000000-0000-4000-8000-000000000002")
-    found = due_shards(view(shard(1, 1, 1), shard(1, name=other)), LIMITS, NOW)
+    found = find_due_shards(view(shard(1, 1, 1), shard(1, name=other)), LIMITS, NOW)
     assert found == {SHARD: ("3 pending generations >= 3",)}
-    assert table_reasons(found) == ("shard 00000000…: 3 pending generations >= 3",)
+    assert describe_due_shards(found) == ("shard 00000000…: 3 pending generations >= 3",)
 
 
 def test_a_table_that_can_t_be_merged_is_never_due() -> None:
-    assert due_shards(view(shard(1, 1, 1), key=()), LIMITS, NOW) == {}
-    assert table_reasons({}) == ()
+    assert find_due_shards(view(shard(1, 1, 1), key=()), LIMITS, NOW) == {}
+    assert describe_due_shards({}) == ()
 
 
 def test_a_table_s_reasons_are_bounded() -> None:
     many = {ShardId(f"{n:08x}-0000-4000-8000-000000000000"): ("why", "and why") for n in range(50)}
-    reasons = table_reasons(many)
+    reasons = describe_due_shards(many)
     assert len(reasons) == 21
     assert reasons[0] == "shard 00000000…: why; and why"
     assert reasons[-1] == "and 30 more shards"

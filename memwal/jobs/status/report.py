@@ -1,0 +1,193 @@
+"""What `memwal status` reports of a table, out of its view. Opens no generation.
+
+The parts of the document are in `memwal/report.py`, where Airflow reads them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from itertools import islice
+
+from memwal.jobs.status.plan import (
+    SHARDS_NAMED_MAX,
+    WalSize,
+    count_lag,
+    describe_due_shards,
+    find_reclaimable,
+)
+from memwal.model import BrokenShard, ShardId, ShardView, TableView, sum_known
+from memwal.report import (
+    DONE,
+    FAILED,
+    IndexStatusReport,
+    LeaseReport,
+    ReclaimableReport,
+    RunRecord,
+    ShardStatusReport,
+    SnapshotStatusReport,
+    StatusTableReport,
+    StorageReport,
+    sum_up,
+)
+from memwal.rows.holes import find_holes, hole_text
+from memwal.rows.policy import policy_document
+from memwal.text import iso_time, name_some
+
+_HOLES_MAX = 100
+
+
+def report_status(
+    name: str,
+    view: TableView,
+    *,
+    wal: Callable[[ShardId], WalSize],
+    unindexed_rows: Callable[[str], int | None],
+    due: Mapping[ShardId, tuple[str, ...]],
+    lease: LeaseReport | None = None,
+    records: Sequence[RunRecord] = (),
+    warnings: Sequence[str] = (),
+) -> StatusTableReport:
+    """The status report of one table. The two callables look up what a view does not hold.
+
+    `due` are the shards of `find_due_shards`; `records` are of runs, newest first; `warnings` are
+    added to those of the view.
+    """
+    stuck = find_stuck_shards(view, records)
+    shards = tuple(
+        _report_shard(s, wal(s.shard_id), due.get(s.shard_id, ()), stuck.get(s.shard_id))
+        for s in view.shards
+    )
+    reclaimable = _report_reclaimable(view)
+    broken = tuple(_report_broken(b) for b in view.broken)
+    outcome, code = sum_up((*shards, *broken), otherwise=DONE)
+    return StatusTableReport(
+        table=name,
+        outcome=outcome,
+        exit_code=code,
+        error="; ".join(str(b.error) for b in view.broken) or None,
+        version_before=view.version,
+        version_after=view.version,
+        uri=view.uri,
+        due=bool(due),
+        due_reasons=describe_due_shards(due),
+        storage=StorageReport(
+            base_bytes=view.file_bytes,
+            pending_bytes=sum_known(s.pending_bytes for s in shards),
+            reclaimable_bytes=reclaimable.bytes,
+            wal_bytes=sum_known(s.wal_bytes for s in shards),
+        ),
+        version=view.version,
+        rows=view.rows,
+        primary_key=view.primary_key,
+        policy=policy_document(view.policy_text),
+        shards=(*shards, *broken),
+        indexes=_report_indexes(view, unindexed_rows),
+        snapshot=SnapshotStatusReport(
+            taken_at=iso_time(view.mem_wal.snapshot_ts_millis * 10**6 or None),
+            num_shards=view.mem_wal.num_shards,
+        ),
+        reclaimable=reclaimable,
+        lease=lease,
+        warnings=(
+            *view.warnings,
+            *_warn_of_shards(view, shards),
+            *warnings,
+        ),
+    )
+
+
+def find_stuck_shards(view: TableView, records: Sequence[RunRecord]) -> Mapping[ShardId, str]:
+    """Shards that stand where a run left them for a reason that running again does not mend."""
+    found: dict[ShardId, str] = {}
+    for shard in view.shards if records else ():
+        last = next((r for r in records if shard.shard_id in r.stuck), None)
+        if last is None or not shard.pending:
+            continue
+        generation, error = last.stuck[shard.shard_id]
+        if generation == shard.merged_generation:
+            found[shard.shard_id] = f"{error} (merge of {last.finished_at})"
+    return found
+
+
+def _warn_of_shards(view: TableView, shards: Sequence[ShardStatusReport]) -> Iterator[str]:
+    """A line for each shard that has a hole, is stuck or looks abandoned, of each kind some."""
+    holes = [hole_text(s, hole) for s in view.shards for hole in islice(find_holes(s), 1)]
+    stuck = [
+        f"shard {s.shard_id} is stuck at generation {s.merged_generation}: {s.stuck}"
+        for s in shards
+        if s.stuck
+    ]
+    abandoned = [
+        f"shard {s.shard_id} looks abandoned: {s.unflushed_wal_entries} WAL entries are in no "
+        f"generation, the newest is {s.idle_seconds:.0f} s old; no merge will see them until a "
+        "writer, or `memwal rescue`, takes the shard"
+        for s in shards
+        if s.abandoned
+    ]
+    for lines in (holes, stuck, abandoned):
+        yield from name_some(lines, SHARDS_NAMED_MAX, "shards")
+
+
+def _report_shard(
+    shard: ShardView, wal: WalSize, due: tuple[str, ...], stuck: str | None
+) -> ShardStatusReport:
+    manifest, pending = shard.manifest, shard.pending
+    return ShardStatusReport(
+        outcome=DONE,
+        shard_id=shard.shard_id,
+        status=manifest.status.name,
+        writer_epoch=manifest.writer_epoch,
+        manifest_version=manifest.version,
+        current_generation=manifest.current_generation,
+        merged_generation=shard.merged_generation,
+        pending_generations=tuple(g.generation for g in pending),
+        holes=tuple(
+            {"from_generation": h.first, "to_generation": h.last, "cause": h.cause.value}
+            for h in islice(find_holes(shard), _HOLES_MAX)
+        ),
+        pending_rows=sum_known(g.physical_rows for g in pending),
+        pending_bytes=sum_known(g.in_memory_bytes for g in pending),
+        sizes_estimated=any(g.estimated for g in pending),
+        oldest_pending_flushed_at=iso_time(shard.oldest_pending_flushed_at_nanos),
+        replay_after_wal_entry_position=manifest.replay_after_wal_entry_position,
+        wal_entries=wal.entries,
+        wal_bytes=wal.size_bytes,
+        unflushed_wal_entries=wal.unflushed,
+        idle_seconds=wal.idle_seconds,
+        abandoned=wal.abandoned,
+        stuck=stuck,
+        due_reasons=due,
+    )
+
+
+def _report_broken(shard: BrokenShard) -> ShardStatusReport:
+    return ShardStatusReport(
+        outcome=FAILED,
+        error=str(shard.error),
+        exit_code=getattr(shard.error, "exit_code", 1),
+        shard_id=shard.shard_id,
+        pending_rows=None,
+        pending_bytes=None,
+    )
+
+
+def _report_indexes(
+    view: TableView, unindexed_rows: Callable[[str], int | None]
+) -> tuple[IndexStatusReport, ...]:
+    recorded = view.mem_wal.index_catchup
+    return tuple(
+        IndexStatusReport(
+            name=name,
+            caught_up={str(shard): to for shard, to in recorded.get(name, {}).items()},
+            lag_generations=count_lag(view.mem_wal.merged, recorded.get(name)),
+            unindexed_rows=unindexed_rows(name),
+        )
+        for name in sorted({entry.name for entry in view.manifest.indexes})
+    )
+
+
+def _report_reclaimable(view: TableView) -> ReclaimableReport:
+    found = find_reclaimable(view)
+    return ReclaimableReport(
+        generations=len(found), bytes=sum_known(g.in_memory_bytes for g in found)
+    )
