@@ -28,7 +28,7 @@ def explain(table: ReadableTable, request: ReadRequest) -> dict[str, Any]:
     Opens everything that the read would open, and asks Lance for its plans. Raises what a read
     raises.
     """
-    return table.opened(request, lambda opened: _explain_opened(table.tables, opened))
+    return table.use_read(request, lambda opened: _explain_opened(table.tables, opened))
 
 
 def _explain_opened(tables: LanceTables, opened: OpenedRead) -> dict[str, Any]:

@@ -5,11 +5,11 @@ from __future__ import annotations
 import base64
 import json
 import math
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from datetime import date, datetime, time, timedelta
 from decimal import Decimal
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.csv
@@ -18,8 +18,7 @@ import pyarrow.parquet
 from memwal.errors import Usage
 from memwal.rows.keyset import group_batches
 from memwal.run.whole_file import whole_file
-
-FILE_TYPES = (".parquet", ".arrow", ".csv")
+from memwal.sharding.values import PER_SECOND
 
 
 def json_rows(batches: Iterable[pa.RecordBatch]) -> list[dict[str, Any]]:
@@ -32,8 +31,8 @@ def json_rows(batches: Iterable[pa.RecordBatch]) -> list[dict[str, Any]]:
     found = []
     for batch in batches:
         blobs = {field.name for field in batch.schema if _is_blob(field.type)}
-        for row in _exact(batch).to_pylist():
-            values = {n: _blob(value) if n in blobs else value for n, value in row.items()}
+        for row in _with_exact_times(batch).to_pylist():
+            values = {n: _read_blob(value) if n in blobs else value for n, value in row.items()}
             found.append({name: json_value(value) for name, value in values.items()})
     return found
 
@@ -42,13 +41,13 @@ def _is_blob(kind: pa.DataType) -> bool:
     return isinstance(kind, pa.BaseExtensionType) and kind.extension_name == "lance.blob.v2"
 
 
-def _blob(value: dict[str, Any] | None) -> Any:
+def _read_blob(value: dict[str, Any] | None) -> Any:
     if value is None or value["uri"] is None:
         return value and value["data"]
     return {name: part for name, part in value.items() if name != "data" and part is not None}
 
 
-def _exact(batch: pa.RecordBatch) -> pa.RecordBatch:
+def _with_exact_times(batch: pa.RecordBatch) -> pa.RecordBatch:
     """Nanoseconds as text: Python's own times do not hold them."""
     columns, names = [], batch.schema.names
     for column in batch.columns:
@@ -64,15 +63,14 @@ def _exact(batch: pa.RecordBatch) -> pa.RecordBatch:
             column = column.cast(pa.string())
         elif pa.types.is_duration(kind):
             column = pa.array(
-                [None if n is None else n / _PER_SECOND[kind.unit] for n in
-                 column.cast(pa.int64()).to_pylist()],
+                [
+                    None if n is None else n / PER_SECOND[kind.unit]
+                    for n in column.cast(pa.int64()).to_pylist()
+                ],
                 pa.float64(),
-            )  # fmt: skip
+            )
         columns.append(column)
     return pa.RecordBatch.from_arrays(columns, names=names)
-
-
-_PER_SECOND = {"s": 1, "ms": 10**3, "us": 10**6, "ns": 10**9}
 
 
 def json_value(value: object) -> Any:
@@ -100,8 +98,8 @@ def json_value(value: object) -> Any:
 
 def check_file(path: Path) -> Path:
     """The path, if rows can be written to a file of that name. Raises Usage."""
-    if path.suffix not in FILE_TYPES:
-        raise Usage(f"--output {path}: expected a name that ends in {', '.join(FILE_TYPES)}")
+    if path.suffix not in _WRITERS:
+        raise Usage(f"--output {path}: expected a name that ends in {', '.join(_WRITERS)}")
     if not path.parent.is_dir():
         raise Usage(f"--output {path}: there is no folder {path.parent}")
     return path
@@ -113,31 +111,33 @@ def write_file(reader: pa.RecordBatchReader, path: Path) -> int:
     CSV holds nested and binary columns as JSON text. Raises Usage where the file's format has no
     such type, or the file can't be written.
     """
+    schema = _text_schema(reader.schema) if path.suffix == ".csv" else reader.schema
+    rows = 0
     try:
-        with whole_file(path) as file:
-            return _WRITERS[path.suffix](reader, file)
+        with whole_file(path) as file, _WRITERS[path.suffix](file, schema) as writer:
+            # In large batches: each becomes a row group, or a message, of its own.
+            for group in group_batches(reader):
+                batch = pa.concat_batches(group)
+                writer.write_batch(_as_text(batch, schema))
+                rows += batch.num_rows
     except pa.ArrowNotImplementedError as error:
         raise Usage(f"--output {path}: {error}; .arrow holds every type") from None
     except OSError as error:
         raise Usage(f"--output {path}: {error}") from None
+    return rows
 
 
-def _write_parquet(reader: pa.RecordBatchReader, file: BinaryIO) -> int:
-    with pyarrow.parquet.ParquetWriter(file, reader.schema) as writer:
-        return _write(reader, writer.write_batch)
+_WRITERS = {
+    ".parquet": pyarrow.parquet.ParquetWriter,
+    ".arrow": pa.ipc.new_file,
+    ".csv": pyarrow.csv.CSVWriter,
+}
 
 
-def _write_arrow(reader: pa.RecordBatchReader, file: BinaryIO) -> int:
-    with pa.ipc.new_file(file, reader.schema) as writer:
-        return _write(reader, writer.write_batch)
-
-
-def _write_csv(reader: pa.RecordBatchReader, file: BinaryIO) -> int:
-    schema = pa.schema(
-        [pa.field(f.name, pa.string() if _needs_text(f.type) else f.type) for f in reader.schema]
+def _text_schema(schema: pa.Schema) -> pa.Schema:
+    return pa.schema(
+        [pa.field(f.name, pa.string() if _needs_text(f.type) else f.type) for f in schema]
     )
-    with pyarrow.csv.CSVWriter(file, schema) as writer:
-        return _write(reader, lambda batch: writer.write_batch(_flat(batch, schema)))
 
 
 def _needs_text(kind: pa.DataType) -> bool:
@@ -152,29 +152,16 @@ def _needs_text(kind: pa.DataType) -> bool:
     return any(test(kind) for test in tests)
 
 
-def _flat(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
+def _as_text(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
+    """The batch with JSON text where the file's schema has text in place of another type."""
     arrays = []
-    for field, column in zip(batch.schema, batch.columns, strict=True):
-        if _needs_text(field.type):
+    for field, column in zip(schema, batch.columns, strict=True):
+        if column.type != field.type:
             one = pa.RecordBatch.from_arrays([column], names=["value"])
-            texts = [_text(row["value"]) for row in json_rows([one])]
-            column = pa.array(texts, pa.string())
+            column = pa.array([_text(row["value"]) for row in json_rows([one])], field.type)
         arrays.append(column)
     return pa.RecordBatch.from_arrays(arrays, schema=schema)
 
 
 def _text(value: Any) -> str | None:
     return value if value is None or isinstance(value, str) else json.dumps(value)
-
-
-def _write(reader: pa.RecordBatchReader, write: Callable[[pa.RecordBatch], object]) -> int:
-    """In large batches: each becomes a row group, or a message, of its own."""
-    rows = 0
-    for group in group_batches(reader):
-        batch = pa.concat_batches(group)
-        write(batch)
-        rows += batch.num_rows
-    return rows
-
-
-_WRITERS = {".parquet": _write_parquet, ".arrow": _write_arrow, ".csv": _write_csv}

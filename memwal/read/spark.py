@@ -201,7 +201,7 @@ def _snapshot(settings: Settings) -> Snapshot:
     from memwal.read.store.tasks import snapshot_of
 
     table = _table(settings.uri, tuple(sorted(settings.storage_options.items())))
-    return table.opened(
+    return table.use_read(
         settings.request,
         lambda opened: snapshot_of(table.tables, opened.view, opened.plan, table.now_nanos()),
     )

@@ -142,10 +142,10 @@ class ReadableTable:
         """A planned read and its rows; who wins is decided when this returns."""
 
         def start(opened: OpenedRead) -> tuple[OpenedRead, pa.RecordBatchReader]:
-            batches = _read_on(opened.read.start())
+            batches = _guard(opened.read.start())
             return opened, pa.RecordBatchReader.from_batches(opened.read.schema, batches)
 
-        return self.opened(request, start, with_wal=with_wal)
+        return self.use_read(request, start, with_wal=with_wal)
 
     def count_rows(self, filter: str | None = None, *, version: int | None = None) -> int:
         """How many rows `read` would return."""
@@ -172,9 +172,9 @@ class ReadableTable:
 
     def plan(self, request: ReadRequest) -> ReadPlan:
         """What a read of the table as it is now would read; opens no generation."""
-        return self._settled(request.version, lambda view: self._planned(view, request))
+        return self._use_view(request.version, lambda view: self._plan(view, request))
 
-    def opened(
+    def use_read(
         self, request: ReadRequest, use: Callable[[OpenedRead], T], *, with_wal: bool = False
     ) -> T:
         """Plan and open a read, and use it; from a fresh view when a generation is gone by then."""
@@ -183,12 +183,12 @@ class ReadableTable:
             rows: Mapping[ShardId, pa.Table] = {}
             if with_wal:
                 view, rows = self._with_wal(view, request)
-            plan = self._planned(view, request)
+            plan = self._plan(view, request)
             self._check_lineage(view, plan, request)
             read = open_read(self.generations, view, plan, rows, self._clock)
             return use(OpenedRead(view=view, plan=plan, read=read))
 
-        return self._settled(request.version, attempt)
+        return self._use_view(request.version, attempt)
 
     def _with_wal(
         self, view: TableView, request: ReadRequest
@@ -200,14 +200,11 @@ class ReadableTable:
         )
         return settled, {shard: rows.rows for shard, rows in found.items()}
 
-    def _planned(self, view: TableView, request: ReadRequest) -> ReadPlan:
-        recorded = any(shard.manifest.shard_field_entries for shard in view.shards)
-        if not recorded:
-            return plan_read(view, request, None)
-        schema = self.tables.base(view.version).schema
-        return plan_read(view, request, prune_shards(view, request, schema))
+    def _plan(self, view: TableView, request: ReadRequest) -> ReadPlan:
+        pruned = prune_shards(view, request, lambda: self.tables.base(view.version).schema)
+        return plan_read(view, request, pruned)
 
-    def _settled(self, version: int | None, use: Callable[[TableView], T]) -> T:
+    def _use_view(self, version: int | None, use: Callable[[TableView], T]) -> T:
         """Use a view; a fresh one as long as something it names is gone, and the table moves on."""
         before: object = None
         for attempt in range(1, _VIEWS_MAX + 1):
@@ -217,7 +214,7 @@ class ReadableTable:
             except (Missing, Incomplete) as error:
                 state = (view.version, [(s.shard_id, s.manifest.version) for s in view.shards])
                 if state == before or attempt == _VIEWS_MAX:
-                    raise _final(error, version) from None
+                    raise _explain_missing(error, version) from None
                 before = state
             except Moved:
                 if attempt == _VIEWS_MAX:
@@ -273,7 +270,7 @@ def open_table(uri: str, storage_options: Mapping[str, str] | None = None) -> Re
     return ReadableTable(uri, storage_options)
 
 
-def _read_on(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+def _guard(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     """The rows; what goes away after the first of them were given out can't be read again."""
     try:
         yield from batches
@@ -281,7 +278,7 @@ def _read_on(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         raise StoreUnavailable(f"{error}; it was collected while it was read, read again") from None
 
 
-def _final(error: MemWalError, version: int | None) -> MemWalError:
+def _explain_missing(error: MemWalError, version: int | None) -> MemWalError:
     if isinstance(error, Incomplete):
         return error
     if version is not None:
