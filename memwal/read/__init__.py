@@ -35,7 +35,7 @@ __all__ = ["Nearest", "ReadPlan", "ReadRequest", "ReadableTable", "open_table"]
 
 
 def __getattr__(name: str) -> Any:
-    """Lance comes with the first use: Spark's driver, which forks, does without."""
+    """Import Lance at its first use only: Spark's driver, which forks, must not load it."""
     if name not in ("ReadableTable", "open_table"):
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     from memwal.read import table

@@ -11,12 +11,12 @@ from memwal.read.plan.indexes import (
     ReadFacts,
     explain_indexes,
     find_differences,
-    gap_generations,
-    wanted_indexes,
+    find_gap,
+    find_wanted_indexes,
 )
 from memwal.read.plan.request import ReadRequest
 from memwal.read.plan.sources import ShardRead
-from memwal.read.store.sources import index_names
+from memwal.read.store.sources import list_indexes
 from memwal.read.table import OpenedRead, ReadableTable
 from memwal.store.indexes import LanceIndexes
 from memwal.store.table import LanceTables
@@ -33,12 +33,12 @@ def explain(table: ReadableTable, request: ReadRequest) -> dict[str, Any]:
 
 def _explain_opened(tables: LanceTables, opened: OpenedRead) -> dict[str, Any]:
     view, plan = opened.view, opened.plan
-    base_plan, plans = opened.read.plan_texts()
+    base_plan, plans = opened.read.explain_plans()
     indexes = LanceIndexes(tables).facts(plan.version)
-    own = opened.read.own_indexes()
-    for index, _ in wanted_indexes(plan, indexes):
+    own = opened.read.list_own_indexes()
+    for index, _ in find_wanted_indexes(plan, indexes):
         for shard in plan.shards:
-            for generation in gap_generations(index, shard, view.mem_wal, indexes):
+            for generation in find_gap(index, shard, view.mem_wal, indexes):
                 listed = (shard.shard_id, generation.generation)
                 own[listed] = _index_names(tables, shard.shard_id, generation)
     facts = ReadFacts(indexes=indexes, base_plan=base_plan, plans=plans, own=own)
@@ -70,7 +70,7 @@ def _index_names(
 ) -> frozenset[str]:
     """The indexes of a merged generation; none where it can't be looked at any more."""
     try:
-        return index_names(tables.generation(shard_id, generation))
+        return list_indexes(tables.generation(shard_id, generation))
     except (MemWalError, OSError, ValueError):
         return frozenset()
 

@@ -15,7 +15,7 @@ from memwal.config import ResolvedTable
 from memwal.errors import Usage
 from memwal.read.explain import explain
 from memwal.read.keys import parse_keys
-from memwal.read.output import check_file, json_rows, write_file
+from memwal.read.output import check_file, rows_to_json, write_file
 from memwal.read.plan.request import Nearest, ReadRequest
 from memwal.read.table import OpenedRead, ReadableTable, open_table
 from memwal.run.policy import check_stored
@@ -54,16 +54,16 @@ def run_read(options: ReadOptions) -> dict[str, Any]:
     clock = SystemClock()
     began = clock.monotonic_seconds()
     table = open_table(options.table.uri, options.table.storage_options)
-    request = _request(table, options)
+    request = _build_request(table, options)
     if options.explain:
         if options.table.policy is not None:
             check_stored(options.table, table.at(options.version).policy_text)
         found = {"explain": explain(table, request)}
         found = {"version": found["explain"]["base"]["version"], **found}
     else:
-        opened, reader = table.reader(request, with_wal=options.with_wal)
+        opened, reader = table.open_reader(request, with_wal=options.with_wal)
         check_stored(options.table, opened.view.policy_text)
-        found = _rows(opened, reader, options.output)
+        found = _write_rows(opened, reader, options.output)
     return {
         "job": "read",
         "outcome": "done",
@@ -72,8 +72,10 @@ def run_read(options: ReadOptions) -> dict[str, Any]:
     }
 
 
-def _rows(opened: OpenedRead, reader: pa.RecordBatchReader, output: Path | None) -> dict[str, Any]:
-    rows = None if output is not None else json_rows(reader)
+def _write_rows(
+    opened: OpenedRead, reader: pa.RecordBatchReader, output: Path | None
+) -> dict[str, Any]:
+    rows = None if output is not None else rows_to_json(reader)
     count = write_file(reader, output) if output is not None else len(rows or ())
     return {
         "version": opened.plan.version,
@@ -89,26 +91,26 @@ def _rows(opened: OpenedRead, reader: pa.RecordBatchReader, output: Path | None)
     }
 
 
-def _request(table: ReadableTable, options: ReadOptions) -> ReadRequest:
+def _build_request(table: ReadableTable, options: ReadOptions) -> ReadRequest:
     columns, keys = None, None
     if options.columns is not None:
         columns = tuple(name.strip() for name in options.columns.split(",") if name.strip())
     if options.keys:
         key = parse_keys(options.keys, table.schema(options.version))
-        keys = table.keys_of(key, options.version)
+        keys = table.check_keys(key, options.version)
     return ReadRequest(
         columns=columns,
         filter=options.filter,
         limit=options.limit,
         keys=keys,
-        nearest=_nearest(options),
+        nearest=_parse_nearest(options),
         version=options.version,
         holes_allowed=options.holes_allowed,
         reinitialised_allowed=options.reinitialised_allowed,
     )
 
 
-def _nearest(options: ReadOptions) -> Nearest | None:
+def _parse_nearest(options: ReadOptions) -> Nearest | None:
     if options.nearest is None:
         if options.k is not None or options.metric is not None or options.nprobes is not None:
             raise Usage("--k, --metric and --nprobes go with --nearest")

@@ -1,4 +1,4 @@
-"""What a caller gives, as a request that fits the table."""
+"""Keys that a caller gives, checked against the table."""
 
 from __future__ import annotations
 
@@ -15,25 +15,22 @@ _HEX = re.compile(r"0x((?:[0-9a-fA-F]{2})*)")
 _BOOLEANS = {"true": True, "false": False}
 
 
-def keys_of(
+def check_keys(
     key: Key | Sequence[Key], primary_key: Sequence[str], schema: pa.Schema
 ) -> tuple[tuple[object, ...], ...]:
     """One key or several, each a value for every key column, in the key's order. Raises Usage."""
-    return tuple(
-        tuple(_value(one, name, schema.field(name).type) for name in _checked(one, primary_key))
-        for one in ([key] if isinstance(key, Mapping) else key)
-    )
+    keys = [key] if isinstance(key, Mapping) else key
+    return tuple(_check_key(one, primary_key, schema) for one in keys)
 
 
-def _checked(key: Key, primary_key: Sequence[str]) -> Sequence[str]:
+def _check_key(key: Key, primary_key: Sequence[str], schema: pa.Schema) -> tuple[object, ...]:
     if set(key) != set(primary_key):
         expected = ", ".join(primary_key) or "none: the table has no primary key"
         raise Usage(f"a key names the key columns ({expected}), not {', '.join(map(str, key))}")
-    return primary_key
+    return tuple(_convert(key[name], name, schema.field(name).type) for name in primary_key)
 
 
-def _value(key: Key, name: str, kind: pa.DataType) -> object:
-    value = key[name]
+def _convert(value: object, name: str, kind: pa.DataType) -> object:
     try:
         found: object = pa.scalar(value, kind).as_py()
     except (pa.ArrowException, TypeError, ValueError, OverflowError) as error:
@@ -52,11 +49,11 @@ def parse_keys(texts: Sequence[str], schema: pa.Schema) -> dict[str, object]:
             raise Usage(f"--key {text!r}: expected COLUMN=VALUE with one of the key's columns")
         if name in key:
             raise Usage(f"--key {name!r} is given twice")
-        key[name] = _parsed(text, value, schema.field(name).type)
+        key[name] = _parse_value(text, value, schema.field(name).type)
     return key
 
 
-def _parsed(text: str, value: str, kind: pa.DataType) -> object:
+def _parse_value(text: str, value: str, kind: pa.DataType) -> object:
     if pa.types.is_integer(kind):
         try:
             return int(value)

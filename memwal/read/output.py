@@ -21,7 +21,7 @@ from memwal.run.whole_file import whole_file
 from memwal.sharding.values import PER_SECOND
 
 
-def json_rows(batches: Iterable[pa.RecordBatch]) -> list[dict[str, Any]]:
+def rows_to_json(batches: Iterable[pa.RecordBatch]) -> list[dict[str, Any]]:
     """Rows as JSON has them.
 
     Bytes are base64, times ISO 8601, durations seconds, decimals text, a map a list of pairs; what
@@ -33,7 +33,7 @@ def json_rows(batches: Iterable[pa.RecordBatch]) -> list[dict[str, Any]]:
         blobs = {field.name for field in batch.schema if _is_blob(field.type)}
         for row in _with_exact_times(batch).to_pylist():
             values = {n: _read_blob(value) if n in blobs else value for n, value in row.items()}
-            found.append({name: json_value(value) for name, value in values.items()})
+            found.append({name: value_to_json(value) for name, value in values.items()})
     return found
 
 
@@ -73,8 +73,8 @@ def _with_exact_times(batch: pa.RecordBatch) -> pa.RecordBatch:
     return pa.RecordBatch.from_arrays(columns, names=names)
 
 
-def json_value(value: object) -> Any:
-    """One value as JSON has it (see `json_rows`)."""
+def value_to_json(value: object) -> Any:
+    """One value as JSON has it (see `rows_to_json`)."""
     match value:
         case None | bool() | int() | str():
             return value
@@ -89,9 +89,9 @@ def json_value(value: object) -> Any:
         case Decimal():
             return str(value)
         case dict():
-            return {str(name): json_value(part) for name, part in value.items()}
+            return {str(name): value_to_json(part) for name, part in value.items()}
         case list() | tuple():
-            return [json_value(part) for part in value]
+            return [value_to_json(part) for part in value]
         case _:
             return str(value)
 
@@ -158,7 +158,7 @@ def _as_text(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
     for field, column in zip(schema, batch.columns, strict=True):
         if column.type != field.type:
             one = pa.RecordBatch.from_arrays([column], names=["value"])
-            column = pa.array([_text(row["value"]) for row in json_rows([one])], field.type)
+            column = pa.array([_text(row["value"]) for row in rows_to_json([one])], field.type)
         arrays.append(column)
     return pa.RecordBatch.from_arrays(arrays, schema=schema)
 

@@ -49,8 +49,8 @@ from pyspark.sql.types import StructType
 
 from memwal.errors import Missing, StoreUnavailable, Usage
 from memwal.read.plan.tasks import ReadTask, plan_tasks
-from memwal.read.spark_options import STORAGE_PREFIX, Settings, settings_of, text_of
-from memwal.read.spark_types import as_spark, check_asked, spark_schema
+from memwal.read.spark_options import STORAGE_PREFIX, Settings, parse_settings, write_names
+from memwal.read.spark_types import check_schema, convert_batch, convert_schema
 
 if TYPE_CHECKING:
     from memwal.read.store.sources import Listed
@@ -66,10 +66,10 @@ _TABLES_MAX = 4
 
 
 def register(session: SparkSession) -> None:
-    """Make the format known to a session, and its storage options secrets of Spark's.
+    """Register the format with a session, and have Spark redact its storage options.
 
-    Spark writes a load's options into plans and the event log, but for those that its redaction
-    knows: some names that secrets have. Every storage option is added to what this session redacts.
+    Spark writes a load's options into plans and the event log, except for names that look like
+    secrets to it. Every storage option is added to what this session redacts.
     """
     session.dataSource.register(MemWalDataSource)
     known = session.conf.get(_REDACTED, None)
@@ -94,7 +94,7 @@ def read(
     register(session)
     reader = session.read.format(NAME)
     given = {
-        "columns": None if columns is None else text_of(columns),
+        "columns": None if columns is None else write_names(columns),
         "filter": filter,
         "version": version,
         **{f"{STORAGE_PREFIX}{name}": value for name, value in (storage_options or {}).items()},
@@ -114,8 +114,8 @@ class MemWalDataSource(DataSource):  # type: ignore[misc]
 
     def __init__(self, options: Mapping[str, str]) -> None:
         super().__init__(dict(options))
-        self._settings = settings_of(options)
-        self._snapshot = _snapshot(self._settings)
+        self._settings = parse_settings(options)
+        self._snapshot = _take_snapshot(self._settings)
 
     @classmethod
     def name(cls) -> str:
@@ -123,13 +123,13 @@ class MemWalDataSource(DataSource):  # type: ignore[misc]
         return NAME
 
     def schema(self) -> StructType:
-        """The columns asked for, in that order. Raises Unsupported for what Spark has not got."""
+        """The columns asked for, in that order. Raises Unsupported for a type that Spark lacks."""
         return StructType.fromJson(self._schema())
 
     def reader(self, schema: StructType) -> MemWalReader:
-        """Decides who wins. `schema` is ours, or what `.schema(…)` gave: some of our columns."""
+        """Plan the tasks. `schema` is ours, or some of our columns, given by `.schema(…)`."""
         asked = schema.jsonValue()
-        check_asked(asked, self._schema())
+        check_schema(asked, self._schema())
         plan = self._snapshot.plan
         columns = tuple(field["name"] for field in asked["fields"])
         if not columns:
@@ -140,7 +140,7 @@ class MemWalDataSource(DataSource):  # type: ignore[misc]
 
     def _schema(self) -> dict[str, Any]:
         schema = self._snapshot.schema
-        return spark_schema(pa.schema([schema.field(n) for n in self._snapshot.plan.columns]))
+        return convert_schema(pa.schema([schema.field(n) for n in self._snapshot.plan.columns]))
 
 
 class MemWalPartition(InputPartition):  # type: ignore[misc]
@@ -159,16 +159,16 @@ class MemWalReader(DataSourceReader):  # type: ignore[misc]
         self._settings = settings
         self._snapshot = snapshot
         self._arrow = to_arrow_schema(schema, timezone="UTC")
-        reads = _reads(settings, snapshot)
-        decided = _reloadable(snapshot, lambda: reads.decide(settings.keys_bytes_max))
-        fragments = _reloadable(snapshot, reads.fragments)
+        reads = _open_reads(settings, snapshot)
+        decided = _advise_reload(snapshot, lambda: reads.decide(settings.keys_bytes_max))
+        fragments = _advise_reload(snapshot, reads.list_fragments)
         tasks = plan_tasks(
             snapshot.plan,
             fragments,
             settings.partition_bytes,
             whole_shards=snapshot.whole_shards,
         )
-        self._partitions = [MemWalPartition(t, _winners(decided, t)) for t in tasks]
+        self._partitions = [MemWalPartition(t, _pick_winners(decided, t)) for t in tasks]
         # What each task needs is in its partition; the rest goes to all of them.
         self._decided = None if decided is None else replace(decided, winners={})
 
@@ -184,46 +184,46 @@ class MemWalReader(DataSourceReader):  # type: ignore[misc]
         decided = self._decided
         if decided is not None:
             decided = replace(decided, winners=partition.winners)
-        batches = _reads(self._settings, self._snapshot).rows(partition.task, decided)
+        batches = _open_reads(self._settings, self._snapshot).read(partition.task, decided)
         end = object()
-        while (batch := _reloadable(self._snapshot, lambda: next(batches, end))) is not end:
-            yield from as_spark(batch, self._arrow)
+        while (batch := _advise_reload(self._snapshot, lambda: next(batches, end))) is not end:
+            yield from convert_batch(batch, self._arrow)
 
 
-def _winners(decided: Decided | None, task: ReadTask) -> dict[Listed, bytes]:
+def _pick_winners(decided: Decided | None, task: ReadTask) -> dict[Listed, bytes]:
     if decided is None:
         return {}
     mine = {(shard, generation.generation) for shard, generation in task.generations}
     return {which: won for which, won in decided.winners.items() if which in mine}
 
 
-def _snapshot(settings: Settings) -> Snapshot:
-    from memwal.read.store.tasks import snapshot_of
+def _take_snapshot(settings: Settings) -> Snapshot:
+    from memwal.read.store.tasks import take_snapshot
 
-    table = _table(settings.uri, tuple(sorted(settings.storage_options.items())))
+    table = _open_table(settings.uri, tuple(sorted(settings.storage_options.items())))
     return table.use_read(
         settings.request,
-        lambda opened: snapshot_of(table.tables, opened.view, opened.plan, table.now_nanos()),
+        lambda opened: take_snapshot(table.tables, opened.view, opened.plan, table.now_nanos()),
     )
 
 
-def _reads(settings: Settings, snapshot: Snapshot) -> TaskReads:
+def _open_reads(settings: Settings, snapshot: Snapshot) -> TaskReads:
     from memwal.read.store.tasks import TaskReads
 
-    table = _table(settings.uri, tuple(sorted(settings.storage_options.items())))
+    table = _open_table(settings.uri, tuple(sorted(settings.storage_options.items())))
     return TaskReads(table.generations, snapshot)
 
 
 @lru_cache(maxsize=_TABLES_MAX)
-def _table(uri: str, storage_options: tuple[tuple[str, str], ...]) -> ReadableTable:
-    """Kept from task to task, for Lance's caches."""
+def _open_table(uri: str, storage_options: tuple[tuple[str, str], ...]) -> ReadableTable:
+    """Open a table, and keep it from task to task for Lance's caches."""
     from memwal.read.table import open_table
 
     return open_table(uri, dict(storage_options))
 
 
-def _reloadable(snapshot: Snapshot, call: Callable[[], T]) -> T:
-    """Say what to do when something is gone that was there at load()."""
+def _advise_reload(snapshot: Snapshot, call: Callable[[], T]) -> T:
+    """Run a call; say what to do when something is gone that was there at load()."""
     try:
         return call()
     except Missing as error:

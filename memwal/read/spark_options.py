@@ -44,7 +44,7 @@ class Settings:
     keys_bytes_max: int = KEYS_BYTES_MAX
 
 
-def settings_of(options: Mapping[str, str]) -> Settings:
+def parse_settings(options: Mapping[str, str]) -> Settings:
     """Spark's options, whose names come in lower case. Raises Usage, which shows no secret."""
     if "path" not in options:
         raise Usage('one table is read at a time: spark.read.format("memwal")….load("ADDRESS")')
@@ -55,13 +55,12 @@ def settings_of(options: Mapping[str, str]) -> Settings:
                 f"{STORAGE_PREFIX}KEY for each storage option"
             )
     columns = options.get("columns")
-    version = options.get("version")
     request = ReadRequest(
-        columns=None if columns is None else names_of(columns),
+        columns=None if columns is None else parse_names(columns),
         filter=options.get("filter"),
-        version=None if version is None else _whole("version", version),
-        holes_allowed=_flag(options, "allow_holes"),
-        reinitialised_allowed=_flag(options, "allow_reinitialised"),
+        version=_parse_number(options, "version"),
+        holes_allowed=_parse_flag(options, "allow_holes"),
+        reinitialised_allowed=_parse_flag(options, "allow_reinitialised"),
     )
     storage = {
         name.removeprefix(STORAGE_PREFIX): value
@@ -72,12 +71,12 @@ def settings_of(options: Mapping[str, str]) -> Settings:
         uri=options["path"],
         request=request,
         storage_options=environment_options() | storage,
-        partition_bytes=_whole("partition_bytes", options.get("partition_bytes", PARTITION_BYTES)),
-        keys_bytes_max=_whole("keys_bytes_max", options.get("keys_bytes_max", KEYS_BYTES_MAX)),
+        partition_bytes=_parse_number(options, "partition_bytes") or PARTITION_BYTES,
+        keys_bytes_max=_parse_number(options, "keys_bytes_max") or KEYS_BYTES_MAX,
     )
 
 
-def names_of(text: str) -> tuple[str, ...]:
+def parse_names(text: str) -> tuple[str, ...]:
     """Column names from `a,b`; one with a comma or a backtick in it stands in backticks."""
     names: list[str] = []
     place = 0
@@ -90,12 +89,15 @@ def names_of(text: str) -> tuple[str, ...]:
     return tuple(names)
 
 
-def text_of(names: Sequence[str]) -> str:
+def write_names(names: Sequence[str]) -> str:
     """Column names as the option wants them."""
     return ",".join("`" + name.replace("`", "``") + "`" for name in names)
 
 
-def _whole(name: str, value: str | int) -> int:
+def _parse_number(options: Mapping[str, str], name: str) -> int | None:
+    value = options.get(name)
+    if value is None:
+        return None
     try:
         found = int(value)
     except ValueError:
@@ -105,7 +107,7 @@ def _whole(name: str, value: str | int) -> int:
     return found
 
 
-def _flag(options: Mapping[str, str], name: str) -> bool:
+def _parse_flag(options: Mapping[str, str], name: str) -> bool:
     value = options.get(name, "false").lower()
     if value not in _BOOLEANS:
         raise Usage(f"option {name} {value!r}: expected true or false")

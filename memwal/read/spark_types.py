@@ -53,18 +53,18 @@ _PLAIN: tuple[tuple[Callable[[pa.DataType], bool], str], ...] = (
 _LISTS = (types.is_list, types.is_large_list, types.is_fixed_size_list)
 
 
-def spark_schema(schema: pa.Schema) -> Json:
+def convert_schema(schema: pa.Schema) -> Json:
     """The schema as Spark's JSON; every column may be null. Raises Unsupported."""
-    return _struct(list(schema), "")
+    return _convert_struct(list(schema), "")
 
 
-def _struct(fields: list[pa.Field], path: str) -> Json:
+def _convert_struct(fields: list[pa.Field], path: str) -> Json:
     return {
         "type": "struct",
         "fields": [
             {
                 "name": field.name,
-                "type": _spark_type(field.type, f"{path}{field.name}"),
+                "type": _convert_type(field.type, f"{path}{field.name}"),
                 "nullable": True,
                 "metadata": {},
             }
@@ -73,23 +73,23 @@ def _struct(fields: list[pa.Field], path: str) -> Json:
     }
 
 
-def _spark_type(kind: pa.DataType, path: str) -> str | Json:
+def _convert_type(kind: pa.DataType, path: str) -> str | Json:
     if types.is_dictionary(kind):
-        return _spark_type(kind.value_type, path)
+        return _convert_type(kind.value_type, path)
     if any(is_list(kind) for is_list in _LISTS):
-        element = _spark_type(kind.value_type, f"{path}[]")
+        element = _convert_type(kind.value_type, f"{path}[]")
         return {"type": "array", "elementType": element, "containsNull": True}
     if types.is_map(kind):
         return {
             "type": "map",
-            "keyType": _spark_type(kind.key_type, f"{path}[key]"),
-            "valueType": _spark_type(kind.item_type, f"{path}[value]"),
+            "keyType": _convert_type(kind.key_type, f"{path}[key]"),
+            "valueType": _convert_type(kind.item_type, f"{path}[value]"),
             "valueContainsNull": True,
         }
     if _is_blob(kind):  # bytes, or the address of a file
         kind = kind.storage_type
     if types.is_struct(kind):
-        return _struct([kind.field(i) for i in range(kind.num_fields)], f"{path}.")
+        return _convert_struct([kind.field(i) for i in range(kind.num_fields)], f"{path}.")
     if types.is_timestamp(kind):
         return "timestamp_ntz" if kind.tz is None else "timestamp"
     if types.is_decimal(kind) and kind.scale >= 0:
@@ -105,7 +105,7 @@ def _spark_type(kind: pa.DataType, path: str) -> str | Json:
     raise Unsupported(f"column {path!r}: Spark has no type for Arrow's {kind}; {_LEAVE_OUT}")
 
 
-def check_asked(asked: Json, found: Json) -> None:
+def check_schema(asked: Json, found: Json) -> None:
     """Raise Usage unless a schema that the user gave has columns of the table's schema.
 
     Whether a column may be null is not compared.
@@ -115,32 +115,32 @@ def check_asked(asked: Json, found: Json) -> None:
         name = field["name"]
         if name not in known:
             raise Usage(f"the schema names a column {name!r}; there are {', '.join(known)}")
-        if _bare(field["type"]) != _bare(known[name]):
+        if _strip(field["type"]) != _strip(known[name]):
             raise Usage(
                 f"the schema gives the column {name!r} another type than the table, which has "
                 f"{known[name]}; cast it after it is read"
             )
 
 
-def _bare(kind: Any) -> Any:
+def _strip(kind: Any) -> Any:
     """A type's JSON without nullability and metadata."""
     if isinstance(kind, list):
-        return [_bare(part) for part in kind]
+        return [_strip(part) for part in kind]
     if not isinstance(kind, dict):
         return kind
     left_out = ("containsNull", "valueContainsNull", "nullable", "metadata")
-    return {key: _bare(part) for key, part in kind.items() if key not in left_out}
+    return {key: _strip(part) for key, part in kind.items() if key not in left_out}
 
 
-def as_spark(batch: pa.RecordBatch, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
+def convert_batch(batch: pa.RecordBatch, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
     """The rows in Spark's own Arrow schema, in batches of bounded size.
 
     Raises Refused for a value that Spark can't hold.
     """
     if batch.nbytes > _BATCH_BYTES_MAX and batch.num_rows > 1:
         half = batch.num_rows // 2
-        yield from as_spark(batch.slice(0, half), schema)
-        yield from as_spark(batch.slice(half), schema)
+        yield from convert_batch(batch.slice(0, half), schema)
+        yield from convert_batch(batch.slice(half), schema)
         return
     arrays = [_cast(array, field) for array, field in zip(batch.columns, schema, strict=True)]
     yield pa.RecordBatch.from_arrays(arrays, schema=schema)

@@ -22,7 +22,7 @@ from memwal.errors import (
 )
 from memwal.model import ShardId, TableView
 from memwal.ports import Clock
-from memwal.read.keys import Key, keys_of
+from memwal.read.keys import Key, check_keys
 from memwal.read.plan.request import Nearest, ReadRequest
 from memwal.read.plan.sources import Incomplete, ReadPlan, plan_read
 from memwal.read.pruning import prune_shards
@@ -118,25 +118,25 @@ class ReadableTable:
             columns=None if columns is None else tuple(columns),
             filter=filter,
             limit=limit,
-            keys=None if key is None else self.keys_of(key, version),
+            keys=None if key is None else self.check_keys(key, version),
             nearest=nearest,
             version=version,
             holes_allowed=allow_holes,
             reinitialised_allowed=allow_reinitialised,
         )
-        opened, rows = self.reader(request, with_wal=with_wal)
+        opened, rows = self.open_reader(request, with_wal=with_wal)
         for text in opened.read.warnings:
             warnings.warn(text, stacklevel=2)
         return rows
 
-    def keys_of(
+    def check_keys(
         self, key: Key | Sequence[Key], version: int | None = None
     ) -> tuple[tuple[object, ...], ...]:
         """One key or several, checked against the table, as a request has them. Raises Usage."""
         dataset = self._base(version)
-        return keys_of(key, primary_key_of(dataset), dataset.schema)
+        return check_keys(key, primary_key_of(dataset), dataset.schema)
 
-    def reader(
+    def open_reader(
         self, request: ReadRequest, *, with_wal: bool = False
     ) -> tuple[OpenedRead, pa.RecordBatchReader]:
         """A planned read and its rows; who wins is decided when this returns."""

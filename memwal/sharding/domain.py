@@ -143,9 +143,9 @@ def _conjoin(parts: list[Cases]) -> Cases:
 
 
 def _meet(left: Case, right: Case) -> Case | None:
-    merged = dict(left)
-    for column, domain in right.items():
-        merged[column] = merged[column].meet(domain) if column in merged else domain
+    merged = {**left, **right}
+    for column in left.keys() & right.keys():
+        merged[column] = left[column].meet(right[column])
         if merged[column].is_empty:
             return None
     return merged
@@ -333,13 +333,8 @@ def _cast(value: pa.Scalar, *kinds: pa.DataType) -> Literal | None:
     return None if found is None else Literal(value=found)
 
 
-_CONVERSIONS: tuple[
-    tuple[
-        Callable[[pa.DataType], bool],
-        Callable[[pa.Scalar, pa.DataType], Literal | None],
-    ],
-    ...,
-] = (
+Conversion = Callable[[pa.Scalar, pa.DataType], Literal | None]
+_CONVERSIONS: tuple[tuple[Callable[[pa.DataType], bool], Conversion], ...] = (
     (pa.types.is_integer, _integer),
     (pa.types.is_floating, _float),
     (pa.types.is_decimal, _decimal),

@@ -25,7 +25,7 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from memwal.errors import Unsupported
-from memwal.sharding.murmur import I32, U32, Tail, hash_bytes, hash_words
+from memwal.sharding.murmur import I32, I64, U8, U32, Tail, hash_bytes, hash_words
 from memwal.sharding.values import PER_SECOND, is_bytes, is_text
 
 _SPEC_ZERO_NAN = np.uint64(0x7FF8000000000000)
@@ -122,7 +122,7 @@ def _zero_filled(array: pa.Array, kind: pa.DataType) -> NDArray[Any]:
     return _numpy(pc.fill_null(array.cast(kind), pa.scalar(0, kind)))
 
 
-def _int64(array: pa.Array) -> NDArray[np.int64]:
+def _int64(array: pa.Array) -> I64:
     """Integers, booleans, dates and times as 64 bits; uint64 keeps its bits."""
     kind = array.type
     if pa.types.is_uint64(kind):
@@ -154,14 +154,14 @@ def _spec_words(array: pa.Array) -> U32 | None:
     return None
 
 
-def _micros(values: NDArray[np.int64], unit: str) -> NDArray[np.int64]:
+def _micros(values: I64, unit: str) -> I64:
     if unit == "ns":
         return values // 1_000
     with np.errstate(over="ignore"):
         return values * np.int64(10**6 // PER_SECOND[unit])
 
 
-def _float_bits(array: pa.Array) -> NDArray[np.int64]:
+def _float_bits(array: pa.Array) -> I64:
     """Whole numbers as integers, others as the double's bits."""
     values = _zero_filled(array, pa.float64())
     bits = values.view(np.int64).copy()
@@ -174,7 +174,7 @@ def _float_bits(array: pa.Array) -> NDArray[np.int64]:
     return bits
 
 
-def _spec_bytes(array: pa.Array) -> tuple[NDArray[np.uint8], NDArray[np.int64]]:
+def _spec_bytes(array: pa.Array) -> tuple[U8, I64]:
     kind = array.type
     if pa.types.is_decimal(kind):
         return _decimal_bytes(array)
@@ -183,7 +183,7 @@ def _spec_bytes(array: pa.Array) -> tuple[NDArray[np.uint8], NDArray[np.int64]]:
     raise Unsupported(f"a column of type {kind} cannot be hashed into buckets")
 
 
-def _decimal_bytes(array: pa.Array) -> tuple[NDArray[np.uint8], NDArray[np.int64]]:
+def _decimal_bytes(array: pa.Array) -> tuple[U8, I64]:
     """Whole numbers of 64 bits as 8 bytes, all others as 32."""
     array = pc.fill_null(array, pa.scalar(Decimal(0), array.type))
     try:
@@ -207,14 +207,14 @@ def _decimal(value: int) -> pa.Scalar:
     return pa.scalar(Decimal(value), pa.decimal256(_DECIMAL_DIGITS, _DECIMAL_SCALE))
 
 
-def _decimal_rows(array: pa.Array) -> NDArray[np.uint8]:
+def _decimal_rows(array: pa.Array) -> U8:
     if not len(array):
         return np.zeros((0, 32), dtype=np.uint8)
     data = np.frombuffer(array.buffers()[1], dtype=np.uint8)
     return data[array.offset * 32 : (array.offset + len(array)) * 32].reshape(len(array), 32)
 
 
-def _raw(array: pa.Array) -> tuple[NDArray[np.uint8], NDArray[np.int64]]:
+def _raw(array: pa.Array) -> tuple[U8, I64]:
     """The bytes of a large_binary array and where each value starts."""
     if not len(array):
         return np.zeros(0, dtype=np.uint8), np.zeros(1, dtype=np.int64)

@@ -64,9 +64,8 @@ class Node:
 
 def parse_expression(text: str, schema: pa.Schema) -> Node:
     """A shard expression as a tree. Raises SqlError."""
-    with _convert_errors():
-        _check_size(text)
-        return _read_node(_make_frame(pa.RecordBatch.from_pylist([], schema)).parse_sql_expr(text))
+    with _parse(text, pa.RecordBatch.from_pylist([], schema)) as (_, expr):
+        return _read_node(expr)
 
 
 def parse_filter(text: str, schema: pa.Schema) -> Node:
@@ -74,32 +73,24 @@ def parse_filter(text: str, schema: pa.Schema) -> Node:
 
     What depends on the time, on chance or on the session stays as it is.
     """
-    with _convert_errors():
-        _check_size(text)
-        frame = _make_frame(pa.RecordBatch.from_pylist([], schema), _FILTER_SETTINGS)
-        return _read_node(frame.parse_sql_expr(text), fold=True)
+    with _parse(text, pa.RecordBatch.from_pylist([], schema), _FILTER_SETTINGS) as (_, expr):
+        return _read_node(expr, fold=True)
 
 
 def type_of(text: str, schema: pa.Schema) -> pa.DataType:
     """The type that an expression is planned to have. Raises SqlError."""
-    with _convert_errors():
-        _check_size(text)
-        frame = _make_frame(pa.RecordBatch.from_pylist([], schema))
-        return frame.select(frame.parse_sql_expr(text).alias("value")).schema().field(0).type
+    with _parse(text, pa.RecordBatch.from_pylist([], schema)) as (frame, expr):
+        return frame.select(expr.alias("value")).schema().field(0).type
 
 
 def evaluate(
     text: str, batch: pa.RecordBatch, settings: Mapping[str, str] | None = None
 ) -> pa.Array:
     """An expression's value for each row, in order. Raises SqlError."""
-    with _convert_errors():
-        _check_size(text)
-        frame = _make_frame(batch, settings)
-        chosen = frame.select(frame.parse_sql_expr(text).alias("value"))
+    with _parse(text, batch, settings) as (frame, expr):
+        chosen = frame.select(expr.alias("value"))
         parts = [part.column(0) for part in chosen.collect()]
-        if not parts:
-            return pa.array([], chosen.schema().field(0).type)
-        return pa.concat_arrays(parts)
+        return pa.concat_arrays(parts or [pa.array([], chosen.schema().field(0).type)])
 
 
 @functools.cache
@@ -113,9 +104,14 @@ def unstable_functions() -> frozenset[str]:
 
 
 @contextmanager
-def _convert_errors() -> Iterator[None]:
+def _parse(
+    text: str, batch: pa.RecordBatch, settings: Mapping[str, str] | None = None
+) -> Iterator[tuple[DataFrame, Expr]]:
+    """The batch in a session, and the text as an expression over it; errors become SqlError."""
     try:
-        yield
+        _check_size(text)
+        frame = _make_frame(batch, settings)
+        yield frame, frame.parse_sql_expr(text)
     except SqlError:
         raise
     except BaseException as error:

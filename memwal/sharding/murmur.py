@@ -12,8 +12,10 @@ import mmh3
 import numpy as np
 from numpy.typing import NDArray
 
+U8 = NDArray[np.uint8]
 U32 = NDArray[np.uint32]
 I32 = NDArray[np.int32]
+I64 = NDArray[np.int64]
 
 _C1 = np.uint32(0xCC9E2D51)
 _C2 = np.uint32(0x1B873593)
@@ -39,8 +41,7 @@ class Tail(Enum):
 
 
 def hash_words(words: U32) -> I32:
-    """The hash of each row of `words` (rows x words), which are a value's bytes as little-endian
-    32-bit words."""
+    """The hash of each row of `words`: a value's bytes as little-endian 32-bit words."""
     rows, width = words.shape
     hashes = np.zeros(rows, dtype=np.uint32)
     for start in range(0, rows, _ROWS):
@@ -52,7 +53,7 @@ def hash_words(words: U32) -> I32:
     return hashes.view(np.int32)
 
 
-def hash_bytes(data: NDArray[np.uint8], offsets: NDArray[np.int64], tail: Tail) -> I32:
+def hash_bytes(data: U8, offsets: I64, tail: Tail) -> I32:
     """The hash of each value; value i is `data[offsets[i]:offsets[i + 1]]`."""
     # Words are read at any byte, so that the last ones reach over the end.
     padded = np.zeros(len(data) + 4, dtype=np.uint8)
@@ -70,7 +71,7 @@ def hash_bytes(data: NDArray[np.uint8], offsets: NDArray[np.int64], tail: Tail) 
             continue
         _mix_blocks(h, words, starts, lengths, long)
         if tail is Tail.PYLANCE and len(long):
-            h[long] = _states_of_long(data, starts[long], lengths[long] & ~np.int64(3))
+            h[long] = _hash_long_blocks(data, starts[long], lengths[long] & ~np.int64(3))
         _mix_tail(h, words, starts, lengths, tail)
         h ^= lengths.astype(np.uint32)
         _finish(h)
@@ -79,13 +80,8 @@ def hash_bytes(data: NDArray[np.uint8], offsets: NDArray[np.int64], tail: Tail) 
     return hashes.view(np.int32)
 
 
-def _mix_blocks(
-    h: U32,
-    words: U32,
-    starts: NDArray[np.int64],
-    lengths: NDArray[np.int64],
-    long: NDArray[np.int64],
-) -> None:
+def _mix_blocks(h: U32, words: U32, starts: I64, lengths: I64, long: I64) -> None:
+    """Take up every value's whole blocks of four bytes, but for the `long` ones."""
     blocks = lengths >> 2
     blocks[long] = 0
     # Longest first: the rows that still have a block are always the first ones.
@@ -98,9 +94,7 @@ def _mix_blocks(
     h[order] = state
 
 
-def _hash_singly(
-    data: NDArray[np.uint8], starts: NDArray[np.int64], lengths: NDArray[np.int64]
-) -> U32:
+def _hash_singly(data: U8, starts: I64, lengths: I64) -> U32:
     first = int(starts[0])
     ends = starts + lengths - first
     span = data[first : first + int(ends[-1])].tobytes()
@@ -109,9 +103,7 @@ def _hash_singly(
     return np.fromiter(hashes, dtype=np.uint32, count=len(starts))
 
 
-def _states_of_long(
-    data: NDArray[np.uint8], starts: NDArray[np.int64], lengths: NDArray[np.int64]
-) -> U32:
+def _hash_long_blocks(data: U8, starts: I64, lengths: I64) -> U32:
     """The state after the whole blocks: mmh3's hash of them with its last steps undone."""
     finished = _hash_singly(data, starts, lengths)
     _unfinish(finished)
@@ -119,13 +111,7 @@ def _states_of_long(
     return finished
 
 
-def _mix_tail(
-    h: U32,
-    words: U32,
-    starts: NDArray[np.int64],
-    lengths: NDArray[np.int64],
-    tail: Tail,
-) -> None:
+def _mix_tail(h: U32, words: U32, starts: I64, lengths: I64, tail: Tail) -> None:
     rest = lengths & 3
     if not rest.any():
         return

@@ -130,14 +130,7 @@ def spec_of(description: Mapping[str, Any]) -> ShardSpec:
     return spec
 
 
-_FIELD_WORDS = {
-    "field_id",
-    "source_ids",
-    "transform",
-    "expression",
-    "result_type",
-    "parameters",
-}
+_FIELD_WORDS = set(ShardField.__dataclass_fields__)
 
 
 def _field_of(description: Mapping[str, Any]) -> ShardField:
@@ -177,13 +170,9 @@ def _field(spec: ShardSpec, field: ShardField) -> SpecField:
     column = field.parameters.get("column", "")
     column = column if column.strip() else ""
     count = len(field.source_ids) or (1 if column else 0)
-    if transform is Transform.UNSHARDED:
-        wrong = count != 0
-    elif transform in (Transform.MULTI_BUCKET, Transform.EXPRESSION):
-        wrong = count < 1
-    else:
-        wrong = count != 1
-    if wrong:
+    several = transform in (Transform.MULTI_BUCKET, Transform.EXPRESSION)
+    wanted = 0 if transform is Transform.UNSHARDED else 1
+    if count < wanted or (count > wanted and not several):
         raise Unsupported(f"{where}: {transform} does not take {count} source columns")
     hashing = transform in (Transform.BUCKET, Transform.MULTI_BUCKET)
     return SpecField(

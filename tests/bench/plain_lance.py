@@ -9,7 +9,7 @@ from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
 from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import StructType
 
-from memwal.read.spark_types import as_spark, spark_schema
+from memwal.read.spark_types import convert_batch, convert_schema
 
 
 class PlainLance(DataSource):
@@ -26,7 +26,7 @@ class PlainLance(DataSource):
 
         schema = lance.dataset(self.options["path"]).schema
         names = self.options.get("columns", ",".join(schema.names)).split(",")
-        return StructType.fromJson(spark_schema(pa.schema([schema.field(n) for n in names])))
+        return StructType.fromJson(convert_schema(pa.schema([schema.field(n) for n in names])))
 
     def reader(self, schema: StructType) -> PlainReader:
         """Reads with the option `filter`."""
@@ -52,4 +52,4 @@ class PlainReader(DataSourceReader):
         fragment = lance.dataset(self.path).get_fragment(partition.value)
         schema = to_arrow_schema(self.schema, timezone="UTC")
         for batch in fragment.to_batches(columns=schema.names, filter=self.filter):
-            yield from as_spark(batch, schema)
+            yield from convert_batch(batch, schema)

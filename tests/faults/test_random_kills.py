@@ -85,7 +85,7 @@ class Killing:
     def rows(self, *, with_wal: bool) -> Rows:
         table = open_table(self.table.uri, self.table.options)
         request = ReadRequest()
-        return self.table.keyed(table.reader(request, with_wal=with_wal)[1].read_all())
+        return self.table.keyed(table.open_reader(request, with_wal=with_wal)[1].read_all())
 
     def _writer(self, place: int) -> tuple[Any, Any, int, Path]:
         keys, seed = live.keys_of(place, SHARDS, KEYS), next(self.seeds)

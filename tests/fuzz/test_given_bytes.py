@@ -23,7 +23,7 @@ from memwal.config import (
     shown_address,
 )
 from memwal.errors import Usage
-from memwal.read.spark_options import settings_of, text_of
+from memwal.read.spark_options import parse_settings, write_names
 from tests.fuzz.attack import attack
 from tests.fuzz.damage import damaged, odd_json
 
@@ -99,12 +99,12 @@ def test_options_of_a_spark_read() -> None:
         if not isinstance(found, dict):
             found = {"path": "t", "columns": str(found)}
         try:
-            settings = settings_of({str(key): str(value) for key, value in found.items()})
+            settings = parse_settings({str(key): str(value) for key, value in found.items()})
         except Usage:
             return
         names = settings.request.columns
         if names:
-            again = settings_of({"path": "t", "columns": text_of(names)})
+            again = parse_settings({"path": "t", "columns": write_names(names)})
             assert again.request.columns == names
 
     attack("Spark read options", odd_json(sample), check)

@@ -223,7 +223,7 @@ def test_explain_says_how_it_is_read(tmp_path: Path) -> None:
     table = make_policy_table(tmp_path / "t", rows=[1], indexed=True)
     table.flush((1, table.row(1, 5)))
     opened = reader(table)
-    document = explain(opened, ReadRequest(keys=opened.keys_of({"k": table.kind.key(1)[0]})))
+    document = explain(opened, ReadRequest(keys=opened.check_keys({"k": table.kind.key(1)[0]})))
     assert "row-merge policy" in document["way"]
 
 

@@ -18,7 +18,7 @@ import pytest
 from memwal.cli import main
 from memwal.errors import Usage
 from memwal.read.keys import parse_keys
-from memwal.read.output import check_file, json_rows, json_value, write_file
+from memwal.read.output import check_file, rows_to_json, value_to_json, write_file
 from tests.support import builders
 from tests.support.builders import Delete, Put, Table
 
@@ -229,16 +229,16 @@ def test_every_type_has_a_json_form() -> None:
     batch = pa.record_batch(
         [pa.array([value, None], kind) for kind, value, _ in columns.values()], names=list(columns)
     )
-    first, second = json_rows([batch])
+    first, second = rows_to_json([batch])
     assert first == {name: shown for name, (_, _, shown) in columns.items()}
     assert second == dict.fromkeys(columns)
     assert json.loads(json.dumps(first)) == first
 
 
 def test_other_values_are_text() -> None:
-    assert json_value(float("-inf")) == "-inf"
-    assert json_value(timedelta(seconds=90)) == 90.0
-    assert json_value(Path("/a")) == "/a"
+    assert value_to_json(float("-inf")) == "-inf"
+    assert value_to_json(timedelta(seconds=90)) == 90.0
+    assert value_to_json(Path("/a")) == "/a"
 
 
 def test_keys_are_parsed_by_their_columns_types() -> None:

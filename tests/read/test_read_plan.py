@@ -28,7 +28,7 @@ from memwal.read.plan.indexes import (
     ReadFacts,
     explain_indexes,
     find_differences,
-    used_indexes,
+    find_used_indexes,
 )
 from memwal.read.plan.request import Nearest, ReadRequest, check_filter
 from memwal.read.plan.sources import Incomplete, plan_read
@@ -229,8 +229,10 @@ def facts(
 
 def test_used_indexes_are_read_out_of_lance_plans() -> None:
     both = "query=OR([c = a]@c_idx(Bitmap),[n = 1]@n idx(BTree))\n ANNSubIndex: name=v_idx, k=3"
-    assert used_indexes(both) == {"c_idx", "n idx", "v_idx"}
-    assert used_indexes("LanceRead: full_filter=n = 3") == used_indexes(None) == frozenset()
+    assert find_used_indexes(both) == {"c_idx", "n idx", "v_idx"}
+    assert (
+        find_used_indexes("LanceRead: full_filter=n = 3") == find_used_indexes(None) == frozenset()
+    )
 
 
 def test_the_gap_is_what_the_index_has_not_caught_up_with() -> None:

@@ -495,7 +495,7 @@ def test_a_shard_whose_recorded_values_can_not_match_is_not_read(tmp_path: Path)
     assert "'b'" in plan.pruned[0].reason
     found = reads.read(filter="userId = 'a'").read_all()
     assert sorted(found["n"].to_pylist()) == [1, 2]
-    keyed = ReadRequest(keys=reads.keys_of({"userId": "b", "order": 1}))
+    keyed = ReadRequest(keys=reads.check_keys({"userId": "b", "order": 1}))
     assert [s.shard_id for s in reads.plan(keyed).shards] == table.shards[1:]
     assert reads.plan(ReadRequest(filter="n = 1")).pruned == ()
 

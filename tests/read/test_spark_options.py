@@ -9,14 +9,14 @@ from hypothesis import strategies as st
 
 from memwal.config import STORAGE_OPTIONS_VARIABLE
 from memwal.errors import Refused, Unsupported, Usage
-from memwal.read.spark_options import names_of, settings_of, text_of
-from memwal.read.spark_types import as_spark, check_asked, spark_schema
+from memwal.read.spark_options import parse_names, parse_settings, write_names
+from memwal.read.spark_types import check_schema, convert_batch, convert_schema
 
 # ---- options
 
 
 def test_options_become_a_request() -> None:
-    found = settings_of(
+    found = parse_settings(
         {
             "path": "/t",
             "columns": "b, a",
@@ -48,29 +48,29 @@ def test_options_become_a_request() -> None:
 )
 def test_wrong_options_are_named(options: dict[str, str], text: str) -> None:
     with pytest.raises(Usage, match=text):
-        settings_of(options)
+        parse_settings(options)
 
 
 def test_storage_options_beat_the_environment_and_are_not_shown(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setenv(STORAGE_OPTIONS_VARIABLE, json.dumps({"aws_region": "a", "key": "hush"}))
-    found = settings_of({"path": "/t", "storage.aws_region": "b", "storage.secret": "psst"})
+    found = parse_settings({"path": "/t", "storage.aws_region": "b", "storage.secret": "psst"})
     assert found.storage_options == {"aws_region": "b", "key": "hush", "secret": "psst"}
     assert not {"hush", "psst"} & set(repr(found).replace("'", " ").split())
     with pytest.raises(Usage) as error:
-        settings_of({"path": "/t", "storage.secret": "psst", "bogus": "1"})
+        parse_settings({"path": "/t", "storage.secret": "psst", "bogus": "1"})
     assert "psst" not in str(error.value)
 
 
 @given(st.lists(st.text(min_size=1), min_size=1))
 def test_any_names_survive_the_option(names: list[str]) -> None:
-    assert names_of(text_of(names)) == tuple(names)
+    assert parse_names(write_names(names)) == tuple(names)
 
 
 def test_names_need_no_backticks() -> None:
-    assert names_of("a, b c ,`d,e`, f.g") == ("a", "b c", "d,e", "f.g")
-    assert names_of("") == ()
+    assert parse_names("a, b c ,`d,e`, f.g") == ("a", "b c", "d,e", "f.g")
+    assert parse_names("") == ()
 
 
 # ---- types
@@ -85,7 +85,7 @@ def test_types_in_sparks_json() -> None:
             pa.field("m", pa.map_(pa.large_string(), pa.list_(pa.decimal256(38, 3)))),
         ]
     )
-    found = {field["name"]: field for field in spark_schema(schema)["fields"]}
+    found = {field["name"]: field for field in convert_schema(schema)["fields"]}
     assert all(field["nullable"] for field in found.values())
     assert found["id"]["type"] == "decimal(20,0)"
     assert found["vector"]["type"] == {
@@ -116,32 +116,32 @@ def test_what_spark_has_not_got_names_the_column(kind: pa.DataType, nested: bool
     field = pa.field("odd", pa.list_(pa.struct([("in", kind)])) if nested else kind)
     named = r"odd\[\]\.in" if nested else "odd"
     with pytest.raises(Unsupported, match=rf"column '{named}': .*option `columns`"):
-        spark_schema(pa.schema([("id", pa.int64()), field]))
+        convert_schema(pa.schema([("id", pa.int64()), field]))
 
 
 def test_a_value_that_would_be_cut_is_refused() -> None:
     batch = pa.record_batch({"at": pa.array([1001], pa.timestamp("ns"))})
     with pytest.raises(Refused, match=r"column 'at' .*1001"):
-        list(as_spark(batch, pa.schema([("at", pa.timestamp("us"))])))
+        list(convert_batch(batch, pa.schema([("at", pa.timestamp("us"))])))
 
 
 def test_large_batches_are_cut() -> None:
     values = [bytes([n]) * 5_000_000 for n in range(9)]
     batch = pa.record_batch({"b": pa.array(values, pa.large_binary())})
     schema = pa.schema([("b", pa.binary())])
-    found = list(as_spark(batch, schema))
+    found = list(convert_batch(batch, schema))
     assert max(piece.nbytes for piece in found) <= 16 * 1024 * 1024
     assert pa.Table.from_batches(found, schema=schema)["b"].to_pylist() == values
     whole = [pa.record_batch({"b": pa.array([b"x" * 20_000_000])})]
-    assert list(as_spark(whole[0], schema)) == whole
+    assert list(convert_batch(whole[0], schema)) == whole
 
 
 def test_a_schema_that_was_given_has_to_fit() -> None:
-    table = spark_schema(pa.schema([("a", pa.int32()), ("l", pa.list_(pa.int64()))]))
+    table = convert_schema(pa.schema([("a", pa.int32()), ("l", pa.list_(pa.int64()))]))
     loose = {"type": "array", "elementType": "long", "containsNull": False}
     field = {"name": "l", "type": loose, "nullable": False, "metadata": {"comment": "x"}}
-    check_asked({"type": "struct", "fields": [field]}, table)
+    check_schema({"type": "struct", "fields": [field]}, table)
     with pytest.raises(Usage, match="'l' another type"):
-        check_asked({"fields": [{**field, "type": {**loose, "elementType": "integer"}}]}, table)
+        check_schema({"fields": [{**field, "type": {**loose, "elementType": "integer"}}]}, table)
     with pytest.raises(Usage, match="column 'z'; there are a, l"):
-        check_asked({"fields": [{**field, "name": "z"}]}, table)
+        check_schema({"fields": [{**field, "name": "z"}]}, table)

@@ -43,7 +43,7 @@ class Answer:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class IndexedRead:
-    """One index that the query asks for. `caught_up` is None for a shard whose entry is absent."""
+    """One index that the query may use. `caught_up` is None for a shard whose entry is absent."""
 
     name: str
     kind: str
@@ -68,14 +68,14 @@ class ReadFacts:
     own: Mapping[tuple[ShardId, int], frozenset[str]]
 
 
-def used_indexes(plan_text: str | None) -> frozenset[str]:
+def find_used_indexes(explain_scan: str | None) -> frozenset[str]:
     """The indexes that a plan of Lance's uses."""
-    found = _USED.finditer(plan_text or "")
+    found = _USED.finditer(explain_scan or "")
     return frozenset(next(name for name in match.groups() if name) for match in found)
 
 
-def wanted_indexes(plan: ReadPlan, indexes: TableIndexes) -> Iterator[tuple[IndexFacts, str]]:
-    """Indexes over what the query asks, and what for. By the filter's text, so rather too many."""
+def find_wanted_indexes(plan: ReadPlan, indexes: TableIndexes) -> Iterator[tuple[IndexFacts, str]]:
+    """Indexes that the query may use, and for what. By the filter's text, so rather too many."""
     text = plan.predicate or ""
     for index in indexes.indexes:
         column = index.columns[0] if index.columns else ""
@@ -89,9 +89,9 @@ def wanted_indexes(plan: ReadPlan, indexes: TableIndexes) -> Iterator[tuple[Inde
 def explain_indexes(
     plan: ReadPlan, state: MemWalState, facts: ReadFacts
 ) -> tuple[IndexedRead, ...]:
-    """For each index that the query asks for, what answers it where."""
+    """For each index that the query may use, what answers the query in each table."""
     found = []
-    for index, purpose in wanted_indexes(plan, facts.indexes):
+    for index, purpose in find_wanted_indexes(plan, facts.indexes):
         entry = state.index_catchup.get(index.name)
         shards = [shard.shard_id for shard in plan.shards]
         caught_up = {s: None if entry is None else entry.get(s, 0) for s in shards}
@@ -111,7 +111,7 @@ def explain_indexes(
     return tuple(found)
 
 
-def gap_generations(
+def find_gap(
     index: IndexFacts, shard: ShardRead, state: MemWalState, indexes: TableIndexes
 ) -> tuple[FlushedGeneration, ...]:
     """Listed generations that are merged, and that the index is not known to cover.
@@ -128,7 +128,7 @@ def gap_generations(
 def _explain_base(index: IndexFacts, facts: ReadFacts) -> Iterator[Answer]:
     uncovered = facts.indexes.uncovered(index)
     rows = sum(fragment.rows for fragment in uncovered)
-    used = index.name in used_indexes(facts.base_plan)
+    used = index.name in find_used_indexes(facts.base_plan)
     yield Answer(
         source="base, covered by the index",
         rows=facts.indexes.rows - rows,
@@ -150,14 +150,14 @@ def _explain_base(index: IndexFacts, facts: ReadFacts) -> Iterator[Answer]:
 def _explain_generations(
     index: IndexFacts, plan: ReadPlan, state: MemWalState, facts: ReadFacts
 ) -> Iterator[Answer]:
-    gap = [(s, g) for s in plan.shards for g in gap_generations(index, s, state, facts.indexes)]
+    gap = [(s, g) for s in plan.shards for g in find_gap(index, s, state, facts.indexes)]
     pending = [(s, g) for s in plan.shards for g in s.generations]
     for place, (shard, generation) in enumerate([*gap, *pending]):
         listed = (shard.shard_id, generation.generation)
         own = index.name in facts.own.get(listed, ())
         if place < len(gap):
             by, why = NOT_READ, "merged; its rows are among the base's that are scanned"
-        elif index.name in used_indexes(facts.plans.get(listed)):
+        elif index.name in find_used_indexes(facts.plans.get(listed)):
             by, why = OWN_INDEX, "in Lance's plan"
         elif own:
             by, why = SCAN, "it has the index, but Lance's plan does not use it for this query"

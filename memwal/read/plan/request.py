@@ -35,8 +35,7 @@ class Nearest:
 class ReadRequest:
     """What is asked for. None is no bound: all columns, all rows, the latest version.
 
-    `keys` are values in the primary key's order. `nearest` and `keys` go with a filter, which
-    both are restricted by.
+    `keys` are values in the primary key's order. A filter restricts `nearest` and `keys` too.
     """
 
     columns: tuple[str, ...] | None = None

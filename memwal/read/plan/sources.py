@@ -7,8 +7,8 @@ below the version's own watermark are skipped (pylance reads them again, and the
 in the base since). Shards are not compared with each other, since a key lives in one of them; every
 shard's keys hide the base's rows.
 
-A filter is asked of winners only: asked earlier, it would bring back an older row of a key whose
-newest one it does not match.
+A filter is applied to winners only: applied earlier, it would bring back an older row of a key
+whose newest row does not match.
 """
 
 from __future__ import annotations

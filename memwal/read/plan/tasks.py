@@ -1,4 +1,4 @@
-"""Decides how a merging read is cut into tasks. Pure.
+"""Cuts a merging read into tasks. Pure.
 
 A task reads a few fragments of the base, or a few generations. Small ones share a task, since
 starting one costs as much as reading some megabytes; none is cut, so that the largest fragment is
@@ -50,18 +50,18 @@ def plan_tasks(
         ]
         return (
             *(ReadTask(generations=found) for found in shards),
-            *(ReadTask(fragments=found) for found in _packed(fragments, task_bytes)),
+            *(ReadTask(fragments=found) for found in _pack(fragments, task_bytes)),
         )
     generations = [
         ((shard.shard_id, g), g.in_memory_bytes) for shard in plan.shards for g in shard.generations
     ]
     return (
-        *(ReadTask(generations=found) for found in _packed(generations, task_bytes)),
-        *(ReadTask(fragments=found) for found in _packed(fragments, task_bytes)),
+        *(ReadTask(generations=found) for found in _pack(generations, task_bytes)),
+        *(ReadTask(fragments=found) for found in _pack(fragments, task_bytes)),
     )
 
 
-def _packed(items: Sequence[tuple[T, int | None]], task_bytes: int) -> Iterator[tuple[T, ...]]:
+def _pack(items: Sequence[tuple[T, int | None]], task_bytes: int) -> Iterator[tuple[T, ...]]:
     """Neighbours together, in groups of about the same size."""
     sizes = [task_bytes if size is None else size for _, size in items]
     groups = max(1, ceil(sum(sizes) / task_bytes))

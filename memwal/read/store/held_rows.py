@@ -19,7 +19,7 @@ from memwal.format import layout
 from memwal.model import SharedKey
 from memwal.read.store.sources import Batches, Part, Rows, match_rows
 from memwal.read.store.threads import map_in_order, map_parts
-from memwal.read.store.verdict import OpenShard, fold_shard, parts_of
+from memwal.read.store.verdict import OpenShard, fold_shard, list_parts
 from memwal.rows import fold
 from memwal.rows.keyset import KeySet, Mask, find_shared_key
 
@@ -64,7 +64,7 @@ def _has_extensions(schema: pa.Schema) -> bool:
 def may_name(predicate: str | None, column: str) -> bool:
     """Whether the filter may read the column.
 
-    Told by the text, so that it is too often true, and never too seldom; Lance alone knows.
+    Judged by the text: it may be true too often, and is never false too often. Only Lance knows.
     """
     if predicate is None:
         return False
@@ -98,7 +98,7 @@ class HeldRows:
         self._shards = [shard for shard in shards if shard.parts]
         self._threads = threads
         self._distinct = 0
-        self._tables = map_parts(lambda part: part.read_all(held), parts_of(shards), threads)
+        self._tables = map_parts(lambda part: part.read_all(held), list_parts(shards), threads)
         parts = [part for shard in self._shards for part in reversed(shard.parts)]
         stacked = pa.concat_tables([self._tables[id(part)] for part in parts])
         self._stacked_keys = stacked.select(self._keys)

@@ -10,7 +10,7 @@ from memwal.read.plan.sources import ReadPlan
 from memwal.rows.keyset import KeySet
 
 
-def set_of_keys(tables: Sequence[pa.Table | pa.RecordBatch], keys: Sequence[pa.Field]) -> KeySet:
+def collect_keys(tables: Sequence[pa.Table | pa.RecordBatch], keys: Sequence[pa.Field]) -> KeySet:
     """The keys of all rows of the tables."""
     columns = []
     for key in keys:
@@ -20,7 +20,7 @@ def set_of_keys(tables: Sequence[pa.Table | pa.RecordBatch], keys: Sequence[pa.F
     return KeySet(columns)
 
 
-def set_of_wanted_keys(plan: ReadPlan, schema: pa.Schema) -> KeySet:
+def collect_wanted_keys(plan: ReadPlan, schema: pa.Schema) -> KeySet:
     """The keys that a request names, in columns of the schema's types."""
     keys = plan.keys or ()
     return KeySet(

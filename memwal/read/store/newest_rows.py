@@ -27,12 +27,12 @@ import pyarrow as pa
 
 from memwal.read.plan.sources import ReadPlan
 from memwal.read.store.held_rows import HeldRows, may_hold, rows_to_hold
-from memwal.read.store.keys import set_of_keys, set_of_wanted_keys
+from memwal.read.store.keys import collect_keys, collect_wanted_keys
 from memwal.read.store.opened import OpenRead
 from memwal.read.store.search import Search
 from memwal.read.store.sources import Base, Batches, Found, Listed, Part, Rows
-from memwal.read.store.threads import map_in_order, scan_ahead, threads_for
-from memwal.read.store.verdict import OpenShard, Verdict, parts_of
+from memwal.read.store.threads import choose_threads, map_in_order, scan_ahead
+from memwal.read.store.verdict import OpenShard, Verdict, list_parts
 from memwal.rows.keyset import KeySet
 
 # Generations that take less, all together, are held.
@@ -56,8 +56,8 @@ class NewestRows(OpenRead):
         self._shards = shards
         self._base_schema = schema
         self._keys = [schema.field(name) for name in plan.primary_key]
-        self._threads = threads_for(plan.uri)
-        self._parts = parts_of(shards)
+        self._threads = choose_threads(plan.uri)
+        self._parts = list_parts(shards)
 
     def _read(self) -> Batches:
         if self._plan.nearest is not None:
@@ -85,19 +85,19 @@ class NewestRows(OpenRead):
             "generations; with more of them, all keys first"
         )
 
-    def plan_texts(self) -> tuple[str, dict[Listed, str | None]]:
+    def explain_plans(self) -> tuple[str, dict[Listed, str | None]]:
         """Lance's plans (see `OpenRead`)."""
         rows = self._rows
         if self._plan.nearest is not None:
             search = Search(self._plan.nearest, self._base, self._parts, rows)
             rows = search.rows(self._plan.nearest.k)
         scanned = self._rows_to_hold() if self._holds else rows
-        texts = map_in_order(lambda part: part.plan_text(scanned), self._parts, self._threads)
-        return self._base.plan_text(rows), {p.listed: text for p, text in texts if p.listed}
+        texts = map_in_order(lambda part: part.explain_scan(scanned), self._parts, self._threads)
+        return self._base.explain_scan(rows), {p.listed: text for p, text in texts if p.listed}
 
-    def own_indexes(self) -> dict[Listed, frozenset[str]]:
+    def list_own_indexes(self) -> dict[Listed, frozenset[str]]:
         """Names of the indexes that each generation has."""
-        names = map_in_order(lambda part: part.index_names(), self._parts, self._threads)
+        names = map_in_order(lambda part: part.list_indexes(), self._parts, self._threads)
         return {part.listed: found for part, found in names if part.listed}
 
     def _decide(self, only: KeySet | None = None) -> Verdict:
@@ -112,7 +112,7 @@ class NewestRows(OpenRead):
         return bool(self._parts and self._plan.keys and self._plan.nearest is None)
 
     def _look_up(self) -> Batches:
-        only = set_of_wanted_keys(self._plan, self._base_schema)
+        only = collect_wanted_keys(self._plan, self._base_schema)
         verdict = self._decide(only)
         having = [part for part in self._parts if verdict.has_winners(part)]
         live = list(self._keep_winners(verdict, scan_ahead(having, self._rows, self._threads)))
@@ -156,7 +156,7 @@ class NewestRows(OpenRead):
             return None
         rows = replace(self._rows, limit=_CANDIDATES_MAX + 1)
         base, whole = _take(_CANDIDATES_MAX, self._base.scan(rows))
-        return (iter(base), set_of_keys([candidates, *base], self._keys)) if whole else None
+        return (iter(base), collect_keys([candidates, *base], self._keys)) if whole else None
 
     # -- keys first
 
@@ -209,9 +209,9 @@ class NewestRows(OpenRead):
         return iter(kept)
 
     def _drop_superseded(self, found: Sequence[Found]) -> list[Found]:
-        """The same without superseded rows; asks the generations about these rows' keys only."""
+        """The same without superseded rows; only their keys are looked up in the generations."""
         batches = [batch for _, some in found for batch in some]
-        verdict = self._decide(set_of_keys(batches, self._keys) if self._keys else None)
+        verdict = self._decide(collect_keys(batches, self._keys) if self._keys else None)
         return [
             (
                 table,

@@ -29,7 +29,7 @@ class OpenRead(ABC):
         self.schema = pa.schema(shown, metadata=schema.metadata)
         if plan.filter is not None:
             # By itself, so that its parentheses are its own.
-            base.plan_text(Rows(schema=self._scanned, predicate=plan.filter))
+            base.explain_scan(Rows(schema=self._scanned, predicate=plan.filter))
 
     def start(self) -> Batches:
         """The rows, in `schema`, in no promised order; nearest first for a search.
@@ -54,14 +54,14 @@ class OpenRead(ABC):
         """The rows, perhaps with other columns and more of them."""
 
     @abstractmethod
-    def plan_texts(self) -> tuple[str, Mapping[Listed, str | None]]:
+    def explain_plans(self) -> tuple[str, Mapping[Listed, str | None]]:
         """Lance's plans: for the base, and for each generation.
 
         None where Lance scans a copy in memory, or nothing. Raises Usage, Missing.
         """
 
     @abstractmethod
-    def own_indexes(self) -> dict[Listed, frozenset[str]]:
+    def list_own_indexes(self) -> dict[Listed, frozenset[str]]:
         """Names of the indexes that each generation has."""
 
     def _warn(self, shared: SharedKey | None) -> None:

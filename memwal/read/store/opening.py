@@ -14,7 +14,7 @@ from memwal.read.store.newest_rows import NewestRows
 from memwal.read.store.opened import OpenRead
 from memwal.read.store.policy import FoldedRows
 from memwal.read.store.sources import Base, Part
-from memwal.read.store.threads import map_in_order, threads_for
+from memwal.read.store.threads import choose_threads, map_in_order
 from memwal.read.store.verdict import OpenShard
 from memwal.rows.align import Alignment, ColumnSource
 from memwal.store.blobs import BlobReader, read_schema
@@ -59,7 +59,7 @@ def _open_generations(
     view: TableView,
     listed: Sequence[tuple[ShardRead, FlushedGeneration]],
 ) -> list[Source]:
-    threads = threads_for(view.uri)
+    threads = choose_threads(view.uri)
     opening = map_in_order(
         lambda one: generations.open_unchecked(view, one[0].shard_id, one[1]), listed, threads
     )

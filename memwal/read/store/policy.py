@@ -1,9 +1,9 @@
-"""The merging read of a table with a row-merge policy (`memwal.policy`).
+"""The merging read of a table with a row-merge policy (`memwal.rows.policy`).
 
 Pending rows, superseded ones too, are read whole and folded, with the base's rows that they need.
-Who is shown follows from the folded rows: the filter is asked of those, in memory, and of the
-base's rows whose keys are in no generation. Key lookups and limits go the same way. A search for
-vectors is refused: an index knows nothing of folded rows.
+The filter is applied to the folded rows, in memory, and to the base's rows whose keys are in no
+generation. Key lookups and limits go the same way. A search for vectors is refused: an index knows
+nothing of folded rows.
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ from memwal.ports import Clock
 from memwal.read.plan.sources import ReadPlan, ShardRead
 from memwal.read.store.faults import call_lance
 from memwal.read.store.held_rows import match_filter, may_name
-from memwal.read.store.keys import set_of_wanted_keys
+from memwal.read.store.keys import collect_wanted_keys
 from memwal.read.store.opened import OpenRead
 from memwal.read.store.sources import Base, Batches, Listed, Rows, match_rows
-from memwal.read.store.threads import map_in_order, threads_for
 from memwal.rows.keyset import KeySet, Mask, find_shared_key
+from memwal.read.store.threads import choose_threads, map_in_order
 from memwal.rows.policy import RowPolicy
 from memwal.rows.policy_fold import Layer, PolicyFold, expired
 from memwal.sharding.domain import Case, cases_of
@@ -50,7 +50,7 @@ class Pending:
 
     @property
     def in_memory_bytes(self) -> int:
-        """What all of it takes, as far as the writers told."""
+        """What all of it takes, where the writers recorded it."""
         listed = sum(g.in_memory_bytes or 0 for g, _ in self.generations)
         return listed + (0 if self.unflushed is None else self.unflushed.nbytes)
 
@@ -64,10 +64,10 @@ def open_pending(
     """Every generation of the shards, opened. Raises Missing, Refused."""
     listed = [(shard, g) for shard in shards for g in reversed(shard.generations)]
     found: dict[ShardId, list[tuple[FlushedGeneration, Source]]] = {}
-    opening = map_in_order(
-        lambda one: generations.open(view, one[0].shard_id, one[1]), listed, threads_for(view.uri)
-    )
-    for (shard, generation), source in opening:
+    threads = choose_threads(view.uri)
+    for (shard, generation), source in map_in_order(
+        lambda one: generations.open(view, one[0].shard_id, one[1]), listed, threads
+    ):
         found.setdefault(shard.shard_id, []).append((generation, source))
     return [
         Pending(
@@ -89,7 +89,7 @@ class Folding:
         self._policy = policy
         self._plan = plan
         self._now_nanos = now_nanos
-        self._threads = threads_for(plan.uri)
+        self._threads = choose_threads(plan.uri)
         # What rows are folded for: the columns that are shown, or that the filter may name.
         wanted = {*plan.scanned, policy.marker, policy.expiry}
         self._folded = pa.schema(
@@ -98,7 +98,7 @@ class Folding:
         self._scanned = pa.schema(
             [f for f in schema if f.name in plan.scanned or f.name == policy.expiry]
         )
-        self._only = None if plan.keys is None else set_of_wanted_keys(plan, schema)
+        self._only = None if plan.keys is None else collect_wanted_keys(plan, schema)
 
     def fold_rows(
         self, base: Base, pending: Sequence[Pending]
@@ -163,7 +163,7 @@ class Folding:
         return pa.concat_tables([outcome.rows, outcome.unchanged])
 
     def _find_possible(self, where: str, keys: pa.Table) -> Mask:
-        """Which keys' rows the read may want: the filter does not rule them out by their key."""
+        """Which keys' rows the read may want: those that the filter does not rule out by key."""
         predicate = self._plan.predicate
         if predicate is None:
             return np.ones(len(keys), dtype=bool)
@@ -234,12 +234,12 @@ class FoldedRows(OpenRead):
         folded = (batch for table in tables for batch in table.to_batches())
         return chain(folded, folding.scan_base(self._base, hidden))
 
-    def plan_texts(self) -> tuple[str, dict[Listed, str | None]]:
-        """Lance's plan for the base; generations are read whole, by none."""
-        return self._base.plan_text(self._rows), {}
+    def explain_plans(self) -> tuple[str, dict[Listed, str | None]]:
+        """Lance's plan for the base; generations are read whole, without one."""
+        return self._base.explain_scan(self._rows), {}
 
-    def own_indexes(self) -> dict[Listed, frozenset[str]]:
-        """Names of indexes that generations have: none is used."""
+    def list_own_indexes(self) -> dict[Listed, frozenset[str]]:
+        """Nothing: no index of a generation is used."""
         return {}
 
 

@@ -42,8 +42,8 @@ class Search:
         self._base = base
         self._tables: list[Table] = [base, *parts]
         self._rows = rows
-        self._metric = wanted.metric or self._index_metric() or "l2"
-        self._vector = self._query()
+        self._metric = wanted.metric or self._find_metric() or "l2"
+        self._vector = self._build_query()
 
     def rows(self, fetch: int) -> Rows:
         """What each table is scanned for."""
@@ -69,20 +69,20 @@ class Search:
             judged = judge([(arm.table, arm.candidates) for arm in arms])
             for arm, (_, live) in zip(arms, judged, strict=True):
                 arm.live = live
-                exhausted = _count(arm.candidates) < arm.fetch
-                if exhausted or _count(live) >= self._wanted.k:
+                exhausted = _count_rows(arm.candidates) < arm.fetch
+                if exhausted or _count_rows(live) >= self._wanted.k:
                     arm.done = True
                 else:
                     arm.fetch *= _FETCH_GROWTH
-        return self._best([batch for arm in arms for batch in arm.live])
+        return self._choose_best([batch for arm in arms for batch in arm.live])
 
-    def _best(self, live: Sequence[pa.RecordBatch]) -> Batches:
+    def _choose_best(self, live: Sequence[pa.RecordBatch]) -> Batches:
         schema = self.rows(1).found
         found = pa.Table.from_batches([b.select(schema.names) for b in live], schema=schema)
         best = found.sort_by(DISTANCE).slice(0, self._wanted.k)
         return iter(best.to_batches())
 
-    def _index_metric(self) -> str | None:
+    def _find_metric(self) -> str | None:
         """The metric of the base's index on the column, which its generations have too."""
         dataset, column = self._base.dataset, self._wanted.column
         for described in call_lance(self._base.where, dataset.describe_indices):
@@ -94,7 +94,7 @@ class Search:
                     return str(segment["metric_type"])
         return None
 
-    def _query(self) -> Any:
+    def _build_query(self) -> Any:
         kind = self._base.dataset.schema.field(self._wanted.column).type
         while pa.types.is_fixed_size_list(kind) or pa.types.is_list(kind):
             kind = kind.value_type
@@ -104,5 +104,5 @@ class Search:
             raise Usage(f"column {self._wanted.column!r} can't be searched: {error}") from None
 
 
-def _count(batches: Sequence[pa.RecordBatch]) -> int:
+def _count_rows(batches: Sequence[pa.RecordBatch]) -> int:
     return sum(batch.num_rows for batch in batches)

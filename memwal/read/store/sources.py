@@ -37,7 +37,7 @@ class Rows:
     """What to scan for: `predicate` as SQL, the first `limit` rows, or a nearest-neighbour query.
 
     `nearest` is what Lance's scanner takes, with its `k`. With `tombstones`, a generation's rows
-    tell whether they are one.
+    say whether they are one.
     """
 
     schema: pa.Schema
@@ -96,19 +96,14 @@ class Base:
 
     def scan(self, rows: Rows) -> Batches:
         """The rows found, in `rows.found`."""
-        scanner = self.scanner(rows)
+        scanner, found = self.scanner(rows), rows.found
+        return iterate_lance(
+            self.where,
+            # Lance puts its own columns where it likes.
+            lambda: (_project(self.blobs.read(batch), found) for batch in scanner.to_batches()),
+        )
 
-        def start() -> Batches:
-            for batch in scanner.to_batches():
-                # Lance puts its own columns where it likes.
-                arrays = self.blobs.read(batch)
-                yield pa.RecordBatch.from_arrays(
-                    [arrays.column(name) for name in rows.found.names], schema=rows.found
-                )
-
-        return iterate_lance(self.where, start)
-
-    def plan_text(self, rows: Rows) -> str:
+    def explain_scan(self, rows: Rows) -> str:
         """Lance's plan for the scan. Raises Usage for a request that Lance refuses."""
         scanner = self.scanner(rows)
         return str(call_lance(self.where, scanner.explain_plan))
@@ -118,8 +113,9 @@ class Base:
 class Part:
     """One generation of a shard, or the shard's unflushed rows, which are newer than any.
 
-    What a scan finds has superseded rows and tombstones in it, and `_rowaddr`. `in_memory_bytes` is
-    what all its rows take, as far as its writer told.
+    A scan finds superseded rows and tombstones too, and gives each row's `_rowaddr`.
+    `in_memory_bytes` is what all rows take, where the writer recorded it. Unflushed rows are not
+    `listed`.
     """
 
     where: str
@@ -165,13 +161,13 @@ class Part:
         return self.scan(rows) if batches is None else self._convert(iter(batches), rows)
 
     def _stored_names(self, columns: Sequence[str], *, tombstones: bool) -> list[str]:
-        """What the generation calls these columns, without those that it has not got."""
+        """What the generation calls these columns, without those that it does not have."""
         names = {c.column: c.source for c in self.source.alignment.columns}
         found = [name for column in columns if (name := names[column]) is not None]
         return [*found, layout.TOMBSTONE] if tombstones and self.source.deletes else found
 
     def scanner(self, rows: Rows) -> Any:
-        """Lance's scanner on the generation, or None when it has not got the searched column."""
+        """Lance's scanner on the generation, or None when it does not have the searched column."""
         options = rows.options
         if rows.nearest is not None:
             searched = self._stored_names([rows.nearest["column"]], tombstones=False)
@@ -195,19 +191,19 @@ class Part:
             return iter(())
         return iterate_lance(self.where, lambda: self._convert(scanner.to_batches(), rows))
 
-    def plan_text(self, rows: Rows) -> str | None:
+    def explain_scan(self, rows: Rows) -> str | None:
         """Lance's plan for the scan; None where Lance scans a copy in memory, or nothing."""
         scanner = None if self.is_drifted(rows.predicate) else self.scanner(rows)
         return None if scanner is None else str(call_lance(self.where, scanner.explain_plan))
 
-    def index_names(self) -> frozenset[str]:
+    def list_indexes(self) -> frozenset[str]:
         """The generation's own indexes."""
-        return call_lance(self.where, lambda: index_names(self.source.dataset))
+        return call_lance(self.where, lambda: list_indexes(self.source.dataset))
 
     def is_drifted(self, predicate: str | None) -> bool:
         """Whether the predicate names a column that has another name here, or none.
 
-        Told by the text alone, so that it is too often true, and never too seldom.
+        Judged by the text: it may be true too often, and is never false too often.
         """
         text = (predicate or "").lower()
         return any(
@@ -253,7 +249,7 @@ Found = tuple[Table, list[pa.RecordBatch]]
 """Rows with the table that they are from."""
 
 
-def index_names(dataset: Any) -> frozenset[str]:
+def list_indexes(dataset: Any) -> frozenset[str]:
     """The indexes of a table, by name."""
     return frozenset(str(described.name) for described in dataset.describe_indices())
 
@@ -281,13 +277,15 @@ def trim(batches: Batches, schema: pa.Schema, limit: int | None) -> Batches:
     left = limit
     for batch in batches:
         kept = batch if left is None else batch.slice(0, left)
-        yield pa.RecordBatch.from_arrays(
-            [kept.column(name) for name in schema.names], schema=schema
-        )
+        yield _project(kept, schema)
         if left is not None:
             left -= kept.num_rows
             if not left:
                 return
+
+
+def _project(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
+    return pa.RecordBatch.from_arrays([batch.column(n) for n in schema.names], schema=schema)
 
 
 def _take_all(source: Source, columns: Sequence[str]) -> Sequence[pa.RecordBatch] | None:

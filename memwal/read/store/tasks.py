@@ -5,8 +5,8 @@ and folded before the tasks start, which are told what they need; the keys have 
 sent to them. Looked up: each task asks the generations about the keys of its own rows, and holds no
 more than those, however many keys are pending.
 
-Neither asks the filter before it is known who wins: a row that the filter drops still hides older
-ones.
+Neither applies the filter before it is known who wins: a row that the filter drops still hides
+older ones.
 """
 
 from __future__ import annotations
@@ -23,10 +23,10 @@ from memwal.errors import Missing, Refused, Usage
 from memwal.model import FlushedGeneration, MemWalState, ShardId, TableView, VersionManifest
 from memwal.read.plan.sources import ReadPlan, ShardRead
 from memwal.read.plan.tasks import ReadTask
-from memwal.read.store.keys import set_of_keys
+from memwal.read.store.keys import collect_keys
 from memwal.read.store.policy import Folding, open_pending
 from memwal.read.store.sources import Base, Batches, Listed, Part, Rows
-from memwal.read.store.threads import map_in_order, threads_for
+from memwal.read.store.threads import choose_threads, map_in_order
 from memwal.read.store.verdict import OpenShard, Verdict, fold_shard
 from memwal.rows import fold
 from memwal.rows.keyset import KeySet
@@ -61,8 +61,8 @@ class Snapshot:
         return self.view.policy_text is not None
 
 
-def snapshot_of(tables: LanceTables, view: TableView, plan: ReadPlan, now_nanos: int) -> Snapshot:
-    """A plan and its view, without what may be large there: manifests and the shards' states."""
+def take_snapshot(tables: LanceTables, view: TableView, plan: ReadPlan, now_nanos: int) -> Snapshot:
+    """A plan and its view without what may be large in it: manifests, and states of shards."""
     schema = read_schema(tables.base(plan.version))
     slim = replace(
         view,
@@ -93,10 +93,10 @@ class TaskReads:
         self._plan = snapshot.plan
         self._names = snapshot.plan.primary_key
         self._keys = [snapshot.schema.field(name) for name in self._names]
-        self._threads = threads_for(snapshot.plan.uri)
+        self._threads = choose_threads(snapshot.plan.uri)
         self._policy = checked_policy(snapshot.view, generations.tables.base)
 
-    def fragments(self) -> list[tuple[int, int | None]]:
+    def list_fragments(self) -> list[tuple[int, int | None]]:
         """The base's fragments with the sizes of their files in bytes, None where not recorded."""
         dataset = self._tables.base(self._plan.version)
         return [(part.fragment_id, _file_bytes(part)) for part in dataset.get_fragments()]
@@ -120,7 +120,7 @@ class TaskReads:
                 f"{keys_bytes_max}, and a table with a row-merge policy has to send them to the "
                 "tasks: raise it, or merge first"
             )
-        hidden = set_of_keys(list(tables.values()), self._keys)
+        hidden = collect_keys(list(tables.values()), self._keys)
         winners: dict[Listed, bytes] = {}
         for shard in self._plan.shards if self._policy is None else ():
             numbers = [g.generation for g in reversed(shard.generations)]
@@ -146,7 +146,7 @@ class TaskReads:
 
     # -- in a task
 
-    def rows(self, task: ReadTask, decided: Decided | None) -> Batches:
+    def read(self, task: ReadTask, decided: Decided | None) -> Batches:
         """The task's rows, in the plan's columns; with None, the generations are asked.
 
         Raises Missing when the base's files or a generation are gone.
@@ -225,7 +225,7 @@ class TaskReads:
         for key in self._names if isinstance(table, Part) else ():
             if any(batch.column(key).null_count for batch in batches):
                 raise Refused(f"{table.where}: rows have NULL in the key column {key!r}")
-        return set_of_keys(batches, self._keys)
+        return collect_keys(batches, self._keys)
 
     def _rows(self, *, keyed: bool = False) -> Rows:
         names = self._plan.scanned if keyed else self._plan.columns

@@ -21,7 +21,7 @@ _AHEAD_PARTS_MAX = 16
 _AHEAD_BYTES_MAX = 8 * 1024 * 1024
 
 
-def threads_for(uri: str) -> int:
+def choose_threads(uri: str) -> int:
     """How many threads to read with: local files keep cores busy, a remote store lets them wait.
 
     More threads than cores would wait for Python's lock, in turn, for most of the time.
@@ -35,7 +35,7 @@ def map_parts(work: Callable[[Part], T], parts: Sequence[Part], threads: int) ->
 
 
 def map_in_order(work: Callable[[S], T], items: Sequence[S], threads: int) -> Iterator[tuple[S, T]]:
-    """Do something to each item; what was not begun when the caller has enough is left out."""
+    """Do something to each item; stop early when the caller has had enough."""
     # To hand over work costs about as much as to open a small table, so several go together.
     step = min(_TOGETHER_MAX, max(1, len(items) // (_TURNS * threads)))
     groups = [items[start : start + step] for start in range(0, len(items), step)]

@@ -11,7 +11,7 @@ import pyarrow as pa
 from memwal.errors import Refused
 from memwal.model import ShardId, SharedKey
 from memwal.read.plan.sources import ShardRead
-from memwal.read.store.keys import set_of_keys
+from memwal.read.store.keys import collect_keys
 from memwal.read.store.sources import Batches, Part
 from memwal.read.store.threads import map_parts
 from memwal.rows import fold
@@ -47,7 +47,9 @@ class Verdict:
         self._keys = [key.name for key in keys]
         if not keys:
             return
-        tables = map_parts(lambda part: part.read_keys(self._keys, only), parts_of(shards), threads)
+        tables = map_parts(
+            lambda part: part.read_keys(self._keys, only), list_parts(shards), threads
+        )
         if only is not None:
             tables = {part: table for part, table in tables.items() if len(table)}
         distinct = 0
@@ -61,7 +63,7 @@ class Verdict:
             for part, winners in zip(oldest_first, decided.winners, strict=True):
                 self._winners[id(part)] = winners
         if tables:
-            self._hidden = set_of_keys(list(tables.values()), keys)
+            self._hidden = collect_keys(list(tables.values()), keys)
             if distinct > self._hidden.count:
                 by_shard = {
                     shard.read.shard_id: [tables[id(p)] for p in shard.parts if id(p) in tables]
@@ -102,6 +104,6 @@ def fold_shard(shard_id: ShardId, tables: Sequence[pa.Table], keys: Sequence[str
         raise Refused(f"shard {shard_id}: {error}") from None
 
 
-def parts_of(shards: Sequence[OpenShard]) -> list[Part]:
+def list_parts(shards: Sequence[OpenShard]) -> list[Part]:
     """All of their parts."""
     return [part for shard in shards for part in shard.parts]
