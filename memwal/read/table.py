@@ -10,7 +10,6 @@ from typing import Any, TypeVar
 
 import pyarrow as pa
 
-from memwal.clock import SystemClock
 from memwal.errors import (
     Corruption,
     MemWalError,
@@ -29,12 +28,9 @@ from memwal.read.pruning import prune_shards
 from memwal.read.store.opened import OpenRead
 from memwal.read.store.opening import open_read
 from memwal.rows.lineage import check_lineage
+from memwal.run.stores import open_stores
 from memwal.store.generations import Generations
-from memwal.store.objects import normalise_uri, open_objects
-from memwal.store.shard_manifests import ShardManifests
-from memwal.store.table import LanceTables, primary_key_of
-from memwal.store.view import StoredViews
-from memwal.store.wal import WalEntries
+from memwal.store.table import primary_key_of
 from memwal.store.wal_rows import Moved, StoredWalRows
 
 T = TypeVar("T")
@@ -64,21 +60,16 @@ class ReadableTable:
         clock: Clock | None = None,
     ) -> None:
         """See `open_table`. Rows expire by the clock, where a row-merge policy has them do so."""
-        self.uri = normalise_uri(uri)
-        options = dict(storage_options or {})
-        self._clock = clock or SystemClock()
-        self._objects = open_objects(self.uri, options, self._clock)
-        self.tables = LanceTables(self.uri, options)
-        self.views = StoredViews(self._objects, self.tables)
+        stores = open_stores(uri, storage_options or {}, clock=clock)
+        self._stores = stores
+        self.uri, self.tables, self.views = stores.uri, stores.tables, stores.views
         self.generations = Generations(
-            objects=self._objects, tables=self.tables, renamed=self.views.renamed
+            objects=stores.objects, tables=stores.tables, renamed=stores.views.renamed
         )
 
     @cached_property
     def _wal_rows(self) -> StoredWalRows:
-        return StoredWalRows(
-            WalEntries(self._objects), ShardManifests(self._objects), self.views.renamed
-        )
+        return StoredWalRows(self._stores.wal, self._stores.shard_manifests, self.views.renamed)
 
     def read(
         self,
@@ -168,7 +159,7 @@ class ReadableTable:
 
     def now_nanos(self) -> int:
         """The instant at which rows of a read that starts now expire."""
-        return self._clock.now_nanos()
+        return self._stores.clock.now_nanos()
 
     def plan(self, request: ReadRequest) -> ReadPlan:
         """What a read of the table as it is now would read; opens no generation."""
@@ -185,7 +176,7 @@ class ReadableTable:
                 view, rows = self._with_wal(view, request)
             plan = self._plan(view, request)
             self._check_lineage(view, plan, request)
-            read = open_read(self.generations, view, plan, rows, self._clock)
+            read = open_read(self.generations, view, plan, rows, self._stores.clock)
             return use(OpenedRead(view=view, plan=plan, read=read))
 
         return self._use_view(request.version, attempt)

@@ -11,10 +11,12 @@ import re
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
-from datafusion import DataFrame, Expr, SessionConfig, SessionContext
+
+if TYPE_CHECKING:
+    from datafusion import DataFrame, Expr, SessionContext
 
 # One partition: rows come back in the order in which they went in.
 _SETTINGS = {"datafusion.execution.target_partitions": "1"}
@@ -96,8 +98,7 @@ def evaluate(
 @functools.cache
 def unstable_functions() -> frozenset[str]:
     """Functions that DataFusion does not vouch for: the clock, chance, the file being read."""
-    context = SessionContext(SessionConfig(_SETTINGS).with_information_schema(True))
-    found = context.sql(
+    found = _open_session({"datafusion.catalog.information_schema": "true"}).sql(
         "SELECT DISTINCT routine_name FROM information_schema.routines WHERE NOT is_deterministic"
     )
     return frozenset(row["routine_name"] for row in found.to_pylist()) | {"version"}
@@ -129,8 +130,14 @@ def _check_size(text: str) -> None:
 
 
 def _make_frame(batch: pa.RecordBatch, settings: Mapping[str, str] | None = None) -> DataFrame:
-    context = SessionContext(SessionConfig({**_SETTINGS, **(settings or {})}))
-    return context.create_dataframe([[batch]], _TABLE)
+    return _open_session(settings or {}).create_dataframe([[batch]], _TABLE)
+
+
+def _open_session(settings: Mapping[str, str]) -> SessionContext:
+    # Only here, since few reads need it: to import it takes as long as to read a small table.
+    from datafusion import SessionConfig, SessionContext
+
+    return SessionContext(SessionConfig({**_SETTINGS, **settings}))
 
 
 def _read_node(expr: Expr, *, fold: bool = False) -> Node:
