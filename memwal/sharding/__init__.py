@@ -1,9 +1,10 @@
 """Shard specs: which shard a row belongs to, and which shards a filter can leave out. Pure.
 
-spec        what a spec says, checked; shard values <-> bytes in a shard manifest
+spec        what a spec says, checked
+values      types by name; shard values <-> bytes in a shard manifest
 murmur      Murmur3 over whole columns
 encoding    the bytes of a value that are hashed: by the spec, and as pylance does it
-rules       which of the two holds for a table, and why
+rules       which of the two holds for a table
 engine      SQL through DataFusion (the only importer of it)
 expression  custom expressions and the spec's six rules for them
 evaluate    rows -> shard values
