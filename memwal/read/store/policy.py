@@ -26,8 +26,8 @@ from memwal.read.store.held_rows import match_filter, may_name
 from memwal.read.store.keys import collect_wanted_keys
 from memwal.read.store.opened import OpenRead
 from memwal.read.store.sources import Base, Batches, Listed, Rows, match_rows
-from memwal.rows.keyset import KeySet, Mask, find_shared_key
 from memwal.read.store.threads import choose_threads, map_in_order
+from memwal.rows.keyset import KeySet, Mask, find_shared_key
 from memwal.rows.policy import RowPolicy
 from memwal.rows.policy_fold import Layer, PolicyFold, expired
 from memwal.sharding.domain import Case, cases_of
