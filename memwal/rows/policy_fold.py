@@ -172,13 +172,12 @@ class PolicyFold:
             try:
                 rows = self._combined(stack, order, starts)
                 break
-            except _Failed as failure:
+            except OperatorError as error:
                 keys = stack.select(self._keys).take(pa.array(order[starts]))
                 kept = np.ones(len(keys), dtype=bool) if wanted is None else wanted(keys)
-                group = failure.error.group
-                if kept[group]:
-                    rows_of_key = order[starts[group] :][: sizes[group]]
-                    raise self._told(failure, stack, origins, rows_of_key) from None
+                if kept[error.group]:
+                    rows_of_key = order[starts[error.group] :][: sizes[error.group]]
+                    raise self._refuse(error, stack, origins, rows_of_key) from None
                 wanted = None
         return Outcome(rows=rows, unchanged=self._shown(unchanged), deleted=deleted)
 
@@ -269,19 +268,22 @@ class PolicyFold:
                 try:
                     arrays.append(operator.reduce(_taken(column, order), starts))
                 except OperatorError as error:
-                    raise _Failed(field.name, error) from None
+                    error.column = field.name
+                    raise
         return pa.Table.from_arrays(arrays, schema=self._schema)
 
-    def _told(self, failure: _Failed, stack: pa.Table, origins: Places, rows: Places) -> Refused:
+    def _refuse(
+        self, error: OperatorError, stack: pa.Table, origins: Places, rows: Places
+    ) -> Refused:
         key = stack.select(self._keys).take(pa.array(rows[:1]))
-        (operator,) = (c.operator for c in self._policy.columns if c.column == failure.column)
+        (operator,) = (c.operator for c in self._policy.columns if c.column == error.column)
         named = [self._named_row(int(origins[row])) for row in rows]
         more = len(named) - _ROWS_NAMED_MAX
         text = ", ".join(named[:_ROWS_NAMED_MAX]) + (f" and {more} more" if more > 0 else "")
-        kind = DoesNotFit if failure.error.out_of_range else Refused
+        kind = DoesNotFit if error.out_of_range else Refused
         return kind(
-            f"operator {operator!r} failed on column {failure.column!r} of key "
-            f"{key.to_pylist()[0]}: {failure.error} (rows, oldest first: {text})"
+            f"operator {operator!r} failed on column {error.column!r} of key "
+            f"{key.to_pylist()[0]}: {error} (rows, oldest first: {text})"
         )
 
     def _named_row(self, place: int) -> str:
@@ -301,15 +303,6 @@ class PolicyFold:
         names = list(dict.fromkeys([*self._schema.names, *self._keys, *special]))
         fields = [pa.field(name, table.schema.field(name).type) for name in names]
         return table.select(names).cast(pa.schema(fields)).unify_dictionaries()
-
-
-class _Failed(Exception):
-    """An operator failed, on a column."""
-
-    def __init__(self, column: str, error: OperatorError) -> None:
-        super().__init__(column)
-        self.column = column
-        self.error = error
 
 
 class _Groups:

@@ -46,8 +46,11 @@ _HALF = 2**32 - 1
 class OperatorError(Exception):
     """An operator failed on the values of one key. `group` is the key's number.
 
-    `out_of_range`: its value does not fit its type; with later values it may.
+    `out_of_range`: its value does not fit its type; with later values it may. `column` is filled
+    in by the caller, who knows it.
     """
+
+    column = ""
 
     def __init__(self, group: int, cause: str, *, out_of_range: bool = False) -> None:
         super().__init__(cause)
@@ -95,7 +98,7 @@ class Pairwise:
             within = np.arange(len(values)) - np.repeat(starts, counts)
             lefts = np.flatnonzero(within % 2 == 0)
             paired = lefts[within[lefts] + 1 < counts[groups[lefts]]]
-            combined = self._combined(values, paired, groups)
+            combined = self._combine(values, paired, groups)
             # A left without a partner stays; the others are taken from behind the values.
             source = lefts.copy()
             source[np.searchsorted(lefts, paired)] = len(values) + np.arange(len(paired))
@@ -104,26 +107,25 @@ class Pairwise:
             starts = np.cumsum(counts) - counts
         return values
 
-    def _combined(self, values: pa.Array, lefts: Places, groups: Places) -> pa.Array:
+    def _combine(self, values: pa.Array, lefts: Places, groups: Places) -> pa.Array:
         left, right = values.take(pa.array(lefts)), values.take(pa.array(lefts + 1))
-        error = self._error(left, right)
-        if isinstance(error, pa.Array):
-            return error
-        place = 0
+        found = self._try(left, right)
+        if isinstance(found, pa.Array):
+            return found
         # The half in which it fails; the first pair when it fails for no half alone.
-        while len(left) > 1:
-            half = len(left) // 2
-            first = self._error(left[:half], right[:half])
-            if isinstance(first, str):
-                left, right, error = left[:half], right[:half], first
-                continue
-            second = self._error(left[half:], right[half:])
-            if not isinstance(second, str):
+        start, end, error = 0, len(left), found
+        while end - start > 1:
+            half = (start + end) // 2
+            for part in (slice(start, half), slice(half, end)):
+                found = self._try(left[part], right[part])
+                if isinstance(found, str):
+                    start, end, error = part.start, part.stop, found
+                    break
+            else:
                 break
-            left, right, error, place = left[half:], right[half:], second, place + half
-        raise OperatorError(int(groups[lefts[place]]), error)
+        raise OperatorError(int(groups[lefts[start]]), error)
 
-    def _error(self, left: pa.Array, right: pa.Array) -> pa.Array | str:
+    def _try(self, left: pa.Array, right: pa.Array) -> pa.Array | str:
         """The result, or what is wrong with it."""
         try:
             found = self.combine(left, right)
