@@ -7,8 +7,6 @@ import os
 import re
 import shutil
 import socket
-import subprocess
-import sys
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -31,11 +29,11 @@ from memwal.run.stores import open_stores
 from memwal.run.versions import TESTED_LANCE_MAJORS
 from memwal.store.limits import StoreLimits
 from tests.support import builders
+from tests.support.nursery import run_memwal
 from tests.support.s3server import S3Server
 
 pytestmark = pytest.mark.integration
 
-MEMWAL = Path(sys.executable).parent / "memwal"
 SHARD = ShardId("6f2c5a8e-1d0b-4d55-9a53-0f6f6a1f0c11")
 STRANGE = "00000000-0000-4000-8000-000000000000"
 RUN_SECONDS_MAX = 120
@@ -81,14 +79,11 @@ class Ran:
 def run(*arguments: str | Path, folder: Path, **environment: str) -> Ran:
     """Run `memwal` where no configuration of the machine's reaches it."""
     kept = {k: v for k, v in os.environ.items() if not k.startswith(("MEMWAL_", "AWS_"))}
-    done = subprocess.run(
-        [MEMWAL, *arguments],
+    done = run_memwal(
+        *arguments,
         cwd=folder,
         env={**kept, "AWS_EC2_METADATA_DISABLED": "true", **environment},
-        capture_output=True,
-        text=True,
         timeout=RUN_SECONDS_MAX,
-        check=False,
     )
     return Ran(code=done.returncode, out=done.stdout, err=done.stderr)
 

@@ -16,6 +16,7 @@ import pytest
 from memwal.store.lease import StoredLeases
 from tests.support import builders
 from tests.support.builders import Put, Table
+from tests.support.nursery import run_memwal
 
 pytestmark = pytest.mark.integration
 
@@ -23,9 +24,7 @@ MEMWAL = str(Path(sys.executable).with_name("memwal"))
 
 
 def run(*arguments: str, cwd: Path | None = None) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [MEMWAL, *arguments], capture_output=True, text=True, check=False, cwd=cwd
-    )
+    return run_memwal(*arguments, cwd=cwd)
 
 
 @pytest.fixture

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -18,8 +16,8 @@ from memwal.run.options import RunOptions
 from memwal.text import one_line
 from tests.support import builders
 from tests.support.builders import Put, Table
+from tests.support.nursery import run_memwal
 
-MEMWAL = str(Path(sys.executable).with_name("memwal"))
 EVIL = "\x1b[31mroot\x1b]0;pwn\nerror: forged\x9b1m\u2028\u202ex[bold]y[/z]"
 SHOWN = r"\x1b[31mroot\x1b]0;pwn\nerror: forged\x9b1m\u2028\u202ex[bold]y[/z]"
 
@@ -51,9 +49,7 @@ def table(tmp_path: Path) -> Table:
 )
 def test_what_is_stored_forges_no_line(table: Table, command: str, code: int) -> None:
     name, *flags = command.split()
-    ran = subprocess.run(
-        [MEMWAL, name, table.uri, *flags], capture_output=True, text=True, check=False
-    )
+    ran = run_memwal(name, table.uri, *flags)
     assert ran.returncode == code, ran.stderr
     shown = ran.stderr if "--json" in flags else ran.stdout
     assert SHOWN in shown

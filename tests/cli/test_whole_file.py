@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -11,8 +9,7 @@ import pytest
 from memwal.run import whole_file as module
 from memwal.run.whole_file import whole_file
 from tests.support import builders
-
-MEMWAL = str(Path(sys.executable).with_name("memwal"))
+from tests.support.nursery import run_memwal
 
 
 def test_two_writers_of_one_file_do_not_meet(tmp_path: Path) -> None:
@@ -64,10 +61,7 @@ def test_the_commands_write_through_nobody_s_link(tmp_path: Path, option: str, n
     folder.mkdir()
     theirs = tmp_path / "theirs"
     (folder / f".{name}.partial").symlink_to(theirs)
-    ran = subprocess.run(
-        [MEMWAL, "read", table.uri, option, str(folder / name)],
-        capture_output=True, text=True, check=False,
-    )  # fmt: skip
+    ran = run_memwal("read", table.uri, option, folder / name)
     assert ran.returncode == 0, ran.stderr
     assert (folder / name).stat().st_size > 10
     assert not theirs.exists()

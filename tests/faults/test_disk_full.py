@@ -21,10 +21,10 @@ import pytest
 from memwal.report import DONE
 from tests.faults import live
 from tests.faults.live import Model, Writer
-from tests.faults.nursery import command, ended, nursery
 from tests.support import builders
 from tests.support import garbage_runs as runs
 from tests.support.builders import Delete, Put, Table
+from tests.support.nursery import run_memwal
 
 pytestmark = pytest.mark.integration
 
@@ -61,12 +61,6 @@ def disk(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
 
 
 @pytest.fixture(scope="module")
-def processes() -> Iterator[Any]:
-    with nursery() as context:
-        yield context
-
-
-@pytest.fixture(scope="module")
 def original(tmp_path_factory: pytest.TempPathFactory) -> Table:
     """Work for every job: to merge, to catch up, to compact, to snapshot, to drop and to delete."""
     table = runs.collectable(tmp_path_factory.mktemp("full") / "t", shards=2, generations=2)
@@ -99,30 +93,25 @@ def copied(table: Table, folder: Path) -> Table:
     return replace(table, uri=str(folder))
 
 
-def run(processes: Any, job: str, table: Table, out: Path) -> tuple[int, dict[str, Any]]:
-    """`memwal JOB TABLE --json`, with its stdout and stderr on another disk."""
-    arguments = [job, table.uri, *JOBS[job], "--engine", "local", "--json"]
-    process = processes.Process(target=command, args=(arguments, str(out)))
-    process.start()
-    code = ended(process)
-    return code, json.loads(out.read_text())
+def run(job: str, table: Table) -> tuple[int, dict[str, Any]]:
+    """`memwal JOB TABLE --json`."""
+    done = run_memwal(job, table.uri, *JOBS[job], "--engine", "local", "--json")
+    return done.returncode, json.loads(done.stdout)
 
 
 @pytest.mark.parametrize("job", JOBS)
-def test_a_disk_that_fills_up_under_a_job(
-    disk: Path, processes: Any, original: Table, tmp_path: Path, job: str
-) -> None:
+def test_a_disk_that_fills_up_under_a_job(disk: Path, original: Table, job: str) -> None:
     truth = original.truth()
     table = copied(original, disk / "t")
     before = free_bytes(disk)
-    code, found = run(processes, job, table, tmp_path / "out")
+    code, found = run(job, table)
     assert (code, found["outcome"]) == (0, DONE), found
     needed = max(before - free_bytes(disk), 64 * 1024)
     codes = []
     for level in range(LEVELS):
         table = copied(original, disk / "t")
         ballast = leave(disk, needed * level // LEVELS)
-        code, found = run(processes, job, table, tmp_path / "out")
+        code, found = run(job, table)
         codes.append(code)
         assert code in (0, 1, 6), found
         if code:
@@ -132,7 +121,7 @@ def test_a_disk_that_fills_up_under_a_job(
         builders.same_rows(table.lsm_rows(), truth, f"{job} on a full disk")
         ballast.unlink()
         # A release that did not fit leaves the lease: its process is gone, so nobody waits for it.
-        code, found = run(processes, job, table, tmp_path / "out")
+        code, found = run(job, table)
         assert code == 0, found
         builders.same_rows(table.lsm_rows(), truth, f"{job}, once there was space")
         live.check_verified(table)

@@ -5,8 +5,6 @@ from __future__ import annotations
 import os
 import shutil
 import signal
-import subprocess
-import sys
 import threading
 from collections.abc import Iterable
 from concurrent.futures import ThreadPoolExecutor
@@ -31,6 +29,7 @@ from memwal.testing import Fault, FaultyObjects, ManualClock, MemoryObjects
 from tests.support import builders
 from tests.support import garbage_runs as runs
 from tests.support.builders import KINDS, Delete, Put, Table
+from tests.support.nursery import killed
 
 pytestmark = pytest.mark.integration
 
@@ -90,14 +89,7 @@ def test_a_killed_run_is_finished_by_the_next(
 ) -> None:
     table = copied(original, tmp_path)
     truth, epochs = table.truth(), builders.epochs(table)
-    code = f"import {__name__} as t; t.run_and_die({table.uri!r}, {step!r})"
-    done = subprocess.run(
-        [sys.executable, "-c", code],
-        cwd=ROOT,
-        timeout=120,
-        check=False,
-    )
-    assert done.returncode == -signal.SIGKILL
+    assert killed(run_and_die, table.uri, step)
     assert runs.files(table) != wanted
     builders.same_rows(table.lsm_rows(), truth, "after the kill")
     runs.age(table, 25 * 3600, "_maintenance/tmp")  # what it had staged goes after a day

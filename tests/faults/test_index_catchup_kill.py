@@ -5,8 +5,6 @@ from __future__ import annotations
 import os
 import shutil
 import signal
-import subprocess
-import sys
 import time
 from collections.abc import Callable
 from dataclasses import replace
@@ -30,10 +28,10 @@ from tests.support.indexed import (
     state,
     write_and_merge,
 )
+from tests.support.nursery import killed, start
 
 pytestmark = pytest.mark.integration
 
-ROOT = Path(__file__).parents[2]
 NAMES = ("key_idx", "flat_idx", "text_idx")
 LIMITS = Settings(segment_rows_min=20)
 
@@ -77,16 +75,6 @@ def run_and_die(uri: str, method: str, step: str) -> None:
         print(name, flush=True)
 
     run(Table(uri=uri, kind=KINDS["int64"]), method, steps)
-
-
-def start(table: Table, method: str, step: str) -> subprocess.Popen[str]:
-    code = f"import {__name__} as t; t.run_and_die{(table.uri, method, step)!r}"
-    return subprocess.Popen(
-        [sys.executable, "-c", code],
-        cwd=ROOT,
-        stdout=subprocess.PIPE,
-        text=True,
-    )
 
 
 def laid_out(folder: Path, method: str) -> Table:
@@ -135,9 +123,7 @@ def test_a_run_killed_at_a_step(tmp_path: Path, method: str, step: str) -> None:
     table = laid_out(tmp_path, method)
     unharmed = copy_of(table, tmp_path / "unharmed")
     rows = table.lsm_rows()
-    with start(table, method, step) as process:
-        process.communicate(timeout=120)
-    assert process.returncode == -signal.SIGKILL
+    assert killed(run_and_die, table.uri, method, step)
     assert table.lsm_rows() == rows
     finish_like_an_unharmed_run(table, method, unharmed)
     assert table.lsm_rows() == rows
@@ -148,8 +134,7 @@ def test_a_run_killed_at_a_step(tmp_path: Path, method: str, step: str) -> None:
 def test_a_run_killed_at_any_time(tmp_path: Path, method: str, milliseconds: int) -> None:
     table = laid_out(tmp_path, method)
     unharmed = copy_of(table, tmp_path / "unharmed")
-    with start(table, method, "never") as process:
-        assert process.stdout is not None
+    with start(run_and_die, table.uri, method, "never") as process:
         process.stdout.readline()
         time.sleep(milliseconds / 1000)
         process.kill()

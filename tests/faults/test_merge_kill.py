@@ -5,8 +5,6 @@ from __future__ import annotations
 import multiprocessing
 import os
 import signal
-import subprocess
-import sys
 import threading
 from collections.abc import Callable
 from pathlib import Path
@@ -18,10 +16,10 @@ from memwal.jobs.merge.plan.shard import MergeLimits, MergeRequest
 from memwal.model import ShardId
 from tests.support import builders
 from tests.support.builders import KINDS, ONE_COMMIT, TWO_PASSES, Delete, Put, Table
+from tests.support.nursery import killed, start
 
 pytestmark = pytest.mark.integration
 
-ROOT = Path(__file__).parents[2]
 
 # ---- killed mergers
 
@@ -53,17 +51,6 @@ def merge_and_die(uri: str, shard: str, tombstones_max: int, step: str, nth: int
     merger = table.merger(limits=limits, steps=steps)
     merger.run(ShardId(shard), MergeRequest())
     steps(REPORT)
-
-
-def start_merger(table: Table, tombstones_max: int, step: str, nth: int) -> subprocess.Popen[str]:
-    arguments = (table.uri, table.shards[0], tombstones_max, step, nth)
-    code = f"import {__name__} as t; t.merge_and_die(*{arguments!r})"
-    return subprocess.Popen(
-        [sys.executable, "-c", code],
-        cwd=ROOT,
-        stdout=subprocess.PIPE,
-        text=True,
-    )
 
 
 def laid_out(path: Path) -> Table:
@@ -99,9 +86,7 @@ def test_a_merger_killed_at_a_step(tmp_path: Path, tombstones_max: int, step: st
     version = int(table.dataset.version)
     epochs = builders.epochs(table)
     nth = 1 if step == REPORT else 2
-    with start_merger(table, tombstones_max, step, nth) as process:
-        process.communicate(timeout=120)
-    assert process.returncode == -signal.SIGKILL
+    assert killed(merge_and_die, table.uri, table.shards[0], tombstones_max, step, nth)
     merged = table.progress().get(table.shards[0], 0)
     assert merged == {REPORT: 5, "committed": 4}.get(step, 2)
     assert builders.epochs(table) == epochs
@@ -113,8 +98,7 @@ def test_a_merger_killed_while_it_commits(tmp_path: Path, after: int) -> None:
     """No step is exact here: the kill comes as soon as the commit is announced."""
     table = laid_out(tmp_path)
     version = int(table.dataset.version)
-    with start_merger(table, TWO_PASSES, "commit", 0) as process:
-        assert process.stdout is not None
+    with start(merge_and_die, table.uri, table.shards[0], TWO_PASSES, "commit", 0) as process:
         for _ in range(after):
             assert process.stdout.readline() == "commit\n"
         process.kill()

@@ -22,11 +22,11 @@ from memwal.jobs.merge.report import MergeTableReport
 from memwal.report import DONE
 from tests.faults import live
 from tests.faults.live import Watched
-from tests.faults.nursery import command, ended, nursery
 from tests.faults.s3proxy import NONE, S3Proxy, Toxics
 from tests.support import builders
 from tests.support import garbage_runs as runs
 from tests.support.builders import Put, Table
+from tests.support.nursery import memwal, start
 from tests.support.s3server import S3Server
 
 pytestmark = pytest.mark.integration
@@ -69,20 +69,14 @@ class _Data(ctypes.Structure):
     _fields_ = [(name, ctypes.c_uint32) for name in ("effective", "permitted", "inheritable")]
 
 
-def command_without_privileges(arguments: list[str], out: str) -> None:
+def memwal_without_privileges(arguments: list[str]) -> None:
     """`memwal ARGUMENTS`; a root that does not stand above file modes (no CAP_DAC_OVERRIDE)."""
     if os.getuid() == 0:
         libc = ctypes.CDLL(None, use_errno=True)
         nothing = (_Data * 2)()
         if libc.capset(ctypes.byref(_Header(version=0x20080522, pid=0)), nothing) != 0:
             raise OSError(ctypes.get_errno(), "capset")
-    command(arguments, out)
-
-
-@pytest.fixture(scope="module")
-def processes() -> Iterator[Any]:
-    with nursery() as context:
-        yield context
+    memwal(arguments)
 
 
 @contextmanager
@@ -95,12 +89,11 @@ def closed(folder: Path, mode: int) -> Iterator[None]:
         folder.chmod(before)
 
 
-def ran(processes: Any, out: Path, *arguments: str) -> tuple[int, dict[str, Any]]:
+def ran(*arguments: str) -> tuple[int, dict[str, Any]]:
     words = [*arguments, "--engine", "local", "--json"]
-    process = processes.Process(target=command_without_privileges, args=(words, str(out)))
-    process.start()
-    code = ended(process)
-    return code, json.loads(out.read_text())
+    with start(memwal_without_privileges, words) as process:
+        out, _ = process.communicate()
+    return process.wait(), json.loads(out)
 
 
 READ_ONLY, UNREADABLE = 0o555, 0o000
@@ -141,13 +134,13 @@ def orphan(table: Table) -> str:
 
 
 @pytest.mark.parametrize("case", LOCAL)
-def test_a_folder_that_is_closed(processes: Any, tmp_path: Path, case: str) -> None:
+def test_a_folder_that_is_closed(tmp_path: Path, case: str) -> None:
     job, folder_of, mode, exit_code = LOCAL[case]
     table, other = with_work(tmp_path / "t"), simple(tmp_path / "other")
     truth = table.truth()
     folder = Path(table.uri) / folder_of(table)
     with closed(folder, mode):
-        code, found = ran(processes, tmp_path / "out", job[0], table.uri, other.uri, *job[1:])
+        code, found = ran(job[0], table.uri, other.uri, *job[1:])
     assert code == exit_code, found
     told, well = found["tables"]
     assert well["error"] is None, well
@@ -158,7 +151,7 @@ def test_a_folder_that_is_closed(processes: Any, tmp_path: Path, case: str) -> N
         assert {s["outcome"] for s in told["shards"]} == {"done", "failed"}, told["shards"]
         assert table.shards[0] in told["error"]
     builders.same_rows(table.lsm_rows(), truth, case)
-    code, found = ran(processes, tmp_path / "out", job[0], table.uri, *job[1:])
+    code, found = ran(job[0], table.uri, *job[1:])
     assert (code, found["outcome"]) == (0, DONE), found
     builders.same_rows(table.lsm_rows(), truth, f"{case}, and open again")
     live.check_verified(table)

@@ -8,12 +8,10 @@ from __future__ import annotations
 
 import os
 import random
-import subprocess
-import sys
 import time
 import uuid
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import Any
@@ -29,6 +27,7 @@ from memwal.model import ShardId
 from memwal.read import open_table
 from memwal.rows.policy import row_policy
 from memwal.run.stores import open_stores
+from tests.support.nursery import Started, start
 
 pytestmark = pytest.mark.integration
 
@@ -86,6 +85,9 @@ def maintain(uri: str) -> None:
 
 # ----
 
+Call = tuple[Any, ...]
+"""A function of this module, and what it is given."""
+
 
 def shard_of(number: int) -> ShardId:
     return ShardId(str(uuid.UUID(int=number + 1, version=4)))
@@ -111,11 +113,8 @@ def make(uri: str) -> None:
 
 
 @contextmanager
-def process(call: str) -> Iterator[subprocess.Popen[bytes]]:
-    code = f"import {__name__} as t; t.{call}"
-    environment = {**os.environ}
-    environment.setdefault("LANCE_LOG", "error,lance::index=off")
-    with subprocess.Popen([sys.executable, "-c", code], env=environment) as started:
+def process(target: Callable[..., None], *arguments: Any) -> Iterator[Started]:
+    with start(target, *arguments) as started:
         try:
             yield started
         finally:
@@ -141,10 +140,10 @@ def noted(log: Path) -> dict[str, set[int]]:
     return found
 
 
-def live(uri: str, calls: list[str], chance: random.Random, checked: int) -> int:
+def live(uri: str, calls: list[Call], chance: random.Random, checked: int) -> int:
     """Run them until something was merged, and kill them one by one; the version that is there."""
     with ExitStack() as stack:
-        running = [process(call) for call in calls]
+        running = [process(*call) for call in calls]
         started = [stack.enter_context(one) for one in chance.sample(running, len(running))]
         patience = time.monotonic() + 120
         commits = chance.randint(3, 8)
@@ -177,17 +176,14 @@ def test_counters_are_exact_whatever_is_killed(tmp_path: Path) -> None:
     logs = [tmp_path / f"writer-{number}.log" for number in range(SHARDS)]
     for log in logs:
         log.touch()
-    calls = [
-        *(f"write({uri!r}, {n}, LIFE, {str(log)!r})" for n, log in enumerate(logs)),
-        *[f"maintain({uri!r})"] * 2,
-    ]
     chance = random.Random(1)
     checked = int(lance.dataset(uri).version)
     deadline = time.monotonic() + SECONDS
     life = 0
     while time.monotonic() < deadline or life < 2:
         life += 1
-        checked = live(uri, [c.replace("LIFE", str(life)) for c in calls], chance, checked)
+        calls: list[Call] = [(write, uri, n, life, log) for n, log in enumerate(logs)]
+        checked = live(uri, [*calls, (maintain, uri), (maintain, uri)], chance, checked)
     drain(uri)
 
     rows = rows_of(lance.dataset(uri).to_table())

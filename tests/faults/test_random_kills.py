@@ -10,9 +10,10 @@ from __future__ import annotations
 import os
 import random
 import signal
+import subprocess
 import time
 from collections import Counter
-from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -21,9 +22,9 @@ import pytest
 from memwal.read import ReadRequest, open_table
 from tests.faults import live
 from tests.faults.live import Model
-from tests.faults.nursery import command, ended, nursery
 from tests.support import builders
 from tests.support.builders import Rows, Table
+from tests.support.nursery import Started, start, start_memwal
 from tests.support.s3server import S3Server
 
 pytestmark = pytest.mark.integration
@@ -46,17 +47,11 @@ JOBS: dict[str, list[str]] = {
 }
 
 
-@pytest.fixture(scope="module")
-def processes() -> Iterator[Any]:
-    with nursery() as context:
-        yield context
-
-
 class Killing:
     """One table, and what was killed at work on it."""
 
-    def __init__(self, table: Table, processes: Any, folder: Path, seed: int) -> None:
-        self.table, self.processes, self.folder = table, processes, folder
+    def __init__(self, table: Table, folder: Path, seed: int) -> None:
+        self.table, self.folder = table, folder
         self.chance = random.Random(seed)
         self.model = Model.of(table, KEYS, range(0, KEYS, 2))
         self.seconds = dict.fromkeys(JOBS, 0.3)
@@ -74,11 +69,11 @@ class Killing:
         for process, keys, seed, log in writers:
             if self.chance.random() < 0.5:
                 process.kill()
-                assert ended(process) == -signal.SIGKILL
+                assert process.wait() == -signal.SIGKILL
                 self.kills["writer"] += 1
             else:
                 Path(f"{log}.stop").touch()
-                assert ended(process) == 0, log
+                assert process.wait() == 0, log
             self.acknowledged += live.replay_log(self.model, keys, seed, log)
         self.model.check(self.rows(with_wal=True), f"after {job}")
 
@@ -87,29 +82,22 @@ class Killing:
         request = ReadRequest()
         return self.table.keyed(table.open_reader(request, with_wal=with_wal)[1].read_all())
 
-    def _writer(self, place: int) -> tuple[Any, Any, int, Path]:
+    def _writer(self, place: int) -> tuple[Started, Any, int, Path]:
         keys, seed = live.keys_of(place, SHARDS, KEYS), next(self.seeds)
         log = self.folder / f"writer-{seed}"
         table = self.table
-        arguments = (
-            table.uri,
-            table.options,
-            table.shards[place],
-            keys,
-            seed,
-            str(log),
-            PAUSE_SECONDS,
-        )
-        process = self.processes.Process(target=live.write_and_log, args=arguments)
-        process.start()
+        process = start(
+            live.write_and_log,
+            table.uri, table.options, table.shards[place], [*keys], seed, log, PAUSE_SECONDS,
+        )  # fmt: skip
         return process, keys, seed, log
 
     @staticmethod
-    def _wait_for_writes(writers: list[tuple[Any, Any, int, Path]]) -> None:
+    def _wait_for_writes(writers: list[tuple[Started, Any, int, Path]]) -> None:
         """Until each has written a generation or so."""
         for process, _, _, log in writers:
             while not log.exists() or log.read_text().count("acknowledged") < 6:
-                assert process.is_alive(), log
+                assert process.poll() is None, log
                 time.sleep(0.005)
 
     def _kill_job(self, job: str) -> None:
@@ -118,13 +106,13 @@ class Killing:
             job.split()[0], self.table.uri, *JOBS[job], "--engine", "local", "--json",
             *(word for option in options for word in ("--storage-option", option)),
         ]  # fmt: skip
-        out = self.folder / "job.json"
         began = time.monotonic()
-        process = self.processes.Process(target=command, args=(arguments, str(out)))
-        process.start()
-        process.join(self.chance.uniform(0, 1.2 * self.seconds[job]))
+        process = start_memwal(*arguments)
+        with suppress(subprocess.TimeoutExpired):
+            process.wait(self.chance.uniform(0, 1.2 * self.seconds[job]))
         process.kill()
-        code = ended(process)
+        out, _ = process.communicate()
+        code = process.wait()
         if code == -signal.SIGKILL:
             self.kills[job] += 1
             self.seconds[job] *= 1.2  # it may take longer than was thought
@@ -132,12 +120,12 @@ class Killing:
             self.seconds[job] = time.monotonic() - began
             self.ended[f"{job}: {code}"] += 1
             # Writers may be faster than it, on a busy machine as often as it tries.
-            assert code in (0, 4, 6), out.read_text()
+            assert code in (0, 4, 6), out
 
 
 @pytest.mark.parametrize("place", ["local", "s3"])
 def test_jobs_and_writers_killed_at_random(
-    place: str, request: pytest.FixtureRequest, tmp_path: Path, processes: Any
+    place: str, request: pytest.FixtureRequest, tmp_path: Path
 ) -> None:
     where: object = tmp_path / "t"
     options: dict[str, str] = {}
@@ -147,7 +135,7 @@ def test_jobs_and_writers_killed_at_random(
     table = builders.make_table(
         where, rows=range(0, KEYS, 2), shards=SHARDS, indexed=True, options=options
     )
-    killing = Killing(table, processes, tmp_path, SEED)
+    killing = Killing(table, tmp_path, SEED)
     wanted = int(KILLS) if KILLS else {"local": 6, "s3": 2}[place]
     while sum(killing.kills.values()) - killing.kills["writer"] < wanted:
         killing.round()

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import os
 import signal
-import subprocess
-import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -17,6 +15,7 @@ from memwal.jobs.snapshot.report import SnapshotTableReport
 from memwal.testing import ManualClock
 from tests.support import builders, snapshot_files
 from tests.support.builders import KINDS, Put, Table
+from tests.support.nursery import killed
 
 pytestmark = pytest.mark.integration
 
@@ -67,16 +66,7 @@ def table(tmp_path: Path) -> Table:
     ("step", "nth"), [("commit", 1), ("committed", 1), ("repair", 1), ("commit", 2)]
 )
 def test_a_killed_refresh_is_finished_by_the_next_runs(table: Table, step: str, nth: int) -> None:
-    code = (
-        f"import {__name__} as t; "
-        f"t.refresh_and_die({table.uri!r}, {list(table.shards)!r}, {step!r}, {nth})"
-    )
-    died = subprocess.run(
-        [sys.executable, "-c", code],
-        cwd=ROOT,
-        check=False,
-    )
-    assert died.returncode == -signal.SIGKILL
+    assert killed(refresh_and_die, table.uri, table.shards, step, nth)
     truth = table.truth()
     assert table.lsm_rows().keys() == truth.keys()
     # Generations whose progress was overwritten are merged once more: the same rows.

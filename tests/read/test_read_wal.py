@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import json
 import random
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +15,7 @@ from memwal.jobs.merge.plan.shard import MergeRequest
 from memwal.read import Nearest, open_table
 from tests.support import builders
 from tests.support.builders import Delete, Put, Row, Rows, Table
+from tests.support.nursery import run_memwal
 from tests.support.wal_tables import abandon, entry_file, inflate
 
 pytestmark = pytest.mark.integration
@@ -138,12 +137,7 @@ def test_a_wal_that_can_not_be_trusted_fails_the_read(table: Table) -> None:
 
 def test_the_command(table: Table) -> None:
     def rows_of(*arguments: str) -> list[Row]:
-        done = subprocess.run(
-            [sys.executable, "-m", "memwal.cli", "read", table.uri, "--json", *arguments],
-            capture_output=True,
-            text=True,
-            check=False,
-        )
+        done = run_memwal("read", table.uri, "--json", *arguments)
         assert done.returncode == 0, done.stderr
         found: list[Row] = json.loads(done.stdout)["tables"][0]["rows"]
         return found
@@ -182,12 +176,7 @@ def test_an_entry_that_unfolds_to_too_much_is_refused(
 ) -> None:
     """A code of None: the command decodes no entry, and has nothing to say."""
     inflate(table, table.shards[1], 1)
-    ran = subprocess.run(
-        [sys.executable, "-m", "memwal.cli", *command.split(), table.uri, "--json"],
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    ran = run_memwal(*command.split(), table.uri, "--json")
     assert ran.returncode == (code or 0), ran.stdout + ran.stderr
     assert ("bytes; at most 1073741824 are decoded" in ran.stdout) == (code is not None)
     assert not any(text in ran.stdout for text in ("is not a WAL entry", "torn", "Traceback"))

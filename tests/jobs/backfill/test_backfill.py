@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import json
 import signal
-import subprocess
-import sys
 import threading
 import time
 from collections.abc import Iterator, Sequence
@@ -31,10 +29,10 @@ from memwal.store.lease import StoredLeases
 from tests.support import builders
 from tests.support.builders import Put, Table
 from tests.support.indexed import Quiet, resolved
+from tests.support.nursery import Started, run_memwal, start
 
 pytestmark = pytest.mark.integration
 
-MEMWAL = str(Path(sys.executable).with_name("memwal"))
 WAIT_SECONDS = 120
 
 
@@ -48,12 +46,7 @@ def make(folder: Path, name: str, generations: int, *, shards: int = 1) -> Table
 
 
 def command(*arguments: str) -> tuple[int, dict[str, Any], str]:
-    done = subprocess.run(
-        [MEMWAL, "backfill", *arguments, "--engine", "local", "--json"],
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    done = run_memwal("backfill", *arguments, "--engine", "local", "--json")
     return done.returncode, json.loads(done.stdout), done.stderr
 
 
@@ -290,26 +283,17 @@ def stall(arguments: list[str]) -> None:
 
 
 @contextmanager
-def at_work(tables: Sequence[Table], report: Path) -> Iterator[subprocess.Popen[str]]:
+def at_work(tables: Sequence[Table], report: Path) -> Iterator[Started]:
     """A run that has finished the first table and stalls in the second; killed at the end."""
     arguments = [
         *(t.uri for t in tables), "--engine", "local", "--json", "--concurrency", "1",
         "--generations-per-commit-max", "1", "--report", str(report),
     ]  # fmt: skip
-    process = subprocess.Popen(
-        [
-            sys.executable,
-            "-c",
-            f"import {__name__} as t; t.stall({arguments!r})",
-        ],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-    )
+    process = start(stall, arguments)
     first, second = tables
 
     def is_there() -> bool:
-        assert process.poll() is None, process.stderr and process.stderr.read()
+        assert process.poll() is None, process.communicate()
         return (
             report.exists()
             and states_in(report) == {first.uri: "finished", second.uri: "running"}

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
 from dataclasses import replace
 from pathlib import Path
 
@@ -21,6 +19,7 @@ from memwal.store.lease import StoredLeases
 from tests.support import builders
 from tests.support.builders import Put, Table
 from tests.support.garbage_runs import Quiet
+from tests.support.nursery import run_memwal
 
 pytestmark = pytest.mark.integration
 
@@ -28,18 +27,7 @@ ORDER = ["merge", "index-catchup", "snapshot", "garbage"]
 
 
 def maintain(*tables: Table, arguments: tuple[str, ...] = ()) -> tuple[int, list[dict]]:
-    done = subprocess.run(
-        [
-            str(Path(sys.executable).with_name("memwal")),
-            "maintain",
-            *(t.uri for t in tables),
-            "--json",
-            *arguments,
-        ],
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    done = run_memwal("maintain", *(t.uri for t in tables), "--json", *arguments)
     return done.returncode, json.loads(done.stdout)["tables"]
 
 

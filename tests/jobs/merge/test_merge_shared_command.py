@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +19,7 @@ from memwal.jobs.merge.unit import MergeUnit, run_merge_unit, shard_reports
 from tests.support import builders
 from tests.support.builders import Delete, Put, Table
 from tests.support.indexed import Quiet
+from tests.support.nursery import run_memwal
 
 pytestmark = pytest.mark.integration
 
@@ -37,8 +36,7 @@ def table(tmp_path: Path) -> Table:
 
 
 def merge(table: Table, *arguments: str) -> tuple[int, dict[str, Any]]:
-    command = [sys.executable, "-m", "memwal", "merge", table.uri, "--json", *arguments]
-    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=120)
+    done = run_memwal("merge", table.uri, "--json", *arguments)
     assert done.stdout, done.stderr
     return done.returncode, json.loads(done.stdout)["tables"][0]
 

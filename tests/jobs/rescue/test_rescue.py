@@ -6,7 +6,6 @@ import json
 import os
 import signal
 import subprocess
-import sys
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from pathlib import Path
@@ -29,12 +28,12 @@ from memwal.report import JobReport
 from tests.support import builders
 from tests.support.builders import KINDS, Delete, Put, Table
 from tests.support.garbage_runs import Quiet
+from tests.support.nursery import killed, start
 from tests.support.s3server import S3Server
 from tests.support.wal_tables import abandon, entry_file
 
 pytestmark = pytest.mark.integration
 
-ROOT = Path(__file__).parents[3]
 LONG_AGO = 3600
 
 
@@ -124,8 +123,7 @@ def test_an_abandoned_shard_becomes_a_generation(table: Table) -> None:
 def test_several_memtables_become_several_generations(tmp_path: Path) -> None:
     table = builders.make_table(tmp_path / "t", rows=range(5))
     (shard,) = table.shards
-    died = f"import {__name__} as t; t.write_and_die({table.uri!r}, {shard!r}, max_memtable_rows=4)"
-    child(died)
+    assert killed(write_and_die, table.uri, shard, 4)
     table.effects[shard] = [written(table)]
     manifest = table.stores.shard_manifests.latest(shard)
     assert manifest is not None
@@ -347,10 +345,10 @@ def written(table: Table) -> builders.Effects:
     return done
 
 
-def write_and_die(uri: str, shard: str, **options: Any) -> None:
+def write_and_die(uri: str, shard: str, memtable_rows_max: int) -> None:
     """Runs in a process of its own."""
     table = Table(uri=uri, kind=KINDS["int64"])
-    writer = table.writer(ShardId(shard), **options)
+    writer = table.writer(ShardId(shard), max_memtable_rows=memtable_rows_max)
     for n in range(1, 8):
         op = Put([10 + n, 30 + n], 100 * n)
         builders.apply(table, writer, table.dataset.schema, op, {})
@@ -369,25 +367,10 @@ def rescue_and_die(uri: str, step: str) -> None:
     run(Table(uri=uri, kind=KINDS["int64"]), steps=steps, lease=False)
 
 
-def start(code: str) -> subprocess.Popen[str]:
-    return subprocess.Popen(
-        [sys.executable, "-c", code],
-        cwd=ROOT,
-        stdout=subprocess.PIPE,
-        text=True,
-    )
-
-
-def child(code: str) -> None:
-    with start(code) as process:
-        process.communicate(timeout=120)
-    assert process.returncode == -signal.SIGKILL
-
-
 @pytest.mark.parametrize("step", ["mark", "claim", "flush", "flushed"])
 def test_a_rescue_killed_at_a_step_is_finished_by_the_next(table: Table, step: str) -> None:
     age(table)
-    child(f"import {__name__} as t; t.rescue_and_die({table.uri!r}, {step!r})")
+    assert killed(rescue_and_die, table.uri, step)
     assert marks(table) == ([] if step == "mark" else [layout.rescue_mark_path(table.shards[0])])
     _, shard = rescued(table)
     assert shard.action == ("nothing" if step == "flushed" else "rescue")
@@ -400,8 +383,7 @@ def test_a_rescue_killed_at_a_step_is_finished_by_the_next(table: Table, step: s
 def test_a_rescue_killed_while_it_claims_and_flushes(table: Table, seconds: float) -> None:
     """No step is exact inside of pylance: the kill comes some time after the claim began."""
     age(table)
-    with start(f"import {__name__} as t; t.rescue_and_die({table.uri!r}, 'any')") as process:
-        assert process.stdout is not None
+    with start(rescue_and_die, table.uri, "any") as process:
         assert process.stdout.readline() == "mark\n"
         assert process.stdout.readline() == "claim\n"
         with suppress(subprocess.TimeoutExpired):
@@ -417,7 +399,7 @@ def test_a_rescue_killed_between_its_epoch_and_its_sentinel(table: Table) -> Non
     """The epoch is taken, the WAL does not show it yet."""
     (shard,) = table.shards
     age(table)
-    child(f"import {__name__} as t; t.rescue_and_die({table.uri!r}, 'claim')")
+    assert killed(rescue_and_die, table.uri, "claim")
     table.stores.shard_manifests.claim(shard)
     _, found = rescued(table)
     assert (found.outcome, found.writer_epoch_before, found.writer_epoch_after) == ("done", 3, 4)

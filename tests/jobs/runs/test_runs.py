@@ -28,21 +28,15 @@ from memwal.store.run_records import StoredRunRecords
 from tests.support import builders
 from tests.support.builders import Delete, Put, Table
 from tests.support.garbage_runs import Quiet, garbage
+from tests.support.nursery import run_memwal
 
 pytestmark = pytest.mark.integration
 
-MEMWAL = str(Path(sys.executable).with_name("memwal"))
 SHORT = ("--execute", "--retention", "0s", "--grace", "0s", "--allow-short-retention")
 
 
 def run(*arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [MEMWAL, *arguments],
-        capture_output=True,
-        text=True,
-        check=False,
-        env={**os.environ, **environment},
-    )
+    return run_memwal(*arguments, env={**os.environ, **environment})
 
 
 def document(*arguments: str) -> dict[str, Any]:

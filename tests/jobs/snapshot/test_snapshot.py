@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
 import uuid
 from datetime import date, timedelta
 from pathlib import Path
@@ -37,6 +35,7 @@ from memwal.store.lease import StoredLeases
 from tests.support import snapshot_files
 from tests.support.builders import Put, Table, check_versions, make_table
 from tests.support.indexed import Quiet, resolved
+from tests.support.nursery import run_memwal
 from tests.support.s3server import S3Server
 
 pytestmark = pytest.mark.integration
@@ -204,12 +203,7 @@ def test_very_many_shards_are_read_by_units(tmp_path: Path) -> None:
 
 
 def run_command(*arguments: str) -> tuple[int, dict]:
-    done = subprocess.run(
-        [str(Path(sys.executable).with_name("memwal")), *arguments, "--json"],
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    done = run_memwal(*arguments, "--json")
     return done.returncode, json.loads(done.stdout)
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import subprocess
-import sys
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -22,11 +21,10 @@ from memwal.run.options import RunOptions
 from tests.support import builders
 from tests.support.builders import Delete, Put, Table
 from tests.support.garbage_runs import age
+from tests.support.nursery import run_memwal
 from tests.support.s3server import S3Server
 
 pytestmark = pytest.mark.integration
-
-MEMWAL = str(Path(sys.executable).with_name("memwal"))
 
 
 def status(table: Table, **settings: Any) -> StatusTableReport:
@@ -128,21 +126,18 @@ def test_sealed_broken_and_keyless_are_never_due(table: Table) -> None:
 
 
 def test_one_that_can_t_be_read_has_the_defaults(tmp_path: Path) -> None:
-    done = subprocess.run(
-        [MEMWAL, "status", str(tmp_path / "nothing"), "--json"], capture_output=True, text=True,
-        check=False,
-    )  # fmt: skip
+    done = run_memwal("status", tmp_path / "nothing", "--json")
     (found,) = json.loads(done.stdout)["tables"]
     assert found["outcome"] == "failed"
     assert not {"due", "storage", "uri"} & found.keys()
 
 
 def test_people_see_it_in_a_line(table: Table) -> None:
-    shown = subprocess.run([MEMWAL, "status", table.uri], capture_output=True, text=True).stdout
+    shown = run_memwal("status", table.uri).stdout
     assert f"due: shard {table.shards[0][:8]}…: 4 pending generations >= 4" in shown
     assert "storage: base " in shown
     table.merge_all()
-    shown = subprocess.run([MEMWAL, "status", table.uri], capture_output=True, text=True).stdout
+    shown = run_memwal("status", table.uri).stdout
     assert "not due" in shown
 
 
@@ -162,9 +157,7 @@ def memwal(
     environment = {k: v for k, v in os.environ.items() if not k.startswith(("AWS_", "MEMWAL_"))}
     if options is not None:
         environment["MEMWAL_STORAGE_OPTIONS"] = json.dumps(options)
-    return subprocess.run(
-        [MEMWAL, *arguments], capture_output=True, text=True, check=False, env=environment
-    )
+    return run_memwal(*arguments, env=environment)
 
 
 def test_a_job_takes_its_options_from_the_environment_and_shows_none(on_s3: Table) -> None:

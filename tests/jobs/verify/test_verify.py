@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -21,18 +19,14 @@ from memwal.run.options import RunOptions
 from tests.support import snapshot_files
 from tests.support.builders import Delete, Put, Table, make_table
 from tests.support.indexed import Quiet, resolved
+from tests.support.nursery import run_memwal
 from tests.support.s3server import S3Server
 
 pytestmark = pytest.mark.integration
 
 
 def report_of(table: Table) -> tuple[int, dict]:
-    done = subprocess.run(
-        [str(Path(sys.executable).with_name("memwal")), "verify", table.uri, "--json"],
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    done = run_memwal("verify", table.uri, "--json")
     (report,) = json.loads(done.stdout)["tables"]
     return done.returncode, report
 

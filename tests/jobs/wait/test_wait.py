@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -13,25 +11,19 @@ import pytest
 from memwal.format import layout
 from tests.support import builders
 from tests.support.builders import Put, Table
+from tests.support.nursery import Started, run_memwal, start_memwal
 
 pytestmark = pytest.mark.integration
 
-MEMWAL = str(Path(sys.executable).with_name("memwal"))
 SHORT = ("--execute", "--retention", "0s", "--grace", "0s", "--allow-short-retention")
-
-
-def start(*arguments: str) -> subprocess.Popen[str]:
-    return subprocess.Popen(
-        [MEMWAL, *arguments], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
-    )
 
 
 def wait(table: Table, until: str, *arguments: str) -> tuple[int, dict[str, Any], str]:
     """Exit code, the table's report, and stderr."""
-    return ended(start("wait", table.uri, "--until", until, "--json", *arguments))
+    return ended(start_memwal("wait", table.uri, "--until", until, "--json", *arguments))
 
 
-def ended(process: subprocess.Popen[str]) -> tuple[int, dict[str, Any], str]:
+def ended(process: Started) -> tuple[int, dict[str, Any], str]:
     out, err = process.communicate(timeout=120)
     report = json.loads(out)
     assert report["job"] == "wait"
@@ -41,7 +33,7 @@ def ended(process: subprocess.Popen[str]) -> tuple[int, dict[str, Any], str]:
 
 
 def job(*arguments: str) -> None:
-    done = subprocess.run([MEMWAL, *arguments], capture_output=True, text=True, check=False)
+    done = run_memwal(*arguments)
     assert done.returncode == 0, done.stderr
 
 
@@ -84,7 +76,7 @@ def test_from_flushed_to_collected(table: Table) -> None:
 
 
 def test_it_ends_when_a_merge_elsewhere_gets_there(table: Table) -> None:
-    waiting = start("wait", table.uri, "--until", "merged", "--timeout", "2m", "--json")
+    waiting = start_memwal("wait", table.uri, "--until", "merged", "--timeout", "2m", "--json")
     assert waiting.stderr is not None
     assert "merged: 0 of 2 shards" in waiting.stderr.readline()
     # What is flushed after it began is not waited for.
@@ -122,7 +114,7 @@ def test_a_named_generation_is_the_whole_target(table: Table) -> None:
     ],
 )
 def test_a_wrong_request_is_said_at_once(table: Table, arguments: tuple[str, ...]) -> None:
-    process = start("wait", table.uri, "--json", *arguments)
+    process = start_memwal("wait", table.uri, "--json", *arguments)
     out, err = process.communicate(timeout=60)
     report = json.loads(out)
     assert (process.returncode, report["outcome"]) == (2, "failed")
@@ -130,7 +122,7 @@ def test_a_wrong_request_is_said_at_once(table: Table, arguments: tuple[str, ...
 
 
 def test_no_table_and_a_broken_shard(table: Table, tmp_path: Path) -> None:
-    missing = start("wait", str(tmp_path / "nothing"), "--until", "merged", "--json")
+    missing = start_memwal("wait", str(tmp_path / "nothing"), "--until", "merged", "--json")
     assert ended(missing)[0] == 2
     one, two = table.shards
     manifest = table.stores.shard_manifests.latest(one)
@@ -143,7 +135,7 @@ def test_no_table_and_a_broken_shard(table: Table, tmp_path: Path) -> None:
 
 
 def test_people_see_what_is_missing(table: Table) -> None:
-    process = start("wait", table.uri, "--until", "merged", "--timeout", "0s")
+    process = start_memwal("wait", table.uri, "--until", "merged", "--timeout", "0s")
     out, _ = process.communicate(timeout=60)
     assert process.returncode == 4
     row = next(line for line in out.splitlines() if line.startswith(table.shards[1]))
