@@ -1,10 +1,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from functools import cache
 from pathlib import Path
 
 import hypothesis
 import pytest
+from botocore.loaders import JSONFileLoader
 
 from tests.support.s3server import S3Server
 from tests.support.stores import address, open_store
@@ -14,6 +16,10 @@ __all__ = ["address", "open_store"]
 # How long an example takes says more about the machine than about the code.
 hypothesis.settings.register_profile("memwal", deadline=None)
 hypothesis.settings.load_profile("memwal")
+
+_load_file = cache(JSONFileLoader().load_file)
+# Nearly all of making a client is reading these files, and each bucket of a test has a client.
+JSONFileLoader.load_file = lambda self, path: _load_file(path)
 
 _SIMULATION = Path(__file__).parent / "simulation"
 # What replays from a seed or runs by itself fails at once, unless the machine was too busy. Real

@@ -12,7 +12,6 @@ import shutil
 import subprocess
 import time
 from collections.abc import Iterator
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -89,8 +88,7 @@ def leave(disk: Path, size_bytes: int) -> Path:
 
 def copied(table: Table, folder: Path) -> Table:
     shutil.rmtree(folder, ignore_errors=True)
-    shutil.copytree(table.uri, folder)
-    return replace(table, uri=str(folder))
+    return table.copied(folder)
 
 
 def run(job: str, table: Table) -> tuple[int, dict[str, Any]]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import shutil
 import signal
 import threading
 from collections.abc import Iterable
@@ -72,22 +71,16 @@ def original(tmp_path_factory: pytest.TempPathFactory) -> Table:
 @pytest.fixture(scope="module")
 def wanted(original: Table, tmp_path_factory: pytest.TempPathFactory) -> dict[str, int]:
     """The end state without a kill."""
-    table = copied(original, tmp_path_factory.mktemp("unharmed"))
+    table = original.copied(tmp_path_factory.mktemp("unharmed") / "t")
     runs.collect(table, **OPTIONS)
     return runs.files(table)
-
-
-def copied(table: Table, folder: Path) -> Table:
-    copy = Table(**{**vars(table), "uri": str(folder / "t")})
-    shutil.copytree(table.uri, copy.uri)
-    return copy
 
 
 @pytest.mark.parametrize("step", STEPS)
 def test_a_killed_run_is_finished_by_the_next(
     original: Table, wanted: dict[str, int], tmp_path: Path, step: str
 ) -> None:
-    table = copied(original, tmp_path)
+    table = original.copied(tmp_path / "t")
     truth, epochs = table.truth(), builders.epochs(table)
     assert killed(run_and_die, table.uri, step)
     assert runs.files(table) != wanted

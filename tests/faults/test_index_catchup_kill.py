@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import os
-import shutil
 import signal
 import time
 from collections.abc import Callable
-from dataclasses import replace
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -77,15 +76,44 @@ def run_and_die(uri: str, method: str, step: str) -> None:
     run(Table(uri=uri, kind=KINDS["int64"]), method, steps)
 
 
-def laid_out(folder: Path, method: str) -> Table:
-    """Three merges that no index covers; for `record`, covered but with the entries gone."""
-    table = make_indexed(folder / "t", NAMES)
+@pytest.fixture(scope="module")
+def uncovered(tmp_path_factory: pytest.TempPathFactory) -> Table:
+    """Three merges that no index covers."""
+    table = make_indexed(tmp_path_factory.mktemp("uncovered") / "t", NAMES)
     write_and_merge(table, 1, 2, 3)
-    if method == "record":
-        assert run(table, "append").exit_code == 0
-        table.dataset.optimize.compact_files(target_rows_per_fragment=10 * BASE_ROWS)
-        assert not state(table).index_catchup
     return table
+
+
+@pytest.fixture(scope="module")
+def unrecorded(uncovered: Table, tmp_path_factory: pytest.TempPathFactory) -> Table:
+    """The same, covered but with the entries gone."""
+    table = uncovered.copied(tmp_path_factory.mktemp("unrecorded") / "t")
+    assert run(table, "append").exit_code == 0
+    table.dataset.optimize.compact_files(target_rows_per_fragment=10 * BASE_ROWS)
+    assert not state(table).index_catchup
+    return table
+
+
+@pytest.fixture
+def table(method: str, uncovered: Table, unrecorded: Table, tmp_path: Path) -> Table:
+    """What the method has to work on."""
+    return (unrecorded if method == "record" else uncovered).copied(tmp_path / "t")
+
+
+@pytest.fixture(scope="module")
+def unharmed(
+    uncovered: Table, unrecorded: Table, tmp_path_factory: pytest.TempPathFactory
+) -> Callable[[str], object]:
+    """How a run of the method ends that nobody kills."""
+
+    @cache
+    def end(method: str) -> object:
+        original = unrecorded if method == "record" else uncovered
+        table = original.copied(tmp_path_factory.mktemp("unharmed") / "t")
+        assert run(table, method).exit_code == 0
+        return end_state(table)
+
+    return end
 
 
 def end_state(table: Table) -> object:
@@ -100,43 +128,37 @@ def end_state(table: Table) -> object:
     )
 
 
-def finish_like_an_unharmed_run(table: Table, method: str, unharmed: Table) -> None:
+def finish_like_an_unharmed_run(table: Table, method: str, unharmed: object) -> None:
     """On the same host, at once: the lease of a run whose process is gone is taken over."""
     claim = table.stores.leases.current()
     assert claim is not None
     assert run(table, method).exit_code == 0
     check_caught_up(table, NAMES)
-    assert run(unharmed, method).exit_code == 0
-    assert end_state(table) == end_state(unharmed)
+    assert end_state(table) == unharmed
     assert run(table, "record").outcome == "nothing_to_do"
-
-
-def copy_of(table: Table, folder: Path) -> Table:
-    shutil.copytree(table.uri, folder)
-    return replace(table, uri=str(folder))
 
 
 @pytest.mark.parametrize(
     ("method", "step"), [(method, step) for method, steps in STEPS.items() for step in steps]
 )
-def test_a_run_killed_at_a_step(tmp_path: Path, method: str, step: str) -> None:
-    table = laid_out(tmp_path, method)
-    unharmed = copy_of(table, tmp_path / "unharmed")
+def test_a_run_killed_at_a_step(
+    table: Table, unharmed: Callable[[str], object], method: str, step: str
+) -> None:
     rows = table.lsm_rows()
     assert killed(run_and_die, table.uri, method, step)
     assert table.lsm_rows() == rows
-    finish_like_an_unharmed_run(table, method, unharmed)
+    finish_like_an_unharmed_run(table, method, unharmed(method))
     assert table.lsm_rows() == rows
 
 
 @pytest.mark.parametrize("method", ["append", "segments", "compaction"])
 @pytest.mark.parametrize("milliseconds", [3, 30])
-def test_a_run_killed_at_any_time(tmp_path: Path, method: str, milliseconds: int) -> None:
-    table = laid_out(tmp_path, method)
-    unharmed = copy_of(table, tmp_path / "unharmed")
+def test_a_run_killed_at_any_time(
+    table: Table, unharmed: Callable[[str], object], method: str, milliseconds: int
+) -> None:
     with start(run_and_die, table.uri, method, "never") as process:
         process.stdout.readline()
         time.sleep(milliseconds / 1000)
         process.kill()
         process.communicate(timeout=120)
-    finish_like_an_unharmed_run(table, method, unharmed)
+    finish_like_an_unharmed_run(table, method, unharmed(method))

@@ -53,9 +53,10 @@ def merge_and_die(uri: str, shard: str, tombstones_max: int, step: str, nth: int
     steps(REPORT)
 
 
-def laid_out(path: Path) -> Table:
+@pytest.fixture(scope="module")
+def original(tmp_path_factory: pytest.TempPathFactory) -> Table:
     """Five generations, each with tombstones; merged two at a time."""
-    table = builders.make_table(path / "t", rows=range(6))
+    table = builders.make_table(tmp_path_factory.mktemp("original") / "t", rows=range(6))
     for number in range(5):
         key = 10 + 2 * number
         table.flush(
@@ -64,6 +65,11 @@ def laid_out(path: Path) -> Table:
             Delete([key - 1, 5 - number]),
         )
     return table
+
+
+@pytest.fixture
+def table(original: Table, tmp_path: Path) -> Table:
+    return original.copied(tmp_path / "t")
 
 
 def check_after_kill(table: Table, version: int) -> None:
@@ -81,8 +87,7 @@ def check_after_kill(table: Table, version: int) -> None:
     [(most, step) for most, steps in STEPS.items() for step in steps],
     ids=lambda value: {ONE_COMMIT: "one commit", TWO_PASSES: "two passes"}.get(value, value),
 )
-def test_a_merger_killed_at_a_step(tmp_path: Path, tombstones_max: int, step: str) -> None:
-    table = laid_out(tmp_path)
+def test_a_merger_killed_at_a_step(table: Table, tombstones_max: int, step: str) -> None:
     version = int(table.dataset.version)
     epochs = builders.epochs(table)
     nth = 1 if step == REPORT else 2
@@ -94,9 +99,8 @@ def test_a_merger_killed_at_a_step(tmp_path: Path, tombstones_max: int, step: st
 
 
 @pytest.mark.parametrize("after", range(1, 4))
-def test_a_merger_killed_while_it_commits(tmp_path: Path, after: int) -> None:
+def test_a_merger_killed_while_it_commits(table: Table, after: int) -> None:
     """No step is exact here: the kill comes as soon as the commit is announced."""
-    table = laid_out(tmp_path)
     version = int(table.dataset.version)
     with start(merge_and_die, table.uri, table.shards[0], TWO_PASSES, "commit", 0) as process:
         for _ in range(after):

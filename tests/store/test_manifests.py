@@ -8,8 +8,9 @@ import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
+from pathlib import Path
 from threading import Barrier
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import lance
 import pyarrow as pa
@@ -31,9 +32,7 @@ from memwal.ports import Objects
 from memwal.store.shard_manifests import Fenced, ShardManifests
 from memwal.store.table_manifests import TableManifests
 from memwal.testing import Fault, FaultyObjects, MemoryObjects
-
-if TYPE_CHECKING:
-    from tests.support.stores import Address
+from tests.support.stores import Address
 
 SHARD = ShardId("6f2c5a8e-1d0b-4d55-9a53-0f6f6a1f0c11")
 OTHER = ShardId("00000000-0000-4000-8000-000000000000")
@@ -558,6 +557,10 @@ def real_manifest(address: Address) -> tuple[str, bytes]:
     return path, address.objects().get(path)
 
 
+def on_disk(folder: Path) -> Address:
+    return Address(uri=str(folder / "table"), storage_options={})
+
+
 def test_a_torn_manifest_is_corruption(address: Address) -> None:
     path, data = real_manifest(address)
     objects = address.objects()
@@ -572,8 +575,8 @@ def test_a_torn_manifest_is_corruption(address: Address) -> None:
 
 
 @pytest.mark.parametrize("tail_bytes", [16, 64 * 1024])
-def test_a_manifest_torn_anywhere_is_corruption(address: Address, tail_bytes: int) -> None:
-    path, data = real_manifest(address)
+def test_a_manifest_torn_anywhere_is_corruption(tmp_path: Path, tail_bytes: int) -> None:
+    path, data = real_manifest(on_disk(tmp_path))
     memory = MemoryObjects()
     manifests = TableManifests(memory, tail_bytes=tail_bytes)
     for length in range(len(data)):
@@ -582,8 +585,8 @@ def test_a_manifest_torn_anywhere_is_corruption(address: Address, tail_bytes: in
             manifests.read(3)
 
 
-def test_flipped_bytes_raise_nothing_but_corruption(address: Address) -> None:
-    path, data = real_manifest(address)
+def test_flipped_bytes_raise_nothing_but_corruption(tmp_path: Path) -> None:
+    path, data = real_manifest(on_disk(tmp_path))
     memory, chance = MemoryObjects(), random.Random(7)
     manifests = TableManifests(memory, tail_bytes=16)
     for at in range(len(data)):
@@ -597,8 +600,8 @@ def test_flipped_bytes_raise_nothing_but_corruption(address: Address) -> None:
 
 
 @pytest.mark.parametrize("position", [-1, 10**6, 2**62, 2**63 - 1])
-def test_a_footer_that_points_nowhere_is_corruption(address: Address, position: int) -> None:
-    path, data = real_manifest(address)
+def test_a_footer_that_points_nowhere_is_corruption(tmp_path: Path, position: int) -> None:
+    path, data = real_manifest(on_disk(tmp_path))
     memory = MemoryObjects()
     memory.put(path, data[:-16] + struct.pack("<q", position) + data[-8:])
     with pytest.raises(Corruption, match="points at offset"):

@@ -81,9 +81,8 @@ def unsound() -> Iterator[Table]:
 
 
 @pytest.fixture(scope="module")
-def sound() -> Iterator[Table]:
-    with S3Server() as server:
-        yield with_work(server)
+def sound(s3_server: S3Server) -> Table:
+    return with_work(s3_server)
 
 
 @pytest.fixture

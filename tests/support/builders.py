@@ -7,10 +7,12 @@ what the base table has to hold at any merge progress, and what the LSM read has
 from __future__ import annotations
 
 import os
+import shutil
 import uuid
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import count, islice
+from pathlib import Path
 from typing import Any
 
 os.environ.setdefault("LANCE_LOG", "error,lance::index=off")
@@ -197,6 +199,12 @@ class Table:
         """Merge every shard, one after the other."""
         merger = self.merger(**settings)
         return [merger.run(shard, MergeRequest()) for shard in self.shards]
+
+    def copied(self, folder: Path) -> Table:
+        """A copy of a local table, in a folder that is not there yet."""
+        shutil.copytree(self.uri, folder)
+        effects = {shard: list(done) for shard, done in self.effects.items()}
+        return replace(self, uri=str(folder), shards=list(self.shards), effects=effects)
 
     # -- writing
 
