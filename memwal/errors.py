@@ -45,10 +45,6 @@ EXIT_CORRUPTION = 8
 EXIT_CANCELLED = 130
 
 
-EXIT_CANCELLED = 130
-"""Of a run that a signal ended."""
-
-
 class MemWalError(Exception):
     """Base of every error that this package raises on purpose.
 

@@ -154,18 +154,17 @@ def parse_generation_folder(name: str) -> int | None:
 
 def parse_shard_manifest_name(name: str) -> int | None:
     """The version in `{bits}.binpb`, or None for any other file name."""
-    stem, dot, extension = name.partition(".")
-    if not dot or extension != "binpb" or not _BITS.fullmatch(stem):
-        return None
-    return from_bit_reversed(stem)
+    return _parse_bits(name, "binpb")
 
 
 def parse_wal_entry_name(name: str) -> int | None:
     """The position in `{bits}.arrow`, or None for any other file name."""
-    stem, dot, extension = name.partition(".")
-    if not dot or extension != "arrow" or not _BITS.fullmatch(stem):
-        return None
-    return from_bit_reversed(stem)
+    return _parse_bits(name, "arrow")
+
+
+def _parse_bits(name: str, extension: str) -> int | None:
+    stem, _, found = name.partition(".")
+    return from_bit_reversed(stem) if found == extension and _BITS.fullmatch(stem) else None
 
 
 def versions_folder(branch: str | None = None) -> str:

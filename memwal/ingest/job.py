@@ -27,7 +27,7 @@ from memwal.ingest.store_sources import Format, SourceFile, SourceFiles
 from memwal.ingest.table import Backlog, IngestTable
 from memwal.ingest.unit import IngestUnit, lost_ingest_unit, run_ingest_unit
 from memwal.jobs.merge.job import MergeOptions, run_merge
-from memwal.model import ShardId, TableView
+from memwal.model import ShardId, TableView, sum_known
 from memwal.report import DONE, HELD, NOTHING_TO_DO, JobReport, TableReport, sum_up
 from memwal.run.fanout import Fanout
 from memwal.run.policy import settle_policy
@@ -340,9 +340,7 @@ class _Ingest:
         return True
 
     def _shown(self, done_before: int) -> _RowsShown:
-        counts = list(self.rows_known.values())
-        total = sum(count or 0 for count in counts) if None not in counts else 0
-        self.progress.start("rows", total)
+        self.progress.start("rows", sum_known(self.rows_known.values()) or 0)
         return _RowsShown(self.progress, self.stores, done_before)
 
     # ---- reports

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from rich.console import Console
@@ -22,6 +22,7 @@ from memwal.grid import (
     table_of,
     words,
 )
+from memwal.model import sum_known
 from memwal.report import DONE
 from memwal.text import one_line
 
@@ -35,9 +36,10 @@ SOURCES: tuple[Column[Mapping[str, Any]], ...] = (
         "generations",
         lambda shard: ", ".join(str(g["generation"]) for g in shard["generations"]) or "-",
     ),
-    numbers("rows", lambda shard: _sum(g["rows"] for g in shard["generations"])),
+    numbers("rows", lambda shard: sum_known(g["rows"] for g in shard["generations"])),
     numbers(
-        "bytes", lambda shard: size_text(_sum(g["in_memory_bytes"] for g in shard["generations"]))
+        "bytes",
+        lambda shard: size_text(sum_known(g["in_memory_bytes"] for g in shard["generations"])),
     ),
     numbers("skipped as merged", lambda shard: generations_text(shard["skipped_as_merged"])),
     prose("why", lambda shard: "newest first" if shard["generations"] else "nothing is pending"),
@@ -141,8 +143,3 @@ def _pruned(shard: Mapping[str, Any]) -> tuple[str, ...]:
         return ()
     out = generations_text(shard["generations"])
     return (shard["shard_id"], *"-----", f"pruned ({out}): {shard['reason']}")
-
-
-def _sum(values: Iterable[int | None]) -> int | None:
-    found = list(values)
-    return None if None in found else sum(value or 0 for value in found)

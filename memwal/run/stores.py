@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 
 from memwal.clock import SystemClock
 from memwal.ports import Clock, Objects
+from memwal.store.base import StoreLimits
 from memwal.store.lease import StoredLeases
-from memwal.store.limits import StoreLimits
 from memwal.store.objects import normalise_uri, open_objects
 from memwal.store.put_proof import ensure_put_if_absent
 from memwal.store.shard_manifests import ShardManifests

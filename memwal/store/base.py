@@ -1,13 +1,31 @@
-"""What our object stores share: the address, the counters, and reads of what has a known size."""
+"""What our object stores share: limits, an address, counters, and reads of a known size."""
 
 from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Callable
+from dataclasses import dataclass
 from threading import Lock
 
 from memwal.errors import Corruption
 from memwal.ports import OBJECT_BYTES_MAX, RequestCounts, check_object_size
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class StoreLimits:
+    """Bounds on one store. Retries, waits and deletes are a remote store's; local files need none.
+
+    `retry_seconds_max` is the total for one operation; an attempt that is under way when it
+    passes may add its own connect and read timeouts.
+    """
+
+    retry_attempts_max: int = 10
+    retry_seconds_max: float = 60.0
+    retry_wait_seconds_max: float = 8.0
+    connect_timeout_seconds: float = 5.0
+    read_timeout_seconds: float = 30.0
+    deletes_in_flight_max: int = 4
+    delete_batch_objects_max: int = 1000
 
 
 class CountedObjects:

@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
 import pyarrow as pa
 
-from memwal.errors import Corruption, MemWalError, Missing, Refused
-from memwal.format import codec, layout
-from memwal.jobs.verify.plan import GenerationFacts, PrivateIndexFacts
+from memwal.errors import Corruption, Missing, Refused
+from memwal.format import layout
 from memwal.model import ColumnInfo, FlushedGeneration, ShardId, TableView
 from memwal.ports import Objects
 from memwal.rows import align
@@ -59,7 +58,7 @@ class Generations:
         Raises Missing, Corruption, StoreUnavailable; Refused for schema drift that would drop or
         mix up data.
         """
-        return self.line_up(view, shard_id, generation, self._checked(shard_id, generation))
+        return self.line_up(view, shard_id, generation, self.open_dataset(shard_id, generation))
 
     def open_unchecked(
         self, view: TableView, shard_id: ShardId, generation: FlushedGeneration
@@ -83,74 +82,22 @@ class Generations:
 
         Raises Missing, Corruption.
         """
-        try:
+        with reading(self.tables.uri, shard_id, generation):
             table = key_scanner(source, keys).to_table()
-        except BaseException as error:  # a panic in Lance's Rust code is no Exception
-            if is_reading_fault(error):
-                raise unreadable(self.tables.uri, shard_id, generation, error) from None
-            raise
         return table.rename_columns(key_names(source, keys, table.column_names))
 
-    def facts(self, shard_id: ShardId, generation: FlushedGeneration) -> GenerationFacts:
-        """Whether a listed generation opens, and how many rows it physically has."""
-        rows, error = None, None
-        try:
-            fragments = self._checked(shard_id, generation).get_fragments()
-            rows = sum(int(fragment.physical_rows) for fragment in fragments)
-        except MemWalError as caught:
-            error = str(caught)
-        except (OSError, ValueError) as caught:
-            error = tidy_text(caught)
-        return GenerationFacts(
-            shard_id=shard_id,
-            generation=generation.generation,
-            claimed_rows=generation.physical_rows,
-            physical_rows=rows,
-            error=error,
-        )
-
-    def private_index(self, shard_id: ShardId, generation: FlushedGeneration) -> PrivateIndexFacts:
-        """How many of the generation's rows its private key index has, by metadata only."""
-        rows = None
-        if generation.physical_rows is not None:
-            with suppress(MemWalError):
-                rows = self._indexed_rows(shard_id, generation)
-        return PrivateIndexFacts(
-            shard_id=shard_id,
-            generation=generation.generation,
-            physical_rows=generation.physical_rows,
-            indexed_rows=rows,
-        )
-
-    def _indexed_rows(self, shard_id: ShardId, generation: FlushedGeneration) -> int | None:
-        path = layout.private_index_path(shard_id, generation.path, generation.generation)
-        try:
-            codec.check_data_file(*self.objects.get_tail(path, codec.DATA_FOOTER_BYTES))
-        except Missing:
-            self.tables.generation(shard_id, generation)  # raises when all of it is gone
-            return 0
-        return self.tables.file_rows(path)
-
-    def _checked(self, shard_id: ShardId, generation: FlushedGeneration) -> Any:
+    def open_dataset(self, shard_id: ShardId, generation: FlushedGeneration) -> Any:
+        """A generation as Lance opens it, once its data files were checked."""
         dataset = self.tables.generation(shard_id, generation)
         check_data_files(self.objects, shard_id, generation, dataset)
         return dataset
-
-    def _columns(
-        self, shard_id: ShardId, generation: FlushedGeneration, dataset: Any
-    ) -> tuple[ColumnInfo, ...]:
-        try:
-            return columns_of(dataset)
-        except BaseException as error:  # a wrong type in a manifest, which opens
-            if is_panic(error):
-                raise unreadable(self.tables.uri, shard_id, generation, error) from None
-            raise
 
     def line_up(
         self, view: TableView, shard_id: ShardId, generation: FlushedGeneration, dataset: Any
     ) -> Source:
         """An opened generation as rows of the view's columns. Raises Refused for schema drift."""
-        columns = self._columns(shard_id, generation, dataset)
+        with reading(self.tables.uri, shard_id, generation):  # a wrong type in a manifest
+            columns = columns_of(dataset)
         where = f"shard {shard_id}, generation {generation.generation} ({generation.path})"
         if any(c.name == layout.TOMBSTONE and c.type_text != "bool" for c in columns):
             raise Corruption(f"{self.tables.uri}: {where}: {layout.TOMBSTONE} is no bool")
@@ -216,12 +163,16 @@ def as_base_rows(
     return pa.RecordBatch.from_arrays(arrays, schema=schema)
 
 
-def unreadable(
-    uri: str, shard_id: ShardId, generation: FlushedGeneration, error: BaseException
-) -> Exception:
-    """What an error while reading a generation means."""
-    where = f"{uri}: shard {shard_id}: generation {generation.generation} ({generation.path})"
-    return unreadable_text(where, error)
+@contextmanager
+def reading(uri: str, shard_id: ShardId, generation: FlushedGeneration) -> Iterator[None]:
+    """Raise what `unreadable_text` makes of an error of Lance's, or of a panic in its Rust code."""
+    try:
+        yield
+    except BaseException as error:  # a panic is no Exception
+        if is_reading_fault(error):
+            where = f"{uri}: shard {shard_id}: generation {generation.generation}"
+            raise unreadable_text(f"{where} ({generation.path})", error) from None
+        raise
 
 
 def unreadable_text(where: str, error: BaseException) -> Exception:

@@ -27,11 +27,13 @@ from memwal.format import layout
 from memwal.model import LeaseClaim, StoredFile
 from memwal.ports import DOCUMENT_BYTES_MAX, Clock, Objects
 from memwal.store.process import is_gone, this_holder
+from memwal.store.retries import retry
 from memwal.text import iso_time
 
 TTL_SECONDS = 300.0
 RELEASE_SECONDS_MAX = 5.0
-_RELEASE_WAIT_SECONDS = 0.5
+_RELEASE_WAIT_SECONDS_MAX = 0.5
+_RELEASE_ATTEMPTS_MAX = 50
 FOLDER = f"{layout.MAINTENANCE}/lease"
 _HINT = f"{FOLDER}/hint.json"
 _PROBES_MAX = 64
@@ -113,17 +115,18 @@ class StoredLeases:
 
     def release(self, claim: LeaseClaim) -> None:
         """Mark the claim as over. Tried for some seconds; raises MemWalError when it stands."""
-        over = replace(claim, released=True, expires_at_nanos=self._clock.now_nanos())
-        deadline = self._clock.monotonic_seconds() + RELEASE_SECONDS_MAX
-        while True:
-            try:
-                self._objects.put(claim_path(claim.token), _encode(over))
-                return
-            except MemWalError as error:
-                late = self._clock.monotonic_seconds() >= deadline
-                if late or not isinstance(error, StoreUnavailable):
-                    raise type(error)(self._stands_text(claim, error)) from error
-            self._clock.sleep(_RELEASE_WAIT_SECONDS)
+        data = _encode(replace(claim, released=True, expires_at_nanos=self._clock.now_nanos()))
+        try:
+            retry(
+                lambda: self._objects.put(claim_path(claim.token), data),
+                lambda error: isinstance(error, StoreUnavailable),
+                self._clock,
+                attempts_max=_RELEASE_ATTEMPTS_MAX,
+                seconds_max=RELEASE_SECONDS_MAX,
+                wait_seconds_max=_RELEASE_WAIT_SECONDS_MAX,
+            )
+        except MemWalError as error:
+            raise type(error)(self._stands_text(claim, error)) from error
 
     def check(self, token: int) -> None:
         """Raise LeaseHeld when a newer claim exists; asked before every commit."""
@@ -231,8 +234,8 @@ class StoredLeases:
 
     def _stands_text(self, claim: LeaseClaim, error: MemWalError) -> str:
         return (
-            f"{self._objects.uri}: the lease could not be given back ({error}), so it stands until "
-            f"{iso_time(claim.expires_at_nanos)}: a later run on this host may take it over, "
+            f"{self._objects.uri}: the lease could not be given back ({error}), so it stands "
+            f"until {iso_time(claim.expires_at_nanos)}: a later run on this host may take it over, "
             "others wait, or `memwal lease break TABLE --reason ...`"
         )
 

@@ -87,14 +87,15 @@ def _walked_here(store: str, uri: str) -> _Walked:
 class StoredLineage:
     """The lineage of one table, read when it is asked for, and once."""
 
-    def __init__(self, objects: Objects, tables: LanceTables) -> None:
+    def __init__(self, objects: Objects, tables: LanceTables, *, readers_max: int) -> None:
         self._flushed: dict[ShardId, tuple[str, int]] = {}
         self._walked = _Walked()
         self._objects = objects
         self._tables = tables
+        self._readers_max = readers_max
         self._manifests = TableManifests(objects)
 
-    def gather(self, view: TableView, shards: Sequence[ShardView], readers_max: int) -> Lineage:
+    def lineage(self, view: TableView, shards: Sequence[ShardView]) -> Lineage:
         """What tells whether these shards' generations belong to the table, read side by side.
 
         It is remembered for the calls below. What can't be read is left out.
@@ -111,7 +112,7 @@ class StoredLineage:
                 pass  # whoever merges the shard says so
             return None
 
-        times = [at for at in side_by_side(read_time, new, readers_max) if at is not None]
+        times = [at for at in side_by_side(read_time, new, self._readers_max) if at is not None]
         if times:
             with suppress(MemWalError):
                 self.mem_wal_since_nanos(view, min(times))

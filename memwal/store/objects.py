@@ -1,24 +1,23 @@
 """Opens the object store that an address names.
 
-A new store takes a module of its own, and an entry in `_STORES`.
+A new store takes a module of its own, its scheme in `_BUCKET_STORES` and a case in `open_objects`.
 """
 
 from __future__ import annotations
 
 import os
 import re
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
-from functools import partial
+from collections.abc import Mapping
 from pathlib import Path
 from urllib.parse import unquote
 
 from memwal import errors
 from memwal.ports import Clock, Objects
-from memwal.store.limits import StoreLimits
+from memwal.store.base import StoreLimits
 
 _SCHEME = re.compile(r"^([A-Za-z][A-Za-z0-9+.-]*)://")
 _ONE_SLASH = re.compile(r"^([A-Za-z][A-Za-z0-9+.-]+):/")
+_BUCKET_STORES = ("s3",)
 _BUCKET = re.compile(r"^[A-Za-z0-9][A-Za-z0-9._-]{1,254}$")
 
 
@@ -28,8 +27,17 @@ def open_objects(
     """The store below `uri`. Nothing is read or written yet."""
     root = normalise_uri(uri)
     scheme = _SCHEME.match(root)
-    store = _STORES["file" if scheme is None else scheme[1]]
-    return store.open(root, storage_options, clock, limits or StoreLimits())
+    if scheme is None:
+        from memwal.store.local import LocalObjects
+
+        return LocalObjects(root)
+    match scheme[1]:
+        case "s3":
+            from memwal.store.s3 import S3Objects  # boto3 takes long to import; local runs skip it
+
+            return S3Objects(root, storage_options, clock, limits or StoreLimits())
+        case name:
+            raise AssertionError(f"no store for {name}://")
 
 
 def normalise_uri(uri: str) -> str:
@@ -45,13 +53,13 @@ def normalise_uri(uri: str) -> str:
         if slip is not None and slip[1].lower() != "file":
             raise errors.Usage(f"{slip[1]}:/ needs two slashes: {slip[1]}://")
         return _local_root(uri if slip is None else unquote(uri[len("file:") :]))
-    store = _STORES.get(scheme[1].lower())
-    if store is None:
-        supported = " and ".join(f"{name}://" for name in _STORES)
-        raise errors.Unsupported(
-            f"{scheme[1].lower()}:// is not supported; a local path, {supported} are"
-        )
-    return store.normalise(uri[scheme.end() :])
+    name, rest = scheme[1].lower(), uri[scheme.end() :]
+    if name == "file":
+        return _file_root(rest)
+    if name in _BUCKET_STORES:
+        return _bucket_root(name, rest)
+    supported = " and ".join(f"{name}://" for name in ("file", *_BUCKET_STORES))
+    raise errors.Unsupported(f"{name}:// is not supported; a local path, {supported} are")
 
 
 def same_place(uri: str, storage_options: Mapping[str, str]) -> object:
@@ -109,33 +117,3 @@ def _bucket_root(scheme: str, rest: str) -> str:
         # would read different keys.
         raise errors.Usage(f"the path below {root}/ may not have '?', '#' or '%'")
     return f"{root}/{prefix}"
-
-
-def _open_local(
-    root: str, storage_options: Mapping[str, str], clock: Clock, limits: StoreLimits
-) -> Objects:
-    from memwal.store.local import LocalObjects
-
-    return LocalObjects(root)
-
-
-def _open_s3(
-    root: str, storage_options: Mapping[str, str], clock: Clock, limits: StoreLimits
-) -> Objects:
-    from memwal.store.s3 import S3Objects  # boto3 takes long to import; local runs skip it
-
-    return S3Objects(root, storage_options, clock, limits)
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class _Store:
-    """`normalise` gets what follows the scheme, and gives the address that `open` takes."""
-
-    normalise: Callable[[str], str]
-    open: Callable[[str, Mapping[str, str], Clock, StoreLimits], Objects]
-
-
-_STORES = {
-    "file": _Store(normalise=_file_root, open=_open_local),
-    "s3": _Store(normalise=partial(_bucket_root, "s3"), open=_open_s3),
-}

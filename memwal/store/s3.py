@@ -26,8 +26,7 @@ from memwal.ports import (
     check_object_path,
     check_object_size,
 )
-from memwal.store.base import CountedObjects, check_range, check_tail_length
-from memwal.store.limits import StoreLimits
+from memwal.store.base import CountedObjects, StoreLimits, check_range, check_tail_length
 from memwal.store.retries import retry
 from memwal.store.s3_client import canonical, encryption, forget_clients, shared_client
 from memwal.store.s3_faults import (

@@ -12,7 +12,7 @@ from botocore import UNSIGNED
 from botocore.config import Config
 
 from memwal import errors
-from memwal.store.limits import StoreLimits
+from memwal.store.base import StoreLimits
 
 # Other spellings that object_store (and so pylance) takes for the options read here.
 _ALIASES = {"endpoint_url": "endpoint", "token": "session_token"}

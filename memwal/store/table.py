@@ -16,7 +16,6 @@ from memwal.errors import (
     BadCredentials,
     Corruption,
     LostRace,
-    MemWalError,
     Missing,
     NotATable,
     Refused,
@@ -24,7 +23,7 @@ from memwal.errors import (
 )
 from memwal.format import layout
 from memwal.format.layout import SYSTEM_INDEXES
-from memwal.model import ColumnInfo, FlushedGeneration, ShardId
+from memwal.model import ColumnInfo, FlushedGeneration, ShardId, sum_known
 from memwal.ports import Expired
 from memwal.rows.policy import STORED_KEY
 from memwal.store.data_files import check_own_files
@@ -137,31 +136,6 @@ class LanceTables:
             return sum(int(f.metadata.num_rows) for f in left) if segments else None
         except (OSError, ValueError, RuntimeError, TypeError):
             return None
-
-    def operation(self, version: int) -> str | None:
-        """What kind of commit made a version (`Restore`, `Update`, …); None when unknown."""
-        try:
-            transaction = self.base(version).read_transaction(version)
-        except (OSError, ValueError, MemWalError):
-            return None
-        return None if transaction is None else type(transaction.operation).__name__
-
-    def highest_fragment(self, version: int) -> int | None:
-        """The highest fragment id of a version; None when it has no fragment, or is gone."""
-        try:
-            ids = [fragment.fragment_id for fragment in self.base(version).get_fragments()]
-        except MemWalError:
-            return None
-        return max(ids, default=None)
-
-    def uncovered_fragments(self, version: int) -> dict[str, tuple[int, ...]]:
-        """For each index, the fragments of the version that none of its segments covers."""
-        base = self.base(version)
-        live = {fragment.fragment_id for fragment in base.get_fragments()}
-        covered: dict[str, set[int]] = {}
-        for segment in base.list_indices():
-            covered.setdefault(segment["name"], set()).update(segment["fragment_ids"])
-        return {name: tuple(sorted(live - ids)) for name, ids in covered.items()}
 
     def expire_versions(self, older_than_seconds: float) -> Expired:
         """Remove old versions by Lance's own cleanup (see the VersionExpiry port).
@@ -345,18 +319,17 @@ def file_bytes_of(dataset: Any) -> int | None:
     Data files (None when any size is missing: older writers left it out) and index files (left out
     where not recorded). Deletion files have no size there. Asks the store for nothing.
     """
-    data: list[int | None] = [
-        f.file_size_bytes for part in dataset.get_fragments() for f in part.data_files()
-    ]
-    known = [size for size in data if size]
-    if len(known) < len(data):
+    data = sum_known(
+        f.file_size_bytes or None for part in dataset.get_fragments() for f in part.data_files()
+    )
+    if data is None:
         return None
     indexes: list[int]
     try:
         indexes = [d.total_size_bytes or 0 for d in dataset.describe_indices()]
     except (OSError, ValueError, RuntimeError):
         indexes = []  # an index that Lance can't describe must not hide the rest
-    return sum(known) + sum(indexes)
+    return data + sum(indexes)
 
 
 def primary_key_of(dataset: Any) -> tuple[str, ...]:

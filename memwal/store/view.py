@@ -16,7 +16,6 @@ from memwal.errors import MemWalError, Missing, NotATable
 from memwal.format import layout
 from memwal.model import (
     BrokenShard,
-    FlushedGeneration,
     MemWalState,
     ShardId,
     ShardManifest,
@@ -26,10 +25,9 @@ from memwal.model import (
     VersionManifest,
 )
 from memwal.ports import Objects
-from memwal.rows import align
 from memwal.rows.holes import find_holes
 from memwal.rows.policy import STORED_KEY
-from memwal.store.lineage import Lineage, StoredLineage
+from memwal.store.lineage import StoredLineage
 from memwal.store.shard_listing import (
     ShardListing,
     list_shards,
@@ -38,7 +36,7 @@ from memwal.store.shard_listing import (
 )
 from memwal.store.shard_manifests import ShardManifests
 from memwal.store.table import LanceTables, columns_of, file_bytes_of, primary_key_of
-from memwal.store.table_manifests import TableManifests, check_table_folder
+from memwal.store.table_manifests import check_table_folder
 from memwal.store.threads import side_by_side
 from memwal.store.view_details import ViewDetails
 
@@ -54,7 +52,7 @@ _LATEST_ATTEMPTS_MAX = 3
 _LOOKS_MAX = 3
 
 
-class StoredViews:
+class StoredViews(StoredLineage):
     """The Views port over an object store and Lance."""
 
     def __init__(
@@ -64,14 +62,10 @@ class StoredViews:
         *,
         readers_max: int = _READERS_MAX,
     ) -> None:
-        self._objects = objects
-        self._tables = tables
-        self._manifests = TableManifests(objects)
+        super().__init__(objects, tables, readers_max=readers_max)
         self._shards = ShardManifests(objects)
-        self._lineage = StoredLineage(objects, tables)
-        self._details = ViewDetails(tables, self._shards, self._lineage, readers_max)
+        self._details = ViewDetails(tables, self._shards, self, readers_max)
         self._last: tuple[Any, VersionManifest] | None = None
-        self._readers_max = readers_max
 
     def table(
         self,
@@ -201,29 +195,6 @@ class StoredViews:
     def mem_wal(self, version: int) -> MemWalState:
         """MemWAL details of one version (see the port)."""
         return self._mem_wal_of(self._manifests.read(version))
-
-    def flushed_at_nanos(self, shard_id: ShardId, generation: FlushedGeneration) -> int:
-        """The commit time of the generation's first version (see the port)."""
-        return self._lineage.flushed_at_nanos(shard_id, generation)
-
-    def mem_wal_since_nanos(self, view: TableView, not_after_nanos: int) -> int | None:
-        """From when on the MemWAL index provably existed (see the port)."""
-        return self._lineage.mem_wal_since_nanos(view, not_after_nanos)
-
-    def lineage(self, view: TableView, shards: Sequence[ShardView]) -> Lineage:
-        """What tells whether these shards' generations belong to the table, as plain data.
-
-        Read side by side, and remembered for the calls above. What can't be read is left out.
-        """
-        return self._lineage.gather(view, shards, self._readers_max)
-
-    def learn(self, lineage: Lineage) -> None:
-        """Go on from what others found out about this table, in this process or before."""
-        self._lineage.learn(lineage)
-
-    def renamed(self, view: TableView, rename: align.Rename, generation: int) -> bool:
-        """Whether history proves a rename (see `StoredLineage.renamed`)."""
-        return self._lineage.renamed(view, rename, generation)
 
     def _base_view(self, at: int | None = None, *, sizes: bool = False) -> TableView:
         dataset, manifest = self._opened(at)

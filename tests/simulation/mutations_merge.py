@@ -227,8 +227,8 @@ _DONE = mutations(
     ),
     (
         "merge: waiting has no deadline",
-        "        if self.clock.monotonic_seconds() + wait > deadline:",
-        "        if False:",
+        "self.limits.conflict_wait_seconds_max, deadline):",
+        "self.limits.conflict_wait_seconds_max, 1e30):",
     ),
     (
         "merge: an outcome that can't be looked up is guessed",

@@ -31,14 +31,9 @@ _NAMES = mutations(
         "    if False:",
     ),
     (
-        "names: a manifest's extension does not matter",
-        '    if not dot or extension != "binpb" or not',
-        "    if not",
-    ),
-    (
-        "names: a WAL entry's extension does not matter",
-        '    if not dot or extension != "arrow" or not',
-        "    if not",
+        "names: a file's extension does not matter",
+        "if found == extension and _BITS.fullmatch(stem) else None",
+        "if _BITS.fullmatch(stem) else None",
     ),
     (
         "names: 64 characters are a number",
@@ -392,13 +387,13 @@ _LEASES = (
         ),
         (
             "lease: a release is tried once",
-            "                if late or not isinstance(error, StoreUnavailable):",
-            "                if True:",
+            "                lambda error: isinstance(error, StoreUnavailable),",
+            "                lambda error: False,",
         ),
         (
             "lease: a release that fails is not told",
-            "                    raise type(error)(self._stands_text(claim, error)) from error",
-            "                    return",
+            "            raise type(error)(self._stands_text(claim, error)) from error",
+            "            return",
         ),
         (
             "lease: one that nobody holds is broken",

@@ -19,7 +19,7 @@ from memwal import errors
 from memwal.clock import SystemClock
 from memwal.ports import Clock, Objects
 from memwal.store import s3
-from memwal.store.limits import StoreLimits
+from memwal.store.base import StoreLimits
 from memwal.store.objects import open_objects
 from memwal.testing import ManualClock
 

@@ -12,6 +12,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 
 from memwal import invariants
+from memwal.backoff import backoff_seconds
 from memwal.errors import Corruption, LostRace, MemWalError, Refused
 from memwal.format import layout
 from memwal.jobs.garbage.model import GarbageLimits, GarbagePlan, Item, Kind
@@ -120,8 +121,8 @@ class GenerationDropper:
         return landed.version
 
     def _wait(self, attempt: int) -> None:
-        longest = min(self.limits.drop_wait_seconds_max, 0.02 * 2.0 ** min(attempt, 10))
-        self.clock.sleep(self.clock.random() * longest)
+        longest = self.limits.drop_wait_seconds_max
+        self.clock.sleep(backoff_seconds(self.clock, attempt, longest, first_seconds=0.02))
 
 
 def without(manifest: ShardManifest, unwanted: set[str]) -> ShardManifest:

@@ -12,6 +12,13 @@ from memwal.errors import Corruption, MemWalError, Missing, Refused
 from memwal.format import layout
 from memwal.jobs.verify import plan as verify
 from memwal.jobs.verify.report import CheckReport, VerifyTableReport
+from memwal.jobs.verify.store import (
+    read_generation,
+    read_highest_fragment,
+    read_operation,
+    read_private_index,
+    read_uncovered_fragments,
+)
 from memwal.model import FlushedGeneration, ShardId, ShardView, TableView, VersionManifest
 from memwal.report import (
     DONE,
@@ -111,7 +118,7 @@ def _checks(
 def _generations(stores: Stores, view: TableView) -> verify.Check:
     pairs = [(s.shard_id, g) for s in view.shards for g in s.manifest.flushed_generations]
     with ThreadPoolExecutor(_READERS_MAX) as pool:
-        facts = list(pool.map(lambda pair: _generations_of(stores).facts(*pair), pairs))
+        facts = list(pool.map(lambda pair: read_generation(_generations_of(stores), *pair), pairs))
     return verify.check_generations(facts)
 
 
@@ -147,7 +154,9 @@ def _private_indexes(stores: Stores, view: TableView) -> tuple[str, ...]:
         return ()  # then there are none
     pending = [(s.shard_id, g) for s in view.shards for g in s.pending]
     with ThreadPoolExecutor(_READERS_MAX) as pool:
-        facts = list(pool.map(lambda pair: _generations_of(stores).private_index(*pair), pending))
+        facts = list(
+            pool.map(lambda pair: read_private_index(_generations_of(stores), *pair), pending)
+        )
     return verify.private_index_warnings(facts)
 
 
@@ -163,7 +172,7 @@ def _history_checks(stores: Stores, view: TableView) -> Sequence[verify.Check]:
     rewound = {
         after.version
         for before, after in pairwise(history)
-        if _fell(before, after) and stores.tables.operation(after.version) in _REWINDING
+        if _fell(before, after) and read_operation(stores.tables, after.version) in _REWINDING
     }
     return (
         verify.check_progress_history(history, rewound),
@@ -191,7 +200,7 @@ def _catch_up(
     stores: Stores, view: TableView, history: Sequence[VersionManifest]
 ) -> list[verify.CatchUpFacts]:
     facts = []
-    coverage = stores.tables.uncovered_fragments(view.version)
+    coverage = read_uncovered_fragments(stores.tables, view.version)
     for name, claim in view.mem_wal.index_catchup.items():
         recorded: int | None = None
         cut = True
@@ -203,7 +212,7 @@ def _catch_up(
             recorded = manifest.version
         level = None
         if recorded is not None and not cut:
-            level = stores.tables.highest_fragment(recorded)
+            level = read_highest_fragment(stores.tables, recorded)
         facts.append(
             verify.CatchUpFacts(
                 index=name,

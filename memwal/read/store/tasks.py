@@ -20,7 +20,14 @@ import numpy as np
 import pyarrow as pa
 
 from memwal.errors import Missing, Refused, Usage
-from memwal.model import FlushedGeneration, MemWalState, ShardId, TableView, VersionManifest
+from memwal.model import (
+    FlushedGeneration,
+    MemWalState,
+    ShardId,
+    TableView,
+    VersionManifest,
+    sum_known,
+)
 from memwal.read.plan.sources import ReadPlan, ShardRead
 from memwal.read.plan.tasks import ReadTask
 from memwal.read.store.keys import collect_keys
@@ -273,9 +280,7 @@ class _Fragments:
 
 
 def _file_bytes(fragment: Any) -> int | None:
-    sizes: list[int | None] = [file.file_size_bytes for file in fragment.data_files()]
-    known = [size for size in sizes if size]
-    return sum(known) if len(known) == len(sizes) else None
+    return sum_known(file.file_size_bytes or None for file in fragment.data_files())
 
 
 def _keep(batches: Batches, winners: Addresses) -> Batches:

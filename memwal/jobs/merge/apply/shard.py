@@ -12,6 +12,7 @@ import traceback
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
+from memwal.backoff import back_off
 from memwal.errors import (
     Corruption,
     DoesNotFit,
@@ -316,13 +317,10 @@ class ShardMerger:
 
     def wait(self, error: MemWalError, attempt: int, deadline: float, who: str) -> None:
         """Sleep before the next attempt. Raises LostRace when there is no time for one."""
-        longest = min(self.limits.conflict_wait_seconds_max, 0.05 * 2.0 ** min(attempt, 10))
-        wait = self.clock.random() * longest
-        if self.clock.monotonic_seconds() + wait > deadline:
+        if not back_off(self.clock, attempt, self.limits.conflict_wait_seconds_max, deadline):
             raise LostRace(
                 f"{who}: no commit within {self.limits.conflict_seconds_max:g} s: {error}"
             ) from None
-        self.clock.sleep(wait)
 
 
 def keep_fold(

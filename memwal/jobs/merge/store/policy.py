@@ -21,7 +21,7 @@ from memwal.ports import Clock
 from memwal.rows.keyset import key_predicate
 from memwal.rows.policy import RowPolicy
 from memwal.rows.policy_fold import Layer, PolicyFold
-from memwal.store.generations import Source, is_reading_fault, unreadable
+from memwal.store.generations import Source, reading
 from memwal.store.policy_rows import all_rows, base_rows
 from memwal.store.stored_policy import key_types
 from memwal.store.table import LanceTables
@@ -38,13 +38,10 @@ def policy_layers(
     layers = []
     for generation, source in zip(generations, sources, strict=True):
         try:
-            rows = all_rows(source, generation, schema)
+            with reading(tables.uri, shard_id, generation):
+                rows = all_rows(source, generation, schema)
         except Refused as error:
             raise Refused(f"shard {shard_id}: {error}") from None
-        except BaseException as error:  # a panic in Lance's Rust code is no Exception
-            if is_reading_fault(error):
-                raise unreadable(tables.uri, shard_id, generation, error) from None
-            raise
         layers.append(Layer(name=f"generation {generation.generation}", table=rows))
     return layers
 
