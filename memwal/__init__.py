@@ -1,9 +1,54 @@
-"""memwal keeps the MemWAL write tier of Lance tables healthy: one folder a job, one word a stage.
+"""memwal keeps the MemWAL write tier of Lance tables healthy.
 
-The rooms, lowest first: `model`, `errors` (values) · `format/` (names and bytes of what is
-stored) · `rows/` (which row of a key wins) · `sharding/` · `store/` (shared storage I/O) · `run/`
-(a job over many tables) · `jobs/`, `read/`, `ingest/` · `cli/` · `testing/` (fakes).
+    import memwal
+
+    table = memwal.open_table("s3://lake/events", {"aws_region": "eu-west-1"})
+    table.merge()
+
+PYTHON.md beside this file has all of the Python API, README.md the map of the package.
 """
 
 __version__ = "0.1.0"
 DISTRIBUTION = "lance-memwal"
+
+# As `typing.TYPE_CHECKING`, which takes longer to import than all of this.
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from memwal.api import Table, open_table
+    from memwal.errors import MemWalError
+    from memwal.jobs.compaction.report import CompactionTableReport
+    from memwal.jobs.index_catchup.report import IndexCatchupTableReport
+    from memwal.jobs.merge.report import MergeTableReport, PlannedMergeReport
+    from memwal.jobs.snapshot.report import SnapshotTableReport
+    from memwal.jobs.verify.report import VerifyTableReport
+    from memwal.read import Nearest
+    from memwal.report import GarbageTableReport, MaintainTableReport, StatusTableReport
+
+__all__ = [
+    "CompactionTableReport",
+    "GarbageTableReport",
+    "IndexCatchupTableReport",
+    "MaintainTableReport",
+    "MemWalError",
+    "MergeTableReport",
+    "Nearest",
+    "PlannedMergeReport",
+    "SnapshotTableReport",
+    "StatusTableReport",
+    "Table",
+    "VerifyTableReport",
+    "open_table",
+]
+
+
+def __getattr__(name: str) -> object:
+    """The API is imported when it is first used: `import memwal` costs nothing."""
+    if name not in __all__:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    if name == "Nearest":
+        from memwal.read import Nearest
+
+        return Nearest
+    from memwal import api
+
+    return getattr(api, name)

@@ -13,6 +13,7 @@ MemWalError              exit 1  unexpected; see what it says
 │   ├── DoesNotFit               a folded value is out of its column's range
 │   ├── Incomplete               a generation that a read needs is gone
 │   └── Closed                   the write coordinator was shut down
+├── PartlyFailed         exit 6  look at what failed; the rest is done
 ├── Unsupported          exit 7  this build can't serve that version or feature
 ├── Corruption           exit 8  storage holds something that must not be acted on
 ├── StoreUnavailable     exit 1  the store did not answer in time; run again
@@ -48,11 +49,13 @@ EXIT_CANCELLED = 130
 class MemWalError(Exception):
     """Base of every error that this package raises on purpose.
 
-    `exit_code` is the process exit code; `outcome` the word in a report.
+    `exit_code` is the process exit code; `outcome` the word in a report. `report` is the table's
+    report where `memwal.Table` raises, which has what was done before.
     """
 
     exit_code = EXIT_FAILED
     outcome = "failed"
+    report: object = None
 
 
 class Usage(MemWalError):
@@ -97,6 +100,13 @@ class DoesNotFit(Refused):
     """A folded value is out of its column's range; later rows may bring it back into it."""
 
 
+class PartlyFailed(MemWalError):
+    """Some of the work is done and some is not; the report says which."""
+
+    exit_code = EXIT_PARTIAL
+    outcome = "partial"
+
+
 class Unsupported(MemWalError):
     """A library version, scheme or table feature outside what is supported."""
 
@@ -133,3 +143,10 @@ class Missing(MemWalError):
 def unexpected(error: BaseException) -> MemWalError:
     """An error that nobody expected, as one of ours."""
     return MemWalError(f"unexpected {type(error).__name__}: {error}")
+
+
+def error_of(exit_code: int, outcome: str, text: str) -> MemWalError:
+    """The error that goes with an exit code and an outcome in a report."""
+    held = LeaseHeld if outcome == LeaseHeld.outcome else LostRace
+    kinds = (Usage, held, Refused, PartlyFailed, Unsupported, Corruption)
+    return next((kind for kind in kinds if kind.exit_code == exit_code), MemWalError)(text)

@@ -6,16 +6,17 @@ ours, a part of ours would run with a part of theirs.
 
 from __future__ import annotations
 
-import memwal
+import sys
 
 DISTRIBUTION = "lance-memwal"
 
 
 def find_stranger() -> str | None:
     """What to tell the user when the imported package is not ours; None when it is."""
-    if getattr(memwal, "DISTRIBUTION", None) == DISTRIBUTION:
+    package = sys.modules[__name__.partition(".")[0]]
+    if getattr(package, "DISTRIBUTION", None) == DISTRIBUTION:
         return None
     return (
-        f"{memwal.__file__} belongs to another project whose package is imported as memwal too: "
+        f"{package.__file__} belongs to another project whose package is imported as memwal too: "
         f"uninstall that one, then install {DISTRIBUTION} again (pip install --force-reinstall)"
     )

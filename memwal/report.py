@@ -8,6 +8,8 @@ from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, SerializeAsAny, field_validator
 
+from memwal.errors import EXIT_PARTIAL
+
 DONE = "done"
 NOTHING_TO_DO = "nothing_to_do"
 PARTIAL = "partial"
@@ -18,17 +20,16 @@ HELD = "held"
 # A model's checks are built when it is first used: a command uses few of these.
 _FROZEN = ConfigDict(frozen=True, defer_build=True)
 
-EXIT_PARTIAL = 6
-
 
 class Part(BaseModel):
-    """Something with an outcome: a job, a table, a shard."""
+    """Something with an outcome: a job, a table, a shard. `error` is the text of its `cause`."""
 
     model_config = _FROZEN
 
     outcome: str
     error: str | None = None
     exit_code: int = Field(default=0, exclude=True)
+    cause: Any = Field(default=None, exclude=True, repr=False)
 
 
 class TableReport(Part):

@@ -24,6 +24,7 @@ from memwal.cli.rescue import rescue
 from memwal.cli.runs import runs
 from memwal.cli.snapshot import snapshot
 from memwal.cli.status import status
+from memwal.cli.submit import submit
 from memwal.cli.verify import verify
 from memwal.cli.wait import wait
 from memwal.identity import DISTRIBUTION
@@ -41,6 +42,7 @@ for command in (
     verify, read, rescue, runs, wait, demo,
 ):  # fmt: skip
     app.command()(command)
+app.command(context_settings={"ignore_unknown_options": True})(submit)
 app.add_typer(inspect_app, name="inspect")
 app.add_typer(lease_app, name="lease")
 

@@ -13,7 +13,11 @@ from memwal.run.engines.choice import EngineChoice
 def failed_report(name: str, error: MemWalError) -> TableReport:
     """The report of a table that its job could not work on."""
     return TableReport(
-        table=name, outcome=error.outcome, error=str(error), exit_code=error.exit_code
+        table=name,
+        outcome=error.outcome,
+        error=str(error),
+        exit_code=error.exit_code,
+        cause=error,
     )
 
 

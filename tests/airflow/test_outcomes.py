@@ -17,7 +17,7 @@ from memwal_airflow.outcomes import (
 from memwal_airflow.submission import Ended
 
 from memwal import errors
-from memwal.report import EXIT_PARTIAL
+from memwal.errors import EXIT_PARTIAL
 
 
 def merge_table(**more: Any) -> dict[str, Any]:

@@ -134,10 +134,11 @@ def unknown(words: list[str]) -> list[str]:
         if missing:
             return missing
         found, place = found.commands[names[0]], place + 1
-    known = {flag for option in found.params for flag in (*option.opts, *option.secondary_opts)} | {
-        "--help"
-    }
-    return [word for word in words if word.startswith("--") and word not in known]
+    options = list(found.params)
+    if words[0] == "submit":  # it passes on what the job takes
+        options += typer.main.get_command(app).commands[words[1]].params  # type: ignore[attr-defined]
+    known = {flag for option in options for flag in (*option.opts, *option.secondary_opts)}
+    return [word for word in words if word.startswith("--") and word not in known | {"--help"}]
 
 
 def test_an_option_that_does_not_exist_is_noticed() -> None:
@@ -145,6 +146,7 @@ def test_an_option_that_does_not_exist_is_noticed() -> None:
     assert unknown(["merge", "TABLE", "--dry", "--no-lease"]) == ["--dry"]
     assert unknown(["lease", "break", "TABLE", "--reason", "x"]) == []
     assert unknown(["merges", "TABLE"]) == ["merges"]
+    assert unknown(["submit", "merge", "TABLE", "--conf", "--no-lease", "--grace"]) == ["--grace"]
     assert unknown(["inspect", "index|wall", "TABLE"]) == ["wall"]
 
 

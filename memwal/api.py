@@ -1,0 +1,400 @@
+"""The Python API: a table with a MemWAL, and the jobs on it as methods.
+
+    import memwal
+
+    table = memwal.open_table("s3://lake/events", {"aws_region": "eu-west-1"})
+    if table.status().due:
+        table.merge()
+        table.index_catchup()
+    rows = table.read(filter="score > 0.5").read_all()
+
+A method does what the command of its name does, on one table, with the command's options as
+keywords. It returns the table's report where the command would exit with 0, and raises where it
+would not: the error in `memwal.errors` that goes with the exit code, with the report, if there is
+one, in its attribute `report`. Requests that make no sense raise `memwal.errors.Usage`.
+
+What a job says while it runs goes to the logger `memwal`.
+"""
+
+from __future__ import annotations
+
+import logging
+import warnings
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Literal, TypedDict, TypeVar, Unpack, overload
+
+from memwal.config import (
+    Config,
+    EngineName,
+    ResolvedTable,
+    environment_options,
+    given_settings,
+    load_config,
+    resolve_table,
+)
+from memwal.errors import MemWalError, Usage, error_of
+from memwal.jobs.compaction.report import CompactionTableReport
+from memwal.jobs.index_catchup.report import IndexCatchupTableReport
+from memwal.jobs.merge.report import MergeTableReport, PlannedMergeReport
+from memwal.jobs.snapshot.report import SnapshotTableReport
+from memwal.jobs.verify.report import VerifyTableReport
+from memwal.report import (
+    DONE,
+    NOTHING_TO_DO,
+    GarbageTableReport,
+    JobReport,
+    MaintainTableReport,
+    StatusTableReport,
+    TableReport,
+)
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from memwal.read import Nearest
+
+Report = TypeVar("Report", bound=TableReport)
+Options = TypeVar("Options")
+
+_HOUR_SECONDS, _DAY_SECONDS = 3600.0, 86_400.0
+_LOG = logging.getLogger("memwal")
+
+
+def open_table(
+    uri: str,
+    storage_options: Mapping[str, str] | None = None,
+    *,
+    config: str | None = None,
+    engine: EngineName | None = None,
+    master: str | None = None,
+    lease: bool = True,
+    allow_untested_lance: bool = False,
+) -> Table:
+    """A table to work on. Nothing is read before the first job.
+
+    uri: a path, an `s3://` address, or a name in the file `config`.
+    storage_options: as pylance takes them. They beat the variable `MEMWAL_STORAGE_OPTIONS`, which
+        beats `config`.
+    config: a `memwal.toml`, with limits and row-merge policies too. Without it none is looked for.
+    engine: `auto`, `spark` or `local`; by default what the configuration says, else `auto`.
+    master: the Spark master.
+    lease: whether jobs take the table's lease.
+
+    Raises Usage for a configuration that can't be read.
+    """
+    file = Config() if config is None else load_config(config)
+    options = {**environment_options(), **(storage_options or {})}
+    return Table(
+        resolve_table(uri, file, options),
+        engine=engine,
+        master=master,
+        lease=lease,
+        untested_lance_allowed=allow_untested_lance,
+    )
+
+
+class MergeKeywords(TypedDict, total=False):
+    """What `Table.merge` takes, dry run or not."""
+
+    shards: Sequence[str]
+    until_generation: int | None
+    generations_per_commit_max: int | None
+    bytes_per_commit_max: int | None
+    allow_index_join: bool
+    allow_holes: bool
+    allow_reinitialised: bool
+
+
+class Table:
+    """A table with a MemWAL. Made by `open_table`; every method looks at the table anew."""
+
+    def __init__(self, table: ResolvedTable, **options: Any) -> None:
+        """`options` are fields of `memwal.run.open.RunOptions`."""
+        self._table = table
+        self._options = options
+
+    def __repr__(self) -> str:
+        return f"Table({self._table.name!r})"
+
+    @property
+    def name(self) -> str:
+        """The table's name in the configuration, or its address without secrets."""
+        return self._table.name
+
+    def status(self) -> StatusTableReport:
+        """Shards, pending generations, merge progress, index lag, and whether a merge is `due`."""
+        from memwal.jobs.status.job import run_status
+        from memwal.run.options import RunOptions
+
+        return _report_of(run_status(self._run_options(RunOptions)), StatusTableReport)
+
+    @overload
+    def merge(
+        self, *, dry_run: Literal[False] = False, **options: Unpack[MergeKeywords]
+    ) -> MergeTableReport: ...
+
+    @overload
+    def merge(
+        self, *, dry_run: Literal[True], **options: Unpack[MergeKeywords]
+    ) -> PlannedMergeReport: ...
+
+    def merge(
+        self,
+        *,
+        dry_run: bool = False,
+        shards: Sequence[str] = (),
+        until_generation: int | None = None,
+        generations_per_commit_max: int | None = None,
+        bytes_per_commit_max: int | None = None,
+        allow_index_join: bool = False,
+        allow_holes: bool = False,
+        allow_reinitialised: bool = False,
+    ) -> MergeTableReport | PlannedMergeReport:
+        """Fold flushed generations into the base table, oldest first.
+
+        shards: their ids; by default all.
+        until_generation: the last one to merge, in every shard.
+        dry_run: change nothing, and return the commits that a merge would make.
+        """
+        from memwal.format.layout import parse_shard_id
+        from memwal.jobs.merge.job import MergeOptions, run_merge
+        from memwal.jobs.merge.plan.shard import MergeRequest
+
+        options = self._run_options(
+            MergeOptions,
+            dry_run=dry_run,
+            shards=[parse_shard_id(shard) for shard in shards],
+            request=MergeRequest(
+                until_generation=until_generation,
+                holes_allowed=allow_holes,
+                reinitialised_allowed=allow_reinitialised,
+            ),
+            limits=given_settings(
+                generations_per_commit_max=generations_per_commit_max,
+                bytes_per_commit_max=bytes_per_commit_max,
+                index_join_allowed=allow_index_join or None,
+            ),
+        )
+        report = run_merge(options, _LogProgress())
+        if dry_run:
+            return _report_of(report, PlannedMergeReport)
+        return _report_of(report, MergeTableReport)
+
+    def index_catchup(
+        self,
+        *,
+        indexes: Sequence[str] = (),
+        method: str = "auto",
+        append_rows_max: int | None = None,
+        dry_run: bool = False,
+    ) -> IndexCatchupTableReport:
+        """Extend the indexes over what merging added, and record their progress.
+
+        indexes: their names; by default all.
+        method: `auto`, `append`, `segments` or `retrain`.
+        """
+        from memwal.jobs.index_catchup.job import IndexCatchupOptions, run_index_catchup
+        from memwal.jobs.index_catchup.plan import CatchupRequest, Method
+
+        methods = {"auto": None, **{m.value: m for m in Method if m is not Method.NONE}}
+        if method not in methods:
+            raise Usage(f"method {method!r}: expected {', '.join(methods)}")
+        options = self._run_options(
+            IndexCatchupOptions,
+            dry_run=dry_run,
+            request=CatchupRequest(names=tuple(indexes), method=methods[method]),
+            limits=given_settings(append_rows_max=append_rows_max),
+        )
+        return _report_of(run_index_catchup(options, _LogProgress()), IndexCatchupTableReport)
+
+    def snapshot(self, *, dry_run: bool = False) -> SnapshotTableReport:
+        """Refresh the shard snapshot in the MemWAL index."""
+        from memwal.jobs.snapshot.job import run_snapshot
+        from memwal.run.options import RunOptions
+
+        options = self._run_options(RunOptions, dry_run=dry_run)
+        return _report_of(run_snapshot(options, _LogProgress()), SnapshotTableReport)
+
+    def garbage(
+        self,
+        *,
+        execute: bool = False,
+        retention_seconds: float | None = None,
+        grace_seconds: float = _HOUR_SECONDS,
+        ingest_idle_seconds: float = 14 * _DAY_SECONDS,
+        wal: bool = False,
+        allow_short_retention: bool = False,
+        adopt_orphans: bool = False,
+        dry_run: bool = False,
+    ) -> GarbageTableReport:
+        """List, or with `execute` delete, what is provably unused: each of the report's `items`.
+
+        retention_seconds: with `execute`, first expire table versions that are older; None: none.
+        grace_seconds: how long unused things are kept for readers.
+        ingest_idle_seconds: how long rows are kept that an unfinished ingest staged.
+        wal: also delete covered WAL entries.
+        allow_short_retention: permit a retention under a day and a grace under ten minutes.
+        adopt_orphans: also delete the shards of a table whose MemWAL index is gone.
+        """
+        from memwal.jobs.garbage.job import run_garbage
+        from memwal.jobs.garbage.model import GarbageLimits
+        from memwal.jobs.garbage.run import GarbageOptions
+
+        options = self._run_options(
+            GarbageOptions,
+            dry_run=dry_run,
+            execute=execute,
+            retention_seconds=retention_seconds,
+            short_allowed=allow_short_retention,
+            limits=GarbageLimits(
+                grace_seconds=grace_seconds,
+                ingest_idle_seconds=ingest_idle_seconds,
+                wal=wal,
+                adopt_orphans=adopt_orphans,
+            ),
+        )
+        return _report_of(run_garbage(options, _LogProgress()), GarbageTableReport)
+
+    def compaction(
+        self,
+        *,
+        target_rows_per_fragment: int | None = None,
+        tasks_max: int | None = None,
+        materialize_deletions_threshold: float | None = None,
+        dry_run: bool = False,
+    ) -> CompactionTableReport:
+        """Rewrite the small fragments that merging leaves, and catch the indexes up again."""
+        from memwal.jobs.compaction.job import CompactionOptions, run_compaction
+
+        options = self._run_options(
+            CompactionOptions,
+            dry_run=dry_run,
+            limits=given_settings(
+                target_rows_per_fragment=target_rows_per_fragment,
+                compaction_tasks_max=tasks_max,
+                materialize_deletions_threshold=materialize_deletions_threshold,
+            ),
+        )
+        return _report_of(run_compaction(options, _LogProgress()), CompactionTableReport)
+
+    def maintain(
+        self,
+        *,
+        compaction: bool = False,
+        execute: bool = False,
+        retention_seconds: float | None = None,
+        grace_seconds: float = _HOUR_SECONDS,
+        ingest_idle_seconds: float = 14 * _DAY_SECONDS,
+        wal: bool = False,
+        allow_short_retention: bool = False,
+        dry_run: bool = False,
+    ) -> MaintainTableReport:
+        """Merge, catch indexes up, refresh the snapshot, and list garbage or delete it.
+
+        compaction: also rewrite small fragments. The others are those of `garbage`.
+        """
+        from memwal.jobs.garbage.model import GarbageLimits
+        from memwal.jobs.maintain.job import MaintainOptions, run_maintain
+
+        options = self._run_options(
+            MaintainOptions,
+            dry_run=dry_run,
+            compaction=compaction,
+            execute=execute,
+            retention_seconds=retention_seconds,
+            short_allowed=allow_short_retention,
+            limits=GarbageLimits(
+                grace_seconds=grace_seconds, ingest_idle_seconds=ingest_idle_seconds, wal=wal
+            ),
+        )
+        return _report_of(run_maintain(options, _LogProgress()), MaintainTableReport)
+
+    def verify(self) -> VerifyTableReport:
+        """Check the invariants on the table at rest. Changes nothing.
+
+        Raises Corruption when one is broken; the error's report has all `checks`.
+        """
+        from memwal.jobs.verify.job import run_verify
+        from memwal.run.options import RunOptions
+
+        return _report_of(
+            run_verify(self._run_options(RunOptions), _LogProgress()), VerifyTableReport
+        )
+
+    def read(
+        self,
+        *,
+        columns: Sequence[str] | None = None,
+        filter: str | None = None,
+        limit: int | None = None,
+        key: Mapping[str, Any] | Sequence[Mapping[str, Any]] | None = None,
+        nearest: Nearest | None = None,
+        version: int | None = None,
+        with_wal: bool = False,
+        allow_holes: bool = False,
+        allow_reinitialised: bool = False,
+    ) -> pa.RecordBatchReader:
+        """The newest row of every key, base and MemWAL together, without deleted ones.
+
+        The keywords are those of `memwal.read.ReadableTable.read`, which says what each does. The
+        rows have the base table's columns, or those in `columns`; with `nearest` also `_distance`.
+        """
+        from memwal.read import open_table
+        from memwal.run.policy import check_stored
+        from memwal.run.versions import check_lance_version
+
+        check_lance_version(self._options["untested_lance_allowed"])
+        table = open_table(self._table.uri, self._table.storage_options)
+        request = table.request(
+            columns=columns,
+            filter=filter,
+            limit=limit,
+            key=key,
+            nearest=nearest,
+            version=version,
+            allow_holes=allow_holes,
+            allow_reinitialised=allow_reinitialised,
+        )
+        opened, rows = table.reader(request, with_wal=with_wal)
+        check_stored(self._table, opened.view.policy_text)
+        for text in opened.read.warnings:
+            warnings.warn(text, stacklevel=2)
+        return rows
+
+    def _run_options(self, kind: Callable[..., Options], **options: Any) -> Options:
+        return kind(tables=[self._table], **self._options, **options)
+
+
+def _report_of(report: JobReport, kind: type[Report]) -> Report:
+    """The one table's report. Raises the error that it stands for."""
+    (table,) = report.tables
+    if isinstance(table, kind) and table.outcome in (DONE, NOTHING_TO_DO):
+        return table
+    error = table.cause
+    if not isinstance(error, MemWalError):
+        error = error_of(table.exit_code, table.outcome, table.error or table.outcome)
+    error.report = table
+    raise error
+
+
+class _LogProgress:
+    """What a job says while it runs, in the log."""
+
+    def start(self, what: str, total: int) -> None:
+        """A step with `total` units begins."""
+        _LOG.info("%s: %d", what, total)
+
+    def done(self, count: int) -> None:
+        """Not logged."""
+
+    def say(self, text: str) -> None:
+        """A line for people."""
+        _LOG.info("%s", text)
+
+    def warn(self, text: str) -> None:
+        """A line about trouble."""
+        _LOG.warning("%s", text)
+
+    def trace(self, text: str) -> None:
+        """A traceback."""
+        _LOG.debug("%s", text)

@@ -1,0 +1,106 @@
+"""`memwal submit`: a job through spark-submit."""
+
+from __future__ import annotations
+
+import shlex
+import tempfile
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from memwal.cli.console import stderr
+from memwal.cli.options import Master
+from memwal.config import environment_settings
+from memwal.errors import MemWalError, Usage
+
+Job = Annotated[str, typer.Argument(metavar="JOB", help="The command to run, such as merge.")]
+Arguments = Annotated[
+    list[str],
+    typer.Argument(
+        metavar="TABLE... [OPTIONS]",
+        help="As JOB takes them. After --, even those that submit has itself, such as --dry-run.",
+    ),
+]
+DeployMode = Annotated[
+    str | None,
+    typer.Option(
+        "--deploy-mode",
+        metavar="client|cluster",
+        help="Where the driver runs. In client mode, the default, the exit code is the job's.",
+    ),
+]
+Conf = Annotated[
+    list[str] | None,
+    typer.Option("--conf", metavar="K=V", help="A property of Spark's; repeatable."),
+]
+PropertiesFile = Annotated[
+    str | None,
+    typer.Option("--properties-file", metavar="FILE", help="Properties of Spark's; for secrets."),
+]
+PyFiles = Annotated[
+    list[str] | None,
+    typer.Option("--py-files", metavar="FILE", help="For the executors' path; repeatable."),
+]
+Ship = Annotated[
+    bool,
+    typer.Option(
+        "--ship",
+        help="Send this memwal to the executors, which need the libraries that it uses. Without "
+        "it they need memwal too.",
+    ),
+]
+PrintOnly = Annotated[bool, typer.Option("--dry-run", help="Print the command, and run nothing.")]
+
+
+def submit(
+    job: Job,
+    arguments: Arguments,
+    master: Master = None,
+    deploy_mode: DeployMode = None,
+    conf: Conf = None,
+    properties_file: PropertiesFile = None,
+    py_files: PyFiles = None,
+    ship: Ship = False,
+    dry_run: PrintOnly = False,
+) -> None:
+    """Run a job of this memwal through spark-submit, with the options of the job's own command."""
+    from memwal.run.submit import (
+        JOBS,
+        SparkSubmit,
+        find_spark_submit,
+        run_command,
+        zip_package,
+    )
+
+    try:
+        if job not in JOBS:
+            raise Usage(f"JOB {job!r}: expected one of {', '.join(JOBS)}")
+        _check(job, arguments)
+        with tempfile.TemporaryDirectory() as folder:
+            shipped = [str(zip_package(Path(folder)))] if ship else []
+            command = SparkSubmit(
+                job=job,
+                arguments=arguments,
+                master=master or environment_settings().get("master"),
+                deploy_mode=deploy_mode,
+                conf=conf or (),
+                properties_file=properties_file,
+                py_files=(*(py_files or ()), *shipped),
+            ).command(find_spark_submit())
+            if dry_run:
+                print(shlex.join(command))
+                return
+            code = run_command(command)
+    except MemWalError as error:
+        stderr().print(f"error: {error}", style="red")
+        code = error.exit_code
+    raise SystemExit(code)
+
+
+def _check(job: str, arguments: list[str]) -> None:
+    """Refuse options that the job does not have before a JVM is started."""
+    from memwal.cli.app import app
+
+    group: Any = typer.main.get_command(app)
+    group.commands[job].make_context(f"memwal {job}", list(arguments))

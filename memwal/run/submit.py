@@ -1,0 +1,104 @@
+"""Runs a job of the installed memwal through spark-submit."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import zipfile
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from types import FrameType
+
+from memwal.errors import EXIT_CANCELLED, Unsupported
+
+PACKAGE = Path(__file__).parents[1]
+APPLICATION = PACKAGE / "cli" / "application.py"
+"""What spark-submit runs: no checkout is needed."""
+
+# Those that know how to use Spark.
+JOBS = (
+    "merge",
+    "index-catchup",
+    "snapshot",
+    "garbage",
+    "compaction",
+    "maintain",
+    "ingest",
+    "backfill",
+)
+
+
+@dataclass(frozen=True, kw_only=True)
+class SparkSubmit:
+    """A job for spark-submit. `arguments` are what follows the job's name on its command line."""
+
+    job: str
+    arguments: Sequence[str]
+    master: str | None = None
+    deploy_mode: str | None = None
+    conf: Sequence[str] = ()
+    properties_file: str | None = None
+    py_files: Sequence[str] = ()
+
+    def command(self, program: str) -> list[str]:
+        """The command line."""
+        words = [program, "--name", f"memwal {self.job}"]
+        for option, value in (
+            ("--master", self.master),
+            ("--deploy-mode", self.deploy_mode),
+            ("--properties-file", self.properties_file),
+            ("--py-files", ",".join(self.py_files)),
+            *(("--conf", pair) for pair in self.conf),
+        ):
+            if value:
+                words += [option, value]
+        return [*words, str(APPLICATION), self.job, *self.arguments]
+
+
+def find_spark_submit(environment: Mapping[str, str] = os.environ) -> str:
+    """Spark's own script: under SPARK_HOME, beside this Python, or on PATH. Raises Unsupported."""
+    if home := environment.get("SPARK_HOME"):
+        return str(Path(home) / "bin" / "spark-submit")
+    beside = Path(sys.executable).with_name("spark-submit")
+    found = str(beside) if beside.exists() else shutil.which("spark-submit")
+    if found is None:
+        raise Unsupported(
+            "there is no spark-submit: pip install 'lance-memwal[spark]', or set SPARK_HOME"
+        )
+    return found
+
+
+def zip_package(folder: Path) -> Path:
+    """The installed memwal as a file for `--py-files`."""
+    target = folder / "memwal.zip"
+    with zipfile.ZipFile(target, "w", zipfile.ZIP_DEFLATED) as archive:
+        for file in sorted(PACKAGE.rglob("*")):
+            if file.is_file() and "__pycache__" not in file.parts:
+                archive.write(file, file.relative_to(PACKAGE.parent))
+    return target
+
+
+def run_command(command: Sequence[str]) -> int:
+    """Run spark-submit to its end; its exit code, which in client mode is the application's.
+
+    A signal that would end this process ends the JVM and the driver: both are to hear of it.
+    """
+    # The driver has to be a Python in which memwal is installed.
+    variables = {"PYSPARK_DRIVER_PYTHON": sys.executable, **os.environ}
+    process = subprocess.Popen(command, env=variables, start_new_session=True)
+    cancelled = False
+
+    def pass_on(number: int, frame: FrameType | None) -> None:
+        nonlocal cancelled
+        cancelled = True
+        os.killpg(process.pid, number)
+
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        if signal.getsignal(number) != signal.SIG_IGN:  # as under nohup
+            signal.signal(number, pass_on)
+    code = process.wait()
+    return EXIT_CANCELLED if cancelled else code
