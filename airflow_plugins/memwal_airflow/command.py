@@ -84,21 +84,24 @@ class JobsEnvironment:
     def _folder(self) -> Path:
         return Path(shutil.which(self.command) or self.command).parent
 
-    def job_script(self, name: str) -> str:
-        """Where spark-submit finds the job `name`. Raises Usage when nobody says where."""
-        folder = self.jobs_directory or _jobs_directory(str(self._folder() / "python"))
-        return f"{folder.rstrip('/')}/{name.replace('-', '_')}.py"
+    def application(self, job: str) -> list[str]:
+        """What spark-submit runs the job by: a script, and its first words. Raises Usage."""
+        if self.jobs_directory:
+            return [f"{self.jobs_directory.rstrip('/')}/{job.replace('-', '_')}.py"]
+        return [_application(str(self._folder() / "python")), job]
 
 
 @lru_cache(maxsize=16)
-def _jobs_directory(python: str) -> str:
-    where = "pathlib.Path(memwal.__file__).resolve().parents[1] / 'jobs'"
-    command = [python, "-c", f"import memwal, pathlib; print({where})"]
+def _application(python: str) -> str:
+    """The script that memwal brings along. Raises Usage when that Python has no memwal."""
+    code = "from memwal.run.submit import APPLICATION; print(APPLICATION)"
     try:
-        found = subprocess.run(command, capture_output=True, text=True, timeout=60, check=True)
+        found = subprocess.run(
+            [python, "-I", "-c", code], capture_output=True, text=True, timeout=60, check=True
+        )
     except (OSError, subprocess.SubprocessError) as error:
         raise Usage(
-            f"{python} can't say where memwal's job scripts are ({error}). Set [memwal] "
+            f"{python} can't say where memwal's Spark application is ({error}). Set [memwal] "
             "jobs_directory, or [memwal] command to an absolute path"
         ) from None
     return found.stdout.strip()

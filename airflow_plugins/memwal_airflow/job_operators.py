@@ -199,8 +199,7 @@ class MemWalJobOperator(BaseOperator):
             )
         return target.submit(
             jobs.sibling(target.binary),
-            jobs.job_script(self.job),
-            jobs.arguments(options, tables),
+            [*jobs.application(self.job), *jobs.arguments(options, tables)],
             name=f"memwal {self.job} {tables[0]}",
             properties=submission.folder / "spark.conf",
         )

@@ -72,7 +72,7 @@ _OPTIONS = {
     },
     "jobs_directory": {
         "description": "Folder or URI of the job scripts, as spark-submit finds them. Default: "
-        "where the command's environment has them.",
+        "the script that memwal brings along, in the command's environment.",
         "version_added": None,
         "type": "string",
         "example": "s3a://lake/memwal/jobs",

@@ -20,7 +20,7 @@ class AirflowSettings:
     """Where the jobs' environment is, and how the page looks at the tables.
 
     `command` is the memwal executable in the jobs' environment, `jobs_directory` where spark-submit
-    finds the job scripts (None: where the command's environment has them). `run_directory` holds
+    finds the job scripts (None: the one that memwal brings along). `run_directory` holds
     what a job that is running in the background tells (log, report, exit code); workers and
     triggerers have to share it for deferrable operators.
     """

@@ -35,9 +35,9 @@ class SparkTarget:
         return self.deploy_mode == "cluster"
 
     def submit(
-        self, binary: str, script: str, arguments: Sequence[str], *, name: str, properties: Path
+        self, binary: str, application: Sequence[str], *, name: str, properties: Path
     ) -> list[str]:
-        """The command line that submits a job script.
+        """The command line that submits an application: a script and its arguments.
 
         The connection's properties go to the file `properties`, since they may hold credentials
         and a command line shows to everybody.
@@ -50,7 +50,7 @@ class SparkTarget:
             properties.write_text("".join(map(_line, self.properties.items())))
             # Else a properties file would stand in for spark-defaults.conf.
             argv += ["--properties-file", str(properties), "--load-spark-defaults"]
-        return [*argv, *self.options, script, *arguments]
+        return [*argv, *self.options, *application]
 
 
 def _line(item: tuple[str, str]) -> str:

@@ -201,15 +201,15 @@ def test_what_jobs_inherit() -> None:
     assert jobs.variables(base) == {"PATH": "/bin", "ORDERS_SECRET": "mine"}
 
 
-def test_job_scripts_are_found_in_the_jobs_environment() -> None:
+def test_the_application_is_found_in_the_jobs_environment() -> None:
     jobs = JobsEnvironment(command=str(JOBS_BIN / "memwal"))
-    script = Path(jobs.job_script("index-catchup"))
-    assert script.name == "index_catchup.py"
-    assert script.stat().st_mode & stat.S_IFREG
+    script, job = jobs.application("index-catchup")
+    assert job == "index-catchup"
+    assert Path(script).stat().st_mode & stat.S_IFREG
     elsewhere = JobsEnvironment(command="memwal", jobs_directory="s3://lake/jobs/")
-    assert elsewhere.job_script("merge") == "s3://lake/jobs/merge.py"
+    assert elsewhere.application("index-catchup") == ["s3://lake/jobs/index_catchup.py"]
     with pytest.raises(Usage, match="jobs_directory"):
-        JobsEnvironment(command="/tmp/nowhere/memwal").job_script("merge")
+        JobsEnvironment(command="/tmp/nowhere/memwal").application("merge")
 
 
 @pytest.mark.parametrize(
@@ -228,7 +228,7 @@ def test_spark_connections(fields: dict[str, Any], expected: list[str]) -> None:
         made["extra"] = json.dumps(made["extra"])
     target = spark_target(Connection(**made))
     argv = target.submit(
-        "spark-submit", "merge.py", ["t"], name="name", properties=Path("/nowhere/spark.conf")
+        "spark-submit", ["merge.py", "t"], name="name", properties=Path("/nowhere/spark.conf")
     )
     assert [part for part in argv if part in expected] == expected
     assert argv[-2:] == ["merge.py", "t"]
@@ -239,7 +239,7 @@ def test_spark_properties_stay_off_the_command_line(tmp_path: Path) -> None:
     extra = json.dumps({"conf": properties})
     target = spark_target(Connection(conn_id="s", conn_type="spark", host="yarn", extra=extra))
     file = tmp_path / "spark.conf"
-    argv = target.submit("spark-submit", "merge.py", ["t"], name="name", properties=file)
+    argv = target.submit("spark-submit", ["merge.py", "t"], name="name", properties=file)
     assert PASSWORD not in " ".join(argv)
     assert stat.S_IMODE(file.stat().st_mode) == 0o600
     assert file.read_text().splitlines() == [
