@@ -1,0 +1,126 @@
+"""`memwal submit`: the command that it builds, and a job that an installed memwal runs by it."""
+
+from __future__ import annotations
+
+import json
+import os
+import shlex
+import shutil
+import subprocess
+import sys
+import zipfile
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from memwal.cli.app import app
+from memwal.errors import Unsupported
+from memwal.jobs.demo import table as demo
+from memwal.run.submit import APPLICATION, JOBS, SparkSubmit, find_spark_submit, zip_package
+
+ROOT = Path(__file__).parents[2]
+
+
+def words(*arguments: str) -> list[str]:
+    """The command that `memwal submit` prints, after the program and its name."""
+    done = CliRunner().invoke(app, ["submit", "--dry-run", *arguments])
+    assert done.exit_code == 0, done.output
+    program, *rest = shlex.split(done.stdout)
+    assert program.endswith("spark-submit")
+    return rest
+
+
+def test_options_go_where_they_belong() -> None:
+    spark = ["--master", "local[1]", "--conf", "a=b c"]
+    job = ["t", "--until-generation", "3", "--json"]
+    expected = ["--name", "memwal merge", *spark, str(APPLICATION), "merge", *job]
+    assert words("merge", *job, *spark) == expected
+    assert words(*spark, "merge", *job) == expected
+
+
+def test_an_option_of_both_goes_to_the_job_after_two_dashes() -> None:
+    assert words("merge", "t", "--", "--dry-run")[-2:] == ["t", "--dry-run"]
+
+
+def test_every_option_of_spark_s() -> None:
+    built = SparkSubmit(
+        job="garbage",
+        arguments=["t"],
+        deploy_mode="client",
+        properties_file="p.conf",
+        py_files=["a.zip", "b.py"],
+    ).command("spark-submit")
+    assert built[3:-3] == [
+        "--deploy-mode", "client", "--properties-file", "p.conf", "--py-files", "a.zip,b.py",
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("arguments", "told"),
+    [
+        (["merges", "t"], "expected one of merge, "),
+        (["merge", "t", "--bogus"], "No such option: --bogus"),
+        (["garbage", "t", "--until-generation", "3"], "No such option: --until-generation"),
+    ],
+)
+def test_a_wrong_request_starts_nothing(arguments: list[str], told: str) -> None:
+    done = CliRunner().invoke(app, ["submit", *arguments])
+    assert done.exit_code == 2
+    assert told in done.output
+
+
+def test_every_script_is_a_job_that_can_be_submitted() -> None:
+    scripts = {file.stem.replace("_", "-") for file in (ROOT / "jobs").iterdir() if file.is_file()}
+    assert scripts == set(JOBS)
+
+
+def test_spark_home_counts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert find_spark_submit({"SPARK_HOME": "/opt/spark"}) == "/opt/spark/bin/spark-submit"
+    monkeypatch.setattr(sys, "executable", str(tmp_path / "python"))
+    monkeypatch.setenv("PATH", str(tmp_path))
+    with pytest.raises(Unsupported, match="SPARK_HOME"):
+        find_spark_submit({})
+
+
+def test_what_is_shipped_is_all_of_memwal(tmp_path: Path) -> None:
+    shipped = zip_package(tmp_path)
+    with zipfile.ZipFile(shipped) as archive:
+        names = archive.namelist()
+    assert {name.split("/")[0] for name in names} == {"memwal"}
+    assert {"memwal/jobs/merge/job.py", "memwal/py.typed"} <= set(names)
+    assert not any("__pycache__" in name for name in names)
+    code = "import memwal.errors; print(memwal.errors.__file__)"
+    done = subprocess.run(
+        [sys.executable, "-c", code],
+        cwd=tmp_path, env={"PYTHONPATH": str(shipped)}, capture_output=True, text=True, check=True,
+    )  # fmt: skip
+    assert done.stdout.startswith(str(shipped))
+
+
+@pytest.mark.integration
+@pytest.mark.spark
+def test_an_installed_memwal_needs_no_checkout(tmp_path: Path) -> None:
+    """It lies in a folder of packages; the user's own folder has a `jobs/` in it."""
+    packages, here = tmp_path / "packages", tmp_path / "here"
+    shutil.copytree(ROOT / "memwal", packages / "memwal")
+    (here / "jobs").mkdir(parents=True)
+    (here / "jobs" / "__init__.py").write_text("raise SystemExit('not ours')")
+    table = demo.make_table(here / "t", 1)
+
+    def submit(*arguments: str) -> subprocess.CompletedProcess[str]:
+        command = [sys.executable, "-m", "memwal", "submit", "merge", *arguments]
+        return subprocess.run(
+            [*command, "--master", "local[1]", "--ship", "--conf", "spark.ui.enabled=false"],
+            cwd=here,
+            env={**os.environ, "PYTHONPATH": str(packages)},
+            capture_output=True, text=True, check=False, timeout=240,
+        )  # fmt: skip
+
+    done = submit("t", "--json", "--report", "report.json")
+    assert done.returncode == 0, done.stderr[-3000:]
+    report = json.loads((here / "report.json").read_text())
+    assert json.loads(done.stdout) == report
+    assert (report["outcome"], report["engine"]["name"]) == ("done", "spark")
+    assert demo.count_differences(table) == 0
+    assert submit("nothing").returncode == 2
