@@ -19,7 +19,6 @@ What a job says while it runs goes to the logger `memwal`.
 from __future__ import annotations
 
 import logging
-import warnings
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Literal, TypedDict, TypeVar, Unpack, overload
 
@@ -345,21 +344,19 @@ class Table:
 
         check_lance_version(self._options["untested_lance_allowed"])
         table = open_table(self._table.uri, self._table.storage_options)
-        request = table.request(
+        if self._table.policy is not None:
+            check_stored(self._table, table.at(version).policy_text)
+        return table.read(
             columns=columns,
             filter=filter,
             limit=limit,
             key=key,
             nearest=nearest,
             version=version,
+            with_wal=with_wal,
             allow_holes=allow_holes,
             allow_reinitialised=allow_reinitialised,
         )
-        opened, rows = table.reader(request, with_wal=with_wal)
-        check_stored(self._table, opened.view.policy_text)
-        for text in opened.read.warnings:
-            warnings.warn(text, stacklevel=2)
-        return rows
 
     def _run_options(self, kind: Callable[..., Options], **options: Any) -> Options:
         return kind(tables=[self._table], **self._options, **options)
