@@ -18,7 +18,7 @@ from typing import Annotated, Any, Literal
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
 from memwal.errors import Usage
-from memwal.rows.policy import RowPolicy, row_policy
+from memwal.rows.policy import RowPolicy, make_policy
 
 DEFAULT_FILE = "memwal.toml"
 STORAGE_OPTIONS_VARIABLE = "MEMWAL_STORAGE_OPTIONS"
@@ -96,7 +96,7 @@ class PolicySettings(BaseModel):
             name: (found, None) if isinstance(found, str) else (found.operator, found.cap)
             for name, found in self.columns.items()
         }
-        return row_policy(columns, self.marker, self.expiry)
+        return make_policy(columns, self.marker, self.expiry)
 
 
 class TableSettings(Settings):

@@ -62,7 +62,7 @@ def align(base: Sequence[ColumnInfo], generation: Sequence[ColumnInfo]) -> Align
     for column in base:
         old = by_id.get(column.field_id)
         if old is None:
-            columns.append(_gained(column))
+            columns.append(_fill_column(column))
             continue
         if old.name != column.name:
             renames.append(Rename(field_id=column.field_id, before=old.name, after=column.name))
@@ -76,7 +76,7 @@ def align(base: Sequence[ColumnInfo], generation: Sequence[ColumnInfo]) -> Align
     return Alignment(columns=tuple(columns), renames=tuple(renames))
 
 
-def _gained(column: ColumnInfo) -> ColumnSource:
+def _fill_column(column: ColumnInfo) -> ColumnSource:
     if not column.nullable:
         raise Refused(
             f"column {column.name!r} was added after the generation was written and may not be "

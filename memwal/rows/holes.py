@@ -50,13 +50,13 @@ def find_holes(shard: ShardView) -> Iterator[Hole]:
     expected = shard.merged_generation + 1
     for generation in shard.pending:
         if generation.generation > expected:
-            yield _hole(shard, expected, generation.generation - 1)
+            yield _make_hole(shard, expected, generation.generation - 1)
         expected = generation.generation + 1
     if shard.manifest.current_generation > expected:
-        yield _hole(shard, expected, shard.manifest.current_generation - 1)
+        yield _make_hole(shard, expected, shard.manifest.current_generation - 1)
 
 
-def _hole(shard: ShardView, first: int, last: int) -> Hole:
+def _make_hole(shard: ShardView, first: int, last: int) -> Hole:
     told = {shard.listed_before.get(number) for number in (first, last)}
     cause = Cause.UNKNOWN
     if told == {True}:

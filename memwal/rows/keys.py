@@ -16,14 +16,14 @@ _INT64_MIN = -(2**63)
 _UNCOMPARED_TYPES = frozenset({"int8", "uint8", "int16", "uint16", "bool"})
 
 
-def identifier(name: str) -> str:
+def quote_name(name: str) -> str:
     """A column name, quoted. Raises Unsupported for a name that holds a backtick."""
     if "`" in name:
         raise Unsupported(f"column {name!r} can't be quoted: its name holds a backtick")
     return f"`{name}`"
 
 
-def literal(value: object) -> str:
+def quote_value(value: object) -> str:
     """A key value of any type that a MemWAL primary key may have."""
     if isinstance(value, bool):
         return "true" if value else "false"
@@ -42,12 +42,12 @@ def keys_in(columns: Sequence[str], rows: Iterable[Sequence[object]]) -> str:
     An empty list is a parse error in Lance, and leaving the predicate out of a delete-by-source
     would delete every row.
     """
-    texts = [[literal(value) for value in row] for row in rows]
+    texts = [[quote_value(value) for value in row] for row in rows]
     if not texts:
         raise ValueError("a key list must not be empty")
     if len(columns) == 1:
-        return f"{identifier(columns[0])} IN ({', '.join(t[0] for t in texts)})"
-    names = ", ".join(identifier(c) for c in columns)
+        return f"{quote_name(columns[0])} IN ({', '.join(t[0] for t in texts)})"
+    names = ", ".join(quote_name(c) for c in columns)
     tuples = (f"struct({', '.join(t)})" for t in texts)
     return f"struct({names}) IN ({', '.join(tuples)})"
 

@@ -39,8 +39,8 @@ class KeySet:
         codes = self._columns[0].codes(columns[0])
         for values, column in zip(self._columns[1:], columns[1:], strict=True):
             paired = _pair_codes(codes, values.codes(column), values.count)
-            self._pairs.append(_distinct(paired[paired >= 0]))
-            codes = _place(self._pairs[-1], paired)
+            self._pairs.append(_sort_distinct(paired[paired >= 0]))
+            codes = _find_places(self._pairs[-1], paired)
 
     def contains(self, columns: Sequence[pa.ChunkedArray]) -> Mask:
         """For each row whether its key is in the set. The columns' types are the set's."""
@@ -48,7 +48,7 @@ class KeySet:
             return np.zeros(len(columns[0]), dtype=bool)
         codes = self._columns[0].codes(columns[0])
         for known, values, column in zip(self._pairs, self._columns[1:], columns[1:], strict=True):
-            codes = _place(known, _pair_codes(codes, values.codes(column), values.count))
+            codes = _find_places(known, _pair_codes(codes, values.codes(column), values.count))
         found: Mask = codes >= 0
         return found
 
@@ -86,7 +86,7 @@ class _Values:
         # One of the two, since a set may be sent to many tasks.
         self._sorted = self._hashed = None
         if pa.types.is_integer(column.type):
-            self._sorted = _distinct(column.drop_null().to_numpy())
+            self._sorted = _sort_distinct(column.drop_null().to_numpy())
             self.count = len(self._sorted)
         else:
             self._hashed = pc.unique(column).drop_null()
@@ -97,13 +97,13 @@ class _Values:
         if not self.count:
             return np.full(len(column), -1, dtype=np.int64)
         if self._sorted is not None and not column.null_count:
-            return _place(self._sorted, column.to_numpy())
+            return _find_places(self._sorted, column.to_numpy())
         values = self._hashed if self._sorted is None else pa.array(self._sorted)
         found = pc.index_in(column, value_set=values, skip_nulls=True)
         return np.asarray(pc.fill_null(found, -1).to_numpy(), dtype=np.int64)
 
 
-def _distinct(values: np.ndarray) -> np.ndarray:
+def _sort_distinct(values: np.ndarray) -> np.ndarray:
     """Sorted, each once. `np.unique` does the same by hashing, and takes 50 times as long."""
     ordered = np.sort(values)
     first = np.ones(len(ordered), dtype=bool)
@@ -111,7 +111,7 @@ def _distinct(values: np.ndarray) -> np.ndarray:
     return ordered[first]
 
 
-def _place(known: np.ndarray, values: np.ndarray) -> Places:
+def _find_places(known: np.ndarray, values: np.ndarray) -> Places:
     """Where each value stands in the sorted `known`, -1 when it is not there."""
     if not len(known):
         return np.full(len(values), -1, dtype=np.int64)

@@ -90,7 +90,7 @@ class RowPolicy:
         return json.dumps({"format": _FORMAT, **self.as_document()}, sort_keys=True)
 
 
-def row_policy(
+def make_policy(
     columns: dict[str, tuple[str, int | None]], marker: str | None, expiry: str | None
 ) -> RowPolicy:
     """A policy of operators and caps by column."""
@@ -108,7 +108,7 @@ def parse_policy(text: str) -> RowPolicy:
     """A stored policy. Raises Unsupported for one that this build can't read."""
     try:
         found = json.loads(text)
-        policy = row_policy(
+        policy = make_policy(
             {name: _operator(value) for name, value in found["columns"].items()},
             _name(found["marker"]),
             _name(found["expiry"]),

@@ -17,7 +17,7 @@ from memwal.errors import DoesNotFit, Refused, Unsupported
 from memwal.rows.fold import ANCHORS_MAX, check_keys, find_tombstones
 from memwal.rows.keyset import Mask, Places
 from memwal.rows.policy import RowPolicy
-from memwal.rows.policy_operators import OperatorError, operator_named
+from memwal.rows.policy_operators import OperatorError, find_operator
 
 _ROWS_NAMED_MAX = 10
 _UNIT_NANOS = {"s": 10**9, "ms": 10**6, "us": 10**3, "ns": 1}
@@ -38,7 +38,7 @@ def check_policy(policy: RowPolicy, schema: pa.Schema, primary_key: Sequence[str
         kind = schema.field(column.column).type
         if column.column in special:
             raise Refused(f"column {column.column!r} is the marker or expiry: it has no operator")
-        if not operator_named(column.operator, column.cap).accepts(kind):
+        if not find_operator(column.operator, column.cap).accepts(kind):
             raise Refused(f"operator {column.operator!r} can't work on {column.column!r} ({kind})")
     if policy.marker is not None and not pa.types.is_boolean(schema.field(policy.marker).type):
         raise Refused(f"the marker column {policy.marker!r} is not of type bool")
@@ -52,7 +52,7 @@ def check_policy(policy: RowPolicy, schema: pa.Schema, primary_key: Sequence[str
             )
 
 
-def expired(values: pa.ChunkedArray, now_nanos: int) -> Mask:
+def find_expired(values: pa.ChunkedArray, now_nanos: int) -> Mask:
     """Which expiry times have come; never for NULL."""
     unit = _UNIT_NANOS[values.type.unit]
     times = values.cast(pa.timestamp(values.type.unit)).cast(pa.int64())
@@ -100,26 +100,26 @@ class PolicyFold:
         self._now_nanos = now_nanos
         self._names = [layer.name for layer in layers]
         self._sizes = np.array([len(layer.table) for layer in layers], dtype=np.int64)
-        self._stack = pa.concat_tables([self._loose(layer.table) for layer in layers])
+        self._stack = pa.concat_tables([self._loosen(layer.table) for layer in layers])
         check_keys(self._stack.select(self._keys), self._keys)
         dead = np.concatenate([find_tombstones(layer.table) for layer in layers])
-        operand = self._operands(self._stack)
-        over = self._expired(self._stack)
+        operand = self._find_operands(self._stack)
+        over = self._find_expired(self._stack)
         self._dropped = operand & over & ~dead
         self._tombstone = dead | (over & ~operand)
         self._barrier = self._tombstone | ~operand
         self._groups = _Groups(self._stack.select(self._keys))
-        self._last_barrier = self._barriers()
+        self._last_barrier = self._find_barriers()
 
     @property
     def keys(self) -> pa.Table:
         """Every key once."""
-        return self._rows(self._groups.last)
+        return self._take_keys(self._groups.last)
 
     @property
     def base_keys(self) -> pa.Table:
         """Keys whose outcome needs the base's row: no barrier of the layers hides it."""
-        return self._rows(self._groups.last[self._last_barrier < 0])
+        return self._take_keys(self._groups.last[self._last_barrier < 0])
 
     @property
     def anchors(self) -> pa.Table:
@@ -132,11 +132,11 @@ class PolicyFold:
         there = np.zeros(self._groups.count, dtype=bool)
         there[self._groups.codes[:first]] = True
         there[self._groups.codes[unsure]] = False
-        return self._rows(self._groups.last[np.flatnonzero(there)[:ANCHORS_MAX]])
+        return self._take_keys(self._groups.last[np.flatnonzero(there)[:ANCHORS_MAX]])
 
     def counts(self) -> tuple[int, int]:
         """How many keys get a row, and how many are deleted, as far as the layers alone tell."""
-        live = self._live(np.flatnonzero(self._counted()))
+        live = self._find_live(np.flatnonzero(self._find_counted()))
         return int(live.sum()), int(((self._last_barrier >= 0) & ~live).sum())
 
     def finish(
@@ -147,15 +147,15 @@ class PolicyFold:
         `base` has the columns of `schema` and those that the policy needs. `wanted` is asked, once
         an operator has failed, which of some keys matter: the others may be left out of `rows`.
         """
-        counted = np.flatnonzero(self._counted())
-        deleted = self._deleted(counted)
+        counted = np.flatnonzero(self._find_counted())
+        deleted = self._find_deleted(counted)
         stack = self._stack.take(pa.array(counted))
         origins = counted
         if base is not None and len(base):
-            base = self._loose(base)
-            over = self._expired(base)
+            base = self._loosen(base)
+            over = self._find_expired(base)
             deleted = pa.concat_tables(
-                [deleted, self._overdue(base.filter(pa.array(over)), counted)]
+                [deleted, self._find_overdue(base.filter(pa.array(over)), counted)]
             )
             base = base.filter(pa.array(~over))
             stack = pa.concat_tables([base, stack])
@@ -170,7 +170,7 @@ class PolicyFold:
             order, sizes = order[np.repeat(kept, sizes)], sizes[kept]
             starts = np.cumsum(sizes) - sizes
             try:
-                rows = self._combined(stack, order, starts)
+                rows = self._combine(stack, order, starts)
                 break
             except OperatorError as error:
                 keys = stack.select(self._keys).take(pa.array(order[starts]))
@@ -179,7 +179,7 @@ class PolicyFold:
                     rows_of_key = order[starts[error.group] :][: sizes[error.group]]
                     raise self._refuse(error, stack, origins, rows_of_key) from None
                 wanted = None
-        return Outcome(rows=rows, unchanged=self._shown(unchanged), deleted=deleted)
+        return Outcome(rows=rows, unchanged=self._select(unchanged), deleted=deleted)
 
     def _check_once(self, stack: pa.Table, origins: Places, order: Places, starts: Places) -> None:
         """Refuse a base that holds a key twice: which of its rows is the value is not known."""
@@ -192,16 +192,16 @@ class PolicyFold:
 
     # -- which rows count
 
-    def _operands(self, table: pa.Table) -> Mask:
+    def _find_operands(self, table: pa.Table) -> Mask:
         if self._policy.marker is None:
             return np.ones(len(table), dtype=bool)
         found: Mask = pc.fill_null(table[self._policy.marker], False).to_numpy()
         return found
 
-    def _expired(self, table: pa.Table) -> Mask:
+    def _find_expired(self, table: pa.Table) -> Mask:
         if self._policy.expiry is None:
             return np.zeros(len(table), dtype=bool)
-        return expired(table[self._policy.expiry], self._now_nanos)
+        return find_expired(table[self._policy.expiry], self._now_nanos)
 
     def _expires(self) -> Mask:
         if self._policy.expiry is None:
@@ -209,47 +209,47 @@ class PolicyFold:
         found: Mask = self._stack[self._policy.expiry].is_valid().to_numpy()
         return found
 
-    def _barriers(self) -> Places:
+    def _find_barriers(self) -> Places:
         """For each key the place of its newest value or tombstone; -1 without one."""
         last = np.full(self._groups.count, -1, dtype=np.int64)
         places = np.flatnonzero(self._barrier)
         last[self._groups.codes[places]] = places  # ascending, so that the highest stays
         return last
 
-    def _counted(self) -> Mask:
+    def _find_counted(self) -> Mask:
         """Rows that are part of an outcome: the barrier if it is a value, and operands above it."""
         places = np.arange(len(self._stack))
         above: Mask = places >= self._last_barrier[self._groups.codes]
         counted: Mask = above & ~self._tombstone & ~self._dropped
         return counted
 
-    def _deleted(self, counted: Places) -> pa.Table:
-        gone = (self._last_barrier >= 0) & ~self._live(counted)
-        return self._rows(self._groups.last[gone])
+    def _find_deleted(self, counted: Places) -> pa.Table:
+        gone = (self._last_barrier >= 0) & ~self._find_live(counted)
+        return self._take_keys(self._groups.last[gone])
 
-    def _live(self, counted: Places) -> Mask:
+    def _find_live(self, counted: Places) -> Mask:
         live = np.zeros(self._groups.count, dtype=bool)
         live[self._groups.codes[counted]] = True
         return live
 
-    def _overdue(self, base: pa.Table, counted: Places) -> pa.Table:
+    def _find_overdue(self, base: pa.Table, counted: Places) -> pa.Table:
         """Keys whose row in the base has expired, with nothing to take its place."""
         mine = base.select(self._keys)
-        both = pa.concat_tables([self._rows(counted), mine])
+        both = pa.concat_tables([self._take_keys(counted), mine])
         codes = _Groups(both).codes
         return mine.filter(pa.array(~np.isin(codes[len(counted) :], codes[: len(counted)])))
 
-    def _rows(self, places: Places) -> pa.Table:
+    def _take_keys(self, places: Places) -> pa.Table:
         return self._stack.select(self._keys).take(pa.array(places))
 
     # -- what comes out
 
-    def _combined(self, stack: pa.Table, order: Places, starts: Places) -> pa.Table:
+    def _combine(self, stack: pa.Table, order: Places, starts: Places) -> pa.Table:
         if not len(starts):
             return self._schema.empty_table()
         newest = np.append(starts[1:], len(order)) - 1
         operators = {
-            c.column: operator_named(c.operator, c.cap)
+            c.column: find_operator(c.operator, c.cap)
             for c in self._policy.columns
             if c.column in self._schema.names
         }
@@ -261,12 +261,12 @@ class PolicyFold:
             operator = operators.get(field.name)
             column = stack[field.name]
             if field.name == self._policy.expiry:
-                arrays.append(_latest(_taken(column, order), starts))
+                arrays.append(_find_latest(_take(column, order), starts))
             elif operator is None:
-                arrays.append(_taken(column, order[newest]))
+                arrays.append(_take(column, order[newest]))
             else:
                 try:
-                    arrays.append(operator.reduce(_taken(column, order), starts))
+                    arrays.append(operator.reduce(_take(column, order), starts))
                 except OperatorError as error:
                     error.column = field.name
                     raise
@@ -277,7 +277,7 @@ class PolicyFold:
     ) -> Refused:
         key = stack.select(self._keys).take(pa.array(rows[:1]))
         (operator,) = (c.operator for c in self._policy.columns if c.column == error.column)
-        named = [self._named_row(int(origins[row])) for row in rows]
+        named = [self._name_row(int(origins[row])) for row in rows]
         more = len(named) - _ROWS_NAMED_MAX
         text = ", ".join(named[:_ROWS_NAMED_MAX]) + (f" and {more} more" if more > 0 else "")
         kind = DoesNotFit if error.out_of_range else Refused
@@ -286,18 +286,18 @@ class PolicyFold:
             f"{key.to_pylist()[0]}: {error} (rows, oldest first: {text})"
         )
 
-    def _named_row(self, place: int) -> str:
+    def _name_row(self, place: int) -> str:
         if place < 0:
             return _BASE
         ends = np.cumsum(self._sizes)
         layer = int(np.searchsorted(ends, place, side="right"))
         return f"{self._names[layer]} row {place - int(ends[layer] - self._sizes[layer])}"
 
-    def _shown(self, table: pa.Table) -> pa.Table:
+    def _select(self, table: pa.Table) -> pa.Table:
         columns = [table[name] for name in self._schema.names]
         return pa.Table.from_arrays(columns, schema=self._schema)
 
-    def _loose(self, table: pa.Table) -> pa.Table:
+    def _loosen(self, table: pa.Table) -> pa.Table:
         """The columns that are needed, without constraints: deleted rows have no values."""
         special = [name for name in (self._policy.marker, self._policy.expiry) if name is not None]
         names = list(dict.fromkeys([*self._schema.names, *self._keys, *special]))
@@ -327,11 +327,11 @@ class _Groups:
         return order, np.cumsum(sizes) - sizes
 
 
-def _taken(column: pa.ChunkedArray, places: Places) -> pa.Array:
+def _take(column: pa.ChunkedArray, places: Places) -> pa.Array:
     return column.take(pa.array(places)).combine_chunks()
 
 
-def _latest(values: pa.Array, starts: Places) -> pa.Array:
+def _find_latest(values: pa.Array, starts: Places) -> pa.Array:
     """The latest time of each group; NULL, which is never, is later than any."""
     times = values.cast(pa.int64()).fill_null(np.iinfo(np.int64).max).to_numpy()
     latest = np.maximum.reduceat(times, starts)

@@ -151,12 +151,12 @@ class Sum(Pairwise):
         """See the protocol."""
         kind = values.type
         if pa.types.is_decimal256(kind):
-            return _decimal_sums(values, starts)
+            return _sum_decimals(values, starts)
         if pa.types.is_decimal(kind):
             wide = values.cast(pa.decimal256(_DECIMAL_DIGITS, kind.scale))
-            return _fitting(Pairwise.reduce(self, wide, starts), kind)
+            return _fit(Pairwise.reduce(self, wide, starts), kind)
         if not pa.types.is_floating(kind):
-            return _integer_sums(values, starts)
+            return _sum_integers(values, starts)
         counts = np.diff(starts, append=len(values))
         groups = np.repeat(np.arange(len(starts)), counts)
         valid = np.flatnonzero(values.is_valid().to_numpy(zero_copy_only=False))
@@ -171,7 +171,7 @@ class Sum(Pairwise):
         return pa.array(sums, values.type, mask=missing)
 
 
-def _integer_sums(values: pa.Array, starts: Places) -> pa.Array:
+def _sum_integers(values: pa.Array, starts: Places) -> pa.Array:
     """Sums of whole numbers and durations: the range is checked once, of what comes out.
 
     Halves of 32 bits are added by themselves, which no number of rows makes too large.
@@ -201,7 +201,7 @@ def _integer_sums(values: pa.Array, starts: Places) -> pa.Array:
     return found.view(kind) if pa.types.is_duration(kind) else found
 
 
-def _decimal_sums(values: pa.Array, starts: Places) -> pa.Array:
+def _sum_decimals(values: pa.Array, starts: Places) -> pa.Array:
     """Sums of decimals for which Arrow has no wider type, one by one; as text, so exact too."""
     numbers = values.to_pylist()
     ends = np.append(starts[1:], len(numbers))
@@ -210,10 +210,10 @@ def _decimal_sums(values: pa.Array, starts: Places) -> pa.Array:
         for start, end in zip(starts, ends, strict=True):
             known = [number for number in numbers[start:end] if number is not None]
             sums.append(f"{sum(known):f}" if known else None)
-    return _fitting(pa.array(sums, pa.string()), values.type)
+    return _fit(pa.array(sums, pa.string()), values.type)
 
 
-def _fitting(values: pa.Array, kind: pa.DataType) -> pa.Array:
+def _fit(values: pa.Array, kind: pa.DataType) -> pa.Array:
     """Sums of decimals in their own type."""
     try:
         return values.cast(kind)
@@ -264,7 +264,7 @@ class Lists:
         if not self.distinct:
             return True
         try:
-            _codes(pa.nulls(1, kind.value_type))
+            _number_values(pa.nulls(1, kind.value_type))
         except (pa.ArrowException, TypeError):
             return False
         return True
@@ -278,7 +278,7 @@ class Lists:
         groups = np.repeat(np.arange(len(starts)), counts)
         owner = np.repeat(groups, sizes)
         elements = values.flatten()
-        kept = self._kept(elements, owner, counts > 1, len(starts))
+        kept = self._keep(elements, owner, counts > 1, len(starts))
         sizes = np.bincount(owner[kept], minlength=len(starts))
         nulls = np.logical_and.reduceat(values.is_null().to_numpy(zero_copy_only=False), starts)
         large = pa.types.is_large_list(values.type)
@@ -290,10 +290,10 @@ class Lists:
             mask=pa.array(nulls),
         )
 
-    def _kept(self, elements: pa.Array, owner: Places, several: Mask, groups: int) -> Places:
+    def _keep(self, elements: pa.Array, owner: Places, several: Mask, groups: int) -> Places:
         places = np.arange(len(elements))
         if self.distinct and len(elements):
-            codes, count = _codes(elements)
+            codes, count = _number_values(elements)
             _, first = np.unique(owner * count + codes, return_index=True)
             once = np.zeros(len(elements), dtype=bool)
             once[first] = True
@@ -305,7 +305,7 @@ class Lists:
         return places
 
 
-def _codes(values: pa.Array) -> tuple[Places, int]:
+def _number_values(values: pa.Array) -> tuple[Places, int]:
     """A number for each distinct value, NULL among them, and how many there are."""
     found = pc.dictionary_encode(values, null_encoding="encode")
     return found.indices.to_numpy().astype(np.int64), max(1, len(found.dictionary))
@@ -321,7 +321,7 @@ def _add(left: pa.Array, right: pa.Array) -> pa.Array:
     return pc.coalesce(added, left.cast(added.type), right.cast(added.type)).cast(kind)
 
 
-def _chosen(kernel: Combine) -> Combine:
+def _choose(kernel: Combine) -> Combine:
     """Least or greatest; Arrow has no kernel for times with a zone."""
 
     def combine(left: pa.Array, right: pa.Array) -> pa.Array:
@@ -334,7 +334,7 @@ def _chosen(kernel: Combine) -> Combine:
     return combine
 
 
-def _bits(on_booleans: Combine, on_integers: Combine) -> Combine:
+def _combine_bits(on_booleans: Combine, on_integers: Combine) -> Combine:
     def combine(left: pa.Array, right: pa.Array) -> pa.Array:
         kernel = on_booleans if pa.types.is_boolean(left.type) else on_integers
         return pc.coalesce(kernel(left, right), left, right)
@@ -344,10 +344,10 @@ def _bits(on_booleans: Combine, on_integers: Combine) -> Combine:
 
 _BUILT_IN: dict[str, Operator] = {
     "sum": Sum(combine=_add),
-    "min": Pairwise(combine=_chosen(pc.min_element_wise)),
-    "max": Pairwise(combine=_chosen(pc.max_element_wise)),
-    "bit_and": Pairwise(combine=_bits(pc.and_, pc.bit_wise_and)),
-    "bit_or": Pairwise(combine=_bits(pc.or_, pc.bit_wise_or)),
+    "min": Pairwise(combine=_choose(pc.min_element_wise)),
+    "max": Pairwise(combine=_choose(pc.max_element_wise)),
+    "bit_and": Pairwise(combine=_combine_bits(pc.and_, pc.bit_wise_and)),
+    "bit_or": Pairwise(combine=_combine_bits(pc.or_, pc.bit_wise_or)),
     "list_append": Lists(),
     "set_union": Lists(distinct=True),
     "coalesce": Newest(skip_nulls=True),
@@ -356,15 +356,15 @@ _BUILT_IN: dict[str, Operator] = {
 BUILT_IN = frozenset(_BUILT_IN)
 
 
-def operator_named(name: str, cap: int | None = None) -> Operator:
+def find_operator(name: str, cap: int | None = None) -> Operator:
     """A built-in operator, or a user's own. Raises Unsupported for one that is not installed."""
     if cap is not None:
         return Lists(cap=cap)
     found = _BUILT_IN.get(name)
-    return found if found is not None else Pairwise(combine=_installed(name), any_type=True)
+    return found if found is not None else Pairwise(combine=_load(name), any_type=True)
 
 
-def _installed(name: str) -> Combine:
+def _load(name: str) -> Combine:
     points = {point.value: point for point in entry_points(group=GROUP, name=name)}
     if len(points) != 1:
         how = "no installed package offers" if not points else f"{', '.join(sorted(points))} offer"

@@ -20,7 +20,7 @@ _NAMED_KEYS_MAX = 1000
 _TAKEN_PART_MAX = 1 / 8
 
 
-def all_rows(source: Source, generation: FlushedGeneration, schema: pa.Schema) -> pa.Table:
+def read_all_rows(source: Source, generation: FlushedGeneration, schema: pa.Schema) -> pa.Table:
     """Every row that was written, in order: columns of the base, and `_tombstone`.
 
     pylance's writer hides superseded rows of a key by a deletion vector, which is passed over here.
@@ -61,7 +61,7 @@ def _tombstones(source: Source, batch: pa.RecordBatch) -> pa.Array:
     return batch.column(layout.TOMBSTONE).cast(pa.bool_())
 
 
-def base_rows(base: Any, keys: pa.Table, columns: Sequence[str]) -> pa.Table:
+def read_base_rows(base: Any, keys: pa.Table, columns: Sequence[str]) -> pa.Table:
     """The rows of one version whose key is among `keys`, with these columns, the key's included."""
     names = keys.column_names
     columns = list(columns)

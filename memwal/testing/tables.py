@@ -206,7 +206,7 @@ class MemoryFold:
             key_indexed=False,
         )
 
-    def rebased(self, view: TableView) -> MemoryFold:
+    def rebase(self, view: TableView) -> MemoryFold:
         """The same fold on a newer version."""
         return replace(self, version=view.version)
 

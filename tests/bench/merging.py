@@ -16,7 +16,7 @@ import pyarrow as pa
 from memwal.jobs.merge.plan.shard import MergeLimits, MergeRequest
 from memwal.jobs.merge.plan.shared import group_shards
 from memwal.jobs.merge.report import ShardReport
-from memwal.jobs.merge.unit import MergeResult, MergeUnit, run_merge_unit, shard_reports
+from memwal.jobs.merge.unit import MergeResult, MergeUnit, report_shards, run_merge_unit
 from memwal.ports import Engine
 from memwal.run.engines.local import LocalEngine
 from memwal.run.stores import open_stores
@@ -78,7 +78,7 @@ def merge(table: Path, engine: Engine | None = None, limits: MergeLimits | None 
     seconds = time.perf_counter() - started
     merges: list[ShardReport] = []
     for unit, result in zip(units, results, strict=True):
-        merges += shard_reports(unit, result)
+        merges += report_shards(unit, result)
         if any(merge.outcome != "done" for merge in merges):
             raise RuntimeError(f"{merges}\n{result.trace}")
     return Merged(

@@ -426,8 +426,8 @@ class FaultyFold:
     def bytes_read(self) -> int:
         return self.inner.bytes_read
 
-    def rebased(self, view: TableView) -> Fold:
-        return replace(self, inner=self.inner.rebased(view))
+    def rebase(self, view: TableView) -> Fold:
+        return replace(self, inner=self.inner.rebase(view))
 
     def delete_pass(self, shape: CommitShape) -> tuple[int, int]:
         return self._call("delete_pass", lambda: self.inner.delete_pass(shape))

@@ -25,7 +25,7 @@ from memwal.jobs.merge.plan.shard import MergeRequest
 from memwal.jobs.merge.unit import open_merge_table
 from memwal.model import ShardId
 from memwal.read import open_table
-from memwal.rows.policy import row_policy
+from memwal.rows.policy import make_policy
 from memwal.run.stores import open_stores
 from tests.support.nursery import Started, start
 
@@ -37,7 +37,7 @@ KEYS = 6
 BATCH_ROWS = 8
 MEMTABLE_ROWS = 40
 
-POLICY = row_policy({"total": ("sum", None), "ops": ("list_append", None)}, None, None)
+POLICY = make_policy({"total": ("sum", None), "ops": ("list_append", None)}, None, None)
 _KEY = {"lance-schema:unenforced-primary-key": "true"}
 SCHEMA = pa.schema(
     [

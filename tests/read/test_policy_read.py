@@ -18,7 +18,7 @@ from memwal.read.explain import explain
 from memwal.read.job import ReadOptions, run_read
 from memwal.read.plan.request import Nearest, ReadRequest
 from memwal.read.table import ReadableTable
-from memwal.rows.policy import RowPolicy, row_policy
+from memwal.rows.policy import RowPolicy, make_policy
 from tests.support.policy_tables import (
     PolicyTable,
     Variant,
@@ -249,4 +249,4 @@ def test_the_command_wants_the_configured_policy_in_the_table(
     assert command(table, policy, explained=explained)["outcome"] == "done"
     assert command(table, None, explained=explained)["outcome"] == "done"
     with pytest.raises(Refused, match="the table's is"):
-        command(table, row_policy({"n": ("max", None)}, None, None), explained=explained)
+        command(table, make_policy({"n": ("max", None)}, None, None), explained=explained)

@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from memwal.errors import Unsupported
-from memwal.rows.keys import identifier, keys_in, literal
+from memwal.rows.keys import keys_in, quote_name, quote_value
 
 
 @pytest.mark.parametrize(
@@ -35,18 +35,18 @@ from memwal.rows.keys import identifier, keys_in, literal
     ],
 )
 def test_literals(value: object, text: str) -> None:
-    assert literal(value) == text
+    assert quote_value(value) == text
 
 
 @pytest.mark.parametrize("value", [None, 1.5, [1], {"a": 1}, object()])
 def test_what_no_key_holds_has_no_literal(value: object) -> None:
     with pytest.raises(Unsupported, match=type(value).__name__):
-        literal(value)
+        quote_value(value)
 
 
 @given(st.text())
 def test_a_string_literal_ends_where_it_should(text: str) -> None:
-    found = literal(text)
+    found = quote_value(text)
     assert found[0] == found[-1] == "'"
     assert "'" not in found[1:-1].replace("''", "")
     assert found[1:-1].replace("''", "'") == text
@@ -54,12 +54,12 @@ def test_a_string_literal_ends_where_it_should(text: str) -> None:
 
 @pytest.mark.parametrize("name", ["id", "userId", "a b", "select", "a-b", "é", "'", '"', "a.b"])
 def test_identifiers_stand_in_backticks(name: str) -> None:
-    assert identifier(name) == f"`{name}`"
+    assert quote_name(name) == f"`{name}`"
 
 
 def test_a_backtick_in_a_name_is_unsupported() -> None:
     with pytest.raises(Unsupported, match="backtick"):
-        identifier("a`b")
+        quote_name("a`b")
 
 
 def test_one_key_column() -> None:

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from memwal.errors import Refused, Unsupported
 from memwal.format import layout
-from memwal.rows.policy import RowPolicy, is_stored, parse_policy, row_policy
+from memwal.rows.policy import RowPolicy, is_stored, make_policy, parse_policy
 from memwal.rows.policy_fold import Layer, Outcome, PolicyFold, check_policy
 from tests.support.policy_model import OPERATORS, Model, append
 
@@ -39,7 +39,7 @@ OF = {
     "log": ("list_append", 3),
     "seen": ("coalesce", None),
 }
-POLICY = row_policy(OF, "op", "until")
+POLICY = make_policy(OF, "op", "until")
 MODEL = Model(
     columns={c: append(cap) if cap else OPERATORS[name] for c, (name, cap) in OF.items()},
     marker="op",
@@ -273,13 +273,13 @@ def test_anchors_are_keys_that_every_prefix_writes() -> None:
 @pytest.mark.parametrize(
     ("policy", "error", "text"),
     [
-        (row_policy({"gone": ("sum", None)}, None, None), Refused, "no column"),
-        (row_policy({"id": ("sum", None)}, None, None), Refused, "of the key"),
-        (row_policy({"note": ("sum", None)}, None, None), Refused, "can't work on"),
-        (row_policy({"op": ("last", None)}, "op", None), Refused, "no operator"),
-        (row_policy({"x": ("sum", None)}, "n", None), Refused, "not of type bool"),
-        (row_policy({"x": ("sum", None)}, None, "n"), Refused, "not a timestamp"),
-        (row_policy({"n": ("nobodys", None)}, None, None), Unsupported, "not built in"),
+        (make_policy({"gone": ("sum", None)}, None, None), Refused, "no column"),
+        (make_policy({"id": ("sum", None)}, None, None), Refused, "of the key"),
+        (make_policy({"note": ("sum", None)}, None, None), Refused, "can't work on"),
+        (make_policy({"op": ("last", None)}, "op", None), Refused, "no operator"),
+        (make_policy({"x": ("sum", None)}, "n", None), Refused, "not of type bool"),
+        (make_policy({"x": ("sum", None)}, None, "n"), Refused, "not a timestamp"),
+        (make_policy({"n": ("nobodys", None)}, None, None), Unsupported, "not built in"),
     ],
 )
 def test_a_policy_that_does_not_fit(policy: RowPolicy, error: type[Exception], text: str) -> None:
@@ -293,7 +293,7 @@ def test_a_policy_that_does_not_fit(policy: RowPolicy, error: type[Exception], t
 
 def test_a_policy_comes_back_from_its_text() -> None:
     assert parse_policy(POLICY.as_text()) == POLICY
-    other = row_policy(dict(reversed(OF.items())), "op", "until")
+    other = make_policy(dict(reversed(OF.items())), "op", "until")
     assert other.as_text() == POLICY.as_text()
 
 
@@ -305,7 +305,7 @@ def test_fields_of_a_newer_build_are_passed_over() -> None:
     text = stored(colour={"of": ["the", "sky"]})
     assert parse_policy(text) == POLICY
     assert is_stored(POLICY, text)
-    assert not is_stored(row_policy({}, "op", None), text)
+    assert not is_stored(make_policy({}, "op", None), text)
     assert not is_stored(POLICY, stored(format=2))
 
 

@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 
 from memwal.errors import Unsupported
 from memwal.rows import policy_operators
-from memwal.rows.policy_operators import BUILT_IN, OperatorError, Pairwise, operator_named
+from memwal.rows.policy_operators import BUILT_IN, OperatorError, Pairwise, find_operator
 from tests.support.policy_model import OPERATORS, append, folded
 
 _SMALL = st.none() | st.integers(-50, 50)
@@ -66,7 +66,7 @@ def test_an_operator_is_what_the_model_says(
     name: str, cap: int | None, kind: pa.DataType, values: st.SearchStrategy[Any]
 ) -> None:
     model = OPERATORS[name] if cap is None else append(cap)
-    operator = operator_named(name, cap)
+    operator = find_operator(name, cap)
     assert operator.accepts(kind)
 
     @settings(max_examples=50)
@@ -81,7 +81,7 @@ def test_an_operator_is_what_the_model_says(
 def test_an_operator_is_associative(
     name: str, cap: int | None, kind: pa.DataType, values: st.SearchStrategy[Any]
 ) -> None:
-    operator = operator_named(name, cap)
+    operator = find_operator(name, cap)
 
     @settings(max_examples=50)
     @given(values, values, values)
@@ -99,7 +99,7 @@ def test_an_operator_is_associative(
 def test_floats_are_added_from_the_oldest_on_wherever_they_are_cut(
     groups: list[list[float]], data: st.DataObject
 ) -> None:
-    operator = operator_named("sum")
+    operator = find_operator("sum")
     whole = reduced(operator, groups, pa.float64())
     cuts = [data.draw(st.integers(1, len(group))) for group in groups]
     heads = reduced(operator, [g[:cut] for g, cut in zip(groups, cuts, strict=True)], pa.float64())
@@ -114,7 +114,7 @@ def test_floats_are_added_from_the_oldest_on_wherever_they_are_cut(
 def test_nan_loses_against_numbers() -> None:
     nan = float("nan")
     for name in ("min", "max"):
-        assert reduced(operator_named(name), [[nan, 1.5, nan], [None, 2.0]], pa.float64()) == [
+        assert reduced(find_operator(name), [[nan, 1.5, nan], [None, 2.0]], pa.float64()) == [
             1.5,
             2.0,
         ]
@@ -133,7 +133,7 @@ def test_nan_loses_against_numbers() -> None:
     ],
 )
 def test_an_operator_declines_a_type_that_it_cannot_do(name: str, kind: pa.DataType) -> None:
-    assert not operator_named(name).accepts(kind)
+    assert not find_operator(name).accepts(kind)
 
 
 @pytest.mark.parametrize("bad", range(7))
@@ -142,16 +142,16 @@ def test_the_failing_group_is_found(bad: int) -> None:
     groups[bad] = [2**63 - 1, 1, 5]
 
     with pytest.raises(OperatorError, match="overflow") as caught:
-        reduced(operator_named("sum"), groups, pa.int64())
+        reduced(find_operator("sum"), groups, pa.int64())
 
     assert caught.value.group == bad
 
 
 def test_sums_of_decimals_and_small_integers_stay_in_their_type() -> None:
     with pytest.raises(OperatorError):
-        reduced(operator_named("sum"), [[100, 100]], pa.int8())
+        reduced(find_operator("sum"), [[100, 100]], pa.int8())
     with pytest.raises(OperatorError):
-        reduced(operator_named("sum"), [[Decimal("9.9"), Decimal("9.9")]], pa.decimal128(2, 1))
+        reduced(find_operator("sum"), [[Decimal("9.9"), Decimal("9.9")]], pa.decimal128(2, 1))
 
 
 _NUMBERS = [pa.int8(), pa.int16(), pa.int32(), pa.int64(),
@@ -199,10 +199,10 @@ def _summed(groups: Sequence[Sequence[int | None]], kind: pa.DataType) -> list[i
     starts = np.cumsum([0, *map(len, groups)])[:-1].astype(np.int64)
     if pa.types.is_decimal(kind):
         digits = [None if v is None else f"{v}E-{kind.scale}" for v in flat]
-        found = operator_named("sum").reduce(pa.array(digits).cast(kind), starts).to_pylist()
+        found = find_operator("sum").reduce(pa.array(digits).cast(kind), starts).to_pylist()
         return [None if v is None else int(Fraction(v) * 10**kind.scale) for v in found]
     whole = pa.int64() if pa.types.is_duration(kind) else kind
-    found = operator_named("sum").reduce(pa.array(flat, whole).view(kind), starts)
+    found = find_operator("sum").reduce(pa.array(flat, whole).view(kind), starts)
     assert found.type == kind
     return list(found.view(whole).to_pylist())
 
@@ -240,7 +240,7 @@ def install(monkeypatch: pytest.MonkeyPatch, **points: str) -> None:
 def test_a_users_operator_is_found_by_its_entry_point(monkeypatch: pytest.MonkeyPatch) -> None:
     install(monkeypatch, joined=f"{__name__}:joined")
 
-    operator = operator_named("joined")
+    operator = find_operator("joined")
 
     assert reduced(operator, [["a", "b", "c", "d", "e"], ["x"]], pa.string()) == ["a+b+c+d+e", "x"]
 
@@ -258,7 +258,7 @@ def test_an_operator_that_is_not_there_is_unsupported(
 ) -> None:
     install(monkeypatch, **points)
     with pytest.raises(Unsupported, match=text):
-        operator_named("mine")
+        find_operator("mine")
 
 
 @pytest.mark.parametrize(

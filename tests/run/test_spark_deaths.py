@@ -18,7 +18,7 @@ import pytest
 from py4j.protocol import Py4JJavaError
 
 from memwal.errors import MemWalError, Refused, WorkerDied
-from memwal.rows.policy import row_policy
+from memwal.rows.policy import make_policy
 from memwal.run.engines.spark import SparkEngine
 from tests.support.policy_tables import PolicyTable, Variant, make_policy_table
 
@@ -196,7 +196,7 @@ def test_a_merge_reports_on_every_other_shard(tmp_path: Path) -> None:
     table = make_policy_table(
         tmp_path / "t", Variant(expiry=False), rows=[1], shards=4, stored=False
     )
-    policy = row_policy({"note": ("fused", None)}, None, None)
+    policy = make_policy({"note": ("fused", None)}, None, None)
     table.stores.tables.put_policy(policy.as_text())
     fatal, *others = sorted(table.shards)
     table.flush((1, table.row(1, 5, note="fatal")), shard=fatal)

@@ -262,7 +262,7 @@ JOBS: tuple[Mutation, ...] = (
         "tests/cli/test_identity.py",
         (
             "identity: another project's package is run",
-            '    if getattr(memwal, "DISTRIBUTION", None) == DISTRIBUTION:',
+            '    if getattr(package, "DISTRIBUTION", None) == DISTRIBUTION:',
             "    if True:",
         ),
     ),

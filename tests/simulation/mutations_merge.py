@@ -290,8 +290,8 @@ _SIMULATED = (
         ),
         (
             "simulated: newest first",
-            "    for generation in wanted(shard, request):",
-            "    for generation in reversed(wanted(shard, request)):",
+            "    for generation in choose_generations(shard, request):",
+            "    for generation in reversed(choose_generations(shard, request)):",
         ),
         (
             "simulated: tombstones stay out",
@@ -422,7 +422,7 @@ _FOLD = (
         "tests/store/test_commit_races.py -k fresh_view",
         (
             "merge: a fold is not put on the fresh view",
-            "            fold = fold.rebased(view)\n",
+            "            fold = fold.rebase(view)\n",
             "            pass\n",
         ),
     ),

@@ -31,8 +31,8 @@ POLICY: tuple[Mutation, ...] = (
         ),
         (
             "policy: an expired row of the base counts",
-            "            over = self._expired(base)",
-            "            over = self._expired(base) & False",
+            "            over = self._find_expired(base)",
+            "            over = self._find_expired(base) & False",
         ),
         (
             "policy: a key may be in the base twice",

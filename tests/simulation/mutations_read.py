@@ -87,9 +87,9 @@ READ: tuple[Mutation, ...] = (
         (
             "holes: the generation that is being flushed is one",
             "    if shard.manifest.current_generation > expected:\n"
-            "        yield _hole(shard, expected, shard.manifest.current_generation - 1)",
+            "        yield _make_hole(shard, expected, shard.manifest.current_generation - 1)",
             "    if shard.manifest.current_generation >= expected:\n"
-            "        yield _hole(shard, expected, shard.manifest.current_generation)",
+            "        yield _make_hole(shard, expected, shard.manifest.current_generation)",
         ),
         ("holes: half of one tells its cause", "in (first, last)}", "in (first,)}"),
     ),

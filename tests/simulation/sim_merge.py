@@ -63,7 +63,7 @@ class SimFold:
             deletes_with_rows=self.stores.rules.policy_text is not None,
         )
 
-    def rebased(self, view: TableView) -> SimFold:
+    def rebase(self, view: TableView) -> SimFold:
         return replace(self, read=view.version, base=self.stores.base_rows(view.version))
 
     def delete_pass(self, shape: CommitShape) -> tuple[int, int]:

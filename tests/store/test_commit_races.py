@@ -122,7 +122,7 @@ def test_of_two_folds_that_share_a_key_the_second_is_refused(world: World) -> No
         longer.commit(SHAPE, 2)
     assert progress(world) == [1, 0]
     assert world.rows() == {**BASE, 10: 1, 50: 2}
-    assert longer.rebased(world.view()).commit(SHAPE, 2).version == world.view().version
+    assert longer.rebase(world.view()).commit(SHAPE, 2).version == world.view().version
     assert world.rows() == {**BASE, 10: 1, 50: 2, 11: 3}
 
 
@@ -147,7 +147,7 @@ def test_the_same_new_key_from_two_shards_is_refused(world: World) -> None:
     with pytest.raises(LostRace):
         other.commit(SHAPE, 1)
     assert world.rows() == {**BASE, 50: 1}
-    assert other.rebased(world.view()).commit(SHAPE, 1).rows_updated == 1
+    assert other.rebase(world.view()).commit(SHAPE, 1).rows_updated == 1
     assert world.rows() == {**BASE, 50: 2}
 
 
@@ -168,7 +168,7 @@ def test_a_mark_that_is_not_above_the_recorded_one_is_refused(world: World, mark
     merge(world)
     before = world.view().version
     with pytest.raises(LostRace):
-        old.rebased(world.view()).commit(SHAPE, mark)
+        old.rebase(world.view()).commit(SHAPE, mark)
     assert (world.view().version, progress(world)) == (before, [2, 0])
     assert world.rows() == {**BASE, 10: 1, 11: 2}
 
@@ -199,7 +199,7 @@ def test_a_delete_pass_from_a_fresh_view_takes_it(world: World) -> None:
     flush(world, 0, {10: None}, {10: 7})
     stale = fold(world, world.view(), 0, 1)
     merge(world)
-    assert stale.rebased(world.view()).delete_pass(PASS_BEFORE)[1] == 1
+    assert stale.rebase(world.view()).delete_pass(PASS_BEFORE)[1] == 1
     assert 10 not in world.rows()
 
 
@@ -256,7 +256,7 @@ def test_a_plain_append_refuses_any_merge(world: World, changes: dict[int, int |
     world.append({70: 1})
     with pytest.raises(LostRace):
         made.commit(shape(made), 1)
-    made.rebased(world.view()).commit(shape(made), 1)
+    made.rebase(world.view()).commit(shape(made), 1)
     assert world.rows() == applied({70: 1, **changes})
 
 
@@ -267,7 +267,7 @@ def test_a_plain_update_refuses_any_merge(world: World, changes: dict[int, int |
     world.update(13, 5)
     with pytest.raises(LostRace):
         made.commit(shape(made), 1)
-    made.rebased(world.view()).commit(shape(made), 1)
+    made.rebase(world.view()).commit(shape(made), 1)
     assert world.rows() == applied({13: 5, **changes})
 
 
@@ -504,7 +504,7 @@ def test_a_merge_that_began_before_a_compaction(world: World, key: int) -> None:
     if key == 50:
         with pytest.raises(LostRace):
             made.commit(SHAPE, 3)
-        made = made.rebased(world.view())
+        made = made.rebase(world.view())
     made.commit(SHAPE, 3)
     assert world.rows() == {**BASE, 50: 1, 51: 2, key: 9}
 
@@ -592,9 +592,9 @@ def test_a_view_that_expired_before_the_fold_is_a_lost_race(world: World) -> Non
         fold(world, view, 0, 2).commit(SHAPE, 2)
     fresh = fold(world, world.view(), 0, 2)
     with pytest.raises(LostRace):
-        fresh.rebased(view).commit(SHAPE, 2)
+        fresh.rebase(view).commit(SHAPE, 2)
     assert progress(world) == [0, 0]
-    fresh.rebased(world.view()).commit(SHAPE, 2)
+    fresh.rebase(world.view()).commit(SHAPE, 2)
     assert progress(world) == [2, 0]
 
 

@@ -17,7 +17,7 @@ from memwal.jobs.merge.plan.shard import MergeRequest
 from memwal.jobs.merge.report import ShardReport
 from memwal.jobs.merge.unit import open_merge_table
 from memwal.model import ShardId
-from memwal.rows.policy import RowPolicy, row_policy
+from memwal.rows.policy import RowPolicy, make_policy
 from memwal.run.stores import Stores, open_stores
 from memwal.testing import ManualClock
 from tests.support import builders
@@ -45,7 +45,9 @@ class Variant:
 
     @property
     def policy(self) -> RowPolicy:
-        return row_policy(dict(OF), "op" if self.marker else None, "until" if self.expiry else None)
+        return make_policy(
+            dict(OF), "op" if self.marker else None, "until" if self.expiry else None
+        )
 
     @property
     def model(self) -> Model:

@@ -10,7 +10,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 
 from memwal.indexes import behind
-from memwal.jobs.merge.plan.shard import MergeLimits, MergeRequest, wanted
+from memwal.jobs.merge.plan.shard import MergeLimits, MergeRequest, choose_generations
 from memwal.model import ShardId, TableView
 
 
@@ -32,7 +32,7 @@ class Backlog:
 def merge_backlog(view: TableView, shards: Collection[ShardId], request: MergeRequest) -> Backlog:
     """What a merge would fold. No `shards` stands for all of them."""
     chosen = [s for s in view.shards if not shards or s.shard_id in shards]
-    sizes = [g.in_memory_bytes for s in chosen for g in wanted(s, request)]
+    sizes = [g.in_memory_bytes for s in chosen for g in choose_generations(s, request)]
     total = None if None in sizes else sum(s or 0 for s in sizes)
     return Backlog(generations=len(sizes), in_memory_bytes=total)
 

@@ -29,8 +29,8 @@ from memwal.jobs.merge.unit import (
     MergeUnit,
     join_results,
     make_units,
+    report_shards,
     run_merge_unit,
-    shard_reports,
 )
 from memwal.model import ShardId, ShardView, TableView
 from memwal.report import DONE, NOTHING_TO_DO, JobReport, TableReport
@@ -128,7 +128,7 @@ def _run_units(
             progress.start("shards, one by one", len(singles))
             found = fanout.spark().run(run_merge_unit, singles, progress.done, lost_unit)
             result = join_results(unit, found)
-        merge.merged.extend(shard_reports(unit, result))
+        merge.merged.extend(report_shards(unit, result))
         fanout.count([merge.table], [result])
 
 

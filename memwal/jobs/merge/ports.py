@@ -38,7 +38,7 @@ class Fold(Protocol):
         """Bytes read from storage for this fold so far."""
         ...
 
-    def rebased(self, view: TableView) -> Fold:
+    def rebase(self, view: TableView) -> Fold:
         """The same fold on a newer version. Reads no key again; columns are aligned anew."""
         ...
 

@@ -116,14 +116,14 @@ def join_results(unit: MergeUnit, singles: Sequence[MergeResult]) -> MergeResult
         made=tuple(
             report
             for one, single in zip(unit.one_by_one(), singles, strict=True)
-            for report in shard_reports(one, single)
+            for report in report_shards(one, single)
         ),
         requests=requests,
         trace="\n".join(single.trace for single in singles if single.trace) or None,
     )
 
 
-def shard_reports(unit: MergeUnit, result: MergeResult) -> tuple[ShardReport, ...]:
+def report_shards(unit: MergeUnit, result: MergeResult) -> tuple[ShardReport, ...]:
     """A report a shard. Of a unit that failed, what it had committed before stays."""
     error = result.made
     if not isinstance(error, MemWalError):

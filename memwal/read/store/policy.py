@@ -29,12 +29,12 @@ from memwal.read.store.sources import Base, Batches, Listed, Rows, match_rows
 from memwal.read.store.threads import choose_threads, map_in_order
 from memwal.rows.keyset import KeySet, Mask, find_shared_key
 from memwal.rows.policy import RowPolicy
-from memwal.rows.policy_fold import Layer, PolicyFold, expired
+from memwal.rows.policy_fold import Layer, PolicyFold, find_expired
 from memwal.sharding.domain import Case, cases_of
 from memwal.sharding.predicate import predicate_of
 from memwal.sharding.values import as_comparable
 from memwal.store.generations import Generations, Source
-from memwal.store.policy_rows import all_rows, base_rows
+from memwal.store.policy_rows import read_all_rows, read_base_rows
 
 # Shards that are folded together, and ask the base together for what they need, take no more.
 _TOGETHER_BYTES_MAX = 512 * 1024 * 1024
@@ -115,7 +115,7 @@ class Folding:
                 continue
             wanted = pa.concat_tables([fold.base_keys for fold in folds.values()])
             names = self._folded.names
-            found = call_lance(base.where, partial(base_rows, base.dataset, wanted, names))
+            found = call_lance(base.where, partial(read_base_rows, base.dataset, wanted, names))
             for shard_id, fold in folds.items():
                 keys[shard_id] = fold.keys
                 tables.append(self._filter(base.where, self._finish(base.where, fold, found)))
@@ -146,7 +146,7 @@ class Folding:
     def _read_layer(self, shard: Pending, generation: FlushedGeneration, source: Source) -> Layer:
         name = f"generation {generation.generation}"
         where = f"{self._plan.uri}: shard {shard.shard_id}: {name} ({generation.path})"
-        table = call_lance(where, lambda: all_rows(source, generation, self._folded))
+        table = call_lance(where, lambda: read_all_rows(source, generation, self._folded))
         return Layer(name=name, table=self._keep_wanted(table))
 
     def _keep_wanted(self, table: pa.Table) -> pa.Table:
@@ -190,7 +190,7 @@ class Folding:
 
     def _drop_expired(self, batches: Iterable[pa.RecordBatch], expiry: str) -> Batches:
         for batch in batches:
-            over = expired(pa.chunked_array([batch.column(expiry)]), self._now_nanos)
+            over = find_expired(pa.chunked_array([batch.column(expiry)]), self._now_nanos)
             kept = batch.filter(pa.array(~over)) if over.any() else batch
             if kept.num_rows:
                 yield kept

@@ -186,8 +186,8 @@ class FaultyFold:
     def __getattr__(self, name: str) -> Any:
         return getattr(self.inner, name)
 
-    def rebased(self, view: Any) -> FaultyFold:
-        return FaultyFold(self.table, self.inner.rebased(view))
+    def rebase(self, view: Any) -> FaultyFold:
+        return FaultyFold(self.table, self.inner.rebase(view))
 
     def commit(self, *arguments: Any) -> Any:
         if self.table.faults >= self.table.faults_max:

@@ -20,11 +20,11 @@ from memwal.jobs.merge.plan.shard import (
     NextCommit,
     check_shard,
     check_table,
+    choose_generations,
     foresee,
     is_guarded,
-    next_commit,
+    plan_commit,
     shape_commit,
-    wanted,
 )
 from memwal.model import (
     FlushedGeneration,
@@ -80,20 +80,20 @@ def numbers(commit: NextCommit | None) -> list[int]:
 def test_pending_is_what_is_listed_above_the_watermark_oldest_first() -> None:
     view = shard(4, 2, 3, 1, merged=2)
 
-    assert [g.generation for g in wanted(view, ALL)] == [3, 4]
-    assert [g.generation for g in wanted(view, MergeRequest(until_generation=3))] == [3]
+    assert [g.generation for g in choose_generations(view, ALL)] == [3, 4]
+    assert [g.generation for g in choose_generations(view, MergeRequest(until_generation=3))] == [3]
 
 
 def test_nothing_pending_is_no_commit() -> None:
-    assert next_commit(shard(), ALL, MergeLimits()) is None
-    assert next_commit(shard(1, 2, merged=2), ALL, MergeLimits()) is None
-    assert next_commit(shard(1, 2), MergeRequest(until_generation=0), MergeLimits()) is None
+    assert plan_commit(shard(), ALL, MergeLimits()) is None
+    assert plan_commit(shard(1, 2, merged=2), ALL, MergeLimits()) is None
+    assert plan_commit(shard(1, 2), MergeRequest(until_generation=0), MergeLimits()) is None
 
 
 def test_a_commit_takes_generations_up_to_the_count() -> None:
     limits = MergeLimits(generations_per_commit_max=2)
 
-    plan = next_commit(shard(1, 2, 3), ALL, limits)
+    plan = plan_commit(shard(1, 2, 3), ALL, limits)
 
     assert numbers(plan) == [1, 2]
     assert plan is not None and plan.mark == 2 and plan.in_memory_bytes == 20
@@ -101,20 +101,20 @@ def test_a_commit_takes_generations_up_to_the_count() -> None:
 
 def test_a_commit_takes_generations_up_to_the_bytes() -> None:
     limits = MergeLimits(bytes_per_commit_max=20)
-    assert numbers(next_commit(shard(1, 2, 3), ALL, limits)) == [1, 2]
-    assert numbers(next_commit(shard(generation(1, 11), 2), ALL, limits)) == [1]
+    assert numbers(plan_commit(shard(1, 2, 3), ALL, limits)) == [1, 2]
+    assert numbers(plan_commit(shard(generation(1, 11), 2), ALL, limits)) == [1]
 
 
 def test_a_commit_takes_at_least_one_generation_whatever_its_size() -> None:
     limits = MergeLimits(bytes_per_commit_max=20)
-    assert numbers(next_commit(shard(generation(1, 10**12), 2), ALL, limits)) == [1]
+    assert numbers(plan_commit(shard(generation(1, 10**12), 2), ALL, limits)) == [1]
 
 
 def test_an_unknown_size_counts_as_full() -> None:
     limits = MergeLimits(bytes_per_commit_max=20)
-    assert numbers(next_commit(shard(generation(1, None), generation(2, 0)), ALL, limits)) == [1, 2]
-    assert numbers(next_commit(shard(generation(1, None), 2), ALL, limits)) == [1]
-    assert numbers(next_commit(shard(1, generation(2, None)), ALL, limits)) == [1]
+    assert numbers(plan_commit(shard(generation(1, None), generation(2, 0)), ALL, limits)) == [1, 2]
+    assert numbers(plan_commit(shard(generation(1, None), 2), ALL, limits)) == [1]
+    assert numbers(plan_commit(shard(1, generation(2, None)), ALL, limits)) == [1]
 
 
 def test_the_bytes_of_a_commit_are_unknown_when_any_is() -> None:
@@ -125,7 +125,7 @@ def test_the_bytes_of_a_commit_are_unknown_when_any_is() -> None:
 @pytest.mark.parametrize("listed", [(2, 3), (5,)])
 def test_a_hole_above_the_watermark_is_refused(listed: tuple[int, ...]) -> None:
     with pytest.raises(Refused, match="--allow-holes") as refused:
-        next_commit(shard(*listed), ALL, MergeLimits())
+        plan_commit(shard(*listed), ALL, MergeLimits())
     assert SHARD in str(refused.value)
     assert "manifest version 9" in str(refused.value)
 
@@ -140,32 +140,32 @@ def test_a_hole_is_told_by_its_numbers() -> None:
 def test_a_commit_ends_before_a_hole() -> None:
     view = shard(1, 2, 4)
 
-    assert numbers(next_commit(view, ALL, MergeLimits())) == [1, 2]
+    assert numbers(plan_commit(view, ALL, MergeLimits())) == [1, 2]
     with pytest.raises(Refused, match="generation 3 is neither"):
-        next_commit(replace(view, merged_generation=2), ALL, MergeLimits())
+        plan_commit(replace(view, merged_generation=2), ALL, MergeLimits())
 
 
 def test_a_hole_behind_the_last_one_is_refused_once_that_is_merged() -> None:
     """Up to the number that was allotted last; what is in memory still is no hole."""
     view = shard(1, 2, current=5)
 
-    assert numbers(next_commit(view, ALL, MergeLimits())) == [1, 2]
+    assert numbers(plan_commit(view, ALL, MergeLimits())) == [1, 2]
     with pytest.raises(Refused, match="generations 3 to 4 are neither"):
-        next_commit(replace(view, merged_generation=2), ALL, MergeLimits())
+        plan_commit(replace(view, merged_generation=2), ALL, MergeLimits())
     with pytest.raises(Refused, match="generations 1 to 2 are neither"):
-        next_commit(shard(current=3), ALL, MergeLimits())
-    assert next_commit(shard(1, 2, merged=2, current=3), ALL, MergeLimits()) is None
+        plan_commit(shard(current=3), ALL, MergeLimits())
+    assert plan_commit(shard(1, 2, merged=2, current=3), ALL, MergeLimits()) is None
 
 
 def test_a_hole_is_passed_with_the_override() -> None:
     request = MergeRequest(holes_allowed=True)
-    assert numbers(next_commit(shard(2, 5), request, MergeLimits())) == [2, 5]
-    assert next_commit(shard(current=3), request, MergeLimits()) is None
+    assert numbers(plan_commit(shard(2, 5), request, MergeLimits())) == [2, 5]
+    assert plan_commit(shard(current=3), request, MergeLimits()) is None
 
 
 def test_a_hole_beyond_the_request_does_not_matter() -> None:
     request = MergeRequest(until_generation=1)
-    assert numbers(next_commit(shard(1, 4), request, MergeLimits())) == [1]
+    assert numbers(plan_commit(shard(1, 4), request, MergeLimits())) == [1]
     check_shard(shard(4, merged=1), request)
     check_shard(shard(merged=1, current=4), request)
     with pytest.raises(Refused, match="generations 2 to 3 are neither"):
@@ -196,16 +196,16 @@ def test_a_commit_out_of_order_is_stopped_whatever_chose_it(
     def newest_first(view: ShardView, request: MergeRequest) -> tuple[FlushedGeneration, ...]:
         return tuple(reversed(view.pending)) if view.pending[0].generation == 1 else view.pending
 
-    monkeypatch.setattr("memwal.jobs.merge.plan.shard.wanted", newest_first)
+    monkeypatch.setattr("memwal.jobs.merge.plan.shard.choose_generations", newest_first)
     monkeypatch.setattr("memwal.jobs.merge.plan.shard.check_shard", lambda view, request: None)
     with pytest.raises(InvariantBroken):
-        next_commit(shard(1, 2), ALL, MergeLimits())
+        plan_commit(shard(1, 2), ALL, MergeLimits())
 
 
 def test_a_sealed_shard_is_refused_when_it_has_work() -> None:
     with pytest.raises(Refused, match=f"{SHARD} is SEALED"):
-        next_commit(shard(1, status=ShardStatus.SEALED), ALL, MergeLimits())
-    assert next_commit(shard(1, merged=1, status=ShardStatus.SEALED), ALL, MergeLimits()) is None
+        plan_commit(shard(1, status=ShardStatus.SEALED), ALL, MergeLimits())
+    assert plan_commit(shard(1, merged=1, status=ShardStatus.SEALED), ALL, MergeLimits()) is None
 
 
 views = st.builds(
@@ -241,12 +241,12 @@ def test_a_run_covers_what_is_wanted_once_in_order_and_within_its_limits(
     except Refused:
         last, until = view.manifest.current_generation - 1, request.until_generation
         asked = range(view.merged_generation + 1, min(last, last if until is None else until) + 1)
-        holes = set(asked) - {g.generation for g in wanted(view, request)}
+        holes = set(asked) - {g.generation for g in choose_generations(view, request)}
         assert holes and not request.holes_allowed
         return
 
     folded = [g for commit in commits for g in commit.generations]
-    assert folded == list(wanted(view, request))
+    assert folded == list(choose_generations(view, request))
     if not request.holes_allowed:
         assert [g.generation for g in folded] == list(
             range(view.merged_generation + 1, view.merged_generation + 1 + len(folded))

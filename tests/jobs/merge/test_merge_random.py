@@ -16,7 +16,7 @@ import pytest
 
 from memwal.jobs.merge.plan.shard import JoinCosts, MergeLimits, MergeRequest
 from memwal.jobs.merge.report import ShardReport
-from memwal.jobs.merge.unit import MergeUnit, run_merge_unit, shard_reports
+from memwal.jobs.merge.unit import MergeUnit, report_shards, run_merge_unit
 from memwal.model import ShardId
 from memwal.ports import Engine
 from memwal.run.engines.local import LocalEngine
@@ -64,7 +64,7 @@ def through_units(engine: Engine[Any, Any]) -> Merge:
         return [
             merge
             for unit, found in zip(units, results, strict=True)
-            for merge in shard_reports(unit, found)
+            for merge in report_shards(unit, found)
         ]
 
     return merge
@@ -79,7 +79,7 @@ def together(table: Table, request: MergeRequest, limits: MergeLimits) -> Sequen
         request=request,
         limits=limits,
     )
-    return shard_reports(unit, run_merge_unit(unit)) if unit.shard_ids else ()
+    return report_shards(unit, run_merge_unit(unit)) if unit.shard_ids else ()
 
 
 def by_own_merger(costs: JoinCosts) -> Merge:

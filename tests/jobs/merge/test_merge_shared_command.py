@@ -15,7 +15,7 @@ from memwal.format import layout
 from memwal.jobs.merge.apply.shared import SharedMerger
 from memwal.jobs.merge.job import MergeOptions, run_merge
 from memwal.jobs.merge.plan.shard import MergeLimits, MergeRequest
-from memwal.jobs.merge.unit import MergeUnit, run_merge_unit, shard_reports
+from memwal.jobs.merge.unit import MergeUnit, report_shards, run_merge_unit
 from tests.support import builders
 from tests.support.builders import Delete, Put, Table
 from tests.support.indexed import Quiet
@@ -100,7 +100,7 @@ def test_a_panic_with_several_shards_at_work_leaves_each_its_own_chance(
         request=MergeRequest(),
         limits=MergeLimits(),
     )
-    merges = shard_reports(unit, run_merge_unit(unit))
+    merges = report_shards(unit, run_merge_unit(unit))
     assert [(m.shard_id, m.outcome, m.commits) for m in merges] == [
         (shard, "done", 1) for shard in table.shards
     ]

@@ -19,10 +19,10 @@ from memwal.jobs.merge.plan.shard import (
 )
 from memwal.jobs.merge.plan.shared import (
     SHARED_BYTES_MAX,
-    bytes_max,
     choose_folds,
     choose_plans,
     group_shards,
+    limit_bytes,
     shape_shared,
 )
 from memwal.model import (
@@ -188,7 +188,7 @@ def test_a_plan_that_is_too_large_or_of_unknown_size_is_not_taken() -> None:
         shard_id(3)
     ]
     assert choose_plans({shard_id(1): plan(1, None)}, LIMITS) == {}
-    assert bytes_max(replace(LIMITS, bytes_per_commit_max=2 * large)) == SHARED_BYTES_MAX
+    assert limit_bytes(replace(LIMITS, bytes_per_commit_max=2 * large)) == SHARED_BYTES_MAX
 
 
 @pytest.mark.parametrize(

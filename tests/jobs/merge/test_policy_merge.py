@@ -35,7 +35,7 @@ from memwal.model import ShardId
 from memwal.read import open_table
 from memwal.report import JobReport
 from memwal.rows import policy_operators
-from memwal.rows.policy import STORED_KEY, RowPolicy, row_policy
+from memwal.rows.policy import STORED_KEY, RowPolicy, make_policy
 from memwal.run.options import RunOptions
 from memwal.run.stores import open_stores
 from memwal.testing.tables import ManualTurns
@@ -352,7 +352,7 @@ def test_the_first_merge_stores_the_policy(tmp_path: Path) -> None:
 def test_a_policy_that_differs_is_refused(tmp_path: Path) -> None:
     table = make_policy_table(tmp_path / "t", Variant(expiry=False), rows=[1])
     table.flush((1, table.row(1, 5)))
-    other = row_policy({"n": ("max", None)}, None, None)
+    other = make_policy({"n": ("max", None)}, None, None)
 
     report = job(table, other)
 
@@ -364,8 +364,8 @@ def test_a_policy_that_differs_is_refused(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("policy", "code", "text"),
     [
-        (row_policy({"gone": ("max", None)}, None, None), 5, "no column"),
-        (row_policy({"n": ("nobodys", None)}, None, None), 7, "not built in"),
+        (make_policy({"gone": ("max", None)}, None, None), 5, "no column"),
+        (make_policy({"n": ("nobodys", None)}, None, None), 7, "not built in"),
     ],
 )
 def test_a_policy_that_does_not_fit_is_not_stored(
@@ -425,7 +425,7 @@ def test_a_fold_by_no_policy_is_not_put_into_a_table_that_got_one(tmp_path: Path
     fold = open_merge_table(stores).fold(view, table.shards[0], view.shards[0].pending)
     stores.tables.put_policy(table.variant.policy.as_text())
 
-    again = fold.rebased(stores.views.shard(table.shards[0]))
+    again = fold.rebase(stores.views.shard(table.shards[0]))
 
     assert isinstance(again, policy_merge.LancePolicyFold)
 
@@ -440,7 +440,7 @@ def test_an_operator_of_ones_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     point = EntryPoint("joined", "test_policy_merge:joined", policy_operators.GROUP)
     monkeypatch.setattr(policy_operators, "entry_points", lambda group, name: [point])
     table = make_policy_table(tmp_path / "t", rows=[1], stored=False)
-    assert job(table, row_policy({"note": ("joined", None)}, None, None)).exit_code == 0
+    assert job(table, make_policy({"note": ("joined", None)}, None, None)).exit_code == 0
     for n in (1, 2):
         table.flush(*((1, table.row(1, 10 * n + i)) for i in range(3)), (2, table.row(2, n)))
     wanted = ["note 1+note 2", "+".join(f"note {n}" for n in (1001, 10, 11, 12, 20, 21, 22))]
@@ -600,7 +600,7 @@ def test_a_table_on_s3(s3_server: S3Server) -> None:
     base = pa.table({"k": keys, "n": [0] * len(keys)}, schema=schema)
     lance.write_dataset(base, uri, storage_options=options).initialize_mem_wal()
     stores = open_stores(uri, options)
-    policy = row_policy({"n": ("sum", None)}, None, None)
+    policy = make_policy({"n": ("sum", None)}, None, None)
     assert stores.tables.put_policy(policy.as_text()) == policy.as_text()
     shard = ShardId("00000000-0000-4000-8000-000000000001")
     dataset = lance.dataset(uri, storage_options=options)

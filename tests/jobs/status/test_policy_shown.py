@@ -12,7 +12,7 @@ from memwal.jobs.inspect.job import run_inspect
 from memwal.jobs.snapshot.job import run_snapshot
 from memwal.jobs.status.job import run_status
 from memwal.jobs.verify.job import run_verify
-from memwal.rows.policy import STORED_KEY, RowPolicy, row_policy
+from memwal.rows.policy import STORED_KEY, RowPolicy, make_policy
 from memwal.run.options import RunOptions
 from tests.support.policy_tables import PolicyTable, make_policy_table
 
@@ -59,7 +59,7 @@ def checked(table: PolicyTable, policy: RowPolicy | None) -> Any:
     return found[0] if found else None
 
 
-OTHER = row_policy({"n": ("max", None)}, None, None)
+OTHER = make_policy({"n": ("max", None)}, None, None)
 
 
 def test_a_policy_is_shown(tmp_path: Path) -> None:

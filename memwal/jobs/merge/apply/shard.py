@@ -33,9 +33,9 @@ from memwal.jobs.merge.plan.shard import (
     NextCommit,
     check_next,
     check_table,
-    next_commit,
+    choose_generations,
+    plan_commit,
     shape_commit,
-    wanted,
 )
 from memwal.jobs.merge.ports import CommitStats, Fold, MergeTable, NoTurns, Turns
 from memwal.jobs.merge.report import ShardReport, ShardTotals
@@ -141,14 +141,14 @@ class ShardMerger:
         view = self._take_view(run)
         shard = view.shards[0]
         run.check_progress(shard)
-        work = wanted(shard, request)
+        work = choose_generations(shard, request)
         if not work:
             check_next(shard, request)
             return
         check_table(view)
         self.check_same_table(run, view, shard, request)
         bounded = replace(request, until_generation=work[-1].generation)
-        while (plan := next_commit(shard, bounded, self.limits)) is not None:
+        while (plan := plan_commit(shard, bounded, self.limits)) is not None:
             view = self._commit_prefix(run, view, plan, bounded)
             shard = view.shards[0]
             self.check_same_table(run, view, shard, request)
@@ -213,7 +213,7 @@ class ShardMerger:
                 # Not shorter than what was found to be needed.
                 most = max(self.limits.generations_per_commit_max, least)
                 limits = replace(self.limits, generations_per_commit_max=most)
-                fresh = next_commit(shard, request, limits)
+                fresh = plan_commit(shard, request, limits)
                 if fresh is None:
                     return view
                 fold, plan = keep_fold(fold, plan, fresh)
@@ -233,7 +233,7 @@ class ShardMerger:
         DoesNotFit when no more are pending, or fit into a commit's bytes.
         """
         limits = replace(self.limits, generations_per_commit_max=2 * len(plan.generations))
-        longer = next_commit(shard, request, limits)
+        longer = plan_commit(shard, request, limits)
         if longer is None or len(longer.generations) <= len(plan.generations):
             raise DoesNotFit(
                 f"{error}. The shard waits until later rows, or the base's, make it fit; "
@@ -252,7 +252,7 @@ class ShardMerger:
         if fold is None:
             fold = self.table.fold(view, shard_id, plan.generations)
         else:
-            fold = fold.rebased(view)
+            fold = fold.rebase(view)
         if shape_commit(fold.facts, self.limits, self.costs) is None:
             plan = NextCommit(generations=plan.generations[:1])
             fold = self.table.fold(view, shard_id, plan.generations)

@@ -27,8 +27,8 @@ from memwal.jobs.merge.plan.shard import (
     MergeRequest,
     NextCommit,
     check_table,
-    next_commit,
-    wanted,
+    choose_generations,
+    plan_commit,
 )
 from memwal.jobs.merge.plan.shared import choose_folds, choose_plans, shape_shared
 from memwal.jobs.merge.ports import Fold, SharedFold
@@ -120,7 +120,7 @@ class SharedMerger:
         view = self._take_view(shared, list(shared.runs))
         check_table(view)
         for shard in view.shards:
-            work = wanted(shard, request)
+            work = choose_generations(shard, request)
             if work:
                 bound = replace(request, until_generation=work[-1].generation)
                 shared.bounded[shard.shard_id] = bound
@@ -187,7 +187,7 @@ class SharedMerger:
                 continue
             with shared.single(shard.shard_id):
                 bounded = shared.bounded[shard.shard_id]
-                plan = next_commit(shard, bounded, self.single.limits)
+                plan = plan_commit(shard, bounded, self.single.limits)
                 if plan is not None:
                     plans[shard.shard_id] = plan
         return plans
@@ -225,7 +225,7 @@ class SharedMerger:
         """The plan's fold. Keys that were folded for the same prefix before are kept."""
         before, fold = shared.folds.get(shard_id, (None, None))
         if fold is not None and before == plan:
-            fold = fold.rebased(view)
+            fold = fold.rebase(view)
         else:
             fold = self.single.table.fold(view, shard_id, plan.generations)
         shared.folds[shard_id] = (plan, fold)

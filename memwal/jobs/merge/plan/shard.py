@@ -92,7 +92,7 @@ class NextCommit:
         return sum_known(g.in_memory_bytes for g in self.generations)
 
 
-def wanted(shard: ShardView, request: MergeRequest) -> tuple[FlushedGeneration, ...]:
+def choose_generations(shard: ShardView, request: MergeRequest) -> tuple[FlushedGeneration, ...]:
     """Pending generations that the request covers, oldest first."""
     until = request.until_generation
     return tuple(g for g in shard.pending if until is None or g.generation <= until)
@@ -154,7 +154,7 @@ def choose_shards(
     for shard in view.shards:
         try:
             check_shard(shard, request)
-            if wanted(shard, request):
+            if choose_generations(shard, request):
                 work.append(shard)
             else:
                 left.append(leave_shard(shard))
@@ -171,7 +171,7 @@ def check_shard(shard: ShardView, request: MergeRequest) -> None:
 
     A SEALED shard with work (invariant 4), or a hole right above the watermark (invariant 2).
     """
-    work = wanted(shard, request)
+    work = choose_generations(shard, request)
     if work and shard.manifest.status is ShardStatus.SEALED:
         raise Refused(
             f"shard {shard.shard_id} is SEALED: its table is being dropped; unseal it first if "
@@ -189,7 +189,7 @@ def check_next(shard: ShardView, request: MergeRequest) -> None:
         raise Refused(hole_text(shard, hole))
 
 
-def next_commit(shard: ShardView, request: MergeRequest, limits: MergeLimits) -> NextCommit | None:
+def plan_commit(shard: ShardView, request: MergeRequest, limits: MergeLimits) -> NextCommit | None:
     """The next prefix by two caps, generations OR bytes, always at least one generation.
 
     None when nothing is left. The prefix ends before a hole (the next call then refuses it). A
@@ -198,7 +198,7 @@ def next_commit(shard: ShardView, request: MergeRequest, limits: MergeLimits) ->
     check_shard(shard, request)
     chosen: list[FlushedGeneration] = []
     total = 0
-    for generation in wanted(shard, request):
+    for generation in choose_generations(shard, request):
         size = generation.in_memory_bytes
         size = limits.bytes_per_commit_max if size is None else size
         if chosen:
@@ -222,12 +222,12 @@ def next_commit(shard: ShardView, request: MergeRequest, limits: MergeLimits) ->
 
 
 def foresee(shard: ShardView, request: MergeRequest, limits: MergeLimits) -> tuple[NextCommit, ...]:
-    """Every commit that a run would make of what is pending now. Raises Refused as `next_commit`.
+    """Every commit that a run would make of what is pending now. Raises Refused as `plan_commit`.
 
     A commit may still be cut to one generation when its keys are known (`shape_commit`).
     """
     commits: list[NextCommit] = []
-    while (plan := next_commit(shard, request, limits)) is not None:
+    while (plan := plan_commit(shard, request, limits)) is not None:
         commits.append(plan)
         shard = replace(shard, merged_generation=plan.mark)
     return tuple(commits)
@@ -235,7 +235,7 @@ def foresee(shard: ShardView, request: MergeRequest, limits: MergeLimits) -> tup
 
 def size_work(work: Sequence[ShardView], request: MergeRequest, limits: MergeLimits) -> int:
     """The bytes of the shards' work. A generation of unknown size counts as a full commit."""
-    sizes = (g.in_memory_bytes for shard in work for g in wanted(shard, request))
+    sizes = (g.in_memory_bytes for shard in work for g in choose_generations(shard, request))
     return sum(limits.bytes_per_commit_max if size is None else size for size in sizes)
 
 

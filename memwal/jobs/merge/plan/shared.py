@@ -24,9 +24,9 @@ from memwal.jobs.merge.plan.shard import (
     MergeLimits,
     MergeRequest,
     NextCommit,
+    choose_generations,
     index_is_cheaper,
     is_guarded,
-    wanted,
 )
 from memwal.model import ShardId, ShardView, TableView
 from memwal.rows.holes import find_holes
@@ -35,7 +35,7 @@ SHARED_BYTES_MAX = 128 * 1024 * 1024
 """In-memory bytes of a shared commit, whose rows are held all at once."""
 
 
-def bytes_max(limits: MergeLimits) -> int:
+def limit_bytes(limits: MergeLimits) -> int:
     """What the rows of a shared commit may take in memory."""
     return min(limits.bytes_per_commit_max, SHARED_BYTES_MAX)
 
@@ -51,11 +51,11 @@ def group_shards(
     """
     if view.policy_text is not None:
         return tuple((shard.shard_id,) for shard in work)
-    small_bytes = bytes_max(limits) // 4
+    small_bytes = limit_bytes(limits) // 4
     small: list[tuple[ShardId, int, int]] = []
     made: list[tuple[ShardId, ...]] = []
     for shard in work:
-        pending = wanted(shard, request)
+        pending = choose_generations(shard, request)
         sizes = [None if g.estimated else g.in_memory_bytes for g in pending]
         total = sum(size or 0 for size in sizes)
         if None in sizes or total >= small_bytes or any(find_holes(shard)):
@@ -73,7 +73,7 @@ def choose_plans(
     sized = [
         (shard, plan.in_memory_bytes, len(plan.generations))
         for shard, plan in plans.items()
-        if plan.in_memory_bytes is not None and plan.in_memory_bytes <= bytes_max(limits)
+        if plan.in_memory_bytes is not None and plan.in_memory_bytes <= limit_bytes(limits)
     ]
     first = next(iter(_fill_bins(sized, limits)), ())
     return {shard: plans[shard] for shard in first}
@@ -88,7 +88,7 @@ def _fill_bins(
     for shard, size, generations in sized:
         if size > room_bytes or generations > room_generations or not room_shards or not bins:
             bins.append(())
-            room_bytes = bytes_max(limits)
+            room_bytes = limit_bytes(limits)
             room_generations = limits.generations_per_commit_max
             room_shards = limits.shards_per_commit_max
         bins[-1] = (*bins[-1], shard)

@@ -22,12 +22,12 @@ from memwal.rows.keyset import key_predicate
 from memwal.rows.policy import RowPolicy
 from memwal.rows.policy_fold import Layer, PolicyFold
 from memwal.store.generations import Source, reading
-from memwal.store.policy_rows import all_rows, base_rows
+from memwal.store.policy_rows import read_all_rows, read_base_rows
 from memwal.store.stored_policy import key_types
 from memwal.store.table import LanceTables
 
 
-def policy_layers(
+def read_layers(
     tables: LanceTables,
     shard_id: ShardId,
     generations: Sequence[FlushedGeneration],
@@ -39,7 +39,7 @@ def policy_layers(
     for generation, source in zip(generations, sources, strict=True):
         try:
             with reading(tables.uri, shard_id, generation):
-                rows = all_rows(source, generation, schema)
+                rows = read_all_rows(source, generation, schema)
         except Refused as error:
             raise Refused(f"shard {shard_id}: {error}") from None
         layers.append(Layer(name=f"generation {generation.generation}", table=rows))
@@ -77,7 +77,7 @@ class LancePolicyFold:
         except Refused as error:
             raise Refused(f"{self._where}: {error}") from None
 
-    def rebased(self, view: TableView) -> Fold:
+    def rebase(self, view: TableView) -> Fold:
         """The same on a newer version, at a new instant; rows are read again if columns changed."""
         if (view.columns, view.policy_text) != (self.view.columns, self.view.policy_text):
             return self.refold(view)
@@ -113,7 +113,7 @@ class LancePolicyFold:
         """Fold with the base's rows and write what comes out, tombstones and mark in one commit."""
         try:
             base = run_commit(
-                lambda: base_rows(self._base, self._fold.base_keys, self._base.schema.names)
+                lambda: read_base_rows(self._base, self._fold.base_keys, self._base.schema.names)
             )
             outcome = self._fold.finish(base)
         except Refused as error:

@@ -15,7 +15,7 @@ from memwal.errors import LostRace, MemWalError, Refused
 from memwal.jobs.merge.plan.shard import CommitShape, Deletes, FoldFacts, Join
 from memwal.jobs.merge.ports import CommitStats, Fold
 from memwal.jobs.merge.store.commit import count_bytes_read, run_commit, upsert
-from memwal.jobs.merge.store.policy import LancePolicyFold, policy_layers
+from memwal.jobs.merge.store.policy import LancePolicyFold, read_layers
 from memwal.jobs.merge.store.shared import LanceSharedFold, SharedMember, share_folds
 from memwal.model import FlushedGeneration, ShardId, SharedKey, TableView
 from memwal.ports import Clock
@@ -61,7 +61,7 @@ class LanceMergeTable:
                 shard_id=shard_id,
                 generations=generations,
                 sources=sources,
-                layers=policy_layers(self.tables, shard_id, generations, sources, schema),
+                layers=read_layers(self.tables, shard_id, generations, sources, schema),
                 refold=lambda newer: self.fold(newer, shard_id, generations),
             )
         tables = [
@@ -164,7 +164,7 @@ class LanceFold:
         opened = [vars(self)["_base"]] if "_base" in vars(self) else []
         self._bytes_read += count_bytes_read((*opened, *(s.dataset for s in self.sources)))
 
-    def rebased(self, view: TableView) -> Fold:
+    def rebase(self, view: TableView) -> Fold:
         """The same winners on a newer version of the base."""
         if view.policy_text != self.view.policy_text:
             return self.owner.fold(view, self.shard_id, self.generations)
