@@ -8,8 +8,7 @@ from dataclasses import dataclass, field
 
 from memwal.config import ResolvedTable
 from memwal.errors import MemWalError, Unsupported, Usage
-from memwal.model import ShardView, TableView
-from memwal.report import Part
+from memwal.model import TableView
 from memwal.run.lease import HeldLease
 from memwal.run.options import RunOptions
 from memwal.run.reports import add_counts
@@ -64,10 +63,9 @@ class KnownTables:
 class OpenTable:
     """One table on its way through a job. `lease` is None until there is work, or with no lease.
 
-    `parts` collects the reports of the table's parts, `work` the shards that need units,
-    `unit_requests` what units asked of the store. `known` is set once it was seen to be a table,
+    `unit_requests` is what units asked of the store. `known` is set once it was seen to be a table,
     `worked_on` once a lease was taken for it, which may have been given back since, and `untrusted`
-    once its store was found to lack what writing needs. Trouble with the lease goes to `warn`.
+    once its store was found to lack what writing needs. `warn` is called about the lease.
     """
 
     resolved: ResolvedTable
@@ -78,8 +76,6 @@ class OpenTable:
     worked_on: bool = False
     untrusted: bool = False
     error: MemWalError | None = None
-    parts: list[Part] = field(default_factory=list)
-    work: list[ShardView] = field(default_factory=list)
     unit_requests: list[Mapping[str, int]] = field(default_factory=list)
     known: bool = False
     began_at_nanos: int = 0

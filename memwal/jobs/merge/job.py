@@ -7,23 +7,18 @@ from dataclasses import dataclass, field
 
 from memwal.config import Settings
 from memwal.errors import MemWalError, WorkerDied
-from memwal.jobs.merge.apply.shard import check_shard_lineage
+from memwal.jobs.merge.apply.shard import foresee_shard
 from memwal.jobs.merge.plan.shard import (
     LeftShard,
     MergeLimits,
     MergeRequest,
     choose_shards,
-    foresee,
-    leave_shard,
     size_work,
 )
 from memwal.jobs.merge.report import (
-    PlannedShard,
     ShardReport,
-    left_fields,
     report_dry_run,
     report_merge,
-    report_planned,
 )
 from memwal.jobs.merge.unit import (
     MergeUnit,
@@ -145,18 +140,13 @@ def _report(merge: _TableMerge, options: MergeOptions) -> TableReport:
 def _foresee(
     merge: _TableMerge, request: MergeRequest, view: TableView, stores: Stores
 ) -> TableReport:
-    shards = [PlannedShard(**left_fields(shard)) for shard in merge.left]
     if not request.reinitialised_allowed:
         stores.views.lineage(view, merge.work)
-    for shard in merge.work:
-        try:
-            if not request.reinitialised_allowed:
-                check_shard_lineage(stores.views, view, shard)
-            shards.append(report_planned(shard, foresee(shard, request, merge.limits)))
-        except MemWalError as error:
-            shards.append(PlannedShard(**left_fields(leave_shard(shard, error))))
+    planned = [
+        foresee_shard(stores.views, view, shard, request, merge.limits) for shard in merge.work
+    ]
     warnings = policy_warnings(merge.table.resolved, view)
-    return report_dry_run(merge.table.resolved.name, view, shards, warnings)
+    return report_dry_run(merge.table.resolved.name, view, merge.left, planned, warnings)
 
 
 def _sum_up(merge: _TableMerge, view: TableView, stores: Stores) -> TableReport:

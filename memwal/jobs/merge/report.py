@@ -144,9 +144,14 @@ def report_planned(shard: ShardView, commits: Sequence[NextCommit]) -> PlannedSh
 
 
 def report_dry_run(
-    name: str, view: TableView, shards: Sequence[PlannedShard], warnings: Sequence[str]
+    name: str,
+    view: TableView,
+    left: Sequence[LeftShard],
+    planned: Sequence[PlannedShard],
+    warnings: Sequence[str],
 ) -> PlannedMergeReport:
     """A table that was only looked at."""
+    shards = (*(PlannedShard(**left_fields(shard)) for shard in left), *planned)
     outcome, code = sum_up(shards)
     return PlannedMergeReport(
         table=name,
@@ -155,7 +160,7 @@ def report_dry_run(
         error=_join_errors(shards),
         version_before=view.version,
         version_after=view.version,
-        shards=tuple(shards),
+        shards=shards,
         warnings=(*view.warnings, *warnings),
     )
 

@@ -34,11 +34,19 @@ from memwal.jobs.merge.plan.shard import (
     check_next,
     check_table,
     choose_generations,
+    foresee,
+    leave_shard,
     plan_commit,
     shape_commit,
 )
 from memwal.jobs.merge.ports import CommitStats, Fold, MergeTable, NoTurns, Turns
-from memwal.jobs.merge.report import ShardReport, ShardTotals
+from memwal.jobs.merge.report import (
+    PlannedShard,
+    ShardReport,
+    ShardTotals,
+    left_fields,
+    report_planned,
+)
 from memwal.model import ShardId, ShardView, TableView
 from memwal.ports import Clock, Steps, Views, no_steps
 from memwal.report import DONE, NOTHING_TO_DO, PARTIAL
@@ -336,6 +344,18 @@ def keep_fold(
 def _is_next(plan: NextCommit, shard: ShardView) -> bool:
     """Whether the plan's generations are still the oldest pending ones (exactly once)."""
     return shard.pending[: len(plan.generations)] == plan.generations
+
+
+def foresee_shard(
+    views: Views, view: TableView, shard: ShardView, request: MergeRequest, limits: MergeLimits
+) -> PlannedShard:
+    """What a run would commit of a shard, or why it would not. Commits nothing."""
+    try:
+        if not request.reinitialised_allowed:
+            check_shard_lineage(views, view, shard)
+        return report_planned(shard, foresee(shard, request, limits))
+    except MemWalError as error:
+        return PlannedShard(**left_fields(leave_shard(shard, error)))
 
 
 def check_shard_lineage(views: Views, view: TableView, shard: ShardView) -> None:
