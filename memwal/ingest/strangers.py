@@ -123,8 +123,7 @@ def _sample(
     """Some rows that are not in the base table."""
     if shard.pending:
         source = generations.open(view, shard.shard_id, shard.pending[0])
-        stored = {c.column: c.source for c in source.alignment.columns}
-        names = [name for column in columns.names if (name := stored[column]) is not None]
+        names = source.alignment.sources_of(columns.names)
         for batch in source.dataset.scanner(columns=names, limit=_SAMPLE_ROWS).to_batches():
             yield as_base_rows(source.alignment, batch, columns)
     elif (position := _first_entry(wal, shard)) is not None:

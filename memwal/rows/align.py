@@ -7,7 +7,7 @@ alone would bring a dropped column's values back into one that was added again (
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from memwal.errors import Refused
@@ -15,14 +15,6 @@ from memwal.format import layout
 from memwal.model import ColumnInfo
 
 _BLOB_TYPE = "extension<lance.blob.v2<BlobType>>"
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class ColumnSource:
-    """Where one base column's values come from: a generation's column, or null (None)."""
-
-    column: str
-    source: str | None
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -39,15 +31,32 @@ class Rename:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Alignment:
-    """How to read a generation as base rows; `renames` must be confirmed before it is used."""
+    """How to read a generation as base rows; `renames` must be confirmed before it is used.
 
-    columns: tuple[ColumnSource, ...]
+    `columns` has for each base column the generation's that its values come from; None: null.
+    """
+
+    columns: Mapping[str, str | None]
     renames: tuple[Rename, ...] = ()
 
     @property
     def sources(self) -> tuple[str, ...]:
         """The generation's columns that are read, in base order."""
-        return tuple(c.source for c in self.columns if c.source is not None)
+        return tuple(self.sources_of(self.columns))
+
+    def sources_of(self, columns: Iterable[str]) -> list[str]:
+        """The generation's columns, as far as there are any, of some of the base's."""
+        return [source for name in columns if (source := self.columns[name]) is not None]
+
+    def check_renames(self, is_proven: Callable[[Rename], bool], what: str) -> None:
+        """Raise Refused for a rename that the table's history does not prove."""
+        for rename in self.renames:
+            if not is_proven(rename):
+                raise Refused(
+                    f"field {rename.field_id} is {rename.before!r} in the {what} and "
+                    f"{rename.after!r} in the table, and no retained version shows that it was "
+                    "renamed rather than dropped and its id used again"
+                )
 
 
 def align(base: Sequence[ColumnInfo], generation: Sequence[ColumnInfo]) -> Alignment:
@@ -57,12 +66,17 @@ def align(base: Sequence[ColumnInfo], generation: Sequence[ColumnInfo]) -> Align
     Raises Refused for a changed type, and for a gained column that may not be null.
     """
     by_id = {c.field_id: c for c in generation if c.name != layout.TOMBSTONE}
-    columns: list[ColumnSource] = []
+    columns: dict[str, str | None] = {}
     renames: list[Rename] = []
     for column in base:
         old = by_id.get(column.field_id)
         if old is None:
-            columns.append(_fill_column(column))
+            if not column.nullable:
+                raise Refused(
+                    f"column {column.name!r} was added after the generation was written and may "
+                    "not be null, so the generation's rows have no value for it"
+                )
+            columns[column.name] = None
             continue
         if old.name != column.name:
             renames.append(Rename(field_id=column.field_id, before=old.name, after=column.name))
@@ -72,17 +86,8 @@ def align(base: Sequence[ColumnInfo], generation: Sequence[ColumnInfo]) -> Align
                 f"{column.type_text} since the generation was written; merge the generation with "
                 "the old schema restored, or rewrite it"
             )
-        columns.append(ColumnSource(column=column.name, source=old.name))
-    return Alignment(columns=tuple(columns), renames=tuple(renames))
-
-
-def _fill_column(column: ColumnInfo) -> ColumnSource:
-    if not column.nullable:
-        raise Refused(
-            f"column {column.name!r} was added after the generation was written and may not be "
-            "null, so the generation's rows have no value for it"
-        )
-    return ColumnSource(column=column.name, source=None)
+        columns[column.name] = old.name
+    return Alignment(columns=columns, renames=tuple(renames))
 
 
 def _shape(column: ColumnInfo) -> tuple[object, ...]:

@@ -103,13 +103,9 @@ class Generations:
             raise Corruption(f"{self.tables.uri}: {where}: {layout.TOMBSTONE} is no bool")
         try:
             alignment = align.align(view.columns, columns)
-            for rename in alignment.renames:
-                if not self.renamed(view, rename, generation.generation):
-                    raise Refused(
-                        f"field {rename.field_id} is {rename.before!r} in the generation and "
-                        f"{rename.after!r} in the table, and no retained version shows that it was "
-                        "renamed rather than dropped and its id used again"
-                    )
+            alignment.check_renames(
+                lambda rename: self.renamed(view, rename, generation.generation), "generation"
+            )
         except Refused as error:
             raise Refused(f"{where}: {error}") from None
         rows = max(1, generation.physical_rows or dataset.count_rows())
@@ -134,8 +130,7 @@ class Generations:
 
 def key_scanner(source: Source, keys: Sequence[str]) -> Any:
     """A scanner of key columns, addresses and tombstones, under the generation's own names."""
-    names = {c.column: c.source for c in source.alignment.columns}
-    wanted = [names[key] for key in keys]
+    wanted = [source.alignment.columns[key] for key in keys]
     if source.deletes:
         wanted.append(layout.TOMBSTONE)
     return source.dataset.scanner(columns=wanted, with_row_address=True)
@@ -143,8 +138,7 @@ def key_scanner(source: Source, keys: Sequence[str]) -> Any:
 
 def key_names(source: Source, keys: Sequence[str], found: Sequence[str]) -> list[str]:
     """What the columns of such a scan are called in the base."""
-    names = {c.column: c.source for c in source.alignment.columns}
-    back = {names[key]: key for key in keys}
+    back = {source.alignment.columns[key]: key for key in keys}
     return [back.get(name, name) for name in found]
 
 
@@ -152,10 +146,9 @@ def as_base_rows(
     alignment: align.Alignment, batch: pa.RecordBatch, schema: pa.Schema
 ) -> pa.RecordBatch:
     """The generation's rows as rows of `schema`, whose fields are columns of the base."""
-    sources = {column.column: column.source for column in alignment.columns}
     arrays = []
     for field in schema:
-        source = sources[field.name]
+        source = alignment.columns[field.name]
         if source is None:
             arrays.append(nulls(field.type, batch.num_rows))
         else:

@@ -26,8 +26,7 @@ def read_all_rows(source: Source, generation: FlushedGeneration, schema: pa.Sche
     pylance's writer hides superseded rows of a key by a deletion vector, which is passed over here.
     Raises Refused when rows are missing of which the manifest knows: operands may be lost.
     """
-    stored = {c.column: c.source for c in source.alignment.columns}
-    names = [name for field in schema if (name := stored[field.name]) is not None]
+    names = source.alignment.sources_of(schema.names)
     if source.deletes:
         names.append(layout.TOMBSTONE)
     scanner = source.dataset.scanner(

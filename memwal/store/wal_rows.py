@@ -299,17 +299,11 @@ class _ShardReader:
         if rows * row_bytes > self._gathered.bytes_max:
             raise Refused(self._gathered.too_much)
 
-    def _sources(self, found: ReadEntry) -> dict[str, str | None]:
+    def _sources(self, found: ReadEntry) -> Mapping[str, str | None]:
         aligned = align.align(self._view.columns, _columns(found.schema, self._view.columns))
         generation = found.entry.generation or self._manifest.current_generation
-        for rename in aligned.renames:
-            if not self._renamed(self._view, rename, generation):
-                raise Refused(
-                    f"field {rename.field_id} is {rename.before!r} in the entry and "
-                    f"{rename.after!r} in the table, and no retained version shows that it was "
-                    "renamed rather than dropped and its id used again"
-                )
-        return {c.column: c.source for c in aligned.columns}
+        aligned.check_renames(lambda rename: self._renamed(self._view, rename, generation), "entry")
+        return aligned.columns
 
     def _tombstones(self, table: pa.Table, position: int) -> pa.ChunkedArray:
         if layout.TOMBSTONE not in table.column_names:

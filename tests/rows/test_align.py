@@ -6,7 +6,7 @@ import pytest
 
 from memwal.errors import Refused
 from memwal.model import ColumnInfo
-from memwal.rows.align import Alignment, ColumnSource, Rename, align
+from memwal.rows.align import Alignment, Rename, align
 
 
 def column(
@@ -26,13 +26,11 @@ V = column(1, "v", "string")
 
 
 def sources(alignment: Alignment) -> list[tuple[str, str | None]]:
-    return [(c.column, c.source) for c in alignment.columns]
+    return list(alignment.columns.items())
 
 
 def test_the_same_schema_is_read_as_it_is() -> None:
-    assert align([ID, V], [ID, V]) == Alignment(
-        columns=(ColumnSource(column="id", source="id"), ColumnSource(column="v", source="v"))
-    )
+    assert align([ID, V], [ID, V]) == Alignment(columns={"id": "id", "v": "v"})
 
 
 def test_the_base_gives_the_order() -> None:

@@ -364,12 +364,12 @@ _FOLD = (
         ),
     ),
     *mutations(
-        "memwal/store/generations.py",
+        "memwal/rows/align.py",
         "tests/jobs/merge/test_merge_shapes.py -k 'rename or dropped or column'",
         (
             "align: a rename needs no proof",
-            "                if not self.renamed(view, rename, generation.generation):",
-            "                if False:",
+            "            if not is_proven(rename):",
+            "            if False:",
         ),
     ),
     *mutations(

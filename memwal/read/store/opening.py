@@ -13,10 +13,11 @@ from memwal.read.plan.sources import ReadPlan, ShardRead
 from memwal.read.store.newest_rows import NewestRows
 from memwal.read.store.opened import OpenRead
 from memwal.read.store.policy import FoldedRows
-from memwal.read.store.sources import Base, Part
+from memwal.read.store.sources import Base
 from memwal.read.store.threads import choose_threads, map_in_order
 from memwal.read.store.verdict import OpenShard
-from memwal.rows.align import Alignment, ColumnSource
+from memwal.report import Part
+from memwal.rows.align import Alignment
 from memwal.store.blobs import BlobReader, read_schema
 from memwal.store.generations import Generations, Source
 from memwal.store.stored_policy import checked_policy
@@ -88,7 +89,7 @@ def _in_memory(
         dataset=dataset,
         blobs=BlobReader(where=shard.shard_id, dataset=dataset, columns=frozenset()),
         columns=columns_of(dataset),
-        alignment=Alignment(columns=tuple(ColumnSource(column=n, source=n) for n in schema.names)),
+        alignment=Alignment(columns={name: name for name in schema.names}),
         batch_rows=8192,
     )
     where = f"{view.uri}: shard {shard.shard_id}: unflushed rows"

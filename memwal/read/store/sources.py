@@ -161,9 +161,8 @@ class Part:
         return self.scan(rows) if batches is None else self._convert(iter(batches), rows)
 
     def _stored_names(self, columns: Sequence[str], *, tombstones: bool) -> list[str]:
-        """What the generation calls these columns, without those that it does not have."""
-        names = {c.column: c.source for c in self.source.alignment.columns}
-        found = [name for column in columns if (name := names[column]) is not None]
+        """What the generation calls these columns, without those that it has not got."""
+        found = self.source.alignment.sources_of(columns)
         return [*found, layout.TOMBSTONE] if tombstones and self.source.deletes else found
 
     def scanner(self, rows: Rows) -> Any:
@@ -207,8 +206,8 @@ class Part:
         """
         text = (predicate or "").lower()
         return any(
-            column.column != column.source and column.column.lower() in text
-            for column in self.source.alignment.columns
+            column != source and column.lower() in text
+            for column, source in self.source.alignment.columns.items()
         )
 
     def _convert(self, batches: Batches, rows: Rows) -> Batches:
