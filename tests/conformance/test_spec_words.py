@@ -9,8 +9,8 @@ from memwal.jobs.snapshot.plan import (
     Storage,
     Stored,
     choose_storage,
+    collect_manifests,
     is_fresh,
-    snapshot_rows,
 )
 from memwal.jobs.snapshot.store import snapshot_schema, to_lance_bytes, to_table
 from memwal.model import ShardId
@@ -34,12 +34,14 @@ def test_a_hundred_shards_are_inline_and_more_are_not() -> None:
         table = MemoryTable(clock=SystemClock())
         for number in range(count):
             table.flush(ShardId(f"00000000-0000-4000-8000-{number:012}"), {(1,): {"id": 1}})
-        rows = snapshot_rows(table.table())
-        assert (choose_storage(rows, SnapshotLimits()), len(rows)) == (storage, count)
+        view = table.table()
+        manifests = collect_manifests(view)
+        assert len(manifests) == count
+        assert choose_storage(len(manifests), SnapshotLimits()) is storage
 
 
 def test_a_snapshot_of_no_shards_is_an_empty_file_with_the_schema() -> None:
     empty = from_lance_bytes(to_lance_bytes(to_table([], [])))
     assert (len(empty), empty.schema) == (0, snapshot_schema([]))
     # And where there is none at all, nothing is written for no shards.
-    assert is_fresh(MemoryTable(clock=SystemClock()).table(), (), Stored.NONE)
+    assert is_fresh(MemoryTable(clock=SystemClock()).table().mem_wal, 0, Stored.NONE)

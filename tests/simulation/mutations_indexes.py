@@ -114,17 +114,16 @@ INDEXES: tuple[Mutation, ...] = (
             "        self.before_commit()\n",
             "",
         ),
+        ("catch-up: the lease is not taken", "        self.take_lease()\n", ""),
         (
-            "catch-up: the lease is taken when all is done",
-            "            self.take_lease()\n"
-            "            # What was planned without the lease may be out of date: everything is read again.\n"
-            "            found = self.catch_up()\n",
-            "            found = self.catch_up()\n            self.take_lease()\n",
+            "catch-up: what was planned without the lease is all",
+            "        first = self._look(self.views.table())",
+            "        first = self._look(view)",
         ),
         (
             "catch-up: a dry run is none",
-            "        if not dry_run and any(",
-            "        if any(",
+            "        if dry_run or not any(",
+            "        if not any(",
         ),
         (
             "catch-up: commits that cover nothing go on for ever",

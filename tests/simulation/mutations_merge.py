@@ -473,7 +473,7 @@ _SNAPSHOT = (
         ),
         (
             "snapshot: however many shards go inline",
-            "Storage.INLINE if len(rows) <= limits.inline_shards_max else",
+            "Storage.INLINE if num_shards <= limits.inline_shards_max else",
             "Storage.INLINE if True else",
         ),
     ),

@@ -18,7 +18,7 @@ from memwal.indexes import FragmentFacts, IndexFacts, SegmentFacts, TableIndexes
 from memwal.jobs.garbage.store import StoredGarbageEvidence
 from memwal.jobs.index_catchup.ports import BuiltSegment
 from memwal.jobs.merge.ports import Fold
-from memwal.jobs.snapshot.plan import SnapshotRow, Storage, Stored
+from memwal.jobs.snapshot.plan import Storage, Stored
 from memwal.jobs.snapshot.ports import Found
 from memwal.model import (
     ColumnInfo,
@@ -284,16 +284,10 @@ class SimSnapshots:
             return Stored.NONE
         return Stored.SAME if found[0].snapshot == data else Stored.OTHER
 
-    def encode(self, rows: Sequence[SnapshotRow], specs: object) -> bytes:
+    def encode(self, manifests: Sequence[ShardManifest], specs: object) -> bytes:
         return b"|".join(
-            b":".join(
-                (
-                    row.shard_id.encode(),
-                    str(row.version).encode(),
-                    codec.encode_shard_manifest(_manifest_of(row)).hex().encode(),
-                )
-            )
-            for row in rows
+            f"{m.shard_id}:{m.version}:{codec.encode_shard_manifest(m).hex()}".encode()
+            for m in manifests
         )
 
     def commit(
@@ -320,20 +314,6 @@ class SimSnapshots:
             return len(seen.fragments), len(seen.rows)
 
         return self.stores.actor.step(f"count {version}", look)
-
-
-def _manifest_of(row: SnapshotRow) -> ShardManifest:
-    return ShardManifest(
-        shard_id=row.shard_id,
-        version=row.version,
-        writer_epoch=row.writer_epoch,
-        current_generation=row.current_generation,
-        replay_after_wal_entry_position=row.replay_after_wal_entry_position,
-        wal_entry_position_last_seen=row.wal_entry_position_last_seen,
-        flushed_generations=tuple(
-            FlushedGeneration(generation=n, path=p) for n, p in row.flushed_generations
-        ),
-    )
 
 
 def _shard_view(view: TableView, manifest: ShardManifest) -> ShardView:

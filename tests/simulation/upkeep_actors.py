@@ -80,7 +80,7 @@ class Upkeep:
 
         try:
             with self.jobs.lease_of(stores, "compaction") as lease:
-                catchup = catchup_job(stores, lease)
+                view, catchup = stores.table(), catchup_job(stores, lease)
                 Compactor(
                     name="t",
                     views=stores,
@@ -88,11 +88,11 @@ class Upkeep:
                     clock=stores.clock,
                     rewrite=rewrite,
                     foresee_indexes=lambda view: catchup.foresee(view).indexes,
-                    catch_up=lambda: catchup.catch_up().indexes,
+                    catch_up=lambda: catchup.catch_up(view).indexes,
                     limits=CompactionLimits(target_rows_per_fragment=8),
                     take_lease=lease.take,
                     before_commit=lease.check,
-                ).run(stores.table())
+                ).run(view)
         except OUTCOMES:
             return
 

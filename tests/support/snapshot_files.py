@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import tempfile
-from dataclasses import fields
 from pathlib import Path
 from typing import Any
 from uuid import UUID
@@ -13,9 +12,9 @@ from lance.file import LanceFileReader
 
 from memwal.errors import Missing
 from memwal.jobs.snapshot.apply import SnapshotRefresher
-from memwal.jobs.snapshot.plan import SnapshotRow
 from memwal.jobs.snapshot.report import SnapshotTableReport
 from memwal.jobs.snapshot.store import StoredSnapshots, external_path
+from memwal.model import ShardManifest
 from memwal.run.stores import Stores
 
 
@@ -27,26 +26,30 @@ def from_lance_bytes(data: bytes) -> pa.Table:
         return LanceFileReader(str(path)).read_all().to_table()
 
 
-def stored_rows(stores: Stores) -> tuple[SnapshotRow, ...] | None:
+def stored_rows(stores: Stores) -> tuple[dict[str, Any], ...] | None:
     """The rows of a table's snapshot; None when it has none."""
     state = stores.views.mem_wal(stores.views.table_version())
     try:
         data = state.inline_snapshots or stores.objects.get(external_path(state.index_uuid))
     except Missing:
         return None
-    return tuple(map(_row, from_lance_bytes(data).to_pylist()))
+    return tuple(from_lance_bytes(data).to_pylist())
 
 
-def _row(found: dict[str, Any]) -> SnapshotRow:
-    values = {f.name: found[f.name] for f in fields(SnapshotRow) if f.name in found}
-    values |= {
-        "shard_id": str(UUID(bytes=found["shard_id"])),
-        "flushed_generations": tuple(
-            (g["generation"], g["path"]) for g in found["flushed_generations"]
-        ),
-        "shard_fields": {},
+def row_of(manifest: ShardManifest) -> dict[str, Any]:
+    """A shard manifest as a row, on a table without shard specs."""
+    return {
+        "shard_id": UUID(manifest.shard_id).bytes,
+        "version": manifest.version,
+        "shard_spec_id": manifest.shard_spec_id,
+        "writer_epoch": manifest.writer_epoch,
+        "replay_after_wal_entry_position": manifest.replay_after_wal_entry_position,
+        "wal_entry_position_last_seen": manifest.wal_entry_position_last_seen,
+        "current_generation": manifest.current_generation,
+        "flushed_generations": [
+            {"generation": g.generation, "path": g.path} for g in manifest.flushed_generations
+        ],
     }
-    return SnapshotRow(**values)
 
 
 def store_of(stores: Stores) -> StoredSnapshots:

@@ -59,7 +59,7 @@ def run_compaction(options: CompactionOptions, progress: Progress) -> JobReport:
             clock=stores.clock,
             rewrite=rewrite,
             foresee_indexes=lambda view: catchup.foresee(view).indexes,
-            catch_up=lambda: catchup.catch_up().indexes,
+            catch_up=lambda: catchup.catch_up(view).indexes,
             limits=choose_limits(CompactionLimits, table.resolved, options.limits),
             steps=options.steps,
             take_lease=partial(table.take_lease, "compaction", options),

@@ -51,14 +51,6 @@ Build = Callable[[Sequence[SegmentTask]], Sequence[Built]]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class TableCatchup:
-    """What happened to a table's indexes, and the version that was looked at last."""
-
-    version: int
-    indexes: tuple[IndexCatchupReport, ...]
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
 class _Look:
     """One version: its progress, as its own manifest has it, and what its indexes cover."""
 
@@ -146,50 +138,51 @@ class IndexCatchupJob:
 
     def run(self, view: TableView, *, dry_run: bool = False) -> IndexCatchupTableReport:
         """Catch up under the lease, if `view` shows something to commit; else say what there is."""
-        found = self.foresee(view)
-        if not dry_run and any(i.outcome == DONE for i in found.indexes):
-            self.take_lease()
-            # What was planned without the lease may be out of date: everything is read again.
-            found = self.catch_up()
-        outcome, code = sum_up(found.indexes)
-        return IndexCatchupTableReport(
-            table=self.name,
-            outcome=outcome,
-            exit_code=code,
-            error=index_errors(found.indexes),
-            version_before=view.version,
-            version_after=found.version,
-            indexes=found.indexes,
-            warnings=view.warnings,
-        )
+        report = self.foresee(view)
+        if dry_run or not any(i.outcome == DONE for i in report.indexes):
+            return report
+        self.take_lease()
+        # What was planned without the lease may be out of date: everything is read again.
+        return self.catch_up(view)
 
-    def foresee(self, view: TableView) -> TableCatchup:
+    def foresee(self, view: TableView) -> IndexCatchupTableReport:
         """What a run would do, and what would be recorded; changes nothing."""
         look = self._look(view)
-        indexes = tuple(_foresee(look, plan) for plan in self._plan(look))
-        return TableCatchup(version=view.version, indexes=indexes)
+        return self._report(view, look, [_foresee(look, plan) for plan in self._plan(look)])
 
-    def catch_up(self) -> TableCatchup:
+    def catch_up(self, view: TableView) -> IndexCatchupTableReport:
         """Catch up, index by index; the trouble of one does not stop the others.
 
-        To be called under the table's lease. Raises what concerns the whole table: it can't be
-        read, or the lease was lost.
+        To be called under the table's lease; `view` is what the run began with. Raises what
+        concerns the whole table: it can't be read, or the lease was lost.
         """
         first = self._look(self.views.table())
         goal = _Goal(
             fragments=frozenset(f.fragment_id for f in first.table.fragments),
             merged=dict(first.view.mem_wal.merged),
         )
-        runs = {
-            plan.name: _Run(plan=plan, had_work=plan.has_work, reason=plan.reason)
+        runs = [
+            _Run(plan=plan, had_work=plan.has_work, reason=plan.reason)
             for plan in self._plan(first)
-        }
-        for run in runs.values():
+        ]
+        for run in runs:
             run.check_refusal()
-        last = self._go_round(first, goal, tuple(runs.values()))
-        return TableCatchup(
-            version=last.view.version,
-            indexes=tuple(_report(run, first, last, goal) for run in runs.values()),
+        last = self._go_round(first, goal, runs)
+        return self._report(view, last, [_report(run, first, last, goal) for run in runs])
+
+    def _report(
+        self, view: TableView, last: _Look, indexes: Sequence[IndexCatchupReport]
+    ) -> IndexCatchupTableReport:
+        outcome, code = sum_up(indexes)
+        return IndexCatchupTableReport(
+            table=self.name,
+            outcome=outcome,
+            exit_code=code,
+            error=index_errors(indexes),
+            version_before=view.version,
+            version_after=last.view.version,
+            indexes=tuple(indexes),
+            warnings=view.warnings,
         )
 
     def _go_round(self, look: _Look, goal: _Goal, runs: Sequence[_Run]) -> _Look:

@@ -24,15 +24,14 @@ from memwal.errors import (
 )
 from memwal.jobs.snapshot.plan import (
     SnapshotLimits,
-    SnapshotRow,
     Storage,
     Stored,
     choose_storage,
+    collect_manifests,
     find_lowered,
     group_shards,
     is_fresh,
-    snapshot_rows,
-    snapshot_specs,
+    resolve_specs,
 )
 from memwal.jobs.snapshot.ports import Found, Snapshots, SnapshotViews
 from memwal.jobs.snapshot.report import SnapshotTableReport
@@ -64,7 +63,7 @@ def read_view(views: SnapshotViews, read_groups: ReadGroups, limits: SnapshotLim
 class _Wanted:
     """The snapshot that a view calls for, and how the stored one compares."""
 
-    rows: tuple[SnapshotRow, ...]
+    num_shards: int
     data: bytes
     storage: Storage
     stored: Stored
@@ -136,15 +135,15 @@ class SnapshotRefresher:
 
     def _want(self, view: TableView) -> _Wanted:
         """The snapshot that the view's manifests make. Raises Refused."""
-        rows = snapshot_rows(view)
-        data = self.snapshots.encode(rows, snapshot_specs(view))
+        manifests = collect_manifests(view)
+        data = self.snapshots.encode(manifests, resolve_specs(view))
         stored = self.snapshots.compare(view.mem_wal, data)
         return _Wanted(
-            rows=rows,
+            num_shards=len(manifests),
             data=data,
-            storage=choose_storage(rows, self.limits),
+            storage=choose_storage(len(manifests), self.limits),
             stored=stored,
-            is_fresh=is_fresh(view, rows, stored),
+            is_fresh=is_fresh(view.mem_wal, len(manifests), stored),
         )
 
     def _attempt(self, run: _Run, view: TableView) -> SnapshotTableReport:
@@ -192,7 +191,7 @@ class SnapshotRefresher:
             index_uuid=self.clock.new_id(),
             data=wanted.data,
             storage=wanted.storage,
-            num_shards=len(wanted.rows),
+            num_shards=wanted.num_shards,
             taken_at_millis=self.clock.now_nanos() // 10**6,
             merged=merged,
         )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from enum import Enum
 
@@ -50,37 +50,7 @@ class SnapshotLimits:
     shards_per_unit_max: int = 250
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class SnapshotRow:
-    """One shard as the snapshot holds it: the spec's columns."""
-
-    shard_id: ShardId
-    version: int
-    shard_spec_id: int
-    writer_epoch: int
-    replay_after_wal_entry_position: int
-    wal_entry_position_last_seen: int
-    current_generation: int
-    flushed_generations: tuple[tuple[int, str], ...]
-    shard_fields: Mapping[str, bytes]
-
-
-def row_of(manifest: ShardManifest) -> SnapshotRow:
-    """A shard manifest as a snapshot row."""
-    return SnapshotRow(
-        shard_id=manifest.shard_id,
-        version=manifest.version,
-        shard_spec_id=manifest.shard_spec_id,
-        writer_epoch=manifest.writer_epoch,
-        replay_after_wal_entry_position=manifest.replay_after_wal_entry_position,
-        wal_entry_position_last_seen=manifest.wal_entry_position_last_seen,
-        current_generation=manifest.current_generation,
-        flushed_generations=tuple((g.generation, g.path) for g in manifest.flushed_generations),
-        shard_fields=dict(manifest.shard_field_entries),
-    )
-
-
-def snapshot_rows(view: TableView) -> tuple[SnapshotRow, ...]:
+def collect_manifests(view: TableView) -> tuple[ShardManifest, ...]:
     """What a snapshot of the view holds, sorted by shard.
 
     Raises Refused when a shard's manifest is broken: a snapshot without it would hide the shard.
@@ -91,44 +61,44 @@ def snapshot_rows(view: TableView) -> tuple[SnapshotRow, ...]:
             f"{view.uri}: shards {names} have broken manifests; a snapshot without them would "
             "hide them from readers"
         )
-    return tuple(row_of(shard.manifest) for shard in sorted(view.shards, key=lambda s: s.shard_id))
+    return tuple(s.manifest for s in sorted(view.shards, key=lambda s: s.shard_id))
 
 
-def snapshot_specs(view: TableView) -> tuple[ShardSpec, ...]:
+def resolve_specs(view: TableView) -> tuple[ShardSpec, ...]:
     """The table's shard specs, with the result types that the spec leaves to the transform."""
     return tuple(
-        replace(spec, fields=tuple(_with_result_type(f, view.columns) for f in spec.fields))
+        replace(spec, fields=tuple(_add_result_type(f, view.columns) for f in spec.fields))
         for spec in view.mem_wal.shard_specs
     )
 
 
-def _with_result_type(field: ShardField, columns: Sequence[ColumnInfo]) -> ShardField:
+def _add_result_type(field: ShardField, columns: Sequence[ColumnInfo]) -> ShardField:
     if field.result_type or field.transform is None:
         return field
     if field.transform not in _SAME_AS_SOURCE:
         return replace(field, result_type="int32")
-    return replace(field, result_type=_type_of(field.source_ids, columns))
+    return replace(field, result_type=_find_type(field.source_ids, columns))
 
 
-def _type_of(source_ids: Sequence[int], columns: Sequence[ColumnInfo]) -> str:
+def _find_type(source_ids: Sequence[int], columns: Sequence[ColumnInfo]) -> str:
     for column in columns:
         if source_ids[:1] == (column.field_id,):
             return column.type_text
-        if found := _type_of(source_ids, column.children):
+        if found := _find_type(source_ids, column.children):
             return found
     return ""
 
 
-def is_fresh(view: TableView, rows: Sequence[SnapshotRow], stored: Stored) -> bool:
-    """Whether nothing has to be written for the view's `rows`."""
-    if view.mem_wal.num_shards != len(rows):
+def is_fresh(state: MemWalState, num_shards: int, stored: Stored) -> bool:
+    """Whether nothing has to be written for so many shards."""
+    if state.num_shards != num_shards:
         return False
-    return stored is Stored.SAME or (stored is Stored.NONE and not rows)
+    return stored is Stored.SAME or (stored is Stored.NONE and not num_shards)
 
 
-def choose_storage(rows: Sequence[SnapshotRow], limits: SnapshotLimits) -> Storage:
-    """Where a snapshot of these rows goes."""
-    return Storage.INLINE if len(rows) <= limits.inline_shards_max else Storage.EXTERNAL
+def choose_storage(num_shards: int, limits: SnapshotLimits) -> Storage:
+    """Where a snapshot of so many shards goes."""
+    return Storage.INLINE if num_shards <= limits.inline_shards_max else Storage.EXTERNAL
 
 
 def group_shards(shards: Sequence[ShardId], limits: SnapshotLimits) -> list[Sequence[ShardId]]:

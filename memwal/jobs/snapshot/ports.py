@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Protocol
 
-from memwal.jobs.snapshot.plan import SnapshotRow, Storage, Stored
+from memwal.jobs.snapshot.plan import Storage, Stored
 from memwal.model import BrokenShard, MemWalState, ShardId, ShardManifest, ShardSpec, TableView
 
 Found = ShardManifest | BrokenShard | None
@@ -37,8 +37,8 @@ class SnapshotViews(Protocol):
 class Snapshots(Protocol):
     """Shard snapshots: their bytes, and the commit that stores them."""
 
-    def encode(self, rows: Sequence[SnapshotRow], specs: Sequence[ShardSpec]) -> bytes:
-        """The rows as Lance file bytes: the same bytes for the same rows."""
+    def encode(self, manifests: Sequence[ShardManifest], specs: Sequence[ShardSpec]) -> bytes:
+        """A row a manifest, as Lance file bytes: the same bytes for the same rows."""
         ...
 
     def compare(self, state: MemWalState, data: bytes) -> Stored:

@@ -16,8 +16,8 @@ from lance.file import LanceFileWriter
 
 from memwal.errors import LostRace, Missing, StoreUnavailable, Unsupported
 from memwal.format import codec, layout
-from memwal.jobs.snapshot.plan import SnapshotRow, Storage, Stored
-from memwal.model import MemWalState, ShardField, ShardId, ShardSpec
+from memwal.jobs.snapshot.plan import Storage, Stored
+from memwal.model import MemWalState, ShardField, ShardId, ShardManifest, ShardSpec
 from memwal.ports import Objects
 from memwal.sharding.values import decode_value, parse_type
 from memwal.store.table import LanceTables, tidy_text
@@ -51,21 +51,27 @@ def snapshot_schema(specs: Sequence[ShardSpec]) -> pa.Schema:
     return pa.schema([*_BASE_COLUMNS, *extra])
 
 
-def to_table(rows: Sequence[SnapshotRow], specs: Sequence[ShardSpec]) -> pa.Table:
+def to_table(manifests: Sequence[ShardManifest], specs: Sequence[ShardSpec]) -> pa.Table:
     """One row per shard."""
     schema = snapshot_schema(specs)
-    columns: list[pa.Array] = [pa.array([UUID(r.shard_id).bytes for r in rows], pa.binary(16))]
-    columns += [pa.array([getattr(r, n) for r in rows], schema.field(n).type) for n in _COUNTERS]
+    columns: list[pa.Array] = [pa.array([UUID(m.shard_id).bytes for m in manifests], pa.binary(16))]
+    columns += [
+        pa.array([getattr(m, n) for m in manifests], schema.field(n).type) for n in _COUNTERS
+    ]
     columns.append(
         pa.array(
-            [[{"generation": g, "path": p} for g, p in r.flushed_generations] for r in rows],
+            [
+                [{"generation": g.generation, "path": g.path} for g in m.flushed_generations]
+                for m in manifests
+            ],
             pa.list_(_GENERATION),
         )
     )
     for field in schema:
         if field.name.startswith(_FIELD_PREFIX):
             name = field.name.removeprefix(_FIELD_PREFIX)
-            values = [_field_value(r.shard_fields.get(name), field.type) for r in rows]
+            stored = [dict(m.shard_field_entries).get(name) for m in manifests]
+            values = [_decode_field(value, field.type) for value in stored]
             columns.append(pa.array(values, field.type))
     return pa.Table.from_arrays(columns, schema=schema)
 
@@ -77,7 +83,7 @@ def _result_type(field: ShardField) -> pa.DataType:
         return pa.binary()
 
 
-def _field_value(value: bytes | None, kind: pa.DataType) -> pa.Scalar | None:
+def _decode_field(value: bytes | None, kind: pa.DataType) -> pa.Scalar | None:
     """A manifest's shard field value. pylance 14.0.2 writes none, so most are null."""
     if value is None:
         return None
@@ -112,9 +118,9 @@ class StoredSnapshots:
         self._objects = objects
         self._tables = tables
 
-    def encode(self, rows: Sequence[SnapshotRow], specs: Sequence[ShardSpec]) -> bytes:
-        """The rows as Lance file bytes."""
-        return to_lance_bytes(to_table(rows, specs))
+    def encode(self, manifests: Sequence[ShardManifest], specs: Sequence[ShardSpec]) -> bytes:
+        """The manifests as Lance file bytes."""
+        return to_lance_bytes(to_table(manifests, specs))
 
     def compare(self, state: MemWalState, data: bytes) -> Stored:
         """How the stored snapshot differs from `data`, byte by byte.

@@ -14,7 +14,7 @@ import pytest
 from memwal.errors import LeaseHeld, Refused, StoreUnavailable
 from memwal.jobs.merge.plan.shard import MergeRequest
 from memwal.jobs.snapshot import job as snapshot_job
-from memwal.jobs.snapshot.plan import SnapshotLimits, Storage, row_of, snapshot_specs
+from memwal.jobs.snapshot.plan import SnapshotLimits, Storage, collect_manifests, resolve_specs
 from memwal.jobs.snapshot.report import SnapshotTableReport
 from memwal.jobs.snapshot.store import external_path, snapshot_schema, to_table
 from memwal.jobs.snapshot.unit import ManifestsUnit
@@ -58,8 +58,7 @@ def stored_rows(table: Table) -> object:
 
 
 def manifest_rows(table: Table) -> tuple[object, ...]:
-    shards = sorted(table.stores.views.table().shards, key=lambda s: s.shard_id)
-    return tuple(row_of(s.manifest) for s in shards)
+    return tuple(map(snapshot_files.row_of, collect_manifests(table.stores.views.table())))
 
 
 @pytest.fixture(params=["local", "s3"])
@@ -214,7 +213,7 @@ def test_the_schema_is_the_spec_s(tmp_path: Path) -> None:
     manifest = ShardManifest(
         shard_id=ShardId(str(uuid.uuid4())), version=1, writer_epoch=1, current_generation=1
     )
-    names = to_table([row_of(manifest)], specs).schema.names
+    names = to_table([manifest], specs).schema.names
     assert names == [
         "shard_id", "version", "shard_spec_id", "writer_epoch", "replay_after_wal_entry_position",
         "wal_entry_position_last_seen", "current_generation", "flushed_generations",
@@ -284,7 +283,7 @@ def test_shard_values_have_the_types_of_the_spec() -> None:
         mem_wal=state,
         shards=(),
     )
-    stored = to_table([row_of(manifest)], snapshot_specs(view)).select(range(8, 12))
+    stored = to_table([manifest], resolve_specs(view)).select(range(8, 12))
     assert {f.name.removeprefix("region_field_"): str(f.type) for f in stored.schema} == {
         "day": "date32[day]", "year": "int32", "said": "string", "gone": "binary",
     }  # fmt: skip

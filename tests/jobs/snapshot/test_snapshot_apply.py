@@ -12,12 +12,11 @@ from memwal.errors import Corruption, LeaseHeld, LostRace, Refused, StoreUnavail
 from memwal.jobs.snapshot.apply import SnapshotRefresher, read_view
 from memwal.jobs.snapshot.plan import (
     SnapshotLimits,
-    SnapshotRow,
     Storage,
     Stored,
     choose_storage,
+    collect_manifests,
     find_lowered,
-    snapshot_rows,
 )
 from memwal.jobs.snapshot.report import SnapshotTableReport
 from memwal.model import (
@@ -107,8 +106,8 @@ class FakeTable:
             return Stored.NONE
         return Stored.SAME if self.snapshot == data else Stored.OTHER
 
-    def encode(self, rows: Sequence[SnapshotRow], specs: object) -> bytes:
-        return repr(rows).encode()
+    def encode(self, manifests: Sequence[ShardManifest], specs: object) -> bytes:
+        return repr(manifests).encode()
 
     def commit(self, *, version: int, data: bytes, merged: Progress, **rest: Any) -> int:
         if self.before:
@@ -251,7 +250,7 @@ def test_a_refresh_that_changed_the_data_is_corruption(table: FakeTable) -> None
 def test_a_broken_shard_is_not_hidden(table: FakeTable) -> None:
     broken = BrokenShard(shard_id=B, error=Corruption("torn"))
     with pytest.raises(Refused, match="would hide them"):
-        snapshot_rows(replace(table.view(), broken=(broken,)))
+        collect_manifests(replace(table.view(), broken=(broken,)))
 
 
 def test_what_fell_is_told_for_each_shard_by_its_highest() -> None:
@@ -263,9 +262,8 @@ def test_what_fell_is_told_for_each_shard_by_its_highest() -> None:
 
 
 def test_many_shards_are_stored_outside(table: FakeTable) -> None:
-    rows = snapshot_rows(table.view()) * 3
-    assert choose_storage(rows, SnapshotLimits(inline_shards_max=3)) is Storage.INLINE
-    assert choose_storage(rows, SnapshotLimits(inline_shards_max=2)) is Storage.EXTERNAL
+    assert choose_storage(3, SnapshotLimits(inline_shards_max=3)) is Storage.INLINE
+    assert choose_storage(3, SnapshotLimits(inline_shards_max=2)) is Storage.EXTERNAL
 
 
 # ---- in which order
@@ -284,7 +282,7 @@ def test_the_lease_is_taken_first_and_everything_is_read_again_then(table: FakeT
 
     refresh(table, read, take_lease=take_lease, steps=done.append)
     assert done == ["lease", "read", "commit", "committed"]
-    assert table.snapshot == table.encode(snapshot_rows(table.view()), ())
+    assert table.snapshot == table.encode(collect_manifests(table.view()), ())
 
 
 def test_a_lease_that_is_held_leaves_the_table_as_it_is(table: FakeTable) -> None:
