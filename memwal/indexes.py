@@ -22,7 +22,7 @@ def covering_indexes(manifest: VersionManifest, state: MemWalState) -> tuple[str
     return tuple(sorted(there if everything else there & named))
 
 
-def behind(recorded: Progress | None, merged: Progress) -> tuple[ShardId, ...]:
+def find_behind(recorded: Progress | None, merged: Progress) -> tuple[ShardId, ...]:
     """Shards whose merge progress the index's entry does not reach. No entry: all of them."""
     known = recorded or {}
     return tuple(sorted(s for s, generation in merged.items() if known.get(s, -1) < generation))

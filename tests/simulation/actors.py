@@ -90,8 +90,8 @@ class SimLease:
 
     def check_unbroken(self) -> None:
         self.check()
-        claim = self.leases.current()
-        if claim is None or not self.leases.is_live(claim):
+        current = None if self.claim is None else self.leases.current()
+        if current is not None and not self.leases.is_live(current):
             self.seen["repairs left"] += 1
             raise LeaseHeld("the lease lapsed")
 
@@ -100,7 +100,7 @@ class SimLease:
             self.leases.release(self.claim)
 
 
-def catchup_job(stores: SimStores, lease: SimLease) -> IndexCatchupJob:
+def make_catchup_job(stores: SimStores, lease: SimLease) -> IndexCatchupJob:
     """Index catch-up; here no index is built in segments."""
     return IndexCatchupJob(
         name="t",
@@ -222,7 +222,7 @@ class Jobs:
         stores = self.open(actor)
         try:
             with self.lease_of(stores, "index-catchup") as lease:
-                done = catchup_job(stores, lease).run(stores.table())
+                done = make_catchup_job(stores, lease).run(stores.table())
             self.seen["catch-ups that lost a race"] += any(i.conflicts for i in done.indexes)
         except OUTCOMES:
             return

@@ -91,7 +91,7 @@ INDEXES: tuple[Mutation, ...] = (
         ),
         (
             "catch-up: coverage is all that counts",
-            "        if index is None or behind(look.recorded(name), self.merged):",
+            "        if index is None or find_behind(look.recorded(name), self.merged):",
             "        if index is None:",
         ),
         (

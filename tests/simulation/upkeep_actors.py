@@ -27,7 +27,7 @@ from memwal.report import StatusTableReport
 from memwal.store.fencing import ShardClaim
 from memwal.store.wal import WalEntries, WalLimits
 from memwal.store.wal_rows import StoredWalRows
-from tests.simulation.actors import GRACE_SECONDS, OUTCOMES, Jobs, Session, catchup_job
+from tests.simulation.actors import GRACE_SECONDS, OUTCOMES, Jobs, Session, make_catchup_job
 from tests.simulation.lake import Progress, Version, decode_changes
 from tests.simulation.row_rules import NEWEST_WINS
 from tests.simulation.scheduler import Actor
@@ -80,7 +80,7 @@ class Upkeep:
 
         try:
             with self.jobs.lease_of(stores, "compaction") as lease:
-                view, catchup = stores.table(), catchup_job(stores, lease)
+                view, catchup = stores.table(), make_catchup_job(stores, lease)
                 Compactor(
                     name="t",
                     views=stores,

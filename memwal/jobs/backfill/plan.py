@@ -9,7 +9,7 @@ import math
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 
-from memwal.indexes import behind
+from memwal.indexes import find_behind
 from memwal.jobs.merge.plan.shard import MergeLimits, MergeRequest, choose_generations
 from memwal.model import ShardId, TableView
 
@@ -43,7 +43,9 @@ def index_backlog(view: TableView, unindexed_rows: Mapping[str, int | None]) -> 
     return Backlog(
         unindexed_rows=sum(rows or 0 for rows in unindexed_rows.values()),
         indexes_behind=sum(
-            1 for name, rows in unindexed_rows.items() if rows or behind(recorded.get(name), merged)
+            1
+            for name, rows in unindexed_rows.items()
+            if rows or find_behind(recorded.get(name), merged)
         ),
     )
 

@@ -22,7 +22,7 @@ from memwal.jobs.compaction.plan import (
 )
 from memwal.jobs.compaction.ports import CompactionTable, RewrittenFragments
 from memwal.jobs.compaction.report import CompactionTableReport
-from memwal.jobs.index_catchup.report import IndexCatchupReport, index_errors
+from memwal.jobs.index_catchup.report import IndexCatchupReport, join_index_errors
 from memwal.model import TableView
 from memwal.ports import Clock, Steps, Views, no_steps
 from memwal.report import DONE, NOTHING_TO_DO, PARTIAL, Part, sum_up
@@ -178,7 +178,7 @@ class Compactor:
             table=self.name,
             outcome=outcome,
             exit_code=code,
-            error="; ".join(e for e in (error, index_errors(run.indexes)) if e) or None,
+            error="; ".join(e for e in (error, join_index_errors(run.indexes)) if e) or None,
             version_before=view.version,
             version_after=after.version,
             fragments_before=run.before.fragments,

@@ -11,7 +11,7 @@ from memwal.jobs.compaction.apply import Compactor, Rewritten
 from memwal.jobs.compaction.plan import CompactionLimits, CompactionTask
 from memwal.jobs.compaction.store import LanceCompactionTable
 from memwal.jobs.compaction.unit import CompactionUnit, run_compaction_unit
-from memwal.jobs.index_catchup.job import IndexCatchupOptions, catchup_job
+from memwal.jobs.index_catchup.job import IndexCatchupOptions, make_catchup_job
 from memwal.model import TableView
 from memwal.ports import Steps, no_steps
 from memwal.report import JobReport, TableReport
@@ -51,7 +51,7 @@ def run_compaction(options: CompactionOptions, progress: Progress) -> JobReport:
             )  # fmt: skip
             return [result.made for result in results]
 
-        catchup = catchup_job(table, stores, fanout, catchup_options)
+        catchup = make_catchup_job(table, stores, fanout, catchup_options)
         return Compactor(
             name=table.resolved.name,
             views=stores.views,

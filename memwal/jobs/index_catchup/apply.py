@@ -25,7 +25,7 @@ from memwal.errors import (
     StoreUnavailable,
     Unsupported,
 )
-from memwal.indexes import Progress, TableIndexes, behind
+from memwal.indexes import Progress, TableIndexes, find_behind
 from memwal.jobs.index_catchup.plan import (
     CatchupLimits,
     CatchupRequest,
@@ -39,7 +39,7 @@ from memwal.jobs.index_catchup.ports import BuiltSegment, IndexTable, SegmentTas
 from memwal.jobs.index_catchup.report import (
     IndexCatchupReport,
     IndexCatchupTableReport,
-    index_errors,
+    join_index_errors,
 )
 from memwal.model import TableView
 from memwal.ports import Clock, Steps, Views, no_steps
@@ -74,7 +74,7 @@ class _Goal:
 
     def is_reached(self, look: _Look, name: str) -> bool:
         index = look.table.index(name)
-        if index is None or behind(look.recorded(name), self.merged):
+        if index is None or find_behind(look.recorded(name), self.merged):
             return False
         left = {f.fragment_id for f in look.table.uncovered(index)}
         return not left & self.fragments
@@ -178,7 +178,7 @@ class IndexCatchupJob:
             table=self.name,
             outcome=outcome,
             exit_code=code,
-            error=index_errors(indexes),
+            error=join_index_errors(indexes),
             version_before=view.version,
             version_after=last.view.version,
             indexes=tuple(indexes),
@@ -388,7 +388,7 @@ def _has_advanced(first: _Look, last: _Look, name: str) -> bool:
     if before is None or after is None:
         return False
     merged = first.view.mem_wal.merged
-    late_before, late = (len(behind(look.recorded(name), merged)) for look in (first, last))
+    late_before, late = (len(find_behind(look.recorded(name), merged)) for look in (first, last))
     return bool(after.covered - before.covered) or late < late_before
 
 

@@ -38,13 +38,13 @@ def run_index_catchup(options: IndexCatchupOptions, progress: Progress) -> JobRe
     """Catch up the indexes of each table, or with `dry_run` say what that would do."""
 
     def catch_up(table: OpenTable, stores: Stores, view: TableView, fanout: Fanout) -> TableReport:
-        job = catchup_job(table, stores, fanout, options)
+        job = make_catchup_job(table, stores, fanout, options)
         return job.run(view, dry_run=options.dry_run)
 
     return JobRunner(name="index-catchup").run_each(options, catch_up, progress)
 
 
-def catchup_job(
+def make_catchup_job(
     table: OpenTable,
     stores: Stores,
     fanout: Fanout,

@@ -31,7 +31,7 @@ from enum import StrEnum
 from math import ceil
 
 from memwal.errors import Usage
-from memwal.indexes import FragmentFacts, IndexFacts, Progress, TableIndexes, behind
+from memwal.indexes import FragmentFacts, IndexFacts, Progress, TableIndexes, find_behind
 
 # Types whose segments are proven right by queries (tests/jobs/index_catchup), with all settings at
 # their defaults or told by the index itself.
@@ -231,7 +231,7 @@ class _Planner:
         return None
 
     def _record(self, recorded: Progress | None, merged: Progress) -> IndexPlan:
-        late = behind(recorded, merged)
+        late = find_behind(recorded, merged)
         if not late:
             why = "covers every fragment, and merge progress is recorded"
             return replace(self._nothing, reason=why)
@@ -260,7 +260,7 @@ class _Planner:
         elif asked is Method.SEGMENTS or large:
             why = "their trained model" if index.is_vector else "settings that it doesn't tell"
             note = f"; segments of a {index.kind} index would not share {why}"
-        merge = segments_to_merge(self.table, index, rows)
+        merge = count_mergeable(self.table, index, rows)
         last = "the last segment" if merge == 1 else f"the last {merge} segments"
         merging = f", merged with {last}" if merge else ""
         reason = f"{size}, about {seconds:.1f} s in one process{merging}{note}"
@@ -302,7 +302,7 @@ class _Planner:
                 f"{percent:.0f} % of {table.rows:,} rows are not indexed, over the limit of "
                 f"{limits.retrain_unindexed_percent_max:g} %: the model was trained on the few"
             )
-        ratio = imbalance(index.partition_rows)
+        ratio = measure_imbalance(index.partition_rows)
         if (
             table.rows >= limits.retrain_imbalance_rows_min
             and ratio > limits.retrain_imbalance_ratio_max
@@ -319,7 +319,7 @@ def _counted(number: int, what: str) -> str:
     return f"{number} {what}" if number == 1 else f"{number:,} {what}s"
 
 
-def segments_to_merge(table: TableIndexes, index: IndexFacts, rows: int) -> int:
+def count_mergeable(table: TableIndexes, index: IndexFacts, rows: int) -> int:
     """How many of the last segments an append takes up, so that their number stays small.
 
     A segment joins while it is at most twice as large as all that is younger: sizes then grow like
@@ -362,7 +362,7 @@ def group_fragments(
     return tuple(groups)
 
 
-def imbalance(partition_rows: Sequence[int]) -> float:
+def measure_imbalance(partition_rows: Sequence[int]) -> float:
     """Largest over smallest partition (Zeppelin, Retrain Threshold); an empty one counts as 1."""
     return max(partition_rows) / max(1, min(partition_rows)) if partition_rows else 1.0
 

@@ -42,6 +42,6 @@ class IndexCatchupTableReport(TableReport):
         return {"indexes": len(done), "rows_indexed": sum(rows)}
 
 
-def index_errors(indexes: Iterable[IndexCatchupReport]) -> str | None:
+def join_index_errors(indexes: Iterable[IndexCatchupReport]) -> str | None:
     """The errors of a table's indexes in one line."""
     return "; ".join(f"{i.name}: {i.error}" for i in indexes if i.error) or None

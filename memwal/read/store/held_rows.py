@@ -17,10 +17,9 @@ import pyarrow as pa
 
 from memwal.format import layout
 from memwal.model import SharedKey
-from memwal.read.store.sources import Batches, Rows, match_rows
+from memwal.read.store.sources import Batches, Part, Rows, match_rows
 from memwal.read.store.threads import map_in_order, map_parts
 from memwal.read.store.verdict import OpenShard, fold_shard, list_parts
-from memwal.report import Part
 from memwal.rows import fold
 from memwal.rows.keyset import KeySet, Mask, find_shared_key
 

@@ -30,10 +30,9 @@ from memwal.read.store.held_rows import HeldRows, may_hold, rows_to_hold
 from memwal.read.store.keys import collect_keys, collect_wanted_keys
 from memwal.read.store.opened import OpenRead
 from memwal.read.store.search import Search
-from memwal.read.store.sources import Base, Batches, Found, Listed, Rows
+from memwal.read.store.sources import Base, Batches, Found, Listed, Part, Rows
 from memwal.read.store.threads import choose_threads, map_in_order, scan_ahead
 from memwal.read.store.verdict import OpenShard, Verdict, list_parts
-from memwal.report import Part
 from memwal.rows.keyset import KeySet
 
 # Generations that take less, all together, are held.

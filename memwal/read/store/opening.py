@@ -13,10 +13,9 @@ from memwal.read.plan.sources import ReadPlan, ShardRead
 from memwal.read.store.newest_rows import NewestRows
 from memwal.read.store.opened import OpenRead
 from memwal.read.store.policy import FoldedRows
-from memwal.read.store.sources import Base
+from memwal.read.store.sources import Base, Part
 from memwal.read.store.threads import choose_threads, map_in_order
 from memwal.read.store.verdict import OpenShard
-from memwal.report import Part
 from memwal.rows.align import Alignment
 from memwal.store.blobs import BlobReader, read_schema
 from memwal.store.generations import Generations, Source

@@ -18,8 +18,7 @@ from memwal.api import Table
 from memwal.errors import Usage
 from memwal.read.plan.request import DISTANCE, Nearest
 from memwal.read.store.faults import call_lance
-from memwal.read.store.sources import Base, Batches, Found, Rows
-from memwal.report import Part
+from memwal.read.store.sources import Base, Batches, Found, Part, Rows
 
 # So many times more are fetched when too many candidates of a source were superseded.
 _FETCH_GROWTH = 4

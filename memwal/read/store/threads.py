@@ -8,8 +8,7 @@ from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import TypeVar
 
-from memwal.read.store.sources import Batches, Rows
-from memwal.report import Part
+from memwal.read.store.sources import Batches, Part, Rows
 
 S = TypeVar("S")
 T = TypeVar("T")

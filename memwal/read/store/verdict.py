@@ -12,9 +12,8 @@ from memwal.errors import Refused
 from memwal.model import ShardId, SharedKey
 from memwal.read.plan.sources import ShardRead
 from memwal.read.store.keys import collect_keys
-from memwal.read.store.sources import Batches
+from memwal.read.store.sources import Batches, Part
 from memwal.read.store.threads import map_parts
-from memwal.report import Part
 from memwal.rows import fold
 from memwal.rows.keyset import KeySet, find_shared_key
 

@@ -10,7 +10,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from memwal.errors import Usage
-from memwal.indexes import FragmentFacts, IndexFacts, Progress, SegmentFacts, TableIndexes, behind
+from memwal.indexes import (
+    FragmentFacts,
+    IndexFacts,
+    Progress,
+    SegmentFacts,
+    TableIndexes,
+    find_behind,
+)
 from memwal.jobs.index_catchup.plan import (
     CatchupLimits,
     CatchupRequest,
@@ -18,11 +25,11 @@ from memwal.jobs.index_catchup.plan import (
     IndexPlan,
     Method,
     check_names,
+    count_mergeable,
     group_fragments,
-    imbalance,
+    measure_imbalance,
     plan_index,
     plan_indexes,
-    segments_to_merge,
 )
 from memwal.model import ShardId
 
@@ -117,9 +124,9 @@ def test_rows_that_no_merge_brought_are_indexed_too() -> None:
 
 
 def test_progress_beyond_merged_is_not_behind() -> None:
-    assert behind({A: 9, B: 9}, MERGED) == ()
-    assert behind(None, {}) == ()
-    assert behind({A: 7}, {A: 7, B: 0}) == (B,)
+    assert find_behind({A: 9, B: 9}, MERGED) == ()
+    assert find_behind(None, {}) == ()
+    assert find_behind({A: 7}, {A: 7, B: 0}) == (B,)
 
 
 # ---- append or segments
@@ -198,16 +205,16 @@ def test_with_stable_row_ids_no_old_segment_is_left_beside_a_new_one() -> None:
 
 def test_similar_segments_are_merged_and_the_large_ones_left_alone() -> None:
     facts = index([0], [1], [2])
-    assert segments_to_merge(table(1_000_000, 30, 10, 10), facts, 10) == 2
-    assert segments_to_merge(table(1_000_000, 90, 10, 10), facts, 10) == 1
-    assert segments_to_merge(table(1_000_000, 90, 30, 10), facts, 10) == 0
-    assert segments_to_merge(table(5, 1, 1, 10), facts, 10) == 3
+    assert count_mergeable(table(1_000_000, 30, 10, 10), facts, 10) == 2
+    assert count_mergeable(table(1_000_000, 90, 10, 10), facts, 10) == 1
+    assert count_mergeable(table(1_000_000, 90, 30, 10), facts, 10) == 0
+    assert count_mergeable(table(5, 1, 1, 10), facts, 10) == 3
 
 
 def test_the_first_segment_of_a_vector_index_is_never_merged() -> None:
     facts = index([0], [1], kind="IVF_FLAT")
-    assert segments_to_merge(table(1, 1, 100), facts, 100) == 1
-    assert segments_to_merge(table(1, 100), index([0], kind="IVF_FLAT"), 100) == 0
+    assert count_mergeable(table(1, 1, 100), facts, 100) == 1
+    assert count_mergeable(table(1, 100), index([0], kind="IVF_FLAT"), 100) == 0
 
 
 @given(st.lists(st.integers(1, 1000), min_size=1, max_size=60))
@@ -216,7 +223,7 @@ def test_segments_stay_few_whatever_is_appended(appends: list[int]) -> None:
     rows = [1000]
     for size in appends:
         rows.append(size)
-        merge = segments_to_merge(table(*rows), index(*segments), size)
+        merge = count_mergeable(table(*rows), index(*segments), size)
         kept, merged = segments[: len(segments) - merge], segments[len(segments) - merge :]
         segments = [*kept, [f for s in merged for f in s] + [len(rows) - 1]]
     assert len(segments) <= 2 + sum(rows).bit_length()
@@ -266,9 +273,9 @@ def test_imbalance_retrains_only_what_has_grown_and_is_large() -> None:
 
 
 def test_imbalance_counts_an_empty_partition_as_one_row() -> None:
-    assert imbalance([]) == 1.0
-    assert imbalance([30, 0]) == 30.0
-    assert imbalance([0, 0]) == 0.0
+    assert measure_imbalance([]) == 1.0
+    assert measure_imbalance([30, 0]) == 30.0
+    assert measure_imbalance([0, 0]) == 0.0
 
 
 @pytest.mark.parametrize("kind", ["IVF_PQ", "IVF_HNSW_PQ"])
@@ -335,7 +342,7 @@ def test_what_is_not_caught_up_is_worked_on_or_refused(
 ) -> None:
     facts = index(*segments, kind=kind)
     found = plan(facts, *rows, recorded=recorded, asked=asked)
-    complete = facts.covered >= set(range(len(rows))) and not behind(recorded, MERGED)
+    complete = facts.covered >= set(range(len(rows))) and not find_behind(recorded, MERGED)
     assert complete or found.has_work or found.refusal
     assert not (found.has_work and found.refusal)
     if complete and asked is None:
