@@ -14,11 +14,10 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from memwal.api import Table
 from memwal.errors import Usage
 from memwal.read.plan.request import DISTANCE, Nearest
 from memwal.read.store.faults import call_lance
-from memwal.read.store.sources import Base, Batches, Found, Part, Rows
+from memwal.read.store.sources import Base, Batches, Found, Part, Rows, Table
 
 # So many times more are fetched when too many candidates of a source were superseded.
 _FETCH_GROWTH = 4
