@@ -219,18 +219,18 @@ class MemoryFold:
 
     def commit(self, shape: CommitShape, mark: int) -> CommitStats:
         """Write the winners and the mark."""
-        return self.stats(shape, self.table.land(self.version, self.made(shape, mark)))
+        self.table.land(self.version, self.made(shape, mark))
+        return self.stats(shape)
 
     def made(self, shape: CommitShape, mark: int) -> _Version:
         """What the commit writes."""
         touched = frozenset(self._live) | self._gone(shape)
         return _Version(rows=self._live, merged={self.shard_id: mark}, touched=touched)
 
-    def stats(self, shape: CommitShape, landed: int) -> CommitStats:
+    def stats(self, shape: CommitShape) -> CommitStats:
         """What the commit did."""
         updated = len(self._live.keys() & self._base.keys())
         return CommitStats(
-            version=landed,
             rows_inserted=len(self._live) - updated,
             rows_updated=updated,
             rows_deleted=len(self._gone(shape)),
@@ -271,8 +271,8 @@ class MemorySharedFold:
             merged={shard: mark for part in parts for shard, mark in part.merged.items()},
             touched=frozenset[Key]().union(*(part.touched for part in parts)),
         )
-        landed = self.table.land(self.members[0].version, made)
-        return {fold.shard_id: fold.stats(shape, landed) for fold in self.members}
+        self.table.land(self.members[0].version, made)
+        return {fold.shard_id: fold.stats(shape) for fold in self.members}
 
 
 @dataclass(kw_only=True)

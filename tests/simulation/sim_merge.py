@@ -74,20 +74,19 @@ class SimFold:
 
     def commit(self, shape: CommitShape, mark: int) -> CommitStats:
         live, gone = self.writes(shape)
-        landed = self._commit(f"merge to {mark}", live, gone, {self.shard_id: mark})
-        return self.stats(shape, landed.number)
+        self._commit(f"merge to {mark}", live, gone, {self.shard_id: mark})
+        return self.stats(shape)
 
     def writes(self, shape: CommitShape) -> tuple[dict[int, int], frozenset[int]]:
         """What the commit writes, and the keys that it takes out."""
         gone = self._dead_in_base() if shape.deletes is Deletes.SAME_COMMIT else frozenset()
         return self._live(), gone
 
-    def stats(self, shape: CommitShape, landed: int) -> CommitStats:
+    def stats(self, shape: CommitShape) -> CommitStats:
         """What the commit did."""
         live, gone = self.writes(shape)
         updated = len(live.keys() & self.base.keys())
         return CommitStats(
-            version=landed,
             rows_inserted=len(live) - updated,
             rows_updated=updated,
             rows_deleted=len(gone),
@@ -133,5 +132,5 @@ class SimSharedFold:
             written, taken_out = fold.writes(shape)
             live |= written
             gone |= taken_out
-        landed = land(self.stores, "shared merge", self.folds[0].read, live, gone, marks)
-        return {fold.shard_id: fold.stats(shape, landed.number) for fold in self.folds}
+        land(self.stores, "shared merge", self.folds[0].read, live, gone, marks)
+        return {fold.shard_id: fold.stats(shape) for fold in self.folds}

@@ -13,9 +13,8 @@ from memwal.model import FlushedGeneration, LeaseClaim, ShardId, SharedKey, Tabl
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class CommitStats:
-    """What one marked commit did, in rows, and the version that it made."""
+    """What one marked commit did, in rows."""
 
-    version: int
     rows_inserted: int
     rows_updated: int
     rows_deleted: int
@@ -54,7 +53,7 @@ class Fold(Protocol):
 class Turns(Protocol):
     """Whose turn it is to commit to a table, among those who merge it from one host.
 
-    It saves work and protects nothing: what lands beside what, Lance decides.
+    It saves work and protects nothing: Lance decides which commits land.
     """
 
     def turn(self) -> AbstractContextManager[bool]:
@@ -67,7 +66,7 @@ class Turns(Protocol):
 
 
 class NoTurns:
-    """Everybody commits at once, and who was refused tries again."""
+    """Everybody commits at once; whoever is refused tries again."""
 
     @contextmanager
     def turn(self) -> Iterator[bool]:
@@ -75,7 +74,7 @@ class NoTurns:
         yield False
 
     def lost(self) -> None:
-        """Nobody has to know."""
+        """Nothing to remember."""
 
 
 class MergeTable(Protocol):
@@ -94,9 +93,9 @@ class MergeTable(Protocol):
     def share(self, folds: Mapping[ShardId, Fold]) -> SharedFold | SharedKey | None:
         """The folds of several shards, of one version, as one; None where they can't be.
 
-        That is when rows are made of the base's (a row-merge policy), for example; a key that two
-        of them hold, whose order is not known then, is told. Reads the rows of all of them. Raises
-        as `fold`.
+        That is when rows are made of the base's (a row-merge policy), for example. A key that two
+        of them hold is returned instead: which of its rows is newer is not known. Reads the rows of
+        all of them. Raises as `fold`.
         """
         ...
 

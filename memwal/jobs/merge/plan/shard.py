@@ -190,10 +190,10 @@ def check_next(shard: ShardView, request: MergeRequest) -> None:
 
 
 def plan_commit(shard: ShardView, request: MergeRequest, limits: MergeLimits) -> NextCommit | None:
-    """The next prefix by two caps, generations OR bytes, always at least one generation.
+    """The next prefix, within the limits on generations and on bytes; at least one generation.
 
-    None when nothing is left. The prefix ends before a hole (the next call then refuses it). A
-    generation of unknown size counts as full: absent is not zero. Raises Refused as `check_shard`.
+    None when nothing is left. The prefix ends before a hole, which the next call then refuses. A
+    generation of unknown size fills a commit: absent is not zero. Raises Refused as `check_shard`.
     """
     check_shard(shard, request)
     chosen: list[FlushedGeneration] = []

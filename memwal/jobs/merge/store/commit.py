@@ -48,7 +48,6 @@ def upsert(
     builder.mark_sstables_as_compacted([CompactedSsTable(*mark) for mark in marks.items()])
     stats = run_commit(lambda: builder.execute(rows()), cause)
     return CommitStats(
-        version=int(base.version),
         rows_inserted=int(stats["num_inserted_rows"]),
         rows_updated=int(stats["num_updated_rows"]),
         rows_deleted=int(stats["num_deleted_rows"]),

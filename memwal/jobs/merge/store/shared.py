@@ -104,7 +104,6 @@ class LanceSharedFold:
             deleted = dead if total.rows_deleted else dict.fromkeys(live, 0)
         return {
             shard: CommitStats(
-                version=total.version,
                 rows_inserted=live[shard] - updated[shard],
                 rows_updated=updated[shard],
                 rows_deleted=deleted[shard],
