@@ -437,7 +437,7 @@ def joined(left: pa.Array, right: pa.Array) -> pa.Array:
 
 
 def test_an_operator_of_ones_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    point = EntryPoint("joined", "test_policy_merge:joined", policy_operators.GROUP)
+    point = EntryPoint("joined", f"{__name__}:joined", policy_operators.GROUP)
     monkeypatch.setattr(policy_operators, "entry_points", lambda group, name: [point])
     table = make_policy_table(tmp_path / "t", rows=[1], stored=False)
     assert job(table, make_policy({"note": ("joined", None)}, None, None)).exit_code == 0
