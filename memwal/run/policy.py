@@ -4,11 +4,9 @@ from __future__ import annotations
 
 from memwal.config import ResolvedTable
 from memwal.errors import Refused
-from memwal.jobs.verify import plan as verify
 from memwal.model import TableView
-from memwal.rows.policy import STORED_KEY, RowPolicy, is_stored, parse_policy
+from memwal.rows.policy import STORED_KEY, RowPolicy, is_stored
 from memwal.run.options import RunOptions
-from memwal.run.stores import Stores
 from memwal.run.tables import OpenTable
 from memwal.store.stored_policy import check_fits
 
@@ -85,18 +83,3 @@ def policy_warnings(resolved: ResolvedTable, view: TableView) -> list[str]:
     except Refused as error:
         return [str(error)]
     return []
-
-
-def policy_checks(resolved: ResolvedTable, stores: Stores, view: TableView) -> list[verify.Check]:
-    """Whether the stored policy fits the table; a configuration that differs settles nothing."""
-    ok: bool | None = True
-    try:
-        if view.policy_text is not None:
-            policy = parse_policy(view.policy_text)
-            check_fits(policy, view, stores.tables.at(view.version).schema)
-        text = str(view.policy_text)
-    except Refused as error:
-        ok, text = False, str(error)
-    for warning in policy_warnings(resolved, view) if ok else ():
-        ok, text = None, warning
-    return [verify.Check(invariant=None, name="row-merge policy", ok=ok, detail=text)]

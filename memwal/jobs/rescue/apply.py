@@ -22,7 +22,7 @@ from memwal.jobs.rescue.plan import (
 )
 from memwal.jobs.rescue.ports import ShardWal, ShardWriters
 from memwal.model import ShardId
-from memwal.ports import Clock, Steps
+from memwal.ports import Clock, Steps, no_steps
 from memwal.report import DONE, NOTHING_TO_DO
 
 
@@ -36,10 +36,6 @@ class RescuedShard:
     epoch_before: int = 0
     epoch_after: int | None = None
     error: MemWalError | None = None
-
-
-def no_steps(step: str) -> None:
-    """Nobody watches."""
 
 
 @dataclass(frozen=True, kw_only=True)

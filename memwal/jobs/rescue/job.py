@@ -7,13 +7,13 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 
 from memwal.errors import MemWalError, Refused, Usage
-from memwal.jobs.rescue.apply import RescuedShard, ShardRescuer, no_steps
+from memwal.jobs.rescue.apply import RescuedShard, ShardRescuer
 from memwal.jobs.rescue.plan import RescueAction, RescueLimits, ShardRescue
 from memwal.jobs.rescue.report import RescueShardReport, RescueTableReport
 from memwal.jobs.rescue.store import LanceShardWriters
 from memwal.jobs.rescue.store_evidence import StoredShardWal
 from memwal.model import ShardId, TableView
-from memwal.ports import Steps
+from memwal.ports import Steps, no_steps
 from memwal.report import DONE, NOTHING_TO_DO, JobReport, TableReport, sum_up
 from memwal.run.fanout import Fanout
 from memwal.run.options import RunOptions

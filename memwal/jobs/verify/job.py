@@ -8,6 +8,7 @@ from itertools import pairwise
 
 import pyarrow as pa
 
+from memwal.config import ResolvedTable
 from memwal.errors import Corruption, MemWalError, Missing, Refused
 from memwal.format import layout
 from memwal.jobs.verify import plan as verify
@@ -29,14 +30,16 @@ from memwal.report import (
 )
 from memwal.rows.keyset import find_shared_key
 from memwal.rows.lineage import check_lineage
+from memwal.rows.policy import parse_policy
 from memwal.run.fanout import Fanout
 from memwal.run.options import RunOptions
-from memwal.run.policy import policy_checks
+from memwal.run.policy import policy_warnings
 from memwal.run.progress import Progress
 from memwal.run.runner import JobRunner
 from memwal.run.stores import Stores
 from memwal.run.tables import OpenTable
 from memwal.store.generations import Generations, Source
+from memwal.store.stored_policy import check_fits
 
 _READERS_MAX = 16
 # Keys of pending rows that are held in memory at once, to find one that is in two shards.
@@ -63,7 +66,7 @@ def _verify(table: OpenTable, stores: Stores, view: TableView, progress: Progres
     if view.policy_text is not None or table.resolved.policy is not None:
         steps = (
             *steps,
-            ("row-merge policy", lambda: policy_checks(table.resolved, stores, view)),
+            ("row-merge policy", lambda: _check_policy(table.resolved, stores, view)),
         )
     progress.start("checks", len(steps))
     for done, (name, make) in enumerate(steps, start=1):
@@ -295,3 +298,18 @@ def _lineage(stores: Stores, view: TableView) -> verify.Check:
         ok=not problems,
         detail="; ".join(problems) or "none is older than the index",
     )
+
+
+def _check_policy(resolved: ResolvedTable, stores: Stores, view: TableView) -> list[verify.Check]:
+    """Whether the stored policy fits the table; a configuration that differs settles nothing."""
+    ok: bool | None = True
+    try:
+        if view.policy_text is not None:
+            policy = parse_policy(view.policy_text)
+            check_fits(policy, view, stores.tables.at(view.version).schema)
+        text = str(view.policy_text)
+    except Refused as error:
+        ok, text = False, str(error)
+    for warning in policy_warnings(resolved, view) if ok else ():
+        ok, text = None, warning
+    return [verify.Check(invariant=None, name="row-merge policy", ok=ok, detail=text)]

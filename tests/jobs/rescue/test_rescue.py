@@ -16,14 +16,14 @@ import pytest
 from memwal.config import ResolvedTable, Settings
 from memwal.errors import Corruption, LostRace, StoreUnavailable
 from memwal.format import layout
-from memwal.jobs.rescue.apply import ShardRescuer, no_steps
+from memwal.jobs.rescue.apply import ShardRescuer
 from memwal.jobs.rescue.job import RescueOptions, run_rescue
 from memwal.jobs.rescue.plan import RescueLimits, RescueMark, ShardRescue, SignOfLife
 from memwal.jobs.rescue.report import RescueShardReport, RescueTableReport
 from memwal.jobs.rescue.store import LanceShardWriters
 from memwal.jobs.rescue.store_evidence import StoredShardWal
 from memwal.model import ShardId, ShardStatus
-from memwal.ports import Steps
+from memwal.ports import Steps, no_steps
 from memwal.report import JobReport
 from tests.support import builders
 from tests.support.builders import KINDS, Delete, Put, Table
