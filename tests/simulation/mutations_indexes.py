@@ -237,4 +237,13 @@ INDEXES: tuple[Mutation, ...] = (
             "        if not (plan.tasks or behind):",
         ),
     ),
+    *mutations(
+        "memwal/jobs/compaction/apply.py",
+        "",
+        (
+            "simulated: a compaction catches up before it commits only",
+            "        if run.commits:\n",
+            "        if False:\n",
+        ),
+    ),
 )

@@ -539,11 +539,6 @@ _SNAPSHOT = (
             "            while fell := self._find_lowered(run, version):",
             "            while fell := {}:",
         ),
-        (
-            "simulated: a snapshot is refreshed without the lease",
-            "        self.take_lease()\n",
-            "",
-        ),
     ),
     *mutations(
         "memwal/format/codec.py",
