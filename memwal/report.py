@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
 from typing import Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, SerializeAsAny, field_validator
+from pydantic import BaseModel, ConfigDict, Field, SerializeAsAny, field_validator, model_serializer
 
 from memwal.errors import EXIT_PARTIAL as EXIT_PARTIAL
 
@@ -181,10 +181,23 @@ class LeaseTableReport(TableReport):
     lease: LeaseReport | None = None
 
 
+class JobOnTable(BaseModel):
+    """What one job of several came to on a table. In the document, `job` stands in the report."""
+
+    model_config = _FROZEN
+
+    job: str
+    report: SerializeAsAny[TableReport]
+
+    @model_serializer
+    def _in_the_document(self) -> dict[str, Any]:
+        return {"job": self.job, **self.report.model_dump(mode="json")}
+
+
 class MaintainTableReport(TableReport):
     """One table of `maintain`: each job's own report of it, in the order they ran."""
 
-    jobs: tuple[dict[str, Any], ...] = ()
+    jobs: tuple[JobOnTable, ...] = ()
 
 
 class StorageReport(BaseModel):

@@ -77,7 +77,7 @@ def backfill(
 
 def _parse_jobs(text: str) -> tuple[str, ...]:
     """The jobs that `--jobs` names, in their order. Raises Usage."""
-    from memwal.jobs.backfill.job import ORDER
+    from memwal.jobs.backfill.plan import ORDER
 
     named = [name.strip() for name in text.split(",")]
     for name in named:

@@ -5,34 +5,45 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from memwal.report import DONE, FAILED, HELD, NOTHING_TO_DO, REFUSED, TableReport, sum_up
+from memwal.report import (
+    DONE,
+    FAILED,
+    HELD,
+    NOTHING_TO_DO,
+    REFUSED,
+    JobOnTable,
+    sum_up,
+)
 
 
-def stops(name: str, report: TableReport) -> bool:
-    """Whether the table's later jobs would work on a state that somebody has to look at first.
+def must_stop(jobs: Sequence[JobOnTable]) -> bool:
+    """Whether later jobs would work on a state of the table that somebody has to look at first."""
+    return any(_is_in_the_way(job) for job in jobs)
 
-    One shard that is sealed or broken must not keep the others from being collected, whether these
-    had anything to merge this time or not. A snapshot that was refused for it needs no one to wait:
-    garbage looks at each shard itself.
-    """
-    if report.outcome not in (FAILED, REFUSED):
-        return report.outcome == HELD
-    if name == "snapshot" and report.outcome == REFUSED:
+
+def _is_in_the_way(job: JobOnTable) -> bool:
+    # One shard that is sealed or broken must not keep the others from being collected, whether
+    # these had anything to merge this time or not. A snapshot that was refused for it keeps nobody
+    # waiting: garbage looks at each shard itself.
+    outcome = job.report.outcome
+    if outcome not in (FAILED, REFUSED):
+        return outcome == HELD
+    if job.job == "snapshot" and outcome == REFUSED:
         return False
-    shards = getattr(report, "shards", ())  # of a merge, or of its dry run
+    shards = getattr(job.report, "shards", ())  # of a merge, or of its dry run
     return not any(shard.outcome in (DONE, NOTHING_TO_DO) for shard in shards)
 
 
-def summed_fields(reports: Sequence[tuple[str, TableReport]]) -> dict[str, Any]:
+def sum_up_jobs(jobs: Sequence[JobOnTable]) -> dict[str, Any]:
     """The fields of one table's report (`MaintainTableReport`) out of its jobs' own reports."""
-    outcome, code = sum_up(report for _, report in reports)
-    versions = [r.version_before for _, r in reports if r.version_before is not None]
-    after = [r.version_after for _, r in reports if r.version_after is not None]
+    outcome, code = sum_up(job.report for job in jobs)
+    before = (job.report.version_before for job in jobs)
+    after = (job.report.version_after for job in reversed(jobs))
     return {
         "outcome": outcome,
         "exit_code": code,
-        "error": "; ".join(f"{name}: {r.error}" for name, r in reports if r.error) or None,
-        "version_before": versions[0] if versions else None,
-        "version_after": after[-1] if after else None,
-        "jobs": tuple({"job": name, **r.model_dump(mode="json")} for name, r in reports),
+        "error": "; ".join(f"{j.job}: {j.report.error}" for j in jobs if j.report.error) or None,
+        "version_before": next((v for v in before if v is not None), None),
+        "version_after": next((v for v in after if v is not None), None),
+        "jobs": tuple(jobs),
     }

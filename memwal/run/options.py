@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from memwal.config import ResolvedTable, Settings
@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from memwal.run.tables import KnownTables
 
 Limits = TypeVar("Limits")
+Options = TypeVar("Options")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -28,6 +29,13 @@ class RunOptions:
     untested_lance_allowed: bool = False
     known: KnownTables | None = None
     engines: SharedEngines | None = None
+
+    def for_job(
+        self, kind: Callable[..., Options], tables: Sequence[ResolvedTable], **more: Any
+    ) -> Options:
+        """The options of a job inside this run, on some tables; `more` is what only it takes."""
+        common = {field.name: getattr(self, field.name) for field in fields(RunOptions)}
+        return kind(**{**common, "tables": tables, **more})
 
     @property
     def acts(self) -> bool:

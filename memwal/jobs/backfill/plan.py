@@ -6,12 +6,18 @@ The largest goes first so that no long table is left to run alone at the end.
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import dataclass, replace
 
+from memwal.errors import Usage
+from memwal.format.layout import SYSTEM_INDEXES
 from memwal.indexes import find_behind
 from memwal.jobs.merge.plan.shard import MergeLimits, MergeRequest, choose_generations
-from memwal.model import ShardId, TableView
+from memwal.model import ShardId, TableView, sum_known
+
+MERGE = "merge"
+INDEX_CATCHUP = "index-catchup"
+ORDER = (MERGE, INDEX_CATCHUP)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -29,28 +35,52 @@ class Backlog:
         return not (self.generations or self.unindexed_rows or self.indexes_behind)
 
 
-def merge_backlog(view: TableView, shards: Collection[ShardId], request: MergeRequest) -> Backlog:
-    """What a merge would fold. No `shards` stands for all of them."""
-    chosen = [s for s in view.shards if not shards or s.shard_id in shards]
-    sizes = [g.in_memory_bytes for s in chosen for g in choose_generations(s, request)]
-    total = None if None in sizes else sum(s or 0 for s in sizes)
-    return Backlog(generations=len(sizes), in_memory_bytes=total)
+def list_shards(view: TableView) -> set[ShardId]:
+    """The shards of a table, those that can't be read included."""
+    return {s.shard_id for s in view.shards} | {ShardId(b.shard_id) for b in view.broken}
 
 
-def index_backlog(view: TableView, unindexed_rows: Mapping[str, int | None]) -> Backlog:
-    """What an index catch-up would do before any merge; rows count once for each index."""
-    merged, recorded = view.mem_wal.merged, view.mem_wal.index_catchup
-    return Backlog(
-        unindexed_rows=sum(rows or 0 for rows in unindexed_rows.values()),
-        indexes_behind=sum(
-            1
-            for name, rows in unindexed_rows.items()
-            if rows or find_behind(recorded.get(name), merged)
-        ),
-    )
+def check_shards(views: Sequence[TableView | None], asked: Sequence[ShardId]) -> None:
+    """Raise Usage for a shard that no table has; one may be in a table that could not be read."""
+    if None in views:
+        return
+    there = {shard for view in views if view is not None for shard in list_shards(view)}
+    for shard in asked:
+        if shard not in there:
+            raise Usage(f"none of the tables has a shard {shard}")
 
 
-def largest_first(backlogs: Sequence[Backlog]) -> list[int]:
+def measure_backlog(
+    view: TableView,
+    jobs: Collection[str],
+    shards: Collection[ShardId],
+    request: MergeRequest,
+    count_unindexed_rows: Callable[[str], int | None],
+) -> Backlog:
+    """What these jobs would do on a table. No `shards` stands for all of them.
+
+    Unindexed rows are those before any merge; they count once for each index.
+    """
+    found = Backlog()
+    if MERGE in jobs:
+        chosen = [s for s in view.shards if not shards or s.shard_id in shards]
+        sizes = [g.in_memory_bytes for s in chosen for g in choose_generations(s, request)]
+        found = Backlog(generations=len(sizes), in_memory_bytes=sum_known(sizes))
+    if INDEX_CATCHUP in jobs:
+        names = {entry.name for entry in view.manifest.indexes} - SYSTEM_INDEXES
+        rows = {name: count_unindexed_rows(name) or 0 for name in names}
+        merged, recorded = view.mem_wal.merged, view.mem_wal.index_catchup
+        found = replace(
+            found,
+            unindexed_rows=sum(rows.values()),
+            indexes_behind=sum(
+                bool(rows[name] or find_behind(recorded.get(name), merged)) for name in names
+            ),
+        )
+    return found
+
+
+def sort_largest_first(backlogs: Sequence[Backlog]) -> list[int]:
     """Positions in the order to begin in. A size that is not known may be large: it goes first."""
 
     def weight(position: int) -> tuple[float, int, int, int]:
@@ -66,8 +96,8 @@ def largest_first(backlogs: Sequence[Backlog]) -> list[int]:
     return sorted(range(len(backlogs)), key=weight, reverse=True)
 
 
-def bytes_for_engine(backlog: Backlog, limits: MergeLimits) -> int:
-    """What a table merges, as the choice of an engine counts it: of unknown size is a commit's."""
+def estimate_bytes(backlog: Backlog, limits: MergeLimits) -> int:
+    """What a table merges, for the choice of an engine: unknown sizes count as full commits."""
     if backlog.in_memory_bytes is None:
         return backlog.generations * limits.bytes_per_commit_max
     return backlog.in_memory_bytes

@@ -2,11 +2,18 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass, field
 from typing import Final, Literal
 
 from pydantic import BaseModel, ConfigDict
 
-from memwal.report import JobReport, MaintainTableReport
+from memwal.config import ResolvedTable
+from memwal.errors import StandDown
+from memwal.jobs.backfill.plan import Backlog
+from memwal.jobs.merge.plan.shard import MergeLimits
+from memwal.model import ShardId
+from memwal.report import DONE, NOTHING_TO_DO, JobOnTable, JobReport, MaintainTableReport
+from memwal.run.chain import sum_up_jobs
 
 State = Literal["waiting", "running", "finished"]
 WAITING: Final = "waiting"
@@ -44,3 +51,43 @@ class BackfillReport(JobReport):
     """The document of a backfill; its tables stand in the order in which they were begun."""
 
     finished: bool = True
+
+
+@dataclass(kw_only=True)
+class TableBackfill:
+    """One table on its way. `shards` are those that it merges, of the ones that were asked for."""
+
+    resolved: ResolvedTable
+    backlog: Backlog | None = None
+    limits: MergeLimits = MergeLimits()
+    shards: tuple[ShardId, ...] = ()
+    state: State = WAITING
+    jobs: list[JobOnTable] = field(default_factory=list)
+    seconds: float = 0.0
+
+    def report(self, *, dry_run: bool) -> BackfillTableReport:
+        """How the table stands."""
+        # The thread that works on it may change it meanwhile: the state is looked at first.
+        state, backlog, jobs = self.state, self.backlog, list(self.jobs)
+        fields = sum_up_jobs(jobs)
+        if dry_run and backlog is not None:
+            fields["outcome"] = NOTHING_TO_DO if backlog.is_empty else DONE
+        elif state == RUNNING or (state == WAITING and not jobs):
+            left = StandDown(f"{state} when this was written; run again to go on")
+            fields |= {"outcome": left.outcome, "exit_code": left.exit_code, "error": str(left)}
+        return BackfillTableReport(
+            table=self.resolved.name,
+            state=state,
+            backlog=None if backlog is None else _report_backlog(backlog),
+            seconds=round(self.seconds, 3),
+            **fields,
+        )
+
+
+def _report_backlog(backlog: Backlog) -> TableBacklogReport:
+    return TableBacklogReport(
+        generations=backlog.generations,
+        bytes=backlog.in_memory_bytes,
+        unindexed_rows=backlog.unindexed_rows,
+        indexes_behind=backlog.indexes_behind,
+    )

@@ -21,21 +21,21 @@ SECONDS: Column[BackfillTableReport] = numbers("seconds", lambda table: f"{table
 def show_job(report: BackfillReport) -> list[RenderableType]:
     """A line for each table, in the order in which they are begun, then what went wrong."""
     tables = [table for table in report.tables if isinstance(table, BackfillTableReport)]
-    names = dict.fromkeys(job["job"] for table in tables for job in table.jobs)
+    names = dict.fromkeys(job.job for table in tables for job in table.jobs)
     columns = (*TABLES, *map(_outcome_column, names), SECONDS)
     errors = [Text(f"{table.table}: {table.error}", style="red") for table in tables if table.error]
     warnings = [
-        Text(f"{table.table}: {job['job']}: warning: {text}", style="yellow")
+        Text(f"{table.table}: {job.job}: warning: {text}", style="yellow")
         for table in tables
         for job in table.jobs
-        for text in job.get("warnings", ())
+        for text in getattr(job.report, "warnings", ())
     ]
     return [table_of(tables, columns), *errors, *warnings]
 
 
 def _outcome_column(name: str) -> Column[BackfillTableReport]:
     def value(table: BackfillTableReport) -> Text:
-        outcomes = (job["outcome"] for job in table.jobs if job["job"] == name)
+        outcomes = (job.report.outcome for job in table.jobs if job.job == name)
         return next(map(outcome_text, outcomes), Text("-"))
 
     return numbers(name, value)

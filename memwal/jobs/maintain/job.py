@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, replace
-from typing import TypeVar
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
 
 from memwal.clock import SystemClock
 from memwal.config import ResolvedTable
@@ -16,19 +16,14 @@ from memwal.jobs.garbage.run import GarbageOptions
 from memwal.jobs.index_catchup.job import IndexCatchupOptions, run_index_catchup
 from memwal.jobs.merge.job import MergeOptions, run_merge
 from memwal.jobs.snapshot.job import check_lease, run_snapshot
-from memwal.report import (
-    NOTHING_TO_DO,
-    JobReport,
-    MaintainTableReport,
-    TableReport,
-    sum_up_tables,
-)
-from memwal.run.chain import stops, summed_fields
+from memwal.report import NOTHING_TO_DO, JobOnTable, JobReport, MaintainTableReport
+from memwal.run.chain import must_stop, sum_up_jobs
 from memwal.run.options import RunOptions
 from memwal.run.progress import Progress
+from memwal.run.reports import job_report
 from memwal.run.tables import KnownTables
 
-Options = TypeVar("Options", bound=RunOptions)
+Run = Callable[[Sequence[ResolvedTable]], JobReport]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -42,16 +37,6 @@ class MaintainOptions(RunOptions):
     limits: GarbageLimits = GarbageLimits()
 
 
-@dataclass(kw_only=True)
-class _Table:
-    resolved: ResolvedTable
-    reports: list[tuple[str, TableReport]] = field(default_factory=list)
-
-    @property
-    def stopped(self) -> bool:
-        return any(stops(name, report) for name, report in self.reports)
-
-
 def run_maintain(options: MaintainOptions, progress: Progress) -> JobReport:
     """Run the jobs over the tables, one job after the other; a table stops at its first refusal."""
     # Said before the first job, not after the last but one.
@@ -63,76 +48,49 @@ def run_maintain(options: MaintainOptions, progress: Progress) -> JobReport:
     check_lease(options)
     clock = SystemClock()
     started = clock.monotonic_seconds()
-    tables = [_Table(resolved=resolved) for resolved in options.tables]
-    requests: dict[str, int] = {}
+    done: list[list[JobOnTable]] = [[] for _ in options.tables]
+    requests: list[Mapping[str, int]] = []
     known = KnownTables()
-    for name, run in _jobs(options, progress, known):
-        going = [table for table in tables if not table.stopped]
+    for name, run in _jobs(replace(options, known=known), progress):
+        going = [pair for pair in zip(options.tables, done, strict=True) if not must_stop(pair[1])]
         if not going:
             break
         progress.say(f"{name}: {len(going)} tables")
-        done = run([table.resolved for table in going])
-        for table, report in zip(going, done.tables, strict=True):
-            table.reports.append((name, report))
+        found = run([table for table, _ in going])
+        requests.append(found.requests)
+        for (table, jobs), report in zip(going, found.tables, strict=True):
+            jobs.append(JobOnTable(job=name, report=report))
             if report.outcome != NOTHING_TO_DO:
-                known.forget(table.resolved)
-        for key, value in done.requests.items():
-            requests[key] = requests.get(key, 0) + value
-    reports = tuple(_summed(table) for table in tables)
-    outcome, code = sum_up_tables(reports)
-    return JobReport(
-        job="maintain",
-        outcome=outcome,
-        exit_code=code,
-        seconds=round(clock.monotonic_seconds() - started, 3),
+                known.forget(table)
+    return job_report(
+        "maintain",
+        (
+            MaintainTableReport(table=table.name, **sum_up_jobs(jobs))
+            for table, jobs in zip(options.tables, done, strict=True)
+        ),
+        seconds=clock.monotonic_seconds() - started,
         dry_run=options.dry_run,
-        tables=reports,
         requests=requests,
     )
 
 
-def _jobs(
-    options: MaintainOptions, progress: Progress, known: KnownTables
-) -> list[tuple[str, Callable[[Sequence[ResolvedTable]], JobReport]]]:
-    def common(kind: type[Options], tables: Sequence[ResolvedTable]) -> Options:
-        return kind(
-            tables=tables,
-            engine=options.engine,
-            master=options.master,
-            dry_run=options.dry_run,
-            lease=options.lease,
-            untested_lance_allowed=options.untested_lance_allowed,
-            known=known,
-        )
+def _jobs(options: MaintainOptions, progress: Progress) -> Iterator[tuple[str, Run]]:
+    def run(job: Callable[..., JobReport], kind: Callable[..., RunOptions], **more: Any) -> Run:
+        return lambda tables: job(options.for_job(kind, tables, **more), progress)
 
-    def garbage(tables: Sequence[ResolvedTable]) -> JobReport:
-        chosen = replace(
-            common(GarbageOptions, tables),
+    yield "merge", run(run_merge, MergeOptions)
+    yield "index-catchup", run(run_index_catchup, IndexCatchupOptions)
+    if options.compaction:
+        yield "compaction", run(run_compaction, CompactionOptions)
+    yield "snapshot", run(run_snapshot, RunOptions)
+    yield (
+        "garbage",
+        run(
+            run_garbage,
+            GarbageOptions,
             execute=options.execute,
             retention_seconds=options.retention_seconds,
             short_allowed=options.short_allowed,
             limits=options.limits,
-        )
-        return run_garbage(chosen, progress)
-
-    jobs: list[tuple[str, Callable[[Sequence[ResolvedTable]], JobReport]]] = [
-        ("merge", lambda tables: run_merge(common(MergeOptions, tables), progress)),
-        (
-            "index-catchup",
-            lambda tables: run_index_catchup(common(IndexCatchupOptions, tables), progress),
         ),
-    ]
-    if options.compaction:
-        jobs.append(
-            (
-                "compaction",
-                lambda tables: run_compaction(common(CompactionOptions, tables), progress),
-            )
-        )
-    jobs.append(("snapshot", lambda tables: run_snapshot(common(RunOptions, tables), progress)))
-    jobs.append(("garbage", garbage))
-    return jobs
-
-
-def _summed(table: _Table) -> MaintainTableReport:
-    return MaintainTableReport(table=table.resolved.name, **summed_fields(table.reports))
+    )

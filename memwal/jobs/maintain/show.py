@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from typing import Any
+from collections.abc import Iterator
 
 from rich.console import RenderableType
 from rich.text import Text
 
 from memwal.grid import outcome_text
-from memwal.report import MaintainTableReport
+from memwal.report import JobOnTable, MaintainTableReport
 
 
 def show_table(report: MaintainTableReport) -> list[RenderableType]:
@@ -17,13 +16,14 @@ def show_table(report: MaintainTableReport) -> list[RenderableType]:
     return [line for job in report.jobs for line in _job_lines(job)]
 
 
-def _job_lines(job: Mapping[str, Any]) -> Iterator[Text]:
-    line = Text.assemble(f"  {job['job']:<14} ", outcome_text(job["outcome"]))
+def _job_lines(job: JobOnTable) -> Iterator[Text]:
+    report = job.report
+    line = Text.assemble(f"  {job.job:<14} ", outcome_text(report.outcome))
     waiting = sum(
-        item["action"] in ("drop", "delete") and not item["done"] for item in job.get("items", ())
+        item.action in ("drop", "delete") and not item.done for item in getattr(report, "items", ())
     )
     if waiting:
         line.append(f"  {waiting} items could go: --execute does it", style="yellow")
     yield line
-    for text in job.get("warnings", ()):
+    for text in getattr(report, "warnings", ()):
         yield Text(f"    warning: {text}", style="yellow")

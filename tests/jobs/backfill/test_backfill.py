@@ -124,7 +124,7 @@ def test_the_engine_is_chosen_by_each_table_s_own_limits(
     table = make(tmp_path, "t", 2)
     named = resolved(table)
     monkeypatch.setattr(
-        _backfill, "merge_backlog", lambda *_: Backlog(generations=2, in_memory_bytes=None)
+        _backfill, "measure_backlog", lambda *_: Backlog(generations=2, in_memory_bytes=None)
     )
 
     def engine(of_the_table: int, *, flag: int | None = None) -> str:

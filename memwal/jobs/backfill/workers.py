@@ -1,0 +1,151 @@
+"""Works through the tables of a backfill: a thread a table, and one that reports how far it is."""
+
+from __future__ import annotations
+
+import threading
+import traceback
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
+from dataclasses import dataclass, field
+
+from memwal.errors import EXIT_CANCELLED, MemWalError, StandDown
+from memwal.jobs.backfill.report import (
+    FINISHED,
+    RUNNING,
+    WAITING,
+    BackfillReport,
+    TableBackfill,
+)
+from memwal.ports import Clock
+from memwal.report import NOTHING_TO_DO, EngineReport, JobOnTable, JobReport, sum_up_tables
+from memwal.run import cancel
+from memwal.run.chain import must_stop
+from memwal.run.progress import Progress
+from memwal.run.reports import add_counts, failed_report
+
+# The document of a run on very many tables is large: it is not written for each of them.
+DOCUMENT_SECONDS_MIN = 1.0
+
+
+@dataclass(kw_only=True)
+class Backfill:
+    """One run. `requests` are those of the look at the tables, to which each job's are added."""
+
+    tables: Sequence[TableBackfill]
+    jobs: Sequence[str]
+    run_job: Callable[[str, TableBackfill], JobReport]
+    forget: Callable[[TableBackfill], None]
+    stop_engines: Callable[[], None]
+    show_report: Callable[[BackfillReport], None]
+    engine: EngineReport
+    clock: Clock
+    started: float
+    progress: Progress
+    dry_run: bool
+    concurrency: int
+    deadline_seconds: float | None
+    requests: Mapping[str, int]
+    lock: threading.Lock = field(default_factory=threading.Lock)
+
+    def run(self) -> BackfillReport:
+        """Run every table's jobs; a run that is cancelled still reports what was done."""
+        waiting = [table for table in self.tables if table.state == WAITING]
+        if self.engine.name != "none":
+            self.progress.say(f"engine for merges: {self.engine.name} ({self.engine.reason})")
+        self.show_report(self.report(finished=False))
+        self.progress.start("tables", len(waiting))
+        pool = ThreadPoolExecutor(self.concurrency, thread_name_prefix="memwal-backfill")
+        try:
+            self._watch([pool.submit(self._run_table, table) for table in waiting])
+        except KeyboardInterrupt:
+            self.stop_engines()
+            pool.shutdown(cancel_futures=True)
+            return self.report(finished=True).model_copy(
+                update={
+                    "error": "cancelled; what was committed stays, run again to go on",
+                    "exit_code": EXIT_CANCELLED,
+                }
+            )
+        finally:
+            pool.shutdown(cancel_futures=True)
+        return self.report(finished=True)
+
+    def report(self, *, finished: bool) -> BackfillReport:
+        """The document as it stands; `finished` when nothing more will come."""
+        tables = tuple(table.report(dry_run=self.dry_run) for table in self.tables)
+        outcome, code = sum_up_tables(tables)
+        with self.lock:
+            requests = dict(self.requests)
+        return BackfillReport(
+            job="backfill",
+            outcome=outcome,
+            exit_code=code,
+            seconds=round(self.clock.monotonic_seconds() - self.started, 3),
+            dry_run=self.dry_run,
+            engine=self.engine,
+            tables=tables,
+            requests=requests,
+            finished=finished,
+        )
+
+    def _watch(self, futures: Sequence[Future[None]]) -> None:
+        """Wait for the tables; now and then report what is done: a kill leaves that behind."""
+        left = set(futures)
+        shown, news = self.clock.monotonic_seconds(), False
+        while left:
+            pause = shown + DOCUMENT_SECONDS_MIN - self.clock.monotonic_seconds()
+            if news and pause <= 0:
+                self.show_report(self.report(finished=False))
+                shown, news = self.clock.monotonic_seconds(), False
+            done, left = wait(left, max(pause, 0) if news else None, FIRST_COMPLETED)
+            news = news or bool(done)
+            self.progress.done(len(futures) - len(left))
+            for future in done:
+                future.result()
+
+    def _run_table(self, table: TableBackfill) -> None:
+        """One table's jobs, in a thread of its own; its trouble stays its own."""
+        began = self.clock.monotonic_seconds()
+        for name in self.jobs:
+            table.jobs.append(self._run_job(name, table))
+            if table.jobs[-1].report.outcome != NOTHING_TO_DO:
+                self.forget(table)
+            if must_stop(table.jobs):
+                break
+        self.forget(table)
+        table.seconds = self.clock.monotonic_seconds() - began
+        if table.state == RUNNING:
+            table.state = FINISHED
+        words = ", ".join(f"{job.job} {job.report.outcome}" for job in table.jobs)
+        self.progress.say(f"{table.resolved.name}: {words} in {table.seconds:.1f} s")
+
+    def _run_job(self, name: str, table: TableBackfill) -> JobOnTable:
+        try:
+            self._check_may_begin()
+            table.state = RUNNING
+            done = self.run_job(name, table)
+            with self.lock:
+                self.requests = add_counts((self.requests, done.requests))
+            report = done.tables[0]
+        except MemWalError as error:
+            report = failed_report(table.resolved.name, error)
+        except BaseException as error:  # a panic in Lance's Rust code is no Exception
+            self.progress.trace(traceback.format_exc())
+            report = failed_report(table.resolved.name, _explain(error))
+        return JobOnTable(job=name, report=report)
+
+    def _check_may_begin(self) -> None:
+        """Raise StandDown when no job may begin any more."""
+        cancel.check()
+        limit = self.deadline_seconds
+        if limit is not None and self.clock.monotonic_seconds() - self.started >= limit:
+            raise StandDown(f"not begun: {limit:g} s have passed; run again to go on")
+
+
+def _explain(error: BaseException) -> MemWalError:
+    """What an unexpected error means; a cancelled run's Spark jobs end in some, too."""
+    try:
+        cancel.check()
+    except StandDown as cancelled:
+        return cancelled
+    return MemWalError(f"unexpected {type(error).__name__}: {error}")
