@@ -33,7 +33,7 @@ def check_stored(resolved: ResolvedTable, stored: str | None) -> None:
         )
 
 
-def policy_to_store(table: OpenTable) -> RowPolicy | None:
+def choose_policy(table: OpenTable) -> RowPolicy | None:
     """The policy that the table is to get; None when it has it, or none is wanted.
 
     Raises Refused for a mismatch, and for a policy that does not fit the table; Unsupported.
@@ -68,7 +68,7 @@ def settle_policy(table: OpenTable, options: RunOptions) -> bool:
     A merge without this configuration would take operands for values. The lease is given back, so
     that merges can run beside the writer. Raises Refused for a mismatch; what `store_policy` does.
     """
-    policy = policy_to_store(table)
+    policy = choose_policy(table)
     if policy is None or options.dry_run:
         return False
     store_policy(table, policy, options)
@@ -76,7 +76,7 @@ def settle_policy(table: OpenTable, options: RunOptions) -> bool:
     return True
 
 
-def policy_warnings(resolved: ResolvedTable, view: TableView) -> list[str]:
+def list_policy_warnings(resolved: ResolvedTable, view: TableView) -> list[str]:
     """What a merge or a read would refuse because of the configuration's policy."""
     try:
         check_stored(resolved, view.policy_text)

@@ -63,7 +63,7 @@ READ: tuple[Mutation, ...] = (
         ),
     ),
     *mutations(
-        "memwal/jobs/verify/job.py",
+        "memwal/jobs/verify/store.py",
         "tests/jobs/verify/test_verify.py -k operating_system",
         (
             "verify: what is below a folder of such a name is left by a system",
@@ -249,11 +249,11 @@ READ: tuple[Mutation, ...] = (
         ),
     ),
     *mutations(
-        "memwal/jobs/verify/job.py",
+        "memwal/jobs/verify/report.py",
         "tests/read/test_read_wal.py -k unfolds",
         (
             "verify: what was too large to look at is fine",
-            "    elif told := [check for check in checks if check.refused]:",
+            "    elif wrong := [check for check in checks if check.refused]:",
             "    elif False:",
         ),
     ),

@@ -31,7 +31,7 @@ from memwal.model import ShardId, ShardView, TableView
 from memwal.report import DONE, NOTHING_TO_DO, JobReport, TableReport
 from memwal.run.fanout import Fanout
 from memwal.run.options import RunOptions, choose_limits
-from memwal.run.policy import policy_to_store, policy_warnings, store_policy
+from memwal.run.policy import choose_policy, list_policy_warnings, store_policy
 from memwal.run.progress import Progress
 from memwal.run.reports import failed_report
 from memwal.run.runner import JobRunner
@@ -84,7 +84,7 @@ def _plan(table: OpenTable, options: MergeOptions) -> _TableMerge:
         return merge
     try:
         work, merge.left = choose_shards(table.view, options.shards, options.request)
-        policy = policy_to_store(table)
+        policy = choose_policy(table)
         if policy is not None and not options.dry_run:
             store_policy(table, policy, options)
         merge.work = work
@@ -145,7 +145,7 @@ def _foresee(
     planned = [
         foresee_shard(stores.views, view, shard, request, merge.limits) for shard in merge.work
     ]
-    warnings = policy_warnings(merge.table.resolved, view)
+    warnings = list_policy_warnings(merge.table.resolved, view)
     return report_dry_run(merge.table.resolved.name, view, merge.left, planned, warnings)
 
 

@@ -15,7 +15,7 @@ from memwal.report import JobReport, RunRecord, TableReport
 from memwal.run.fanout import Fanout
 from memwal.run.lease import describe_lease
 from memwal.run.options import RunOptions, choose_limits
-from memwal.run.policy import policy_warnings
+from memwal.run.policy import list_policy_warnings
 from memwal.run.runner import JobRunner
 from memwal.run.stores import Stores
 from memwal.run.tables import OpenTable
@@ -80,7 +80,7 @@ def _status(table: ResolvedTable, stores: Stores, look: _Look) -> TableReport:
         due=find_due_shards(view, choose_limits(DueLimits, table), now),
         lease=describe_lease(look.lease, now),
         records=_records(stores, view),
-        warnings=(*policy_warnings(table, view), *([skew] if skew else ())),
+        warnings=(*list_policy_warnings(table, view), *([skew] if skew else ())),
     )
 
 

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import pairwise
 
 from memwal import invariants
 from memwal.format import layout
 from memwal.model import ShardId, ShardView, SharedKey, TableView, VersionManifest
 from memwal.rows.holes import find_holes, hole_text
+from memwal.text import name_some
 
 _NAMED_MAX = 20
 
@@ -77,6 +78,41 @@ class CatchUpFacts:
     claimed_at_fragment: int | None
 
 
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Folders:
+    """Names under `_mem_wal/`: in the shards' folders, beside them, and paths that are nobody's.
+
+    The latter an operating system or an editor left.
+    """
+
+    inside: dict[ShardId, set[str]]
+    outside: set[str] = field(default_factory=set)
+    leavings: list[str] = field(default_factory=list)
+
+
+def has_fallen(before: VersionManifest, after: VersionManifest) -> bool:
+    """Whether progress went back from a version to the next."""
+    if before.mem_wal is None:
+        return False
+    if after.mem_wal is None:
+        return True
+    merged = after.mem_wal.merged
+    return any(merged.get(shard, -1) < g for shard, g in before.mem_wal.merged.items())
+
+
+def find_recording(
+    history: Sequence[VersionManifest], index: str, claim: Mapping[ShardId, int]
+) -> int | None:
+    """The version that recorded an index's claim; None when it may be older than the history."""
+    recorded: int | None = None
+    for manifest in reversed(history):
+        state = manifest.mem_wal
+        if state is None or dict(state.index_catchup.get(index, {})) != dict(claim):
+            return recorded
+        recorded = manifest.version
+    return None
+
+
 def _verdict(number: int | None, name: str, problems: Sequence[str], fine: str) -> Check:
     return Check(invariant=number, name=name, ok=not problems, detail="; ".join(problems) or fine)
 
@@ -129,7 +165,7 @@ def check_generations(facts: Sequence[GenerationFacts]) -> Check:
     return _verdict(1, "listed generations", problems, f"{len(facts)} open, rows as claimed")
 
 
-def private_index_warnings(facts: Sequence[PrivateIndexFacts]) -> tuple[str, ...]:
+def warn_of_private_indexes(facts: Sequence[PrivateIndexFacts]) -> tuple[str, ...]:
     """Generations whose private key index lacks rows: no damage, but pylance's own reads go wrong.
 
     pylance 14.0.2 leaves such ones when it flushes in the background (lance issue 9035).
@@ -216,14 +252,13 @@ def check_sentinels(shards: Sequence[ShardView], wals: Mapping[ShardId, WalFacts
     return _verdict(7, "newest fence sentinel", problems, "in place on every shard")
 
 
-def leaving_warnings(paths: Collection[str]) -> tuple[str, ...]:
+def warn_of_leavings(paths: Collection[str]) -> tuple[str, ...]:
     """Files that an operating system or an editor left: no damage, since nothing reads them."""
     lines = [
         f"{path} is none of the table's: a file manager, an NFS client or an editor left it"
-        for path in sorted(paths)[:_NAMED_MAX]
+        for path in sorted(paths)
     ]
-    more = len(paths) - _NAMED_MAX
-    return (*lines, *([f"and {more} more of the kind"] if more > 0 else ()))
+    return name_some(lines, _NAMED_MAX, "of the kind")
 
 
 def check_one_shard(found: SharedKey | None, rows: int, rows_max: int) -> Check:
@@ -237,6 +272,12 @@ def check_one_shard(found: SharedKey | None, rows: int, rows_max: int) -> Check:
         return Check(invariant=None, name=name, ok=None, detail=detail)
     problems = [] if found is None else [str(found)]
     return _verdict(None, name, problems, f"no key of {rows} pending rows is in two shards")
+
+
+def check_lineage(problems: Sequence[str]) -> Check:
+    """Invariant 1: what is pending was flushed after the MemWAL index was made."""
+    name = "pending generations belong to this MemWAL index"
+    return _verdict(1, name, problems, "none is older than the index")
 
 
 def check_strangers(outside: Collection[str], inside: Mapping[ShardId, Collection[str]]) -> Check:

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from pydantic import BaseModel, ConfigDict
 
-from memwal.report import TableReport
+from memwal.errors import Corruption, Refused
+from memwal.jobs.verify.plan import Check
+from memwal.report import DONE, FAILED, REFUSED, TableReport
 
 _FROZEN = ConfigDict(frozen=True, defer_build=True)
 
@@ -28,3 +32,30 @@ class VerifyTableReport(TableReport):
 
     checks: tuple[CheckReport, ...] = ()
     warnings: tuple[str, ...] = ()
+
+
+def report_checks(
+    name: str, version: int, checks: Sequence[Check], warnings: Sequence[str]
+) -> VerifyTableReport:
+    """A table's verdicts; what is broken weighs more than what a limit forbade to look at."""
+    outcome, code = DONE, 0
+    wrong = [check for check in checks if check.ok is False]
+    if wrong:
+        outcome, code = FAILED, Corruption.exit_code
+    elif wrong := [check for check in checks if check.refused]:
+        outcome, code = REFUSED, Refused.exit_code
+    return VerifyTableReport(
+        table=name,
+        outcome=outcome,
+        exit_code=code,
+        error="; ".join(f"{check.name}: {check.detail}" for check in wrong) or None,
+        version_before=version,
+        version_after=version,
+        checks=tuple(
+            CheckReport(
+                invariant=check.invariant, name=check.name, ok=check.ok, detail=check.detail
+            )
+            for check in checks
+        ),
+        warnings=tuple(warnings),
+    )

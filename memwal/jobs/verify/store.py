@@ -1,15 +1,203 @@
-"""Reads what verify judges: generations, their private indexes, and versions of the base."""
+"""Reads what verify judges: generations and their keys, versions, WALs and folders."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from contextlib import suppress
+from dataclasses import dataclass
+from itertools import pairwise
 
-from memwal.errors import MemWalError, Missing
+import pyarrow as pa
+
+from memwal.errors import Corruption, MemWalError, Missing, Refused
 from memwal.format import codec, layout
-from memwal.jobs.verify.plan import GenerationFacts, PrivateIndexFacts
-from memwal.model import FlushedGeneration, ShardId
+from memwal.jobs.verify.plan import (
+    CatchUpFacts,
+    Folders,
+    GenerationFacts,
+    PrivateIndexFacts,
+    WalFacts,
+    find_recording,
+    has_fallen,
+)
+from memwal.model import (
+    FlushedGeneration,
+    ShardId,
+    SharedKey,
+    TableView,
+    VersionManifest,
+)
+from memwal.ports import Objects
+from memwal.rows.keyset import find_shared_key
+from memwal.rows.lineage import check_lineage
 from memwal.store.generations import Generations
 from memwal.store.table import LanceTables, tidy_text
+from memwal.store.table_manifests import TableManifests
+from memwal.store.view import StoredViews
+from memwal.store.wal import WalEntries
+from memwal.threads import side_by_side
+
+_READERS_MAX = 16
+# Versions that a user made by turning time back.
+_REWINDING = ("Restore", "Overwrite")
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class StoredFacts:
+    """One table's facts."""
+
+    objects: Objects
+    tables: LanceTables
+    views: StoredViews
+    manifests: TableManifests
+    wal: WalEntries
+
+    @property
+    def generations(self) -> Generations:
+        """The table's generations, for reading."""
+        return Generations(objects=self.objects, tables=self.tables, renamed=self.views.renamed)
+
+    def read_generations(self, view: TableView) -> Sequence[GenerationFacts]:
+        """Every listed generation."""
+        pairs = [(s.shard_id, g) for s in view.shards for g in s.manifest.flushed_generations]
+        return side_by_side(
+            lambda pair: read_generation(self.generations, *pair), pairs, _READERS_MAX
+        )
+
+    def read_private_indexes(self, view: TableView) -> Sequence[PrivateIndexFacts]:
+        """Those of pending generations. A table without a key has none."""
+        return side_by_side(
+            lambda pair: read_private_index(self.generations, *pair),
+            _list_pending(view) if view.primary_key else [],
+            _READERS_MAX,
+        )
+
+    def find_shared_key(self, view: TableView, rows_max: int) -> tuple[SharedKey | None, int]:
+        """A key that waits in two shards, and among how many rows; of more than that, none is read.
+
+        Where fewer than two shards have rows, or there is no key, none can be.
+        """
+        pending = _list_pending(view)
+        if not view.primary_key or len({shard_id for shard_id, _ in pending}) < 2:
+            return None, 0
+        sources = side_by_side(
+            lambda pair: self.generations.open(view, *pair), pending, _READERS_MAX
+        )
+        rows = sum(
+            side_by_side(lambda source: int(source.dataset.count_rows()), sources, _READERS_MAX)
+        )
+        if rows > rows_max:
+            return None, rows
+        found = side_by_side(
+            lambda opened: self.generations.keys(*opened[0], opened[1], view.primary_key),
+            list(zip(pending, sources, strict=True)),
+            _READERS_MAX,
+        )
+        tables: dict[ShardId, list[pa.Table]] = {}
+        for (shard_id, _), table in zip(pending, found, strict=True):
+            tables.setdefault(shard_id, []).append(table)
+        return find_shared_key(tables, view.primary_key), rows
+
+    def read_history(self, version: int) -> list[VersionManifest]:
+        """The retained versions up to that one, ascending."""
+        versions = [
+            v for v in self.manifests.versions() if v <= version and not layout.is_detached(v)
+        ]
+        found = side_by_side(self._read_manifest, versions, _READERS_MAX)
+        return [manifest for manifest in found if manifest is not None]
+
+    def _read_manifest(self, version: int) -> VersionManifest | None:
+        try:
+            return self.manifests.read(version)
+        except Missing:
+            return None  # expired since it was listed
+
+    def find_rewound(self, history: Sequence[VersionManifest]) -> set[int]:
+        """The versions in which a user turned time back."""
+        return {
+            after.version
+            for before, after in pairwise(history)
+            if has_fallen(before, after)
+            and read_operation(self.tables, after.version) in _REWINDING
+        }
+
+    def read_catch_up(
+        self, view: TableView, history: Sequence[VersionManifest]
+    ) -> list[CatchUpFacts]:
+        """The coverage behind each index's claim."""
+        coverage = read_uncovered_fragments(self.tables, view.version)
+        facts = []
+        for name, claim in view.mem_wal.index_catchup.items():
+            recorded = find_recording(history, name, claim)
+            level = None if recorded is None else read_highest_fragment(self.tables, recorded)
+            facts.append(
+                CatchUpFacts(
+                    index=name,
+                    claim=claim,
+                    uncovered_fragments=coverage.get(name, ()),
+                    claimed_at_fragment=level,
+                )
+            )
+        return facts
+
+    def read_wal(self, shard_id: ShardId) -> WalFacts:
+        """A shard's WAL, entry by entry."""
+        positions, epochs, broken, refused = [], set(), [], []
+        for position, info in self.wal.listed(shard_id):
+            positions.append(position)
+            try:
+                entry = self.wal.read(shard_id, position, info)
+            except Missing:
+                continue
+            except Refused as error:
+                refused.append(str(error))
+                continue
+            except MemWalError as error:
+                broken.append(str(error))
+                continue
+            if entry.fence_sentinel and entry.writer_epoch is not None:
+                epochs.add(entry.writer_epoch)
+        return WalFacts(
+            shard_id=shard_id,
+            positions=tuple(positions),
+            sentinel_epochs=frozenset(epochs),
+            broken=tuple(broken),
+            refused=tuple(refused),
+        )
+
+    def list_folders(self, view: TableView) -> Folders:
+        """What lies under `_mem_wal/`."""
+        found = Folders(inside={shard.shard_id: set() for shard in view.shards})
+        for info in self.objects.list(layout.MEM_WAL):
+            if layout.is_leaving(info.path.rsplit("/", 1)[-1]):
+                found.leavings.append(info.path)
+                continue
+            name, _, rest = info.path.removeprefix(f"{layout.MEM_WAL}/").partition("/")
+            if layout.is_shard_folder(name):
+                found.inside.setdefault(ShardId(name), set()).add(rest.partition("/")[0])
+            else:
+                found.outside.add(name)
+        return found
+
+    def find_foreign_shards(self, view: TableView) -> list[str]:
+        """What is wrong with shards whose pending generations belong to no MemWAL index of now."""
+        problems = []
+        self.views.lineage(view, view.shards)
+        for shard in view.shards:
+            try:
+                if shard.pending and not shard.merged_generation:
+                    flushed_at = self.views.flushed_at_nanos(shard.shard_id, shard.pending[0])
+                    since = self.views.mem_wal_since_nanos(view, flushed_at)
+                    check_lineage(shard, flushed_at, since)
+            except Missing as missing:
+                raise Corruption(f"shard {shard.shard_id}: {missing}") from None
+            except Refused as error:
+                problems.append(str(error))
+        return problems
+
+
+def _list_pending(view: TableView) -> list[tuple[ShardId, FlushedGeneration]]:
+    return [(s.shard_id, g) for s in view.shards for g in s.pending]
 
 
 def read_generation(

@@ -88,7 +88,7 @@ def test_private_indexes_that_lack_rows() -> None:
         facts = PrivateIndexFacts(
             shard_id=SHARD, generation=4, physical_rows=physical_rows, indexed_rows=indexed_rows
         )
-        return verify.private_index_warnings([facts])
+        return verify.warn_of_private_indexes([facts])
 
     for whole_or_unknown in ((3, 3), (0, 0), (None, 3), (3, None), (None, None)):
         assert warnings(*whole_or_unknown) == ()
