@@ -28,7 +28,7 @@ from memwal.format.codec import (
 )
 from memwal.jobs.garbage import store_versions as retained_versions
 from memwal.jobs.garbage.store_versions import CACHE_PATH, RetainedVersions
-from memwal.jobs.rescue.store_evidence import StoredShardWal
+from memwal.jobs.rescue.store import StoredShardWal
 from memwal.jobs.snapshot.plan import Stored
 from memwal.jobs.snapshot.store import StoredSnapshots, external_path
 from memwal.model import LeaseClaim, MemWalState, ShardManifest, VersionManifest

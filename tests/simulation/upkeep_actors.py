@@ -17,7 +17,7 @@ from memwal.jobs.compaction.apply import Compactor, Rewritten
 from memwal.jobs.compaction.plan import CompactionLimits, CompactionTask
 from memwal.jobs.rescue.apply import ShardRescuer
 from memwal.jobs.rescue.plan import RescueLimits
-from memwal.jobs.rescue.store_evidence import StoredShardWal
+from memwal.jobs.rescue.store import StoredShardWal
 from memwal.jobs.status.plan import WalSize
 from memwal.jobs.status.report import report_status
 from memwal.jobs.wait.apply import Waiter

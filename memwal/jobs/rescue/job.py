@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 from memwal.errors import MemWalError, Refused, Usage
@@ -15,12 +14,18 @@ from memwal.jobs.rescue.store_evidence import StoredShardWal
 from memwal.model import ShardId, TableView
 from memwal.ports import Steps, no_steps
 from memwal.report import DONE, NOTHING_TO_DO, JobReport, TableReport, sum_up
+from memwal.errors import MemWalError, Refused
+from memwal.jobs.rescue.plan import RescueAction, RescueLimits, ShardRescue, choose_shards
+from memwal.jobs.rescue.report import RescueTableReport, report_rescue
+from memwal.jobs.rescue.store import LanceShardWriters, StoredShardWal
+from memwal.report import JobReport, TableReport
 from memwal.run.fanout import Fanout
 from memwal.run.options import RunOptions
 from memwal.run.progress import Progress
 from memwal.run.runner import JobRunner
 from memwal.run.stores import Stores
 from memwal.run.tables import OpenTable
+from memwal.threads import side_by_side
 
 _READERS_MAX = 16
 
@@ -43,91 +48,37 @@ def run_rescue(options: RescueOptions, progress: Progress, steps: Steps = no_ste
     """Rescue the abandoned shards of each table."""
 
     def rescue(table: OpenTable, stores: Stores, view: TableView, fanout: Fanout) -> TableReport:
-        return _rescue(table, stores, view, options, progress, steps)
+        rescuer = ShardRescuer(
+            wal=StoredShardWal(stores.objects),
+            writers=LanceShardWriters(stores.tables),
+            clock=stores.clock,
+            limits=options.limits,
+            before_claim=table.before_commit,
+            steps=steps,
+        )
+        plans = _plan(rescuer, choose_shards(view, options.shards))
+        due = [
+            plan
+            for plan in plans.values()
+            if isinstance(plan, ShardRescue) and plan.action is RescueAction.RESCUE
+        ]
+        results: dict[ShardId, RescuedShard] = {}
+        if due and not options.dry_run:
+            if not options.confirm(table.resolved.name, due):
+                raise Refused(f"{stores.uri}: not confirmed; nothing was claimed")
+            table.take_lease("rescue", options)
+            results = _run(rescuer, due, progress)
+        return report_rescue(table.resolved.name, view, plans, results)
 
-    runner = JobRunner(
-        name="rescue",
-        engine=lambda fanout: None,
-        is_recorded=lambda table, report: table.lease is not None or _claimed(report),
-    )
+    def is_recorded(table: OpenTable, report: TableReport) -> bool:
+        claimed = isinstance(report, RescueTableReport) and report.has_claimed
+        return table.lease is not None or claimed
+
+    runner = JobRunner(name="rescue", engine=lambda fanout: None, is_recorded=is_recorded)
     return runner.run_each(options, rescue, progress)
 
 
-def _claimed(report: TableReport) -> bool:
-    return isinstance(report, RescueTableReport) and any(
-        s.writer_epoch_before != s.writer_epoch_after for s in report.shards
-    )
-
-
-def _rescue(
-    table: OpenTable,
-    stores: Stores,
-    view: TableView,
-    options: RescueOptions,
-    progress: Progress,
-    steps: Steps,
-) -> TableReport:
-    rescuer = ShardRescuer(
-        wal=StoredShardWal(stores.objects),
-        writers=LanceShardWriters(stores.tables),
-        clock=stores.clock,
-        limits=options.limits,
-        before_claim=table.before_commit,
-        steps=steps,
-    )
-    planned = _planned(rescuer, _chosen(view, stores, options))
-    due = _due(planned.values())
-    results: dict[ShardId, RescuedShard] = {}
-    if due and not options.dry_run:
-        if not options.confirm(table.resolved.name, due):
-            raise Refused(f"{stores.uri}: not confirmed; nothing was claimed")
-        table.take_lease("rescue", options)
-        results = _run(rescuer, due, progress)
-    parts = [_part(shard, plan, results.get(shard)) for shard, plan in planned.items()]
-    return _report(table, view, parts, planned)
-
-
-def _report(
-    table: OpenTable,
-    view: TableView,
-    parts: Sequence[RescueShardReport],
-    planned: dict[ShardId, ShardRescue | MemWalError],
-) -> RescueTableReport:
-    broken = tuple(
-        _failed(b.shard_id, b.error)
-        for b in view.broken
-        if isinstance(b.error, MemWalError) and b.shard_id not in planned
-    )
-    outcome, code = sum_up((*parts, *broken), NOTHING_TO_DO)
-    errors = [f"shard {part.shard_id}: {part.error}" for part in (*parts, *broken) if part.error]
-    texts = [
-        f"shard {plan.shard_id}: {text}"
-        for plan in planned.values()
-        if isinstance(plan, ShardRescue)
-        for text in plan.warnings
-    ]
-    return RescueTableReport(
-        table=table.resolved.name,
-        outcome=outcome,
-        exit_code=code,
-        error="; ".join(errors) or None,
-        version_before=view.version,
-        version_after=view.version,
-        shards=(*parts, *broken),
-        warnings=(*view.warnings, *texts),
-    )
-
-
-def _chosen(view: TableView, stores: Stores, options: RescueOptions) -> list[ShardId]:
-    there = [shard.shard_id for shard in view.shards]
-    broken = {shard.shard_id for shard in view.broken}
-    for shard in options.shards:
-        if shard not in there and shard not in broken:
-            raise Usage(f"{stores.uri}: the table has no shard {shard}")
-    return list(dict.fromkeys(options.shards)) or there
-
-
-def _planned(
+def _plan(
     rescuer: ShardRescuer, shards: Sequence[ShardId]
 ) -> dict[ShardId, ShardRescue | MemWalError]:
     """The plan for each shard, or why it can't be made; shards without a manifest are left out."""
@@ -138,17 +89,8 @@ def _planned(
         except MemWalError as error:
             return error
 
-    with ThreadPoolExecutor(_READERS_MAX) as pool:
-        found = zip(shards, pool.map(plan, shards), strict=True)
-        return {shard: plan_ for shard, plan_ in found if plan_ is not None}
-
-
-def _due(plans: Iterable[ShardRescue | MemWalError]) -> list[ShardRescue]:
-    return [
-        plan
-        for plan in plans
-        if isinstance(plan, ShardRescue) and plan.action is RescueAction.RESCUE
-    ]
+    plans = zip(shards, side_by_side(plan, shards, _READERS_MAX), strict=True)
+    return {shard: found for shard, found in plans if found is not None}
 
 
 def _run(
@@ -163,41 +105,3 @@ def _run(
             results[plan.shard_id] = result
         progress.done(done)
     return results
-
-
-def _part(
-    shard: ShardId, plan: ShardRescue | MemWalError, result: RescuedShard | None
-) -> RescueShardReport:
-    if isinstance(plan, MemWalError):
-        return _failed(shard, plan)
-    error = plan.error
-    outcome = NOTHING_TO_DO if plan.action is RescueAction.NOTHING else DONE
-    if result is not None:
-        plan, error, outcome = result.plan, result.error, result.outcome
-    elif error is not None:
-        outcome = error.outcome
-    return RescueShardReport(
-        outcome=outcome,
-        error=None if error is None else str(error),
-        exit_code=0 if error is None else error.exit_code,
-        shard_id=shard,
-        action=plan.action.value,
-        entries=plan.entries,
-        rows=plan.rows,
-        bytes=plan.size_bytes,
-        idle_seconds=plan.idle_seconds,
-        last_sign=None if plan.sign is None else plan.sign.what,
-        generations=() if result is None else result.generations,
-        writer_epoch_before=None if result is None else result.epoch_before,
-        writer_epoch_after=None if result is None else result.epoch_after,
-    )
-
-
-def _failed(shard: str, error: MemWalError) -> RescueShardReport:
-    return RescueShardReport(
-        outcome=error.outcome,
-        error=str(error),
-        exit_code=error.exit_code,
-        shard_id=shard,
-        action=RescueAction.REFUSE.value,
-    )

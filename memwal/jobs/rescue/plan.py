@@ -16,10 +16,10 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from enum import Enum
 
-from memwal.errors import Corruption, MemWalError, Refused
+from memwal.errors import Corruption, MemWalError, Refused, Usage
 from memwal.format import layout
 from memwal.format.replay import Replay, WalEntry, replay
-from memwal.model import ShardId, ShardManifest, ShardStatus
+from memwal.model import ShardId, ShardManifest, ShardStatus, TableView
 
 # pylance's defaults. A writer refuses to replay a generation that is larger than its own limits, so
 # they are raised to what is stored, with room for what is put until the claim.
@@ -102,6 +102,16 @@ class ShardRescue:
     warnings: tuple[str, ...] = ()
     memtable_rows_max: int = _MEMTABLE_ROWS_MIN
     memtable_batches_max: int = _MEMTABLE_BATCHES_MIN
+
+
+def choose_shards(view: TableView, asked: Sequence[ShardId]) -> list[ShardId]:
+    """The shards to look at; all of them where none is asked for. Raises Usage."""
+    there = [shard.shard_id for shard in view.shards]
+    broken = {shard.shard_id for shard in view.broken}
+    for shard in asked:
+        if shard not in there and shard not in broken:
+            raise Usage(f"{view.uri}: the table has no shard {shard}")
+    return list(dict.fromkeys(asked)) or there
 
 
 def plan_rescue(found: RescueEvidence, limits: RescueLimits, now_nanos: int) -> ShardRescue:

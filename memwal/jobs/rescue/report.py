@@ -4,7 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from memwal.report import Part, TableReport
+from memwal.errors import EXIT_DONE, MemWalError
+from memwal.jobs.rescue.apply import RescuedShard
+from memwal.jobs.rescue.plan import RescueAction, ShardRescue
+from memwal.model import ShardId, TableView
+from memwal.report import DONE, NOTHING_TO_DO, Part, TableReport, sum_up
 
 
 class RescueShardReport(Part):
@@ -37,6 +41,11 @@ class RescueTableReport(TableReport):
         return {"generations": self.generations, "rows": self.rows}
 
     @property
+    def has_claimed(self) -> bool:
+        """Whether a shard was claimed, be it in vain."""
+        return any(s.writer_epoch_before != s.writer_epoch_after for s in self.shards)
+
+    @property
     def generations(self) -> int:
         """How many generations the run left to be merged."""
         return sum(len(shard.generations) for shard in self.shards)
@@ -45,3 +54,73 @@ class RescueTableReport(TableReport):
     def rows(self) -> int:
         """Rows in them, all versions counted."""
         return sum(shard.rows for shard in self.shards if shard.generations)
+
+
+def report_rescue(
+    name: str,
+    view: TableView,
+    plans: Mapping[ShardId, ShardRescue | MemWalError],
+    results: Mapping[ShardId, RescuedShard],
+) -> RescueTableReport:
+    """One table: what came of each planned shard, and those of the view that can't be read."""
+    shards = [_report_shard(shard, plan, results.get(shard)) for shard, plan in plans.items()]
+    shards += [
+        _report_failed(broken.shard_id, broken.error)
+        for broken in view.broken
+        if isinstance(broken.error, MemWalError) and broken.shard_id not in plans
+    ]
+    outcome, code = sum_up(shards)
+    warnings = [
+        f"shard {plan.shard_id}: {text}"
+        for plan in plans.values()
+        if isinstance(plan, ShardRescue)
+        for text in plan.warnings
+    ]
+    return RescueTableReport(
+        table=name,
+        outcome=outcome,
+        exit_code=code,
+        error="; ".join(f"shard {s.shard_id}: {s.error}" for s in shards if s.error) or None,
+        version_before=view.version,
+        version_after=view.version,
+        shards=tuple(shards),
+        warnings=(*view.warnings, *warnings),
+    )
+
+
+def _report_shard(
+    shard: ShardId, plan: ShardRescue | MemWalError, result: RescuedShard | None
+) -> RescueShardReport:
+    if isinstance(plan, MemWalError):
+        return _report_failed(shard, plan)
+    error = plan.error
+    outcome = NOTHING_TO_DO if plan.action is RescueAction.NOTHING else DONE
+    if result is not None:
+        plan, error, outcome = result.plan, result.error, result.outcome
+    elif error is not None:
+        outcome = error.outcome
+    return RescueShardReport(
+        outcome=outcome,
+        error=None if error is None else str(error),
+        exit_code=EXIT_DONE if error is None else error.exit_code,
+        shard_id=shard,
+        action=plan.action.value,
+        entries=plan.entries,
+        rows=plan.rows,
+        bytes=plan.size_bytes,
+        idle_seconds=plan.idle_seconds,
+        last_sign=None if plan.sign is None else plan.sign.what,
+        generations=() if result is None else result.generations,
+        writer_epoch_before=None if result is None else result.epoch_before,
+        writer_epoch_after=None if result is None else result.epoch_after,
+    )
+
+
+def _report_failed(shard: str, error: MemWalError) -> RescueShardReport:
+    return RescueShardReport(
+        outcome=error.outcome,
+        error=str(error),
+        exit_code=error.exit_code,
+        shard_id=shard,
+        action=RescueAction.REFUSE.value,
+    )

@@ -20,8 +20,7 @@ from memwal.jobs.rescue.apply import ShardRescuer
 from memwal.jobs.rescue.job import RescueOptions, run_rescue
 from memwal.jobs.rescue.plan import RescueLimits, RescueMark, ShardRescue, SignOfLife
 from memwal.jobs.rescue.report import RescueShardReport, RescueTableReport
-from memwal.jobs.rescue.store import LanceShardWriters
-from memwal.jobs.rescue.store_evidence import StoredShardWal
+from memwal.jobs.rescue.store import LanceShardWriters, StoredShardWal
 from memwal.model import ShardId, ShardStatus
 from memwal.ports import Steps, no_steps
 from memwal.report import JobReport
