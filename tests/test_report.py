@@ -136,8 +136,8 @@ def test_the_document_has_the_contract_s_fields() -> None:
     assert {"job", "outcome", "seconds", "tables"} <= document.keys()
     (table_document,) = document["tables"]
     assert {"table", "outcome", "version_before", "version_after", "error"} <= table_document.keys()
-    (shard_document,) = table_document["shards"]
-    assert shard_document.keys() >= {
+    (describe_shard,) = table_document["shards"]
+    assert describe_shard.keys() >= {
         "shard_id",
         "outcome",
         "from_generation",

@@ -124,5 +124,5 @@ def test_a_rescue_of_a_shard_that_is_not_idle_is_noticed(monkeypatch: pytest.Mon
 
 
 def test_a_wait_that_is_over_too_early_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(wait, "missing_of", lambda target, reached: {})
+    monkeypatch.setattr(wait, "find_missing", lambda target, reached: {})
     assert "wait: " in first_failure(["wait"])

@@ -21,7 +21,7 @@ from memwal.jobs.rescue.store import StoredShardWal
 from memwal.jobs.status.plan import WalSize
 from memwal.jobs.status.report import report_status
 from memwal.jobs.wait.apply import Waiter
-from memwal.jobs.wait.plan import Until, target_of
+from memwal.jobs.wait.plan import Until, choose_target
 from memwal.model import ShardId, TableView
 from memwal.report import StatusTableReport
 from memwal.store.fencing import ShardClaim
@@ -338,7 +338,7 @@ class Upkeep:
         until = dice.choice(list(Until))
         faults, started = actor.scheduler.injected.total(), actor.scheduler.now_nanos()
         try:
-            target = dict(target_of(stores.table(), {}))
+            target = dict(choose_target(stores.table(), {}))
             waiter = Waiter(
                 views=stores,
                 shards=stores.manifests,
@@ -364,7 +364,7 @@ class Upkeep:
         """How far the shard was at that version, by the lake's own record."""
         if until is Until.MERGED:
             return stores.lake.progress[version].get(shard, 0)
-        return stores.lake.indexed_to(version, shard)
+        return stores.lake.find_indexed(version, shard)
 
     def _check_collected(
         self, stores: SimStores, reached: dict[ShardId, int], started_nanos: int

@@ -6,7 +6,7 @@ from typing import Any
 
 from memwal.config import ResolvedTable
 from memwal.errors import Missing, Usage
-from memwal.jobs.inspect import apply as inspect
+from memwal.jobs.inspect import report
 from memwal.model import ShardId, ShardManifest
 from memwal.rows.policy import STORED_KEY, policy_document
 from memwal.run.stores import Stores, open_stores
@@ -38,14 +38,14 @@ def run_inspect(
             raise Usage(str(missing)) from None
         if what == "index":
             stored = stores.tables.base(version).config().get(STORED_KEY)
-            return {**inspect.index_document(manifest), "policy": policy_document(stored)}
-        return inspect.manifest_document(manifest)
+            return {**report.describe_index(manifest), "policy": policy_document(stored)}
+        return report.describe_manifest(manifest)
     latest = int(stores.views.table_version())
     merged = stores.views.mem_wal(latest).merged
     documents = []
     for manifest_ in _shards(stores, shard, version):
         if what == "shard":
-            shown = inspect.shard_document(manifest_, merged.get(manifest_.shard_id, 0))
+            shown = report.describe_shard(manifest_, merged.get(manifest_.shard_id, 0))
         else:
             shown = _wal(stores, manifest_, merged.get(manifest_.shard_id, 0), shown_max)
         documents.append(shown)
@@ -75,7 +75,7 @@ def _wal(stores: Stores, manifest: ShardManifest, merged: int, shown_max: int) -
     above = [p for p in listed if p[0] > manifest.replay_after_wal_entry_position]
     covered = listed[: len(listed) - len(above)]
     shown = covered[max(0, len(covered) - max(0, shown_max - len(above))) :]
-    return inspect.wal_document(
+    return report.describe_wal(
         manifest,
         merged,
         stores.wal.described(manifest.shard_id, [*shown, *above]),

@@ -6,6 +6,7 @@ from memwal.config import ResolvedTable
 from memwal.errors import MemWalError
 from memwal.report import DONE, NOTHING_TO_DO, JobReport, LeaseTableReport, TableReport
 from memwal.run.lease import describe_lease
+from memwal.run.reports import failed_report, job_report
 from memwal.run.stores import open_stores
 
 
@@ -31,12 +32,5 @@ def run_lease_break(table: ResolvedTable, reason: str) -> JobReport:
             lease=describe_lease(broken or claim, stores.clock.now_nanos()),
         )
     except MemWalError as error:
-        report = TableReport(
-            table=table.name, outcome=error.outcome, error=str(error), exit_code=error.exit_code
-        )
-    return JobReport(
-        job="lease break",
-        outcome=report.outcome,
-        exit_code=report.exit_code,
-        tables=(report,),
-    )
+        report = failed_report(table.name, error)
+    return job_report("lease break", [report])

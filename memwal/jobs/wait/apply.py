@@ -7,13 +7,13 @@ for `collected` the shards that are merged and not collected yet. No generation 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
 from memwal.errors import Missing, NotATable, StoreUnavailable
-from memwal.jobs.wait.plan import Until, collected_to, indexed_to, merged_to, missing_of
+from memwal.jobs.wait.plan import Until, find_collected, find_indexed, find_merged, find_missing
 from memwal.model import MemWalState, ShardId, VersionManifest
 from memwal.ports import Clock, ShardCommits, Views
+from memwal.threads import side_by_side
 
 _READERS_MAX = 16
 _EXPIRED_MAX = 5
@@ -68,7 +68,7 @@ class Waiter:
     def run(self, until: Until, target: Mapping[ShardId, int], *, timeout_seconds: float) -> Waited:
         """Look until nothing is missing or the time is over; at least once, and once at the end.
 
-        A store that does not answer is asked again. Raises StoreUnavailable when it did not answer
+        A store that does not answer is tried again. Raises StoreUnavailable when it did not answer
         at the end, NotATable when the table or its MemWAL index went away.
         """
         deadline = self._clock.monotonic_seconds() + timeout_seconds
@@ -78,7 +78,7 @@ class Waiter:
         while True:
             looks += 1
             try:
-                now = missing_of(target, self._look(until, target))
+                now = find_missing(target, self._look(until, target))
             except (Missing, StoreUnavailable) as error:
                 # The store answered: the version was expired between two requests, and a look at
                 # the next one needs no time.
@@ -107,9 +107,9 @@ class Waiter:
             raise NotATable(f"version {version} has no MemWAL index any more")
         match until:
             case Until.MERGED:
-                return {shard: merged_to(state, shard) for shard in target}
+                return {shard: find_merged(state, shard) for shard in target}
             case Until.INDEXED:
-                return {shard: indexed_to(manifest, state, shard) for shard in target}
+                return {shard: find_indexed(manifest, state, shard) for shard in target}
             case Until.COLLECTED:
                 return self._collected(state, target)
 
@@ -120,16 +120,15 @@ class Waiter:
         asked = [
             shard
             for shard, wanted in target.items()
-            if self._reached.get(shard, 0) < wanted <= merged_to(state, shard)
+            if self._reached.get(shard, 0) < wanted <= find_merged(state, shard)
         ]
 
         def look(shard: ShardId) -> int:
             manifest = self._shards.latest(shard)
             listed = () if manifest is None else manifest.flushed_generations
             left = {*(g.generation for g in listed), *self._folders(shard)}
-            return collected_to(merged_to(state, shard), left)
+            return find_collected(find_merged(state, shard), left)
 
-        if asked:
-            with ThreadPoolExecutor(min(self._readers_max, len(asked))) as pool:
-                self._reached.update(zip(asked, pool.map(look, asked), strict=True))
+        found = side_by_side(look, asked, self._readers_max)
+        self._reached.update(zip(asked, found, strict=True))
         return self._reached

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from memwal.errors import MemWalError, StandDown
 from memwal.format import layout
 from memwal.jobs.wait.apply import Waited, Waiter, WaitLimits
-from memwal.jobs.wait.plan import Until, missing_text, target_of
+from memwal.jobs.wait.plan import Until, choose_target, describe_missing
 from memwal.model import ShardId, TableView
 from memwal.report import DONE, JobReport, TableReport, WaitTableReport
 from memwal.run.fanout import Fanout
@@ -35,7 +35,7 @@ def run_wait(options: WaitOptions, progress: Progress) -> JobReport:
     def wait(table: OpenTable, stores: Stores, view: TableView, fanout: Fanout) -> TableReport:
         target: Mapping[ShardId, int] = {}
         try:
-            target = target_of(view, options.generations)
+            target = choose_target(view, options.generations)
             waited = _wait(stores, options, progress, target)
         except MemWalError as error:
             return _failed(options, table.resolved.name, error, target)
@@ -56,7 +56,7 @@ def _wait(
         folders=lambda shard: _folders(stores, shard),
         clock=stores.clock,
         limits=options.limits,
-        tell=lambda missing: progress.say(missing_text(options.until, target, missing)),
+        tell=lambda missing: progress.say(describe_missing(options.until, target, missing)),
     )
     return waiter.run(options.until, target, timeout_seconds=options.timeout_seconds)
 
@@ -84,7 +84,7 @@ def _report(
 ) -> TableReport:
     error = None
     if waited.missing:
-        text = missing_text(options.until, target, waited.missing)
+        text = describe_missing(options.until, target, waited.missing)
         error = StandDown(f"not there after {options.timeout_seconds:g} s: {text}")
     return WaitTableReport(
         table=table.resolved.name,

@@ -25,7 +25,7 @@ class Until(Enum):
     COLLECTED = "collected"
 
 
-def target_of(view: TableView, named: Mapping[ShardId, int]) -> Mapping[ShardId, int]:
+def choose_target(view: TableView, named: Mapping[ShardId, int]) -> Mapping[ShardId, int]:
     """The generation to wait for, by shard: the named ones only, or each shard's highest flushed.
 
     Raises Usage for a named shard that the table has not, and what is wrong with a shard whose
@@ -50,27 +50,29 @@ def target_of(view: TableView, named: Mapping[ShardId, int]) -> Mapping[ShardId,
     return {shard: generation for shard, generation in highest.items() if generation > 0}
 
 
-def merged_to(state: MemWalState, shard: ShardId) -> int:
+def find_merged(state: MemWalState, shard: ShardId) -> int:
     """The generation up to which the shard is merged."""
     return state.merged.get(shard, 0)
 
 
-def indexed_to(manifest: VersionManifest, state: MemWalState, shard: ShardId) -> int:
+def find_indexed(manifest: VersionManifest, state: MemWalState, shard: ShardId) -> int:
     """The generation up to which the shard is merged and every index has caught up."""
     return state.caught_up_to(shard, covering_indexes(manifest, state))
 
 
-def collected_to(merged: int, left: Iterable[int]) -> int:
+def find_collected(merged: int, left: Iterable[int]) -> int:
     """The generation up to which nothing is left; `left` are those listed, or with a folder."""
     return min(merged, min(left, default=merged + 1) - 1)
 
 
-def missing_of(target: Mapping[ShardId, int], reached: Mapping[ShardId, int]) -> dict[ShardId, int]:
+def find_missing(
+    target: Mapping[ShardId, int], reached: Mapping[ShardId, int]
+) -> dict[ShardId, int]:
     """The shards that are not there yet, and how far each is."""
     return {s: reached.get(s, 0) for s, wanted in target.items() if reached.get(s, 0) < wanted}
 
 
-def missing_text(
+def describe_missing(
     until: Until, target: Mapping[ShardId, int], missing: Mapping[ShardId, int]
 ) -> str:
     """How far it is, in one line."""

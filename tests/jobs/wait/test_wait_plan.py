@@ -9,12 +9,12 @@ import pytest
 from memwal.errors import Corruption, Usage
 from memwal.jobs.wait.plan import (
     Until,
-    collected_to,
-    indexed_to,
-    merged_to,
-    missing_of,
-    missing_text,
-    target_of,
+    choose_target,
+    describe_missing,
+    find_collected,
+    find_indexed,
+    find_merged,
+    find_missing,
 )
 from memwal.model import (
     BrokenShard,
@@ -87,23 +87,25 @@ def test_the_target_is_the_highest_that_was_flushed_listed_or_merged() -> None:
         shard(B, range(0), 7),
         shard(ShardId("c"), range(0), 0),
     )
-    assert target_of(view(pending, collected, empty), {}) == {A: 5, B: 7}
-    assert target_of(view(), {}) == {}
+    assert choose_target(view(pending, collected, empty), {}) == {A: 5, B: 7}
+    assert choose_target(view(), {}) == {}
 
 
 def test_named_generations_are_the_whole_target_and_may_be_still_to_come() -> None:
-    assert target_of(view(shard(A, range(1, 3), 0), shard(B, range(1, 9), 0)), {A: 12}) == {A: 12}
+    assert choose_target(view(shard(A, range(1, 3), 0), shard(B, range(1, 9), 0)), {A: 12}) == {
+        A: 12
+    }
     with pytest.raises(Usage, match=f"no shard {B}"):
-        target_of(view(shard(A, range(1, 3), 0)), {B: 1})
+        choose_target(view(shard(A, range(1, 3), 0)), {B: 1})
 
 
 def test_a_broken_shard_has_no_target_so_it_can_t_be_waited_for() -> None:
     torn = (BrokenShard(shard_id=B, error=Corruption("torn")),)
     with pytest.raises(Corruption, match="torn"):
-        target_of(view(shard(A, range(1, 3), 0), broken=torn), {})
+        choose_target(view(shard(A, range(1, 3), 0), broken=torn), {})
     with pytest.raises(Corruption, match="torn"):
-        target_of(view(shard(A, range(1, 3), 0), broken=torn), {B: 1})
-    assert target_of(view(shard(A, range(1, 3), 0), broken=torn), {A: 1}) == {A: 1}
+        choose_target(view(shard(A, range(1, 3), 0), broken=torn), {B: 1})
+    assert choose_target(view(shard(A, range(1, 3), 0), broken=torn), {A: 1}) == {A: 1}
 
 
 @pytest.mark.parametrize(
@@ -131,13 +133,13 @@ def test_a_broken_shard_has_no_target_so_it_can_t_be_waited_for() -> None:
 def test_indexed_is_what_the_slowest_index_has_that_must_catch_up(
     held: MemWalState, reached: int
 ) -> None:
-    assert indexed_to(manifest(held, "i", "j", "__lance_frag_reuse"), held, A) == reached
+    assert find_indexed(manifest(held, "i", "j", "__lance_frag_reuse"), held, A) == reached
 
 
 def test_without_an_index_merged_is_indexed() -> None:
     held = state(merged={A: 5})
-    assert merged_to(held, A) == indexed_to(manifest(held), held, A) == 5
-    assert merged_to(held, B) == 0
+    assert find_merged(held, A) == find_indexed(manifest(held), held, A) == 5
+    assert find_merged(held, B) == 0
 
 
 @pytest.mark.parametrize(
@@ -147,14 +149,14 @@ def test_without_an_index_merged_is_indexed() -> None:
 def test_collected_ends_where_the_first_one_is_left(
     merged: int, left: tuple[int, ...], reached: int
 ) -> None:
-    assert collected_to(merged, left) == reached
+    assert find_collected(merged, left) == reached
 
 
 def test_what_is_missing_is_told_in_one_bounded_line() -> None:
-    assert missing_of({A: 3, B: 2}, {A: 3}) == {B: 0}
-    assert missing_of({A: 3}, {A: 9}) == {}
-    text = missing_text(Until.MERGED, {A: 3, B: 2}, {B: 1})
+    assert find_missing({A: 3, B: 2}, {A: 3}) == {B: 0}
+    assert find_missing({A: 3}, {A: 9}) == {}
+    text = describe_missing(Until.MERGED, {A: 3, B: 2}, {B: 1})
     assert text == f"merged: 1 of 2 shards; shard {B} at 1 of 2"
     many = {ShardId(f"s{n}"): 5 for n in range(30)}
-    text = missing_text(Until.INDEXED, many, dict.fromkeys(many, 0))
+    text = describe_missing(Until.INDEXED, many, dict.fromkeys(many, 0))
     assert re.search(r"^indexed: 0 of 30 shards; .*s9 at 0 of 5; and 20 more$", text)

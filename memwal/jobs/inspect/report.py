@@ -11,17 +11,17 @@ from memwal.model import MemWalState, ShardManifest, VersionManifest
 from memwal.text import iso_time
 
 
-def index_document(manifest: VersionManifest) -> dict[str, Any]:
+def describe_index(manifest: VersionManifest) -> dict[str, Any]:
     """MemWalIndexDetails of one table version."""
     state = manifest.mem_wal
     return {
         "version": manifest.version,
         "committed_at": iso_time(manifest.timestamp_nanos),
-        "mem_wal": None if state is None else _state(state),
+        "mem_wal": None if state is None else _describe_state(state),
     }
 
 
-def _state(state: MemWalState) -> dict[str, Any]:
+def _describe_state(state: MemWalState) -> dict[str, Any]:
     created = state.created_at_millis
     return {
         "index_uuid": state.index_uuid,
@@ -56,10 +56,10 @@ def _state(state: MemWalState) -> dict[str, Any]:
     }
 
 
-def manifest_document(manifest: VersionManifest) -> dict[str, Any]:
+def describe_manifest(manifest: VersionManifest) -> dict[str, Any]:
     """One `_versions/*.manifest` file, as far as memwal reads it."""
     return {
-        **index_document(manifest),
+        **describe_index(manifest),
         "branch": manifest.branch,
         "file_bytes": manifest.file_bytes,
         "requests": manifest.requests,
@@ -76,7 +76,7 @@ def manifest_document(manifest: VersionManifest) -> dict[str, Any]:
     }
 
 
-def shard_document(manifest: ShardManifest, merged: int) -> dict[str, Any]:
+def describe_shard(manifest: ShardManifest, merged: int) -> dict[str, Any]:
     """One shard manifest, next to the table's progress for that shard."""
     return {
         "shard_id": manifest.shard_id,
@@ -104,7 +104,7 @@ def shard_document(manifest: ShardManifest, merged: int) -> dict[str, Any]:
     }
 
 
-def wal_document(
+def describe_wal(
     manifest: ShardManifest,
     merged: int,
     entries: Sequence[WalEntry],
@@ -137,7 +137,7 @@ def wal_document(
             "bytes": decided.size_bytes,
         },
         "left_out": left_out + len(ordered) - len(shown),
-        "entries": [_entry(e, decided.standings[e.position], merged, listed, now_nanos)
+        "entries": [_describe_entry(e, decided.standings[e.position], merged, listed, now_nanos)
                     for e in shown],
         "problems": [*decided.problems, *decided.refused],
         "warnings": list(decided.warnings),
@@ -145,7 +145,7 @@ def wal_document(
     }  # fmt: skip
 
 
-def _entry(
+def _describe_entry(
     entry: WalEntry, standing: Standing, merged: int, listed: Set[int], now_nanos: int
 ) -> dict[str, Any]:
     covered = standing is Standing.COVERED
@@ -162,11 +162,13 @@ def _entry(
         "standing": standing.value,
         "covered": covered,
         "covered_by_generation": generation,
-        "covered_by_state": None if generation is None else _state_of(generation, merged, listed),
+        "covered_by_state": None
+        if generation is None
+        else _judge_generation(generation, merged, listed),
     }
 
 
-def _state_of(generation: int, merged: int, listed: Set[int]) -> str:
+def _judge_generation(generation: int, merged: int, listed: Set[int]) -> str:
     """`gone` is a generation that was dropped from the manifest without having been merged."""
     if generation <= merged:
         return "merged"
