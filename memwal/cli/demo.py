@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from memwal.cli import gc_pause
-from memwal.cli.console import RunProgress, stderr, stdout
+from memwal.cli.console import RunProgress, show_report, stderr, stdout
 from memwal.cli.options import Debug, Json, Master
 from memwal.cli.output import Output
 from memwal.cli.parse import parse_engine
@@ -35,13 +35,14 @@ def demo(
 
     def work(progress: RunProgress) -> JobReport:
         from memwal.jobs.demo.job import run_demo
+        from memwal.jobs.demo.show import Story
 
         gc_pause.resume()
         settings = environment_settings()
         return run_demo(
             folder,
             # With --json the story goes to stderr: stdout holds one document.
-            stderr() if as_json else stdout(),
+            Story(console=stderr() if as_json else stdout(), show=show_report),
             progress,
             engine=parse_engine(engine) or settings.get("engine", "spark"),
             master=master or settings.get("master"),

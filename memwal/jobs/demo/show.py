@@ -1,0 +1,73 @@
+"""What people see of a demo: its story as it goes, and what the jobs changed."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from rich.bar import Bar
+from rich.console import Console
+
+from memwal.grid import count_text, new_table, size_text
+from memwal.report import JobReport
+
+_BAR_CELLS = 30
+_COMPARED = (
+    ("keys that differ from what was written", "differences", count_text),
+    ("pending generations", "pending", count_text),
+    ("generations, bytes", "generations", size_text),
+    ("WAL, bytes", "wal", size_text),
+    ("base table, bytes", "base", size_text),
+)
+
+
+@dataclass(frozen=True, kw_only=True)
+class DemoState:
+    """What the demo compares: bytes by kind, and how far behind things are."""
+
+    base: int
+    generations: int
+    wal: int
+    pending: int
+    differences: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class Story:
+    """Tells the demo as it goes; `show` prints a job's report."""
+
+    console: Console
+    show: Callable[[JobReport, Console], None]
+
+    def begin(self, heading: str, *lines: str) -> None:
+        """A chapter begins."""
+        self.console.print()
+        self.console.print(f"== {heading}", style="bold cyan")
+        self.say(*lines)
+
+    def say(self, *lines: str) -> None:
+        """Lines of text."""
+        for line in lines:
+            self.console.print(line)
+
+    def report(self, report: JobReport) -> JobReport:
+        """A job has run."""
+        self.show(report, self.console)
+        return report
+
+    def compare(self, before: DemoState, after: DemoState) -> None:
+        """Two states side by side, with bars."""
+        table = new_table()
+        for column in ("", "before", "", "after", ""):
+            table.add_column(column, justify="right" if column else "left", no_wrap=True)
+        for label, name, text in _COMPARED:
+            was, now = getattr(before, name), getattr(after, name)
+            most = max(was, now, 1)
+            table.add_row(
+                label,
+                text(was),
+                Bar(most, 0, was, width=_BAR_CELLS, color="yellow"),
+                text(now),
+                Bar(most, 0, now, width=_BAR_CELLS, color="green"),
+            )
+        self.console.print(table)
