@@ -26,9 +26,9 @@ from memwal.config import (
     Config,
     EngineName,
     ResolvedTable,
-    environment_options,
-    given_settings,
     load_config,
+    make_settings,
+    read_environment_options,
     resolve_table,
 )
 from memwal.errors import MemWalError, Usage, error_of
@@ -82,7 +82,7 @@ def open_table(
     Raises Usage for a configuration that can't be read.
     """
     file = Config() if config is None else load_config(config)
-    options = {**environment_options(), **(storage_options or {})}
+    options = {**read_environment_options(), **(storage_options or {})}
     return Table(
         resolve_table(uri, file, options),
         engine=engine,
@@ -125,7 +125,7 @@ class Table:
         from memwal.jobs.status.job import run_status
         from memwal.run.options import RunOptions
 
-        return _report_of(run_status(self._run_options(RunOptions)), StatusTableReport)
+        return _take_report(run_status(self._make_options(RunOptions)), StatusTableReport)
 
     @overload
     def merge(
@@ -159,7 +159,7 @@ class Table:
         from memwal.jobs.merge.job import MergeOptions, run_merge
         from memwal.jobs.merge.plan.shard import MergeRequest
 
-        options = self._run_options(
+        options = self._make_options(
             MergeOptions,
             dry_run=dry_run,
             shards=[parse_shard_id(shard) for shard in shards],
@@ -168,7 +168,7 @@ class Table:
                 holes_allowed=allow_holes,
                 reinitialised_allowed=allow_reinitialised,
             ),
-            limits=given_settings(
+            limits=make_settings(
                 generations_per_commit_max=generations_per_commit_max,
                 bytes_per_commit_max=bytes_per_commit_max,
                 index_join_allowed=allow_index_join or None,
@@ -176,8 +176,8 @@ class Table:
         )
         report = run_merge(options, _LogProgress())
         if dry_run:
-            return _report_of(report, PlannedMergeReport)
-        return _report_of(report, MergeTableReport)
+            return _take_report(report, PlannedMergeReport)
+        return _take_report(report, MergeTableReport)
 
     def index_catchup(
         self,
@@ -198,21 +198,21 @@ class Table:
         methods = {"auto": None, **{m.value: m for m in Method if m is not Method.NONE}}
         if method not in methods:
             raise Usage(f"method {method!r}: expected {', '.join(methods)}")
-        options = self._run_options(
+        options = self._make_options(
             IndexCatchupOptions,
             dry_run=dry_run,
             request=CatchupRequest(names=tuple(indexes), method=methods[method]),
-            limits=given_settings(append_rows_max=append_rows_max),
+            limits=make_settings(append_rows_max=append_rows_max),
         )
-        return _report_of(run_index_catchup(options, _LogProgress()), IndexCatchupTableReport)
+        return _take_report(run_index_catchup(options, _LogProgress()), IndexCatchupTableReport)
 
     def snapshot(self, *, dry_run: bool = False) -> SnapshotTableReport:
         """Refresh the shard snapshot in the MemWAL index."""
         from memwal.jobs.snapshot.job import run_snapshot
         from memwal.run.options import RunOptions
 
-        options = self._run_options(RunOptions, dry_run=dry_run)
-        return _report_of(run_snapshot(options, _LogProgress()), SnapshotTableReport)
+        options = self._make_options(RunOptions, dry_run=dry_run)
+        return _take_report(run_snapshot(options, _LogProgress()), SnapshotTableReport)
 
     def garbage(
         self,
@@ -239,7 +239,7 @@ class Table:
         from memwal.jobs.garbage.model import GarbageLimits
         from memwal.jobs.garbage.run import GarbageOptions
 
-        options = self._run_options(
+        options = self._make_options(
             GarbageOptions,
             dry_run=dry_run,
             execute=execute,
@@ -252,7 +252,7 @@ class Table:
                 adopt_orphans=adopt_orphans,
             ),
         )
-        return _report_of(run_garbage(options, _LogProgress()), GarbageTableReport)
+        return _take_report(run_garbage(options, _LogProgress()), GarbageTableReport)
 
     def compaction(
         self,
@@ -265,16 +265,16 @@ class Table:
         """Rewrite the small fragments that merging leaves, and catch the indexes up again."""
         from memwal.jobs.compaction.job import CompactionOptions, run_compaction
 
-        options = self._run_options(
+        options = self._make_options(
             CompactionOptions,
             dry_run=dry_run,
-            limits=given_settings(
+            limits=make_settings(
                 target_rows_per_fragment=target_rows_per_fragment,
                 compaction_tasks_max=tasks_max,
                 materialize_deletions_threshold=materialize_deletions_threshold,
             ),
         )
-        return _report_of(run_compaction(options, _LogProgress()), CompactionTableReport)
+        return _take_report(run_compaction(options, _LogProgress()), CompactionTableReport)
 
     def maintain(
         self,
@@ -295,7 +295,7 @@ class Table:
         from memwal.jobs.garbage.model import GarbageLimits
         from memwal.jobs.maintain.job import MaintainOptions, run_maintain
 
-        options = self._run_options(
+        options = self._make_options(
             MaintainOptions,
             dry_run=dry_run,
             compaction=compaction,
@@ -306,7 +306,7 @@ class Table:
                 grace_seconds=grace_seconds, ingest_idle_seconds=ingest_idle_seconds, wal=wal
             ),
         )
-        return _report_of(run_maintain(options, _LogProgress()), MaintainTableReport)
+        return _take_report(run_maintain(options, _LogProgress()), MaintainTableReport)
 
     def verify(self) -> VerifyTableReport:
         """Check the invariants on the table at rest. Changes nothing.
@@ -316,8 +316,8 @@ class Table:
         from memwal.jobs.verify.job import run_verify
         from memwal.run.options import RunOptions
 
-        return _report_of(
-            run_verify(self._run_options(RunOptions), _LogProgress()), VerifyTableReport
+        return _take_report(
+            run_verify(self._make_options(RunOptions), _LogProgress()), VerifyTableReport
         )
 
     def read(
@@ -358,11 +358,11 @@ class Table:
             allow_reinitialised=allow_reinitialised,
         )
 
-    def _run_options(self, kind: Callable[..., Options], **options: Any) -> Options:
+    def _make_options(self, kind: Callable[..., Options], **options: Any) -> Options:
         return kind(tables=[self._table], **self._options, **options)
 
 
-def _report_of(report: JobReport, kind: type[Report]) -> Report:
+def _take_report(report: JobReport, kind: type[Report]) -> Report:
     """The one table's report. Raises the error that it stands for."""
     (table,) = report.tables
     if isinstance(table, kind) and table.outcome in (DONE, NOTHING_TO_DO):

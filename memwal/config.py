@@ -163,7 +163,7 @@ class ResolvedTable(BaseModel):
     policy: RowPolicy | None = None
 
 
-def asked_file(path: str | None, environment: Mapping[str, str] = os.environ) -> str | None:
+def find_named_file(path: str | None, environment: Mapping[str, str] = os.environ) -> str | None:
     """The configuration file that somebody asked for: by `--config`, or by `MEMWAL_CONFIG`."""
     return path or environment.get("MEMWAL_CONFIG") or None
 
@@ -174,7 +174,7 @@ def load_config(path: str | None, environment: Mapping[str, str] = os.environ) -
     Raises Usage for a missing file that was asked for, one of somebody else's that was not, bad
     TOML, or an unknown key (named).
     """
-    asked = asked_file(path, environment)
+    asked = find_named_file(path, environment)
     file = Path(asked or DEFAULT_FILE)
     if not file.exists():
         if asked:
@@ -236,14 +236,14 @@ def resolve_table(
         own.pop("uri")
         own.pop("policy", None)
         merged.update(own)
-    merged.update(environment_settings(environment))
+    merged.update(read_environment_settings(environment))
     # An option of the command line also stands in for a variable that is not set.
     options = {
         k: _expand(k, v, environment) for k, v in options.items() if k not in storage_options
     }
     options.update(storage_options)
     return ResolvedTable(
-        name=table if section is not None else shown_address(table),
+        name=table if section is not None else mask_address(table),
         uri=table if section is None else section.uri,
         settings=Settings.model_validate(merged),
         storage_options=options,
@@ -256,7 +256,7 @@ def is_address(table: str) -> bool:
     return "/" in table or table in (".", "..")
 
 
-def environment_settings(environment: Mapping[str, str] = os.environ) -> dict[str, Any]:
+def read_environment_settings(environment: Mapping[str, str] = os.environ) -> dict[str, Any]:
     """What `MEMWAL_…` variables say of the settings, each under its own name in capitals.
 
     Raises Usage, which names the variable. An empty one is not set.
@@ -264,16 +264,16 @@ def environment_settings(environment: Mapping[str, str] = os.environ) -> dict[st
     given = {
         name: text
         for name in Settings.model_fields
-        if name != "storage_options" and (text := environment.get(variable_of(name), "").strip())
+        if name != "storage_options" and (text := environment.get(name_variable(name), "").strip())
     }
     try:
         return Settings.model_validate(given).model_dump(exclude_unset=True)
     except ValidationError as error:
-        texts = (f"{variable_of(str(p['loc'][0]))}: {p['msg']}" for p in error.errors())
+        texts = (f"{name_variable(str(p['loc'][0]))}: {p['msg']}" for p in error.errors())
         raise Usage("; ".join(texts)) from None
 
 
-def given_settings(**values: object) -> Settings:
+def make_settings(**values: object) -> Settings:
     """The limits that somebody gives; what is left out is None. Raises Usage."""
     try:
         return Settings.model_validate({k: v for k, v in values.items() if v is not None})
@@ -281,12 +281,12 @@ def given_settings(**values: object) -> Settings:
         raise Usage(_explain(error)) from None
 
 
-def variable_of(setting: str) -> str:
+def name_variable(setting: str) -> str:
     """The environment variable of a setting."""
     return f"MEMWAL_{setting.upper()}"
 
 
-def shown_address(address: str) -> str:
+def mask_address(address: str) -> str:
     """An address as it may be shown: a user, a password or a query in it are secrets."""
     # With fewer slashes than it takes, it is no address that leads anywhere, but as secret.
     match = re.match(r"\s*(?:[A-Za-z][A-Za-z0-9+.-]*:/*|//)", address)
@@ -317,7 +317,7 @@ def _expand(option: str, value: str, environment: Mapping[str, str]) -> str:
     return _VARIABLE.sub(look_up, value)
 
 
-def environment_options(environment: Mapping[str, str] = os.environ) -> dict[str, str]:
+def read_environment_options(environment: Mapping[str, str] = os.environ) -> dict[str, str]:
     """The storage options in `MEMWAL_STORAGE_OPTIONS`, a JSON object; it may hold secrets.
 
     Raises Usage, which names a bad option but shows no value.

@@ -16,12 +16,12 @@ Row = TypeVar("Row")
 STYLE = {DONE: "green", NOTHING_TO_DO: "dim", PARTIAL: "yellow"}
 
 
-def outcome_text(outcome: str) -> Text:
+def style_outcome(outcome: str) -> Text:
     """An outcome in its colour."""
     return Text(outcome, style=STYLE.get(outcome, "red"))
 
 
-def size_text(value: int | None) -> str:
+def format_size(value: int | None) -> str:
     """Bytes for people; `?` when unknown."""
     if value is None:
         return "?"
@@ -33,7 +33,7 @@ def size_text(value: int | None) -> str:
     return f"{amount:.1f} TiB"
 
 
-def age_text(seconds: float | None) -> str:
+def format_age(seconds: float | None) -> str:
     """A time span for people, in its largest fitting unit; `?` when unknown."""
     if seconds is None:
         return "?"
@@ -43,12 +43,12 @@ def age_text(seconds: float | None) -> str:
     return f"{seconds:.0f} s"
 
 
-def count_text(value: int | None) -> str:
+def format_count(value: int | None) -> str:
     """A count for people; `?` when unknown."""
     return "?" if value is None else f"{value:,}"
 
 
-def generations_text(numbers: Iterable[int]) -> str:
+def format_generations(numbers: Iterable[int]) -> str:
     """`3-7, 9` for (3, 4, 5, 6, 7, 9); `-` for none."""
     runs: list[list[int]] = []
     for number in sorted(numbers):
@@ -59,7 +59,7 @@ def generations_text(numbers: Iterable[int]) -> str:
     return ", ".join(str(a) if a == b else f"{a}-{b}" for a, b in runs) or "-"
 
 
-def lease_text(lease: LeaseReport) -> Text:
+def describe_lease(lease: LeaseReport) -> Text:
     """Who holds a table's lease, or who broke it."""
     why = f": {lease.reason}" if lease.reason else f" for {lease.job}"
     return Text(
@@ -96,28 +96,28 @@ def numbers(name: str, value: Callable[[Row], str | Text | int | None]) -> Colum
     return Column(name=name, value=value, align="right")
 
 
-def table_of(
+def build_table(
     rows: Iterable[Row],
     columns: Sequence[Column[Row]],
     *,
     cut: Callable[[Row], Sequence[str | Text]] = lambda row: (),
 ) -> Table:
     """A table with a line for each row. What `cut` gives for one is all that its line shows."""
-    table = new_table()
+    table = start_table()
     for column in columns:
         overflow: Literal["fold", "ellipsis"] = "fold" if column.folds else "ellipsis"
         table.add_column(
             column.name, justify=column.align, overflow=overflow, no_wrap=not column.folds
         )
     for row in rows:
-        table.add_row(*(cut(row) or (_cell(column.value(row)) for column in columns)))
+        table.add_row(*(cut(row) or (_format_cell(column.value(row)) for column in columns)))
     return table
 
 
-def new_table() -> Table:
+def start_table() -> Table:
     """An empty table in the style of all."""
     return Table(box=None, pad_edge=False, padding=(0, 2), header_style="bold dim")
 
 
-def _cell(value: str | Text | int | None) -> str | Text:
-    return count_text(value) if value is None or isinstance(value, int) else value
+def _format_cell(value: str | Text | int | None) -> str | Text:
+    return format_count(value) if value is None or isinstance(value, int) else value

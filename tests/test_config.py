@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from memwal.cli import main
-from memwal.config import Config, Settings, load_config, parse_pairs, resolve_table, variable_of
+from memwal.config import Config, Settings, load_config, name_variable, parse_pairs, resolve_table
 from memwal.errors import Usage
 from tests.support import builders
 
@@ -235,13 +235,13 @@ def test_the_environment_beats_the_file_for_every_setting(tmp_path: Path, name: 
     config = load_config(written(tmp_path, text), {})
     for table in ("t", "/t"):
         before = resolve_table(table, config, {}, {}).settings
-        after = resolve_table(table, config, {}, {variable_of(name): given, "MEMWAL_X": "1"})
+        after = resolve_table(table, config, {}, {name_variable(name): given, "MEMWAL_X": "1"})
         assert after.settings == before.model_copy(
             update={name: Settings.model_validate({name: given}).model_dump()[name]}
         )
         assert after.settings != before
     assert (
-        resolve_table("t", config, {}, {variable_of(name): " "}).settings
+        resolve_table("t", config, {}, {name_variable(name): " "}).settings
         == resolve_table("t", config, {}, {}).settings
     )
 

@@ -11,7 +11,7 @@ from difflib import get_close_matches
 from typing import Any
 from uuid import UUID
 
-from memwal.config import Config, shown_address
+from memwal.config import Config, mask_address
 from memwal.errors import Usage
 from memwal.text import one_line
 
@@ -47,7 +47,7 @@ def checked_shard(shard: Any) -> str:
 
 def shown(text: str) -> str:
     """A text of somebody else's, on one line, short, and without the secrets of an address."""
-    return repr(shown_address(text)[:200])
+    return repr(mask_address(text)[:200])
 
 
 def checked_tables(tables: Any) -> list[str]:

@@ -8,7 +8,7 @@ from airflow.sdk import Param, TriggerRule, get_current_context, task, task_grou
 from airflow.sdk.exceptions import AirflowFailException
 
 from memwal import report as words
-from memwal.config import Config, shown_address
+from memwal.config import Config, mask_address
 from memwal_airflow.forms import asked_tables, dry_run_param, run_fields, tables_param
 from memwal_airflow.job_operators import SUMMARY_KEY
 from memwal_airflow.memwal_operators import BACKFILL_JOBS, MemWalBackfillOperator
@@ -94,7 +94,7 @@ def backfilled(table: str) -> None:
     if not set(BACKFILL_JOBS) & set(context["params"]["jobs"]):
         return
     found = context["ti"].xcom_pull(task_ids="backfill", key=SUMMARY_KEY) or {}
-    name = shown_address(table)
+    name = mask_address(table)
     told = next((t for t in found.get("tables") or [] if t["table"] == name), None)
     if told is None:
         raise AirflowFailException(f"{name}: the backfill ended without a word of it")

@@ -11,7 +11,7 @@ from typing import Any
 from airflow.sdk import Param, get_current_context, task
 from airflow.sdk.exceptions import AirflowFailException
 
-from memwal.config import Config, shown_address
+from memwal.config import Config, mask_address
 from memwal.errors import Usage
 from memwal_airflow.asked import check_keys, configured_tables
 from memwal_airflow.asset_events import triggering_tables
@@ -74,7 +74,7 @@ def tables_param(config: Config, no_tables: str | None = None) -> Param:
     choice: dict[str, Any] = {}
     if not config.airflow.any_address:
         # An address with a secret in it is none to show; its table has a name.
-        addresses = [t.uri for t in config.tables.values() if t.uri == shown_address(t.uri)]
+        addresses = [t.uri for t in config.tables.values() if t.uri == mask_address(t.uri)]
         items["enum"] = list(dict.fromkeys([*names, *addresses]))
         # Makes the form a choice of these; without it, it is a field to type into.
         choice = {"examples": names}

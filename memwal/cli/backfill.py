@@ -17,7 +17,7 @@ from memwal.cli.options import (
 )
 from memwal.cli.output import Output
 from memwal.cli.parse import parse_duration, parse_shards
-from memwal.config import given_settings
+from memwal.config import make_settings
 from memwal.errors import Usage
 from memwal.report import JobReport
 
@@ -64,7 +64,7 @@ def backfill(
         jobs=_parse_jobs(jobs),
         shards=parse_shards(shard),
         request=MergeRequest(until_generation=until_generation),
-        limits=given_settings(
+        limits=make_settings(
             generations_per_commit_max=generations_per_commit_max,
             bytes_per_commit_max=bytes_per_commit_max,
         ),

@@ -9,7 +9,7 @@ import typer
 from memwal.cli.console import RunProgress
 from memwal.cli.flags import JobFlags, command
 from memwal.cli.options import Tables
-from memwal.config import given_settings
+from memwal.config import make_settings
 from memwal.report import JobReport
 
 TargetRowsPerFragment = Annotated[
@@ -53,7 +53,7 @@ def compaction(
     options = flags.run_options(
         CompactionOptions,
         tables,
-        limits=given_settings(
+        limits=make_settings(
             target_rows_per_fragment=target_rows_per_fragment,
             compaction_tasks_max=tasks_max,
             materialize_deletions_threshold=materialize_deletions_threshold,

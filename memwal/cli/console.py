@@ -12,7 +12,7 @@ from rich.console import Console, ConsoleOptions, Group, RenderableType
 from rich.segment import Segment
 from rich.text import Text
 
-from memwal.grid import STYLE, Column, numbers, outcome_text, table_of, words
+from memwal.grid import STYLE, Column, build_table, numbers, style_outcome, words
 from memwal.report import JobReport, TableReport
 from memwal.text import one_line
 
@@ -128,9 +128,9 @@ class RunProgress:
 def show_report(report: JobReport, console: Console) -> None:
     """Print a job's report."""
     if type(report) is JobReport:
-        parts: Iterable[RenderableType] = map(_table_parts, report.tables)
+        parts: Iterable[RenderableType] = map(_describe_table, report.tables)
     else:
-        parts = _view_of(report).show_job(report)
+        parts = _find_view(report).show_job(report)
     for part in parts:
         console.print(part)
     engine = f" on {report.engine.name}" if report.engine and report.engine.name != "none" else ""
@@ -139,7 +139,7 @@ def show_report(report: JobReport, console: Console) -> None:
     console.print(Text(text, style=STYLE.get(report.outcome, "red")))
 
 
-def _view_of(report: JobReport | TableReport) -> Any:
+def _find_view(report: JobReport | TableReport) -> Any:
     """The module `show` beside the `report` in which a report's class stands."""
     kind = type(report)
     if kind.__name__ in _NOT_MOVED:
@@ -158,10 +158,10 @@ _NOT_MOVED = {
 }  # fmt: skip
 
 
-def _table_parts(report: TableReport) -> RenderableType:
-    parts: list[RenderableType] = [_head(report)]
+def _describe_table(report: TableReport) -> RenderableType:
+    parts: list[RenderableType] = [_format_head(report)]
     if type(report) is not TableReport:  # else it only has an error
-        parts += _view_of(report).show_table(report)
+        parts += _find_view(report).show_table(report)
     # A shard's own error stands here in place of the table's, which is the sum of them.
     own = [s.error for s in getattr(report, "shards", ()) if s.error]
     for text in own or ([report.error] if report.error else []):
@@ -171,14 +171,14 @@ def _table_parts(report: TableReport) -> RenderableType:
     return Group(*parts)
 
 
-def _head(report: TableReport) -> Text:
+def _format_head(report: TableReport) -> Text:
     head = Text(report.table, style="bold")
     version = report.version_before
     if version is not None:
         after = report.version_after
         changed = f" -> {after}" if after not in (None, version) else ""
         head.append(f"  version {version}{changed}", style="dim")
-    return head.append("  ").append(outcome_text(report.outcome))
+    return head.append("  ").append(style_outcome(report.outcome))
 
 
 def show_document(document: Mapping[str, Any], console: Console, indent: int = 0) -> None:
@@ -195,12 +195,14 @@ def show_document(document: Mapping[str, Any], console: Console, indent: int = 0
                     show_document(item, console, indent + 1)
                     console.print()
             else:
-                console.print(table_of(value, [_column_of(*cell) for cell in value[0].items()]))
+                console.print(
+                    build_table(value, [_make_column(*cell) for cell in value[0].items()])
+                )
         else:
             shown = "-" if value in (None, [], {}) else value
             console.print(Text(f"{pad}{key}: {shown}"))
 
 
-def _column_of(name: str, first: object) -> Column[Mapping[str, Any]]:
+def _make_column(name: str, first: object) -> Column[Mapping[str, Any]]:
     kind = words if isinstance(first, str) else numbers
     return kind(name, lambda item: "-" if item[name] is None else str(item[name]))

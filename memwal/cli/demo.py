@@ -12,7 +12,7 @@ from memwal.cli.console import RunProgress, show_report, stderr, stdout
 from memwal.cli.options import Debug, Json, Master
 from memwal.cli.output import Output
 from memwal.cli.parse import parse_engine
-from memwal.config import environment_settings
+from memwal.config import read_environment_settings
 from memwal.report import JobReport
 
 Folder = Annotated[
@@ -38,7 +38,7 @@ def demo(
         from memwal.jobs.demo.show import Story
 
         gc_pause.resume()
-        settings = environment_settings()
+        settings = read_environment_settings()
         return run_demo(
             folder,
             # With --json the story goes to stderr: stdout holds one document.

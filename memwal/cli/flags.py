@@ -32,11 +32,11 @@ from memwal.config import (
     DEFAULT_FILE,
     Config,
     ResolvedTable,
-    asked_file,
-    environment_options,
+    find_named_file,
     is_address,
     load_config,
     parse_pairs,
+    read_environment_options,
     resolve_table,
 )
 from memwal.errors import MemWalError, Usage
@@ -175,10 +175,10 @@ def load(
     A file that nobody asked for is named on stderr. Raises Usage.
     """
     loaded = load_config(config)
-    if not quiet and asked_file(config) is None and Path(DEFAULT_FILE).exists():
+    if not quiet and find_named_file(config) is None and Path(DEFAULT_FILE).exists():
         _name_file(loaded)
     pairs = parse_pairs(options or [], "--storage-option")
-    return loaded, {**environment_options(), **pairs}
+    return loaded, {**read_environment_options(), **pairs}
 
 
 def _name_file(config: Config) -> None:
@@ -218,12 +218,12 @@ def _drop_repeated(
             continue
         if before.name not in config.tables:
             found[place] = table
-        elif _settings_of(table) != _settings_of(before):
+        elif _pick_settings(table) != _pick_settings(before):
             raise Usage(
                 f"{before.name} and {table.name} are one table, with two configurations: name one"
             )
     return list(found.values())
 
 
-def _settings_of(table: ResolvedTable) -> object:
+def _pick_settings(table: ResolvedTable) -> object:
     return table.settings, table.storage_options, table.policy

@@ -10,7 +10,7 @@ from memwal.cli.console import RunProgress
 from memwal.cli.flags import JobFlags, command
 from memwal.cli.options import Tables
 from memwal.cli.parse import parse_method
-from memwal.config import given_settings
+from memwal.config import make_settings
 from memwal.report import JobReport
 
 Indexes = Annotated[
@@ -51,6 +51,6 @@ def index_catchup(
         IndexCatchupOptions,
         tables,
         request=CatchupRequest(names=tuple(index or ()), method=parse_method(method)),
-        limits=given_settings(append_rows_max=append_rows_max),
+        limits=make_settings(append_rows_max=append_rows_max),
     )
     return run_index_catchup(options, progress)

@@ -18,7 +18,7 @@ from memwal.cli.options import (
     UntilGeneration,
 )
 from memwal.cli.parse import parse_shards
-from memwal.config import given_settings
+from memwal.config import make_settings
 from memwal.report import JobReport
 
 AllowIndexJoin = Annotated[
@@ -58,7 +58,7 @@ def merge(
             holes_allowed=allow_holes,
             reinitialised_allowed=allow_reinitialised,
         ),
-        limits=given_settings(
+        limits=make_settings(
             generations_per_commit_max=generations_per_commit_max,
             bytes_per_commit_max=bytes_per_commit_max,
             index_join_allowed=allow_index_join or None,

@@ -141,7 +141,7 @@ class Output:
         report = document.report
         shown = self._show(document)
         if report is not None and not self._quiet:
-            for error in _errors_of(report, tables=self._json or not shown):
+            for error in _list_errors(report, tables=self._json or not shown):
                 stderr().print(f"error: {error}", style="red")
         stored = self._store(document)
         code = 0 if report is None else report.exit_code
@@ -190,7 +190,7 @@ class Output:
         elif self._shows or document.report is None:
             problem = streams.deliver(lambda: document.show(document.content, stdout()))
         if problem is not None:
-            did = "" if document.report is None else f"; {_summary(document.report)}"
+            did = "" if document.report is None else f"; {_summarise(document.report)}"
             text = f"stdout can't take the result: {problem}{did}"
             stderr().print(text, style="red")
         return problem is None or sys.stdout is None
@@ -202,7 +202,7 @@ class Output:
         return problem is None
 
 
-def _errors_of(report: JobReport, *, tables: bool) -> Iterator[str]:
+def _list_errors(report: JobReport, *, tables: bool) -> Iterator[str]:
     """What went wrong, in lines: the run, and each table unless the report has shown it."""
     if report.error:
         yield report.error
@@ -212,7 +212,7 @@ def _errors_of(report: JobReport, *, tables: bool) -> Iterator[str]:
             yield table.error if named else f"{table.table}: {table.error}"
 
 
-def _summary(report: JobReport) -> str:
+def _summarise(report: JobReport) -> str:
     """What a run did, in a line: with everything that it committed."""
     tables = []
     for table in report.tables[:_TABLES_NAMED_MAX]:

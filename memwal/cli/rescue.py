@@ -14,7 +14,7 @@ from memwal.cli.flags import ReadFlags, command
 from memwal.cli.options import DryRun, NoLease, Shards, Tables
 from memwal.cli.parse import parse_duration, parse_shards
 from memwal.errors import Usage
-from memwal.grid import age_text, size_text
+from memwal.grid import format_age, format_size
 from memwal.report import JobReport
 
 if TYPE_CHECKING:
@@ -74,7 +74,7 @@ def _confirm(table: str, shards: Sequence[ShardRescue]) -> bool:
     for plan in shards:
         typer.echo(
             f"  shard {plan.shard_id}: {plan.rows} rows in {plan.entries} WAL entries "
-            f"({size_text(plan.size_bytes)}), silent for {age_text(plan.idle_seconds)}",
+            f"({format_size(plan.size_bytes)}), silent for {format_age(plan.idle_seconds)}",
             err=True,
         )
     try:

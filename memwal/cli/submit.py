@@ -11,7 +11,7 @@ import typer
 
 from memwal.cli.console import stderr
 from memwal.cli.options import Master
-from memwal.config import environment_settings
+from memwal.config import read_environment_settings
 from memwal.errors import MemWalError, Usage
 
 Job = Annotated[str, typer.Argument(metavar="JOB", help="The command to run, such as merge.")]
@@ -82,7 +82,7 @@ def submit(
             command = SparkSubmit(
                 job=job,
                 arguments=arguments,
-                master=master or environment_settings().get("master"),
+                master=master or read_environment_settings().get("master"),
                 deploy_mode=deploy_mode,
                 conf=conf or (),
                 properties_file=properties_file,

@@ -5,18 +5,26 @@ from __future__ import annotations
 from rich.console import RenderableType
 from rich.text import Text
 
-from memwal.grid import Column, count_text, numbers, outcome_text, size_text, table_of, words
+from memwal.grid import (
+    Column,
+    build_table,
+    format_count,
+    format_size,
+    numbers,
+    style_outcome,
+    words,
+)
 from memwal.ingest.report import IngestShardReport, IngestSourceReport, IngestTableReport
 
 SOURCES: tuple[Column[IngestSourceReport], ...] = (
     words("source", lambda source: source.uri),
     words("format", lambda source: source.format),
-    numbers("size", lambda source: size_text(source.bytes)),
-    numbers("rows", lambda source: "-" if source.rows is None else count_text(source.rows)),
+    numbers("size", lambda source: format_size(source.bytes)),
+    numbers("rows", lambda source: "-" if source.rows is None else format_count(source.rows)),
 )
 SHARDS: tuple[Column[IngestShardReport], ...] = (
     words("shard", lambda shard: f"{shard.shard_id}{' (new)' if shard.is_new else ''}"),
-    words("outcome", lambda shard: outcome_text(shard.outcome)),
+    words("outcome", lambda shard: style_outcome(shard.outcome)),
     numbers("rows", lambda shard: shard.rows),
     numbers("deletes", lambda shard: shard.rows_deleted),
     numbers("entries", lambda shard: shard.entries),
@@ -28,9 +36,9 @@ def show_table(report: IngestTableReport) -> list[RenderableType]:
     """Sources, shards and speed."""
     parts: list[RenderableType] = []
     if report.sources:
-        parts.append(table_of(report.sources, SOURCES))
+        parts.append(build_table(report.sources, SOURCES))
     if report.shards:
-        parts.append(table_of(report.shards, SHARDS))
+        parts.append(build_table(report.shards, SHARDS))
     if report.rows_written:
         again = " (went on with an earlier run)" if report.resumed else ""
         parts.append(

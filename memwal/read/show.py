@@ -13,13 +13,13 @@ from rich.text import Text
 from memwal.grid import (
     STYLE,
     Column,
-    count_text,
-    generations_text,
-    new_table,
+    build_table,
+    format_count,
+    format_generations,
+    format_size,
     numbers,
     prose,
-    size_text,
-    table_of,
+    start_table,
     words,
 )
 from memwal.model import sum_known
@@ -39,9 +39,9 @@ SOURCES: tuple[Column[Mapping[str, Any]], ...] = (
     numbers("rows", lambda shard: sum_known(g["rows"] for g in shard["generations"])),
     numbers(
         "bytes",
-        lambda shard: size_text(sum_known(g["in_memory_bytes"] for g in shard["generations"])),
+        lambda shard: format_size(sum_known(g["in_memory_bytes"] for g in shard["generations"])),
     ),
-    numbers("skipped as merged", lambda shard: generations_text(shard["skipped_as_merged"])),
+    numbers("skipped as merged", lambda shard: format_generations(shard["skipped_as_merged"])),
     prose("why", lambda shard: "newest first" if shard["generations"] else "nothing is pending"),
 )
 ANSWERS: tuple[Column[Mapping[str, Any]], ...] = (
@@ -57,24 +57,26 @@ ANSWERS: tuple[Column[Mapping[str, Any]], ...] = (
 def show_rows(document: Mapping[str, Any], console: Console) -> None:
     """The rows as a table, and where they are from."""
     (table,) = document["tables"]
-    console.print(_head(table))
+    console.print(_format_head(table))
     if table["output"] is not None:
-        console.print(Text(f"  {count_text(table['num_rows'])} rows written to {table['output']}"))
+        console.print(
+            Text(f"  {format_count(table['num_rows'])} rows written to {table['output']}")
+        )
     elif table["rows"]:
-        console.print(_grid(table["schema"], table["rows"]))
+        console.print(_build_rows(table["schema"], table["rows"]))
     else:
         console.print(Text("  no rows", style="dim"))
     for text in table["warnings"]:
         console.print(Text(f"  warning: {one_line(text)}", style="yellow"))
-    console.print(Text(_foot(document, table), style=STYLE[DONE]))
+    console.print(Text(_format_foot(document, table), style=STYLE[DONE]))
 
 
-def _head(table: Mapping[str, Any]) -> Text:
+def _format_head(table: Mapping[str, Any]) -> Text:
     return Text.assemble((table["table"], "bold"), (f"  version {table['version']}", "dim"))
 
 
-def _foot(document: Mapping[str, Any], table: Mapping[str, Any]) -> str:
-    foot = f"read: {count_text(table['num_rows'])} rows in {document['seconds']:.2f} s, "
+def _format_foot(document: Mapping[str, Any], table: Mapping[str, Any]) -> str:
+    foot = f"read: {format_count(table['num_rows'])} rows in {document['seconds']:.2f} s, "
     foot += f"base and {table['generations']} pending generations of {table['shards']} shards"
     if table["pruned_shards"]:
         foot += f" ({table['pruned_shards']} more pruned)"
@@ -83,27 +85,27 @@ def _foot(document: Mapping[str, Any], table: Mapping[str, Any]) -> str:
     return foot
 
 
-def _grid(schema: Sequence[Mapping[str, str]], rows: Sequence[Mapping[str, Any]]) -> Table:
-    grid = new_table()
+def _build_rows(schema: Sequence[Mapping[str, str]], rows: Sequence[Mapping[str, Any]]) -> Table:
+    grid = start_table()
     for field in schema:
         number = field["type"].startswith(("int", "uint", "float", "double", "halffloat"))
         grid.add_column(Text(one_line(field["name"])), justify="right" if number else "left")
     for row in rows:
-        grid.add_row(*(_cell(row[field["name"]]) for field in schema))
+        grid.add_row(*(_format_cell(row[field["name"]]) for field in schema))
     return grid
 
 
-def _cell(value: Any) -> Text:
+def _format_cell(value: Any) -> Text:
     if value is None:
         return Text("NULL", style="dim")
-    text = one_line(value if isinstance(value, str) else json.dumps(_short(value)))
+    text = one_line(value if isinstance(value, str) else json.dumps(_shorten(value)))
     return Text(text if len(text) <= _CELL_MAX else f"{text[: _CELL_MAX - 1]}…")
 
 
-def _short(value: Any) -> Any:
+def _shorten(value: Any) -> Any:
     """Long lists, as vectors are, by their first items; numbers with a few digits."""
     if isinstance(value, list):
-        items = [_short(item) for item in value[:_ITEMS_MAX]]
+        items = [_shorten(item) for item in value[:_ITEMS_MAX]]
         return items if len(value) <= _ITEMS_MAX else [*items, f"{len(value)} in all"]
     return float(f"{value:.4g}") if isinstance(value, float) else value
 
@@ -112,34 +114,34 @@ def show_explain(document: Mapping[str, Any], console: Console) -> None:
     """The sources of a read, newest first, and what answers it in each."""
     (table,) = document["tables"]
     found = table["explain"]
-    console.print(_head(table))
+    console.print(_format_head(table))
     console.print(Text(f"  reads {found['way']}"))
     base = found["base"]
     console.print(
         Text(
-            f"  base: version {base['version']}, {count_text(base['rows'])} rows in "
+            f"  base: version {base['version']}, {format_count(base['rows'])} rows in "
             f"{base['fragments']} fragments"
         )
     )
     if found["shards"] or found["pruned"]:
-        console.print(_sources(found))
+        console.print(_build_sources(found))
     for index in found["indexes"]:
         console.print(Text(f"  index {index['name']} ({index['kind']} on {index['column']}) for "
                            f"the {index['purpose']}:", style="bold"))  # fmt: skip
-        console.print(table_of(index["answers"], ANSWERS))
+        console.print(build_table(index["answers"], ANSWERS))
     if not found["indexes"]:
         console.print(Text("  no index serves this query: every source is scanned", style="dim"))
     for text in found["pylance_differs"]:
         console.print(Text(f"  note: {text}", style="yellow"))
 
 
-def _sources(found: Mapping[str, Any]) -> Table:
-    return table_of([*found["shards"], *found["pruned"]], SOURCES, cut=_pruned)
+def _build_sources(found: Mapping[str, Any]) -> Table:
+    return build_table([*found["shards"], *found["pruned"]], SOURCES, cut=_cut_pruned)
 
 
-def _pruned(shard: Mapping[str, Any]) -> tuple[str, ...]:
+def _cut_pruned(shard: Mapping[str, Any]) -> tuple[str, ...]:
     """What stands in the line of a shard that the filter rules out."""
     if "reason" not in shard:
         return ()
-    out = generations_text(shard["generations"])
+    out = format_generations(shard["generations"])
     return (shard["shard_id"], *"-----", f"pruned ({out}): {shard['reason']}")

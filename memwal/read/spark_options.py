@@ -6,7 +6,7 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from memwal.config import environment_options
+from memwal.config import read_environment_options
 from memwal.errors import Usage
 from memwal.read.plan.request import ReadRequest
 
@@ -70,7 +70,7 @@ def parse_settings(options: Mapping[str, str]) -> Settings:
     return Settings(
         uri=options["path"],
         request=request,
-        storage_options=environment_options() | storage,
+        storage_options=read_environment_options() | storage,
         partition_bytes=_parse_number(options, "partition_bytes") or PARTITION_BYTES,
         keys_bytes_max=_parse_number(options, "keys_bytes_max") or KEYS_BYTES_MAX,
     )

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from memwal.cli.flags import load
-from memwal.config import environment_options, resolve_table, shown_address
+from memwal.config import mask_address, read_environment_options, resolve_table
 from memwal.errors import Usage
 
 NAME = "MEMWAL_STORAGE_OPTIONS"
@@ -35,12 +35,12 @@ def test_the_flag_beats_the_environment_which_beats_the_file(
 
 @pytest.mark.parametrize("text", ["", "  ", "{}"])
 def test_an_empty_variable_is_none(text: str) -> None:
-    assert environment_options({NAME: text}) == environment_options({}) == {}
+    assert read_environment_options({NAME: text}) == read_environment_options({}) == {}
 
 
 def test_numbers_and_bools_are_texts_as_lance_takes_them() -> None:
     given = {"allow_http": True, "virtual_hosted": False, "timeout": 30, "key": "x=y"}
-    assert environment_options({NAME: json.dumps(given)}) == {
+    assert read_environment_options({NAME: json.dumps(given)}) == {
         "allow_http": "true",
         "virtual_hosted": "false",
         "timeout": "30",
@@ -64,7 +64,7 @@ def test_numbers_and_bools_are_texts_as_lance_takes_them() -> None:
 )
 def test_a_mistake_is_named_and_no_value_is_shown(text: str, named: str) -> None:
     with pytest.raises(Usage, match=named) as raised:
-        environment_options({NAME: text})
+        read_environment_options({NAME: text})
     assert NAME in str(raised.value)
     assert "hush" not in str(raised.value)
 
@@ -91,7 +91,7 @@ def test_a_mistake_is_named_and_no_value_is_shown(text: str, named: str) -> None
     ],
 )
 def test_an_address_is_shown_without_its_secrets(address: str, shown: str) -> None:
-    assert shown_address(address) == shown
+    assert mask_address(address) == shown
     config, _ = load(None, [])
     table = resolve_table(address, config, {})
     assert (table.name, table.uri) == (shown, address)

@@ -16,11 +16,11 @@ from memwal_airflow.submission import Ended, Submission
 
 from memwal.config import (
     STORAGE_OPTIONS_VARIABLE,
-    environment_options,
     load_config,
+    mask_address,
     parse_pairs,
+    read_environment_options,
     resolve_table,
-    shown_address,
 )
 from memwal.errors import Usage
 from memwal.read.spark_options import parse_settings, write_names
@@ -73,7 +73,7 @@ def test_storage_options() -> None:
     def check(data: bytes) -> None:
         text = data.decode(errors="replace")
         for act in (
-            lambda: environment_options({STORAGE_OPTIONS_VARIABLE: text}),
+            lambda: read_environment_options({STORAGE_OPTIONS_VARIABLE: text}),
             lambda: parse_pairs([f"key={text}"], "--option"),
         ):
             try:
@@ -82,7 +82,7 @@ def test_storage_options() -> None:
                 assert "hush" not in str(error), "values may be secrets"
             else:
                 assert all(isinstance(value, str) for value in options.values())
-        shown_address(f"s3://{text}")
+        mask_address(f"s3://{text}")
 
     sample = {"aws_region": "eu-central-1", "allow_http": True, "aws_secret_access_key": "hush"}
     attack("storage options", odd_json(sample), check)

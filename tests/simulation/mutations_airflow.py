@@ -45,7 +45,7 @@ AIRFLOW = (
         ),
         (
             "airflow: a refused address is shown with its secrets",
-            "return repr(shown_address(text)[:200])",
+            "return repr(mask_address(text)[:200])",
             "return repr(text[:200])",
         ),
         (

@@ -126,7 +126,7 @@ JOBS: tuple[Mutation, ...] = (
         "tests/cli/test_options.py",
         (
             "options: of two configurations of one table the first is good enough",
-            "        elif _settings_of(table) != _settings_of(before):",
+            "        elif _pick_settings(table) != _pick_settings(before):",
             "        elif False:",
         ),
         (
@@ -159,7 +159,7 @@ JOBS: tuple[Mutation, ...] = (
         "tests/cli/test_bad_input.py -k current_folder",
         (
             "configuration: a file of the current folder is taken without a word",
-            "    if not quiet and asked_file(config) is None and Path(DEFAULT_FILE).exists():",
+            "    if not quiet and find_named_file(config) is None and Path(DEFAULT_FILE).exists():",
             "    if False:",
         ),
     ),

@@ -21,7 +21,7 @@ NAMED_MAX = 20
 WELL = ("done", "nothing_to_do")
 _SECRET_CHARACTERS_MIN = 4
 _SECRET_WORDS = ("secret", "token", "key", "password", "credential", "sas")
-# As memwal.config.shown_address has it: a secret key may hold slashes, so a colon in the host's
+# As memwal.config.mask_address has it: a secret key may hold slashes, so a colon in the host's
 # place makes all up to the last @ a secret. A query may be a signature.
 _USER_INFO = re.compile(r"(?<=://)(?:[^/\s@]+|[^/\s:@]*:\S*)@")
 _QUERY = re.compile(r"(://[^\s?]+\?)[^\s'\")]+")

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
-from memwal.config import Config, resolve_table, shown_address
+from memwal.config import Config, mask_address, resolve_table
 from memwal.errors import Usage
 from memwal_airflow.command import JobsEnvironment
 from memwal_airflow.page.answers import Redactor, secret_values
@@ -58,7 +58,7 @@ def read_order(environment: Callable[[], JobsEnvironment]) -> Order:
     except Exception as error:
         return Order(problem=f"the configuration can't be read: {type(error).__name__}")
     return Order(
-        tables={name: shown_address(section.uri) for name, section in config.tables.items()},
+        tables={name: mask_address(section.uri) for name, section in config.tables.items()},
         problem=None if config.tables else _no_tables(jobs.config_file),
         redactor=Redactor(_secrets(config, jobs)),
         jobs=jobs,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from rich.console import RenderableType
 from rich.text import Text
 
-from memwal.grid import numbers, size_text, table_of, words
+from memwal.grid import build_table, format_size, numbers, words
 from memwal.jobs.compaction.report import CompactionTableReport
 from memwal.jobs.index_catchup.show import INDEXES
 
@@ -16,8 +16,8 @@ def show_table(report: CompactionTableReport) -> list[RenderableType]:
     """What was rewritten, counts before and after, and the indexes that were caught up."""
     if report.fragments_before is None:
         return []
-    size = size_text(report.bytes_rewritten)
-    counts = table_of(
+    size = format_size(report.bytes_rewritten)
+    counts = build_table(
         COUNTED,
         (
             words("", lambda name: name.replace("_", " ")),
@@ -25,6 +25,6 @@ def show_table(report: CompactionTableReport) -> list[RenderableType]:
             numbers("after", lambda name: getattr(report, f"{name}_after")),
         ),
     )
-    indexes = [table_of(report.indexes, INDEXES)] if report.indexes else []
+    indexes = [build_table(report.indexes, INDEXES)] if report.indexes else []
     text = f"  {report.tasks} tasks, {size}, {report.commits} commits: {report.reason}"
     return [Text(text), counts, *indexes]

@@ -8,7 +8,7 @@ from pathlib import Path
 from memwal.config import ResolvedTable, Settings
 from memwal.errors import EXIT_FAILED
 from memwal.format import layout
-from memwal.grid import size_text
+from memwal.grid import format_size
 from memwal.jobs.demo import table as demo
 from memwal.jobs.demo.show import DemoState, Story
 from memwal.jobs.garbage.job import run_garbage
@@ -100,7 +100,7 @@ def _run_jobs(
         reports.append(report)
         for found in report.tables:
             dropped, deleted = getattr(found, "dropped", 0), getattr(found, "deleted", 0)
-            freed = size_text(getattr(found, "bytes_freed", 0))
+            freed = format_size(getattr(found, "bytes_freed", 0))
             story.say(f"pass {number} {what}: {dropped} dropped, {deleted} deleted, {freed} freed")
     return reports
 

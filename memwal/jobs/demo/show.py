@@ -8,16 +8,16 @@ from dataclasses import dataclass
 from rich.bar import Bar
 from rich.console import Console
 
-from memwal.grid import count_text, new_table, size_text
+from memwal.grid import format_count, format_size, start_table
 from memwal.report import JobReport
 
 _BAR_CELLS = 30
 _COMPARED = (
-    ("keys that differ from what was written", "differences", count_text),
-    ("pending generations", "pending", count_text),
-    ("generations, bytes", "generations", size_text),
-    ("WAL, bytes", "wal", size_text),
-    ("base table, bytes", "base", size_text),
+    ("keys that differ from what was written", "differences", format_count),
+    ("pending generations", "pending", format_count),
+    ("generations, bytes", "generations", format_size),
+    ("WAL, bytes", "wal", format_size),
+    ("base table, bytes", "base", format_size),
 )
 
 
@@ -57,7 +57,7 @@ class Story:
 
     def compare(self, before: DemoState, after: DemoState) -> None:
         """Two states side by side, with bars."""
-        table = new_table()
+        table = start_table()
         for column in ("", "before", "", "after", ""):
             table.add_column(column, justify="right" if column else "left", no_wrap=True)
         for label, name, text in _COMPARED:

@@ -6,16 +6,16 @@ from rich.console import RenderableType
 from rich.text import Text
 
 from memwal.format.layout import parse_wal_entry_name
-from memwal.grid import Column, numbers, size_text, table_of, words
+from memwal.grid import Column, build_table, format_size, numbers, words
 from memwal.report import GarbageItemReport, GarbageTableReport
 
 _ROWS_MAX = 200
 
 ITEMS: tuple[Column[GarbageItemReport], ...] = (
-    words("action", lambda item: _action_text(item)),
+    words("action", lambda item: _format_action(item)),
     words("kind", lambda item: item.kind),
-    numbers("bytes", lambda item: size_text(item.bytes)),
-    words("path", lambda item: _path_text(item)),
+    numbers("bytes", lambda item: format_size(item.bytes)),
+    words("path", lambda item: _format_path(item)),
     words("reason", lambda item: item.reason),
 )
 
@@ -24,27 +24,27 @@ def show_table(report: GarbageTableReport) -> list[RenderableType]:
     """What goes first; then what stays, as far as a person may want to read it."""
     items = sorted(report.items, key=lambda item: item.action == "keep")
     parts: list[RenderableType] = [
-        table_of(items[:_ROWS_MAX], ITEMS) if items else Text("  no candidates", style="dim")
+        build_table(items[:_ROWS_MAX], ITEMS) if items else Text("  no candidates", style="dim")
     ]
     if (more := len(items) - _ROWS_MAX) > 0:
         parts.append(Text(f"  and {more:,} more: --json has all of them", style="dim"))
     done = f"  dropped {report.dropped}, deleted {report.deleted}, "
-    done += f"{size_text(report.bytes_freed)} freed"
+    done += f"{format_size(report.bytes_freed)} freed"
     if report.versions_expired:
         done += f"; {report.versions_expired} versions expired, "
-        done += f"{size_text(report.version_bytes_freed)} freed"
+        done += f"{format_size(report.version_bytes_freed)} freed"
     if report.runs_deleted:
         done += f"; {report.runs_deleted} run records deleted"
     return [*parts, Text(done)]
 
 
-def _path_text(item: GarbageItemReport) -> str:
+def _format_path(item: GarbageItemReport) -> str:
     """The path; of a WAL entry its position instead of 64 digits."""
     folder, _, name = item.path.rpartition("/")
     position = parse_wal_entry_name(name) if item.kind == "wal_entry" else None
     return item.path if position is None else f"{folder}: position {position}"
 
 
-def _action_text(item: GarbageItemReport) -> Text:
+def _format_action(item: GarbageItemReport) -> Text:
     style = {"keep": "dim", "drop": "yellow"}.get(item.action, "red")
     return Text(f"{item.action}{' (done)' if item.done else ''}", style=style)

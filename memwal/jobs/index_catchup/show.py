@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from rich.console import RenderableType
 
-from memwal.grid import Column, count_text, numbers, outcome_text, prose, table_of, words
+from memwal.grid import Column, build_table, format_count, numbers, prose, style_outcome, words
 from memwal.jobs.index_catchup.report import IndexCatchupReport, IndexCatchupTableReport
 
 INDEXES: tuple[Column[IndexCatchupReport], ...] = (
     words("index", lambda index: index.name),
-    words("outcome", lambda index: outcome_text(index.outcome)),
+    words("outcome", lambda index: style_outcome(index.outcome)),
     words("method", lambda index: index.method),
-    numbers("unindexed rows", lambda index: f"{count_text(index.unindexed_rows_before)} -> "
-                                            f"{count_text(index.unindexed_rows_after)}"),
+    numbers("unindexed rows", lambda index: f"{format_count(index.unindexed_rows_before)} -> "
+                                            f"{format_count(index.unindexed_rows_after)}"),
     numbers("seconds", lambda index: f"{index.seconds:.2f}"),
     prose("why", lambda index: index.reason or ""),
 )  # fmt: skip
@@ -20,4 +20,4 @@ INDEXES: tuple[Column[IndexCatchupReport], ...] = (
 
 def show_table(report: IndexCatchupTableReport) -> list[RenderableType]:
     """A line for each index."""
-    return [table_of(report.indexes, INDEXES)] if report.indexes else []
+    return [build_table(report.indexes, INDEXES)] if report.indexes else []

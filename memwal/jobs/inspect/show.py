@@ -8,20 +8,20 @@ from typing import Any
 from rich.console import Console
 from rich.text import Text
 
-from memwal.grid import Column, age_text, count_text, numbers, size_text, table_of, words
+from memwal.grid import Column, build_table, format_age, format_count, format_size, numbers, words
 
 _STYLE = {"covered": "dim", "unflushed": "yellow", "sentinel": "", "unreached": "red",
           "forged": "red", "lost": "red", "torn": "red", "too large": "red"}  # fmt: skip
 
 ENTRIES: tuple[Column[Mapping[str, Any]], ...] = (
     numbers("position", lambda entry: str(entry["position"])),
-    numbers("epoch", lambda entry: _number_text(entry["writer_epoch"])),
-    numbers("generation", lambda entry: _number_text(entry["generation"])),
-    numbers("rows", lambda entry: _number_text(entry["rows"])),
-    numbers("bytes", lambda entry: size_text(entry["bytes"])),
-    numbers("age", lambda entry: age_text(entry["age_seconds"])),
-    words("what", lambda entry: _standing_text(entry)),
-    numbers("covered by", lambda entry: _covering_text(entry)),
+    numbers("epoch", lambda entry: _format_number(entry["writer_epoch"])),
+    numbers("generation", lambda entry: _format_number(entry["generation"])),
+    numbers("rows", lambda entry: _format_number(entry["rows"])),
+    numbers("bytes", lambda entry: format_size(entry["bytes"])),
+    numbers("age", lambda entry: format_age(entry["age_seconds"])),
+    words("what", lambda entry: _format_standing(entry)),
+    numbers("covered by", lambda entry: _format_covering(entry)),
 )
 
 
@@ -47,15 +47,15 @@ def _show_shard(shard: Mapping[str, Any], console: Console) -> None:
     )
     console.print(
         Text(
-            f"  in no generation: {count_text(unflushed['rows'])} rows in "
-            f"{unflushed['entries']} entries, {size_text(unflushed['bytes'])}",
+            f"  in no generation: {format_count(unflushed['rows'])} rows in "
+            f"{unflushed['entries']} entries, {format_size(unflushed['bytes'])}",
             style="yellow" if unflushed["entries"] else "dim",
         )
     )
     if shard["left_out"]:
         console.print(Text(f"  {shard['left_out']} older entries are not shown", style="dim"))
     if shard["entries"]:
-        console.print(table_of(shard["entries"], ENTRIES))
+        console.print(build_table(shard["entries"], ENTRIES))
     for name, style in (("problems", "red"), ("warnings", "yellow")):
         for text in shard[name]:
             console.print(Text(f"  {name[:-1]}: {text}", style=style))
@@ -63,15 +63,15 @@ def _show_shard(shard: Mapping[str, Any], console: Console) -> None:
         console.print(Text(f"  broken: {text}", style="red"))
 
 
-def _standing_text(entry: Mapping[str, Any]) -> Text:
+def _format_standing(entry: Mapping[str, Any]) -> Text:
     sentinel = " (sentinel)" if entry["fence_sentinel"] and entry["covered"] else ""
     return Text(entry["standing"] + sentinel, style=_STYLE[entry["standing"]])
 
 
-def _covering_text(entry: Mapping[str, Any]) -> str:
+def _format_covering(entry: Mapping[str, Any]) -> str:
     by = entry["covered_by_generation"]
     return "-" if by is None else f"{by} ({entry['covered_by_state']})"
 
 
-def _number_text(value: int | None) -> str:
+def _format_number(value: int | None) -> str:
     return "-" if value is None else str(value)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from rich.console import RenderableType
 from rich.text import Text
 
-from memwal.grid import lease_text
+from memwal.grid import describe_lease
 from memwal.report import NOTHING_TO_DO, LeaseTableReport
 
 
@@ -13,4 +13,4 @@ def show_table(report: LeaseTableReport) -> list[RenderableType]:
     """The lease as it stands now."""
     if report.outcome == NOTHING_TO_DO or report.lease is None:
         return [Text("  nobody holds the lease", style="dim")]
-    return [lease_text(report.lease)]
+    return [describe_lease(report.lease)]

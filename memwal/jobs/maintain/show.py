@@ -7,18 +7,18 @@ from collections.abc import Iterator
 from rich.console import RenderableType
 from rich.text import Text
 
-from memwal.grid import outcome_text
+from memwal.grid import style_outcome
 from memwal.report import JobOnTable, MaintainTableReport
 
 
 def show_table(report: MaintainTableReport) -> list[RenderableType]:
     """A line for each job, what it leaves to be asked for, and its warnings."""
-    return [line for job in report.jobs for line in _job_lines(job)]
+    return [line for job in report.jobs for line in _list_lines(job)]
 
 
-def _job_lines(job: JobOnTable) -> Iterator[Text]:
+def _list_lines(job: JobOnTable) -> Iterator[Text]:
     report = job.report
-    line = Text.assemble(f"  {job.job:<14} ", outcome_text(report.outcome))
+    line = Text.assemble(f"  {job.job:<14} ", style_outcome(report.outcome))
     waiting = sum(
         item.action in ("drop", "delete") and not item.done for item in getattr(report, "items", ())
     )

@@ -4,19 +4,19 @@ from __future__ import annotations
 
 from rich.console import RenderableType
 
-from memwal.grid import Column, numbers, outcome_text, size_text, table_of, words
+from memwal.grid import Column, build_table, format_size, numbers, style_outcome, words
 from memwal.jobs.merge.report import MergeTableReport, PlannedMergeReport, PlannedShard, ShardReport
 
 MERGED: tuple[Column[ShardReport], ...] = (
     words("shard", lambda shard: shard.shard_id),
-    words("outcome", lambda shard: outcome_text(shard.outcome)),
+    words("outcome", lambda shard: style_outcome(shard.outcome)),
     numbers("merged", lambda shard: f"{shard.from_generation} -> {shard.to_generation}"),
     numbers("generations", lambda shard: str(shard.generations)),
     numbers("commits", lambda shard: str(shard.commits)),
     numbers("inserted", lambda shard: shard.rows_inserted),
     numbers("updated", lambda shard: shard.rows_updated),
     numbers("deleted", lambda shard: shard.rows_deleted),
-    numbers("read", lambda shard: size_text(shard.bytes_read)),
+    numbers("read", lambda shard: format_size(shard.bytes_read)),
     numbers("seconds", lambda shard: f"{shard.seconds:.2f}"),
     words("join", lambda shard: ", ".join(shard.joins)),
 )
@@ -28,12 +28,12 @@ PLANNED: tuple[Column[PlannedShard], ...] = (
     numbers("generations", lambda shard: str(shard.generations)),
     numbers("commits", lambda shard: str(len(shard.commits))),
     numbers("rows", lambda shard: shard.physical_rows),
-    numbers("bytes", lambda shard: size_text(shard.in_memory_bytes)),
+    numbers("bytes", lambda shard: format_size(shard.in_memory_bytes)),
 )
 
 
 def show_table(report: MergeTableReport | PlannedMergeReport) -> list[RenderableType]:
     """A line for each shard."""
     if isinstance(report, PlannedMergeReport):
-        return [table_of(report.shards, PLANNED)]
-    return [table_of(report.shards, MERGED)] if report.shards else []
+        return [build_table(report.shards, PLANNED)]
+    return [build_table(report.shards, MERGED)] if report.shards else []

@@ -5,7 +5,16 @@ from __future__ import annotations
 from rich.console import RenderableType
 from rich.text import Text
 
-from memwal.grid import Column, count_text, numbers, outcome_text, prose, size_text, table_of, words
+from memwal.grid import (
+    Column,
+    build_table,
+    format_count,
+    format_size,
+    numbers,
+    prose,
+    style_outcome,
+    words,
+)
 from memwal.report import RunRecord, RunsTableReport
 
 _ERROR_CHARACTERS_MAX = 160
@@ -13,37 +22,37 @@ _ERROR_CHARACTERS_MAX = 160
 RUNS: tuple[Column[RunRecord], ...] = (
     words("finished", lambda run: run.finished_at[:19].replace("T", " ")),
     words("job", lambda run: run.job),
-    words("outcome", lambda run: outcome_text(run.outcome)),
+    words("outcome", lambda run: style_outcome(run.outcome)),
     numbers("seconds", lambda run: f"{run.seconds:.2f}"),
     words("engine", lambda run: run.engine or "-"),
-    numbers("backlog", lambda run: _backlog_text(run)),
-    prose("what", lambda run: _what_text(run)),
+    numbers("backlog", lambda run: _format_backlog(run)),
+    prose("what", lambda run: _format_what(run)),
 )
 
 
 def show_table(report: RunsTableReport) -> list[RenderableType]:
     """A line for each run."""
     none = Text("  no runs recorded", style="dim")
-    parts: list[RenderableType] = [table_of(report.runs, RUNS) if report.runs else none]
+    parts: list[RenderableType] = [build_table(report.runs, RUNS) if report.runs else none]
     if report.unreadable:
         text = f"  {report.unreadable} run records can't be read"
         parts.append(Text(text, style="yellow"))
     return parts
 
 
-def _backlog_text(run: RunRecord) -> str:
+def _format_backlog(run: RunRecord) -> str:
     before, after = run.backlog.generations_before, run.backlog.generations_after
     if before is None:
         return "?"
     return str(before) if after is None else f"{before} -> {after}"
 
 
-def _what_text(run: RunRecord) -> str:
+def _format_what(run: RunRecord) -> str:
     """What went wrong, or else the numbers that are not 0."""
     if text := run.error:
         return text if len(text) <= _ERROR_CHARACTERS_MAX else text[:_ERROR_CHARACTERS_MAX] + "…"
     return ", ".join(
-        f"{name.replace('_', ' ')} {size_text(value) if 'bytes' in name else count_text(value)}"
+        f"{name.replace('_', ' ')} {format_size(value) if 'bytes' in name else format_count(value)}"
         for name, value in run.summary.items()
         if value
     )

@@ -10,12 +10,12 @@ from rich.text import Text
 
 from memwal.grid import (
     Column,
-    count_text,
-    generations_text,
-    lease_text,
+    build_table,
+    describe_lease,
+    format_count,
+    format_generations,
+    format_size,
     numbers,
-    size_text,
-    table_of,
     words,
 )
 from memwal.report import IndexStatusReport, ShardStatusReport, StatusTableReport
@@ -28,67 +28,67 @@ SHARDS: tuple[Column[ShardStatusReport], ...] = (
     numbers("epoch", lambda shard: shard.writer_epoch),
     numbers("manifest", lambda shard: shard.manifest_version),
     numbers("merged", lambda shard: str(shard.merged_generation)),
-    words("pending", lambda shard: generations_text(shard.pending_generations)),
+    words("pending", lambda shard: format_generations(shard.pending_generations)),
     numbers("rows", lambda shard: shard.pending_rows),
-    numbers("bytes", lambda shard: _pending_size_text(shard)),
+    numbers("bytes", lambda shard: _format_pending_size(shard)),
     numbers("WAL entries", lambda shard: shard.wal_entries),
-    numbers("unflushed", lambda shard: _unflushed_text(shard)),
+    numbers("unflushed", lambda shard: _format_unflushed(shard)),
     words("oldest pending", lambda shard: shard.oldest_pending_flushed_at or "-"),
 )
 INDEXES: tuple[Column[IndexStatusReport], ...] = (
     words("index", lambda index: index.name),
     numbers("unindexed rows", lambda index: index.unindexed_rows),
-    numbers("lag (generations)", lambda index: _lag_text(index)),
+    numbers("lag (generations)", lambda index: _format_lag(index)),
 )
 
 
 def show_table(report: StatusTableReport) -> list[RenderableType]:
     """The table's shards and indexes, what it stores, and whether a merge is due."""
-    return [] if report.version is None else list(_parts(report))
+    return [] if report.version is None else list(_describe(report))
 
 
-def _parts(report: StatusTableReport) -> Iterator[RenderableType]:
+def _describe(report: StatusTableReport) -> Iterator[RenderableType]:
     key = ", ".join(report.primary_key) or "none"
-    yield Text(f"  {count_text(report.rows)} base rows, primary key: {key}")
+    yield Text(f"  {format_count(report.rows)} base rows, primary key: {key}")
     if report.shards:
-        yield table_of(report.shards, SHARDS, cut=_cut)
+        yield build_table(report.shards, SHARDS, cut=_cut_broken)
     else:
         yield Text("  no shards yet", style="dim")
     if report.policy is not None:
         yield Text(f"  row-merge policy: {json.dumps(report.policy)}")
     if report.indexes:
-        yield table_of(report.indexes, INDEXES)
+        yield build_table(report.indexes, INDEXES)
     if report.snapshot is not None:
         taken = report.snapshot.taken_at or "never taken"
         yield Text(f"  snapshot: {taken}, {report.snapshot.num_shards} shards")
     if report.lease is not None and report.lease.state in ("held", "broken"):
-        yield lease_text(report.lease)
+        yield describe_lease(report.lease)
     if report.storage is not None:
-        yield Text(_storage_text(report))
-    yield from _due_lines(report)
+        yield Text(_format_storage(report))
+    yield from _list_due(report)
 
 
-def _cut(shard: ShardStatusReport) -> tuple[str | Text, ...]:
+def _cut_broken(shard: ShardStatusReport) -> tuple[str | Text, ...]:
     """Of a shard that can't be read, nothing else is known."""
     return (shard.shard_id, Text("broken", style="red")) if shard.error else ()
 
 
-def _pending_size_text(shard: ShardStatusReport) -> str:
-    return ("about " if shard.sizes_estimated else "") + size_text(shard.pending_bytes)
+def _format_pending_size(shard: ShardStatusReport) -> str:
+    return ("about " if shard.sizes_estimated else "") + format_size(shard.pending_bytes)
 
 
-def _unflushed_text(shard: ShardStatusReport) -> Text:
-    text = Text(count_text(shard.unflushed_wal_entries))
+def _format_unflushed(shard: ShardStatusReport) -> Text:
+    text = Text(format_count(shard.unflushed_wal_entries))
     return text.append(" abandoned?", style="yellow") if shard.abandoned else text
 
 
-def _lag_text(index: IndexStatusReport) -> str:
+def _format_lag(index: IndexStatusReport) -> str:
     return "not recorded" if index.lag_generations is None else str(index.lag_generations)
 
 
-def _storage_text(report: StatusTableReport) -> str:
+def _format_storage(report: StatusTableReport) -> str:
     sizes = (
-        f"{name} {size_text(getattr(report.storage, f'{name.lower()}_bytes'))}"
+        f"{name} {format_size(getattr(report.storage, f'{name.lower()}_bytes'))}"
         for name in ("base", "pending", "WAL", "reclaimable")
     )
     text = "  storage: " + ", ".join(sizes)
@@ -97,7 +97,7 @@ def _storage_text(report: StatusTableReport) -> str:
     return text
 
 
-def _due_lines(report: StatusTableReport) -> Iterator[Text]:
+def _list_due(report: StatusTableReport) -> Iterator[Text]:
     """Whether a merge is due: one line, or a few where shards are many."""
     if not report.due:
         yield Text("  not due", style="dim")

@@ -12,10 +12,10 @@ _MARKS = {True: ("ok", "green"), False: ("BROKEN", "red"), None: ("not checked",
 
 def show_table(report: VerifyTableReport) -> list[RenderableType]:
     """A line for each check."""
-    return [_check_text(check) for check in report.checks]
+    return [_format_check(check) for check in report.checks]
 
 
-def _check_text(check: CheckReport) -> Text:
+def _format_check(check: CheckReport) -> Text:
     mark, style = _MARKS[check.ok]
     number = f"invariant {check.invariant}" if check.invariant is not None else "also"
     return Text.assemble("  ", (f"{mark:>11}", style), f"  {number}: {check.name}: {check.detail}")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from rich.console import RenderableType
 from rich.text import Text
 
-from memwal.grid import Column, numbers, table_of, words
+from memwal.grid import Column, build_table, numbers, words
 from memwal.report import WaitTableReport
 
 
@@ -20,4 +20,4 @@ def show_table(report: WaitTableReport) -> list[RenderableType]:
         numbers(report.until, lambda shard: str(report.missing[shard])),
         numbers("wanted", lambda shard: str(report.target.get(shard, 0))),
     )
-    return [table_of(report.missing, columns)]
+    return [build_table(report.missing, columns)]
