@@ -133,7 +133,7 @@ class ReadableTable:
         """A planned read and its rows; who wins is decided when this returns."""
 
         def start(opened: OpenedRead) -> tuple[OpenedRead, pa.RecordBatchReader]:
-            batches = _guard(opened.read.start())
+            batches = _report_collected(opened.read.start())
             return opened, pa.RecordBatchReader.from_batches(opened.read.schema, batches)
 
         return self.use_read(request, start, with_wal=with_wal)
@@ -261,7 +261,7 @@ def open_table(uri: str, storage_options: Mapping[str, str] | None = None) -> Re
     return ReadableTable(uri, storage_options)
 
 
-def _guard(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+def _report_collected(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     """The rows; what goes away after the first of them were given out can't be read again."""
     try:
         yield from batches

@@ -22,7 +22,7 @@ _REQUEST_FAULT = re.compile(
 _FAULTS = (OSError, ValueError, TypeError, KeyError, RuntimeError, pa.ArrowException)
 
 
-def call_lance(where: str, call: Callable[[], T]) -> T:
+def guard(where: str, call: Callable[[], T]) -> T:
     """Run what may fail because of the request, or of what is stored.
 
     Raises Usage for the former; Missing for files that are gone, Corruption for torn ones,
@@ -34,11 +34,11 @@ def call_lance(where: str, call: Callable[[], T]) -> T:
         raise _as_ours(where, error) from None
 
 
-def iterate_lance(where: str, start: Callable[[], Iterator[T]]) -> Iterator[T]:
-    """What `start` gives, with errors as in `call_lance` wherever they come."""
-    items = call_lance(where, start)
+def guard_each(where: str, start: Callable[[], Iterator[T]]) -> Iterator[T]:
+    """What `start` gives, with errors as in `guard` wherever they come."""
+    items = guard(where, start)
     end = object()
-    while (item := call_lance(where, lambda: next(items, end))) is not end:
+    while (item := guard(where, lambda: next(items, end))) is not end:
         yield item  # type: ignore[misc]
 
 

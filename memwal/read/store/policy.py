@@ -21,7 +21,7 @@ from memwal.format import layout
 from memwal.model import FlushedGeneration, ShardId, TableView
 from memwal.ports import Clock
 from memwal.read.plan.sources import ReadPlan, ShardRead
-from memwal.read.store.faults import call_lance
+from memwal.read.store.faults import guard
 from memwal.read.store.held_rows import match_filter, may_name
 from memwal.read.store.keys import collect_wanted_keys
 from memwal.read.store.opened import OpenRead
@@ -115,7 +115,7 @@ class Folding:
                 continue
             wanted = pa.concat_tables([fold.base_keys for fold in folds.values()])
             names = self._folded.names
-            found = call_lance(base.where, partial(read_base_rows, base.dataset, wanted, names))
+            found = guard(base.where, partial(read_base_rows, base.dataset, wanted, names))
             for shard_id, fold in folds.items():
                 keys[shard_id] = fold.keys
                 tables.append(self._filter(base.where, self._finish(base.where, fold, found)))
@@ -146,7 +146,7 @@ class Folding:
     def _read_layer(self, shard: Pending, generation: FlushedGeneration, source: Source) -> Layer:
         name = f"generation {generation.generation}"
         where = f"{self._plan.uri}: shard {shard.shard_id}: {name} ({generation.path})"
-        table = call_lance(where, lambda: read_all_rows(source, generation, self._folded))
+        table = guard(where, lambda: read_all_rows(source, generation, self._folded))
         return Layer(name=name, table=self._keep_wanted(table))
 
     def _keep_wanted(self, table: pa.Table) -> pa.Table:

@@ -17,6 +17,7 @@ import pyarrow as pa
 from memwal.errors import Usage
 from memwal.read.plan.request import DISTANCE, Nearest
 from memwal.read.store.faults import call_lance
+from memwal.read.store.faults import guard
 from memwal.read.store.sources import Base, Batches, Found, Part, Rows, Table
 
 # So many times more are fetched when too many candidates of a source were superseded.
@@ -85,10 +86,10 @@ class Search:
     def _find_metric(self) -> str | None:
         """The metric of the base's index on the column, which its generations have too."""
         dataset, column = self._base.dataset, self._wanted.column
-        for described in call_lance(self._base.where, dataset.describe_indices):
+        for described in guard(self._base.where, dataset.describe_indices):
             if list(described.field_names) != [column]:
                 continue
-            stats = call_lance(self._base.where, partial(dataset.stats.index_stats, described.name))
+            stats = guard(self._base.where, partial(dataset.stats.index_stats, described.name))
             for segment in stats.get("indices", ()):
                 if "metric_type" in segment:
                     return str(segment["metric_type"])

@@ -13,7 +13,7 @@ import pyarrow as pa
 from memwal.format import layout
 from memwal.model import FlushedGeneration, ShardId, TableView
 from memwal.read.plan.request import DISTANCE
-from memwal.read.store.faults import call_lance, iterate_lance
+from memwal.read.store.faults import guard, guard_each
 from memwal.rows.fold import ROW_ADDRESS
 from memwal.rows.keyset import KeySet, Mask
 from memwal.store.blobs import BlobReader, as_storage, as_type, blob_columns
@@ -92,12 +92,12 @@ class Base:
     def scanner(self, rows: Rows) -> Any:
         """Lance's scanner. Raises Usage for a request that Lance refuses."""
         options = {"columns": rows.columns, **self.blobs.options, **rows.options}
-        return call_lance(self.where, lambda: self.dataset.scanner(**options))
+        return guard(self.where, lambda: self.dataset.scanner(**options))
 
     def scan(self, rows: Rows) -> Batches:
         """The rows found, in `rows.found`."""
         scanner, found = self.scanner(rows), rows.found
-        return iterate_lance(
+        return guard_each(
             self.where,
             # Lance puts its own columns where it likes.
             lambda: (_project(self.blobs.read(batch), found) for batch in scanner.to_batches()),
@@ -106,7 +106,7 @@ class Base:
     def explain_scan(self, rows: Rows) -> str:
         """Lance's plan for the scan. Raises Usage for a request that Lance refuses."""
         scanner = self.scanner(rows)
-        return str(call_lance(self.where, scanner.explain_plan))
+        return str(guard(self.where, scanner.explain_plan))
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -157,7 +157,7 @@ class Part:
 
     def _read_all(self, rows: Rows) -> Batches:
         stored = self._stored_names(rows.columns, tombstones=rows.tombstones)
-        batches = call_lance(self.where, lambda: _take_all(self.source, stored))
+        batches = guard(self.where, lambda: _take_all(self.source, stored))
         return self.scan(rows) if batches is None else self._convert(iter(batches), rows)
 
     def _stored_names(self, columns: Sequence[str], *, tombstones: bool) -> list[str]:
@@ -179,25 +179,25 @@ class Part:
             **self.source.blobs.options,
             "with_row_address": True,
         }
-        return call_lance(self.where, lambda: self.source.dataset.scanner(**options))
+        return guard(self.where, lambda: self.source.dataset.scanner(**options))
 
     def scan(self, rows: Rows) -> Batches:
         """The rows found, in `rows.addressed`."""
         if self.is_drifted(rows.predicate):
-            return iterate_lance(self.where, lambda: self._scan_copy(rows))
+            return guard_each(self.where, lambda: self._scan_copy(rows))
         scanner = self.scanner(rows)
         if scanner is None:
             return iter(())
-        return iterate_lance(self.where, lambda: self._convert(scanner.to_batches(), rows))
+        return guard_each(self.where, lambda: self._convert(scanner.to_batches(), rows))
 
     def explain_scan(self, rows: Rows) -> str | None:
         """Lance's plan for the scan; None where Lance scans a copy in memory, or nothing."""
         scanner = None if self.is_drifted(rows.predicate) else self.scanner(rows)
-        return None if scanner is None else str(call_lance(self.where, scanner.explain_plan))
+        return None if scanner is None else str(guard(self.where, scanner.explain_plan))
 
     def list_indexes(self) -> frozenset[str]:
         """The generation's own indexes."""
-        return call_lance(self.where, lambda: list_indexes(self.source.dataset))
+        return guard(self.where, lambda: list_indexes(self.source.dataset))
 
     def is_drifted(self, predicate: str | None) -> bool:
         """Whether the predicate names a column that has another name here, or none.
@@ -267,7 +267,7 @@ def match_rows(where: str, table: pa.Table, predicate: str) -> Mask:
         return dataset.to_table(columns=[_ORIGIN], filter=predicate)
 
     found = np.zeros(len(table), dtype=bool)
-    found[call_lance(where, matching)[_ORIGIN].to_numpy()] = True
+    found[guard(where, matching)[_ORIGIN].to_numpy()] = True
     return found
 
 
