@@ -155,7 +155,7 @@ def _disjoin(parts: list[Cases]) -> Cases:
     lists: dict[str, Domain] = {}
     others: list[Case] = []
     for case in (case for part in parts for case in part):
-        listed = _single_list(case)
+        listed = _find_list(case)
         if listed is None:
             others.append(case)
             continue
@@ -169,7 +169,7 @@ def _disjoin(parts: list[Cases]) -> Cases:
     return found if len(found) <= CASES_MAX else _ALWAYS
 
 
-def _single_list(case: Case) -> tuple[str, Domain] | None:
+def _find_list(case: Case) -> tuple[str, Domain] | None:
     """The column and its values, of a case that lists the values of one column."""
     if len(case) != 1:
         return None
@@ -253,8 +253,8 @@ def literal_of(value: pa.Scalar, kind: pa.DataType) -> Literal | None:
     return None
 
 
-def _integer(value: pa.Scalar, kind: pa.DataType) -> Literal | None:
-    number = _number(value)
+def _as_integer(value: pa.Scalar, kind: pa.DataType) -> Literal | None:
+    number = _read_number(value)
     if number is None or number != int(number):
         return None
     if isinstance(number, float) and abs(number) >= _EXACT_IN_DOUBLE:
@@ -262,8 +262,8 @@ def _integer(value: pa.Scalar, kind: pa.DataType) -> Literal | None:
     return Literal(value=int(number))
 
 
-def _float(value: pa.Scalar, kind: pa.DataType) -> Literal | None:
-    number = _number(value)
+def _as_float(value: pa.Scalar, kind: pa.DataType) -> Literal | None:
+    number = _read_number(value)
     if number is None:
         return None
     with np.errstate(over="ignore"):
@@ -272,8 +272,8 @@ def _float(value: pa.Scalar, kind: pa.DataType) -> Literal | None:
     return Literal(value=rounded, exact=False)
 
 
-def _decimal(value: pa.Scalar, kind: pa.DataType) -> Literal | None:
-    number = _number(value)
+def _as_decimal(value: pa.Scalar, kind: pa.DataType) -> Literal | None:
+    number = _read_number(value)
     if number is None or (isinstance(number, float) and kind.precision > _DIGITS_IN_DOUBLE):
         return None
     exact = Decimal(repr(number)) if isinstance(number, float) else Decimal(number)
@@ -283,12 +283,12 @@ def _decimal(value: pa.Scalar, kind: pa.DataType) -> Literal | None:
         return None
 
 
-def _number(value: pa.Scalar) -> int | float | Decimal | None:
+def _read_number(value: pa.Scalar) -> int | float | Decimal | None:
     number: int | float | Decimal | None = value.as_py() if is_number(value.type) else None
     return number if number is not None and math.isfinite(number) else None
 
 
-def _date(value: pa.Scalar, kind: pa.DataType) -> Literal | None:
+def _as_date(value: pa.Scalar, kind: pa.DataType) -> Literal | None:
     if is_text(value.type):
         text = value.as_py()
         return _cast(pa.scalar(text), pa.date32(), kind) if _DATE.fullmatch(text) else None
@@ -299,7 +299,7 @@ def _date(value: pa.Scalar, kind: pa.DataType) -> Literal | None:
     return None
 
 
-def _timestamp(value: pa.Scalar, kind: pa.DataType) -> Literal | None:
+def _as_timestamp(value: pa.Scalar, kind: pa.DataType) -> Literal | None:
     zoned = kind.tz is not None
     if is_text(value.type):
         text = value.as_py()
@@ -313,7 +313,7 @@ def _timestamp(value: pa.Scalar, kind: pa.DataType) -> Literal | None:
     return None
 
 
-def _clock(value: pa.Scalar, kind: pa.DataType) -> Literal | None:
+def _as_clock(value: pa.Scalar, kind: pa.DataType) -> Literal | None:
     return _cast(value, kind) if pa.types.is_time(value.type) else None
 
 
@@ -335,10 +335,10 @@ def _cast(value: pa.Scalar, *kinds: pa.DataType) -> Literal | None:
 
 Conversion = Callable[[pa.Scalar, pa.DataType], Literal | None]
 _CONVERSIONS: tuple[tuple[Callable[[pa.DataType], bool], Conversion], ...] = (
-    (pa.types.is_integer, _integer),
-    (pa.types.is_floating, _float),
-    (pa.types.is_decimal, _decimal),
-    (pa.types.is_date, _date),
-    (pa.types.is_timestamp, _timestamp),
-    (pa.types.is_time, _clock),
+    (pa.types.is_integer, _as_integer),
+    (pa.types.is_floating, _as_float),
+    (pa.types.is_decimal, _as_decimal),
+    (pa.types.is_date, _as_date),
+    (pa.types.is_timestamp, _as_timestamp),
+    (pa.types.is_time, _as_clock),
 )

@@ -44,7 +44,7 @@ class Hashed:
 def hash_by_spec(array: pa.Array) -> Hashed:
     """`murmur3(col0)` of the spec. Raises Unsupported for a nested type."""
     array = unwrap(array)
-    nulls = _nulls(array)
+    nulls = _find_nulls(array)
     words = _spec_words(array)
     if words is None:
         return Hashed(hashes=hash_bytes(*_spec_bytes(array), Tail.STANDARD), nulls=nulls)
@@ -58,8 +58,8 @@ def hash_several_by_spec(arrays: list[pa.Array]) -> Hashed:
     empty = pa.scalar(b"", pa.large_binary())
     parts = [pc.fill_null(_as_binary(array), empty) for array in arrays]
     joined = pc.binary_join_element_wise(*parts, empty)
-    nulls = np.logical_and.reduce([_nulls(array) for array in arrays])
-    return Hashed(hashes=hash_bytes(*_raw(joined), Tail.STANDARD), nulls=nulls)
+    nulls = np.logical_and.reduce([_find_nulls(array) for array in arrays])
+    return Hashed(hashes=hash_bytes(*_to_raw(joined), Tail.STANDARD), nulls=nulls)
 
 
 def hash_by_pylance(array: pa.Array) -> Hashed:
@@ -68,10 +68,10 @@ def hash_by_pylance(array: pa.Array) -> Hashed:
     if not is_hashed_by_pylance(kind):
         raise Unsupported(f"pylance refuses {kind} as a bucket column")
     if is_text(kind):
-        hashes = hash_bytes(*_raw(array.cast(pa.large_binary())), Tail.PYLANCE)
+        hashes = hash_bytes(*_to_raw(array.cast(pa.large_binary())), Tail.PYLANCE)
     else:
         hashes = hash_words(_pylance_words(array))
-    return Hashed(hashes=hashes, nulls=_nulls(array))
+    return Hashed(hashes=hashes, nulls=_find_nulls(array))
 
 
 def is_hashed_by_pylance(kind: pa.DataType) -> bool:
@@ -109,32 +109,32 @@ def unwrap_type(kind: pa.DataType) -> pa.DataType:
             return kind
 
 
-def _nulls(array: pa.Array) -> NDArray[np.bool_]:
-    return _numpy(array.is_null())
+def _find_nulls(array: pa.Array) -> NDArray[np.bool_]:
+    return _to_numpy(array.is_null())
 
 
-def _numpy(array: pa.Array) -> NDArray[Any]:
+def _to_numpy(array: pa.Array) -> NDArray[Any]:
     return np.asarray(array.to_numpy(zero_copy_only=False))
 
 
-def _zero_filled(array: pa.Array, kind: pa.DataType) -> NDArray[Any]:
+def _fill_zeros(array: pa.Array, kind: pa.DataType) -> NDArray[Any]:
     """Values as numpy, 0 for NULL: a column of integers must not turn into floats."""
-    return _numpy(pc.fill_null(array.cast(kind), pa.scalar(0, kind)))
+    return _to_numpy(pc.fill_null(array.cast(kind), pa.scalar(0, kind)))
 
 
-def _int64(array: pa.Array) -> I64:
+def _to_int64(array: pa.Array) -> I64:
     """Integers, booleans, dates and times as 64 bits; uint64 keeps its bits."""
     kind = array.type
     if pa.types.is_uint64(kind):
-        return _zero_filled(array, pa.uint64()).view(np.int64)
+        return _fill_zeros(array, pa.uint64()).view(np.int64)
     if pa.types.is_boolean(kind):
         array = array.cast(pa.int8())
     elif kind in (pa.date32(), pa.time32("s"), pa.time32("ms")):
         array = array.cast(pa.int32())
-    return _zero_filled(array, pa.int64())
+    return _fill_zeros(array, pa.int64())
 
 
-def _two_words(values: NDArray[Any]) -> U32:
+def _to_words(values: NDArray[Any]) -> U32:
     return np.ascontiguousarray(values).view("<u4").reshape(len(values), 2)
 
 
@@ -144,26 +144,26 @@ def _spec_words(array: pa.Array) -> U32 | None:
     if pa.types.is_null(kind):
         return np.zeros((len(array), 2), dtype=np.uint32)
     if pa.types.is_integer(kind) or pa.types.is_boolean(kind) or pa.types.is_date32(kind):
-        return _two_words(_int64(array))
+        return _to_words(_to_int64(array))
     if pa.types.is_date64(kind):
-        return _two_words(_int64(array.cast(pa.date32())))
+        return _to_words(_to_int64(array.cast(pa.date32())))
     if pa.types.is_temporal(kind) and hasattr(kind, "unit"):
-        return _two_words(_micros(_int64(array), kind.unit))
+        return _to_words(_to_micros(_to_int64(array), kind.unit))
     if pa.types.is_floating(kind):
-        return _two_words(_float_bits(array))
+        return _to_words(_to_float_bits(array))
     return None
 
 
-def _micros(values: I64, unit: str) -> I64:
+def _to_micros(values: I64, unit: str) -> I64:
     if unit == "ns":
         return values // 1_000
     with np.errstate(over="ignore"):
         return values * np.int64(10**6 // PER_SECOND[unit])
 
 
-def _float_bits(array: pa.Array) -> I64:
+def _to_float_bits(array: pa.Array) -> I64:
     """Whole numbers as integers, others as the double's bits."""
-    values = _zero_filled(array, pa.float64())
+    values = _fill_zeros(array, pa.float64())
     bits = values.view(np.int64).copy()
     bits[np.isnan(values)] = _SPEC_ZERO_NAN.view(np.int64)
     whole = np.isfinite(values) & (np.floor(values) == values)
@@ -179,7 +179,7 @@ def _spec_bytes(array: pa.Array) -> tuple[U8, I64]:
     if pa.types.is_decimal(kind):
         return _decimal_bytes(array)
     if is_text(kind) or is_bytes(kind) or pa.types.is_fixed_size_binary(kind):
-        return _raw(array.cast(pa.large_binary()))
+        return _to_raw(array.cast(pa.large_binary()))
     raise Unsupported(f"a column of type {kind} cannot be hashed into buckets")
 
 
@@ -193,7 +193,7 @@ def _decimal_bytes(array: pa.Array) -> tuple[U8, I64]:
     # Not trunc(): pyarrow's is wrong for large decimals.
     whole = array.cast(pa.decimal256(_DECIMAL_DIGITS, 0), safe=False)
     inside = pc.and_(pc.greater_equal(wide, _decimal(-(2**63))), pc.less(wide, _decimal(2**64)))
-    short = _numpy(pc.and_(pc.equal(whole.cast(wide.type), wide), inside))
+    short = _to_numpy(pc.and_(pc.equal(whole.cast(wide.type), wide), inside))
     rows = _decimal_rows(wide).copy()
     # Without a fraction, the low 8 bytes of the number are the integer.
     rows[short] = _decimal_rows(whole)[short]
@@ -214,7 +214,7 @@ def _decimal_rows(array: pa.Array) -> U8:
     return data[array.offset * 32 : (array.offset + len(array)) * 32].reshape(len(array), 32)
 
 
-def _raw(array: pa.Array) -> tuple[U8, I64]:
+def _to_raw(array: pa.Array) -> tuple[U8, I64]:
     """The bytes of a large_binary array and where each value starts."""
     if not len(array):
         return np.zeros(0, dtype=np.uint8), np.zeros(1, dtype=np.int64)
@@ -232,7 +232,7 @@ def _as_binary(array: pa.Array) -> pa.Array:
     else:
         data = np.ascontiguousarray(words).view(np.uint8).ravel()
         offsets = np.arange(len(words) + 1, dtype=np.int64) * (4 * words.shape[1])
-    missing = pa.array(~_nulls(array), pa.bool_()).buffers()[1]
+    missing = pa.array(~_find_nulls(array), pa.bool_()).buffers()[1]
     return pa.LargeBinaryArray.from_buffers(
         pa.large_binary(), len(array), [missing, pa.py_buffer(offsets), pa.py_buffer(data)]
     )
@@ -241,11 +241,11 @@ def _as_binary(array: pa.Array) -> pa.Array:
 def _pylance_words(array: pa.Array) -> U32:
     kind = array.type
     if pa.types.is_floating(kind):
-        return _pylance_floats(_zero_filled(array, kind))
-    values = _int64(array)
+        return _pylance_floats(_fill_zeros(array, kind))
+    values = _to_int64(array)
     if kind.bit_width <= 32:
         return values.astype(np.int32).view(np.uint32).reshape(len(values), 1)
-    return _two_words(values)
+    return _to_words(values)
 
 
 def _pylance_floats(values: NDArray[Any]) -> U32:

@@ -42,12 +42,12 @@ def compute_values(
     rule = rule or rule_of(spec, sources)
     arrays = []
     for field in spec.fields:
-        columns = [_column(rows, source) for source in field_sources(field, sources)]
+        columns = [_pick_column(rows, source) for source in field_sources(field, sources)]
         arrays.append(compute_field(field, columns, len(rows), rule))
     return pa.record_batch(arrays, names=[field.field_id for field in spec.fields])
 
 
-def _column(rows: pa.RecordBatch, source: Source | None) -> pa.Array | None:
+def _pick_column(rows: pa.RecordBatch, source: Source | None) -> pa.Array | None:
     """The source column; None where the schema has no such column any more."""
     if source is None:
         return None
@@ -73,7 +73,7 @@ def compute_field(
             # A removed column is NULL, and NULL is left out of the hash.
             present = [column for column in columns if column is not None]
             if present:
-                return _spec_bucket(hash_several_by_spec(present), field.num_buckets)
+                return _bucket_by_spec(hash_several_by_spec(present), field.num_buckets)
             return pa.nulls(rows, result_type)
     column = columns[0]
     if column is None:
@@ -82,22 +82,22 @@ def compute_field(
         case Transform.IDENTITY:
             return column if rule is Rule.PYLANCE else _as_recorded(column, field)
         case Transform.BUCKET if rule is Rule.PYLANCE:
-            return _pylance_bucket(hash_by_pylance(column), field.num_buckets)
+            return _bucket_by_pylance(hash_by_pylance(column), field.num_buckets)
         case Transform.BUCKET:
-            return _spec_bucket(hash_by_spec(column), field.num_buckets)
+            return _bucket_by_spec(hash_by_spec(column), field.num_buckets)
         case Transform.TRUNCATE:
             return _as_recorded(_truncate(column, field), field)
         case _:
-            return _time_part(column, field)
+            return _compute_time_part(column, field)
 
 
-def _spec_bucket(hashed: Hashed, buckets: int) -> pa.Array:
+def _bucket_by_spec(hashed: Hashed, buckets: int) -> pa.Array:
     """`abs(h) % N`, NULL for NULL. In 64 bits: the smallest 32-bit number has no absolute there."""
     numbers = np.abs(hashed.hashes.astype(np.int64)) % buckets
     return pa.array(numbers.astype(np.int32), mask=hashed.nulls)
 
 
-def _pylance_bucket(hashed: Hashed, buckets: int) -> pa.Array:
+def _bucket_by_pylance(hashed: Hashed, buckets: int) -> pa.Array:
     """`(h & 0x7fffffff) % N`, bucket 0 for NULL."""
     numbers = (hashed.hashes & np.int32(2**31 - 1)) % np.int32(buckets)
     return pa.array(np.where(hashed.nulls, np.int32(0), numbers))
@@ -114,7 +114,7 @@ def _check_source(field: SpecField, kind: pa.DataType) -> None:
         raise Unsupported(f"truncate takes text and numbers, not {kind}")
 
 
-def _time_part(column: pa.Array, field: SpecField) -> pa.Array:
+def _compute_time_part(column: pa.Array, field: SpecField) -> pa.Array:
     _check_source(field, column.type)
     text = f"date_part('{field.transform}', col0)"
     return compute_expression(text, [column], len(column), pa.int32())

@@ -64,10 +64,10 @@ def compute_expression(
     """
     arrays = [None if column is None else unwrap(column) for column in columns]
     kinds = [None if array is None else array.type for array in arrays]
-    missing = pa.null() if None not in kinds else _type_of_null(expression, kinds)
+    missing = pa.null() if None not in kinds else _find_type_of_null(expression, kinds)
     batch = pa.record_batch(
         [pa.nulls(rows, missing) if array is None else array for array in arrays],
-        names=_names(len(arrays)),
+        names=_name_columns(len(arrays)),
     )
     try:
         return _compute(expression, batch, result_type)
@@ -81,7 +81,7 @@ def check_expression(field: SpecField, kinds: Sequence[pa.DataType]) -> None:
     Raises Refused with the rule that is broken.
     """
     check_repeatable(field, tuple(kinds))
-    _trial(field, kinds).check_type()
+    _make_trial(field, kinds).check_type()
 
 
 @lru_cache(maxsize=256)
@@ -91,7 +91,7 @@ def check_repeatable(field: SpecField, kinds: tuple[pa.DataType, ...]) -> None:
     Without them rows of one key go to several shards, and shards are left out that hold rows which
     match. Rule 6 is not needed for that: a value that does not fit fails. Raises Refused.
     """
-    trial = _trial(field, kinds)
+    trial = _make_trial(field, kinds)
     trial.check_tree()
     batch = trial.samples()
     trial.check_repetition(batch)
@@ -100,7 +100,7 @@ def check_repeatable(field: SpecField, kinds: tuple[pa.DataType, ...]) -> None:
     trial.check_nulls()
 
 
-def _trial(field: SpecField, kinds: Sequence[pa.DataType]) -> _Trial:
+def _make_trial(field: SpecField, kinds: Sequence[pa.DataType]) -> _Trial:
     if field.expression is None or field.result_type is None:
         raise Unsupported(f"field {field.field_id!r} has no expression with a result type")
     return _Trial(
@@ -122,7 +122,7 @@ class _Trial:
 
     @property
     def schema(self) -> pa.Schema:
-        return pa.schema(list(zip(_names(len(self.kinds)), self.kinds, strict=True)))
+        return pa.schema(list(zip(_name_columns(len(self.kinds)), self.kinds, strict=True)))
 
     def refuse(self, rule: int, why: str) -> Refused:
         return Refused(f"{self.where} breaks rule {rule} ({_RULES[rule]}): {why}")
@@ -180,7 +180,7 @@ class _Trial:
         """Rule 3: every column in turn, cast to each type that it may be promoted to."""
         expected = self.values(batch, 3)
         for place, (name, kind) in enumerate(zip(self.schema.names, self.kinds, strict=True)):
-            for other in _promotions(kind):
+            for other in _list_promotions(kind):
                 try:
                     wider = batch.set_column(place, name, batch.column(place).cast(other))
                 except pa.ArrowException:
@@ -232,15 +232,17 @@ _RULES = {
 }
 
 
-def _names(count: int) -> list[str]:
+def _name_columns(count: int) -> list[str]:
     return [f"col{place}" for place in range(count)]
 
 
-def _type_of_null(expression: str, kinds: Sequence[pa.DataType | None]) -> pa.DataType:
+def _find_type_of_null(expression: str, kinds: Sequence[pa.DataType | None]) -> pa.DataType:
     failure = ""
     for candidate in _TYPES_OF_NULL:
         columns = [candidate if kind is None else kind for kind in kinds]
-        batch = pa.record_batch([pa.nulls(1, kind) for kind in columns], _names(len(columns)))
+        batch = pa.record_batch(
+            [pa.nulls(1, kind) for kind in columns], _name_columns(len(columns))
+        )
         try:
             engine.evaluate(expression, batch)
         except engine.SqlError as error:
@@ -264,7 +266,7 @@ def _is_same(planned: pa.DataType, result_type: pa.DataType) -> bool:
     return planned == result_type or all(map(is_text, both)) or all(map(is_bytes, both))
 
 
-def _promotions(kind: pa.DataType) -> list[pa.DataType]:
+def _list_promotions(kind: pa.DataType) -> list[pa.DataType]:
     if pa.types.is_decimal128(kind):
         return [pa.decimal128(38, kind.scale)]
     return [other for like in _ALIKE if kind in like for other in like if other != kind]

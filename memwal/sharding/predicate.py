@@ -109,43 +109,43 @@ def predicate_of(text: str, schema: pa.Schema) -> Predicate:
         if field.name not in schema.names:
             schema = schema.append(field)
     try:
-        return _predicate(engine.parse_filter(text, schema))
+        return _read(engine.parse_filter(text, schema))
     except engine.SqlError as error:
         return Anything(why=str(error))
 
 
-def _predicate(node: Node) -> Predicate:
+def _read(node: Node) -> Predicate:
     kind, args = node.kind, node.args
     if kind == "Alias":
-        return _predicate(args[0])
+        return _read(args[0])
     if kind == "Literal":
-        return _constant(node)
+        return _read_constant(node)
     if kind == "Not":
-        return Not(part=_predicate(args[0]))
+        return Not(part=_read(args[0]))
     if kind == "BinaryExpr":
-        return _binary(node)
-    column = _column(args[0] if args else node)
-    found = _of_column(node, column) if column else None
+        return _read_binary(node)
+    column = _name_column(args[0] if args else node)
+    found = _read_condition(node, column) if column else None
     return found or Anything(why=f"{node.kind} {node.name}".rstrip())
 
 
-def _constant(node: Node) -> Predicate:
+def _read_constant(node: Node) -> Predicate:
     value = node.value
     if value is not None and pa.types.is_boolean(value.type) and value.is_valid:
         return And(parts=()) if value.as_py() else Or(parts=())
     return Anything(why="a constant that is no truth value")
 
 
-def _binary(node: Node) -> Predicate:
+def _read_binary(node: Node) -> Predicate:
     left, right = node.args
     if node.name == "AND":
-        return And(parts=(_predicate(left), _predicate(right)))
+        return And(parts=(_read(left), _read(right)))
     if node.name == "OR":
-        return Or(parts=(_predicate(left), _predicate(right)))
+        return Or(parts=(_read(left), _read(right)))
     flipped = right.kind != "Literal"
     if flipped:
         left, right = right, left
-    column, value = _column(left), right.value
+    column, value = _name_column(left), right.value
     if not column or right.kind != "Literal" or value is None:
         return Anything(why=f"{node.name} of what is not a column and a constant")
     if node.name in ("IS NOT DISTINCT FROM", "IS DISTINCT FROM"):
@@ -166,7 +166,7 @@ def _same_as(column: str, value: pa.Scalar) -> Predicate:
     return And(parts=(Not(part=IsNull(column=column)), equal))
 
 
-def _of_column(node: Node, column: str) -> Predicate | None:
+def _read_condition(node: Node, column: str) -> Predicate | None:
     """A condition on one column, or None."""
     match node.kind:
         case "Column":
@@ -184,7 +184,7 @@ def _of_column(node: Node, column: str) -> Predicate | None:
             if len(values) < len(node.args) - 1:
                 return None
             inside = (
-                _between(column, values)
+                _read_between(column, values)
                 if node.kind == "Between"
                 else In(column=column, values=values)
             )
@@ -192,7 +192,7 @@ def _of_column(node: Node, column: str) -> Predicate | None:
     return None
 
 
-def _between(column: str, bounds: tuple[pa.Scalar, ...]) -> Predicate:
+def _read_between(column: str, bounds: tuple[pa.Scalar, ...]) -> Predicate:
     low, high = bounds
     return And(
         parts=(
@@ -202,12 +202,12 @@ def _between(column: str, bounds: tuple[pa.Scalar, ...]) -> Predicate:
     )
 
 
-def _column(node: Node) -> str:
+def _name_column(node: Node) -> str:
     """The dotted name of a column or a struct's member; empty for anything else."""
     if node.kind == "Column":
         return node.name
     if node.kind == "ScalarFunction" and node.name == "get_field":
-        outer = _column(node.args[0])
+        outer = _name_column(node.args[0])
         member = node.args[1].value
         if outer and member is not None and pa.types.is_string(member.type):
             return f"{outer}.{member.as_py()}"

@@ -114,11 +114,11 @@ def spec_of(description: Mapping[str, Any]) -> ShardSpec:
     Numbers are taken where storage has text. Raises Usage for anything that `read_spec` would not
     understand, unknown words included.
     """
-    _only(description, {"spec_id", "fields"}, "a shard spec")
+    _check_words(description, {"spec_id", "fields"}, "a shard spec")
     try:
         spec = ShardSpec(
             spec_id=int(description["spec_id"]),
-            fields=tuple(_field_of(field) for field in description["fields"]),
+            fields=tuple(_parse_field(field) for field in description["fields"]),
         )
         read_spec(spec)
     except KeyError as error:
@@ -133,8 +133,8 @@ def spec_of(description: Mapping[str, Any]) -> ShardSpec:
 _FIELD_WORDS = set(ShardField.__dataclass_fields__)
 
 
-def _field_of(description: Mapping[str, Any]) -> ShardField:
-    _only(description, _FIELD_WORDS, "a shard field")
+def _parse_field(description: Mapping[str, Any]) -> ShardField:
+    _check_words(description, _FIELD_WORDS, "a shard field")
     return ShardField(
         field_id=str(description["field_id"]),
         source_ids=tuple(int(number) for number in description.get("source_ids", ())),
@@ -145,7 +145,7 @@ def _field_of(description: Mapping[str, Any]) -> ShardField:
     )
 
 
-def _only(description: Mapping[str, Any], words: set[str], what: str) -> None:
+def _check_words(description: Mapping[str, Any], words: set[str], what: str) -> None:
     unknown = sorted(set(description) - words)
     if unknown:
         raise Usage(f"{what} has no {unknown[0]!r}, only {', '.join(sorted(words))}")
@@ -161,12 +161,14 @@ def read_spec(spec: ShardSpec) -> Spec:
     for name in names:
         if not name or names.count(name) > 1:
             raise Unsupported(f"shard spec {spec.spec_id}: field id {name!r} is empty or twice")
-    return Spec(spec_id=spec.spec_id, fields=tuple(_field(spec, field) for field in spec.fields))
+    return Spec(
+        spec_id=spec.spec_id, fields=tuple(_read_field(spec, field) for field in spec.fields)
+    )
 
 
-def _field(spec: ShardSpec, field: ShardField) -> SpecField:
+def _read_field(spec: ShardSpec, field: ShardField) -> SpecField:
     where = f"shard spec {spec.spec_id}, field {field.field_id!r}"
-    transform = _transform(field, where)
+    transform = _read_transform(field, where)
     column = field.parameters.get("column", "")
     column = column if column.strip() else ""
     count = len(field.source_ids) or (1 if column else 0)
@@ -179,17 +181,19 @@ def _field(spec: ShardSpec, field: ShardField) -> SpecField:
         field_id=field.field_id,
         transform=transform,
         source_ids=field.source_ids,
-        result_type=_result_type(field, transform, where),
+        result_type=_read_result_type(field, transform, where),
         expression=field.expression if transform is Transform.EXPRESSION else None,
-        num_buckets=_positive(field, "num_buckets", _I32_MAX, where) if hashing else 0,
+        num_buckets=_read_positive(field, "num_buckets", _I32_MAX, where) if hashing else 0,
         width=(
-            _positive(field, "width", _I64_MAX, where) if transform is Transform.TRUNCATE else 0
+            _read_positive(field, "width", _I64_MAX, where)
+            if transform is Transform.TRUNCATE
+            else 0
         ),
         column=column if transform in (Transform.BUCKET, Transform.IDENTITY) else "",
     )
 
 
-def _transform(field: ShardField, where: str) -> Transform:
+def _read_transform(field: ShardField, where: str) -> Transform:
     if (field.transform is None) == (field.expression is None):
         raise Unsupported(f"{where}: needs a transform or an expression, and not both")
     if field.transform is None:
@@ -202,7 +206,7 @@ def _transform(field: ShardField, where: str) -> Transform:
     return Transform(field.transform)
 
 
-def _positive(field: ShardField, name: str, largest: int, where: str) -> int:
+def _read_positive(field: ShardField, name: str, largest: int, where: str) -> int:
     text = field.parameters.get(name)
     if text is None or not re.fullmatch(r"\+?[0-9]{1,19}", text):
         raise Unsupported(f"{where}: {name} is {text!r} instead of a whole number")
@@ -211,7 +215,7 @@ def _positive(field: ShardField, name: str, largest: int, where: str) -> int:
     return int(text)
 
 
-def _result_type(field: ShardField, transform: Transform, where: str) -> pa.DataType | None:
+def _read_result_type(field: ShardField, transform: Transform, where: str) -> pa.DataType | None:
     said = parse_type(field.result_type, where) if field.result_type else None
     if transform is Transform.EXPRESSION:
         if said is None:

@@ -104,7 +104,7 @@ def encode_value(value: pa.Scalar) -> bytes | None:
         return bytes(value.as_py())
     if pa.types.is_boolean(kind):
         return struct.pack("<?", value.as_py())
-    return bytes(pa.array([value], kind).buffers()[1])[: _width(kind)]
+    return bytes(pa.array([value], kind).buffers()[1])[: _width_of(kind)]
 
 
 def decode_value(data: bytes, kind: pa.DataType) -> pa.Scalar:
@@ -120,14 +120,14 @@ def decode_value(data: bytes, kind: pa.DataType) -> pa.Scalar:
         if data not in (b"\0", b"\1"):
             raise Unsupported(f"a shard value of type {kind} is {data!r}")
         return pa.scalar(data == b"\1")
-    width = _width(kind)
+    width = _width_of(kind)
     if len(data) != width:
         raise Unsupported(f"a shard value of type {kind} has {len(data)} bytes instead of {width}")
     buffer = pa.py_buffer(data.ljust(8, b"\0"))
     return pa.Array.from_buffers(kind, 1, [None, buffer])[0]
 
 
-def _width(kind: pa.DataType) -> int:
+def _width_of(kind: pa.DataType) -> int:
     """Bytes of a value of a fixed width."""
     fixed = pa.types.is_primitive(kind) or pa.types.is_decimal(kind)
     if not fixed and not pa.types.is_fixed_size_binary(kind):

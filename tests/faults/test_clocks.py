@@ -59,7 +59,7 @@ def moved(monkeypatch: pytest.MonkeyPatch, seconds: float) -> None:
 def run_moved(seconds: int, *arguments: str) -> tuple[int, dict[str, Any]]:
     """`memwal ARGUMENTS --json` as a process whose whole clock is moved."""
     done = subprocess.run(
-        [sys.executable, "-m", "memwal.cli", *arguments, "--json"],
+        [sys.executable, "-m", "memwal", *arguments, "--json"],
         cwd=ROOT,
         env={
             **os.environ,

@@ -47,7 +47,7 @@ def ingest(table: MemWalTable, source: Path) -> dict:
     words = ["ingest", table.uri, str(source), "--format", "json", "--delete-column", "gone"]
     spark = ["--engine", "spark", "--master", "local[2]", "--rows-per-chunk", "100", "--json"]
     done = subprocess.run(
-        [sys.executable, "-m", "memwal.cli", *words, *spark],
+        [sys.executable, "-m", "memwal", *words, *spark],
         capture_output=True,
         text=True,
         timeout=280,

@@ -7,7 +7,7 @@ Candidates whose key has a newer row are dropped, and where that leaves too few,
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -22,17 +22,6 @@ from memwal.read.store.sources import Base, Batches, Found, Part, Rows, Table
 
 # So many times more are fetched when too many candidates of a source were superseded.
 _FETCH_GROWTH = 4
-
-
-@dataclass(kw_only=True)
-class _Arm:
-    """The search in one table. `fetch` candidates were asked for, `live` are left of them."""
-
-    table: Table
-    fetch: int
-    candidates: list[pa.RecordBatch] = field(default_factory=list)
-    live: list[pa.RecordBatch] = field(default_factory=list)
-    done: bool = False
 
 
 class Search:
@@ -60,22 +49,21 @@ class Search:
             nearest["nprobes"] = self._wanted.nprobes
         return replace(self._rows, nearest=nearest)
 
-    def run(self, judge: Callable[[Sequence[Found]], list[Found]]) -> Batches:
+    def run(self, drop_superseded: Callable[[Sequence[Found]], list[Found]]) -> Batches:
         """The k nearest of all rows that are the newest of their keys, in order of distance."""
-        arms = [_Arm(table=table, fetch=self._wanted.k) for table in self._tables]
-        while not all(arm.done for arm in arms):
-            for arm in arms:
-                if not arm.done:
-                    arm.candidates = list(arm.table.scan(self.rows(arm.fetch)))
-            judged = judge([(arm.table, arm.candidates) for arm in arms])
-            for arm, (_, live) in zip(arms, judged, strict=True):
-                arm.live = live
-                exhausted = _count_rows(arm.candidates) < arm.fetch
-                if exhausted or _count_rows(live) >= self._wanted.k:
-                    arm.done = True
-                else:
-                    arm.fetch *= _FETCH_GROWTH
-        return self._choose_best([batch for arm in arms for batch in arm.live])
+        found: list[Found] = [(table, []) for table in self._tables]
+        fetch = dict.fromkeys(range(len(found)), self._wanted.k)
+        while fetch:
+            for place, rows in fetch.items():
+                table = self._tables[place]
+                found[place] = (table, list(table.scan(self.rows(rows))))
+            newest = drop_superseded(found)
+            fetch = {
+                place: rows * _FETCH_GROWTH
+                for place, rows in fetch.items()
+                if _count_rows(found[place]) >= rows and _count_rows(newest[place]) < self._wanted.k
+            }
+        return self._choose_best([batch for _, batches in newest for batch in batches])
 
     def _choose_best(self, live: Sequence[pa.RecordBatch]) -> Batches:
         schema = self.rows(1).found
@@ -105,5 +93,5 @@ class Search:
             raise Usage(f"column {self._wanted.column!r} can't be searched: {error}") from None
 
 
-def _count_rows(batches: Sequence[pa.RecordBatch]) -> int:
-    return sum(batch.num_rows for batch in batches)
+def _count_rows(found: Found) -> int:
+    return sum(batch.num_rows for batch in found[1])
