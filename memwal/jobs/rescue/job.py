@@ -5,19 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
-from memwal.errors import MemWalError, Refused, Usage
-from memwal.jobs.rescue.apply import RescuedShard, ShardRescuer
-from memwal.jobs.rescue.plan import RescueAction, RescueLimits, ShardRescue
-from memwal.jobs.rescue.report import RescueShardReport, RescueTableReport
-from memwal.jobs.rescue.store import LanceShardWriters
-from memwal.jobs.rescue.store_evidence import StoredShardWal
-from memwal.model import ShardId, TableView
-from memwal.ports import Steps, no_steps
-from memwal.report import DONE, NOTHING_TO_DO, JobReport, TableReport, sum_up
 from memwal.errors import MemWalError, Refused
+from memwal.jobs.rescue.apply import RescuedShard, ShardRescuer
 from memwal.jobs.rescue.plan import RescueAction, RescueLimits, ShardRescue, choose_shards
 from memwal.jobs.rescue.report import RescueTableReport, report_rescue
 from memwal.jobs.rescue.store import LanceShardWriters, StoredShardWal
+from memwal.model import ShardId, TableView
+from memwal.ports import Steps, no_steps
 from memwal.report import JobReport, TableReport
 from memwal.run.fanout import Fanout
 from memwal.run.options import RunOptions

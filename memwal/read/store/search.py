@@ -16,7 +16,6 @@ import pyarrow as pa
 
 from memwal.errors import Usage
 from memwal.read.plan.request import DISTANCE, Nearest
-from memwal.read.store.faults import call_lance
 from memwal.read.store.faults import guard
 from memwal.read.store.sources import Base, Batches, Found, Part, Rows, Table
 
