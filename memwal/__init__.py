@@ -17,12 +17,13 @@ if TYPE_CHECKING:
     from memwal.api import Table, open_table
     from memwal.errors import MemWalError
     from memwal.jobs.compaction.report import CompactionTableReport
+    from memwal.jobs.garbage.report import GarbageTableReport
     from memwal.jobs.index_catchup.report import IndexCatchupTableReport
     from memwal.jobs.merge.report import MergeTableReport, PlannedMergeReport
     from memwal.jobs.snapshot.report import SnapshotTableReport
     from memwal.jobs.verify.report import VerifyTableReport
     from memwal.read import Nearest
-    from memwal.report import GarbageTableReport, MaintainTableReport, StatusTableReport
+    from memwal.report import MaintainTableReport, StatusTableReport
 
 __all__ = [
     "CompactionTableReport",

@@ -33,6 +33,7 @@ from memwal.config import (
 )
 from memwal.errors import MemWalError, Usage, error_of
 from memwal.jobs.compaction.report import CompactionTableReport
+from memwal.jobs.garbage.report import GarbageTableReport
 from memwal.jobs.index_catchup.report import IndexCatchupTableReport
 from memwal.jobs.merge.report import MergeTableReport, PlannedMergeReport
 from memwal.jobs.snapshot.report import SnapshotTableReport
@@ -40,7 +41,6 @@ from memwal.jobs.verify.report import VerifyTableReport
 from memwal.report import (
     DONE,
     NOTHING_TO_DO,
-    GarbageTableReport,
     JobReport,
     MaintainTableReport,
     StatusTableReport,
@@ -235,9 +235,8 @@ class Table:
         allow_short_retention: permit a retention under a day and a grace under ten minutes.
         adopt_orphans: also delete the shards of a table whose MemWAL index is gone.
         """
-        from memwal.jobs.garbage.job import run_garbage
+        from memwal.jobs.garbage.job import GarbageOptions, run_garbage
         from memwal.jobs.garbage.model import GarbageLimits
-        from memwal.jobs.garbage.run import GarbageOptions
 
         options = self._make_options(
             GarbageOptions,

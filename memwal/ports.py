@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Protocol, TypeAlias, TypeVar
+from typing import Protocol, TypeVar
 
 from memwal.errors import Corruption, MemWalError
 from memwal.model import (
@@ -16,9 +16,6 @@ from memwal.model import (
     TableView,
     VersionManifest,
 )
-
-if TYPE_CHECKING:  # words of the signatures below; a job brings its own plan along
-    from memwal.jobs.garbage.model import Evidence, GarbageLimits, WriterClaim
 
 Unit = TypeVar("Unit")
 Result = TypeVar("Result")
@@ -242,80 +239,6 @@ class ShardCommits(Protocol):
 
         Raises LostRace when somebody else wrote that version, StoreUnavailable, OutcomeUnknown.
         """
-        ...
-
-
-WalNeeded: TypeAlias = "Callable[[Evidence], Mapping[ShardId, int]]"
-
-
-class GarbageEvidence(Protocol):
-    """Reads what the garbage job decides by; to be called after the view was read."""
-
-    def read(
-        self,
-        manifests: Mapping[ShardId, ShardManifest],
-        *,
-        limits: GarbageLimits,
-        now_nanos: int,
-        verified: bool,
-        whole_shards: bool = False,
-        wal_needed: WalNeeded | None = None,
-    ) -> Evidence:
-        """Retained versions, shard folders, ingests and leftovers.
-
-        `manifests` are the view's. `verified` takes nothing from a cache that another process
-        wrote; a plan that is carried out needs that. `whole_shards` lists every file of a shard.
-        `wal_needed` is given evidence in which WAL entries are as the cache has them, and tells
-        from which position on a shard's have to be read themselves; the others count as unread.
-        What can't be read is a problem in the evidence; raises StoreUnavailable, BadCredentials.
-        """
-        ...
-
-    def store_now_nanos(self, name: str) -> int:
-        """The time by the clock that dates the store's files, told by a file of this name."""
-        ...
-
-    def referenced_versions(self) -> frozenset[int]:
-        """Versions of main that tags name or branches start from, which no expiry removes.
-
-        Only to tell whether expiring is worth a try: what can't be read is left out.
-        """
-        ...
-
-    def oldest_claim(
-        self,
-        manifests: Mapping[ShardId, ShardManifest],
-        evidence: Evidence,
-        before_nanos: int,
-    ) -> WriterClaim | None:
-        """The oldest claim that still holds a shard, of those made before then; None without one.
-
-        What can't be read is left out. Lists nothing, and reads no manifest of a shard that nobody
-        touched since or that was claimed since; one of another, and a few of the oldest ones.
-        """
-        ...
-
-    def remember(self, before_write: Callable[[], None]) -> None:
-        """Store what is known of versions and WAL entries, so that the next run reads less.
-
-        `before_write` is called when there is news; where it raises MemWalError, nothing is stored.
-        """
-        ...
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Expired:
-    """What Lance's own cleanup removed."""
-
-    versions: int
-    size_bytes: int
-
-
-class VersionExpiry(Protocol):
-    """Lance's own cleanup of old versions."""
-
-    def expire_versions(self, older_than_seconds: float) -> Expired:
-        """Remove versions that are older; the latest, tagged and branched-off ones stay."""
         ...
 
 

@@ -52,55 +52,6 @@ class TableReport(Part):
         return None
 
 
-class GarbageItemReport(BaseModel):
-    """One candidate of garbage collection. `done` tells whether this run did what `action` says."""
-
-    model_config = _FROZEN
-
-    kind: str
-    shard_id: str | None
-    path: str
-    bytes: int
-    action: str
-    reason: str
-    done: bool = False
-
-
-class FailedDelete(BaseModel):
-    """An item that could not be deleted whole; the next run finds it again."""
-
-    model_config = _FROZEN
-
-    path: str
-    error: str
-
-
-class GarbageTableReport(TableReport):
-    """One table of a garbage run. `dropped` and `deleted` count items, and only what was done.
-
-    `runs_deleted` counts run records beyond the number that is kept. `oldest_claim` is the oldest
-    writer claim that is older than the retention: `shard_id`, `writer_epoch`, `claimed_at`,
-    `age_seconds`; looked for where something is collected.
-    """
-
-    items: tuple[GarbageItemReport, ...] = ()
-    dropped: int = 0
-    deleted: int = 0
-    bytes_freed: int = 0
-    objects_deleted: int = 0
-    failed: tuple[FailedDelete, ...] = ()
-    versions_expired: int = 0
-    version_bytes_freed: int = 0
-    runs_deleted: int = 0
-    oldest_claim: dict[str, Any] | None = None
-    warnings: tuple[str, ...] = ()
-
-    def summary(self) -> Mapping[str, int | None]:
-        """What was collected."""
-        names = ("dropped", "deleted", "bytes_freed", "versions_expired")
-        return {name: getattr(self, name) for name in names}
-
-
 class ShardStatusReport(Part):
     """One shard in `status`.
 

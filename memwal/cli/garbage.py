@@ -91,8 +91,7 @@ def garbage(
     progress: RunProgress,
 ) -> JobReport:
     """List, or with --execute delete, what is provably unused: generations, WAL, staged rows."""
-    from memwal.jobs.garbage.job import run_garbage
-    from memwal.jobs.garbage.run import GarbageOptions
+    from memwal.jobs.garbage.job import GarbageOptions, run_garbage
 
     options = flags.garbage_options(adopt_orphans=adopt_orphans)
     return run_garbage(flags.run_options(GarbageOptions, tables, **options), progress)

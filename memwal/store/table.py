@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from dataclasses import replace
-from datetime import timedelta
 from typing import Any
 
 import lance
@@ -18,16 +17,14 @@ from memwal.errors import (
     LostRace,
     Missing,
     NotATable,
-    Refused,
     StoreUnavailable,
 )
 from memwal.format import layout
 from memwal.format.layout import SYSTEM_INDEXES
 from memwal.model import ColumnInfo, FlushedGeneration, ShardId, sum_known
-from memwal.ports import Expired
 from memwal.rows.policy import STORED_KEY
 from memwal.store.data_files import check_own_files
-from memwal.store.links import check_unlinked, find_link
+from memwal.store.links import check_unlinked
 
 # One small cache for all datasets of a run: each open would otherwise bring a 6 GiB one of its own.
 _CACHE_BYTES = 64 * 1024 * 1024
@@ -136,39 +133,6 @@ class LanceTables:
             return sum(int(f.metadata.num_rows) for f in left) if segments else None
         except (OSError, ValueError, RuntimeError, TypeError):
             return None
-
-    def expire_versions(self, older_than_seconds: float) -> Expired:
-        """Remove old versions by Lance's own cleanup (see the VersionExpiry port).
-
-        Files that no version names are left to it too, once they are a week old. Raises Refused
-        for a symbolic link (see `check_expirable`), StoreUnavailable.
-        """
-        dataset = self.base()
-        self.check_expirable()
-        try:
-            stats = dataset.cleanup_old_versions(
-                older_than=timedelta(seconds=older_than_seconds),
-                error_if_tagged_old_versions=False,
-                delete_unverified=False,
-            )
-        except (OSError, ValueError, RuntimeError) as error:
-            raise StoreUnavailable(
-                f"{self._uri}: old versions can't be expired: {tidy_text(error)}"
-            ) from None
-        return Expired(versions=int(stats.old_versions), size_bytes=int(stats.bytes_removed))
-
-    def check_expirable(self) -> None:
-        """Raise Refused for a symbolic link in a local table's folder.
-
-        Lance's cleanup goes through links. What it finds there no version of this table names, so
-        it would delete another's files (invariant 10).
-        """
-        link = None if "://" in self._uri else find_link(self._uri)
-        if link is not None:
-            raise Refused(
-                f"{self._uri}: no version is expired: {link} is a symbolic link, and Lance would "
-                "follow it and delete there; remove the link, or run without --retention"
-            )
 
     def put_policy(self, text: str) -> str:
         """Store a row-merge policy unless there is one; returns what is stored afterwards.

@@ -16,9 +16,10 @@ import pytest
 from memwal.errors import LostRace, StoreUnavailable
 from memwal.format import layout
 from memwal.invariants import InvariantBroken
-from memwal.jobs.garbage.apply import Deleter, GenerationDropper, as_deletions
-from memwal.jobs.garbage.model import Action, GarbageLimits, GarbagePlan, Item, Kind
-from memwal.jobs.garbage.store import open_evidence
+from memwal.jobs.garbage.apply.delete import Deleter, make_deletions
+from memwal.jobs.garbage.apply.drop import GenerationDropper
+from memwal.jobs.garbage.look import Look
+from memwal.jobs.garbage.model import Action, GarbageLimits, GarbagePlan, Item
 from memwal.model import ShardId, ShardManifest, ShardStatus
 from memwal.ports import DeleteResult, Objects
 from memwal.run import stores as _wiring
@@ -209,7 +210,7 @@ def drop_of(*numbers: int) -> GarbagePlan:
     return GarbagePlan(
         items=tuple(
             Item(
-                kind=Kind.GENERATION,
+                kind="generation",
                 shard_id=SHARD,
                 path=f"{layout.shard_folder(SHARD)}/0a1b2c3d_gen_{n}",
                 size_bytes=1,
@@ -325,7 +326,7 @@ def generation_folders(table: Table) -> list[Path]:
 def test_a_store_that_goes_away_leaves_the_rest_to_the_next_run(tmp_path: Path) -> None:
     table = runs.collectable(tmp_path / "t")
     runs.garbage(table)
-    deletions = as_deletions(plan_of(table))
+    deletions = make_deletions(plan_of(table))
     gone = Fault(operation="delete", nth=3, error=StoreUnavailable("gone"))
     objects = FaultyObjects(table.stores.objects, gone)
     done = Deleter(objects=objects, limits=GarbageLimits(delete_call_objects_max=2)).run(deletions)
@@ -341,21 +342,23 @@ def plan_of(table: Table) -> GarbagePlan:
     stores, limits = table.stores, GarbageLimits(grace_seconds=0)
     now = stores.clock.now_nanos()
     view = stores.views.table()
-    evidence = open_evidence(stores.objects).read(
+    evidence = runs.evidence_of(table).read(
         {s.shard_id: s.manifest for s in view.shards}, limits=limits, now_nanos=now, verified=True
     )
-    return plan_garbage(view, evidence, limits, now)
+    return plan_garbage(
+        Look(view=view, version=view.version, evidence=evidence, limits=limits, now_nanos=now)
+    )
 
 
 # ---- what must never be
 
 
-@pytest.mark.parametrize("check", ["check_item", "invariants.check_writer_untouched"])
+@pytest.mark.parametrize("check", ["delete.check_item", "drop.invariants.check_writer_untouched"])
 def test_a_broken_invariant_ends_its_table_only_with_a_report(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, check: str
 ) -> None:
     odd, well = runs.collectable(tmp_path / "odd"), runs.collectable(tmp_path / "well")
-    if check == "check_item":
+    if check == "delete.check_item":
         assert runs.run(odd, well).outcome == "done"
     before = runs.files(odd)
 

@@ -11,6 +11,7 @@ import io
 import json
 import struct
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, replace
 
 import pyarrow as pa
@@ -26,8 +27,9 @@ from memwal.format.codec import (
     decode_shard_manifest,
     encode_shard_manifest,
 )
-from memwal.jobs.garbage import store_versions as retained_versions
-from memwal.jobs.garbage.store_versions import CACHE_PATH, RetainedVersions
+from memwal.jobs.garbage.model import RetainedVersion
+from memwal.jobs.garbage.store import versions as retained_versions
+from memwal.jobs.garbage.store.versions import CACHE_PATH, RetainedVersions
 from memwal.jobs.rescue.store import StoredShardWal
 from memwal.jobs.snapshot.plan import Stored
 from memwal.jobs.snapshot.store import StoredSnapshots, external_path
@@ -339,7 +341,7 @@ def test_run_records() -> None:
     def check(data: bytes) -> None:
         objects = MemoryObjects()
         objects.put(record_path(RECORD), data)
-        found = StoredRunRecords(objects, readers_max=1).newest(10)
+        found = StoredRunRecords(objects).newest(10)
         assert len(found.records) + found.unreadable == 1
 
     attack("run record", odd_json(RECORD.model_dump()), check)
@@ -348,17 +350,24 @@ def test_run_records() -> None:
 # ---- tags, branches, and what is remembered of retained versions
 
 
+def read(
+    retained: RetainedVersions, *, verified: bool
+) -> tuple[tuple[RetainedVersion, ...], list[Exception]]:
+    with ThreadPoolExecutor(1) as pool:
+        return retained.read(pool, verified=verified)
+
+
 def test_tags_and_branches() -> None:
     def check(data: bytes) -> None:
         objects = MemoryObjects()
         objects.put("_refs/tags/one.json", data)
         objects.put("_refs/branches/two.json", data)
-        retained = RetainedVersions(objects, readers_max=1)
-        versions, problems = retained.all(verified=True)
+        retained = RetainedVersions(objects)
+        versions, problems = read(retained, verified=True)
         assert versions == ()
         assert [type(problem) for problem in problems] == [Corruption], "the branch is missing"
         try:
-            assert all(isinstance(number, int) for number in retained.referenced())
+            assert all(isinstance(number, int) for number in retained.read_referenced())
         except Corruption as error:
             assert "_refs/" in str(error)
 
@@ -371,7 +380,7 @@ def test_names_of_branches(name: str) -> None:
     """A branch whose name climbs is told as missing, and nothing outside the table is asked for."""
     objects = MemoryObjects()
     objects.bucket.objects[f"_refs/branches/{name}.json"] = (b"{}", 0)
-    _, problems = RetainedVersions(objects, readers_max=1).all(verified=True)
+    _, problems = read(RetainedVersions(objects), verified=True)
     assert len(problems) == 1
 
 
@@ -386,17 +395,17 @@ def test_the_cache_of_versions(monkeypatch: pytest.MonkeyPatch) -> None:
         return objects
 
     first = stored()
-    remembered = RetainedVersions(first, readers_max=1)
-    truth, _ = remembered.all(verified=True)
+    remembered = RetainedVersions(first)
+    truth, _ = read(remembered, verified=True)
     remembered.remember(lambda: None)
     sample = json.loads(first.get(CACHE_PATH))
 
     def check(data: bytes) -> None:
         objects = stored()
         objects.put(CACHE_PATH, data)
-        retained = RetainedVersions(objects, readers_max=1)
-        assert [v.version for v in retained.all(verified=False)[0]] == [v.version for v in truth]
-        assert retained.all(verified=True)[0] == truth, "what is acted on was read"
+        retained = RetainedVersions(objects)
+        assert [v.version for v in read(retained, verified=False)[0]] == [v.version for v in truth]
+        assert read(retained, verified=True)[0] == truth, "what is acted on was read"
 
     def signed(data: bytes) -> bytes:
         """The forger knows how the digest is made."""

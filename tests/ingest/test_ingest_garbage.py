@@ -13,7 +13,7 @@ import memwal.ingest.unit
 from memwal.clock import SystemClock
 from memwal.ingest.round import IngestRequest
 from memwal.ingest.run import Track, TrackLimits
-from memwal.report import GarbageItemReport
+from memwal.jobs.garbage.report import GarbageItemReport
 from memwal.store.ingest_records import PlanRecord, Round
 from tests.support import garbage_runs as runs
 from tests.support.ingest_tables import MemWalTable, make, wal_rows

@@ -20,7 +20,7 @@ from memwal.errors import (
     WorkerDied,
 )
 from memwal.ingest.unit import IngestUnit, lost_ingest_unit
-from memwal.jobs.garbage.apply import Deletion
+from memwal.jobs.garbage.apply.delete import Deletion
 from memwal.jobs.garbage.model import GarbageLimits
 from memwal.jobs.garbage.unit import GarbageUnit, lost_garbage_unit
 from memwal.model import TableView

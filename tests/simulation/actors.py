@@ -5,7 +5,7 @@ from __future__ import annotations
 import io
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 
 import pyarrow as pa
@@ -19,9 +19,9 @@ from memwal.errors import (
     StoreUnavailable,
 )
 from memwal.format import layout
-from memwal.jobs.garbage.apply import Deleter, GenerationDropper, as_deletions
-from memwal.jobs.garbage.model import Evidence, GarbageLimits, GarbagePlan
-from memwal.jobs.garbage.plan import expirable, never_merged, plan_garbage
+from memwal.jobs.garbage.apply import TableGarbage, collect_garbage
+from memwal.jobs.garbage.apply.delete import Deleter
+from memwal.jobs.garbage.model import GarbageLimits
 from memwal.jobs.index_catchup.apply import IndexCatchupJob
 from memwal.jobs.merge.apply.refresh_watch import RefreshWatch
 from memwal.jobs.merge.apply.shard import ShardMerger
@@ -42,7 +42,7 @@ from tests.simulation.truth import USER_KEYS, Truth, Violation
 
 GRACE_SECONDS = 600.0
 GROUPED = SnapshotLimits(fanned_out_shards_min=2, shards_per_unit_max=1)
-RETENTION_SECONDS = 40.0
+RETENTION_SECONDS = 120.0
 TURNS_REMEMBERED = 4
 OUTCOMES = (MemWalError,)
 """How a job may end besides well. Anything else that is raised is a finding."""
@@ -65,6 +65,14 @@ class SimTurns:
 
     def lost(self) -> None:
         self.left = TURNS_REMEMBERED
+
+
+class Unwatched:
+    """Progress that nobody watches."""
+
+    def start(self, what: str, total: int) -> None: ...
+
+    def done(self, count: int) -> None: ...
 
 
 @dataclass(kw_only=True)
@@ -259,60 +267,51 @@ class Jobs:
         except OUTCOMES:
             return
 
-    def garbage(self, *, wal: bool, retention: bool) -> Callable[[Actor], None]:
-        """`memwal garbage --execute`, in the order of memwal/jobs/garbage/job.py."""
+    def garbage(
+        self, *, wal: bool, retention: bool, adopt: bool = False
+    ) -> Callable[[Actor], None]:
+        """`memwal garbage --execute`."""
         limits = GarbageLimits(
-            grace_seconds=GRACE_SECONDS, wal=wal, drops_in_flight_max=1, delete_call_objects_max=4
+            grace_seconds=GRACE_SECONDS,
+            wal=wal,
+            adopt_orphans=adopt,
+            drops_in_flight_max=1,
+            delete_call_objects_max=4,
         )
 
         def body(actor: Actor) -> None:
             stores = self.open(actor)
-            try:
-                plan, old = self._plan(stores, limits, retention, verified=False)
-                if not (plan.drops or plan.deletes or old):
-                    return
-                with self.lease(stores, "garbage") as check:
-                    if retention:
-                        _, old = self._plan(stores, limits, retention, verified=False)
-                    if retention and old:
-                        check()
-                        SimExpiry(stores).expire_versions(RETENTION_SECONDS)
-                    plan, _ = self._plan(stores, limits, retention, verified=True)
-                    drops = GenerationDropper(
-                        manifests=stores.manifests,
-                        clock=stores.clock,
-                        limits=limits,
-                        before_commit=check,
-                    ).run(plan, lambda done: None)
-                    self.seen["drops tried again"] += sum(d.attempts > 1 for d in drops)
-                    deleted = Deleter(
-                        objects=stores.objects, limits=limits, before_commit=check
-                    ).run(as_deletions(plan))
-                    for item in deleted:
-                        kind = "WAL entries" if "/wal/" in item.path else "generations"
-                        self.seen[f"{kind} collected"] += item.error is None
-            except OUTCOMES:
-                return
+            with suppress(*OUTCOMES), self.lease_of(stores, "garbage") as lease:
+                deleter = Deleter(objects=stores.objects, limits=limits, before_commit=lease.check)
+                table = TableGarbage(
+                    uri=stores.objects.uri,
+                    views=stores,
+                    evidence=stores.evidence,
+                    expiry=SimExpiry(stores, retention_seconds=RETENTION_SECONDS),
+                    manifests=stores.manifests,
+                    clock=stores.clock,
+                    prove_store=lambda: None,
+                    take_lease=lease.take,
+                    before_commit=lease.check,
+                    limits=limits,
+                    acts=True,
+                    retention_seconds=RETENTION_SECONDS if retention else None,
+                    progress=Unwatched(),
+                )
+                table.foresee()
+                collect_garbage([table], lambda batches: [deleter.run(b) for b in batches])
+                self._count_garbage(table)
 
         return body
 
-    @staticmethod
-    def _plan(
-        stores: SimStores, limits: GarbageLimits, retention: bool, *, verified: bool
-    ) -> tuple[GarbagePlan, bool]:
-        view = stores.table()
-        now = stores.clock.now_nanos()
-        evidence: Evidence = stores.evidence.read(
-            {s.shard_id: s.manifest for s in view.shards},
-            limits=limits,
-            now_nanos=now,
-            verified=verified,
-        )
-        plan = plan_garbage(view, evidence, limits, now)
-        if not retention or never_merged(view):
-            return plan, False
-        old = expirable(evidence, view.version, RETENTION_SECONDS, now)
-        return plan, bool(old and old - stores.evidence.referenced_versions())
+    def _count_garbage(self, table: TableGarbage) -> None:
+        if table.broken is not None:
+            raise table.broken
+        self.seen["drops tried again"] += sum(d.attempts > 1 for d in table.dropped)
+        self.seen["clocks found fast"] += table.ahead_nanos > 0
+        for item in table.deleted:
+            kind = {2: "shards", 3: "generations", 4: "WAL entries"}[len(item.path.split("/"))]
+            self.seen[f"{kind} collected"] += item.error is None
 
     # ---- readers
 

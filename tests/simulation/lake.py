@@ -298,15 +298,16 @@ class Lake:
         path = f"_refs/{kind}/{quote(name, safe='')}.json"
         self.bucket.objects[path] = (json.dumps(document).encode(), self.now_nanos())
 
-    def expire(self, older_than_seconds: float) -> int:
+    def expire(self, cutoff_nanos: int) -> list[Version]:
         """Remove old versions, never the latest, a tagged one, or one that a branch starts from."""
-        cutoff = self.now_nanos() - older_than_seconds * 1e9
         kept = {self.latest.number, *self.tags.values(), *self.referenced.values()}
-        old = [v for v in self.versions.values() if v.at_nanos < cutoff and v.number not in kept]
+        old = [
+            v for v in self.versions.values() if v.at_nanos < cutoff_nanos and v.number not in kept
+        ]
         for version in old:
             del self.versions[version.number]
             del self.bucket.objects[_path(version.number)]
-        return len(old)
+        return old
 
     def _since(self, read: int) -> list[Version]:
         self.version(read)

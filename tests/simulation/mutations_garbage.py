@@ -6,15 +6,19 @@ from tests.simulation.mutation_list import Change, Mutation, mutations
 
 PLAN = "tests/jobs/garbage/test_garbage_plan.py"
 APPLY = "tests/jobs/garbage/test_garbage_apply.py"
-_PLAN = "memwal/jobs/garbage/plan.py"
-_MODEL = "memwal/jobs/garbage/model.py"
+_JOB = "memwal/jobs/garbage"
+_PLAN = f"{_JOB}/plan.py"
+_MODEL = f"{_JOB}/model.py"
+_LOOK = f"{_JOB}/look.py"
+_GENERATION = f"{_JOB}/kinds/generation.py"
+_WAL_ENTRY = f"{_JOB}/kinds/wal_entry.py"
 
 _HEADS = mutations(
-    "memwal/jobs/garbage/store.py",
+    f"{_JOB}/store/wal_heads.py",
     "tests/jobs/garbage/test_wal_heads.py",
     (
         "garbage: what others remembered of WAL entries lets them go",
-        "            if entry.read and not self._heads.is_confirmed(entry)",
+        "            if entry.read and not self._is_confirmed(entry)",
         "            if False",
     ),
 )
@@ -34,12 +38,12 @@ _LIMITS = mutations(
     ),
     (
         "garbage: versions of branches count as expirable",
-        "        if v.on_main\n        and v.version != latest",
-        "        if v.version != latest",
+        "        if v.on_main\n        and v.version != look.version",
+        "        if v.version != look.version",
     ),
     (
         "garbage: the latest version counts as expirable",
-        "        and v.version != latest\n",
+        "        and v.version != look.version\n",
         "",
     ),
     (
@@ -69,34 +73,23 @@ _LIMITS = mutations(
     ),
 )
 
-_SHARDS = mutations(
-    _PLAN,
+
+def _off(name: str, condition: str) -> tuple[str, str, str]:
+    """A gate that holds nothing any more."""
+    return (name, f"if {condition}:", "if False:")
+
+
+_GATES = mutations(
+    _LOOK,
     PLAN,
     (
         "garbage: a shard that was not listed is planned all the same",
-        'problem=Refused("its folder was not listed")',
-        "problem=None",
+        "ShardEvidence(shard_id=shard.shard_id, problem=problem)",
+        "ShardEvidence(shard_id=shard.shard_id)",
     ),
-    (
-        "garbage: folders of a shard without a manifest go",
-        "            action=Action.KEEP,\n            reason=reason,",
-        "            action=Action.DELETE,\n            reason=reason,",
-    ),
-    (
-        "garbage: a SEALED shard is touched",
-        "        if self._manifest.status is not ShardStatus.ACTIVE:",
-        "        if False:",
-    ),
-    (
-        "garbage: a shard that can't be read is touched",
-        "        if self._found.problem is not None:\n            return f",
-        "        if False:\n            return f",
-    ),
-    (
-        "garbage: versions that can't be read hold nothing",
-        "        if self.unreadable is not None:",
-        "        if False:",
-    ),
+    _off("garbage: a SEALED shard is touched", "self.manifest.status is not ShardStatus.ACTIVE"),
+    _off("garbage: a shard that can't be read is touched", "self.found.problem is not None"),
+    _off("garbage: versions that can't be read hold nothing", "self._unreadable is not None"),
     (
         "garbage: a shard that no retained version knows goes",
         '            return "no retained version shows that it was merged"',
@@ -104,115 +97,213 @@ _SHARDS = mutations(
     ),
     (
         "garbage: retained versions don't hold",
-        "        merged = lowest.merged.get(shard_id, 0)\n        if generation > merged:",
-        "        merged = lowest.merged.get(shard_id, 0)\n        if False:",
+        "        name, merged = lowest\n        if generation > merged:",
+        "        name, merged = lowest\n        if False:",
     ),
-    (
-        "garbage: indexes don't hold",
-        "            if reached < generation:",
-        "            if False:",
-    ),
+    _off("garbage: indexes don't hold", "reached < generation"),
     (
         "garbage: an index that is not recorded does not hold",
         "            if reached is None:\n                return",
         "            if reached is None:\n                continue\n                return",
     ),
     (
-        "garbage: listed generations are dropped whatever holds them",
-        "why = shut or self._gates.held(self._shard.shard_id, generation.generation)",
-        "why = shut",
-    ),
-    (
-        "garbage: folders are deleted whatever holds their number",
-        "        if held is not None:",
-        "        if False:",
-    ),
-    (
-        "garbage: listed folders are deleted",
-        "            if folder.name not in self._listed:",
-        "            if True:",
-    ),
-    (
         "garbage: any old manifest will do for the one from before the grace",
         "past if past is not None and past.version == wanted else None",
         "past",
     ),
+    _off("garbage: a version that can't be read is passed over", "found.problem is not None"),
     (
-        "garbage: generation 0 is a number as any other",
-        "        if number < 1:",
-        "        if False:",
+        "garbage: trouble in finding versions is passed over",
+        "for problem in self.evidence.problems:",
+        "for problem in ():",
+    ),
+    _off(
+        "garbage: the latest version need not be among those found",
+        "not any(v.on_main and v.version == self.version for v in self.evidence.versions)",
+    ),
+)
+
+_GENERATIONS = mutations(
+    _GENERATION,
+    PLAN,
+    (
+        "garbage: folders of a shard without a manifest go",
+        'held="the shard has no manifest"\n                if error is None',
+        "held=None\n                if error is None",
     ),
     (
-        "garbage: a flush in progress may go",
-        "        if number >= current:",
-        "        if False:",
+        "garbage: listed generations are dropped whatever holds them",
+        "why = shard.shut or shard.gates.held(shard.shard_id, generation.generation)",
+        "why = shard.shut",
     ),
+    _off("garbage: folders are deleted whatever holds their number", "held is not None"),
+    ("garbage: listed folders are deleted", "if folder.name not in listed:", "if True:"),
+    _off("garbage: generation 0 is a number as any other", "number < 1"),
+    _off("garbage: a flush in progress may go", "number >= current"),
     (
         "garbage: without a manifest from before the grace folders go",
-        "        past = self._past\n        if past is None:\n"
-        '            return "no manifest is older than the grace"\n'
-        "        if folder",
-        "        past = self._past\n        if past is None:\n"
-        "            return None\n"
-        "        if folder",
+        '        return "no manifest is older than the grace"',
+        "        return None",
     ),
-    (
+    _off(
         "garbage: the past manifest is not asked whether it named the folder",
-        "        if folder.name in self._listed_before:",
-        "        if False:",
+        "folder.name in listed_before",
     ),
-    (
-        "garbage: a number flushed within the grace may go",
-        "        if number >= past.current_generation:",
-        "        if False:",
-    ),
-    (
-        "garbage: a folder with a young file goes",
-        "        if newest_of(folder.files) > self._cutoff:",
-        "        if False:",
+    _off("garbage: a number flushed within the grace may go", "number >= past.current_generation"),
+    _off(
+        "garbage: a folder with a young file goes", "newest_of(folder.files) > shard.cutoff_nanos"
     ),
     (
         "garbage: the table's part of a folder goes last",
         "for stage in (first, rest) if stage)",
         "for stage in (rest, first) if stage)",
     ),
+    (
+        "delete: a generation's path need not have its number",
+        "return layout.parse_generation_folder(name) == item.generation is not None",
+        "return True",
+    ),
 )
+
+_COVERED = (
+    _off("wal: entries above the replay position go", "entry.position > replay"),
+    _off(
+        "wal: entries above the last position seen go",
+        "entry.position > manifest.wal_entry_position_last_seen",
+    ),
+    _off("wal: entries that were covered within the grace go", "entry.position > _wal_floor(past)"),
+    _off(
+        "wal: entries of generations to come go", "entry.generation >= manifest.current_generation"
+    ),
+    (
+        "wal: retained versions don't hold entries",
+        "    return shard.gates.version_holds(shard.shard_id, entry.generation)",
+        "    return None",
+    ),
+)
+_HIGHEST = _off("wal: the highest position goes", "entry.position == highest")
+_HIGHEST_READ = (
+    "wal: the highest position is worth reading",
+    "(p for p in positions if p <= last and p != highest)",
+    "(p for p in positions if p <= last)",
+)
+_SENTINELS = _off("wal: sentinels go", "entry.fence_sentinel")
+_CLAIMED = (
+    "wal: an unfinished claim holds nothing",
+    "            or _hold_led(entry, claims)\n",
+    "",
+)
+_NO_GENERATION = (
+    "wal: entries without a generation go",
+    '        return "does not say which generation covers it"',
+    "        return None",
+)
+
+_WAL = (
+    *mutations(
+        _WAL_ENTRY,
+        f"{PLAN} -k 'wal or claim or stalled or entries or unknown'",
+        (
+            "wal: entries go unasked",
+            "in look.shards if look.limits.wal else ():",
+            "in look.shards:",
+        ),
+        (
+            "wal: entries of a closed shard go",
+            "held=shard.shut\n            or _hold",
+            "held=_hold",
+        ),
+        *_COVERED,
+        _HIGHEST,
+        (
+            "wal: entries go without a manifest from before the grace",
+            '        return "no manifest is older than the grace"',
+            "        return None",
+        ),
+        _off("wal: young entries go", "entry.file.modified_at_nanos > shard.cutoff_nanos"),
+        _off("wal: entries that can't be read go", "entry.problem is not None"),
+        _off("wal: entries that were not looked at go", "not entry.read"),
+        _SENTINELS,
+        _NO_GENERATION,
+        _off("wal: entries go before their generation", "entry.generation in numbers"),
+        (
+            "wal: what lies below an entry that can't be read goes",
+            "            or _hold_below_unknown(entry, unknown)",
+            "",
+        ),
+        _CLAIMED,
+    ),
+    *mutations(
+        _WAL_ENTRY,
+        PLAN,
+        _HIGHEST_READ,
+        (
+            "wal: oldest first, so that sentinels fill a run",
+            "highest), reverse=True))",
+            "highest)))",
+        ),
+        (
+            "wal: what was seen last is no bound",
+            "    return min(manifest.replay_after_wal_entry_position, "
+            "manifest.wal_entry_position_last_seen)",
+            "    return manifest.replay_after_wal_entry_position",
+        ),
+        (
+            "wal: entries that were not read prove a claim finished",
+            "    known = [w for w in wal if w.is_known]",
+            "    known = [w for w in wal if w.writer_epoch is not None]",
+        ),
+        (
+            "wal: a sentinel ends a claim",
+            "    with_rows = {w.writer_epoch for w in known if not w.fence_sentinel}",
+            "    with_rows = {w.writer_epoch for w in known}",
+        ),
+        (
+            "wal: a claim holds nothing while no newer sentinel is known",
+            "            return dict.fromkeys(stored, epoch)",
+            "            return held",
+        ),
+        (
+            "delete: a WAL entry's path need not be one",
+            "return layout.parse_wal_entry_name(name) is not None and item.kind",
+            "return item.kind",
+        ),
+    ),
+)
+
+
+def _together(name: str, *found: tuple[str, str, str]) -> Mutation:
+    """Gates of WAL entries that stand behind one another."""
+    changes = (Change(file=_WAL_ENTRY, before=before, after=after) for _, before, after in found)
+    return Mutation(name=name, changes=tuple(changes))
+
 
 # The same gates once more, as a run meets them.
 _SIMULATED = (
     *mutations(
-        _PLAN,
+        _LOOK,
         "",
         (
             "simulated: retained versions don't hold a generation",
-            "        merged = lowest.merged.get(shard_id, 0)\n        if generation > merged:",
-            "        merged = lowest.merged.get(shard_id, 0)\n        if False:",
+            "        name, merged = lowest\n        if generation > merged:",
+            "        name, merged = lowest\n        if False:",
         ),
         (
             "simulated: neither do the latest version and the others",
             "return self.version_holds(shard_id, generation) or self",
             "return self",
         ),
-        (
-            "simulated: indexes don't hold a generation",
-            "            if reached < generation:",
-            "            if False:",
-        ),
+        _off("simulated: indexes don't hold a generation", "reached < generation"),
         (
             "simulated: an index that is not recorded does not hold",
             "            if reached is None:\n                return",
             "            if reached is None:\n                continue\n                return",
         ),
-        (
-            "simulated: the past manifest is not asked",
-            "        if folder.name in self._listed_before:",
-            "        if False:",
-        ),
-        (
-            "simulated: an unfinished claim holds no WAL",
-            " or _claim_holds(entry, claims)",
-            "",
-        ),
+    ),
+    *mutations(
+        _GENERATION,
+        "",
+        _off("simulated: the past manifest is not asked", "folder.name in listed_before"),
     ),
     *mutations(
         _MODEL,
@@ -223,277 +314,96 @@ _SIMULATED = (
             "    return now_nanos",
         ),
     ),
-    Mutation(
-        # A sentinel names no generation, so that the gate for that stands behind it.
-        name="simulated: sentinels go",
-        changes=(
-            Change(
-                file=_PLAN, before="        if entry.fence_sentinel:", after="        if False:"
-            ),
-            Change(
-                file=_PLAN,
-                before="        if entry.generation is None or entry.generation < 1:\n"
-                '            return "does not',
-                after="        if entry.generation is None or entry.generation < 1:\n"
-                '            return None\n            return "does not',
-            ),
+    _together("simulated: an unfinished claim holds no WAL", _CLAIMED),
+    # A sentinel names no generation, so that the gate for that stands behind it.
+    _together("simulated: sentinels go", _SENTINELS, _NO_GENERATION),
+    # Three gates and the choice of what is read keep what is not covered: all of them.
+    _together(
+        "simulated: WAL entries go that no generation covers",
+        *_COVERED,
+        ("", "last = min(_wal_floor(latest), _wal_floor(past))", "last = max(positions)"),
+    ),
+    _together(
+        "simulated: the highest WAL position goes",
+        _HIGHEST,
+        _HIGHEST_READ,
+        _SENTINELS,
+        _NO_GENERATION,
+    ),
+)
+
+_MODELLED = (
+    *mutations(
+        _MODEL,
+        PLAN,
+        (
+            "garbage: a young manifest is passed over on the way to the past one",
+            "            break\n        found = stored.version",
+            "            continue\n        found = stored.version",
+        ),
+        ("garbage: an empty folder is old", "default=layout.U64_MAX)", "default=0)"),
+    ),
+    *mutations(
+        "memwal/indexes.py",
+        PLAN,
+        ("garbage: maintained indexes only, though none is named", " or not named\n", "\n"),
+    ),
+)
+
+_ORPHANS = (
+    *mutations(
+        f"{_JOB}/kinds/leftover.py",
+        PLAN,
+        (
+            "garbage: what was staged a moment ago goes",
+            "young = file.modified_at_nanos > cutoff",
+            "young = False",
         ),
     ),
-    Mutation(
-        # Three gates and the choice of what is read keep what is not covered: all of them.
-        name="simulated: WAL entries go that no generation covers",
-        changes=(
-            Change(
-                file=_PLAN, before="        if entry.position > replay:", after="        if False:"
-            ),
-            Change(
-                file=_PLAN,
-                before="        if entry.position > self._manifest.wal_entry_position_last_seen:",
-                after="        if False:",
-            ),
-            Change(
-                file=_PLAN,
-                before="        if entry.position > wal_floor(past):",
-                after="        if False:",
-            ),
-            Change(
-                file=_PLAN,
-                before="        if entry.generation >= self._manifest.current_generation:",
-                after="        if False:",
-            ),
-            Change(
-                file=_PLAN,
-                before="        return self._gates.version_holds(self._shard.shard_id, "
-                "entry.generation)",
-                after="        return None",
-            ),
-            Change(
-                file=_MODEL,
-                before="    last = min(wal_floor(latest), wal_floor(past))",
-                after="    last = max(positions)",
-            ),
+    *mutations(
+        f"{_JOB}/kinds/snapshot.py",
+        PLAN,
+        _off(
+            "garbage: lost snapshots go though versions can't be read",
+            "look.unreadable is not None",
+        ),
+        _off(
+            "garbage: a snapshot goes that a version names",
+            "found.index_uuid in version.index_uuids",
+        ),
+        (
+            "garbage: young snapshots go",
+            "if found.file.modified_at_nanos > look.cutoff_nanos else None",
+            "if False else None",
         ),
     ),
-    Mutation(
-        name="simulated: the highest WAL position goes",
-        changes=(
-            Change(
-                file=_PLAN,
-                before="        if entry.position == highest:",
-                after="        if False:",
-            ),
-            Change(
-                file=_MODEL,
-                before="(p for p in positions if p <= last and p != highest)",
-                after="(p for p in positions if p <= last)",
-            ),
-            Change(
-                file=_PLAN, before="        if entry.fence_sentinel:", after="        if False:"
-            ),
-            Change(
-                file=_PLAN,
-                before="        if entry.generation is None or entry.generation < 1:\n"
-                '            return "does not',
-                after="        if entry.generation is None or entry.generation < 1:\n"
-                '            return None\n            return "does not',
-            ),
+    *mutations(
+        f"{_JOB}/kinds/orphan.py",
+        PLAN,
+        _off("adoption: unasked", "not look.limits.adopt_orphans"),
+        (
+            "adoption: though versions can't be read",
+            "shut = find_refusal(look) or look.unreadable",
+            "shut = find_refusal(look)",
         ),
-    ),
-)
-
-_WAL = mutations(
-    _PLAN,
-    f"{PLAN} -k 'wal or claim or stalled or entries or unknown'",
-    ("wal: entries go unasked", "        if self._limits.wal:", "        if True:"),
-    (
-        "wal: entries of a closed shard go",
-        "                shut\n                or self._wal_held(entry, highest, past, numbers)",
-        "                self._wal_held(entry, highest, past, numbers)",
-    ),
-    (
-        "wal: entries above the replay position go",
-        "        if entry.position > replay:",
-        "        if False:",
-    ),
-    (
-        "wal: entries above the last position seen go",
-        "        if entry.position > self._manifest.wal_entry_position_last_seen:",
-        "        if False:",
-    ),
-    (
-        "wal: the highest position goes",
-        "        if entry.position == highest:",
-        "        if False:",
-    ),
-    (
-        "wal: entries go without a manifest from before the grace",
-        "        if past is None:\n"
-        '            return "no manifest is older than the grace"\n'
-        "        if entry",
-        "        if past is None:\n            return None\n        if entry",
-    ),
-    (
-        "wal: entries that were covered within the grace go",
-        "        if entry.position > wal_floor(past):",
-        "        if False:",
-    ),
-    (
-        "wal: young entries go",
-        "        if entry.file.modified_at_nanos > self._cutoff:",
-        "        if False:",
-    ),
-    (
-        "wal: entries that can't be read go",
-        "        if entry.problem is not None:",
-        "        if False:",
-    ),
-    ("wal: entries that were not looked at go", "        if not entry.read:", "        if False:"),
-    ("wal: sentinels go", "        if entry.fence_sentinel:", "        if False:"),
-    (
-        "wal: entries without a generation go",
-        '            return "does not say which generation covers it"',
-        "            return None",
-    ),
-    (
-        "wal: entries go before their generation",
-        "        if entry.generation in numbers:",
-        "        if False:",
-    ),
-    (
-        "wal: entries of generations to come go",
-        "        if entry.generation >= self._manifest.current_generation:",
-        "        if False:",
-    ),
-    (
-        "wal: retained versions don't hold entries",
-        "        return self._gates.version_holds(self._shard.shard_id, entry.generation)",
-        "        return None",
-    ),
-    (
-        "wal: what lies below an entry that can't be read goes",
-        "                or _unknown_holds(entry, unknown)\n",
-        "",
-    ),
-    (
-        "wal: an unfinished claim holds nothing",
-        " or _claim_holds(entry, claims)",
-        "",
-    ),
-)
-
-_COVERING = mutations(
-    "memwal/indexes.py",
-    PLAN,
-    ("garbage: maintained indexes only, though none is named", " or not named\n", "\n"),
-)
-
-_MODELLED = mutations(
-    _MODEL,
-    PLAN,
-    (
-        "garbage: a young manifest is passed over on the way to the past one",
-        "            break\n        found = stored.version",
-        "            continue\n        found = stored.version",
-    ),
-    (
-        "wal: the highest position is worth reading",
-        "(p for p in positions if p <= last and p != highest)",
-        "(p for p in positions if p <= last)",
-    ),
-    ("wal: oldest first, so that sentinels fill a run", "highest), reverse=True))", "highest)))"),
-    (
-        "wal: what was seen last is no bound",
-        "    return min(manifest.replay_after_wal_entry_position, "
-        "manifest.wal_entry_position_last_seen)",
-        "    return manifest.replay_after_wal_entry_position",
-    ),
-    (
-        "wal: entries that were not read prove a claim finished",
-        "    known = [w for w in wal if _is_known(w)]",
-        "    known = [w for w in wal if w.writer_epoch is not None]",
-    ),
-    (
-        "wal: a sentinel ends a claim",
-        "    with_rows = {w.writer_epoch for w in known if not w.fence_sentinel}",
-        "    with_rows = {w.writer_epoch for w in known}",
-    ),
-    (
-        "wal: a claim holds nothing while no newer sentinel is known",
-        "            return dict.fromkeys(stored, epoch)",
-        "            return held",
-    ),
-    (
-        "garbage: a version that can't be read is passed over",
-        "        if found.problem is not None:",
-        "        if False:",
-    ),
-    (
-        "garbage: trouble in finding versions is passed over",
-        "    for problem in evidence.problems:",
-        "    for problem in ():",
-    ),
-    (
-        "garbage: the latest version need not be among those found",
-        "    if not any(v.on_main and v.version == version for v in evidence.versions):",
-        "    if False:",
-    ),
-    ("garbage: an empty folder is old", "default=layout.U64_MAX)", "default=0)"),
-)
-
-_ORPHANS = mutations(
-    "memwal/jobs/garbage/kinds/orphan.py",
-    PLAN,
-    (
-        "garbage: what was staged a moment ago goes",
-        "        old = file.modified_at_nanos <= cutoff",
-        "        old = True",
-    ),
-    (
-        "garbage: lost snapshots go though versions can't be read",
-        "        if unreadable is not None:\n            why: str | None",
-        "        if False:\n            why: str | None",
-    ),
-    (
-        "garbage: a snapshot goes that a version names",
-        "        elif named is not None:",
-        "        elif False:",
-    ),
-    (
-        "garbage: young snapshots go",
-        "        elif found.file.modified_at_nanos > cutoff:",
-        "        elif False:",
-    ),
-    (
-        "adoption: unasked",
-        "    if not limits.adopt_orphans:\n        shut",
-        "    if False:\n        shut",
-    ),
-    (
-        "adoption: though versions can't be read",
-        "    elif unreadable is not None:",
-        "    elif False:",
-    ),
-    ("adoption: while a version has the index", "    elif holding is not None:", "    elif False:"),
-    (
-        "adoption: of a shard that can't be read",
-        "    if found.problem is not None:\n        return f",
-        "    if False:\n        return f",
-    ),
-    ("adoption: of a shard with nothing known in it", "    if not found.files:", "    if False:"),
-    (
-        "adoption: while a writer may be at work",
-        "    if newest_of(found.files) > cutoff:",
-        "    if False:",
-    ),
-    (
-        "adoption: manifests go first",
-        "for stage in (first, second, wal, last) if stage)",
-        "for stage in (last, first, second, wal) if stage)",
+        (
+            "adoption: while a version has the index",
+            "    if holding is None:",
+            "    if True:",
+        ),
+        _off("adoption: of a shard that can't be read", "found.problem is not None"),
+        _off("adoption: of a shard with nothing known in it", "not found.files"),
+        _off("adoption: while a writer may be at work", "newest_of(found.files) > cutoff_nanos"),
+        (
+            "adoption: manifests go first",
+            "return [first, second, wal, last]",
+            "return [last, first, second, wal]",
+        ),
     ),
 )
 
 _INGESTS = mutations(
-    "memwal/jobs/garbage/kinds/ingest.py",
+    f"{_JOB}/kinds/ingest.py",
     "tests/jobs/garbage/test_garbage_ingest_plan.py",
     (
         "staged: what may be staged at this moment goes",
@@ -507,7 +417,7 @@ _INGESTS = mutations(
     ),
     (
         "staged: idle is counted from the folder's own files",
-        "    given_up = newest_of(every) <=",
+        "    given_up = newest <=",
         "    given_up = newest_of(rows.files) <=",
     ),
     (
@@ -523,12 +433,12 @@ _INGESTS = mutations(
     ("staged: every planned ingest is finished", "    if found.finished:", "    if True:"),
     (
         "staged: finished rows go within the grace",
-        '"finished, but younger than the grace" if newest_of(every) > cutoff else None,',
+        '"finished, but younger than the grace" if newest > look.cutoff_nanos else None,',
         "None,",
     ),
     (
         "staged: another run's rows go within the grace",
-        '"younger than the grace" if newest_of(rows.files) > cutoff else None,',
+        '"younger than the grace" if newest_of(rows.files) > look.cutoff_nanos else None,',
         "None,",
     ),
     (
@@ -555,7 +465,7 @@ _INGESTS = mutations(
 
 _DONE = (
     *mutations(
-        "memwal/jobs/garbage/apply.py",
+        f"{_JOB}/apply/drop.py",
         APPLY,
         (
             "drop: a shard that was sealed meanwhile is touched",
@@ -577,6 +487,10 @@ _DONE = (
             'if f"{folder}/{g.path}" not in unwanted',
             "if False",
         ),
+    ),
+    *mutations(
+        f"{_JOB}/apply/delete.py",
+        APPLY,
         (
             "delete: the lease is not asked",
             '            self.before_commit()\n            self.steps("before_delete")',
@@ -599,7 +513,7 @@ _DONE = (
         ),
     ),
     *mutations(
-        "memwal/jobs/garbage/apply.py",
+        f"{_JOB}/apply/delete.py",
         PLAN,
         (
             "delete: an item's objects are not checked",
@@ -607,25 +521,100 @@ _DONE = (
             "    if False:",
         ),
         ("delete: items are not checked", "        check_item(item)", "        pass"),
-        (
-            "delete: a generation's path need not have its number",
-            "layout.parse_generation_folder(name) == item.generation is not None:",
-            "True:",
-        ),
-        (
-            "delete: a WAL entry's path need not be one",
-            "layout.parse_wal_entry_name(name) is not None and item.kind",
-            "item.kind",
-        ),
     ),
     *mutations(
-        "memwal/jobs/garbage/apply.py",
+        f"{_JOB}/apply/drop.py",
         "",
         (
             "simulated: the writer's epoch is bumped by a drop",
-            "        landed = self.manifests.commit(current, proposed)",
-            "        landed = self.manifests.commit(\n            current, "
+            "        committed = self.manifests.commit(current, proposed)",
+            "        committed = self.manifests.commit(\n            current, "
             "replace(proposed, writer_epoch=proposed.writer_epoch + 1)\n        )",
+        ),
+    ),
+)
+
+_APPLY = f"{_JOB}/apply/__init__.py"
+_RUN = "tests/jobs/garbage/test_garbage.py tests/faults/test_garbage_faults.py -m 'not spark' -k"
+_ORDER = (
+    *mutations(
+        _APPLY,
+        f"{_RUN} 'exit_codes or lease or never_merged or expired_first or within_the_grace'",
+        (
+            "garbage: what was planned before the lease is done",
+            "                self.seen = self._look(verified=True)\n                self.acted",
+            "                self.acted",
+        ),
+        ("garbage: no lease is taken", "                self.take_lease()\n", ""),
+        (
+            "garbage: versions are expired while a shard was never merged",
+            "        old = frozenset[int]() if never_merged else find",
+            "        old = find",
+        ),
+        (
+            "garbage: versions are expired without the lease",
+            '            self.before_commit()\n            self.steps("before_expire")',
+            '            self.steps("before_expire")',
+        ),
+    ),
+    *mutations(
+        _APPLY,
+        "tests/faults/test_garbage_faults.py -k broken_invariant",
+        (
+            "garbage: a drop that would break an invariant ends all tables",
+            "            self.broken = broken\n        except",
+            "            raise\n        except",
+        ),
+        (
+            "garbage: a delete that would break an invariant ends all tables",
+            "            self.broken = broken\n            return ()",
+            "            raise",
+        ),
+    ),
+    *mutations(
+        _APPLY,
+        "tests/faults/test_forged_paths.py -k expired",
+        (
+            "foreign: a dry run promises to expire through a link",
+            "            self.expiry.check_expirable()\n",
+            "",
+        ),
+    ),
+    *mutations(
+        f"{_JOB}/store/__init__.py",
+        "tests/faults/test_forged_paths.py -k expired",
+        ("foreign: versions are expired through a link", "        self.check_expirable()\n", ""),
+    ),
+    *mutations(
+        _APPLY,
+        "tests/jobs/garbage/test_wal_heads.py -k forged",
+        (
+            "garbage: what another process remembered is acted on",
+            "                self.seen = self._look(verified=True)\n                self.acted",
+            "                self.seen = self._look(verified=False)\n                self.acted",
+        ),
+    ),
+    *mutations(
+        _APPLY,
+        "tests/jobs/garbage/test_garbage.py -k 'emptied_in_passes and local'",
+        (
+            "garbage: WAL entries wait for the next run",
+            "        with suppress(MemWalError):\n            self.seen = self._look(verified=True)\n",
+            "",
+        ),
+    ),
+    *mutations(
+        _APPLY,
+        "",
+        (
+            "simulated: a fast clock is believed",
+            "self.ahead_nanos = ahead if ahead > _CLOCKS_AGREE_NANOS else 0",
+            "self.ahead_nanos = 0",
+        ),
+        (
+            "simulated: versions are expired by a fast clock",
+            "older_than = retention_seconds + self.ahead_nanos / 1e9",
+            "older_than = retention_seconds",
         ),
     ),
 )
@@ -633,26 +622,26 @@ _DONE = (
 _EVIDENCE = "tests/jobs/garbage/test_garbage.py -k"
 _FOUND = (
     *mutations(
-        "memwal/jobs/garbage/store.py",
+        f"{_JOB}/kinds/snapshot.py",
         f"{_EVIDENCE} 'strangers or snapshot_that_lost or wal_entries_wait'",
         (
             "evidence: any lone index file is a snapshot",
-            "        return all(mark in tail for mark in _SNAPSHOT_MARKS)",
+            "        return all(mark in tail for mark in _MARKS)",
             "        return True",
         ),
         (
             "evidence: an index folder need not be named by a UUID",
-            "            and _is_uuid(name)\n",
-            "",
+            "if len(files) == 1 and _is_uuid(name) and",
+            "if len(files) == 1 and",
         ),
         (
             "evidence: a folder with more than a snapshot in it is one",
-            "            if len(files) == 1\n            and",
-            "            if",
+            "if len(files) == 1 and _is_uuid(name) and",
+            "if _is_uuid(name) and",
         ),
     ),
     *mutations(
-        "memwal/jobs/garbage/store_versions.py",
+        f"{_JOB}/store/versions.py",
         f"{_EVIDENCE} 'branch or detached or unreadable or cache or made_again'",
         (
             "evidence: branches are not looked at",
@@ -661,7 +650,7 @@ _FOUND = (
         ),
         (
             "evidence: branches that can't be found are passed over",
-            "        problems += self._missing_branches(files)",
+            "        problems += self._find_missing_branches(files)",
             "        problems += ()",
         ),
         (
@@ -671,8 +660,7 @@ _FOUND = (
         ),
         (
             "evidence: a version that is torn is passed over",
-            "            return RetainedVersion(**about, problem=str(error))"
-            "  # type: ignore[arg-type]",
+            "            return replace(bare, problem=str(error))",
             "            return None",
         ),
         (
@@ -692,8 +680,8 @@ _FOUND = (
         ),
         (
             "evidence: what a newer build adds to the cache is lost",
-            "{**kept.get(key, {}), **_entry(key, known[key])}",
-            "_entry(key, known[key])",
+            "{**kept.get(info, {}), **_entry_of(info, known[info])}",
+            "_entry_of(info, known[info])",
         ),
         (
             "evidence: a forged cache is read",
@@ -705,25 +693,27 @@ _FOUND = (
 
 _CLAIMS = (
     *mutations(
-        "memwal/jobs/garbage/store.py",
+        f"{_JOB}/store/shards.py",
         "tests/jobs/garbage/test_garbage_claims.py",
         (
             "garbage: a writer that was opened anew has an old claim",
-            "if not ordered or self._epoch(manifest, ordered[-1]) != manifest.writer_epoch:",
-            "if not ordered:",
+            "if ordered and is_of_claim(ordered[-1]):",
+            "if ordered:",
         ),
         (
             "garbage: a claim is as old as its shard",
-            "                high = middle\n            else:\n                low = middle + 1\n"
-            "        yield WriterClaim(",
-            "                high = middle\n            else:\n                high = middle\n"
-            "        yield WriterClaim(",
+            "first = bisect_left(ordered, True, key=is_of_claim)",
+            "first = 0",
         ),
     ),
     *mutations(
-        "memwal/jobs/garbage/report.py",
+        f"{_JOB}/report.py",
         "tests/jobs/garbage/test_garbage_claims.py",
-        ("garbage: an old claim is not told", "    claim = run.old_claim\n", "    claim = None\n"),
+        (
+            "garbage: an old claim is not told",
+            "    claim = garbage.old_claim\n",
+            "    claim = None\n",
+        ),
     ),
 )
 
@@ -731,9 +721,10 @@ GARBAGE = (
     *_HEADS,
     *_LIMITS,
     *_CLAIMS,
-    *_SHARDS,
+    *_GATES,
+    *_GENERATIONS,
+    *_ORDER,
     *_WAL,
-    *_COVERING,
     *_MODELLED,
     *_ORPHANS,
     *_INGESTS,

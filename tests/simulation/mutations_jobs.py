@@ -108,20 +108,6 @@ JOBS: tuple[Mutation, ...] = (
         ),
     ),
     *mutations(
-        "memwal/jobs/garbage/job.py",
-        "tests/faults/test_garbage_faults.py -k broken_invariant",
-        (
-            "garbage: a drop that would break an invariant ends all tables",
-            "        run.broken = broken\n    except",
-            "        raise\n    except",
-        ),
-        (
-            "garbage: a delete that would break an invariant ends all tables",
-            "            run.broken = broken\n            continue",
-            "            raise",
-        ),
-    ),
-    *mutations(
         "memwal/cli/flags.py",
         "tests/cli/test_options.py",
         (
@@ -225,26 +211,6 @@ JOBS: tuple[Mutation, ...] = (
             "garbage: limits are not checked",
             "    check_limits(\n",
             "    (lambda *_, **__: None)(\n",
-        ),
-        (
-            "garbage: what was planned before the lease is done",
-            "            _look_again(run, options, verified=True)\n            run.acted = True\n",
-            "            run.acted = True\n",
-        ),
-        (
-            "garbage: no lease is taken",
-            '            run.table.take_lease("garbage", options)\n',
-            "",
-        ),
-        (
-            "garbage: versions are expired while a shard was never merged",
-            "    if run.never_merged or options.retention_seconds is None:",
-            "    if options.retention_seconds is None:",
-        ),
-        (
-            "garbage: versions are expired without the lease",
-            '    run.table.before_commit()\n    steps("before_expire")',
-            '    steps("before_expire")',
         ),
     ),
     *mutations(

@@ -637,24 +637,6 @@ _STORES = (
         ),
     ),
     *mutations(
-        "memwal/store/table.py",
-        "tests/faults/test_forged_paths.py -k expired",
-        (
-            "foreign: versions are expired through a link",
-            "        self.check_expirable()\n",
-            "",
-        ),
-    ),
-    *mutations(
-        "memwal/jobs/garbage/job.py",
-        "tests/faults/test_forged_paths.py -k expired",
-        (
-            "foreign: a dry run promises to expire through a link",
-            "    run.stores.tables.check_expirable()\n",
-            "",
-        ),
-    ),
-    *mutations(
         "memwal/store/local.py",
         _OBJECTS,
         (

@@ -30,6 +30,10 @@ def _baton() -> threading.Lock:
     return lock
 
 
+class Violation(AssertionError):
+    """A promise was broken; the text says which."""
+
+
 class Crashed(BaseException):
     """This actor was killed: nothing that it does from here on has any effect."""
 

@@ -15,6 +15,7 @@ from typing import TypeVar, cast
 from memwal.errors import LostRace, Missing, NotATable
 from memwal.format import codec, layout
 from memwal.indexes import FragmentFacts, IndexFacts, SegmentFacts, TableIndexes
+from memwal.jobs.garbage.ports import Expired
 from memwal.jobs.garbage.store import StoredGarbageEvidence
 from memwal.jobs.index_catchup.ports import BuiltSegment
 from memwal.jobs.merge.ports import Fold
@@ -31,7 +32,6 @@ from memwal.model import (
     TableView,
     VersionManifest,
 )
-from memwal.ports import Expired
 from memwal.store.fencing import ShardFencing
 from memwal.store.lease import StoredLeases
 from memwal.store.shard_listing import list_shards
@@ -40,7 +40,7 @@ from memwal.store.table_manifests import TableManifests
 from memwal.testing import Call, HookedObjects, MemoryObjects
 from tests.simulation.lake import KEY_FIELD, Lake, decode_changes
 from tests.simulation.row_rules import NEWEST_WINS, RowRules
-from tests.simulation.scheduler import Actor, ActorClock
+from tests.simulation.scheduler import Actor, ActorClock, Violation
 from tests.simulation.sim_merge import SimFold, SimSharedFold, shared
 
 T = TypeVar("T")
@@ -114,6 +114,7 @@ class SimStores:
         *,
         ages: bool = False,
         sizes: bool = False,
+        probed: bool = False,
         read_shards: Callable[[Sequence[ShardId]], Sequence[Found]] | None = None,
     ) -> TableView:
         return self._with_shards(self._base(), read_shards)
@@ -330,12 +331,31 @@ def data_path(shard_id: ShardId, generation: FlushedGeneration) -> str:
 
 @dataclass(frozen=True)
 class SimExpiry:
-    """Lance's own cleanup of old versions."""
+    """Lance's own cleanup of old versions, which counts by its host's clock.
+
+    With a retention, none may go that is younger, whatever that clock says.
+    """
 
     stores: SimStores
+    retention_seconds: float | None = None
+
+    def check_expirable(self) -> None:
+        """No links here."""
 
     def expire_versions(self, older_than_seconds: float) -> Expired:
-        count = self.stores.actor.step(
-            "expire versions", lambda: self.stores.lake.expire(older_than_seconds)
-        )
+        def expire() -> int:
+            cutoff = self.stores.clock.now_nanos() - round(older_than_seconds * 1e9)
+            gone = self.stores.lake.expire(cutoff)
+            self._check(max((v.at_nanos for v in gone), default=0))
+            return len(gone)
+
+        count = self.stores.actor.step("expire versions", expire)
         return Expired(versions=count, size_bytes=0)
+
+    def _check(self, newest_nanos: int) -> None:
+        scheduler = self.stores.actor.scheduler
+        age = (scheduler.now_nanos() - newest_nanos) / 1e9
+        if self.retention_seconds is None or scheduler.injected["clock_jump"]:
+            return
+        if age < self.retention_seconds:
+            raise Violation(f"6: a version of {age:g} s was expired")

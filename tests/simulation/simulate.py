@@ -191,7 +191,10 @@ class Simulation:
 
     def _spawn(self, name: str, body: Body) -> Actor:
         self.number += 1
-        return self.scheduler.spawn(f"{name}-{self.number}", body)
+        actor = self.scheduler.spawn(f"{name}-{self.number}", body)
+        if name == "garbage":
+            actor.skew_seconds = self.setup.fast_seconds
+        return actor
 
     def _heal(self) -> None:
         """Without faults, each job once more, until there is nothing left to do (invariant 8)."""
@@ -214,6 +217,9 @@ class Simulation:
             self._alone("snapshot", self.jobs.snapshot)
         if "compaction" in self.setup.jobs:
             self._alone("compaction", self.upkeep.compaction)
+        # One right after the other: what is young, or was dropped a moment ago, has to stay.
+        self._alone("garbage", garbage)
+        self._alone("garbage", garbage)
         for _ in range(3):
             scheduler.now_seconds += GRACE_SECONDS + RETENTION_SECONDS + 1
             self._alone("garbage", garbage)

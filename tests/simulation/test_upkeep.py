@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any
 
 import pytest
 
-from memwal.jobs.garbage.store_versions import RetainedVersions
 from memwal.jobs.rescue import plan as rescue
 from memwal.jobs.wait import apply as wait
 from tests.simulation import simulate
@@ -90,32 +88,27 @@ def test_rows_that_a_compaction_loses_are_noticed() -> None:
 
 def test_a_cleanup_that_takes_a_tagged_version_is_noticed() -> None:
     class Careless(Lake):
-        def expire(self, older_than_seconds: float) -> int:
+        def expire(self, cutoff_nanos: int) -> list[Version]:
             tags, self.tags = self.tags, {}
             try:
-                return super().expire(older_than_seconds)
+                return super().expire(cutoff_nanos)
             finally:
                 self.tags = tags
 
     assert "6: version" in first_failure(["referrer", "time_traveller", "cleaner"], Careless)
 
 
-def test_garbage_that_overlooks_branches_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
-    files: Callable[..., Any] = RetainedVersions._version_files
+def test_garbage_that_overlooks_branches_is_noticed() -> None:
+    class Unseen(Lake):
+        """Its branches are nowhere to be found, and keep no version on main either."""
 
-    def of_main(self: RetainedVersions, problems: list[Exception]) -> Any:
-        return (f for f in files(self, problems) if f.branch is None)
-
-    monkeypatch.setattr(RetainedVersions, "_version_files", of_main)
-    monkeypatch.setattr(RetainedVersions, "_missing_branches", lambda *_: iter(()))
-
-    class HalfMade(Lake):
-        """A branch that Lance knows of keeps its version on main too; these it never gets to."""
+        def branch(self, name: str, version: int) -> None:
+            self.branches[name] = self.version(version)
 
         def refer(self, name: str) -> None:
             pass
 
-    assert "6: generation" in first_failure(["referrer", "cleaner"], HalfMade)
+    assert "6: generation" in first_failure(["referrer", "cleaner"], Unseen)
 
 
 def test_a_rescue_of_a_shard_that_is_not_idle_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -12,15 +12,12 @@ from memwal.format import codec, layout
 from memwal.model import ShardId, ShardManifest
 from tests.simulation.lake import Lake, Version, decode_changes
 from tests.simulation.row_rules import NEWEST_WINS, Changes, RowRules
+from tests.simulation.scheduler import Violation
 from tests.simulation.sim_ports import data_path
 
 USER_KEYS = 10**6
 """Keys from here on are a user's own: only plain writes to the base touch them."""
 State = dict[int, int]
-
-
-class Violation(AssertionError):
-    """A promise was broken; the text says which."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -217,8 +214,20 @@ class Auditor:
             waited = math.inf if dropped is None else (self.lake.now_nanos() - dropped) / 1e9
             if waited < self.grace_seconds and self.clocks_agree():
                 raise Violation(f"6: {path} was deleted {waited:g} s after it was dropped")
-        elif parts[2] != "wal":
+        elif parts[2] == "wal":
+            self._check_uncovered(shard, layout.parse_wal_entry_name(parts[3]) or 0)
+        else:
             raise Violation(f"10: {actor} deleted {path}")
+
+    def _check_uncovered(self, shard: ShardId, position: int) -> None:
+        """Invariant 7: a WAL entry goes after the whole of the generation that covered it."""
+        number = next((g for g, p in enumerate(self.truth.replay[shard]) if p >= position), None)
+        if number is None:
+            raise Violation(f"7: position {position} was deleted, and no generation covers it")
+        folder = layout.shard_folder(shard)
+        names = (p.split("/")[2] for p in self.lake.bucket.objects if p.startswith(f"{folder}/"))
+        if number in map(layout.parse_generation_folder, names):
+            raise Violation(f"7: position {position} was deleted before generation {number}")
 
     def refreshed(self, since: int) -> None:
         """Invariant 3: told when a refresh that began at version `since` says that it is done."""

@@ -52,6 +52,10 @@ class Setup:
     """Whether the shards of a merge share commits."""
     counters: bool = False
     """Whether the table has a row-merge policy, by which rows add up."""
+    fast_seconds: float = 0.0
+    """How far the clock of the host that collects garbage is ahead of the store's."""
+    orphaned: bool = False
+    """Whether the table is overwritten at the end, and loses its MemWAL index."""
 
     @classmethod
     def of(cls, seed: int) -> Setup:
@@ -73,6 +77,12 @@ class Setup:
         )
         (name,) = dice.choices(list(WEIGHTS), weights=list(WEIGHTS.values()))
         made = _made(name, mixed, dice)
+        host = random.Random(f"host {seed}")
+        made = replace(
+            made,
+            fast_seconds=host.choice((0.0, 0.0, 45.0, 3600.0)),
+            orphaned=host.random() < 0.1,
+        )
         together = random.Random(f"together {seed}")
         if together.random() < 0.4 and made.watched:
             return replace(made, shared=True, shards=max(made.shards, together.choice((2, 2, 3))))

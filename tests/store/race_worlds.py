@@ -11,7 +11,7 @@ from typing import Any, Protocol, TypeVar
 import pyarrow as pa
 
 from memwal.jobs.compaction.store import LanceCompactionTable
-from memwal.jobs.garbage.store import open_evidence
+from memwal.jobs.garbage.store import StoredGarbageEvidence
 from memwal.jobs.index_catchup.store import LanceIndexTable
 from memwal.jobs.merge.ports import Fold
 from memwal.jobs.merge.unit import open_merge_table
@@ -177,7 +177,7 @@ class LanceWorld:
             LanceCompactionTable(stores.tables),
             StoredSnapshots(stores.objects, stores.tables),
         )
-        self.evidence = open_evidence(stores.objects)
+        self.evidence = StoredGarbageEvidence(stores.objects)
         self.views = stores.views
         self._tables = stores.tables
         self._numbers = {self.table.kind.key(i)[0]: i for i in range(2000)}

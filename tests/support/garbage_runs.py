@@ -9,13 +9,13 @@ from typing import Any
 
 from memwal.config import ResolvedTable, Settings
 from memwal.format import layout
-from memwal.jobs.garbage.apply import no_steps
-from memwal.jobs.garbage.job import run_garbage
+from memwal.jobs.garbage.job import GarbageOptions, run_garbage
 from memwal.jobs.garbage.model import GarbageLimits
-from memwal.jobs.garbage.run import GarbageOptions
+from memwal.jobs.garbage.report import GarbageItemReport, GarbageTableReport
+from memwal.jobs.garbage.store import LanceExpiry, StoredGarbageEvidence
 from memwal.model import ShardId, ShardManifest
-from memwal.ports import Steps
-from memwal.report import GarbageItemReport, GarbageTableReport, JobReport
+from memwal.ports import Steps, no_steps
+from memwal.report import JobReport
 from tests.support import builders
 from tests.support.builders import Put, Table
 
@@ -97,6 +97,11 @@ def reasons(report: GarbageTableReport) -> set[str]:
     return {i.reason for i in report.items}
 
 
+def evidence_of(table: Table) -> StoredGarbageEvidence:
+    """What reads the evidence of a table."""
+    return StoredGarbageEvidence(table.stores.objects)
+
+
 # ---- tables
 
 
@@ -128,7 +133,7 @@ def catch_up(table: Table) -> None:
 
 def expire(table: Table) -> None:
     """All versions but the latest, tagged and branched ones."""
-    table.stores.tables.expire_versions(0)
+    LanceExpiry(table.stores.tables).expire_versions(0)
 
 
 def collectable(uri: object, **facts: Any) -> Table:

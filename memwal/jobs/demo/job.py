@@ -11,9 +11,8 @@ from memwal.format import layout
 from memwal.grid import format_size
 from memwal.jobs.demo import table as demo
 from memwal.jobs.demo.show import DemoState, Story
-from memwal.jobs.garbage.job import run_garbage
+from memwal.jobs.garbage.job import GarbageOptions, run_garbage
 from memwal.jobs.garbage.model import GarbageLimits
-from memwal.jobs.garbage.run import GarbageOptions
 from memwal.jobs.index_catchup.job import IndexCatchupOptions, run_index_catchup
 from memwal.jobs.merge.job import MergeOptions, run_merge
 from memwal.jobs.snapshot.job import run_snapshot

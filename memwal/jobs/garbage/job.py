@@ -1,46 +1,52 @@
-"""`memwal garbage` over tables: plan, and with `--execute` expire, drop and delete.
-
-What is done follows from a plan that was made under the lease, from evidence that was read for it.
-"""
+"""`memwal garbage` over tables: lists what may go; with `--execute`, drops and deletes it."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
-from contextlib import suppress
-from dataclasses import replace
+from collections.abc import Sequence
+from dataclasses import dataclass
 from functools import partial
 
-from memwal.errors import MemWalError, NotATable
-from memwal.invariants import InvariantBroken
-from memwal.jobs.garbage.apply import GenerationDropper, as_deletions, in_units, no_steps
-from memwal.jobs.garbage.kinds.orphan import plan_adoption
-from memwal.jobs.garbage.model import Evidence, GarbageLimits, GarbagePlan, Kind, wal_needed
-from memwal.jobs.garbage.plan import (
-    check_limits,
-    expirable,
-    never_merged,
-    plan_garbage,
-    without_versions,
+from memwal.jobs.garbage.apply import TableGarbage, collect_garbage
+from memwal.jobs.garbage.apply.delete import Deleted, Deletion
+from memwal.jobs.garbage.model import GarbageLimits
+from memwal.jobs.garbage.plan import check_limits
+from memwal.jobs.garbage.report import report_garbage
+from memwal.jobs.garbage.store import LanceExpiry, StoredGarbageEvidence
+from memwal.jobs.garbage.unit import (
+    GarbageUnit,
+    group_deletions,
+    lost_garbage_unit,
+    run_garbage_unit,
 )
-from memwal.jobs.garbage.report import garbage_report
-from memwal.jobs.garbage.run import GarbageOptions, GarbageRun
-from memwal.jobs.garbage.unit import GarbageUnit, lost_garbage_unit, run_garbage_unit
-from memwal.ports import Steps
+from memwal.ports import Steps, no_steps
 from memwal.report import JobReport, TableReport
 from memwal.run.engines.choice import LOCAL_BYTES_PER_SECOND
 from memwal.run.fanout import Fanout
+from memwal.run.options import RunOptions
 from memwal.run.progress import Progress
+from memwal.run.reports import failed_report
 from memwal.run.runner import JobRunner
+from memwal.run.stores import Stores
 from memwal.run.tables import TABLE_READERS_MAX, OpenTable
-from memwal.store.shard_listing import list_shards
 from memwal.threads import side_by_side
 
 # One prefix of an S3 bucket takes about 3,500 deletes a second; local disks some more.
 _DELETES_PER_SECOND = 2000
-# S3 dates by whole seconds, and being told takes time.
-_CLOCKS_AGREE_NANOS = 5 * 10**9
-# Folders of generations, whichever word their candidate goes by.
-_COVERING = (Kind.GENERATION, Kind.ORPHAN)
+
+
+@dataclass(frozen=True, kw_only=True)
+class GarbageOptions(RunOptions):
+    """What `garbage` takes besides. `retention_seconds` None expires no version."""
+
+    execute: bool = False
+    retention_seconds: float | None = None
+    short_allowed: bool = False
+    limits: GarbageLimits = GarbageLimits()
+
+    @property
+    def acts(self) -> bool:
+        """Whether anything may be written."""
+        return self.execute and not self.dry_run
 
 
 def run_garbage(options: GarbageOptions, progress: Progress, steps: Steps = no_steps) -> JobReport:
@@ -51,235 +57,106 @@ def run_garbage(options: GarbageOptions, progress: Progress, steps: Steps = no_s
         short_allowed=options.short_allowed,
     )
 
-    def collect(tables: Sequence[OpenTable], fanout: Fanout) -> Iterator[TableReport]:
-        runs = [GarbageRun(table=table) for table in tables]
-        side_by_side(lambda run: _foresee(run, options), runs, TABLE_READERS_MAX)
-        for run in runs:
-            _act(run, options, progress, steps)
-            _look_for_old_claims(run, options)
-        _delete(fanout, _planned(runs), options, steps)
-        _delete(fanout, _uncovered(runs, options), options, steps)
-        for run in runs:
-            run.table.view = run.view
-            yield garbage_report(run, options)
+    def collect(tables: Sequence[OpenTable], fanout: Fanout) -> list[TableReport]:
+        runs = [
+            _Run(table, _open_garbage(table, table.stores, options, progress, steps))
+            for table in tables
+            if table.stores is not None
+        ]
+        side_by_side(_Run.foresee, runs, TABLE_READERS_MAX)
+        fan_out = _DeleteFanout(runs, fanout, options, steps)
+        collect_garbage([run.garbage for run in runs], fan_out.delete)
+        found = {id(run.table): run.report() for run in runs}
+        return [
+            found.get(id(table)) or failed_report(table.resolved.name, table.failure)
+            for table in tables
+        ]
 
     runner = JobRunner(name="garbage", engine=lambda fanout: fanout.used)
     return runner.run_together(options, collect, progress)
 
 
-def _foresee(run: GarbageRun, options: GarbageOptions) -> None:
-    """Plan without the lease: to list, or to tell whether there is anything to do."""
-    try:
-        _plan(run, options, verified=False)
-    except MemWalError as error:
-        run.table.error = error
+@dataclass(frozen=True, slots=True)
+class _Run:
+    """A table that could be opened, and what collects its garbage."""
+
+    table: OpenTable
+    garbage: TableGarbage
+
+    def foresee(self) -> None:
+        """Look once. A table without a MemWAL index is one too, where it left shards."""
+        self.garbage.foresee(self.table.error or self.table.view)
+        self.table.error = self.garbage.error
+        self.table.known = self.table.known or self.garbage.seen is not None
+
+    def report(self) -> TableReport:
+        """What came of it."""
+        name, seen = self.table.resolved.name, self.garbage.seen
+        self.table.error = self.garbage.error
+        self.table.view = None if seen is None else seen.look.view
+        if seen is None or self.table.error is not None:
+            return failed_report(name, self.table.failure)
+        return report_garbage(name, self.garbage, seen)
 
 
-def _act(run: GarbageRun, options: GarbageOptions, progress: Progress, steps: Steps) -> None:
-    """Everything but the deletes: when there is something to do, plan again and drop."""
-    if not options.acts or run.table.error is not None:
-        return
-    try:
-        if _has_work(run):
-            run.table.take_lease("garbage", options)
-            _look_at_clocks(run)
-            if options.retention_seconds is not None:
-                _look_again(run, options, verified=False)
-                _expire(run, options, steps)
-            _look_again(run, options, verified=True)
-            run.acted = True
-            _drop(run, options, progress, steps)
-        run.source.remember(run.table.prove_store)
-        run.table.error = None
-    except InvariantBroken as broken:
-        run.broken = broken
-    except MemWalError as error:
-        run.table.error = error
-
-
-def _look_for_old_claims(run: GarbageRun, options: GarbageOptions) -> None:
-    """Where something is collected, or would be: an idle pass asks for nothing."""
-    if options.retention_seconds is None or run.view is None or run.evidence is None:
-        return
-    if run.table.error is None and (run.acted or (not options.acts and _has_work(run))):
-        now = run.stores.clock.now_nanos() - run.fast_nanos
-        run.old_claim = run.source.oldest_claim(
-            {s.shard_id: s.manifest for s in run.view.shards},
-            run.evidence,
-            now - int(options.retention_seconds * 1e9),
-        )
-
-
-def _look_at_clocks(run: GarbageRun) -> None:
-    """Grace and retention are counted by the store's clock where this host's is ahead of it.
-
-    By a fast clock, things would be older than they are. A slow one only keeps them for longer.
-    """
-    stores = run.stores
-    store_now = run.source.store_now_nanos(stores.clock.new_id())
-    ahead = stores.clock.now_nanos() - store_now
-    run.fast_nanos = ahead if ahead > _CLOCKS_AGREE_NANOS else 0
-
-
-def _look_again(run: GarbageRun, options: GarbageOptions, *, verified: bool) -> None:
-    """Plan from a fresh view: what was planned before the lease may have changed meanwhile."""
-    run.table.view = None
-    _plan(run, options, verified=verified)
-
-
-def _plan(run: GarbageRun, options: GarbageOptions, *, verified: bool) -> None:
-    """Read and plan. The first time, the view that the table was opened with will do."""
-    stores, limits = run.stores, options.limits
-    now = stores.clock.now_nanos() - run.fast_nanos
-    try:
-        if run.table.error is not None:
-            raise run.table.error
-        view = run.table.view or stores.views.table(probed=verified)
-    except NotATable:
-        _plan_without_index(run, limits, now, verified)
-    else:
-        evidence = run.source.read(
-            {s.shard_id: s.manifest for s in view.shards},
-            limits=limits,
-            now_nanos=now,
-            verified=verified,
-            wal_needed=lambda e: wal_needed(plan_garbage(view, e, limits, now), e),
-        )
-        run.view, run.version, run.evidence = view, view.version, evidence
-        run.plan = plan_garbage(view, evidence, limits, now)
-    run.table.error = None
-    run.expirable = 0
-    if options.retention_seconds is not None and run.evidence is not None:
-        _plan_expiry(run, run.evidence, options, now)
-
-
-def _plan_expiry(run: GarbageRun, evidence: Evidence, options: GarbageOptions, now: int) -> None:
-    """What is expired first. A run that only lists goes on as if that were done."""
-    run.never_merged = () if run.view is None else never_merged(run.view)
-    if run.never_merged or options.retention_seconds is None:
-        return
-    old = expirable(evidence, run.version, options.retention_seconds, now)
-    old = old and old - run.source.referenced_versions()
-    run.expirable = len(old)
-    if not old or options.acts:
-        return
-    run.stores.tables.check_expirable()
-    left = without_versions(evidence, old)
-    if run.view is None:
-        run.plan = plan_adoption(run.version, left, options.limits, now)
-    else:
-        run.plan = plan_garbage(run.view, left, options.limits, now)
-
-
-def _plan_without_index(run: GarbageRun, limits: GarbageLimits, now: int, verified: bool) -> None:
-    """Plan for a table whose MemWAL index is gone. Raises NotATable when it left no shards."""
-    stores = run.stores
-    version = stores.views.table_version()
-    if stores.table_manifests.read(version).mem_wal is not None:
-        raise MemWalError(f"{stores.uri}: the MemWAL index came back meanwhile; run again")
-    if not list_shards(stores.objects, folders_only=True).shards:
-        stores.views.mem_wal(version)  # raises NotATable, and says what to do
-    evidence = run.source.read(
-        {}, limits=limits, now_nanos=now, verified=verified, whole_shards=True
-    )
-    run.table.known = True
-    run.view, run.version, run.evidence = None, version, evidence
-    run.plan = plan_adoption(version, evidence, limits, now)
-
-
-def _has_work(run: GarbageRun) -> bool:
-    return run.plan is not None and bool(run.plan.drops or run.plan.deletes or run.expirable)
-
-
-def _expire(run: GarbageRun, options: GarbageOptions, steps: Steps) -> None:
-    if options.retention_seconds is None or not run.expirable:
-        return
-    run.table.before_commit()
-    steps("before_expire")
-    # Lance counts by this host's clock.
-    fast_seconds = run.fast_nanos / 1e9
-    run.expired = run.stores.tables.expire_versions(options.retention_seconds + fast_seconds)
-
-
-def _drop(run: GarbageRun, options: GarbageOptions, progress: Progress, steps: Steps) -> None:
-    plan = run.plan
-    if plan is None or not plan.drops:
-        return
-    dropper = GenerationDropper(
-        manifests=run.stores.shard_manifests,
-        clock=run.stores.clock,
+def _open_garbage(
+    table: OpenTable, stores: Stores, options: GarbageOptions, progress: Progress, steps: Steps
+) -> TableGarbage:
+    return TableGarbage(
+        uri=stores.uri,
+        views=stores.views,
+        evidence=StoredGarbageEvidence(stores.objects),
+        expiry=LanceExpiry(stores.tables),
+        manifests=stores.shard_manifests,
+        clock=stores.clock,
+        prove_store=table.prove_store,
+        take_lease=partial(table.take_lease, "garbage", options),
+        before_commit=table.before_commit,
         limits=options.limits,
+        acts=options.acts,
+        retention_seconds=options.retention_seconds,
+        progress=progress,
         steps=steps,
-        before_commit=run.table.before_commit,
     )
-    progress.start("shards to drop from", len(plan.drops))
-    run.dropped = dropper.run(plan, progress.done)
 
 
-def _planned(runs: Sequence[GarbageRun]) -> list[tuple[GarbageRun, GarbagePlan]]:
-    """The plans that are to be carried out."""
-    return [
-        (run, run.plan)
-        for run in runs
-        if run.acted and run.plan is not None and run.table.error is None and run.broken is None
-    ]
+@dataclass(frozen=True, slots=True)
+class _DeleteFanout:
+    """Deletes for all tables at once, in units on an engine."""
 
+    runs: Sequence[_Run]
+    fanout: Fanout
+    options: GarbageOptions
+    steps: Steps
 
-def _uncovered(
-    runs: Sequence[GarbageRun], options: GarbageOptions
-) -> Iterable[tuple[GarbageRun, GarbagePlan]]:
-    """Plans for the WAL entries alone that this run's own deletes left without a generation.
-
-    They follow from what is read anew: a generation that is only half deleted holds its entries
-    (invariant 7). What can't be read now is left to the next run.
-    """
-    for run, plan in _planned(runs) if options.limits.wal else ():
-        tried = {d.path for d in run.deleted}
-        if any(i.path in tried and i.kind in _COVERING for i in plan.items):
-            with suppress(MemWalError):
-                _look_again(run, options, verified=True)
-            found = plan.items if run.plan is None else run.plan.items
-            entries = [i for i in found if i.kind is Kind.WAL_ENTRY and i.path not in tried]
-            rest = [i for i in plan.items if i.kind is not Kind.WAL_ENTRY or i.path in tried]
-            run.plan = replace(plan, items=(*rest, *entries))
-            yield run, replace(plan, items=tuple(entries))
-
-
-def _delete(
-    fanout: Fanout,
-    plans: Iterable[tuple[GarbageRun, GarbagePlan]],
-    options: GarbageOptions,
-    steps: Steps,
-) -> None:
-    """Delete what the plans say, in units that fan out."""
-    units: list[GarbageUnit] = []
-    owners: list[GarbageRun] = []
-    for run, plan in plans:
-        try:
-            planned = as_deletions(plan)
-        except InvariantBroken as broken:
-            run.broken = broken
-            continue
-        for deletions in in_units(planned, options.limits.unit_objects_max):
-            owners.append(run)
-            units.append(
-                GarbageUnit(
-                    uri=run.stores.uri,
-                    storage_options=run.table.resolved.storage_options,
-                    deletions=deletions,
-                    limits=options.limits,
-                    lease_token=run.table.lease_token,
+    def delete(self, batches: Sequence[Sequence[Deletion]]) -> list[list[Deleted]]:
+        """A batch a table, in the tables' order."""
+        limits = self.options.limits
+        units: list[GarbageUnit] = []
+        owners: list[int] = []
+        for place, (run, batch) in enumerate(zip(self.runs, batches, strict=True)):
+            for deletions in group_deletions(batch, limits.unit_objects_max):
+                owners.append(place)
+                units.append(
+                    GarbageUnit(
+                        uri=run.garbage.uri,
+                        storage_options=run.table.resolved.storage_options,
+                        deletions=deletions,
+                        limits=limits,
+                        lease_token=run.table.lease_token,
+                    )
                 )
-            )
-    objects = sum(len(stage) for u in units for d in u.deletions for stage in d.stages)
-    work = run_garbage_unit if steps is no_steps else partial(run_garbage_unit, steps=steps)
-    results = fanout.run_for(
-        [run.table for run in owners],
-        work,
-        units,
-        what="units to delete",
-        in_memory_bytes=objects * LOCAL_BYTES_PER_SECOND // _DELETES_PER_SECOND,
-        lost=lost_garbage_unit,
-    )
-    for run, result in zip(owners, results, strict=True):
-        run.deleted += result.deleted
+        objects = sum(d.objects for unit in units for d in unit.deletions)
+        watched = self.steps is not no_steps
+        results = self.fanout.run_for(
+            [self.runs[place].table for place in owners],
+            partial(run_garbage_unit, steps=self.steps) if watched else run_garbage_unit,
+            units,
+            what="units to delete",
+            in_memory_bytes=objects * LOCAL_BYTES_PER_SECOND // _DELETES_PER_SECOND,
+            lost=lost_garbage_unit,
+        )
+        deleted: list[list[Deleted]] = [[] for _ in batches]
+        for place, result in zip(owners, results, strict=True):
+            deleted[place] += result.deleted
+        return deleted

@@ -1,27 +1,21 @@
-"""What a garbage plan is made of and what it consists of: evidence, limits, items. Pure."""
+"""The words of garbage collection: what a look at a table shows, and what a plan says. Pure."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import Enum
+from typing import Any
 
 from memwal.format import layout
-from memwal.model import BrokenShard, ShardId, ShardManifest
-from memwal.model import StoredFile as StoredFile
+from memwal.model import BrokenShard, ShardId, ShardManifest, StoredFile
 
-
-class Kind(Enum):
-    """What a candidate is."""
-
-    GENERATION = "generation"
-    WAL_ENTRY = "wal_entry"
-    ORPHAN = "orphan"
-    INGEST = "ingest"
+ORPHAN = "orphan"
+"""The report's word for whatever belongs to nothing that is live."""
 
 
 class Action(Enum):
-    """What is to happen to it."""
+    """What is to happen to a candidate."""
 
     DROP = "drop"
     DELETE = "delete"
@@ -48,6 +42,9 @@ class GarbageLimits:
     unit_objects_max: int = 5000
 
 
+# ---- evidence
+
+
 @dataclass(frozen=True, kw_only=True, slots=True)
 class RetainedVersion:
     """What one stored version of the base table says.
@@ -67,7 +64,7 @@ class RetainedVersion:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class GenerationFolder:
-    """A folder of a generation's form that was found below a shard.
+    """A folder below a shard that is named like a generation's.
 
     `was_listed` tells whether a stored manifest version is known to have named it.
     """
@@ -92,6 +89,11 @@ class WalFile:
     writer_epoch: int | None = None
     fence_sentinel: bool = False
     problem: str | None = None
+
+    @property
+    def is_known(self) -> bool:
+        """Whether its head was read, and names the epoch that wrote it."""
+        return self.read and self.problem is None and self.writer_epoch is not None
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -129,59 +131,30 @@ class ShardEvidence:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class SnapshotFolder:
-    """A folder of `_indices/` that holds an external shard snapshot and nothing else."""
+class Evidence:
+    """Everything that a plan is made of besides the view.
 
-    index_uuid: str
-    file: StoredFile
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class StagedRows:
-    """The folder of rows that one run of an ingest stored for its plan."""
-
-    path: str
-    files: tuple[StoredFile, ...]
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class IngestRound:
-    """One round of an ingest: what it remembers, and what is staged for it.
-
-    `finished` and `named`, the staged files that its plan names, are known only where something is
-    staged; `problem` is set where they could not be.
+    `beside` has what kinds of garbage that lie beside the shards have read, by the kind's name.
     """
 
-    ingest_id: str
-    number: int
-    records: tuple[StoredFile, ...] = ()
-    staged: tuple[StagedRows, ...] = ()
-    planned: bool = False
-    finished: bool = False
-    named: frozenset[str] = frozenset()
-    problem: str | None = None
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Evidence:
-    """Everything that a plan is made of besides the view."""
-
-    versions: tuple[RetainedVersion, ...]
-    shards: Mapping[ShardId, ShardEvidence]
-    leftovers: tuple[StoredFile, ...] = ()
-    snapshots: tuple[SnapshotFolder, ...] = ()
-    ingests: tuple[IngestRound, ...] = ()
+    versions: tuple[RetainedVersion, ...] = ()
+    shards: Mapping[ShardId, ShardEvidence] = field(default_factory=dict)
+    beside: Mapping[str, Sequence[Any]] = field(default_factory=dict)
     problems: tuple[Exception, ...] = ()
+
+
+# ---- plans
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Item:
     """One candidate, what happens to it, and the evidence for that.
 
-    `stages` are the objects to delete: a stage begins when the one before it is gone whole.
+    `kind` is the report's word for it. `stages` are the objects to delete: a stage begins when the
+    one before it is gone whole.
     """
 
-    kind: Kind
+    kind: str
     shard_id: ShardId | None
     path: str
     size_bytes: int
@@ -194,6 +167,28 @@ class Item:
     def objects(self) -> int:
         """How many objects go."""
         return sum(len(stage) for stage in self.stages)
+
+
+def plan_delete(
+    kind: str,
+    path: str,
+    *stages: Sequence[StoredFile],
+    why: str,
+    held: str | None,
+    shard_id: ShardId | None = None,
+    generation: int | None = None,
+) -> Item:
+    """A candidate that is deleted, stage by stage, unless something holds it."""
+    return Item(
+        kind=kind,
+        shard_id=shard_id,
+        path=path,
+        size_bytes=sum(size_of(stage) for stage in stages),
+        action=Action.DELETE if held is None else Action.KEEP,
+        reason=held or why,
+        generation=generation,
+        stages=() if held else tuple(tuple(stage) for stage in stages if stage),
+    )
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -224,6 +219,19 @@ class GarbagePlan:
         return tuple(item for item in self.items if item.action is Action.DELETE)
 
 
+# ---- sizes and ages
+
+
+def size_of(files: Iterable[StoredFile]) -> int:
+    """All of them together."""
+    return sum(f.size_bytes for f in files)
+
+
+def newest_of(files: Iterable[StoredFile]) -> int:
+    """When the newest file was written; the end of time when there is none to judge by."""
+    return max((f.modified_at_nanos for f in files), default=layout.U64_MAX)
+
+
 def cutoff_nanos(limits: GarbageLimits, now_nanos: int) -> int:
     """When the grace began: what is younger stays."""
     return now_nanos - round(limits.grace_seconds * 1e9)
@@ -241,127 +249,3 @@ def past_version(manifests: Sequence[StoredManifest], cutoff_nanos: int) -> int 
             break
         found = stored.version
     return found
-
-
-def coverable_wal_positions(
-    positions: Sequence[int], latest: ShardManifest, past: ShardManifest | None
-) -> tuple[int, ...]:
-    """Positions whose entries are worth reading, newest first: covered and seen, then and now.
-
-    Not the highest, by which the next writer finds its place. Newest first, because what stays for
-    good are sentinels, which would fill a bounded run sooner or later.
-    """
-    if past is None or not positions:
-        return ()
-    last = min(wal_floor(latest), wal_floor(past))
-    highest = max(positions)
-    return tuple(sorted((p for p in positions if p <= last and p != highest), reverse=True))
-
-
-def wal_floor(manifest: ShardManifest) -> int:
-    """The last position that is both covered by a generation and recorded as seen.
-
-    pylance 14.0.2 takes the first free position after the last one seen for the tip, so that a
-    hole above it would draw the next sentinel away from the tip, and fence nobody there.
-    """
-    return min(manifest.replay_after_wal_entry_position, manifest.wal_entry_position_last_seen)
-
-
-def held_by_claims(wal: Sequence[WalFile], current_epoch: int) -> Mapping[int, int]:
-    """Positions that have to stay for claims that may still be under way, each with its epoch.
-
-    A writer that has committed its epoch works from the manifest that it claimed: it writes its
-    sentinel at the tip, and then replays upwards from what its manifest covers, until a position is
-    missing or holds a newer epoch. If it stalls before that, only the entries below a newer
-    sentinel lead it there; without them it takes a hole for the tip, and acknowledges writes that
-    are lost (seen on 14.0.2, before and after its sentinel; `make model` shows it). An epoch of
-    which a row is stored is past that point; one of which only a sentinel is stored need not be.
-
-    What such an epoch needs ends at the first newer entry, and begins above the highest missing
-    position below that: by this same rule nothing is deleted that it needs, so that a position that
-    is missing is covered by its manifest. An epoch's first entry is its sentinel. Where a bounded
-    run has not read as far down, the lowest row that it knows stands for it, so that a long WAL is
-    collected from its newer end. Where nothing newer is known, everything stays.
-    """
-    known = [w for w in wal if _is_known(w)]
-    with_rows = {w.writer_epoch for w in known if not w.fence_sentinel}
-    first: dict[int, int] = {}
-    for entry in known:
-        epoch = entry.writer_epoch or 0
-        first[epoch] = min(entry.position, first.get(epoch, entry.position))
-    stored = {w.position for w in wal}
-    held: dict[int, int] = {}
-    # Epochs between two that are known have the same first newer entry. Newest first.
-    newer: int | None = None
-    above = current_epoch
-    for low in [*sorted((e for e in first if e > 1), reverse=True), 1]:
-        epoch = min(above, current_epoch) - 1
-        while epoch in with_rows and epoch >= low:
-            epoch -= 1
-        if epoch >= low and newer is None:
-            return dict.fromkeys(stored, epoch)
-        if epoch >= low and newer is not None:
-            _hold_down_from(newer, epoch, stored, held)
-        position = first.get(low, layout.U64_MAX)
-        newer = position if newer is None else min(newer, position)
-        above = low
-    return held
-
-
-def unknown_below(wal: Sequence[WalFile]) -> int:
-    """The highest position that was not read although a higher one was; 0 when there is none.
-
-    It may be the sentinel that ends a claim, and what it is above may be what leads there.
-    """
-    top = max((w.position for w in wal if _is_known(w)), default=0)
-    return max((w.position for w in wal if w.position < top and not _is_known(w)), default=0)
-
-
-def wal_needed(plan: GarbagePlan, evidence: Evidence) -> Mapping[ShardId, int]:
-    """From which position on the heads of a shard's WAL entries decide about its deletes.
-
-    Whether an entry may go hangs on those above it (`held_by_claims`, `unknown_below`), and on
-    where its own epoch begins.
-    """
-    deleted = {item.path for item in plan.deletes if item.kind is Kind.WAL_ENTRY}
-    needed: dict[ShardId, int] = {}
-    for shard_id, shard in evidence.shards.items() if deleted else ():
-        going = [entry for entry in shard.wal if entry.file.path in deleted]
-        if going:
-            epoch = min(going, key=lambda entry: entry.position).writer_epoch
-            mine = (e.position for e in shard.wal if _is_known(e) and e.writer_epoch == epoch)
-            needed[shard_id] = min(mine)
-    return needed
-
-
-def _is_known(entry: WalFile) -> bool:
-    return entry.read and entry.problem is None and entry.writer_epoch is not None
-
-
-def _hold_down_from(last: int, epoch: int, stored: set[int], held: dict[int, int]) -> None:
-    position = last
-    while position in stored and position not in held:
-        held[position] = epoch
-        position -= 1
-
-
-def unreadable_text(evidence: Evidence, version: int) -> str | None:
-    """Why the retained versions prove nothing; None when all of them were read."""
-    for found in evidence.versions:
-        if found.problem is not None:
-            return f"{found.name} can't be read: {found.problem}"
-    for problem in evidence.problems:
-        return f"not every retained version is known: {problem}"
-    if not any(v.on_main and v.version == version for v in evidence.versions):
-        return f"version {version} is missing in the listing of versions"
-    return None
-
-
-def size_of(files: Iterable[StoredFile]) -> int:
-    """All of them together."""
-    return sum(f.size_bytes for f in files)
-
-
-def newest_of(files: Iterable[StoredFile]) -> int:
-    """When the newest file was written; the end of time when there is none to judge by."""
-    return max((f.modified_at_nanos for f in files), default=layout.U64_MAX)

@@ -1,71 +1,118 @@
-"""What a run of `garbage` tells of a table."""
+"""Garbage's part of the document: what was done to each candidate, or would be, and why."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from typing import Any
+from collections.abc import Iterable, Mapping
+from typing import TYPE_CHECKING, Any
 
-from memwal.errors import EXIT_PARTIAL
+from pydantic import BaseModel, ConfigDict
+
+from memwal.errors import EXIT_PARTIAL, Corruption, Refused
 from memwal.format import layout
-from memwal.jobs.garbage.apply import Deleted
-from memwal.jobs.garbage.model import Action, Evidence, GarbagePlan, Item
-from memwal.jobs.garbage.run import GarbageOptions, GarbageRun
+from memwal.jobs.garbage.model import Action, Item
 from memwal.report import (
     DONE,
     FAILED,
     PARTIAL,
     REFUSED,
-    FailedDelete,
-    GarbageItemReport,
-    GarbageTableReport,
     Part,
     TableReport,
     sum_up,
 )
-from memwal.run.reports import failed_report
 from memwal.text import iso_time
+
+if TYPE_CHECKING:
+    from memwal.jobs.garbage.apply import Seen, TableGarbage
+    from memwal.jobs.garbage.apply.delete import Deleted
 
 _NAMED_MAX = 3
 
 
-def garbage_report(run: GarbageRun, options: GarbageOptions) -> TableReport:
+class GarbageItemReport(BaseModel):
+    """One candidate of garbage collection. `done` tells whether this run did what `action` says."""
+
+    model_config = ConfigDict(frozen=True, defer_build=True)
+
+    kind: str
+    shard_id: str | None
+    path: str
+    bytes: int
+    action: str
+    reason: str
+    done: bool = False
+
+
+class FailedDelete(BaseModel):
+    """An item that could not be deleted whole; the next run finds it again."""
+
+    model_config = ConfigDict(frozen=True, defer_build=True)
+
+    path: str
+    error: str
+
+
+class GarbageTableReport(TableReport):
+    """One table of a garbage run. `dropped` and `deleted` count items, and only what was done.
+
+    `runs_deleted` counts run records beyond the number that is kept. `oldest_claim` is the oldest
+    writer claim that is older than the retention: `shard_id`, `writer_epoch`, `claimed_at`,
+    `age_seconds`; looked for where something is collected.
+    """
+
+    items: tuple[GarbageItemReport, ...] = ()
+    dropped: int = 0
+    deleted: int = 0
+    bytes_freed: int = 0
+    objects_deleted: int = 0
+    failed: tuple[FailedDelete, ...] = ()
+    versions_expired: int = 0
+    version_bytes_freed: int = 0
+    runs_deleted: int = 0
+    oldest_claim: dict[str, Any] | None = None
+    warnings: tuple[str, ...] = ()
+
+    def summary(self) -> Mapping[str, int | None]:
+        """What goes into the run's record."""
+        names = ("dropped", "deleted", "bytes_freed", "versions_expired")
+        return {name: getattr(self, name) for name in names}
+
+
+def report_garbage(name: str, garbage: TableGarbage, seen: Seen) -> GarbageTableReport:
     """One table's report: what was done, or would be, and what went wrong."""
-    plan, table = run.plan, run.table
-    if table.error is not None or plan is None or run.evidence is None:
-        return failed_report(table.resolved.name, table.failure)
-    dropped = {path for d in run.dropped if d.error is None for path in d.paths}
-    deleted = {d.path: d for d in run.deleted}
-    parts = [*_wrong(run, plan, run.evidence), *_done(run, plan, options)]
+    dropped = {path for d in garbage.dropped if d.error is None for path in d.paths}
+    deleted = {d.path: d for d in garbage.deleted}
+    parts = [*_find_faults(garbage, seen), *_find_done(garbage, seen)]
     outcome, code = sum_up(parts)
     errors = list(dict.fromkeys(p.error for p in parts if p.error))
+    expired = garbage.expired
     return GarbageTableReport(
-        table=table.resolved.name,
+        table=name,
         outcome=outcome,
         exit_code=code,
         error="; ".join(errors) or None,
-        version_before=run.version,
-        version_after=run.version,
-        items=tuple(_item(i, dropped, deleted.get(i.path)) for i in plan.items),
+        version_before=seen.look.version,
+        version_after=seen.look.version,
+        items=tuple(_report_item(i, dropped, deleted.get(i.path)) for i in seen.plan.items),
         dropped=len(dropped),
-        deleted=sum(d.error is None for d in run.deleted),
-        bytes_freed=sum(d.size_bytes for d in run.deleted),
-        objects_deleted=sum(d.objects for d in run.deleted),
+        deleted=sum(d.error is None for d in garbage.deleted),
+        bytes_freed=sum(d.size_bytes for d in garbage.deleted),
+        objects_deleted=sum(d.objects for d in garbage.deleted),
         failed=tuple(
-            FailedDelete(path=d.path, error=d.error) for d in run.deleted if d.error is not None
+            FailedDelete(path=d.path, error=d.error) for d in garbage.deleted if d.error is not None
         ),
-        versions_expired=0 if run.expired is None else run.expired.versions,
-        version_bytes_freed=0 if run.expired is None else run.expired.size_bytes,
-        oldest_claim=_old_claim(run),
-        warnings=_warnings(run, plan, options),
+        versions_expired=0 if expired is None else expired.versions,
+        version_bytes_freed=0 if expired is None else expired.size_bytes,
+        oldest_claim=_describe_claim(garbage),
+        warnings=tuple(_find_warnings(garbage, seen)),
     )
 
 
-def _item(item: Item, dropped: set[str], deleted: Deleted | None) -> GarbageItemReport:
-    done = item.path in dropped if item.action is Action.DROP else False
+def _report_item(item: Item, dropped: set[str], deleted: Deleted | None) -> GarbageItemReport:
+    done = item.action is Action.DROP and item.path in dropped
     if item.action is Action.DELETE and deleted is not None:
         done = deleted.error is None
     return GarbageItemReport(
-        kind=item.kind.value,
+        kind=item.kind,
         shard_id=item.shard_id,
         path=item.path,
         bytes=item.size_bytes,
@@ -75,43 +122,41 @@ def _item(item: Item, dropped: set[str], deleted: Deleted | None) -> GarbageItem
     )
 
 
-def _wrong(run: GarbageRun, plan: GarbagePlan, evidence: Evidence) -> Iterable[Part]:
+def _find_faults(garbage: TableGarbage, seen: Seen) -> Iterable[Part]:
     """What kept evidence from being read, or a part of the table from being served."""
-    for broken in plan.broken:
+    for broken in seen.plan.broken:
         yield _failed(f"shard {broken.shard_id}: {broken.error}", broken.error)
-    for problem in plan.problems:
+    for problem in seen.plan.problems:
         yield _failed(str(problem), problem)
-    for version in evidence.versions:
+    for version in seen.look.evidence.versions:
         if version.problem is not None:
-            yield Part(outcome=FAILED, exit_code=8, error=version.problem)
-    if run.broken is not None:
-        text = f"{run.stores.uri}: {run.broken}. A bug in memwal: that step was not made"
-        yield _failed(f"{text}, nor any after it", run.broken)
-    if plan.refusal is not None:
-        yield Part(outcome=REFUSED, exit_code=5, error=f"{run.stores.uri}: {plan.refusal}")
+            yield Part(outcome=FAILED, exit_code=Corruption.exit_code, error=version.problem)
+    if garbage.broken is not None:
+        text = f"{garbage.uri}: {garbage.broken}. A bug in memwal: that step was not made"
+        yield _failed(f"{text}, nor any after it", garbage.broken)
+    if seen.plan.refusal is not None:
+        text = f"{garbage.uri}: {seen.plan.refusal}"
+        yield Part(outcome=REFUSED, exit_code=Refused.exit_code, error=text)
 
 
 def _failed(text: str, error: Exception) -> Part:
     return Part(outcome=FAILED, exit_code=getattr(error, "exit_code", 1), error=text)
 
 
-def _done(run: GarbageRun, plan: GarbagePlan, options: GarbageOptions) -> Iterable[Part]:
-    if not options.acts:
-        if plan.drops or plan.deletes or run.expirable:
+def _find_done(garbage: TableGarbage, seen: Seen) -> Iterable[Part]:
+    if not garbage.acts:
+        if seen.has_work:
             yield Part(outcome=DONE)
         return
-    for dropped in run.dropped:
-        if dropped.error is None:
+    for dropped in garbage.dropped:
+        error = dropped.error
+        if error is None:
             yield Part(outcome=DONE)
         else:
-            yield Part(
-                outcome=dropped.error.outcome,
-                exit_code=dropped.error.exit_code,
-                error=str(dropped.error),
-            )
-    if any(d.objects for d in run.deleted) or (run.expired and run.expired.versions):
+            yield Part(outcome=error.outcome, exit_code=error.exit_code, error=str(error))
+    if any(d.objects for d in garbage.deleted) or (garbage.expired and garbage.expired.versions):
         yield Part(outcome=DONE)
-    failed = [d for d in run.deleted if d.error is not None]
+    failed = [d for d in garbage.deleted if d.error is not None]
     if failed:
         yield Part(
             outcome=PARTIAL,
@@ -120,16 +165,15 @@ def _done(run: GarbageRun, plan: GarbagePlan, options: GarbageOptions) -> Iterab
         )
 
 
-def _old_claim(run: GarbageRun) -> dict[str, Any] | None:
-    claim = run.old_claim
+def _describe_claim(garbage: TableGarbage) -> dict[str, Any] | None:
+    claim = garbage.old_claim
     if claim is None:
         return None
-    age = (run.stores.clock.now_nanos() - run.fast_nanos - claim.claimed_at_nanos) / 1e9
     return {
         "shard_id": claim.shard_id,
         "writer_epoch": claim.writer_epoch,
         "claimed_at": iso_time(claim.claimed_at_nanos),
-        "age_seconds": round(age, 1),
+        "age_seconds": round((garbage.now_nanos - claim.claimed_at_nanos) / 1e9, 1),
     }
 
 
@@ -137,30 +181,30 @@ def _days(seconds: float) -> str:
     return f"{seconds / 86_400:.1f} d" if seconds >= 86_400 else f"{seconds:.0f} s"
 
 
-def _warnings(run: GarbageRun, plan: GarbagePlan, options: GarbageOptions) -> tuple[str, ...]:
-    found = list(plan.warnings)
-    if run.view is not None:
-        found += [w for w in run.view.warnings if layout.MEM_WAL in w]
-    if run.never_merged and options.retention_seconds is not None and run.expired is None:
-        more = len(run.never_merged) - _NAMED_MAX
-        named = ", ".join(run.never_merged[:_NAMED_MAX]) + (f" and {more} more" * (more > 0))
-        found.append(
+def _find_warnings(garbage: TableGarbage, seen: Seen) -> Iterable[str]:
+    yield from seen.plan.warnings
+    if seen.look.view is not None:
+        yield from (w for w in seen.look.view.warnings if layout.MEM_WAL in w)
+    retention_seconds = garbage.retention_seconds
+    if seen.never_merged and garbage.expired is None:
+        more = len(seen.never_merged) - _NAMED_MAX
+        named = ", ".join(seen.never_merged[:_NAMED_MAX]) + (f" and {more} more" * (more > 0))
+        yield (
             f"no version is expired: shards {named} can't be read, or have "
             "generations and were never merged. Only an old version proves that those belong to "
             "this MemWAL index; merge them first, or mend what can't be read"
         )
-    claim = _old_claim(run)
-    if claim is not None and options.retention_seconds is not None:
-        age, retention = _days(claim["age_seconds"]), _days(options.retention_seconds)
-        found.append(
+    claim = _describe_claim(garbage)
+    if claim is not None and retention_seconds is not None:
+        age, retention = _days(claim["age_seconds"]), _days(retention_seconds)
+        yield (
             f"the oldest writer claim (shard {claim['shard_id']}, epoch {claim['writer_epoch']}) "
             f"is {age} old, the retention {retention}: if its writer is still open, or a LanceDB "
             "connection of that age, their own reads miss what is collected. Open such handles "
             "anew within the retention"
         )
-    if run.expirable and not options.acts:
-        found.append(
-            f"{run.expirable} versions are older than the retention and would be expired first; "
+    if seen.expirable and not garbage.acts:
+        yield (
+            f"{seen.expirable} versions are older than the retention and would be expired first; "
             "what they alone hold is listed as if they were gone"
         )
-    return tuple(found)

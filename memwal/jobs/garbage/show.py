@@ -7,7 +7,7 @@ from rich.text import Text
 
 from memwal.format.layout import parse_wal_entry_name
 from memwal.grid import Column, build_table, format_size, numbers, words
-from memwal.report import GarbageItemReport, GarbageTableReport
+from memwal.jobs.garbage.report import GarbageItemReport, GarbageTableReport
 
 _ROWS_MAX = 200
 

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import traceback
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from memwal.errors import MemWalError
-from memwal.jobs.garbage.apply import Deleted, Deleter, Deletion, no_steps
+from memwal.jobs.garbage.apply.delete import Deleted, Deleter, Deletion
 from memwal.jobs.garbage.model import GarbageLimits
-from memwal.ports import Steps
+from memwal.ports import Steps, no_steps
 from memwal.run.stores import open_stores
 
 
@@ -58,3 +58,16 @@ def lost_garbage_unit(unit: GarbageUnit, error: MemWalError) -> GarbageUnitResul
 
 def _undeleted(unit: GarbageUnit, text: str) -> tuple[Deleted, ...]:
     return tuple(Deleted(path=d.path, objects=0, size_bytes=0, error=text) for d in unit.deletions)
+
+
+def group_deletions(deletions: Sequence[Deletion], objects_max: int) -> list[tuple[Deletion, ...]]:
+    """Group deletions into units of about so many objects; one item is never split."""
+    units: list[list[Deletion]] = []
+    size = 0
+    for deletion in deletions:
+        if not units or size + deletion.objects > objects_max:
+            units.append([])
+            size = 0
+        units[-1].append(deletion)
+        size += deletion.objects
+    return [tuple(unit) for unit in units]

@@ -9,10 +9,9 @@ from typing import Any
 from memwal.clock import SystemClock
 from memwal.config import ResolvedTable
 from memwal.jobs.compaction.job import CompactionOptions, run_compaction
-from memwal.jobs.garbage.job import run_garbage
+from memwal.jobs.garbage.job import GarbageOptions, run_garbage
 from memwal.jobs.garbage.model import GarbageLimits
 from memwal.jobs.garbage.plan import check_limits
-from memwal.jobs.garbage.run import GarbageOptions
 from memwal.jobs.index_catchup.job import IndexCatchupOptions, run_index_catchup
 from memwal.jobs.merge.job import MergeOptions, run_merge
 from memwal.jobs.snapshot.job import check_lease, run_snapshot

@@ -11,10 +11,12 @@ from statistics import median
 
 import lance
 
-from memwal.jobs.garbage.apply import as_deletions, in_units
+from memwal.jobs.garbage.apply.delete import make_deletions
+from memwal.jobs.garbage.look import Look
 from memwal.jobs.garbage.model import Evidence, GarbageLimits, GarbagePlan, ShardEvidence
 from memwal.jobs.garbage.plan import plan_garbage
-from memwal.jobs.garbage.store import open_evidence
+from memwal.jobs.garbage.store import StoredGarbageEvidence
+from memwal.jobs.garbage.unit import group_deletions
 from memwal.model import ShardId, ShardView, StoredFile, TableView
 from memwal.run.stores import open_stores
 from tests.bench.counted_s3 import CountedS3, Seen
@@ -144,19 +146,19 @@ def _planning(bench: Bench, table: Path) -> None:
     now = stores.clock.now_nanos()
     view = stores.views.table()
     started = time.perf_counter()
-    evidence = open_evidence(stores.objects).read(
+    evidence = StoredGarbageEvidence(stores.objects).read(
         {s.shard_id: s.manifest for s in view.shards}, limits=limits, now_nanos=now, verified=True
     )
     reading = time.perf_counter() - started
-    here = _objects(plan_garbage(view, evidence, limits, now))
+    here = _objects(plan_garbage(_look(view, evidence, limits, now)))
     seconds: dict[int, float] = {}
     for wanted in (25_000, 50_000, 100_000):
         big = _grown(view, evidence, -(-wanted // here))
         times = []
         for _ in range(bench.rounds):
             started = time.perf_counter()
-            plan = plan_garbage(*big, limits, now)
-            in_units(as_deletions(plan), limits.unit_objects_max)
+            plan = plan_garbage(_look(*big, limits, now))
+            group_deletions(make_deletions(plan), limits.unit_objects_max)
             times.append(time.perf_counter() - started)
         objects = _objects(plan)
         if objects < wanted:
@@ -173,6 +175,10 @@ def _planning(bench: Bench, table: Path) -> None:
         costs={f"reading the evidence of {here:,} objects from local files s": reading},
     )
     bench.plot("garbage-planning", "plan", "objects", "s", seconds.items())
+
+
+def _look(view: TableView, evidence: Evidence, limits: GarbageLimits, now: int) -> Look:
+    return Look(view=view, version=view.version, evidence=evidence, limits=limits, now_nanos=now)
 
 
 def _objects(plan: GarbagePlan) -> int:

@@ -20,8 +20,7 @@ from typer.testing import CliRunner
 
 from memwal.cli.app import app
 from memwal.format import codec, layout
-from memwal.jobs.garbage import store_versions as retained_versions
-from memwal.jobs.garbage.store import open_evidence
+from memwal.jobs.garbage.store import versions as retained_versions
 from memwal.jobs.merge.plan.shard import MergeRequest
 from memwal.jobs.snapshot.plan import SnapshotLimits
 from memwal.model import ShardStatus
@@ -174,7 +173,7 @@ def test_a_branch_holds(place: dict[str, Any]) -> None:
     table.at(version).create_branch(branch)
     # The version that it starts from is held as well, and comes first; the branch has its own.
     check_held(table, "is retained")
-    evidence = open_evidence(table.stores.objects).read(
+    evidence = runs.evidence_of(table).read(
         {}, limits=runs.GarbageLimits(), now_nanos=0, verified=True
     )
     assert [v.name for v in evidence.versions if not v.on_main] == [

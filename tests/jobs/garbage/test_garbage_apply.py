@@ -10,8 +10,9 @@ import pytest
 
 from memwal.errors import LeaseHeld, LostRace, Refused
 from memwal.format import layout
-from memwal.jobs.garbage.apply import Deleted, Deleter, Deletion, GenerationDropper
-from memwal.jobs.garbage.model import Action, GarbageLimits, GarbagePlan, Item, Kind
+from memwal.jobs.garbage.apply.delete import Deleted, Deleter, Deletion
+from memwal.jobs.garbage.apply.drop import GenerationDropper
+from memwal.jobs.garbage.model import Action, GarbageLimits, GarbagePlan, Item
 from memwal.model import FlushedGeneration, ShardId, ShardManifest, ShardStatus, StoredFile
 from memwal.ports import DeleteResult
 from memwal.store.shard_manifests import ShardManifests
@@ -51,7 +52,7 @@ def latest(manifests: ShardManifests) -> ShardManifest:
 
 def drop_of(*numbers: int) -> GarbagePlan:
     items = [
-        Item(kind=Kind.GENERATION, shard_id=SHARD, path=below(name(n)), size_bytes=1,
+        Item(kind="generation", shard_id=SHARD, path=below(name(n)), size_bytes=1,
              action=Action.DROP, reason="", generation=n)
         for n in numbers
     ]  # fmt: skip

@@ -14,9 +14,9 @@ from typer.testing import CliRunner
 from memwal.cli.app import app
 from memwal.format import layout
 from memwal.jobs.garbage.model import GarbageLimits, WriterClaim
-from memwal.jobs.garbage.store import open_evidence
+from memwal.jobs.garbage.report import GarbageTableReport
 from memwal.model import ShardId
-from memwal.report import GarbageTableReport, JobReport
+from memwal.report import JobReport
 from tests.support import builders, garbage_runs
 from tests.support.builders import Put, Table
 
@@ -86,13 +86,12 @@ def test_a_claim_within_the_retention_is_none(table: Table) -> None:
 
 def oldest(table: Table, days: float) -> tuple[WriterClaim | None, int]:
     """The oldest claim of those that are older, and the reads that it took."""
-    stores = table.stores
+    stores, reader = table.stores, garbage_runs.evidence_of(table)
     manifests = {s.shard_id: s.manifest for s in stores.views.table().shards}
     now = time.time_ns()
-    source = open_evidence(stores.objects)
-    evidence = source.read(manifests, limits=GarbageLimits(), now_nanos=now, verified=False)
+    evidence = reader.read(manifests, limits=GarbageLimits(), now_nanos=now, verified=False)
     before = stores.objects.counts.get
-    claim = source.oldest_claim(manifests, evidence, now - int(days * DAY * 1e9))
+    claim = reader.oldest_claim(manifests, evidence, now - int(days * DAY * 1e9))
     return claim, stores.objects.counts.get - before
 
 

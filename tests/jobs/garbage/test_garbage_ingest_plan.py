@@ -7,19 +7,12 @@ from dataclasses import replace
 import pytest
 
 from memwal.invariants import InvariantBroken
-from memwal.jobs.garbage.apply import as_deletions
-from memwal.jobs.garbage.kinds.ingest import ingests
-from memwal.jobs.garbage.kinds.orphan import plan_adoption
-from memwal.jobs.garbage.model import (
-    Action,
-    Evidence,
-    GarbageLimits,
-    GarbagePlan,
-    IngestRound,
-    Item,
-    Kind,
-    StagedRows,
-)
+from memwal.jobs.garbage.apply.delete import make_deletions
+from memwal.jobs.garbage.kinds import ingest
+from memwal.jobs.garbage.kinds.ingest import IngestRound, StagedRows
+from memwal.jobs.garbage.look import Look
+from memwal.jobs.garbage.model import Action, Evidence, GarbageLimits, GarbagePlan, Item
+from memwal.jobs.garbage.plan import plan_garbage
 from memwal.model import StoredFile
 
 SECOND = 10**9
@@ -67,12 +60,18 @@ def planned(at: int, *, finished: bool, number: int = 1, staged: bool = True) ->
 
 
 def plan(*rounds: IngestRound) -> list[Item]:
-    return list(ingests(Evidence(versions=(), shards={}, ingests=rounds), LIMITS, NOW))
+    return list(ingest.find_items(look(*rounds)))
+
+
+def look(*rounds: IngestRound) -> Look:
+    """At a table whose MemWAL index is gone: ingests go by the same rules."""
+    evidence = Evidence(beside={ingest.NAME: rounds})
+    return Look(view=None, version=1, evidence=evidence, limits=LIMITS, now_nanos=NOW)
 
 
 def one(*rounds: IngestRound) -> Item:
     [item] = plan(*rounds)
-    assert item.kind is Kind.INGEST
+    assert item.kind == "ingest"
     assert bool(item.stages) == (item.action is Action.DELETE)
     return item
 
@@ -168,18 +167,17 @@ def test_the_rounds_of_another_ingest_are_its_own() -> None:
 
 
 def test_a_table_whose_memwal_index_is_gone_goes_by_the_same_rules() -> None:
-    evidence = Evidence(versions=(), shards={}, ingests=(planned(GRACE, finished=True),))
-    [item] = plan_adoption(1, evidence, LIMITS, NOW).items
-    assert (item.kind, item.action) == (Kind.INGEST, Action.DELETE)
+    [item] = plan_garbage(look(planned(GRACE, finished=True))).items
+    assert (item.kind, item.action) == ("ingest", Action.DELETE)
 
 
 def test_only_staged_rows_and_whole_rounds_are_deleted() -> None:
     items = plan(planned(GRACE, finished=True), planned(GRACE, finished=True, number=2))
-    assert [d.path for d in as_deletions(GarbagePlan(items=tuple(items)))] == [
+    assert [d.path for d in make_deletions(GarbagePlan(items=tuple(items)))] == [
         folder(1),
         f"{folder(2)}/staged/run",
     ]
     for path in (f"{folder()}/plan.json", f"{folder()}/sessions", "_maintenance/ingest/nightly"):
         forged = replace(items[0], path=path)
         with pytest.raises(InvariantBroken, match="invariant 10"):
-            as_deletions(GarbagePlan(items=(forged,)))
+            make_deletions(GarbagePlan(items=(forged,)))

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
 from memwal.errors import StoreUnavailable, Unsupported
-from memwal.jobs.garbage.apply import Deleter, as_deletions
-from memwal.jobs.garbage.kinds.ingest import ingests
-from memwal.jobs.garbage.model import Action, Evidence, GarbageLimits, GarbagePlan, IngestRound
-from memwal.jobs.garbage.store_ingest import StoredIngests
+from memwal.jobs.garbage.apply.delete import Deleter, make_deletions
+from memwal.jobs.garbage.kinds import ingest as kind
+from memwal.jobs.garbage.kinds.ingest import IngestRound
+from memwal.jobs.garbage.look import Look
+from memwal.jobs.garbage.model import Action, Evidence, GarbageLimits, GarbagePlan
 from memwal.ports import Objects
 from memwal.store.ingest_records import (
     PlanRecord,
@@ -62,11 +64,18 @@ class Ingest:
         self.round(number).advance(shard, record)
 
     def seen(self, objects: Objects | None = None) -> list[IngestRound]:
-        return list(StoredIngests(objects or self.objects).read())
+        with ThreadPoolExecutor(1) as pool:
+            return list(kind.read_evidence(objects or self.objects, pool))
 
     def plan(self, objects: Objects | None = None) -> GarbagePlan:
-        evidence = Evidence(versions=(), shards={}, ingests=tuple(self.seen(objects)))
-        return GarbagePlan(items=tuple(ingests(evidence, LIMITS, self.clock.now_nanos())))
+        look = Look(
+            view=None,
+            version=1,
+            evidence=Evidence(beside={kind.NAME: self.seen(objects)}),
+            limits=LIMITS,
+            now_nanos=self.clock.now_nanos(),
+        )
+        return GarbagePlan(items=tuple(kind.find_items(look)))
 
     def actions(self) -> Mapping[str, Action]:
         return {item.path.removeprefix("_maintenance/ingest/"): item.action for item in
@@ -74,7 +83,7 @@ class Ingest:
 
     def collect(self) -> None:
         plan = self.plan()
-        done = Deleter(objects=self.objects, limits=LIMITS).run(as_deletions(plan))
+        done = Deleter(objects=self.objects, limits=LIMITS).run(make_deletions(plan))
         assert [d.error for d in done] == [None] * len(plan.deletes)
 
     def paths(self) -> list[str]:

@@ -18,8 +18,12 @@ from memwal.cli.parse import parse_duration
 from memwal.errors import Corruption, Refused, Usage
 from memwal.format import layout
 from memwal.invariants import InvariantBroken
-from memwal.jobs.garbage.apply import as_deletions, check_below, in_units
-from memwal.jobs.garbage.kinds.orphan import plan_adoption
+from memwal.jobs.garbage.apply.delete import check_below, make_deletions
+from memwal.jobs.garbage.kinds import KINDS, leftover, snapshot
+from memwal.jobs.garbage.kinds.generation import split_stages
+from memwal.jobs.garbage.kinds.snapshot import SnapshotFolder
+from memwal.jobs.garbage.kinds.wal_entry import find_coverable, find_unknown, hold_for_claims
+from memwal.jobs.garbage.look import Look
 from memwal.jobs.garbage.model import (
     Action,
     Evidence,
@@ -27,24 +31,14 @@ from memwal.jobs.garbage.model import (
     GarbagePlan,
     GenerationFolder,
     Item,
-    Kind,
     RetainedVersion,
     ShardEvidence,
-    SnapshotFolder,
     StoredManifest,
     WalFile,
-    coverable_wal_positions,
-    held_by_claims,
     past_version,
-    unknown_below,
 )
-from memwal.jobs.garbage.plan import (
-    check_limits,
-    expirable,
-    generation_stages,
-    never_merged,
-    plan_garbage,
-)
+from memwal.jobs.garbage.plan import check_limits, find_expirable, find_never_merged, plan_garbage
+from memwal.jobs.garbage.unit import group_deletions
 from memwal.model import (
     BrokenShard,
     FlushedGeneration,
@@ -158,7 +152,10 @@ class World:
         evidence = self.evidence
         if SHARD in evidence.shards:
             evidence = replace(evidence, shards={**evidence.shards, SHARD: self.shard})
-        return plan_garbage(self.view, evidence, self.limits, NOW)
+        return plan_garbage(self.look(evidence))
+
+    def look(self, evidence: Evidence) -> Look:
+        return Look(view=self.view, version=5, evidence=evidence, limits=self.limits, now_nanos=NOW)
 
 
 def world() -> World:
@@ -244,12 +241,12 @@ def past(where: World, **changes: Any) -> World:
 
 def test_with_all_gates_open_one_of_each_kind_goes() -> None:
     plan = world().plan()
-    assert (drop(plan).action, drop(plan).kind) == (Action.DROP, Kind.GENERATION)
+    assert (drop(plan).action, drop(plan).kind) == (Action.DROP, "generation")
     assert drop(plan).generation == LISTED
     assert drop(plan).size_bytes == 20
-    assert (delete(plan).action, delete(plan).kind) == (Action.DELETE, Kind.GENERATION)
+    assert (delete(plan).action, delete(plan).kind) == (Action.DELETE, "generation")
     assert delete(plan).objects == 2
-    assert (wal_delete(plan).action, wal_delete(plan).kind) == (Action.DELETE, Kind.WAL_ENTRY)
+    assert (wal_delete(plan).action, wal_delete(plan).kind) == (Action.DELETE, "wal_entry")
     assert all(i.reason for i in plan.items)
     assert not plan.warnings
     assert plan.refusal is None
@@ -263,14 +260,14 @@ def test_what_a_run_drops_it_does_not_delete() -> None:
 def test_a_generation_that_no_manifest_ever_listed_is_an_orphan() -> None:
     lone = replace(folder(DROPPED), was_listed=False)
     plan = edited(world(), shard__folders=(lone,)).plan()
-    assert (delete(plan).action, delete(plan).kind) == (Action.DELETE, Kind.ORPHAN)
+    assert (delete(plan).action, delete(plan).kind) == (Action.DELETE, "orphan")
 
 
 def test_a_failed_flush_goes_by_the_gates_of_its_number() -> None:
     """Its retry, of the same number, is listed and kept or dropped for itself."""
     retried = replace(folder(LISTED, "ffffffff"), was_listed=False)
     plan = edited(world(), shard__folders=(folder(LISTED), retried)).plan()
-    assert item(plan, below(retried.name)).kind is Kind.ORPHAN
+    assert item(plan, below(retried.name)).kind == "orphan"
     assert item(plan, below(retried.name)).action is Action.DELETE
     assert drop(plan).action is Action.DROP
 
@@ -492,7 +489,7 @@ def test_a_listed_generation_is_kept_when(spoil: Spoil, reason: str) -> None:
 def test_an_unlisted_folder_is_kept_when(spoil: Spoil, reason: str) -> None:
     plan = spoil(world()).plan()
     check_kept(delete(plan), reason)
-    assert all(i.kind is Kind.WAL_ENTRY for i in plan.deletes)
+    assert all(i.kind == "wal_entry" for i in plan.deletes)
 
 
 def test_an_unlisted_folder_without_a_file_to_judge_by_is_kept() -> None:
@@ -515,7 +512,7 @@ def test_a_wal_entry_waits_for_its_folder() -> None:
 
 def test_wal_entries_are_no_candidates_unless_asked_for() -> None:
     plan = edited(world(), limits__wal=False).plan()
-    assert not [i for i in plan.items if i.kind is Kind.WAL_ENTRY]
+    assert not [i for i in plan.items if i.kind == "wal_entry"]
 
 
 def test_a_generation_that_is_dropped_now_was_not_deleted_by_the_way() -> None:
@@ -598,13 +595,13 @@ def test_a_shard_that_can_not_be_read_is_told_as_broken() -> None:
 
 def test_only_entries_that_may_go_are_worth_reading_newest_first() -> None:
     where = world()
-    assert coverable_wal_positions((1, 2, 6), where.manifest, where.manifest) == (2, 1)
-    assert coverable_wal_positions((1, 2), where.manifest, where.manifest) == (1,)
-    assert coverable_wal_positions((1, 2), where.manifest, None) == ()
-    assert coverable_wal_positions((), where.manifest, where.manifest) == ()
+    assert find_coverable((1, 2, 6), where.manifest, where.manifest) == (2, 1)
+    assert find_coverable((1, 2), where.manifest, where.manifest) == (1,)
+    assert find_coverable((1, 2), where.manifest, None) == ()
+    assert find_coverable((), where.manifest, where.manifest) == ()
     behind = replace(where.manifest, wal_entry_position_last_seen=1)
-    assert coverable_wal_positions((1, 2, 6), where.manifest, behind) == (1,)
-    assert coverable_wal_positions((1, 2, 6), behind, where.manifest) == (1,)
+    assert find_coverable((1, 2, 6), where.manifest, behind) == (1,)
+    assert find_coverable((1, 2, 6), behind, where.manifest) == (1,)
 
 
 @pytest.mark.parametrize(
@@ -613,15 +610,15 @@ def test_only_entries_that_may_go_are_worth_reading_newest_first() -> None:
 )
 def test_staged_files_go_after_a_day(at: int, action: Action) -> None:
     staged = file("_maintenance/tmp/123-abc", at=at)
-    plan = edited(world(), evidence__leftovers=(staged,)).plan()
+    plan = edited(world(), evidence__beside={leftover.NAME: (staged,)}).plan()
     assert item(plan, staged.path).action is action
-    assert item(plan, staged.path).kind is Kind.ORPHAN
+    assert item(plan, staged.path).kind == "orphan"
 
 
 def snapshot_world(at: int = OLD) -> tuple[World, str]:
     found = file(f"_indices/{UUID}/index.lance", at=at)
     return edited(
-        world(), evidence__snapshots=(SnapshotFolder(index_uuid=UUID, file=found),)
+        world(), evidence__beside={snapshot.NAME: (SnapshotFolder(index_uuid=UUID, file=found),)}
     ), found.path
 
 
@@ -678,18 +675,18 @@ def orphaned(*versions: RetainedVersion, **facts: Any) -> Evidence:
 
 
 def adopt(evidence: Evidence, limits: GarbageLimits = ADOPT) -> GarbagePlan:
-    return plan_adoption(5, evidence, limits, NOW)
+    return plan_garbage(Look(view=None, version=5, evidence=evidence, limits=limits, now_nanos=NOW))
 
 
 def test_orphaned_shards_go_when_adopted_manifests_last() -> None:
     plan = adopt(orphaned())
     (found,) = plan.deletes
-    assert (found.kind, found.path) == (Kind.ORPHAN, layout.shard_folder(SHARD))
+    assert (found.kind, found.path) == ("orphan", layout.shard_folder(SHARD))
     assert found.size_bytes == 40
     order = [f.path for stage in found.stages for f in stage]
     assert order == [f.path for f in (SHARD_FILES[3], SHARD_FILES[2], *SHARD_FILES[1::-1])]
     assert plan.refusal is None
-    assert as_deletions(plan)
+    assert make_deletions(plan)
 
 
 @pytest.mark.parametrize(
@@ -760,21 +757,22 @@ def test_a_version_is_expirable_by_its_age_unless_it_is_the_latest() -> None:
         ),
         shards={},
     )
-    assert expirable(evidence, 5, 86_400, NOW) == {1}
+    look = Look(view=None, version=5, evidence=evidence, now_nanos=NOW)
+    assert find_expirable(look, 86_400) == {1}
 
 
 def test_shards_without_any_progress_keep_every_version() -> None:
     """Expired versions would take the proof that a merge needs of when the index was made."""
     where = world()
-    assert never_merged(where.view) == ()
+    assert find_never_merged(where.view) == ()
     unmerged = replace(where, state=replace(where.state, merged={}))
-    assert never_merged(unmerged.view) == (SHARD,)
+    assert find_never_merged(unmerged.view) == (SHARD,)
     broken = BrokenShard(shard_id=OTHER, error=Corruption("torn"))
-    assert never_merged(replace(where, broken=(broken,)).view) == (OTHER,)
+    assert find_never_merged(replace(where, broken=(broken,)).view) == (OTHER,)
 
 
 def test_a_folder_stops_being_a_table_first() -> None:
-    first, rest = generation_stages(folder(1))
+    first, rest = split_stages(folder(1))
     assert [f.path for f in first] == [below(f"{path(1)}/_versions/1.manifest")]
     assert [f.path for f in rest] == [below(f"{path(1)}/data/x.lance")]
 
@@ -807,13 +805,13 @@ FORGED = [
 
 @pytest.mark.parametrize("name", FORGED)
 def test_a_forged_path_never_reaches_a_delete(name: str) -> None:
-    for kind in Kind:
+    for kind in (kind.NAME for kind in KINDS):
         forged = Item(
             kind=kind, shard_id=SHARD, path=name, size_bytes=1, action=Action.DELETE, reason="",
             generation=1,
         )  # fmt: skip
         with pytest.raises(InvariantBroken, match="invariant 10"):
-            as_deletions(GarbagePlan(items=(forged,)))
+            make_deletions(GarbagePlan(items=(forged,)))
 
 
 @pytest.mark.parametrize("name", ["a/c", "a/b2/x", "a", "a/b/../c"])
@@ -823,10 +821,10 @@ def test_a_file_outside_its_item_never_reaches_a_delete(name: str) -> None:
 
 
 def test_units_hold_whole_items() -> None:
-    deletions = as_deletions(world().plan())
-    assert [len(u) for u in in_units(deletions, 1)] == [1] * len(deletions)
-    assert in_units(deletions, 1000) == [deletions]
-    assert in_units((), 10) == []
+    deletions = make_deletions(world().plan())
+    assert [len(u) for u in group_deletions(deletions, 1)] == [1] * len(deletions)
+    assert group_deletions(deletions, 1000) == [deletions]
+    assert group_deletions((), 10) == []
 
 
 @pytest.mark.parametrize(
@@ -853,7 +851,7 @@ def entry(position: int, epoch: int | None, *, sentinel: bool = False, **facts: 
 
 
 def held(stored: Iterable[WalFile], current_epoch: int) -> dict[int, int]:
-    return dict(held_by_claims(list(stored), current_epoch))
+    return dict(hold_for_claims(list(stored), current_epoch))
 
 
 def test_a_claim_that_left_no_row_holds_the_wal_up_to_the_next_sentinel() -> None:
@@ -927,7 +925,7 @@ def histories(draw: st.DrawFn) -> list[WalFile]:
 
 def goes(stored: list[WalFile], current_epoch: int) -> set[int]:
     """What the rules on claims, and those on what was read, let go."""
-    kept, unknown = held(stored, current_epoch), unknown_below(stored)
+    kept, unknown = held(stored, current_epoch), find_unknown(stored)
     return {
         w.position
         for w in stored
@@ -963,10 +961,10 @@ def test_a_sentinel_that_can_t_be_read_later_still_ends_a_claim() -> None:
 
 def test_nothing_below_an_unknown_position_goes() -> None:
     """It may be the sentinel that an unfinished claim is led to, with what is above it gone."""
-    assert unknown_below([entry(1, 1), entry(2, 2, problem="torn"), entry(3, 2)]) == 2
-    assert unknown_below([entry(1, 1, read=False), entry(2, 2)]) == 1
-    assert unknown_below([entry(1, 1), entry(2, 2), entry(3, 2, read=False)]) == 0
-    assert unknown_below([]) == 0
+    assert find_unknown([entry(1, 1), entry(2, 2, problem="torn"), entry(3, 2)]) == 2
+    assert find_unknown([entry(1, 1, read=False), entry(2, 2)]) == 1
+    assert find_unknown([entry(1, 1), entry(2, 2), entry(3, 2, read=False)]) == 0
+    assert find_unknown([]) == 0
     highest = wal(6, LISTED + 1)
     below_it, above_it = (wal(p, GONE, writer_epoch=1) for p in (2, 4))
     read = edited(world(), shard__wal=(below_it, wal(3, GONE, writer_epoch=1), above_it, highest))

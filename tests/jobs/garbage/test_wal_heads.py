@@ -11,7 +11,7 @@ import pytest
 
 from memwal.errors import Unsupported
 from memwal.format import layout
-from memwal.jobs.garbage import store_wal as wal_heads
+from memwal.jobs.garbage.store import wal_heads
 from memwal.store.fencing import sentinel_bytes
 from memwal.store.wal import WalEntries
 from tests.support import garbage_runs as runs

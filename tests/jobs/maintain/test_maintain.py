@@ -10,8 +10,7 @@ import pytest
 
 from memwal.config import ResolvedTable, Settings
 from memwal.format import layout
-from memwal.jobs.garbage.job import run_garbage
-from memwal.jobs.garbage.run import GarbageOptions
+from memwal.jobs.garbage.job import GarbageOptions, run_garbage
 from memwal.jobs.maintain.job import MaintainOptions, run_maintain
 from memwal.jobs.merge.plan.shard import MergeRequest
 from memwal.model import ShardStatus

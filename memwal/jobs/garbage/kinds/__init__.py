@@ -1,1 +1,51 @@
-"""One file a kind of garbage."""
+"""What may ever be deleted: one file a kind, with its evidence, its gates and its paths.
+
+A new kind is a file here, and an entry below.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from concurrent.futures import Executor
+from typing import Any, Protocol
+
+from memwal.invariants import InvariantBroken
+from memwal.jobs.garbage.kinds import generation, ingest, leftover, orphan, snapshot, wal_entry
+from memwal.jobs.garbage.look import Look
+from memwal.jobs.garbage.model import Item
+from memwal.ports import Objects
+
+
+class Kind(Protocol):
+    """One kind of garbage, planned by what the shards' folders and the retained versions show."""
+
+    @property
+    def NAME(self) -> str:  # noqa: N802 - a module's constant
+        """Its name."""
+        ...
+
+    def find_items(self, look: Look) -> Iterator[Item]:
+        """Every candidate with its fate."""
+        ...
+
+    def may_delete(self, item: Item) -> bool:
+        """Whether the item's path is of a form that this kind deletes, whatever the evidence."""
+        ...
+
+
+class KindBeside(Kind, Protocol):
+    """One that lies beside the shards, and reads its own evidence."""
+
+    def read_evidence(self, objects: Objects, pool: Executor) -> tuple[Any, ...]:
+        """What `find_items` finds under its name in the evidence."""
+        ...
+
+
+KINDS_BESIDE: tuple[KindBeside, ...] = (leftover, snapshot, ingest)
+KINDS: tuple[Kind, ...] = (generation, orphan, wal_entry, *KINDS_BESIDE)
+
+
+def check_item(item: Item) -> None:
+    """Raise InvariantBroken for an item whose path is none that garbage may have (invariant 10)."""
+    if not any(kind.may_delete(item) for kind in KINDS):
+        raise InvariantBroken(10, f"{item.path!r} is not to be deleted")

@@ -1,4 +1,4 @@
-"""Decides which rows that ingests staged may go. Pure.
+"""Rows that ingests staged, and what is left of rounds that were followed by another.
 
 Only what is staged is large. The documents of an ingest's latest round stay: by them a rerun of a
 finished ingest finds nothing to do, and a rerun of one that was given up is refused instead of
@@ -10,71 +10,179 @@ Staged rows go when
    than the grace; or
 3. nobody touched their round for the idle time: neither staged, nor planned, nor wrote.
 
-A plan or progress that can't be read keeps them (design: fail closed).
+A plan or progress that can't be read keeps them.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from concurrent.futures import Executor
+from dataclasses import dataclass, field, replace
 
+from memwal.errors import MemWalError
 from memwal.format import layout
-from memwal.jobs.garbage.model import (
-    Action,
-    Evidence,
-    GarbageLimits,
-    IngestRound,
-    Item,
-    Kind,
-    StagedRows,
-    cutoff_nanos,
-    newest_of,
-    size_of,
-)
+from memwal.jobs.garbage.look import Look
+from memwal.jobs.garbage.model import Item, newest_of, plan_delete
 from memwal.model import StoredFile
+from memwal.ports import Objects
 
+NAME = "ingest"
+
+_PLAN = "plan.json"
+_STAGED = "staged"
 _NANOS_PER_DAY = 86_400 * 10**9
 
 
-def ingests(evidence: Evidence, limits: GarbageLimits, now_nanos: int) -> Iterator[Item]:
-    """Every folder of staged rows, and what is left of rounds that were followed by another."""
-    latest: dict[str, int] = {}
-    for found in evidence.ingests:
-        if found.planned:
-            latest[found.ingest_id] = max(found.number, latest.get(found.ingest_id, 0))
-    for found in evidence.ingests:
-        if found.number < latest.get(found.ingest_id, 0):
-            yield _past_round(found, limits, now_nanos)
-        else:
-            for staged in found.staged:
-                yield _staged(found, staged, limits, now_nanos)
+@dataclass(frozen=True, kw_only=True, slots=True)
+class StagedRows:
+    """The folder of rows that one run of an ingest stored for its plan."""
+
+    path: str
+    files: tuple[StoredFile, ...]
 
 
-def _past_round(found: IngestRound, limits: GarbageLimits, now_nanos: int) -> Item:
-    """A round is begun only when the one before is finished; its plan tells what that ingested."""
-    staged = tuple(file for rows in found.staged for file in rows.files)
-    young = newest_of((*staged, *found.records)) > cutoff_nanos(limits, now_nanos)
-    return _item(
-        layout.ingest_round_folder(found.ingest_id, found.number),
-        (staged, found.records),
-        "its next round has begun",
-        "its next round has begun, and it is younger than the grace" if young else None,
+@dataclass(frozen=True, kw_only=True, slots=True)
+class IngestRound:
+    """One round of an ingest: what it remembers, and what is staged for it.
+
+    `finished` and `named`, the staged files that its plan names, are known only where something is
+    staged; `problem` is set where they could not be.
+    """
+
+    ingest_id: str
+    number: int
+    records: tuple[StoredFile, ...] = ()
+    staged: tuple[StagedRows, ...] = ()
+    planned: bool = False
+    finished: bool = False
+    named: frozenset[str] = frozenset()
+    problem: str | None = None
+
+    @property
+    def files(self) -> tuple[StoredFile, ...]:
+        """Everything that is stored of it."""
+        return (*self.records, *(file for rows in self.staged for file in rows.files))
+
+
+# ---- evidence
+
+
+@dataclass(kw_only=True, slots=True)
+class _Found:
+    """The files of one round."""
+
+    records: list[StoredFile] = field(default_factory=list)
+    staged: dict[str, list[StoredFile]] = field(default_factory=dict)
+
+
+def read_evidence(objects: Objects, pool: Executor) -> tuple[IngestRound, ...]:
+    """Every round. What its documents say is read only where something is staged.
+
+    Files that belong to no round are passed over.
+    """
+    rounds: dict[tuple[str, int], _Found] = {}
+    for info in objects.list(layout.INGESTS):
+        _, _, ingest_id, *names = info.path.split("/")
+        number = layout.parse_ingest_round(names[0]) if len(names) > 1 else None
+        if number is None or not layout.is_ingest_id(ingest_id):
+            continue
+        found = rounds.setdefault((ingest_id, number), _Found())
+        match names[1:]:
+            case ["staged", run, _, *_]:
+                found.staged.setdefault(run, []).append(info)
+            case _:
+                found.records.append(info)
+    return tuple(
+        _read_round(objects, ingest_id, number, found)
+        for (ingest_id, number), found in sorted(rounds.items())
     )
 
 
-def _staged(found: IngestRound, rows: StagedRows, limits: GarbageLimits, now_nanos: int) -> Item:
-    why, held = _fate(found, rows, limits, now_nanos)
-    return _item(rows.path, (rows.files,), why, held)
+def _read_round(objects: Objects, ingest_id: str, number: int, found: _Found) -> IngestRound:
+    folder = layout.ingest_round_folder(ingest_id, number)
+    listed = IngestRound(
+        ingest_id=ingest_id,
+        number=number,
+        records=tuple(found.records),
+        staged=tuple(
+            StagedRows(path=f"{folder}/{_STAGED}/{run}", files=tuple(files))
+            for run, files in sorted(found.staged.items())
+        ),
+        planned=any(file.path == f"{folder}/{_PLAN}" for file in found.records),
+    )
+    if not listed.staged:
+        return listed
+    try:
+        return _read_documents(objects, listed)
+    except MemWalError as error:
+        return replace(listed, problem=str(error))
 
 
-def _fate(
-    found: IngestRound, rows: StagedRows, limits: GarbageLimits, now_nanos: int
-) -> tuple[str, str | None]:
+def _read_documents(objects: Objects, listed: IngestRound) -> IngestRound:
+    # Imported when asked for: most tables have nothing staged, and it brings Arrow.
+    from memwal.store.ingest_records import Round, is_finished
+
+    stored = Round(objects, listed.ingest_id, listed.number, "")
+    plan = stored.plan()
+    if plan is None:
+        # Listed, and gone since: the round has ended meanwhile.
+        problem = "its plan vanished" if listed.planned else None
+        return replace(listed, problem=problem)
+    return replace(
+        listed,
+        planned=True,
+        finished=is_finished(stored, plan),
+        named=frozenset(path for staged in plan.staged or () for path in staged.files),
+    )
+
+
+# ---- plan
+
+
+def find_items(look: Look) -> Iterator[Item]:
+    """Every folder of staged rows, and what is left of rounds that were followed by another."""
+    rounds: tuple[IngestRound, ...] = tuple(look.evidence.beside.get(NAME, ()))
+    latest: dict[str, int] = {}
+    for found in rounds:
+        if found.planned:
+            latest[found.ingest_id] = max(found.number, latest.get(found.ingest_id, 0))
+    for found in rounds:
+        if found.number < latest.get(found.ingest_id, 0):
+            yield _plan_past_round(found, look)
+        else:
+            for rows in found.staged:
+                why, held = _judge_rows(found, rows, look)
+                yield plan_delete(NAME, rows.path, rows.files, why=why, held=held)
+
+
+def may_delete(item: Item) -> bool:
+    """The folder of a round, or one of staged rows in it."""
+    match item.path.split("/"):
+        case [layout.MAINTENANCE, "ingest", ingest, number, *rest] if item.kind == NAME:
+            if layout.is_ingest_id(ingest) and layout.parse_ingest_round(number) is not None:
+                return not rest or (len(rest) == 2 and rest[0] == _STAGED)
+    return False
+
+
+def _plan_past_round(found: IngestRound, look: Look) -> Item:
+    """A round is begun only when the one before is finished; its plan tells what that ingested."""
+    young = newest_of(found.files) > look.cutoff_nanos
+    return plan_delete(
+        NAME,
+        layout.ingest_round_folder(found.ingest_id, found.number),
+        tuple(file for rows in found.staged for file in rows.files),
+        found.records,
+        why="its next round has begun",
+        held="its next round has begun, and it is younger than the grace" if young else None,
+    )
+
+
+def _judge_rows(found: IngestRound, rows: StagedRows, look: Look) -> tuple[str, str | None]:
     """(why it is garbage, why it is kept all the same)"""
-    cutoff = cutoff_nanos(limits, now_nanos)
-    every = (*found.records, *(file for staged in found.staged for file in staged.files))
-    idle = _idle_text(now_nanos - newest_of(every))
-    given_up = newest_of(every) <= now_nanos - round(limits.ingest_idle_seconds * 1e9)
-    limit = f"kept until it was untouched for {limits.ingest_idle_seconds / 86_400:g} days"
+    newest, idle_seconds = newest_of(found.files), look.limits.ingest_idle_seconds
+    idle = f"{max(0, look.now_nanos - newest) / _NANOS_PER_DAY:.1f} days"
+    given_up = newest <= look.now_nanos - round(idle_seconds * 1e9)
+    limit = f"kept until it was untouched for {idle_seconds / 86_400:g} days"
     if found.problem is not None:
         return "", f"what it is for can't be told: {found.problem}"
     if not found.planned:
@@ -85,32 +193,14 @@ def _fate(
     if found.named.isdisjoint(file.path for file in rows.files):
         return (
             "the round's plan names other rows: nobody reads these",
-            "younger than the grace" if newest_of(rows.files) > cutoff else None,
+            "younger than the grace" if newest_of(rows.files) > look.cutoff_nanos else None,
         )
     if found.finished:
         return (
             "its ingest is finished: all of it is in the MemWAL",
-            "finished, but younger than the grace" if newest_of(every) > cutoff else None,
+            "finished, but younger than the grace" if newest > look.cutoff_nanos else None,
         )
     return (
         f"its ingest was not finished, and nobody resumed it for {idle}",
         None if given_up else f"needed to finish its ingest, by the same command: {limit}",
-    )
-
-
-def _idle_text(nanos: int) -> str:
-    return f"{max(0, nanos) / _NANOS_PER_DAY:.1f} days"
-
-
-def _item(
-    path: str, stages: tuple[tuple[StoredFile, ...], ...], why: str, held: str | None
-) -> Item:
-    return Item(
-        kind=Kind.INGEST,
-        shard_id=None,
-        path=path,
-        size_bytes=sum(size_of(stage) for stage in stages),
-        action=Action.DELETE if held is None else Action.KEEP,
-        reason=held or why,
-        stages=() if held else tuple(stage for stage in stages if stage),
     )

@@ -11,13 +11,15 @@ from __future__ import annotations
 import json
 import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from concurrent.futures import Executor
 from contextlib import suppress
 from dataclasses import replace
 
 from memwal.errors import Corruption, MemWalError, Missing
 from memwal.format import layout
-from memwal.jobs.garbage.model import WalFile
-from memwal.model import ShardId, StoredFile
+from memwal.jobs.garbage.kinds.wal_entry import find_coverable
+from memwal.jobs.garbage.model import Evidence, ShardEvidence, WalFile
+from memwal.model import ShardId, ShardManifest, StoredFile
 from memwal.ports import Objects
 from memwal.store.wal import WalEntries
 
@@ -28,53 +30,88 @@ _CACHED_ENTRIES_MAX = 100_000
 # Below this many entries, reading them costs less than keeping a cache is worth.
 _CACHED_ENTRIES_MIN = 64
 
-_Key = tuple[str, int, int]
-_SideBySide = Callable[[Callable[[WalFile], WalFile], Sequence[WalFile]], list[WalFile]]
-
 
 class WalHeads:
     """The heads of one table's WAL entries."""
 
-    def __init__(self, objects: Objects, side_by_side: _SideBySide) -> None:
+    def __init__(self, objects: Objects) -> None:
         self._objects = objects
         self._wal = WalEntries(objects)
-        self._side_by_side = side_by_side
-        self._read: dict[_Key, WalFile] = {}
-        self._stored: Mapping[_Key, WalFile] | None = None
-        self._known: dict[_Key, WalFile] = {}
+        self._read: dict[StoredFile, WalFile] = {}
+        self._stored: Mapping[StoredFile, WalFile] | None = None
+        self._known: dict[StoredFile, WalFile] = {}
         self._lock = threading.Lock()
 
-    def looked_up(
-        self, entries: Sequence[Sequence[WalFile]], *, reads_max: int, stored: bool
-    ) -> dict[str, WalFile]:
-        """Entries with their heads, by path: those that are known, and of each group some more.
+    def add(
+        self,
+        pool: Executor,
+        shards: Sequence[ShardEvidence],
+        manifests: Mapping[ShardId, ShardManifest],
+        cutoff_nanos: int,
+        reads_max: int,
+        stored: bool,
+    ) -> list[ShardEvidence]:
+        """The shards with the heads of entries that could go, as far as that is known without them.
 
-        `reads_max` is how many are read of a group, from its begin. `stored` takes what former
+        `reads_max` is how many are read of a shard that are not known. `stored` takes what former
         runs remembered for known.
         """
+        wanted: list[list[WalFile]] = []
+        for shard in shards:
+            manifest = manifests.get(shard.shard_id)
+            if manifest is None or shard.problem is not None:
+                continue
+            entries = {w.position: w for w in shard.wal if w.file.modified_at_nanos <= cutoff_nanos}
+            chosen = find_coverable([w.position for w in shard.wal], manifest, shard.past)
+            wanted.append([entries[p] for p in chosen if p in entries])
+        return _with_heads(shards, self._look_up(pool, wanted, reads_max, stored))
+
+    def _look_up(
+        self, pool: Executor, entries: Sequence[Sequence[WalFile]], reads_max: int, stored: bool
+    ) -> dict[str, WalFile]:
+        """Entries with their heads, by path: those that are known, and of each group some more."""
         worth_it = stored and sum(map(len, entries)) >= _CACHED_ENTRIES_MIN
-        known = {**(self._cached() if worth_it else {}), **self._read}
+        known = {**(self._read_cache() if worth_it else {}), **self._read}
         unknown = [
             entry
             for group in entries
-            for entry in [e for e in group if _key(e) not in known][:reads_max]
+            for entry in [e for e in group if e.file not in known][:reads_max]
         ]
-        found = {entry.file.path: entry for entry in self.read(unknown)}
-        for entry in (e for group in entries for e in group if _key(e) in known):
-            found[entry.file.path] = known[_key(entry)]
-        self._known = {_key(e): e for e in found.values() if e.problem is None}
+        found = {entry.file.path: entry for entry in pool.map(self._read_head, unknown)}
+        for entry in (e for group in entries for e in group if e.file in known):
+            found[entry.file.path] = known[entry.file]
+        self._known = {e.file: e for e in found.values() if e.problem is None}
         return found
 
-    def read(self, entries: Sequence[WalFile]) -> list[WalFile]:
-        """The entries with heads that this process has read, now or before."""
-        return self._side_by_side(self._head, entries)
+    def confirm(
+        self, pool: Executor, evidence: Evidence, needed: Mapping[ShardId, int]
+    ) -> Evidence:
+        """With those heads only that this process has read; the others count as not looked at.
 
-    def is_confirmed(self, entry: WalFile) -> bool:
+        From the positions that are `needed` on, it reads them.
+        """
+        wal = {
+            entry.file.path: replace(entry, read=False)
+            for shard in evidence.shards.values()
+            for entry in shard.wal
+            if entry.read and not self._is_confirmed(entry)
+        }
+        wanted = [
+            wal[entry.file.path]
+            for shard_id, lowest in needed.items()
+            for entry in evidence.shards[shard_id].wal
+            if entry.position >= lowest and entry.file.path in wal
+        ]
+        wal.update((entry.file.path, entry) for entry in pool.map(self._read_head, wanted))
+        shards = _with_heads(evidence.shards.values(), wal)
+        return replace(evidence, shards={s.shard_id: s for s in shards})
+
+    def _is_confirmed(self, entry: WalFile) -> bool:
         """Whether this process has read the entry's head itself, or could not."""
-        return entry.problem is not None or _key(entry) in self._read
+        return entry.problem is not None or entry.file in self._read
 
-    def _head(self, entry: WalFile) -> WalFile:
-        known = self._read.get(_key(entry))
+    def _read_head(self, entry: WalFile) -> WalFile:
+        known = self._read.get(entry.file)
         if known is not None:
             return known
         try:
@@ -89,13 +126,13 @@ class WalHeads:
             fence_sentinel=head.fence_sentinel,
         )
         with self._lock:
-            self._read[_key(entry)] = found
+            self._read[entry.file] = found
         return found
 
     def remember(self, before_write: Callable[[], None]) -> None:
         """Store the heads of the entries that are there, for the next run."""
         known = {key: self._read.get(key, entry) for key, entry in self._known.items()}
-        if len(known) < _CACHED_ENTRIES_MIN or known.items() <= self._cached().items():
+        if len(known) < _CACHED_ENTRIES_MIN or known.items() <= self._read_cache().items():
             return
         # Where there are too many, those that stay for good are worth most.
         lasting = sorted(known.values(), key=lambda e: (not e.fence_sentinel, e.file.path))
@@ -105,7 +142,7 @@ class WalHeads:
                 before_write()
                 self._objects.put(CACHE_PATH, data)
 
-    def _cached(self) -> Mapping[_Key, WalFile]:
+    def _read_cache(self) -> Mapping[StoredFile, WalFile]:
         if self._stored is None:
             self._stored = {}
             with suppress(Missing, Corruption):  # Corruption: it is too large
@@ -113,8 +150,12 @@ class WalHeads:
         return self._stored
 
 
-def _key(entry: WalFile) -> _Key:
-    return (entry.file.path, entry.file.size_bytes, entry.file.modified_at_nanos)
+def _with_heads(
+    shards: Iterable[ShardEvidence], heads: Mapping[str, WalFile]
+) -> list[ShardEvidence]:
+    return [
+        replace(shard, wal=tuple(heads.get(w.file.path, w) for w in shard.wal)) for shard in shards
+    ]
 
 
 # ---- the cache file
@@ -130,23 +171,23 @@ def _encode(entries: Iterable[WalFile]) -> bytes:
     return json.dumps({"format": _CACHE_FORMAT, "shards": shards}, separators=(",", ":")).encode()
 
 
-def _decode(data: bytes) -> dict[_Key, WalFile]:
+def _decode(data: bytes) -> dict[StoredFile, WalFile]:
     """The heads in a cache file; none when anything about it is odd."""
     try:
         document = json.loads(data)
         if document["format"] != _CACHE_FORMAT:
             return {}
         found = (
-            _of_facts(ShardId(shard), *facts)
+            _entry_of(ShardId(shard), *facts)
             for shard, entries in document["shards"].items()
             for facts in entries
         )
-        return {_key(entry): entry for entry in found}
+        return {entry.file: entry for entry in found}
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
         return {}
 
 
-def _of_facts(
+def _entry_of(
     shard: ShardId,
     position: int,
     size: int,

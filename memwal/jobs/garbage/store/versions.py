@@ -12,9 +12,9 @@ import hashlib
 import json
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Executor
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import asdict, astuple, dataclass, replace
 from typing import Any
 from urllib.parse import unquote
 
@@ -33,8 +33,6 @@ _CACHED_VERSIONS_MIN = 64
 
 _NOT_A_REFERENCE = (ValueError, KeyError, TypeError, OverflowError, RecursionError)
 
-_Key = tuple[str, int, int]
-
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class _VersionFile:
@@ -45,10 +43,6 @@ class _VersionFile:
     branch: str | None
 
     @property
-    def key(self) -> _Key:
-        return (self.info.path, self.info.size_bytes, self.info.modified_at_nanos)
-
-    @property
     def name(self) -> str:
         text = f"{'detached ' if layout.is_detached(self.version) else ''}version {self.version}"
         return text if self.branch is None else f"{text} of branch {self.branch}"
@@ -57,17 +51,16 @@ class _VersionFile:
 class RetainedVersions:
     """The retained versions of one table."""
 
-    def __init__(self, objects: Objects, *, readers_max: int) -> None:
+    def __init__(self, objects: Objects) -> None:
         self._objects = objects
         self._manifests = TableManifests(objects)
-        self._readers_max = readers_max
-        self._read: dict[_Key, RetainedVersion] = {}
-        self._stored: dict[_Key, RetainedVersion] | None = None
+        self._read: dict[StoredFile, RetainedVersion] = {}
+        self._stored: dict[StoredFile, RetainedVersion] | None = None
         self._document: Mapping[str, Any] = {}
-        self._keys: dict[_Key, RetainedVersion] = {}
+        self._keys: dict[StoredFile, RetainedVersion] = {}
         self._lock = threading.Lock()
 
-    def referenced(self) -> frozenset[int]:
+    def read_referenced(self) -> frozenset[int]:
         """Versions of main that tags name or branches start from."""
         found = set()
         for kind, of, number in (("tags", "branch", "version"),
@@ -82,7 +75,7 @@ class RetainedVersions:
     def remember(self, before_write: Callable[[], None]) -> None:
         """Store what is known of the versions, for the next run."""
         known = self._keys
-        if len(known) < _CACHED_VERSIONS_MIN or known.keys() <= self._cached().keys():
+        if len(known) < _CACHED_VERSIONS_MIN or known.keys() <= self._read_cache().keys():
             return
         data = _encode(known, self._document)
         if len(data) <= _CACHE_BYTES_MAX:
@@ -90,28 +83,27 @@ class RetainedVersions:
                 before_write()
                 self._objects.put(CACHE_PATH, data)
 
-    def all(self, *, verified: bool) -> tuple[tuple[RetainedVersion, ...], list[Exception]]:
+    def read(
+        self, pool: Executor, *, verified: bool
+    ) -> tuple[tuple[RetainedVersion, ...], list[Exception]]:
         """Every retained version, and what kept versions from being found."""
         problems: list[Exception] = []
-        files = list(self._version_files(problems))
-        problems += self._missing_branches(files)
+        files = list(self._list_files(problems))
+        problems += self._find_missing_branches(files)
         newest = max(
             (f.version for f in files if f.branch is None and not layout.is_detached(f.version)),
             default=None,
         )
-        stored = {} if verified or len(files) < _CACHED_VERSIONS_MIN else self._cached()
+        stored = {} if verified or len(files) < _CACHED_VERSIONS_MIN else self._read_cache()
 
         def look_up(file: _VersionFile) -> RetainedVersion | None:
             latest = file.branch is None and file.version == newest
-            known = self._read.get(file.key) or stored.get(file.key)
-            if known is not None and not latest:
-                return known
-            return self._read_version(file)
+            known = self._read.get(file.info) or stored.get(file.info)
+            return known if known is not None and not latest else self._read_version(file)
 
-        with ThreadPoolExecutor(max(1, min(self._readers_max, len(files)))) as pool:
-            found = list(pool.map(look_up, files))
+        found = list(pool.map(look_up, files))
         self._keys = {
-            file.key: version
+            file.info: version
             for file, version in zip(files, found, strict=True)
             if version is not None and version.problem is None
         }
@@ -119,39 +111,35 @@ class RetainedVersions:
 
     def _read_version(self, file: _VersionFile) -> RetainedVersion | None:
         """What the file says; None when it was expired since it was listed."""
-        about = {
-            "name": file.name,
-            "version": file.version,
-            "on_main": file.branch is None,
-        }
+        bare = RetainedVersion(name=file.name, version=file.version, on_main=file.branch is None)
         try:
             manifest = self._manifests.read_file(file.info.path, file.version)
         except Missing:
             return None
         except Corruption as error:
-            return RetainedVersion(**about, problem=str(error))  # type: ignore[arg-type]
+            return replace(bare, problem=str(error))
         state = manifest.mem_wal
         uuids = {entry.uuid for entry in manifest.indexes}
-        version = RetainedVersion(
-            **about,  # type: ignore[arg-type]
+        version = replace(
+            bare,
             timestamp_nanos=manifest.timestamp_nanos,
             merged=None if state is None else dict(state.merged),
             index_uuids=frozenset(uuids if state is None else uuids | {state.index_uuid}),
         )
         with self._lock:
-            self._read[file.key] = version
+            self._read[file.info] = version
         return version
 
-    def _version_files(self, problems: list[Exception]) -> Iterator[_VersionFile]:
+    def _list_files(self, problems: list[Exception]) -> Iterator[_VersionFile]:
         for info in self._objects.list(layout.VERSIONS):
-            yield from self._version_file(info, None, problems)
+            yield from self._name_file(info, None, problems)
         for info in self._objects.list(layout.BRANCHES):
             branch, found, name = info.path.rpartition(f"/{layout.VERSIONS}/")
             if found and "/" not in name and not _is_generation(branch):
                 branch = branch.removeprefix(f"{layout.BRANCHES}/")
-                yield from self._version_file(info, branch, problems)
+                yield from self._name_file(info, branch, problems)
 
-    def _version_file(
+    def _name_file(
         self, info: StoredFile, branch: str | None, problems: list[Exception]
     ) -> Iterator[_VersionFile]:
         name = info.path.rsplit("/", 1)[-1]
@@ -161,7 +149,7 @@ class RetainedVersions:
         elif name.endswith(".manifest"):
             problems.append(Corruption(f"{self._objects.uri}: {info.path} has no manifest's name"))
 
-    def _missing_branches(self, files: Iterable[_VersionFile]) -> Iterator[Exception]:
+    def _find_missing_branches(self, files: Iterable[_VersionFile]) -> Iterator[Exception]:
         """Branches that are referred to, and have no version to be found."""
         there = {file.branch for file in files}
         for info in self._objects.list("_refs/branches"):
@@ -172,7 +160,7 @@ class RetainedVersions:
                     f"{layout.versions_folder(unquote(stem))}"
                 )
 
-    def _cached(self) -> dict[_Key, RetainedVersion]:
+    def _read_cache(self) -> dict[StoredFile, RetainedVersion]:
         if self._stored is None:
             self._stored = {}
             with suppress(Missing, Corruption):  # none, or a larger one than is ever written
@@ -195,20 +183,18 @@ def _is_generation(folder: str) -> bool:
 # ---- the cache file
 
 
-def _encode(known: Mapping[_Key, RetainedVersion], before: Mapping[str, Any]) -> bytes:
+def _encode(known: Mapping[StoredFile, RetainedVersion], before: Mapping[str, Any]) -> bytes:
     """The file, with what is not known of the one before it."""
-    kept = {_key_of(entry): entry for entry in before.get("entries", ())}
-    entries = [{**kept.get(key, {}), **_entry(key, known[key])} for key in sorted(known)]
+    kept = {_info_of(entry): entry for entry in before.get("entries", ())}
+    ordered = sorted(known, key=astuple)
+    entries = [{**kept.get(info, {}), **_entry_of(info, known[info])} for info in ordered]
     own = {"format": _CACHE_FORMAT, "sha256": _digest(entries), "entries": entries}
     return json.dumps({**before, **own}).encode()
 
 
-def _entry(key: _Key, version: RetainedVersion) -> dict[str, Any]:
-    path, size, modified = key
+def _entry_of(info: StoredFile, version: RetainedVersion) -> dict[str, Any]:
     return {
-        "path": path,
-        "size_bytes": size,
-        "modified_at_nanos": modified,
+        **asdict(info),
         "name": version.name,
         "version": version.version,
         "on_main": version.on_main,
@@ -218,25 +204,32 @@ def _entry(key: _Key, version: RetainedVersion) -> dict[str, Any]:
     }
 
 
-def _key_of(entry: Mapping[str, Any]) -> _Key:
-    return (str(entry["path"]), int(entry["size_bytes"]), int(entry["modified_at_nanos"]))
+def _info_of(entry: Mapping[str, Any]) -> StoredFile:
+    return StoredFile(
+        path=str(entry["path"]),
+        size_bytes=int(entry["size_bytes"]),
+        modified_at_nanos=int(entry["modified_at_nanos"]),
+    )
 
 
 def _digest(entries: Any) -> str:
     return hashlib.sha256(json.dumps(entries, sort_keys=True).encode()).hexdigest()
 
 
-def _decode(data: bytes) -> tuple[dict[_Key, RetainedVersion], Mapping[str, Any]]:
+def _decode(data: bytes) -> tuple[dict[StoredFile, RetainedVersion], Mapping[str, Any]]:
     """The facts in a cache file, and the file itself; none when anything about it is odd."""
     try:
         document = json.loads(data)
         entries = document["entries"]
         if document["format"] != _CACHE_FORMAT or document["sha256"] != _digest(entries):
             return {}, {}
-        found = {_key_of(entry): _version_of(entry) for entry in entries}
-        written = [_entry(key, version) for key, version in found.items()]
+        found = {_info_of(entry): _version_of(entry) for entry in entries}
+        written = [_entry_of(info, version) for info, version in found.items()]
         told = [{n: entry[n] for n in own} for own, entry in zip(written, entries, strict=True)]
-        named = all(_is_of(path, version) for (path, _, _), version in found.items())
+        named = all(
+            layout.parse_table_manifest_name(info.path.rpartition("/")[2]) == version.version
+            for info, version in found.items()
+        )
     except (*_NOT_A_REFERENCE, AttributeError):
         return {}, {}
     # What is not written as we write it (`false` for a version) is not ours.
@@ -253,7 +246,3 @@ def _version_of(entry: Mapping[str, Any]) -> RetainedVersion:
         merged=None if merged is None else {ShardId(str(s)): int(g) for s, g in merged.items()},
         index_uuids=frozenset(str(u) for u in entry["index_uuids"]),
     )
-
-
-def _is_of(path: str, version: RetainedVersion) -> bool:
-    return layout.parse_table_manifest_name(path.rpartition("/")[2]) == version.version

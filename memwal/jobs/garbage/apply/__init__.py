@@ -1,0 +1,275 @@
+"""Collects garbage: every step that changes a table, and in which order.
+
+1. Look without the lease. Where there is nothing to do, that is all.
+2. Take the lease, then ask the store for its time: grace and retention count by that.
+3. Look again, and expire versions that are older than the retention.
+4. Look again, by nothing that another process remembered: what goes is decided here.
+5. Drop generations from the shard manifests. Their folders go in a later run, after the grace.
+6. Delete what step 4 found. All tables' deletes fan out together.
+7. Look again, and delete the WAL entries that step 6 left without a generation.
+
+It may be killed anywhere (invariant 8). A drop is one put-if-absent; what it leaves is a folder
+that no manifest names, which a later run finds. A deletion that was cut short leaves fewer files of
+the same folder, which the next run finds again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
+
+from memwal.errors import MemWalError, NotATable
+from memwal.invariants import InvariantBroken
+from memwal.jobs.garbage.apply.delete import Deleted, Deletion, make_deletions
+from memwal.jobs.garbage.apply.drop import Dropped, GenerationDropper
+from memwal.jobs.garbage.kinds import generation, orphan, wal_entry
+from memwal.jobs.garbage.look import Look
+from memwal.jobs.garbage.model import Evidence, GarbageLimits, GarbagePlan, WriterClaim
+from memwal.jobs.garbage.plan import find_expirable, find_never_merged, plan_garbage
+from memwal.jobs.garbage.ports import (
+    DropProgress,
+    Expired,
+    GarbageEvidence,
+    GarbageViews,
+    VersionExpiry,
+)
+from memwal.model import ShardId, TableView
+from memwal.ports import Clock, ShardCommits, Steps, no_steps
+
+# S3 dates by whole seconds, and a listing takes time.
+_CLOCKS_AGREE_NANOS = 5 * 10**9
+# Folders of generations, whichever word their candidate goes by.
+_COVERING = (generation.NAME, orphan.NAME)
+
+Delete = Callable[[Sequence[Sequence[Deletion]]], Sequence[Sequence[Deleted]]]
+"""Deletes a batch a table, side by side. Never raises a MemWalError: each item says what came."""
+
+
+def collect_garbage(tables: Sequence[TableGarbage], delete: Delete) -> None:
+    """Steps 2 to 7, for tables that were looked at once. Each keeps what came of its own."""
+    for table in tables:
+        table.drop()
+        table.find_old_claim()
+    _delete_each(tables, [table.plan_deletions() for table in tables], delete)
+    _delete_each(tables, [table.plan_uncovered() for table in tables], delete)
+
+
+def _delete_each(
+    tables: Sequence[TableGarbage], batches: Sequence[Sequence[Deletion]], delete: Delete
+) -> None:
+    for table, deleted in zip(tables, delete(batches), strict=True):
+        table.deleted += deleted
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Seen:
+    """What a look at a table came to. `expirable` versions are to be expired first.
+
+    `never_merged` are the shards for whose sake no version may be expired.
+    """
+
+    look: Look
+    plan: GarbagePlan
+    expirable: int = 0
+    never_merged: tuple[str, ...] = ()
+
+    @property
+    def has_work(self) -> bool:
+        """Whether a run that acts would do anything."""
+        return bool(self.plan.drops or self.plan.deletes or self.expirable)
+
+
+@dataclass(kw_only=True, slots=True)
+class TableGarbage:
+    """The collection of one table's garbage: what it works through, and what came of its steps."""
+
+    uri: str
+    views: GarbageViews
+    evidence: GarbageEvidence
+    expiry: VersionExpiry
+    manifests: ShardCommits
+    clock: Clock
+    prove_store: Callable[[], None]
+    """Called before the first write; raises Unsupported for a store that can't be trusted."""
+    take_lease: Callable[[], None]
+    """Proves the store, and claims the table. Raises LeaseHeld."""
+    before_commit: Callable[[], None]
+    """Called before each writing step; raises LeaseHeld when the claim was lost."""
+    limits: GarbageLimits
+    acts: bool
+    """Whether anything may be written; if not, the table is looked at once."""
+    retention_seconds: float | None
+    """How old versions may get that nothing refers to; None expires none."""
+    progress: DropProgress
+    steps: Steps = no_steps
+
+    seen: Seen | None = None
+    ahead_nanos: int = 0
+    """How far this host's clock is ahead of the store's, once that was looked at."""
+    expired: Expired | None = None
+    acted: bool = False
+    dropped: tuple[Dropped, ...] = ()
+    deleted: list[Deleted] = field(default_factory=list)
+    old_claim: WriterClaim | None = None
+    """The oldest writer claim that is older than the retention, where something is collected."""
+    error: MemWalError | None = None
+    broken: InvariantBroken | None = None
+    """Why nothing more is done for this table: a step of it would have broken an invariant."""
+
+    @property
+    def now_nanos(self) -> int:
+        """The time by the store's clock, where this host's is known to be ahead of it.
+
+        By a fast clock, things would be older than they are. A slow one only keeps them for longer.
+        """
+        return self.clock.now_nanos() - self.ahead_nanos
+
+    # ---- the steps, in their order
+
+    def foresee(self, opened: TableView | MemWalError | None = None) -> None:
+        """Look without the lease. `opened` is what came of opening the table a moment ago."""
+        try:
+            self.seen = self._look(opened, verified=False)
+        except MemWalError as error:
+            self.error = error
+
+    def drop(self) -> None:
+        """Everything before the deletes, where there is anything to do."""
+        if not self.acts or self.error is not None or self.seen is None:
+            return
+        try:
+            if self.seen.has_work:
+                self.take_lease()
+                self._compare_clocks()
+                if self.retention_seconds is not None:
+                    self.seen = self._look(verified=False)
+                    self._expire(self.seen, self.retention_seconds)
+                self.seen = self._look(verified=True)
+                self.acted = True
+                self._drop_generations(self.seen.plan)
+            self.evidence.remember(self.prove_store)
+        except InvariantBroken as broken:
+            self.broken = broken
+        except MemWalError as error:
+            self.error = error
+
+    def find_old_claim(self) -> None:
+        """Where something is collected, or would be: an idle pass asks for nothing."""
+        if self.retention_seconds is None or self.error is not None or self.seen is None:
+            return
+        if self.acted or (not self.acts and self.seen.has_work):
+            before = self.now_nanos - int(self.retention_seconds * 1e9)
+            look = self.seen.look
+            self.old_claim = self.evidence.oldest_claim(look.manifests, look.evidence, before)
+
+    def plan_deletions(self) -> tuple[Deletion, ...]:
+        """What the plan deletes that was made under the lease."""
+        return () if self.seen is None else self._check(self.seen.plan)
+
+    def plan_uncovered(self) -> tuple[Deletion, ...]:
+        """The WAL entries alone that this run's own deletes left without a generation.
+
+        They follow from what is read anew: a generation that is only half deleted holds its entries
+        (invariant 7). What can't be read now is left to the next run.
+        """
+        tried, before = {d.path for d in self.deleted}, self.seen
+        if before is None or not self.limits.wal:
+            return ()
+        if not any(i.path in tried and i.kind in _COVERING for i in before.plan.items):
+            return ()
+        with suppress(MemWalError):
+            self.seen = self._look(verified=True)
+        found = before if self.seen is None else self.seen
+        entries = tuple(
+            i for i in found.plan.items if i.kind == wal_entry.NAME and i.path not in tried
+        )
+        rest = (i for i in before.plan.items if i.kind != wal_entry.NAME or i.path in tried)
+        self.seen = replace(found, plan=replace(before.plan, items=(*rest, *entries)))
+        return self._check(replace(before.plan, items=entries))
+
+    # ---- what they are made of
+
+    def _look(self, opened: TableView | MemWalError | None = None, *, verified: bool) -> Seen:
+        """Read and plan. What is carried out needs a `verified` plan."""
+        view: TableView | None = None
+        try:
+            if isinstance(opened, MemWalError):
+                raise opened
+            view = opened or self.views.table(probed=verified)
+            version = view.version
+        except NotATable:
+            version = self._find_version_without_index()
+        look = Look(view=view, version=version, limits=self.limits, now_nanos=self.now_nanos)
+
+        def find_deciding(evidence: Evidence) -> Mapping[ShardId, int]:
+            return wal_entry.find_deciding(plan_garbage(replace(look, evidence=evidence)), evidence)
+
+        evidence = self.evidence.read(
+            look.manifests,
+            limits=self.limits,
+            now_nanos=look.now_nanos,
+            verified=verified,
+            whole_shards=view is None,
+            find_deciding=find_deciding,
+        )
+        return self._plan(replace(look, evidence=evidence))
+
+    def _find_version_without_index(self) -> int:
+        """Of a table whose MemWAL index is gone. Raises NotATable when it left no shards."""
+        version = self.views.table_version()
+        if self.views.manifest(version).mem_wal is not None:
+            raise MemWalError(f"{self.uri}: the MemWAL index came back meanwhile; run again")
+        if not self.evidence.has_shards():
+            self.views.mem_wal(version)  # raises NotATable, and says what to do
+        return version
+
+    def _plan(self, look: Look) -> Seen:
+        """What goes, and what is expired first; a run that only lists takes that for done."""
+        if self.retention_seconds is None:
+            return Seen(look=look, plan=plan_garbage(look))
+        never_merged = () if look.view is None else find_never_merged(look.view)
+        old = frozenset[int]() if never_merged else find_expirable(look, self.retention_seconds)
+        old = old and old - self.evidence.referenced_versions()
+        if old and not self.acts:
+            self.expiry.check_expirable()
+            look = look.without_versions(old)
+        return Seen(
+            look=look, plan=plan_garbage(look), expirable=len(old), never_merged=never_merged
+        )
+
+    def _compare_clocks(self) -> None:
+        store_now = self.evidence.store_now_nanos(self.clock.new_id())
+        # Read last: what passes in between makes this host's clock look faster, which is safe.
+        ahead = self.clock.now_nanos() - store_now
+        self.ahead_nanos = ahead if ahead > _CLOCKS_AGREE_NANOS else 0
+
+    def _expire(self, seen: Seen, retention_seconds: float) -> None:
+        if seen.expirable:
+            self.before_commit()
+            self.steps("before_expire")
+            # Lance counts by this host's clock.
+            older_than = retention_seconds + self.ahead_nanos / 1e9
+            self.expired = self.expiry.expire_versions(older_than)
+
+    def _drop_generations(self, plan: GarbagePlan) -> None:
+        if plan.drops:
+            dropper = GenerationDropper(
+                manifests=self.manifests,
+                clock=self.clock,
+                limits=self.limits,
+                steps=self.steps,
+                before_commit=self.before_commit,
+            )
+            self.progress.start("shards to drop from", len(plan.drops))
+            self.dropped = dropper.run(plan, self.progress.done)
+
+    def _check(self, plan: GarbagePlan) -> tuple[Deletion, ...]:
+        """The plan's deletions, where the plan is to be carried out."""
+        if not self.acted or self.error is not None or self.broken is not None:
+            return ()
+        try:
+            return make_deletions(plan)
+        except InvariantBroken as broken:
+            self.broken = broken
+            return ()

@@ -1,0 +1,89 @@
+"""External shard snapshots, most of which lost their index entry to a merge."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from concurrent.futures import Executor
+from dataclasses import dataclass
+from uuid import UUID
+
+from memwal.errors import Missing
+from memwal.jobs.garbage.look import Look
+from memwal.jobs.garbage.model import ORPHAN, Item, plan_delete
+from memwal.model import StoredFile
+from memwal.ports import Objects
+
+NAME = "snapshot"
+
+_INDICES = "_indices"
+_FILE = "index.lance"
+_TAIL_BYTES = 64 * 1024
+# Column names of the spec's shard snapshot, as they stand in a Lance file's schema.
+_MARKS = (b"shard_id", b"flushed_generations", b"replay_after_wal_entry_position")
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class SnapshotFolder:
+    """A folder of `_indices/` that holds an external shard snapshot and nothing else."""
+
+    index_uuid: str
+    file: StoredFile
+
+
+def read_evidence(objects: Objects, pool: Executor) -> tuple[SnapshotFolder, ...]:
+    """Index folders that hold a shard snapshot and nothing else."""
+    folders: dict[str, list[StoredFile]] = {}
+    for info in objects.list(_INDICES):
+        folders.setdefault(info.path.split("/")[1], []).append(info)
+    lone = [
+        SnapshotFolder(index_uuid=name, file=files[0])
+        for name, files in sorted(folders.items())
+        if len(files) == 1 and _is_uuid(name) and files[0].path == f"{_INDICES}/{name}/{_FILE}"
+    ]
+
+    def is_snapshot(found: SnapshotFolder) -> bool:
+        """Another index could keep a single file of that name; its columns tell."""
+        try:
+            tail, _ = objects.get_tail(found.file.path, _TAIL_BYTES)
+        except Missing:
+            return False
+        return all(mark in tail for mark in _MARKS)
+
+    known = pool.map(is_snapshot, lone)
+    return tuple(found for found, ours in zip(lone, known, strict=True) if ours)
+
+
+def find_items(look: Look) -> Iterator[Item]:
+    """Every snapshot; one goes when no retained version has its index entry."""
+    for found in look.evidence.beside.get(NAME, ()):
+        yield plan_delete(
+            ORPHAN,
+            found.file.path,
+            (found.file,),
+            why="a shard snapshot whose index entry no retained version has",
+            held=_hold(look, found),
+        )
+
+
+def may_delete(item: Item) -> bool:
+    """The one file of an index folder."""
+    match item.path.split("/"):
+        case [folder, uuid, name]:
+            return (folder, name) == (_INDICES, _FILE) and _is_uuid(uuid)
+    return False
+
+
+def _hold(look: Look, found: SnapshotFolder) -> str | None:
+    if look.unreadable is not None:
+        return look.unreadable
+    for version in look.evidence.versions:
+        if found.index_uuid in version.index_uuids:
+            return f"{version.name} names it"
+    return "younger than the grace" if found.file.modified_at_nanos > look.cutoff_nanos else None
+
+
+def _is_uuid(name: str) -> bool:
+    try:
+        return str(UUID(name)) == name
+    except ValueError:
+        return False

@@ -1,0 +1,200 @@
+"""WAL entries, deleted with `--wal` once the generation that covered them is deleted (invariant 7).
+
+None goes by which a writer finds its place, is fenced, or is led from an unfinished claim to a
+newer sentinel.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+
+from memwal.format import layout
+from memwal.jobs.garbage.look import Look, ShardLook
+from memwal.jobs.garbage.model import Evidence, GarbagePlan, Item, WalFile, plan_delete
+from memwal.model import ShardId, ShardManifest
+
+NAME = "wal_entry"
+
+
+def find_items(look: Look) -> Iterator[Item]:
+    """Every entry of the shards that have a manifest."""
+    for shard in look.shards if look.limits.wal else ():
+        yield from _find_entries(shard)
+
+
+def may_delete(item: Item) -> bool:
+    """A WAL entry's file."""
+    match item.path.split("/"):
+        case [layout.MEM_WAL, shard, "wal", name] if layout.is_shard_folder(shard):
+            return layout.parse_wal_entry_name(name) is not None and item.kind == NAME
+    return False
+
+
+def _find_entries(shard: ShardLook) -> Iterator[Item]:
+    stored = shard.found.wal
+    highest = max((w.position for w in stored), default=0)
+    numbers = {g.generation for g in shard.manifest.flushed_generations}
+    numbers |= {f.generation for f in shard.found.folders}
+    claims = hold_for_claims(stored, shard.manifest.writer_epoch)
+    unknown = find_unknown(stored)
+    for entry in stored:
+        yield plan_delete(
+            NAME,
+            entry.file.path,
+            (entry.file,),
+            why=f"generation {entry.generation}, which covered it, is deleted",
+            held=shard.shut
+            or _hold_entry(shard, entry, highest, numbers)
+            or _hold_led(entry, claims)
+            or _hold_below_unknown(entry, unknown),
+            shard_id=shard.shard_id,
+            generation=entry.generation,
+        )
+
+
+def _hold_entry(shard: ShardLook, entry: WalFile, highest: int, numbers: set[int]) -> str | None:
+    """In the order in which it costs least to tell."""
+    manifest, past = shard.manifest, shard.past
+    replay = manifest.replay_after_wal_entry_position
+    if entry.position > replay:
+        return f"not covered: the replay position is {replay}"
+    if entry.position > manifest.wal_entry_position_last_seen:
+        return "above the last position seen: the next writer may look for the tip there"
+    if entry.position == highest:
+        return "the highest position: the next writer finds its place by it"
+    if past is None:
+        return "no manifest is older than the grace"
+    if entry.position > _wal_floor(past):
+        return "was covered after the grace began"
+    if entry.file.modified_at_nanos > shard.cutoff_nanos:
+        return "younger than the grace"
+    if entry.problem is not None:
+        return f"can't be read: {entry.problem}"
+    if not entry.read:
+        was = "a fence sentinel when it was last read: " if entry.fence_sentinel else ""
+        return f"{was}not looked at in this run"
+    if entry.fence_sentinel:
+        return "a fence sentinel: it stops a stalled writer"
+    if entry.generation is None or entry.generation < 1:
+        return "does not say which generation covers it"
+    if entry.generation in numbers:
+        return f"generation {entry.generation}, which covers it, is not deleted yet"
+    if entry.generation >= manifest.current_generation:
+        return f"generation {entry.generation} is not flushed yet"
+    return shard.gates.version_holds(shard.shard_id, entry.generation)
+
+
+def _hold_led(entry: WalFile, claims: Mapping[int, int]) -> str | None:
+    """For a writer that may be stalled inside its claim."""
+    epoch = claims.get(entry.position)
+    if epoch is None:
+        return None
+    return f"leads the claim of epoch {epoch}, which left no row, to a newer sentinel"
+
+
+def _hold_below_unknown(entry: WalFile, unknown: int) -> str | None:
+    """Where what ends a claim may be what could not be looked at."""
+    if entry.position >= unknown:
+        return None
+    return f"below position {unknown}, which was not looked at or can't be read"
+
+
+# ---- what has to be read, and what that says
+
+
+def find_coverable(
+    positions: Sequence[int], latest: ShardManifest, past: ShardManifest | None
+) -> tuple[int, ...]:
+    """Positions whose entries are worth reading, newest first: covered and seen, then and now.
+
+    Not the highest, by which the next writer finds its place. Newest first, because what stays for
+    good are sentinels, which would fill a bounded run sooner or later.
+    """
+    if past is None or not positions:
+        return ()
+    last = min(_wal_floor(latest), _wal_floor(past))
+    highest = max(positions)
+    return tuple(sorted((p for p in positions if p <= last and p != highest), reverse=True))
+
+
+def _wal_floor(manifest: ShardManifest) -> int:
+    """The last position that is both covered by a generation and recorded as seen.
+
+    pylance 14.0.2 takes the first free position after the last one seen for the tip, so that a
+    hole above it would draw the next sentinel away from the tip, and fence nobody there.
+    """
+    return min(manifest.replay_after_wal_entry_position, manifest.wal_entry_position_last_seen)
+
+
+def hold_for_claims(wal: Sequence[WalFile], current_epoch: int) -> Mapping[int, int]:
+    """Positions that have to stay for claims that may still be under way, each with its epoch.
+
+    A writer that has committed its epoch works from the manifest that it claimed: it writes its
+    sentinel at the tip, and then replays upwards from what its manifest covers, until a position is
+    missing or holds a newer epoch. If it stalls before that, only the entries below a newer
+    sentinel lead it there; without them it takes a hole for the tip, and acknowledges writes that
+    are lost (seen on 14.0.2, before and after its sentinel; `make model` shows it). An epoch of
+    which a row is stored is past that point; one of which only a sentinel is stored need not be.
+
+    What such an epoch needs ends at the first newer entry, and begins above the highest missing
+    position below that: by this same rule nothing is deleted that it needs, so that a position that
+    is missing is covered by its manifest. An epoch's first entry is its sentinel. Where a bounded
+    run has not read as far down, the lowest row that it knows stands for it, so that a long WAL is
+    collected from its newer end. Where nothing newer is known, everything stays.
+    """
+    known = [w for w in wal if w.is_known]
+    with_rows = {w.writer_epoch for w in known if not w.fence_sentinel}
+    first: dict[int, int] = {}
+    for entry in known:
+        epoch = entry.writer_epoch or 0
+        first[epoch] = min(entry.position, first.get(epoch, entry.position))
+    stored = {w.position for w in wal}
+    held: dict[int, int] = {}
+    # Epochs between two that are known have the same first newer entry. Newest first.
+    newer: int | None = None
+    above = current_epoch
+    for low in [*sorted((e for e in first if e > 1), reverse=True), 1]:
+        epoch = min(above, current_epoch) - 1
+        while epoch in with_rows and epoch >= low:
+            epoch -= 1
+        if epoch >= low and newer is None:
+            return dict.fromkeys(stored, epoch)
+        if epoch >= low and newer is not None:
+            _hold_down_from(newer, epoch, stored, held)
+        position = first.get(low, layout.U64_MAX)
+        newer = position if newer is None else min(newer, position)
+        above = low
+    return held
+
+
+def find_unknown(wal: Sequence[WalFile]) -> int:
+    """The highest position that was not read although a higher one was; 0 when there is none.
+
+    It may be the sentinel that ends a claim, and what it is above may be what leads there.
+    """
+    top = max((w.position for w in wal if w.is_known), default=0)
+    return max((w.position for w in wal if w.position < top and not w.is_known), default=0)
+
+
+def find_deciding(plan: GarbagePlan, evidence: Evidence) -> Mapping[ShardId, int]:
+    """From which position on the heads of a shard's WAL entries decide about its deletes.
+
+    Whether an entry may go hangs on those above it (`hold_for_claims`, `find_unknown`), and on
+    where its own epoch begins.
+    """
+    deleted = {item.path for item in plan.deletes if item.kind == NAME}
+    needed: dict[ShardId, int] = {}
+    for shard_id, shard in evidence.shards.items() if deleted else ():
+        going = [entry for entry in shard.wal if entry.file.path in deleted]
+        if going:
+            epoch = min(going, key=lambda entry: entry.position).writer_epoch
+            mine = (e.position for e in shard.wal if e.is_known and e.writer_epoch == epoch)
+            needed[shard_id] = min(mine)
+    return needed
+
+
+def _hold_down_from(last: int, epoch: int, stored: set[int], held: dict[int, int]) -> None:
+    position = last
+    while position in stored and position not in held:
+        held[position] = epoch
+        position -= 1

@@ -1,0 +1,162 @@
+"""One look at a table, and what still needs a generation in it. Pure.
+
+Every gate fails closed: evidence that is missing, unreadable or ambiguous keeps the candidate
+(invariant 6), and says why.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Set
+from dataclasses import dataclass, replace
+from functools import cache, cached_property
+
+from memwal.errors import Refused
+from memwal.indexes import covering_indexes
+from memwal.jobs.garbage.model import (
+    Evidence,
+    GarbageLimits,
+    ShardEvidence,
+    cutoff_nanos,
+    past_version,
+)
+from memwal.model import (
+    ShardId,
+    ShardManifest,
+    ShardStatus,
+    ShardView,
+    TableView,
+)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Look:
+    """What every kind of garbage plans by.
+
+    `view` is None for a table whose MemWAL index is gone.
+    """
+
+    view: TableView | None
+    version: int
+    evidence: Evidence = Evidence()
+    limits: GarbageLimits = GarbageLimits()
+    now_nanos: int
+
+    @property
+    def cutoff_nanos(self) -> int:
+        """When the grace began: what is younger stays."""
+        return cutoff_nanos(self.limits, self.now_nanos)
+
+    @property
+    def manifests(self) -> Mapping[ShardId, ShardManifest]:
+        """The shards' latest manifests."""
+        return {} if self.view is None else {s.shard_id: s.manifest for s in self.view.shards}
+
+    @cached_property
+    def unreadable(self) -> str | None:
+        """Why the retained versions prove nothing; None when all of them were read."""
+        for found in self.evidence.versions:
+            if found.problem is not None:
+                return f"{found.name} can't be read: {found.problem}"
+        for problem in self.evidence.problems:
+            return f"not every retained version is known: {problem}"
+        if not any(v.on_main and v.version == self.version for v in self.evidence.versions):
+            return f"version {self.version} is missing in the listing of versions"
+        return None
+
+    @cached_property
+    def shards(self) -> tuple[ShardLook, ...]:
+        """The shards that have a manifest."""
+        if self.view is None:
+            return ()
+        gates = Gates(self.view, self.evidence, self.unreadable)
+        return tuple(self._shard(shard, gates) for shard in self.view.shards)
+
+    def _shard(self, shard: ShardView, gates: Gates) -> ShardLook:
+        found = self.evidence.shards.get(shard.shard_id)
+        if found is None:
+            problem = Refused("its folder was not listed")
+            found = ShardEvidence(shard_id=shard.shard_id, problem=problem)
+        return ShardLook(
+            manifest=shard.manifest, found=found, gates=gates, cutoff_nanos=self.cutoff_nanos
+        )
+
+    def without_versions(self, expired: Set[int]) -> Look:
+        """The same table once these versions of main are gone."""
+        versions = self.evidence.versions
+        left = tuple(v for v in versions if not (v.on_main and v.version in expired))
+        return replace(self, evidence=replace(self.evidence, versions=left))
+
+
+class Gates:
+    """What may need a generation that a shard has, in one table."""
+
+    def __init__(self, view: TableView, evidence: Evidence, unreadable: str | None) -> None:
+        self._state = view.mem_wal
+        self._indexes = covering_indexes(view.manifest, view.mem_wal)
+        self._versions = [v for v in evidence.versions if v.merged is not None]
+        self._unreadable = unreadable
+        self._lowest = cache(self._lowest_version)
+
+    def held(self, shard_id: ShardId, generation: int) -> str | None:
+        """Why the generation is still needed; None when nothing holds it."""
+        return self.version_holds(shard_id, generation) or self.index_holds(shard_id, generation)
+
+    def version_holds(self, shard_id: ShardId, generation: int) -> str | None:
+        """Merged at every retained version, which the latest is one of."""
+        if self._unreadable is not None:
+            return self._unreadable
+        merged = self._state.merged.get(shard_id, 0)
+        if generation > merged:
+            return f"pending: merged up to {merged} only"
+        lowest = self._lowest(shard_id)
+        if lowest is None:
+            return "no retained version shows that it was merged"
+        name, merged = lowest
+        if generation > merged:
+            return f"{name} is retained and has merged up to {merged} only"
+        return None
+
+    def index_holds(self, shard_id: ShardId, generation: int) -> str | None:
+        """Every index that has to cover it has caught up at the latest version."""
+        for name in self._indexes:
+            reached = self._state.index_catchup.get(name, {}).get(shard_id)
+            if reached is None:
+                return f"index {name!r} is not known to have caught up"
+            if reached < generation:
+                return f"index {name!r} has caught up to {reached} only"
+        return None
+
+    def _lowest_version(self, shard_id: ShardId) -> tuple[str, int] | None:
+        found = ((v.name, (v.merged or {}).get(shard_id, 0)) for v in self._versions)
+        return min(found, key=lambda lowest: lowest[1], default=None)
+
+
+@dataclass(frozen=True, kw_only=True)
+class ShardLook:
+    """One shard that has a manifest."""
+
+    manifest: ShardManifest
+    found: ShardEvidence
+    gates: Gates
+    cutoff_nanos: int
+
+    @property
+    def shard_id(self) -> ShardId:
+        """The shard's own."""
+        return self.manifest.shard_id
+
+    @property
+    def shut(self) -> str | None:
+        """Why nothing of the shard may be touched."""
+        if self.found.problem is not None:
+            return f"the shard can't be read: {self.found.problem}"
+        if self.manifest.status is not ShardStatus.ACTIVE:
+            return f"the shard is {self.manifest.status.name}"
+        return None
+
+    @cached_property
+    def past(self) -> ShardManifest | None:
+        """The manifest from before the grace, if it is the one that the listing calls for."""
+        past = self.found.past
+        wanted = past_version(self.found.manifests, self.cutoff_nanos)
+        return past if past is not None and past.version == wanted else None

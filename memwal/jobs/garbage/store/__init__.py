@@ -1,0 +1,147 @@
+"""The adapters behind the job's ports, over an object store and Lance."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from datetime import timedelta
+
+from memwal.errors import MemWalError, Refused, StoreUnavailable
+from memwal.format import layout
+from memwal.jobs.garbage.kinds import KINDS_BESIDE
+from memwal.jobs.garbage.model import Evidence, GarbageLimits, WriterClaim, cutoff_nanos
+from memwal.jobs.garbage.ports import Expired, FindDeciding
+from memwal.jobs.garbage.store.shards import ShardFolders
+from memwal.jobs.garbage.store.versions import RetainedVersions
+from memwal.jobs.garbage.store.wal_heads import WalHeads
+from memwal.model import ShardId, ShardManifest
+from memwal.ports import Objects
+from memwal.store.links import find_link
+from memwal.store.shard_listing import list_shards
+from memwal.store.table import LanceTables, tidy_text
+
+
+class StoredGarbageEvidence:
+    """The GarbageEvidence port over an object store.
+
+    Everything is read after the view was: a writer that goes on in between can only add folders at
+    or above the view's current generation, and versions that have merged more, or what a retained
+    version had.
+    """
+
+    def __init__(self, objects: Objects, *, readers_max: int = 16) -> None:
+        self._objects = objects
+        self._shards = ShardFolders(objects)
+        self._versions = RetainedVersions(objects)
+        self._heads = WalHeads(objects)
+        self._readers_max = readers_max
+
+    def has_shards(self) -> bool:
+        """Whether a folder of any shard is there."""
+        return bool(list_shards(self._objects, folders_only=True).shards)
+
+    def read(
+        self,
+        manifests: Mapping[ShardId, ShardManifest],
+        *,
+        limits: GarbageLimits,
+        now_nanos: int,
+        verified: bool = False,
+        whole_shards: bool = False,
+        find_deciding: FindDeciding | None = None,
+    ) -> Evidence:
+        """Everything (see the port)."""
+        with ThreadPoolExecutor(self._readers_max) as pool:
+            versions, problems = self._versions.read(pool, verified=verified)
+            cutoff = cutoff_nanos(limits, now_nanos)
+            shards = self._shards.read(pool, manifests, cutoff, wal=limits.wal, whole=whole_shards)
+            if limits.wal:
+                stored = not verified or find_deciding is not None
+                entries_max = limits.wal_entries_per_shard_max
+                shards = self._heads.add(pool, shards, manifests, cutoff, entries_max, stored)
+            evidence = Evidence(
+                versions=versions,
+                shards={s.shard_id: s for s in shards},
+                beside={k.NAME: k.read_evidence(self._objects, pool) for k in KINDS_BESIDE},
+                problems=tuple(problems),
+            )
+            if limits.wal and verified and find_deciding is not None:
+                evidence = self._heads.confirm(pool, evidence, find_deciding(evidence))
+            return evidence
+
+    def store_now_nanos(self, name: str) -> int:
+        """The store's own time (see the port)."""
+        path = f"{layout.STAGING}/{name}"
+        self._objects.put(path, b"what time is it?")
+        try:
+            found = [i for i in self._objects.list(layout.STAGING) if i.path == path]
+        finally:
+            # What stays after a fault is a leftover like any other.
+            with suppress(MemWalError):
+                self._objects.delete([path])
+        if not found:
+            raise StoreUnavailable(
+                f"{self._objects.uri}: {path} was written and is not listed: the store's time is "
+                "not known, so nothing can be told to be out of its grace"
+            )
+        return found[0].modified_at_nanos
+
+    def referenced_versions(self) -> frozenset[int]:
+        """Versions of main that tags name or branches start from (see the port)."""
+        return self._versions.read_referenced()
+
+    def oldest_claim(
+        self,
+        manifests: Mapping[ShardId, ShardManifest],
+        evidence: Evidence,
+        before_nanos: int,
+    ) -> WriterClaim | None:
+        """The oldest claim that still holds a shard (see the port)."""
+        with ThreadPoolExecutor(self._readers_max) as pool:
+            return self._shards.find_oldest_claim(pool, manifests, evidence.shards, before_nanos)
+
+    def remember(self, before_write: Callable[[], None]) -> None:
+        """Store what is known of versions and WAL entries, for the next run (see the port)."""
+        self._versions.remember(before_write)
+        self._heads.remember(before_write)
+
+
+class LanceExpiry:
+    """The VersionExpiry port over Lance's own cleanup."""
+
+    def __init__(self, tables: LanceTables) -> None:
+        self._tables = tables
+
+    def check_expirable(self) -> None:
+        """Raise Refused for a symbolic link in a local table's folder.
+
+        Lance's cleanup goes through links. What it finds there no version of this table names, so
+        it would delete another's files (invariant 10).
+        """
+        uri = self._tables.uri
+        link = None if "://" in uri else find_link(uri)
+        if link is not None:
+            raise Refused(
+                f"{uri}: no version is expired: {link} is a symbolic link, and Lance would "
+                "follow it and delete there; remove the link, or run without --retention"
+            )
+
+    def expire_versions(self, older_than_seconds: float) -> Expired:
+        """Remove old versions (see the port).
+
+        Files that no version names are left to Lance too, once they are a week old.
+        """
+        dataset = self._tables.base()
+        self.check_expirable()
+        try:
+            stats = dataset.cleanup_old_versions(
+                older_than=timedelta(seconds=older_than_seconds),
+                error_if_tagged_old_versions=False,
+                delete_unverified=False,
+            )
+        except (OSError, ValueError, RuntimeError) as error:
+            raise StoreUnavailable(
+                f"{self._tables.uri}: old versions can't be expired: {tidy_text(error)}"
+            ) from None
+        return Expired(versions=int(stats.old_versions), size_bytes=int(stats.bytes_removed))

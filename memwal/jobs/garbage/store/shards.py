@@ -1,0 +1,222 @@
+"""What lies in the shards' folders, which manifests were there when the grace began, who claims."""
+
+from __future__ import annotations
+
+import threading
+from bisect import bisect_left
+from collections.abc import Iterable, Mapping, Sequence
+from concurrent.futures import Executor
+from contextlib import suppress
+from dataclasses import replace
+
+from memwal.errors import MemWalError
+from memwal.format import layout
+from memwal.jobs.garbage.model import (
+    GenerationFolder,
+    ShardEvidence,
+    StoredManifest,
+    WalFile,
+    WriterClaim,
+    past_version,
+)
+from memwal.model import ShardId, ShardManifest, StoredFile
+from memwal.ports import Objects
+from memwal.store.shard_listing import list_shards
+from memwal.store.shard_manifests import ShardManifests
+
+
+class ShardFolders:
+    """The folders of one table's shards."""
+
+    def __init__(self, objects: Objects) -> None:
+        self._objects = objects
+        self._manifests = ShardManifests(objects)
+        self._past: dict[tuple[str, int], ShardManifest] = {}
+        self._lock = threading.Lock()
+
+    def read(
+        self,
+        pool: Executor,
+        manifests: Mapping[ShardId, ShardManifest],
+        cutoff_nanos: int,
+        *,
+        wal: bool,
+        whole: bool,
+    ) -> list[ShardEvidence]:
+        """All of them; what can't be read of one is its problem. `whole` keeps every file."""
+        listing = list_shards(self._objects)
+
+        def look(shard_id: ShardId) -> ShardEvidence:
+            listed = ShardEvidence(shard_id=shard_id)
+            try:
+                listed = _sort_files(shard_id, listing.files(shard_id), wal=wal, whole=whole)
+                manifest = manifests.get(shard_id)
+                return listed if manifest is None else self._date(listed, manifest, cutoff_nanos)
+            except MemWalError as error:
+                return replace(listed, problem=error)
+
+        return list(pool.map(look, listing.shards))
+
+    def _date(self, listed: ShardEvidence, latest: ShardManifest, cutoff: int) -> ShardEvidence:
+        """With the manifest from before the grace, and what former manifests say of the folders."""
+        version = past_version(listed.manifests, cutoff)
+        if version is None:
+            return listed
+        named = {g.path for g in latest.flushed_generations}
+        unnamed = [folder for folder in listed.folders if folder.name not in named]
+        were_listed = self._find_listed_once(listed, unnamed)
+        return replace(
+            listed,
+            past=self._read(latest, version),
+            folders=tuple(
+                replace(folder, was_listed=folder.name in were_listed) for folder in listed.folders
+            ),
+        )
+
+    def _find_listed_once(
+        self, listed: ShardEvidence, folders: Sequence[GenerationFolder]
+    ) -> frozenset[str]:
+        """Which of the folders a stored manifest version names: their own flush listed them.
+
+        Only the report's word for a folder hangs on it. Newest first: the version that names the
+        newest names those before it too, unless they had been dropped by then.
+        """
+        versions = sorted(m.version for m in listed.manifests)
+        named: set[str] = set()
+        for folder in sorted(folders, key=lambda f: f.generation, reverse=True):
+            if folder.name not in named:
+                named |= self._find_names_around(listed.shard_id, versions, folder)
+        return frozenset(named)
+
+    def _find_names_around(
+        self, shard_id: ShardId, versions: Sequence[int], folder: GenerationFolder
+    ) -> set[str]:
+        """What the versions name that are read on the way to the one that a folder's flush made.
+
+        That was the first version whose current generation is above the folder's number. Counters
+        never fall, so it is found by steps that double, then by halves; a version that names the
+        folder ends the search.
+        """
+        names: set[str] = set()
+        low, high, step = 0, len(versions), 1
+        try:
+            while low < high and folder.name not in names:
+                middle = max(low, high - step) if step else (low + high) // 2
+                found = self._read_version(shard_id, versions[middle])
+                names |= {g.path for g in found.flushed_generations}
+                if found.current_generation > folder.generation:
+                    high, step = middle, step * 2
+                else:
+                    low, step = middle + 1, 0
+        except MemWalError:
+            pass  # it goes by the other word then
+        return names
+
+    def _read(self, latest: ShardManifest, version: int) -> ShardManifest:
+        same = version == latest.version
+        return latest if same else self._read_version(latest.shard_id, version)
+
+    def _read_version(self, shard_id: ShardId, version: int) -> ShardManifest:
+        known = self._past.get((shard_id, version))
+        if known is None:
+            known = self._manifests.read(shard_id, version)
+            with self._lock:
+                self._past[shard_id, version] = known
+        return known
+
+    # ---- claims
+
+    def find_oldest_claim(
+        self,
+        pool: Executor,
+        manifests: Mapping[ShardId, ShardManifest],
+        shards: Mapping[ShardId, ShardEvidence],
+        before_nanos: int,
+    ) -> WriterClaim | None:
+        """The oldest claim that still holds a shard, of those made before then."""
+        found: list[WriterClaim] = []
+
+        def look(latest: ShardManifest) -> None:
+            listed = shards.get(latest.shard_id)
+            before = min((c.claimed_at_nanos for c in found), default=before_nanos)
+            if listed is not None and latest.writer_epoch > 0:
+                with suppress(MemWalError):
+                    found.extend(self._find_claim(latest, listed.manifests, before))
+
+        list(pool.map(look, manifests.values()))
+        return min(found, key=lambda c: c.claimed_at_nanos, default=None)
+
+    def _find_claim(
+        self, latest: ShardManifest, stored: Sequence[StoredManifest], before_nanos: int
+    ) -> Iterable[WriterClaim]:
+        """The claim on a shard, if it is from before then. Epochs never fall: found by halves."""
+        old = past_version(stored, before_nanos)
+        ordered = sorted((m for m in stored if old and m.version <= old), key=lambda m: m.version)
+
+        def is_of_claim(manifest: StoredManifest) -> bool:
+            return self._read(latest, manifest.version).writer_epoch == latest.writer_epoch
+
+        if ordered and is_of_claim(ordered[-1]):
+            first = bisect_left(ordered, True, key=is_of_claim)
+            yield WriterClaim(
+                shard_id=latest.shard_id,
+                writer_epoch=latest.writer_epoch,
+                claimed_at_nanos=ordered[first].modified_at_nanos,
+            )
+
+
+def _sort_files(
+    shard_id: ShardId, listed: Iterable[StoredFile], *, wal: bool, whole: bool
+) -> ShardEvidence:
+    """What the files of a shard are."""
+    below = layout.shard_folder(shard_id)
+    folders: dict[str, list[StoredFile]] = {}
+    others: dict[str, StoredFile] = {}
+    manifests: list[StoredManifest] = []
+    entries: list[WalFile] = []
+    files: list[StoredFile] = []
+    for file in listed:
+        top, _, rest = file.path.removeprefix(f"{below}/").partition("/")
+        if top == "manifest" and rest:
+            version = layout.parse_shard_manifest_name(rest)
+            if version is not None:
+                manifests.append(
+                    StoredManifest(version=version, modified_at_nanos=file.modified_at_nanos)
+                )
+        elif top == "wal" and rest:
+            position = layout.parse_wal_entry_name(rest)
+            if position is not None and wal:
+                entries.append(WalFile(position=position, file=file))
+        elif rest and layout.parse_generation_folder(top) is not None:
+            folders.setdefault(top, []).append(file)
+        else:
+            others[top] = _add_file(others.get(top), file, f"{below}/{top}")
+            continue
+        if whole:
+            files.append(file)
+    return ShardEvidence(
+        shard_id=shard_id,
+        folders=tuple(
+            GenerationFolder(
+                name=name,
+                generation=layout.parse_generation_folder(name) or 0,
+                files=tuple(found),
+            )
+            for name, found in sorted(folders.items())
+        ),
+        wal=tuple(sorted(entries, key=lambda e: e.position)),
+        manifests=tuple(manifests),
+        others=tuple(others.values()),
+        files=tuple(files),
+    )
+
+
+def _add_file(before: StoredFile | None, file: StoredFile, path: str) -> StoredFile:
+    """A whole unknown folder as one thing."""
+    if before is None:
+        return replace(file, path=path)
+    return StoredFile(
+        path=path,
+        size_bytes=before.size_bytes + file.size_bytes,
+        modified_at_nanos=max(before.modified_at_nanos, file.modified_at_nanos),
+    )
