@@ -48,6 +48,7 @@ class Version:
     snapshot: bytes | None = None
     num_shards: int = 0
     index_uuid: str = str(uuid5(NAMESPACE, "mem_wal"))
+    has_mem_wal: bool = True
 
     @property
     def fragments(self) -> Mapping[int, int]:
@@ -210,6 +211,19 @@ class Lake:
             )
         )
 
+    def overwrite(self) -> Version:
+        """Write the table anew, with the same rows: its MemWAL index is gone."""
+        return self._store(
+            replace(
+                self.latest, kind="overwrite", merged={}, catchup={}, snapshot=None,
+                has_mem_wal=False, touched=frozenset(self.latest.rows),
+            )
+        )  # fmt: skip
+
+    def restore(self, version: int) -> Version:
+        """Bring a retained version back, and its MemWAL index with it. Raises Missing."""
+        return self._store(replace(self.version(version), kind="restore"))
+
     def reserve(self) -> Version:
         """Reserve fragment ids, as a compaction does in a version of its own before it commits."""
         nothing = frozenset[int]()
@@ -371,7 +385,8 @@ def _encoded(version: Version) -> bytes:
         )
         for name in version.covered
     ]
-    section = _framed(pb.IndexSection(indices=[mem_wal, *others]).SerializeToString())
+    found = [mem_wal, *others] if version.has_mem_wal else others
+    section = _framed(pb.IndexSection(indices=found).SerializeToString())
     manifest = pb.Manifest(version=version.number, index_section=0)
     manifest.timestamp.seconds, manifest.timestamp.nanos = divmod(version.at_nanos, 10**9)
     block = _framed(manifest.SerializeToString())

@@ -314,6 +314,20 @@ _SIMULATED = (
             "    return now_nanos",
         ),
     ),
+    *mutations(
+        f"{_JOB}/kinds/orphan.py",
+        "",
+        (
+            "simulated: shards are adopted while a version has the index",
+            "    if holding is None:",
+            "    if True:",
+        ),
+        (
+            "simulated: an adopted shard's manifests go first",
+            "return [first, second, wal, last]",
+            "return [last, first, second, wal]",
+        ),
+    ),
     _together("simulated: an unfinished claim holds no WAL", _CLAIMED),
     # A sentinel names no generation, so that the gate for that stands behind it.
     _together("simulated: sentinels go", _SENTINELS, _NO_GENERATION),

@@ -142,7 +142,8 @@ class SimStores:
 
     def mem_wal(self, version: int) -> MemWalState:
         state = self.table_manifests.read(version).mem_wal
-        assert state is not None
+        if state is None:
+            raise NotATable(f"version {version} has no MemWAL index")
         return state
 
     def flushed_at_nanos(self, shard_id: ShardId, generation: FlushedGeneration) -> int:
@@ -177,7 +178,8 @@ class SimStores:
     def _base(self, at: int | None = None) -> TableView:
         manifest = self._latest() if at is None else self.table_manifests.read(at)
         version = manifest.version
-        assert manifest.mem_wal is not None
+        if manifest.mem_wal is None:
+            raise NotATable(f"version {version} has no MemWAL index")
         return TableView(
             uri=self.objects.uri,
             version=version,

@@ -31,6 +31,7 @@ from tests.simulation.upkeep_actors import UPKEEP, Upkeep
 from tests.simulation.weather import Setup
 
 Body = Callable[[Actor], None]
+ORPHANED_STEPS = 600
 
 
 @dataclass(kw_only=True)
@@ -109,12 +110,15 @@ class Simulation:
                 self.scheduler.run(min(self.setup.steps_max, self.scheduler.steps + 20))
             sleepers = self._sleepers()
             self.scheduler.stop()
-            self.scheduler.note("---- quiet")
-            self._heal()
-            if sleepers:
-                self._wake(sleepers)
+            if self.setup.orphaned:
+                self._orphan()
+            else:
+                self.scheduler.note("---- quiet")
                 self._heal()
-            self._check_healed()
+                if sleepers:
+                    self._wake(sleepers)
+                    self._heal()
+                self._check_healed()
         except AssertionError as error:
             outcome.failure = str(error)
         finally:
@@ -141,6 +145,32 @@ class Simulation:
             actor.wake_seconds = 0.0
         self.scheduler.actors = sleepers
         self.scheduler.run(self.scheduler.steps + 100_000)
+
+    def _orphan(self) -> None:
+        """The table is overwritten, restored, overwritten again; its shards go when all is over."""
+        scheduler, dice = self.scheduler, self.scheduler.dice
+        scheduler.note("---- overwritten")
+        self.auditor.orphaned = True
+        self.lake.overwrite()
+        adopt = self.jobs.garbage(wal=True, retention=True, adopt=True)
+        others = (self.upkeep.referrer, self.upkeep.cleaner, self.upkeep.restorer)
+        until = scheduler.steps + ORPHANED_STEPS
+        while scheduler.steps < until:
+            self._spawn("garbage", adopt)
+            self._spawn("user", dice.choice(others))
+            scheduler.run(min(until, scheduler.steps + 60))
+            scheduler.now_seconds += dice.choice((0.0, 100.0, 700.0))
+        scheduler.stop()
+        scheduler.faults_on = False
+        self._forget_references()
+        if self.lake.latest.has_mem_wal:
+            self.lake.overwrite()
+        for _ in range(2):
+            scheduler.now_seconds += GRACE_SECONDS + RETENTION_SECONDS + 1
+            self._alone("garbage", adopt)
+        left = [path for path in self.lake.bucket.objects if path.startswith(layout.MEM_WAL)]
+        if left:
+            raise Violation(f"a leak: {left[0]} and {len(left) - 1} more of an overwritten table")
 
     def changes(self) -> Counter[str]:
         """What was committed, by kind."""

@@ -116,6 +116,8 @@ class Auditor:
     audited: object = None
     merged_highest: dict[ShardId, int] = field(default_factory=dict)
     refreshing: bool = False
+    orphaned: bool = False
+    """Whether the table was overwritten: of its shards only what is deleted matters any more."""
     checks: int = 0
 
     def watch(self, actor: str, path: str, data: bytes) -> None:
@@ -189,7 +191,8 @@ class Auditor:
 
     def _proven(self, shard: ShardId, number: int, what: str) -> None:
         """Invariant 6, at the moment in which it counts."""
-        lowest = min(v.merged.get(shard, 0) for v in self.lake.retained)
+        merged = (v.merged.get(shard, 0) for v in self.lake.retained if v.has_mem_wal)
+        lowest = min(merged)
         if lowest < number:
             raise Violation(f"6: generation {number} was {what}, a version has merged {lowest}")
         for name in self.lake.indexes:
@@ -204,6 +207,9 @@ class Auditor:
         if parts[0] != layout.MEM_WAL:
             return
         shard = ShardId(parts[1])
+        if not any(version.has_mem_wal for version in self.lake.retained):
+            self._check_adopted(shard, path)
+            return
         number = layout.parse_generation_folder(parts[2])
         if number is not None:
             self._proven(shard, number, "deleted")
@@ -218,6 +224,17 @@ class Auditor:
             self._check_uncovered(shard, layout.parse_wal_entry_name(parts[3]) or 0)
         else:
             raise Violation(f"10: {actor} deleted {path}")
+
+    def _check_adopted(self, shard: ShardId, path: str) -> None:
+        """A shard that no version knows goes when nobody is at work in it, manifests last."""
+        objects, folder = self.lake.bucket.objects, f"{layout.shard_folder(shard)}/"
+        left = {p: at for p, (_, at) in objects.items() if p.startswith(folder)}
+        idle = (self.lake.now_nanos() - max(left.values(), default=0)) / 1e9
+        if idle < self.grace_seconds and self.clocks_agree():
+            raise Violation(f"6: {path} was deleted {idle:g} s after a writer was at work")
+        manifests = f"{folder}manifest/"
+        if path.startswith(manifests) and any(not p.startswith(manifests) for p in left):
+            raise Violation(f"8: {path} was deleted before the rest of its shard")
 
     def _check_uncovered(self, shard: ShardId, position: int) -> None:
         """Invariant 7: a WAL entry goes after the whole of the generation that covered it."""
@@ -242,6 +259,8 @@ class Auditor:
 
     def audit(self) -> None:
         """Everything that must hold at this instant."""
+        if self.orphaned:
+            return
         objects = self.lake.bucket.objects
         mark = (self.lake.latest.number, len(self.lake.retained), len(objects),
                 tuple(self.lake.tags.values()),

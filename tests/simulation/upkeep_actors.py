@@ -6,6 +6,7 @@ A user here is anybody with plain Lance in hand: tags and branches, cleanup, wri
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 
 import pyarrow as pa
@@ -159,6 +160,18 @@ class Upkeep:
             SimExpiry(stores).expire_versions(actor.scheduler.dice.choice((0.0, 5.0, 60.0)))
         except OUTCOMES:
             return
+
+    def restorer(self, actor: Actor) -> None:
+        """Brings a version with a MemWAL index back, or overwrites the table once more."""
+        stores = self.jobs.open(actor)
+        lake = stores.lake
+        there = [v.number for v in lake.versions.values() if v.has_mem_wal]
+        with suppress(*OUTCOMES):
+            if lake.latest.has_mem_wal:
+                actor.step("overwrite", lake.overwrite)
+            elif there:
+                version = actor.scheduler.dice.choice(there)
+                actor.step(f"restore {version}", lambda: lake.restore(version))
 
     def user(self, actor: Actor) -> None:
         """A plain append, update or delete: of own rows, or of a shard's row that is there."""
