@@ -601,6 +601,36 @@ _ORDER = (
     ),
     *mutations(
         _APPLY,
+        "tests/jobs/garbage/test_garbage_order.py",
+        (
+            "garbage: versions are expired by what was seen before the lease",
+            "                    self.seen = self._look(verified=False)\n                    self._ex",
+            "                    self._ex",
+        ),
+        (
+            "garbage: an idle run takes the lease",
+            "            if self.seen.has_work:",
+            "            if True:",
+        ),
+    ),
+    Mutation(
+        name="garbage: this host's clock is read before the store's",
+        tests="tests/jobs/garbage/test_garbage_order.py",
+        changes=(
+            Change(
+                file=_APPLY,
+                before="        store_now = self.evidence",
+                after="        now = self.clock.now_nanos()\n        store_now = self.evidence",
+            ),
+            Change(
+                file=_APPLY,
+                before="        ahead = self.clock.now_nanos() - store_now",
+                after="        ahead = now - store_now",
+            ),
+        ),
+    ),
+    *mutations(
+        _APPLY,
         "tests/jobs/garbage/test_wal_heads.py -k forged",
         (
             "garbage: what another process remembered is acted on",
