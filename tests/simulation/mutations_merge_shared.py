@@ -71,26 +71,26 @@ _APPLY = mutations(
         "        except (StoreUnavailable, OutcomeUnknown) as everywhere:\n"
         "            stopped = everywhere",
         "        except (StoreUnavailable, OutcomeUnknown):\n"
-        "            shared.alone.update(shard_ids)",
+        "            rounds.alone.update(shard_ids)",
     ),
     (
         "shared: a store that fails while folding is not looked at",
-        "            if shared.unreached:\n",
+        "            if self.unreached:\n",
         "            if False:\n",
     ),
     (
         "shared: what landed without an answer is not looked for",
-        "                view = self._look_after_error(shared, plans, error)\n",
+        "                view = self._look_after_error(plans, error)\n",
         "",
     ),
     (
         "shared: shards that can't share are dropped",
-        "            shared.alone.update(plans)\n        return together\n",
-        "            shared.bounded.clear()\n        return together\n",
+        "            self.alone.update(plans)\n        return together\n",
+        "            self.bounded.clear()\n        return together\n",
     ),
     (
         "shared: shards that don't fit are dropped",
-        "                shared.alone.update(chosen)\n                continue\n",
+        "                self.alone.update(chosen)\n                continue\n",
         "                return\n",
     ),
     (

@@ -40,9 +40,10 @@ ATTEMPTS_MAX = 8
 
 
 @dataclass(kw_only=True, slots=True)
-class _Shared:
-    """What is left to do together. A shard that is taken out is merged alone."""
+class _Rounds:
+    """The commits of one run of several shards. A shard that is taken out is merged alone."""
 
+    single: ShardMerger
     runs: Mapping[ShardId, ShardRun]
     bounded: dict[ShardId, MergeRequest] = field(default_factory=dict)
     alone: set[ShardId] = field(default_factory=set)
@@ -51,7 +52,7 @@ class _Shared:
     folds: dict[ShardId, tuple[NextCommit, Fold]] = field(default_factory=dict)
 
     @contextmanager
-    def single(self, shard_id: ShardId) -> Iterator[None]:
+    def _taking_out(self, shard_id: ShardId) -> Iterator[None]:
         """What goes wrong with one shard takes it out."""
         try:
             yield
@@ -70,6 +71,169 @@ class _Shared:
         """Shards that have work, and are to be merged together."""
         return [s for s in self.bounded if s not in self.alone and not self.is_done(s)]
 
+    def run(self, request: MergeRequest) -> None:
+        """Commit together until nothing is left to; raises what ends it for all shards."""
+        view = self._take_view(list(self.runs))
+        check_table(view)
+        for shard in view.shards:
+            work = choose_generations(shard, request)
+            if work:
+                bound = replace(request, until_generation=work[-1].generation)
+                self.bounded[shard.shard_id] = bound
+        lost, deadline = 0, self._deadline()
+        while left := self.left():
+            chosen = choose_plans(self._plan(view), self.single.limits)
+            if not chosen:
+                self.alone.update(left)
+                return
+            plans = self._choose_folds(view, chosen)
+            if len(plans) < 2:
+                self.alone.update(chosen)
+                continue
+            try:
+                together = self._share(plans)
+                if together is None:
+                    continue
+                asked = self.single.clock.monotonic_seconds()
+                with self.single.turns.turn() as held:
+                    deadline += self.single.clock.monotonic_seconds() - asked
+                    if held:
+                        view = self._take_view(self.left())
+                        plans = self._keep_next(view, plans)
+                        together = self._share(plans)
+                    if together is not None:
+                        self._commit(plans, together)
+            except (LostRace, StoreUnavailable, Missing) as error:
+                lost += 1
+                if isinstance(error, LostRace):
+                    self.single.turns.lost()
+                view = self._look_after_error(plans, error)
+                if lost < ATTEMPTS_MAX and isinstance(error, LostRace):
+                    self.single.wait(error, lost, deadline, f"{len(plans)} shards")
+                else:
+                    self.alone.update(s for s in plans if not self.is_done(s))
+                    lost, deadline = 0, self._deadline()
+            else:
+                lost, deadline = 0, self._deadline()
+                left = self.left()
+                view = self._take_view(left) if left else view
+
+    def _deadline(self) -> float:
+        return self.single.clock.monotonic_seconds() + self.single.limits.conflict_seconds_max
+
+    def _take_view(self, shard_ids: Sequence[ShardId]) -> TableView:
+        """A fresh view of the shards, whose progress is taken in; broken ones are taken out."""
+        self.single.before_view()
+        view = self.single.views.shards(shard_ids)
+        self.unreached = False
+        seen = {shard.shard_id: shard for shard in view.shards}
+        for shard_id in shard_ids:
+            if shard_id in seen:
+                self.runs[shard_id].see(seen[shard_id])
+            else:
+                self.alone.add(shard_id)
+        return view
+
+    def _plan(self, view: TableView) -> Mapping[ShardId, NextCommit]:
+        """The next prefix of each shard that is still together and has work."""
+        plans: dict[ShardId, NextCommit] = {}
+        together = set(self.left())
+        for shard in view.shards:
+            if shard.shard_id not in together:
+                continue
+            with self._taking_out(shard.shard_id):
+                bounded = self.bounded[shard.shard_id]
+                plan = plan_commit(shard, bounded, self.single.limits)
+                if plan is not None:
+                    plans[shard.shard_id] = plan
+        return plans
+
+    def _keep_next(
+        self, view: TableView, plans: Mapping[ShardId, NextCommit]
+    ) -> Mapping[ShardId, NextCommit]:
+        """Those of the plans that a later view still has, folded on it."""
+        now = self._plan(view)
+        same = {shard: plan for shard, plan in plans.items() if now.get(shard) == plan}
+        return self._choose_folds(view, same)
+
+    def _choose_folds(
+        self, view: TableView, plans: Mapping[ShardId, NextCommit]
+    ) -> Mapping[ShardId, NextCommit]:
+        """The plans that share the next commit, folded on this view.
+
+        Shards that can't share any go out; those for whose tombstones there is no room now, stay.
+        """
+        seen = {shard.shard_id: shard for shard in view.shards}
+        facts: dict[ShardId, FoldFacts] = {}
+        for shard_id, plan in plans.items():
+            run, bounded = self.runs[shard_id], self.bounded[shard_id]
+            with self._taking_out(shard_id):
+                # Of those only that are next: it may ask the store.
+                self.single.check_same_table(run, view, seen[shard_id], bounded)
+                facts[shard_id] = self._fold(view, shard_id, plan).facts
+            if self.unreached:
+                self._take_view([shard_id])  # raises if it is not this shard alone
+        limits = self.single.limits
+        self.alone.update(s for s, fact in facts.items() if not choose_folds({s: fact}, limits))
+        return {shard: plans[shard] for shard in choose_folds(facts, limits)}
+
+    def _fold(self, view: TableView, shard_id: ShardId, plan: NextCommit) -> Fold:
+        """The plan's fold. Keys that were folded for the same prefix before are kept."""
+        before, fold = self.folds.get(shard_id, (None, None))
+        if fold is not None and before == plan:
+            fold = fold.rebase(view)
+        else:
+            fold = self.single.table.fold(view, shard_id, plan.generations)
+        self.folds[shard_id] = (plan, fold)
+        return fold
+
+    def _share(self, plans: Mapping[ShardId, NextCommit]) -> SharedFold | None:
+        """The plans' folds as one, with their rows. Shards that can't share any go out."""
+        together = None
+        if len(plans) > 1:
+            together = self.single.table.share({s: self.folds[s][1] for s in plans})
+        if isinstance(together, SharedKey):
+            for shard_id in together.shards:
+                self.runs[shard_id].warning = str(together)
+            together = None
+        if together is None:
+            self.alone.update(plans)
+        return together
+
+    def _commit(self, plans: Mapping[ShardId, NextCommit], together: SharedFold) -> None:
+        single = self.single
+        folds = {shard: self.folds[shard][1] for shard in plans}
+        shape = shape_shared([fold.facts for fold in folds.values()], single.costs)
+        single.before_commit()
+        single.steps("commit")
+        stats = together.commit(shape, {shard: plan.mark for shard, plan in plans.items()})
+        single.steps("committed")
+        for place, (shard_id, plan) in enumerate(plans.items()):
+            run = self.runs[shard_id]
+            run.count_commit(plan, self.folds.pop(shard_id)[1], shape, stats[shard_id])
+            run.commits_shared += place > 0
+        self.runs[next(iter(plans))].bytes_read += together.bytes_read
+
+    def _look_after_error(
+        self, plans: Mapping[ShardId, NextCommit], error: MemWalError
+    ) -> TableView:
+        """Progress after a commit whose outcome is open; what it marked has landed."""
+        for shard_id in plans:
+            self.runs[shard_id].conflicts += 1
+        try:
+            view = self._take_view(list(dict.fromkeys((*plans, *self.left()))))
+        except StoreUnavailable as second:
+            names = ", ".join(map(str, plans))
+            raise OutcomeUnknown(
+                f"shards {names}: their commit failed ({error}) and progress can't be read "
+                f"({second}); it may or may not have landed: `memwal status` will tell"
+            ) from None
+        for shard in view.shards:
+            plan = plans.get(shard.shard_id)
+            if plan is not None and shard.merged_generation >= plan.generations[0].generation:
+                self.runs[shard.shard_id].count_found(shard, plan)
+        return view
+
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class SharedMerger:
@@ -84,198 +248,35 @@ class SharedMerger:
         """
         clock = self.single.clock
         started = clock.monotonic_seconds()
-        shared = _Shared(runs={shard: ShardRun(shard_id=shard) for shard in shard_ids})
-        first = shared.runs[shard_ids[0]]
+        runs = {shard_id: ShardRun(shard_id=shard_id) for shard_id in shard_ids}
+        first = runs[shard_ids[0]]
+        rounds = _Rounds(single=self.single, runs=runs)
         stopped: MemWalError | None = None
         try:
-            self._rounds(shared, request)
+            rounds.run(request)
         except LostRace:
-            shared.alone.update(shard_ids)
+            rounds.alone.update(shard_ids)
         except StandDown as everywhere:
             stopped = everywhere  # the lease is lost, or the run is cancelled
         except (StoreUnavailable, OutcomeUnknown) as everywhere:
             stopped = everywhere  # each shard by itself would wait as long for the store
         except MemWalError:
-            shared.alone.update(shard_ids)
+            rounds.alone.update(shard_ids)
         except Exception:
             # Each shard can still be merged by itself, and has to be reported.
-            shared.alone.update(shard_ids)
+            rounds.alone.update(shard_ids)
             first.trace = traceback.format_exc()
         first.seconds = clock.monotonic_seconds() - started
-        shared.folds.clear()  # they hold rows, and a shard that is merged alone is folded anew
-        return tuple(self._end(shared, run, request, stopped) for run in shared.runs.values())
+        rounds.folds.clear()  # they hold rows, and a shard that is merged alone is folded anew
+        return tuple(self._end(rounds, run, request, stopped) for run in runs.values())
 
     def _end(
-        self, shared: _Shared, run: ShardRun, request: MergeRequest, stopped: MemWalError | None
+        self, rounds: _Rounds, run: ShardRun, request: MergeRequest, stopped: MemWalError | None
     ) -> ShardReport:
         """One shard's report; a shard that could not be merged with the others is merged now."""
         shard_id = run.shard_id
         if stopped is not None:
-            return run.report(None if shared.is_done(shard_id) else stopped)
-        if shard_id in shared.alone:
-            return self.single.run(shard_id, shared.bounded.get(shard_id, request), run)
+            return run.report(None if rounds.is_done(shard_id) else stopped)
+        if shard_id in rounds.alone:
+            return self.single.run(shard_id, rounds.bounded.get(shard_id, request), run)
         return run.report()
-
-    def _rounds(self, shared: _Shared, request: MergeRequest) -> None:
-        view = self._take_view(shared, list(shared.runs))
-        check_table(view)
-        for shard in view.shards:
-            work = choose_generations(shard, request)
-            if work:
-                bound = replace(request, until_generation=work[-1].generation)
-                shared.bounded[shard.shard_id] = bound
-        lost, deadline = 0, self._deadline()
-        while left := shared.left():
-            chosen = choose_plans(self._plan(shared, view), self.single.limits)
-            if not chosen:
-                shared.alone.update(left)
-                return
-            plans = self._choose_folds(shared, view, chosen)
-            if len(plans) < 2:
-                shared.alone.update(chosen)
-                continue
-            try:
-                together = self._share(shared, plans)
-                if together is None:
-                    continue
-                asked = self.single.clock.monotonic_seconds()
-                with self.single.turns.turn() as held:
-                    deadline += self.single.clock.monotonic_seconds() - asked
-                    if held:
-                        view = self._take_view(shared, shared.left())
-                        plans = self._keep_next(shared, view, plans)
-                        together = self._share(shared, plans)
-                    if together is not None:
-                        self._commit(shared, plans, together)
-            except (LostRace, StoreUnavailable, Missing) as error:
-                lost += 1
-                if isinstance(error, LostRace):
-                    self.single.turns.lost()
-                view = self._look_after_error(shared, plans, error)
-                if lost < ATTEMPTS_MAX and isinstance(error, LostRace):
-                    self.single.wait(error, lost, deadline, f"{len(plans)} shards")
-                else:
-                    shared.alone.update(s for s in plans if not shared.is_done(s))
-                    lost, deadline = 0, self._deadline()
-            else:
-                lost, deadline = 0, self._deadline()
-                left = shared.left()
-                view = self._take_view(shared, left) if left else view
-
-    def _deadline(self) -> float:
-        return self.single.clock.monotonic_seconds() + self.single.limits.conflict_seconds_max
-
-    def _take_view(self, shared: _Shared, shard_ids: Sequence[ShardId]) -> TableView:
-        """A fresh view of the shards, whose progress is taken in; broken ones are taken out."""
-        self.single.before_view()
-        view = self.single.views.shards(shard_ids)
-        shared.unreached = False
-        seen = {shard.shard_id: shard for shard in view.shards}
-        for shard_id in shard_ids:
-            if shard_id in seen:
-                shared.runs[shard_id].see(seen[shard_id])
-            else:
-                shared.alone.add(shard_id)
-        return view
-
-    def _plan(self, shared: _Shared, view: TableView) -> Mapping[ShardId, NextCommit]:
-        """The next prefix of each shard that is still together and has work."""
-        plans: dict[ShardId, NextCommit] = {}
-        together = set(shared.left())
-        for shard in view.shards:
-            if shard.shard_id not in together:
-                continue
-            with shared.single(shard.shard_id):
-                bounded = shared.bounded[shard.shard_id]
-                plan = plan_commit(shard, bounded, self.single.limits)
-                if plan is not None:
-                    plans[shard.shard_id] = plan
-        return plans
-
-    def _keep_next(
-        self, shared: _Shared, view: TableView, plans: Mapping[ShardId, NextCommit]
-    ) -> Mapping[ShardId, NextCommit]:
-        """Those of the plans that a later view still has, folded on it."""
-        now = self._plan(shared, view)
-        same = {shard: plan for shard, plan in plans.items() if now.get(shard) == plan}
-        return self._choose_folds(shared, view, same)
-
-    def _choose_folds(
-        self, shared: _Shared, view: TableView, plans: Mapping[ShardId, NextCommit]
-    ) -> Mapping[ShardId, NextCommit]:
-        """The plans that share the next commit, folded on this view.
-
-        Shards that can't share any go out; those for whose tombstones there is no room now, stay.
-        """
-        seen = {shard.shard_id: shard for shard in view.shards}
-        facts: dict[ShardId, FoldFacts] = {}
-        for shard_id, plan in plans.items():
-            run, bounded = shared.runs[shard_id], shared.bounded[shard_id]
-            with shared.single(shard_id):
-                # Of those only that are next: it may ask the store.
-                self.single.check_same_table(run, view, seen[shard_id], bounded)
-                facts[shard_id] = self._fold(shared, view, shard_id, plan).facts
-            if shared.unreached:
-                self._take_view(shared, [shard_id])  # raises if it is not this shard alone
-        limits = self.single.limits
-        shared.alone.update(s for s, fact in facts.items() if not choose_folds({s: fact}, limits))
-        return {shard: plans[shard] for shard in choose_folds(facts, limits)}
-
-    def _fold(self, shared: _Shared, view: TableView, shard_id: ShardId, plan: NextCommit) -> Fold:
-        """The plan's fold. Keys that were folded for the same prefix before are kept."""
-        before, fold = shared.folds.get(shard_id, (None, None))
-        if fold is not None and before == plan:
-            fold = fold.rebase(view)
-        else:
-            fold = self.single.table.fold(view, shard_id, plan.generations)
-        shared.folds[shard_id] = (plan, fold)
-        return fold
-
-    def _share(self, shared: _Shared, plans: Mapping[ShardId, NextCommit]) -> SharedFold | None:
-        """The plans' folds as one, with their rows. Shards that can't share any go out."""
-        together = None
-        if len(plans) > 1:
-            together = self.single.table.share({s: shared.folds[s][1] for s in plans})
-        if isinstance(together, SharedKey):
-            for shard_id in together.shards:
-                shared.runs[shard_id].warning = str(together)
-            together = None
-        if together is None:
-            shared.alone.update(plans)
-        return together
-
-    def _commit(
-        self, shared: _Shared, plans: Mapping[ShardId, NextCommit], together: SharedFold
-    ) -> None:
-        single = self.single
-        folds = {shard: shared.folds[shard][1] for shard in plans}
-        shape = shape_shared([fold.facts for fold in folds.values()], single.costs)
-        single.before_commit()
-        single.steps("commit")
-        stats = together.commit(shape, {shard: plan.mark for shard, plan in plans.items()})
-        single.steps("committed")
-        for place, (shard_id, plan) in enumerate(plans.items()):
-            run = shared.runs[shard_id]
-            run.count_commit(plan, shared.folds.pop(shard_id)[1], shape, stats[shard_id])
-            run.commits_shared += place > 0
-        shared.runs[next(iter(plans))].bytes_read += together.bytes_read
-
-    def _look_after_error(
-        self, shared: _Shared, plans: Mapping[ShardId, NextCommit], error: MemWalError
-    ) -> TableView:
-        """Progress after a commit whose outcome is open; what it marked has landed."""
-        for shard_id in plans:
-            shared.runs[shard_id].conflicts += 1
-        try:
-            view = self._take_view(shared, list(dict.fromkeys((*plans, *shared.left()))))
-        except StoreUnavailable as second:
-            names = ", ".join(map(str, plans))
-            raise OutcomeUnknown(
-                f"shards {names}: their commit failed ({error}) and progress can't be read "
-                f"({second}); it may or may not have landed: `memwal status` will tell"
-            ) from None
-        for shard in view.shards:
-            plan = plans.get(shard.shard_id)
-            if plan is not None and shard.merged_generation >= plan.generations[0].generation:
-                shared.runs[shard.shard_id].count_found(shard, plan)
-        return view
