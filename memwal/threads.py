@@ -1,4 +1,4 @@
-"""Does a few things at once, in threads: waiting for a store, and Lance, leave the GIL alone."""
+"""Work on many things in threads: waiting for a store, and Lance, leave the GIL alone."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def side_by_side(
     Raises what the first of them raised, in their order; those that have not begun by then, or when
     the run is cancelled, are left.
     """
-    if threads_max == 1 or len(things) < 2:
+    if min(threads_max, len(things)) < 2:
         return [work(thing) for thing in things]
     pool = ThreadPoolExecutor(min(threads_max, len(things)))
     try:

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterable, Mapping
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -24,6 +23,7 @@ from memwal.ports import Steps
 from memwal.store.ingest_records import Round, SessionRecord
 from memwal.store.shard_writers import Claim, OpenShard, ShardWriters, Tip
 from memwal.store.wal import WalEntries, WalHead
+from memwal.threads import side_by_side
 
 _READERS_MAX = 8
 
@@ -260,6 +260,5 @@ def _heads(wal: WalEntries, shard_id: ShardId, positions: range) -> dict[int, Wa
         except Missing:
             return None
 
-    with ThreadPoolExecutor(_READERS_MAX) as pool:
-        found = dict(zip(listed, pool.map(head, listed), strict=True))
-    return {position: head for position, head in found.items() if head is not None}
+    heads = zip(listed, side_by_side(head, list(listed), _READERS_MAX), strict=True)
+    return {position: head for position, head in heads if head is not None}

@@ -9,7 +9,6 @@ few values; else one of its rows, from whose value the id was made.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 
 import pyarrow as pa
@@ -19,6 +18,7 @@ from memwal.ingest.routing import MANUAL_SPEC_ID, Place, Router, listed_ids
 from memwal.model import ShardId, ShardView, TableView
 from memwal.store.generations import Generations, as_base_rows
 from memwal.store.wal import WalEntries
+from memwal.threads import side_by_side
 
 _READERS_MAX = 16
 _SAMPLE_ROWS = 64
@@ -43,8 +43,7 @@ def check_strangers(
     def is_stranger(shard: ShardView) -> bool:
         return _waits(wal, shard) and not _is_proven(router, view, schema, generations, wal, shard)
 
-    with ThreadPoolExecutor(_READERS_MAX) as pool:
-        asked = list(pool.map(is_stranger, unlabelled))
+    asked = side_by_side(is_stranger, unlabelled, _READERS_MAX)
     found = [str(b.shard_id) for b in view.broken if b.shard_id not in known]
     found += [shard.shard_id for shard, stranger in zip(unlabelled, asked, strict=True) if stranger]
     if found:
@@ -67,8 +66,7 @@ def waiting_beside(
     """
     contested = router.contested(places)
     asked = [shard for shard in view.shards if shard.shard_id in contested]
-    with ThreadPoolExecutor(_READERS_MAX) as pool:
-        waits = list(pool.map(lambda shard: _waits(wal, shard), asked))
+    waits = side_by_side(lambda shard: _waits(wal, shard), asked, _READERS_MAX)
     return frozenset(s.shard_id for s, waiting in zip(asked, waits, strict=True) if waiting)
 
 

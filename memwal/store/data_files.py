@@ -16,7 +16,7 @@ from memwal.errors import Corruption
 from memwal.format import codec, layout
 from memwal.model import FlushedGeneration, ShardId
 from memwal.ports import Objects, check_object_path
-from memwal.store.threads import side_by_side
+from memwal.threads import side_by_side
 
 _READERS_MAX = 8
 

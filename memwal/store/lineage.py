@@ -25,7 +25,7 @@ from memwal.ports import Objects
 from memwal.rows import align
 from memwal.store.table import LanceTables, columns_of
 from memwal.store.table_manifests import TableManifests
-from memwal.store.threads import side_by_side
+from memwal.threads import side_by_side
 
 _HISTORY_VERSIONS_MAX = 10_000
 # How many of them others can begin at, whose views are a little older or newer.

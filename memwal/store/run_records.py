@@ -19,7 +19,7 @@ from memwal.format import layout
 from memwal.model import StoredFile
 from memwal.ports import Objects
 from memwal.report import RunRecord
-from memwal.store.threads import side_by_side
+from memwal.threads import side_by_side
 
 RECORD_BYTES_MAX = 64 * 1024
 _LISTED_MAX = 5000

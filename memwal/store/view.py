@@ -37,8 +37,8 @@ from memwal.store.shard_listing import (
 from memwal.store.shard_manifests import ShardManifests
 from memwal.store.table import LanceTables, columns_of, file_bytes_of, primary_key_of
 from memwal.store.table_manifests import check_table_folder
-from memwal.store.threads import side_by_side
 from memwal.store.view_details import ViewDetails
+from memwal.threads import side_by_side
 
 R = TypeVar("R")
 

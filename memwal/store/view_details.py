@@ -11,7 +11,7 @@ from memwal.rows.holes import find_holes
 from memwal.store.lineage import StoredLineage
 from memwal.store.shard_manifests import ShardManifests
 from memwal.store.table import LanceTables
-from memwal.store.threads import side_by_side
+from memwal.threads import side_by_side
 
 # How many generations of unknown size are looked into for one view.
 _SIZES_MAX = 1000

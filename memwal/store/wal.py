@@ -17,7 +17,7 @@ from memwal.model import ShardId, ShardManifest, StoredFile
 from memwal.ports import Objects
 from memwal.store.arrow_streams import decoded_bytes
 from memwal.store.shard_listing import wal_entries
-from memwal.store.threads import side_by_side
+from memwal.threads import side_by_side
 
 _HEAD_BYTES = 4096
 _HEAD_BYTES_MAX = 1024 * 1024

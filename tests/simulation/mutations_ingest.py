@@ -47,8 +47,8 @@ INGEST: tuple[Mutation, ...] = (
         f"{_ONE_SHARD} 'older_id or lancedb_s or opened_for_nothing or are_staged'",
         (
             "ingest: of a value in two shards, rows in the WAL only don't wait",
-            "        waits = list(pool.map(lambda shard: _waits(wal, shard), asked))",
-            "        waits = [bool(shard.pending) for shard in asked]",
+            "    waits = side_by_side(lambda shard: _waits(wal, shard), asked, _READERS_MAX)",
+            "    waits = [bool(shard.pending) for shard in asked]",
         ),
         (
             "ingest: of a value in two shards, one that was opened for nothing has rows",
