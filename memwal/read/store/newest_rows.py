@@ -1,7 +1,7 @@
 """The newest row of every key: who wins is decided from keys, payload is read for winners.
 
 pylance's own planners are not used, for what they do wrong or cannot do (14.0.2, each held by
-tests/integration/test_read_pylance.py):
+tests/read/test_read_pylance.py):
 
 - `LsmScanner` gives the first row when all are in memory, and took 24 s for 2 million rows with
   500 thousand pending ones, where this took 1 s; it fails on a generation that lacks the writer's
