@@ -19,11 +19,12 @@ if TYPE_CHECKING:
     from memwal.jobs.compaction.report import CompactionTableReport
     from memwal.jobs.garbage.report import GarbageTableReport
     from memwal.jobs.index_catchup.report import IndexCatchupTableReport
+    from memwal.jobs.maintain.report import MaintainTableReport
     from memwal.jobs.merge.report import MergeTableReport, PlannedMergeReport
     from memwal.jobs.snapshot.report import SnapshotTableReport
+    from memwal.jobs.status.report import StatusTableReport
     from memwal.jobs.verify.report import VerifyTableReport
     from memwal.read import Nearest
-    from memwal.report import MaintainTableReport, StatusTableReport
 
 __all__ = [
     "CompactionTableReport",

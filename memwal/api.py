@@ -35,17 +35,12 @@ from memwal.errors import MemWalError, Usage, error_of
 from memwal.jobs.compaction.report import CompactionTableReport
 from memwal.jobs.garbage.report import GarbageTableReport
 from memwal.jobs.index_catchup.report import IndexCatchupTableReport
+from memwal.jobs.maintain.report import MaintainTableReport
 from memwal.jobs.merge.report import MergeTableReport, PlannedMergeReport
 from memwal.jobs.snapshot.report import SnapshotTableReport
+from memwal.jobs.status.report import StatusTableReport
 from memwal.jobs.verify.report import VerifyTableReport
-from memwal.report import (
-    DONE,
-    NOTHING_TO_DO,
-    JobReport,
-    MaintainTableReport,
-    StatusTableReport,
-    TableReport,
-)
+from memwal.report import DONE, NOTHING_TO_DO, JobReport, TableReport
 
 if TYPE_CHECKING:
     import pyarrow as pa

@@ -17,14 +17,16 @@ FAILED = "failed"
 REFUSED = "refused"
 HELD = "held"
 
-# A model's checks are built when it is first used: a command uses few of these.
-_FROZEN = ConfigDict(frozen=True, defer_build=True)
+
+class Section(BaseModel):
+    """A section of the document."""
+
+    # Its checks are built when it is first used: a command uses few of these.
+    model_config = ConfigDict(frozen=True, defer_build=True)
 
 
-class Part(BaseModel):
+class Part(Section):
     """Something with an outcome: a job, a table, a shard. `error` is the text of its `cause`."""
-
-    model_config = _FROZEN
 
     outcome: str
     error: str | None = None
@@ -52,70 +54,8 @@ class TableReport(Part):
         return None
 
 
-class ShardStatusReport(Part):
-    """One shard in `status`.
-
-    `holes` have `from_generation`, `to_generation` and a `cause` of `memwal.rows.holes`.
-    `sizes_estimated`: the writer recorded none, so that they are told by the generations' files.
-    `unflushed_wal_entries` is judged by a listing alone; `idle_seconds` since the newest WAL entry.
-    `stuck` is why the last merge of the shard, by its record, could not go on from where it stands.
-    """
-
-    shard_id: str
-    status: str | None = None
-    writer_epoch: int | None = None
-    manifest_version: int | None = None
-    current_generation: int | None = None
-    merged_generation: int = 0
-    pending_generations: tuple[int, ...] = ()
-    holes: tuple[dict[str, Any], ...] = ()
-    pending_rows: int | None = 0
-    pending_bytes: int | None = 0
-    sizes_estimated: bool = False
-    oldest_pending_flushed_at: str | None = None
-    replay_after_wal_entry_position: int | None = None
-    wal_entries: int | None = None
-    wal_bytes: int | None = None
-    unflushed_wal_entries: int | None = None
-    idle_seconds: float | None = None
-    abandoned: bool = False
-    stuck: str | None = None
-    due_reasons: tuple[str, ...] = ()
-
-
-class IndexStatusReport(BaseModel):
-    """One base-table index in `status`. `lag_generations` is None where nothing is recorded."""
-
-    model_config = _FROZEN
-
-    name: str
-    caught_up: dict[str, int]
-    lag_generations: int | None
-    unindexed_rows: int | None
-
-
-class SnapshotStatusReport(BaseModel):
-    """The shard snapshot in the MemWAL index."""
-
-    model_config = _FROZEN
-
-    taken_at: str | None
-    num_shards: int
-
-
-class ReclaimableReport(BaseModel):
-    """Listed generations that are merged and covered by every index that must cover them."""
-
-    model_config = _FROZEN
-
-    generations: int
-    bytes: int | None
-
-
-class LeaseReport(BaseModel):
+class LeaseReport(Section):
     """The newest claim on a table's lease."""
-
-    model_config = _FROZEN
 
     state: str
     token: int
@@ -126,16 +66,8 @@ class LeaseReport(BaseModel):
     reason: str | None = None
 
 
-class LeaseTableReport(TableReport):
-    """One table of `lease break`."""
-
-    lease: LeaseReport | None = None
-
-
-class JobOnTable(BaseModel):
+class JobOnTable(Section):
     """What one job of several came to on a table. In the document, `job` stands in the report."""
-
-    model_config = _FROZEN
 
     job: str
     report: SerializeAsAny[TableReport]
@@ -145,50 +77,8 @@ class JobOnTable(BaseModel):
         return {"job": self.job, **self.report.model_dump(mode="json")}
 
 
-class MaintainTableReport(TableReport):
-    """One table of `maintain`: each job's own report of it, in the order they ran."""
-
-    jobs: tuple[JobOnTable, ...] = ()
-
-
-class StorageReport(BaseModel):
-    """Bytes by kind; None where not known. Pending and reclaimable are in-memory bytes.
-
-    `base_bytes` is what the version's manifest names: data files, and index files as far as their
-    sizes are recorded. A shard that could not be read is left out.
-    """
-
-    model_config = _FROZEN
-
-    base_bytes: int | None
-    pending_bytes: int | None
-    reclaimable_bytes: int | None
-    wal_bytes: int | None
-
-
-class StatusTableReport(TableReport):
-    """One table in `status`. `uri` carries no credentials; `due` is whether a merge is due."""
-
-    uri: str | None = None
-    due: bool = False
-    due_reasons: tuple[str, ...] = ()
-    storage: StorageReport | None = None
-    version: int | None = None
-    rows: int | None = None
-    primary_key: tuple[str, ...] = ()
-    policy: dict[str, Any] | None = None
-    shards: tuple[ShardStatusReport, ...] = ()
-    indexes: tuple[IndexStatusReport, ...] = ()
-    snapshot: SnapshotStatusReport | None = None
-    reclaimable: ReclaimableReport | None = None
-    lease: LeaseReport | None = None
-    warnings: tuple[str, ...] = ()
-
-
-class BacklogReport(BaseModel):
+class BacklogReport(Section):
     """What was pending before and after a run, in the shards that could be read; None: unknown."""
-
-    model_config = _FROZEN
 
     generations_before: int | None = None
     bytes_before: int | None = None
@@ -231,26 +121,8 @@ class RunRecord(BaseModel):
         return text
 
 
-class RunsTableReport(TableReport):
-    """One table of `runs`, newest first. `unreadable` counts documents that are no record."""
-
-    runs: tuple[RunRecord, ...] = ()
-    unreadable: int = 0
-
-
-class WaitTableReport(TableReport):
-    """The table of `wait`. `missing` tells how far each shard is that is not at its target."""
-
-    until: str
-    reached: bool = False
-    target: dict[str, int] = Field(default_factory=dict)
-    missing: dict[str, int] = Field(default_factory=dict)
-
-
-class EngineReport(BaseModel):
+class EngineReport(Section):
     """Which engine ran, and why."""
-
-    model_config = _FROZEN
 
     name: str
     reason: str

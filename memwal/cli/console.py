@@ -141,21 +141,10 @@ def show_report(report: JobReport, console: Console) -> None:
 
 def _find_view(report: JobReport | TableReport) -> Any:
     """The module `show` beside the `report` in which a report's class stands."""
-    kind = type(report)
-    if kind.__name__ in _NOT_MOVED:
-        return import_module(f"memwal.jobs.{_NOT_MOVED[kind.__name__]}.show")
-    package, _, _ = kind.__module__.rpartition(".")
+    package, _, _ = type(report).__module__.rpartition(".")
+    if type(report).__module__ == "memwal.report":
+        package = "memwal.jobs.garbage"  # not moved yet
     return import_module(f"{package}.show")
-
-
-# Until each job has its report beside its view.
-_NOT_MOVED = {
-    "MergeTableReport": "merge", "PlannedMergeReport": "merge", "GarbageTableReport": "garbage",
-    "IndexCatchupTableReport": "index_catchup", "CompactionTableReport": "compaction",
-    "SnapshotTableReport": "snapshot", "MaintainTableReport": "maintain",
-    "StatusTableReport": "status", "LeaseTableReport": "lease", "RunsTableReport": "runs",
-    "WaitTableReport": "wait",
-}  # fmt: skip
 
 
 def _describe_table(report: TableReport) -> RenderableType:

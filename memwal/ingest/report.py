@@ -4,15 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from pydantic import BaseModel, ConfigDict
-
-from memwal.report import Part, TableReport
+from memwal.report import Part, Section, TableReport
 
 
-class IngestSourceReport(BaseModel):
+class IngestSourceReport(Section):
     """One source of an ingest. `rows` is None where reading it is the only way to know."""
-
-    model_config = ConfigDict(frozen=True, defer_build=True)
 
     uri: str
     format: str

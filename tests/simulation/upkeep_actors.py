@@ -20,11 +20,10 @@ from memwal.jobs.rescue.apply import ShardRescuer
 from memwal.jobs.rescue.plan import RescueLimits
 from memwal.jobs.rescue.store import StoredShardWal
 from memwal.jobs.status.plan import WalSize
-from memwal.jobs.status.report import report_status
+from memwal.jobs.status.report import StatusTableReport, report_status
 from memwal.jobs.wait.apply import Waiter
 from memwal.jobs.wait.plan import Until, choose_target
 from memwal.model import ShardId, TableView
-from memwal.report import StatusTableReport
 from memwal.store.fencing import ShardClaim
 from memwal.store.wal import WalEntries, WalLimits
 from memwal.store.wal_rows import StoredWalRows

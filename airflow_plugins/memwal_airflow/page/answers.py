@@ -11,7 +11,8 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from memwal.report import RunRecord, ShardStatusReport, StatusTableReport
+from memwal.jobs.status.report import ShardStatusReport, StatusTableReport
+from memwal.report import RunRecord
 
 TEXT_CHARACTERS_MAX = 600
 # The patterns take time by the square of what they look through.

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
-from memwal.report import StatusTableReport
+from memwal.jobs.status.report import StatusTableReport
 from memwal_airflow.page.answers import WELL, Look, Run, moment
 
 OK = "ok"

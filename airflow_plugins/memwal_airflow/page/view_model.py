@@ -7,7 +7,8 @@ from dataclasses import asdict, dataclass
 from datetime import datetime
 from typing import Any
 
-from memwal.report import LeaseReport, ShardStatusReport, StatusTableReport
+from memwal.jobs.status.report import ShardStatusReport, StatusTableReport
+from memwal.report import LeaseReport
 from memwal_airflow.page import plots
 from memwal_airflow.page.answers import Look, Run, is_broken, moment
 from memwal_airflow.page.feed import Seen

@@ -5,14 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Final, Literal
 
-from pydantic import BaseModel, ConfigDict
-
 from memwal.config import ResolvedTable
 from memwal.errors import StandDown
 from memwal.jobs.backfill.plan import Backlog
 from memwal.jobs.merge.plan.shard import MergeLimits
 from memwal.model import ShardId
-from memwal.report import DONE, NOTHING_TO_DO, JobOnTable, JobReport, MaintainTableReport
+from memwal.report import DONE, NOTHING_TO_DO, JobOnTable, JobReport, Section, TableReport
 from memwal.run.chain import sum_up_jobs
 
 State = Literal["waiting", "running", "finished"]
@@ -21,13 +19,11 @@ RUNNING: Final = "running"
 FINISHED: Final = "finished"
 
 
-class TableBacklogReport(BaseModel):
+class TableBacklogReport(Section):
     """What a table had before it when the run began; bytes are in memory, None: not known.
 
     Rows count once for each index that lacks them; rows that are yet to be merged are not in it.
     """
-
-    model_config = ConfigDict(frozen=True, defer_build=True)
 
     generations: int
     bytes: int | None
@@ -35,13 +31,14 @@ class TableBacklogReport(BaseModel):
     indexes_behind: int
 
 
-class BackfillTableReport(MaintainTableReport):
+class BackfillTableReport(TableReport):
     """One table of a backfill; `jobs` holds the jobs' own reports of it, in the order they ran.
 
     `state` tells what was finished when the document was written. A killed run leaves one in which
     tables are waiting or running; their outcome is `held`, and a run of the same command goes on.
     """
 
+    jobs: tuple[JobOnTable, ...] = ()
     state: State = FINISHED
     backlog: TableBacklogReport | None = None
     seconds: float = 0.0

@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
-from pydantic import BaseModel, ConfigDict
-
 from memwal.errors import EXIT_PARTIAL, Corruption, Refused
 from memwal.format import layout
 from memwal.jobs.garbage.model import Action, Item
@@ -16,6 +14,7 @@ from memwal.report import (
     PARTIAL,
     REFUSED,
     Part,
+    Section,
     TableReport,
     sum_up,
 )
@@ -28,10 +27,8 @@ if TYPE_CHECKING:
 _NAMED_MAX = 3
 
 
-class GarbageItemReport(BaseModel):
+class GarbageItemReport(Section):
     """One candidate of garbage collection. `done` tells whether this run did what `action` says."""
-
-    model_config = ConfigDict(frozen=True, defer_build=True)
 
     kind: str
     shard_id: str | None
@@ -42,10 +39,8 @@ class GarbageItemReport(BaseModel):
     done: bool = False
 
 
-class FailedDelete(BaseModel):
+class FailedDelete(Section):
     """An item that could not be deleted whole; the next run finds it again."""
-
-    model_config = ConfigDict(frozen=True, defer_build=True)
 
     path: str
     error: str

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from memwal.config import ResolvedTable
 from memwal.errors import MemWalError
-from memwal.report import DONE, NOTHING_TO_DO, JobReport, LeaseTableReport, TableReport
+from memwal.jobs.lease.report import LeaseTableReport
+from memwal.report import DONE, NOTHING_TO_DO, JobReport, TableReport
 from memwal.run.lease import describe_lease
 from memwal.run.reports import failed_report, job_report
 from memwal.run.stores import open_stores

@@ -6,7 +6,8 @@ from rich.console import RenderableType
 from rich.text import Text
 
 from memwal.grid import describe_lease
-from memwal.report import NOTHING_TO_DO, LeaseTableReport
+from memwal.jobs.lease.report import LeaseTableReport
+from memwal.report import NOTHING_TO_DO
 
 
 def show_table(report: LeaseTableReport) -> list[RenderableType]:

@@ -13,9 +13,10 @@ from memwal.jobs.garbage.job import GarbageOptions, run_garbage
 from memwal.jobs.garbage.model import GarbageLimits
 from memwal.jobs.garbage.plan import check_limits
 from memwal.jobs.index_catchup.job import IndexCatchupOptions, run_index_catchup
+from memwal.jobs.maintain.report import MaintainTableReport
 from memwal.jobs.merge.job import MergeOptions, run_merge
 from memwal.jobs.snapshot.job import check_lease, run_snapshot
-from memwal.report import NOTHING_TO_DO, JobOnTable, JobReport, MaintainTableReport
+from memwal.report import NOTHING_TO_DO, JobOnTable, JobReport
 from memwal.run.chain import must_stop, sum_up_jobs
 from memwal.run.options import RunOptions
 from memwal.run.progress import Progress

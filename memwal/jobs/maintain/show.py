@@ -8,7 +8,8 @@ from rich.console import RenderableType
 from rich.text import Text
 
 from memwal.grid import style_outcome
-from memwal.report import JobOnTable, MaintainTableReport
+from memwal.jobs.maintain.report import MaintainTableReport
+from memwal.report import JobOnTable
 
 
 def show_table(report: MaintainTableReport) -> list[RenderableType]:

@@ -7,8 +7,9 @@ from collections.abc import Sequence
 from memwal.clock import SystemClock
 from memwal.config import ResolvedTable
 from memwal.errors import MemWalError
+from memwal.jobs.runs.report import RunsTableReport
 from memwal.ports import Objects
-from memwal.report import DONE, JobReport, RunsTableReport, TableReport
+from memwal.report import DONE, JobReport, TableReport
 from memwal.run.reports import failed_report, job_report
 from memwal.store.objects import open_objects
 from memwal.store.run_records import StoredRunRecords

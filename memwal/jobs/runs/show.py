@@ -15,7 +15,8 @@ from memwal.grid import (
     style_outcome,
     words,
 )
-from memwal.report import RunRecord, RunsTableReport
+from memwal.jobs.runs.report import RunsTableReport
+from memwal.report import RunRecord
 
 _ERROR_CHARACTERS_MAX = 160
 

@@ -1,12 +1,13 @@
 """What `memwal status` reports of a table, out of its view. Opens no generation.
 
-The parts of the document are in `memwal/report.py`, where Airflow reads them.
+Airflow reads its classes: nothing heavy may be imported here.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import islice
+from typing import Any
 
 from memwal.jobs.status.plan import (
     SHARDS_NAMED_MAX,
@@ -16,24 +17,98 @@ from memwal.jobs.status.plan import (
     find_reclaimable,
 )
 from memwal.model import BrokenShard, ShardId, ShardView, TableView, sum_known
-from memwal.report import (
-    DONE,
-    FAILED,
-    IndexStatusReport,
-    LeaseReport,
-    ReclaimableReport,
-    RunRecord,
-    ShardStatusReport,
-    SnapshotStatusReport,
-    StatusTableReport,
-    StorageReport,
-    sum_up,
-)
+from memwal.report import DONE, FAILED, LeaseReport, Part, RunRecord, Section, TableReport, sum_up
 from memwal.rows.holes import find_holes, hole_text
 from memwal.rows.policy import policy_document
 from memwal.text import iso_time, name_some
 
 _HOLES_MAX = 100
+
+
+class StorageReport(Section):
+    """Bytes by kind; None where not known. Pending and reclaimable are in-memory bytes.
+
+    `base_bytes` is what the version's manifest names: data files, and index files as far as their
+    sizes are recorded. A shard that could not be read is left out.
+    """
+
+    base_bytes: int | None
+    pending_bytes: int | None
+    reclaimable_bytes: int | None
+    wal_bytes: int | None
+
+
+class ShardStatusReport(Part):
+    """One shard in `status`.
+
+    `holes` have `from_generation`, `to_generation` and a `cause` of `memwal.rows.holes`.
+    `sizes_estimated`: the writer recorded none, so that they are told by the generations' files.
+    `unflushed_wal_entries` is judged by a listing alone; `idle_seconds` since the newest WAL entry.
+    `stuck` is why the last merge of the shard, by its record, could not go on from where it stands.
+    """
+
+    shard_id: str
+    status: str | None = None
+    writer_epoch: int | None = None
+    manifest_version: int | None = None
+    current_generation: int | None = None
+    merged_generation: int = 0
+    pending_generations: tuple[int, ...] = ()
+    holes: tuple[dict[str, Any], ...] = ()
+    pending_rows: int | None = 0
+    pending_bytes: int | None = 0
+    sizes_estimated: bool = False
+    oldest_pending_flushed_at: str | None = None
+    replay_after_wal_entry_position: int | None = None
+    wal_entries: int | None = None
+    wal_bytes: int | None = None
+    unflushed_wal_entries: int | None = None
+    idle_seconds: float | None = None
+    abandoned: bool = False
+    stuck: str | None = None
+    due_reasons: tuple[str, ...] = ()
+
+
+class IndexStatusReport(Section):
+    """One base-table index in `status`. `lag_generations` is None where nothing is recorded."""
+
+    name: str
+    caught_up: dict[str, int]
+    lag_generations: int | None
+    unindexed_rows: int | None
+
+
+class SnapshotStatusReport(Section):
+    """The shard snapshot in the MemWAL index."""
+
+    taken_at: str | None
+    num_shards: int
+
+
+class ReclaimableReport(Section):
+    """Listed generations that are merged and covered by every index that must cover them."""
+
+    generations: int
+    bytes: int | None
+
+
+class StatusTableReport(TableReport):
+    """One table in `status`. `uri` carries no credentials; `due` is whether a merge is due."""
+
+    uri: str | None = None
+    due: bool = False
+    due_reasons: tuple[str, ...] = ()
+    storage: StorageReport | None = None
+    version: int | None = None
+    rows: int | None = None
+    primary_key: tuple[str, ...] = ()
+    policy: dict[str, Any] | None = None
+    shards: tuple[ShardStatusReport, ...] = ()
+    indexes: tuple[IndexStatusReport, ...] = ()
+    snapshot: SnapshotStatusReport | None = None
+    reclaimable: ReclaimableReport | None = None
+    lease: LeaseReport | None = None
+    warnings: tuple[str, ...] = ()
 
 
 def report_status(

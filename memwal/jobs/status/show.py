@@ -18,7 +18,7 @@ from memwal.grid import (
     numbers,
     words,
 )
-from memwal.report import IndexStatusReport, ShardStatusReport, StatusTableReport
+from memwal.jobs.status.report import IndexStatusReport, ShardStatusReport, StatusTableReport
 
 _DUE_LINES_MAX = 5
 

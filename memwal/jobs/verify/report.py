@@ -4,22 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from pydantic import BaseModel, ConfigDict
-
 from memwal.errors import Corruption, Refused
 from memwal.jobs.verify.plan import Check
-from memwal.report import DONE, FAILED, REFUSED, TableReport
-
-_FROZEN = ConfigDict(frozen=True, defer_build=True)
+from memwal.report import DONE, FAILED, REFUSED, Section, TableReport
 
 
-class CheckReport(BaseModel):
+class CheckReport(Section):
     """One line of `verify`. `invariant` is the number of one, None for other checks.
 
     `ok` is None for a check that could not be made here.
     """
-
-    model_config = _FROZEN
 
     invariant: int | None
     name: str

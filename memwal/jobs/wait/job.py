@@ -9,8 +9,9 @@ from memwal.errors import MemWalError, StandDown
 from memwal.format import layout
 from memwal.jobs.wait.apply import Waited, Waiter, WaitLimits
 from memwal.jobs.wait.plan import Until, choose_target, describe_missing
+from memwal.jobs.wait.report import WaitTableReport
 from memwal.model import ShardId, TableView
-from memwal.report import DONE, JobReport, TableReport, WaitTableReport
+from memwal.report import DONE, JobReport, TableReport
 from memwal.run.fanout import Fanout
 from memwal.run.options import RunOptions
 from memwal.run.progress import Progress

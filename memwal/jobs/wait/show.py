@@ -6,7 +6,7 @@ from rich.console import RenderableType
 from rich.text import Text
 
 from memwal.grid import Column, build_table, numbers, words
-from memwal.report import WaitTableReport
+from memwal.jobs.wait.report import WaitTableReport
 
 
 def show_table(report: WaitTableReport) -> list[RenderableType]:

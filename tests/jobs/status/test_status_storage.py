@@ -15,8 +15,8 @@ import pytest
 from memwal.config import ResolvedTable, Settings
 from memwal.format import layout
 from memwal.jobs.status.job import run_status
+from memwal.jobs.status.report import StatusTableReport
 from memwal.model import ShardStatus
-from memwal.report import StatusTableReport
 from memwal.run.options import RunOptions
 from tests.support import builders
 from tests.support.builders import Delete, Put, Table

@@ -11,7 +11,7 @@ import pytest
 from memwal.config import ResolvedTable, Settings
 from memwal.format.replay import SENTINEL_BYTES_MAX
 from memwal.jobs.status.job import run_status
-from memwal.report import ShardStatusReport, StatusTableReport
+from memwal.jobs.status.report import ShardStatusReport, StatusTableReport
 from memwal.run.options import RunOptions
 from tests.support import builders
 from tests.support.builders import Put, Table
