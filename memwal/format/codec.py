@@ -48,7 +48,7 @@ def _parse(kind: type[M], data: bytes) -> M:
     return message
 
 
-def _shard_id(message: pb.UUID) -> ShardId:
+def _parse_shard_id(message: pb.UUID) -> ShardId:
     if len(message.uuid) != 16:
         raise Corruption(f"a shard id has {len(message.uuid)} bytes instead of 16")
     return ShardId(str(UUID(bytes=message.uuid)))
@@ -66,7 +66,7 @@ def decode_shard_manifest(data: bytes, *, shard_id: ShardId, version: int) -> Sh
     message = _parse(pb.ShardManifest, data)
     if message.version != version:
         raise Corruption(f"holds version {message.version} instead of {version}")
-    found = _shard_id(message.shard_id)
+    found = _parse_shard_id(message.shard_id)
     if found != shard_id:
         raise Corruption(f"belongs to shard {found}")
     try:
@@ -81,14 +81,14 @@ def decode_shard_manifest(data: bytes, *, shard_id: ShardId, version: int) -> Sh
         replay_after_wal_entry_position=message.replay_after_wal_entry_position,
         wal_entry_position_last_seen=message.wal_entry_position_last_seen,
         shard_spec_id=message.shard_spec_id,
-        flushed_generations=_generations(message.flushed_generations),
+        flushed_generations=_parse_generations(message.flushed_generations),
         shard_field_entries=tuple((e.field_id, e.value) for e in message.shard_field_entries),
         status=status,
         raw=data,
     )
 
 
-def _generations(entries: Iterable[pb.FlushedGeneration]) -> tuple[FlushedGeneration, ...]:
+def _parse_generations(entries: Iterable[pb.FlushedGeneration]) -> tuple[FlushedGeneration, ...]:
     """By number. One that is listed twice with one path counts once.
 
     pylance 14.0.2 writes that when the reply to a manifest's create was lost: its flush takes the
@@ -103,14 +103,14 @@ def _generations(entries: Iterable[pb.FlushedGeneration]) -> tuple[FlushedGenera
         found[entry.generation] = FlushedGeneration(
             generation=entry.generation,
             path=entry.path,
-            in_memory_bytes=_optional(entry, "in_memory_bytes"),
-            physical_rows=_optional(entry, "physical_rows"),
-            primary_key_bytes=_optional(entry, "primary_key_bytes"),
+            in_memory_bytes=_read_optional(entry, "in_memory_bytes"),
+            physical_rows=_read_optional(entry, "physical_rows"),
+            primary_key_bytes=_read_optional(entry, "primary_key_bytes"),
         )
     return tuple(found[number] for number in sorted(found))
 
 
-def _optional(entry: pb.FlushedGeneration, name: str) -> int | None:
+def _read_optional(entry: pb.FlushedGeneration, name: str) -> int | None:
     return getattr(entry, name) if entry.HasField(name) else None
 
 
@@ -215,7 +215,7 @@ def index_section_offset(manifest_block: bytes) -> int | None:
 
     None when the version has no index.
     """
-    message = _parse(pb.Manifest, _framed(manifest_block))
+    message = _parse(pb.Manifest, _unframe(manifest_block))
     return message.index_section if message.HasField("index_section") else None
 
 
@@ -227,13 +227,13 @@ def decode_version_manifest(
     Both blocks start with their u32 length; bytes after the message are ignored. Raises Corruption
     when the blocks are torn or the file holds another version.
     """
-    message, section = _version(manifest_block, index_block, version)
-    entries = _mem_wal_entries(section)
+    message, section = _parse_version(manifest_block, index_block, version)
+    entries = _find_mem_wal(section)
     return VersionManifest(
         version=version,
         timestamp_nanos=_timestamp_nanos(message),
-        mem_wal=_state(entries[0]) if entries else None,
-        indexes=tuple(_index(m) for m in section.indices if m not in entries),
+        mem_wal=_parse_state(entries[0]) if entries else None,
+        indexes=tuple(_parse_index(m) for m in section.indices if m not in entries),
         branch=message.branch if message.HasField("branch") else None,
         file_bytes=file_bytes,
     )
@@ -243,32 +243,32 @@ def decode_version_header(
     manifest_block: bytes, index_block: bytes | None, *, version: int
 ) -> VersionHeader:
     """As `decode_version_manifest`, without what the indexes say, which grows with the shards."""
-    message, section = _version(manifest_block, index_block, version)
+    message, section = _parse_version(manifest_block, index_block, version)
     return VersionHeader(
         version=version,
         timestamp_nanos=_timestamp_nanos(message),
-        has_mem_wal=bool(_mem_wal_entries(section)),
+        has_mem_wal=bool(_find_mem_wal(section)),
     )
 
 
 def decode_commit_time(manifest_block: bytes, *, version: int) -> int:
     """When the version was committed, nanoseconds since the epoch, by the committer's clock."""
-    return _timestamp_nanos(_version(manifest_block, None, version)[0])
+    return _timestamp_nanos(_parse_version(manifest_block, None, version)[0])
 
 
-def _version(
+def _parse_version(
     manifest_block: bytes, index_block: bytes | None, version: int
 ) -> tuple[pb.Manifest, pb.IndexSection]:
-    message = _parse(pb.Manifest, _framed(manifest_block))
+    message = _parse(pb.Manifest, _unframe(manifest_block))
     if message.version != version:
         raise Corruption(f"holds table version {message.version} instead of {version}")
     section = pb.IndexSection()
     if index_block is not None:
-        section = _parse(pb.IndexSection, _framed(index_block))
+        section = _parse(pb.IndexSection, _unframe(index_block))
     return message, section
 
 
-def _mem_wal_entries(section: pb.IndexSection) -> list[pb.IndexMetadata]:
+def _find_mem_wal(section: pb.IndexSection) -> list[pb.IndexMetadata]:
     entries = [m for m in section.indices if m.name == layout.MEM_WAL_INDEX_NAME]
     if len(entries) > 1:
         raise Corruption(f"has {len(entries)} entries named {layout.MEM_WAL_INDEX_NAME}")
@@ -279,7 +279,7 @@ def _timestamp_nanos(message: pb.Manifest) -> int:
     return message.timestamp.seconds * 10**9 + message.timestamp.nanos
 
 
-def _framed(block: bytes) -> bytes:
+def _unframe(block: bytes) -> bytes:
     length = message_length(block)
     body = block[_LENGTH_BYTES : _LENGTH_BYTES + length]
     if len(body) < length:
@@ -287,7 +287,7 @@ def _framed(block: bytes) -> bytes:
     return body
 
 
-def _index_uuid(message: pb.IndexMetadata) -> str:
+def _parse_index_uuid(message: pb.IndexMetadata) -> str:
     if len(message.uuid.uuid) != 16:
         raise Corruption(
             f"index {message.name!r} has a uuid of {len(message.uuid.uuid)} bytes instead of 16"
@@ -295,9 +295,9 @@ def _index_uuid(message: pb.IndexMetadata) -> str:
     return str(UUID(bytes=message.uuid.uuid))
 
 
-def _index(message: pb.IndexMetadata) -> IndexEntry:
+def _parse_index(message: pb.IndexMetadata) -> IndexEntry:
     return IndexEntry(
-        uuid=_index_uuid(message),
+        uuid=_parse_index_uuid(message),
         name=message.name,
         field_ids=tuple(message.fields),
         type_url=message.index_details.type_url,
@@ -307,18 +307,18 @@ def _index(message: pb.IndexMetadata) -> IndexEntry:
     )
 
 
-def _state(message: pb.IndexMetadata) -> MemWalState:
+def _parse_state(message: pb.IndexMetadata) -> MemWalState:
     details = _parse(pb.MemWalIndexDetails, message.index_details.value)
     return MemWalState(
-        index_uuid=_index_uuid(message),
+        index_uuid=_parse_index_uuid(message),
         created_at_millis=message.created_at if message.HasField("created_at") else None,
-        merged=_progress(details.merged_generations),
-        index_catchup=_catchup(details.index_catchup),
+        merged=_parse_progress(details.merged_generations),
+        index_catchup=_parse_catchup(details.index_catchup),
         maintained_indexes=tuple(details.maintained_indexes),
         maintain_all_indexes=(
             details.maintain_all_indexes if details.HasField("maintain_all_indexes") else None
         ),
-        shard_specs=tuple(_spec(spec) for spec in details.shard_specs),
+        shard_specs=tuple(_parse_spec(spec) for spec in details.shard_specs),
         snapshot_ts_millis=details.snapshot_ts_millis,
         num_shards=details.num_shards,
         inline_snapshots=(
@@ -329,28 +329,28 @@ def _state(message: pb.IndexMetadata) -> MemWalState:
     )
 
 
-def _progress(entries: Iterable[pb.MergedGeneration]) -> dict[ShardId, int]:
+def _parse_progress(entries: Iterable[pb.MergedGeneration]) -> dict[ShardId, int]:
     progress: dict[ShardId, int] = {}
     for entry in entries:
-        shard = _shard_id(entry.shard_id)
+        shard = _parse_shard_id(entry.shard_id)
         if shard in progress:
             raise Corruption(f"records progress of shard {shard} twice")
         progress[shard] = entry.generation
     return progress
 
 
-def _catchup(
+def _parse_catchup(
     entries: Iterable[pb.IndexCatchupProgress],
 ) -> dict[str, dict[ShardId, int]]:
     catchup: dict[str, dict[ShardId, int]] = {}
     for entry in entries:
         if entry.index_name in catchup:
             raise Corruption(f"records catch-up of index {entry.index_name!r} twice")
-        catchup[entry.index_name] = _progress(entry.caught_up_generations)
+        catchup[entry.index_name] = _parse_progress(entry.caught_up_generations)
     return catchup
 
 
-def _spec(message: pb.ShardSpec) -> ShardSpec:
+def _parse_spec(message: pb.ShardSpec) -> ShardSpec:
     return ShardSpec(
         spec_id=message.spec_id,
         fields=tuple(
@@ -387,7 +387,7 @@ def encode_snapshot(
         details.ClearField("inline_snapshots")
     else:
         details.inline_snapshots = inline
-    known = {_shard_id(entry.shard_id): entry for entry in details.merged_generations}
+    known = {_parse_shard_id(entry.shard_id): entry for entry in details.merged_generations}
     for shard, generation in merged.items():
         entry = known.get(shard)
         if entry is None:

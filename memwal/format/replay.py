@@ -114,7 +114,7 @@ def replay(manifest: ShardManifest, entries: Iterable[WalEntry]) -> Replay:
     reached = [e for e in above if e.position < tip]
     standings = {e.position: Standing.COVERED for e in ordered if e.position <= replayed_to}
     standings |= {e.position: Standing.UNREACHED for e in above if e.position > tip}
-    judged, problems = _judged(manifest, reached)
+    judged, problems = _judge(manifest, reached)
     standings |= judged
     hole = hole_text(tip, manifest, max(stored, default=0))
     return Replay(
@@ -123,7 +123,7 @@ def replay(manifest: ShardManifest, entries: Iterable[WalEntry]) -> Replay:
         tip=tip,
         problems=(*problems, *((hole,) if hole else ())),
         refused=tuple(e.problem or "" for e in reached if e.refused),
-        warnings=tuple(_warnings(reached, standings)),
+        warnings=tuple(_warn(reached, standings)),
     )
 
 
@@ -139,7 +139,7 @@ def hole_text(tip: int, manifest: ShardManifest, highest_stored: int) -> str | N
     return f"position {tip} is missing, but {highest} was written: entries are lost in between"
 
 
-def _judged(
+def _judge(
     manifest: ShardManifest, reached: Sequence[WalEntry]
 ) -> tuple[dict[int, Standing], list[str]]:
     standings: dict[int, Standing] = {}
@@ -187,7 +187,7 @@ def _judged(
     return standings, problems
 
 
-def _warnings(reached: Sequence[WalEntry], standings: Mapping[int, Standing]) -> Iterable[str]:
+def _warn(reached: Sequence[WalEntry], standings: Mapping[int, Standing]) -> Iterable[str]:
     highest = 0
     for entry in reached:
         if standings[entry.position] in (Standing.TORN, Standing.FORGED, Standing.TOO_LARGE):
@@ -203,7 +203,7 @@ def _warnings(reached: Sequence[WalEntry], standings: Mapping[int, Standing]) ->
             yield f"position {entry.position} has no end marker; batches may have been cut off"
 
 
-def unflushed_in_listing(manifest: ShardManifest, listed: Iterable[tuple[int, int]]) -> int:
+def count_unflushed(manifest: ShardManifest, listed: Iterable[tuple[int, int]]) -> int:
     """How many entries hold rows that no generation covers, by (position, bytes) alone.
 
     A guess for status, which opens no entry: what is as small as a sentinel is taken for one.

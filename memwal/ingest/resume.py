@@ -251,7 +251,7 @@ def landed(
 def _heads(wal: WalEntries, shard_id: ShardId, positions: range) -> dict[int, WalHead]:
     if not positions:
         return {}
-    listed = {p: info for p, info in wal.listed(shard_id) if p in positions}
+    listed = {p: info for p, info in wal.list_entries(shard_id) if p in positions}
 
     def head(position: int) -> WalHead | None:
         info = listed[position]

@@ -10,7 +10,7 @@ import pyarrow as pa
 from memwal.errors import Corruption, Missing, Refused
 from memwal.ingest.store_sources import SourceFile, SourceFiles, cut
 from memwal.ports import Objects
-from memwal.store.arrow_streams import decoded_bytes
+from memwal.store.arrow_streams import count_decoded_bytes
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -53,7 +53,7 @@ class StagedSplit:
             return  # behind the last chunk
         try:
             data = self.objects.get(self.path)
-            if decoded_bytes(data) > len(data):
+            if count_decoded_bytes(data) > len(data):
                 raise Corruption(
                     f"{self.objects.uri}: {self.path} is compressed, as no staged rows are"
                 )

@@ -77,7 +77,7 @@ def _waits(wal: WalEntries, shard: ShardView) -> bool:
 
 def _first_entry(wal: WalEntries, shard: ShardView) -> int | None:
     """The first position above the flushed ones that is no sentinel's, or can't be read."""
-    for position, info in wal.listed(shard.shard_id):
+    for position, info in wal.list_entries(shard.shard_id):
         if position > shard.manifest.replay_after_wal_entry_position:
             try:
                 if not wal.head(info.path, info.size_bytes).fence_sentinel:

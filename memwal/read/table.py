@@ -185,7 +185,7 @@ class ReadableTable:
         self, view: TableView, request: ReadRequest
     ) -> tuple[TableView, Mapping[ShardId, pa.Table]]:
         first = [view]
-        settled, found = self._wal_rows.settled(
+        settled, found = self._wal_rows.read_settled(
             lambda: first.pop() if first else self.at(request.version),
             lambda view: self.tables.base(view.version).schema,
         )

@@ -19,7 +19,7 @@ _PREFIX_BYTES = 8
 _OLD_COMPRESSION = b"ARROW:experimental_compression"
 
 
-def decoded_bytes(data: bytes) -> int:
+def count_decoded_bytes(data: bytes) -> int:
     """Bytes of memory that the batches and dictionaries of a stream take, all together.
 
     Raises ValueError or pa.ArrowException for what is no such stream.

@@ -31,7 +31,7 @@ def check_data_files(
 
     def check(path: str) -> None:
         try:
-            codec.check_data_file(*objects.get_tail(_inside(path), codec.DATA_FOOTER_BYTES))
+            codec.check_data_file(*objects.get_tail(_check_inside(path), codec.DATA_FOOTER_BYTES))
         except Corruption as error:
             raise Corruption(f"{objects.uri}: {path}: {error}") from None
 
@@ -57,7 +57,7 @@ def check_own_files(dataset: Any) -> None:
         for file in parts.files:
             if file.base_id is not None:
                 raise Corruption(f"its data file {file.path!r} is another table's")
-            _inside(file.path)
+            _check_inside(file.path)
 
 
 def _has_footer(file: Any) -> bool:
@@ -65,7 +65,7 @@ def _has_footer(file: Any) -> bool:
     return bool((file.file_major_version, file.file_minor_version) >= (0, 3))
 
 
-def _inside(path: str) -> str:
+def _check_inside(path: str) -> str:
     try:
         return check_object_path(path)
     except ValueError:

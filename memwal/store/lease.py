@@ -74,16 +74,16 @@ class StoredLeases:
 
         Raises Corruption for one that can't be read.
         """
-        token = self._hinted()
+        token = self._read_hint()
         found = self._read(token) if token else None
         if found is None:
-            return self._by_listing()
+            return self._find_by_listing()
         for _ in range(_PROBES_MAX):
             following = self._read(found.token + 1)
             if following is None:
                 return found
             found = following
-        return self._by_listing()
+        return self._find_by_listing()
 
     def glance(self) -> LeaseClaim | None:
         """As `current`, in two requests where one lists all claims; for people, who may wait."""
@@ -180,7 +180,7 @@ class StoredLeases:
             self._objects.put(_HINT, json.dumps({**self._hint, "token": claim.token}).encode())
         return claim
 
-    def _hinted(self) -> int | None:
+    def _read_hint(self) -> int | None:
         try:
             hint = json.loads(self._objects.get(_HINT, DOCUMENT_BYTES_MAX))
             token = hint["token"]
@@ -189,7 +189,7 @@ class StoredLeases:
         self._hint = hint
         return token if _is_number(token) and token > 0 else None
 
-    def _by_listing(self) -> LeaseClaim | None:
+    def _find_by_listing(self) -> LeaseClaim | None:
         tokens = _tokens(self._objects.list(FOLDER))
         return self._read(max(tokens)) if tokens else None
 

@@ -79,7 +79,7 @@ class _Walked:
 
 
 @lru_cache(maxsize=_TABLES_MAX)
-def _walked_here(store: str, uri: str) -> _Walked:
+def _recall_walk(store: str, uri: str) -> _Walked:
     """What the units of this process know of a table; the same address may be in two stores."""
     return _Walked()
 
@@ -121,7 +121,7 @@ class StoredLineage:
     def learn(self, lineage: Lineage) -> None:
         """Go on from it, or from what this process's units have read since."""
         self._flushed = dict(lineage.flushed)
-        self._walked = _walked_here(self._objects.store, self._objects.uri)
+        self._walked = _recall_walk(self._objects.store, self._objects.uri)
         self._walked.learn(lineage.versions)
 
     def flushed_at_nanos(self, shard_id: ShardId, generation: FlushedGeneration) -> int:
@@ -168,30 +168,30 @@ class StoredLineage:
 
     def _walk(self, view: TableView, not_after_nanos: int) -> IndexedVersions:
         known = self._walked.versions
-        found = _further(None, view.version, view.manifest.timestamp_nanos, known)
+        found = _extend(None, view.version, view.manifest.timestamp_nanos, known)
         listed: list[int] = []
         for _ in range(_HISTORY_VERSIONS_MAX):
             if found.ended or found.since_nanos <= not_after_nanos:
                 break
-            older = self._older(found.first, listed, known)
+            older = self._read_older(found.first, listed, known)
             if older is None or not older.has_mem_wal:
                 return replace(found, ended=True, made=older is not None)
-            found = _further(found, older.version, older.timestamp_nanos, known)
+            found = _extend(found, older.version, older.timestamp_nanos, known)
         return found
 
-    def _older(
+    def _read_older(
         self, version: int, listed: list[int], known: IndexedVersions | None
     ) -> VersionHeader | None:
         """The newest retained version below one; `listed` are all, once a number was missing."""
         if not listed:
             try:
-                return self._header(version - 1, known) if version > 1 else None
+                return self._read_header(version - 1, known) if version > 1 else None
             except Missing:
                 listed.extend(self._manifests.versions())
         place = bisect_left(listed, version)
-        return self._header(listed[place - 1], known) if place else None
+        return self._read_header(listed[place - 1], known) if place else None
 
-    def _header(self, version: int, known: IndexedVersions | None) -> VersionHeader:
+    def _read_header(self, version: int, known: IndexedVersions | None) -> VersionHeader:
         """Of a version that is known, no more is read than tells whether it is the same one."""
         at = None if known is None else known.newest.get(version)
         if at is not None and self._manifests.committed_at_nanos(version) == at:
@@ -203,7 +203,7 @@ def _until_nanos(versions: IndexedVersions) -> int:
     return max(versions.newest.values())
 
 
-def _further(
+def _extend(
     found: IndexedVersions | None, version: int, at_nanos: int, known: IndexedVersions | None
 ) -> IndexedVersions:
     """The versions found, and the one before; and all that is known, once it is one of those."""

@@ -95,8 +95,8 @@ class LocalObjects(SizedObjects):
         The finished file is hard-linked to its name: link(2) fails when the name is taken, where
         rename(2) would replace it.
         """
-        target = self._target(path)
-        with self._writing(path), self._staged(data) as staged:
+        target = self._check_target(path)
+        with self._writing(path), self._stage(data) as staged:
             _make_folders(target.parent)
             try:
                 target.hardlink_to(staged)
@@ -114,8 +114,8 @@ class LocalObjects(SizedObjects):
 
     def put(self, path: str, data: bytes) -> None:
         """Write the file, replacing any; a reader sees the old or the new whole."""
-        target = self._target(path)
-        with self._writing(path), self._staged(data) as staged:
+        target = self._check_target(path)
+        with self._writing(path), self._stage(data) as staged:
             _make_folders(target.parent)
             staged.replace(target)
             _sync_folder(target.parent)
@@ -132,7 +132,7 @@ class LocalObjects(SizedObjects):
             except _ABSENT:
                 continue  # gone; or a parent is a file or a link, or this is a folder: no object
             except OSError as error:
-                failed.append((path, _reason(error)))
+                failed.append((path, _describe(error)))
         generations = {m[1] for m in map(_GENERATION_FOLDER.match, wanted) if m is not None}
         for folder in generations:
             if (self._root / folder).resolve() == self._root.resolve() / folder:
@@ -162,7 +162,7 @@ class LocalObjects(SizedObjects):
         finally:
             os.close(handle)
 
-    def _opened(self, path: str) -> int:
+    def _open_file(self, path: str) -> int:
         """A handle of the file. Raises Corruption for a link to one of the table's own.
 
         There, whoever may write below the table could link to what only we may read. No link is
@@ -206,7 +206,7 @@ class LocalObjects(SizedObjects):
         self._count("get")
         # Without a stream, which costs more: a read of many generations begins with as many tails.
         with self._reading(path):
-            handle = self._opened(path)
+            handle = self._open_file(path)
             try:
                 found = os.fstat(handle)
                 if stat.S_ISDIR(found.st_mode):
@@ -218,7 +218,7 @@ class LocalObjects(SizedObjects):
         self._count("bytes_read", len(data))
         return data, found.st_size
 
-    def _target(self, path: str) -> Path:
+    def _check_target(self, path: str) -> Path:
         check_object_path(path)
         self._count("put")
         for written in (path, _STAGING):
@@ -227,7 +227,7 @@ class LocalObjects(SizedObjects):
         return self._root / path
 
     @contextmanager
-    def _staged(self, data: bytes) -> Iterator[Path]:
+    def _stage(self, data: bytes) -> Iterator[Path]:
         """A finished, synced file that is gone again afterwards, under whatever name it had."""
         staged = self._root / _STAGING / f"{os.getpid()}-{secrets.token_hex(8)}"
         _make_folders(staged.parent)
@@ -258,7 +258,7 @@ class LocalObjects(SizedObjects):
             raise self._unavailable(path, error) from error
 
     def _unavailable(self, path: str, error: OSError) -> errors.StoreUnavailable:
-        return errors.StoreUnavailable(f"{self._root / path}: {_reason(error)}")
+        return errors.StoreUnavailable(f"{self._root / path}: {_describe(error)}")
 
 
 def _read_at(handle: int, start: int, length: int) -> bytes:
@@ -273,7 +273,7 @@ def _is_folder(entry: os.DirEntry[str]) -> bool:
     return entry.is_dir(follow_symlinks=False)
 
 
-def _reason(error: OSError) -> str:
+def _describe(error: OSError) -> str:
     return error.strerror or type(error).__name__
 
 

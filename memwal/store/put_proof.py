@@ -36,8 +36,8 @@ def prove_put_if_absent(objects: Objects, clock: Clock) -> None:
     for _ in range(_ATTEMPTS_MAX):
         path = f"{layout.STAGING}/{clock.new_id()}"
         try:
-            first, second = _created(objects, path, _FIRST), _created(objects, path, _SECOND)
-            stored = _stored(objects, path)
+            first, second = _create(objects, path, _FIRST), _create(objects, path, _SECOND)
+            stored = _read_stored(objects, path)
         finally:
             with suppress(MemWalError):
                 objects.delete([path])
@@ -58,7 +58,7 @@ def prove_put_if_absent(objects: Objects, clock: Clock) -> None:
     )
 
 
-def _created(objects: Objects, path: str, data: bytes) -> bool:
+def _create(objects: Objects, path: str, data: bytes) -> bool:
     try:
         objects.put_if_absent(path, data)
     except AlreadyExists:
@@ -66,7 +66,7 @@ def _created(objects: Objects, path: str, data: bytes) -> bool:
     return True
 
 
-def _stored(objects: Objects, path: str) -> bytes | None:
+def _read_stored(objects: Objects, path: str) -> bytes | None:
     try:
         return objects.get(path, len(_SECOND))
     except Missing:

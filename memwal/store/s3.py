@@ -126,7 +126,7 @@ class S3Objects(CountedObjects):
         if start == end:
             return b""
         if not first <= start < end <= first + len(data):
-            raise self._strayed(path, asked)
+            raise self._wrong_bytes(path, asked)
         return data[start - first : end - first]
 
     def get_tail(self, path: str, size_bytes_max: int) -> tuple[bytes, int]:
@@ -147,7 +147,7 @@ class S3Objects(CountedObjects):
                 return b"", 0
             _without_suffixes.add(self.store)
         if not _is_tail(data, first, size_bytes, size_bytes_max):
-            raise self._strayed(path, asked)
+            raise self._wrong_bytes(path, asked)
         return data[-size_bytes_max:], size_bytes
 
     def exists(self, path: str) -> bool:
@@ -297,7 +297,7 @@ class S3Objects(CountedObjects):
             if part is not None:
                 return data, int(part[1]), int(part[2])
             if reply["ResponseMetadata"]["HTTPStatusCode"] == 206:
-                raise self._strayed(path, asked)
+                raise self._wrong_bytes(path, asked)
             return data, 0, len(data)
 
         received = self._request("get", operation, path, send)
@@ -331,15 +331,15 @@ class S3Objects(CountedObjects):
                 wait_seconds_max=self._limits.retry_wait_seconds_max,
             )
         except FAULTS as error:
-            raise self._explained(error, f"{operation} {self._address(path)}", attempts) from error
+            raise self._explain(error, f"{operation} {self._address(path)}", attempts) from error
 
-    def _strayed(self, path: str, asked: str | None) -> errors.Unsupported:
+    def _wrong_bytes(self, path: str, asked: str | None) -> errors.Unsupported:
         return errors.Unsupported(
             f"{self._address(path)}: the store answers a request for {asked} with other bytes; "
             "nothing can be read from it safely"
         )
 
-    def _explained(self, error: Exception, request: str, attempts: int) -> errors.MemWalError:
+    def _explain(self, error: Exception, request: str, attempts: int) -> errors.MemWalError:
         status, code, cause = status_of(error), code_of(error), cause_of(error)
         if isinstance(error, NO_CREDENTIALS) or status in (401, 403) or code in REFUSED_CODES:
             forget_clients()  # the next store looks for credentials anew

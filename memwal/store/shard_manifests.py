@@ -117,15 +117,15 @@ class ShardManifests:
         Fenced when `proposed` carries an older epoch than `current`, StoreUnavailable when nothing
         was written, OutcomeUnknown when that can't be looked up.
         """
-        proposed = self._following(current, proposed)
+        proposed = self._number(current, proposed)
         data = codec.encode_shard_manifest(proposed)
         try:
             self._create(proposed, data)
         except (AlreadyExists, StoreUnavailable) as error:
             self._check_ours(proposed, data, error)
-        return self._created(proposed, data)
+        return self._finish(proposed, data)
 
-    def _following(self, current: ShardManifest | None, proposed: ShardManifest) -> ShardManifest:
+    def _number(self, current: ShardManifest | None, proposed: ShardManifest) -> ShardManifest:
         if current is not None and proposed.writer_epoch < current.writer_epoch:
             raise Fenced(
                 f"{self._objects.uri}: shard {current.shard_id}: writer epoch "
@@ -157,7 +157,7 @@ class ShardManifests:
             f"{where}: manifest version {proposed.version} was written by someone else"
         ) from None
 
-    def _created(self, proposed: ShardManifest, data: bytes) -> ShardManifest:
+    def _finish(self, proposed: ShardManifest, data: bytes) -> ShardManifest:
         self._write_hint(proposed.shard_id, proposed.version)
         return self._decode(data, proposed.shard_id, proposed.version)
 
@@ -183,13 +183,13 @@ class ShardManifests:
                 if current is None
                 else replace(current, writer_epoch=current.writer_epoch + 1)
             )
-            proposed = self._following(current, proposed)
+            proposed = self._number(current, proposed)
             data = codec.encode_shard_manifest(proposed)
             try:
                 self._create(proposed, data)
             except AlreadyExists:
                 continue
-            return self._created(proposed, data)
+            return self._finish(proposed, data)
         raise LostRace(
             f"{self._objects.uri}: shard {shard_id}: lost the race for its epoch "
             f"{self._claim_attempts_max} times"

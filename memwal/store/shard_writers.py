@@ -111,7 +111,7 @@ class ShardWriters:
         try:
             writer = self._tables.shard_writer(shard_id, **self._settings)
         except BaseException as error:
-            raise self._as_ours(shard_id, error) from None
+            raise self._translate(shard_id, error) from None
         try:
             claim = self._claim(shard_id, before.writer_epoch)
         except BaseException:
@@ -163,7 +163,7 @@ class ShardWriters:
 
     def _sentinel_listed(self, shard_id: ShardId, epoch: int) -> int:
         """Where the epoch's sentinel stands, by a listing: at the tip, or close below it."""
-        for position, info in reversed(self.wal.listed(shard_id)):
+        for position, info in reversed(self.wal.list_entries(shard_id)):
             head = self.wal.head(info.path, info.size_bytes)
             if head.fence_sentinel and head.writer_epoch == epoch:
                 return position
@@ -174,7 +174,7 @@ class ShardWriters:
             "just claimed"
         )
 
-    def _as_ours(self, shard_id: ShardId, error: BaseException, epoch: int = 0) -> BaseException:
+    def _translate(self, shard_id: ShardId, error: BaseException, epoch: int = 0) -> BaseException:
         """pylance's error as one of ours; what is no error of pylance's stays as it is."""
         where, text = f"{self._uri}: shard {shard_id}", tidy_text(error)
         if is_panic(error):
@@ -239,7 +239,7 @@ class OpenShard:
             write(rows)
         except BaseException as error:
             claim = self.claim
-            raise self._owner._as_ours(claim.shard_id, error, claim.writer_epoch) from None
+            raise self._owner._translate(claim.shard_id, error, claim.writer_epoch) from None
         self.entries += 1
         self.position += 1
         while self._owner.wal.exists(self.claim.shard_id, self.position + 1):
@@ -274,7 +274,7 @@ class OpenShard:
             self._writer.close()
         except BaseException as error:
             claim = self.claim
-            raise self._owner._as_ours(claim.shard_id, error, claim.writer_epoch) from None
+            raise self._owner._translate(claim.shard_id, error, claim.writer_epoch) from None
 
     def abandon(self) -> None:
         """Close without caring whether that works: the WAL has what was acknowledged."""

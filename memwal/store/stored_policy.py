@@ -14,7 +14,7 @@ from memwal.rows.policy import RowPolicy, parse_policy
 from memwal.rows.policy_fold import check_policy
 
 
-def checked_policy(view: TableView, opened: Callable[[int], Any]) -> RowPolicy | None:
+def read_policy(view: TableView, opened: Callable[[int], Any]) -> RowPolicy | None:
     """The table's policy, if it has one. `opened` opens a version of the base.
 
     Raises Refused, Unsupported for one that can't be kept, and what `opened` raises.

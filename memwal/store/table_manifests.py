@@ -93,20 +93,20 @@ class TableManifests:
     def header(self, version: int) -> VersionHeader:
         """As `read`, on the main branch, without decoding what a version says of each shard."""
         decode = partial(codec.decode_version_header, version=version)
-        return self._decoded(*self._find(version, None), decode)[0]
+        return self._decode(*self._find(version, None), decode)[0]
 
     def committed_at_nanos(self, version: int) -> int:
         """When a version of the main branch was committed; its indexes are not even read."""
         path, tail, size = self._find(version, None, _SHORT_TAIL_BYTES)
         decode = partial(codec.decode_commit_time, version=version)
-        return self._decoded(path, tail, size, lambda block, _: decode(block), indexes=False)[0]
+        return self._decode(path, tail, size, lambda block, _: decode(block), indexes=False)[0]
 
     def _manifest(self, path: str, tail: bytes, size: int, version: int) -> VersionManifest:
         decode = partial(codec.decode_version_manifest, version=version, file_bytes=size)
-        found, requests = self._decoded(path, tail, size, decode)
+        found, requests = self._decode(path, tail, size, decode)
         return replace(found, requests=requests)
 
-    def _decoded(
+    def _decode(
         self,
         path: str,
         tail: bytes,
@@ -117,11 +117,11 @@ class TableManifests:
     ) -> tuple[T, int]:
         window = _Window(self._objects, path, tail, size, self._read_bytes_max)
         try:
-            block = window.from_offset(self._inside(codec.decode_footer(tail), size))
+            block = window.from_offset(self._check_inside(codec.decode_footer(tail), size))
             offset = codec.index_section_offset(block) if indexes else None
             index = None
             if offset is not None:
-                index = window.from_offset(self._inside(offset, size))
+                index = window.from_offset(self._check_inside(offset, size))
             return decode(block, index), window.requests
         except MemWalError as error:
             raise type(error)(f"{self._objects.uri}: {path}: {error}") from None
@@ -160,7 +160,7 @@ class TableManifests:
         raise Missing(f"{self._objects.uri}: version {version} has no manifest in {folder}")
 
     @staticmethod
-    def _inside(offset: int, size: int) -> int:
+    def _check_inside(offset: int, size: int) -> int:
         if offset >= size:
             raise Corruption(f"points at offset {offset} of {size} bytes")
         return offset

@@ -49,12 +49,12 @@ class HostTurns:
     @contextmanager
     def turn(self) -> Iterator[bool]:
         """See the port."""
-        file = self._opened()
+        file = self._open_recent()
         if file is None:
             yield False
             return
         try:
-            yield self._locked(file)
+            yield self._lock(file)
         finally:
             # Closing alone would leave it to a process that was forked meanwhile.
             with suppress(OSError):
@@ -79,7 +79,7 @@ class HostTurns:
                 if now - other.lstat().st_mtime_ns > _KEPT_SECONDS * 1e9:
                     other.unlink()
 
-    def _opened(self) -> int | None:
+    def _open_recent(self) -> int | None:
         """The lock file, if a commit was refused lately."""
         if self._folder is None:
             return None
@@ -92,7 +92,7 @@ class HostTurns:
         except OSError:
             return None
 
-    def _locked(self, file: int) -> bool:
+    def _lock(self, file: int) -> bool:
         deadline = self._clock.monotonic_seconds() + WAIT_SECONDS_MAX
         while True:
             try:

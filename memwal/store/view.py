@@ -94,7 +94,7 @@ class StoredViews(StoredLineage):
                 )
             else:
                 found = (read_shards or self.read_shards)(listing.shards)
-            return _with_shards(view, found, listing.strangers)
+            return _add_shards(view, found, listing.strangers)
 
         view = self._settle(look)
         view = self._details.add_sizes(view) if pending_sizes else view
@@ -108,11 +108,11 @@ class StoredViews(StoredLineage):
         wal: dict[ShardId, WalFiles] = {}
 
         def look() -> TableView:
-            view = self._reached_view() if reached else self._checked_view()
+            view = self._view_reached() if reached else self._check_and_view()
             listing = list_shards(self._objects)
             looks = self._each(lambda shard: self._look(shard, listing), listing.shards)
             wal.update(zip(listing.shards, (entries for _, entries in looks), strict=True))
-            return _with_shards(view, [found for found, _ in looks], listing.strangers)
+            return _add_shards(view, [found for found, _ in looks], listing.strangers)
 
         return self._details.add_ages(self._details.add_sizes(self._settle(look))), wal
 
@@ -127,7 +127,7 @@ class StoredViews(StoredLineage):
             holed = {s.shard_id: s.merged_generation for s in view.shards if any(find_holes(s))}
             if not holed:
                 break
-            now = self._mem_wal_of(self._opened(None)[1]).merged
+            now = self._mem_wal_of(self._open(None)[1]).merged
             if all(now.get(shard, 0) == merged for shard, merged in holed.items()):
                 return self._details.add_causes(view)
         return view
@@ -158,7 +158,7 @@ class StoredViews(StoredLineage):
         if version is not None and view.policy_text is None:
             view = replace(view, policy_text=self._tables.base().config().get(STORED_KEY))
         listing = list_shards(self._objects, folders_only=True)
-        return _with_shards(view, self.read_shards(listing.shards), listing.strangers)
+        return _add_shards(view, self.read_shards(listing.shards), listing.strangers)
 
     def table_version(self) -> int:
         """The latest version's number. Raises NotATable."""
@@ -183,9 +183,7 @@ class StoredViews(StoredLineage):
 
     def shards(self, shard_ids: Sequence[ShardId]) -> TableView:
         """The table with some shards (see the port)."""
-        view = self._settle(
-            lambda: _with_shards(self._base_view(), self.read_shards(shard_ids), ())
-        )
+        view = self._settle(lambda: _add_shards(self._base_view(), self.read_shards(shard_ids), ()))
         return self._details.add_sizes(view)
 
     def manifest(self, version: int) -> VersionManifest:
@@ -197,7 +195,7 @@ class StoredViews(StoredLineage):
         return self._mem_wal_of(self._manifests.read(version))
 
     def _base_view(self, at: int | None = None, *, sizes: bool = False) -> TableView:
-        dataset, manifest = self._opened(at)
+        dataset, manifest = self._open(at)
         version = manifest.version
         return TableView(
             uri=self._objects.uri,
@@ -212,7 +210,7 @@ class StoredViews(StoredLineage):
             policy_text=dataset.config().get(STORED_KEY),
         )
 
-    def _opened(self, at: int | None) -> tuple[Any, VersionManifest]:
+    def _open(self, at: int | None) -> tuple[Any, VersionManifest]:
         """A version, and its own manifest; taken anew when the latest is expired in between.
 
         A version that was the latest a moment ago may be old enough for that.
@@ -243,11 +241,11 @@ class StoredViews(StoredLineage):
             )
         return manifest.mem_wal
 
-    def _checked_view(self) -> TableView:
+    def _check_and_view(self) -> TableView:
         self._check_there()
         return self._base_view(sizes=True)
 
-    def _reached_view(self) -> TableView:
+    def _view_reached(self) -> TableView:
         try:
             return self._base_view(sizes=True)
         except NotATable:
@@ -267,7 +265,7 @@ class StoredViews(StoredLineage):
         return side_by_side(work, shards, self._readers_max)
 
 
-def _with_shards(view: TableView, found: Sequence[Found], strangers: Sequence[str]) -> TableView:
+def _add_shards(view: TableView, found: Sequence[Found], strangers: Sequence[str]) -> TableView:
     return replace(
         view,
         shards=tuple(_shard_view(view.mem_wal, m) for m in found if isinstance(m, ShardManifest)),

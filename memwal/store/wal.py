@@ -15,7 +15,7 @@ from memwal.format import layout
 from memwal.format.replay import WalEntry
 from memwal.model import ShardId, ShardManifest, StoredFile
 from memwal.ports import Objects
-from memwal.store.arrow_streams import decoded_bytes
+from memwal.store.arrow_streams import count_decoded_bytes
 from memwal.store.shard_listing import wal_entries
 from memwal.threads import side_by_side
 
@@ -87,17 +87,17 @@ class WalEntries:
         """The table's address, for errors."""
         return self._objects.uri
 
-    def listed(self, shard_id: ShardId) -> list[tuple[int, StoredFile]]:
+    def list_entries(self, shard_id: ShardId) -> list[tuple[int, StoredFile]]:
         """Positions and files, ascending; names that are no entry's are passed over."""
         return wal_entries(shard_id, self._objects.list(layout.wal_folder(shard_id)))
 
-    def settled(self, manifest: ShardManifest) -> list[tuple[int, StoredFile]]:
+    def list_settled(self, manifest: ShardManifest) -> list[tuple[int, StoredFile]]:
         """The same, without a hole that is only the listing's.
 
         A listing is no snapshot: a live writer's entries may come up without an earlier one. So a
         position that seems to be missing is asked for, and the listing repeated if it is there.
         """
-        listed = self.listed(manifest.shard_id)
+        listed = self.list_entries(manifest.shard_id)
         for _ in range(_LISTINGS_MAX):
             positions = {position for position, _ in listed}
             tip = manifest.replay_after_wal_entry_position + 1
@@ -105,7 +105,7 @@ class WalEntries:
                 tip += 1
             if tip > max(positions, default=0) or not self.exists(manifest.shard_id, tip):
                 break
-            listed = self.listed(manifest.shard_id)
+            listed = self.list_entries(manifest.shard_id)
         return listed
 
     def exists(self, shard_id: ShardId, position: int) -> bool:
@@ -117,10 +117,10 @@ class WalEntries:
 
         Raises as `rows`.
         """
-        entry, _ = self._decode(self._stored(shard_id, position), lambda batch: None)
+        entry, _ = self._decode(self._read_stored(shard_id, position), lambda batch: None)
         return replace(entry, size_bytes=info.size_bytes, written_at_nanos=info.modified_at_nanos)
 
-    def described(
+    def describe(
         self, shard_id: ShardId, listed: Sequence[tuple[int, StoredFile]]
     ) -> list[WalEntry]:
         """The listed entries, read in threads. What is wrong with one is its `problem`.
@@ -128,7 +128,7 @@ class WalEntries:
         An entry that is gone by now is left out: it was collected.
         """
 
-        def describe(pair: tuple[int, StoredFile]) -> WalEntry | None:
+        def describe_one(pair: tuple[int, StoredFile]) -> WalEntry | None:
             position, info = pair
             try:
                 return self.read(shard_id, position, info)
@@ -144,7 +144,7 @@ class WalEntries:
                 )
 
         largest = max((info.size_bytes for _, info in listed), default=1)
-        found = side_by_side(describe, listed, self.readers_for(largest))
+        found = side_by_side(describe_one, listed, self.readers_for(largest))
         return [entry for entry in found if entry is not None]
 
     def readers_for(self, entry_bytes: int) -> int:
@@ -158,26 +158,26 @@ class WalEntries:
         Raises Missing; Corruption for an entry that is torn, not Arrow, or without an epoch;
         Refused for one above a limit.
         """
-        return self.decoded(self._stored(shard_id, position))
+        return self.decode(self._read_stored(shard_id, position))
 
-    def decoded(self, stored: StoredEntry) -> ReadEntry:
+    def decode(self, stored: StoredEntry) -> ReadEntry:
         """An entry's rows. Raises as `rows`, but not Missing."""
         batches: list[pa.RecordBatch] = []
         entry, schema = self._decode(stored, batches.append)
         return ReadEntry(entry=entry, schema=schema, batches=tuple(batches))
 
-    def stored_from(self, shard_id: ShardId, start: int, count: int) -> list[StoredEntry | None]:
+    def read_stored(self, shard_id: ShardId, start: int, count: int) -> list[StoredEntry | None]:
         """The entries at `count` positions, read side by side; None where there is none."""
 
         def read(position: int) -> StoredEntry | None:
             try:
-                return self._stored(shard_id, position)
+                return self._read_stored(shard_id, position)
             except Missing:
                 return None
 
         return side_by_side(read, range(start, start + count), count)
 
-    def _stored(self, shard_id: ShardId, position: int) -> StoredEntry:
+    def _read_stored(self, shard_id: ShardId, position: int) -> StoredEntry:
         path = layout.wal_entry_path(shard_id, position)
         data, size = self._objects.get_tail(path, self.limits.entry_bytes_max)
         return StoredEntry(shard_id=shard_id, position=position, data=data, size_bytes=size)
@@ -225,7 +225,7 @@ class WalEntries:
             raise Refused(
                 f"{where} has {stored.size_bytes} bytes; at most {limits.entry_bytes_max} are read"
             )
-        size = decoded_bytes(stored.data)
+        size = count_decoded_bytes(stored.data)
         if size > limits.decoded_bytes_max:
             raise Refused(
                 f"{where} unfolds from {stored.size_bytes} to {size} bytes; at most "

@@ -122,7 +122,7 @@ class StoredWalRows:
         reader = _ShardReader(self, view, shard, schema, columns)
         return reader.read()
 
-    def settled(
+    def read_settled(
         self,
         read_view: Callable[[], TableView],
         schema_of: Callable[[TableView], pa.Schema],
@@ -191,11 +191,11 @@ class _ShardReader:
         start = self._manifest.replay_after_wal_entry_position + 1
         entries = []
         self._gathered.add(self._empty())
-        for found in self._upwards(start):
+        for found in self._read_upwards(start):
             entries.append(found.entry)
             if found.entry.rows:
-                self._gathered.add(self._lined_up(found))
-        decided = replay(self._checked_manifest(start + len(entries)), entries)
+                self._gathered.add(self._line_up(found))
+        decided = replay(self._check_manifest(start + len(entries)), entries)
         self._refuse_problems(decided)
         return UnflushedRows(
             shard_id=self._manifest.shard_id,
@@ -208,19 +208,19 @@ class _ShardReader:
             warnings=tuple(f"{self._where}: {text}" for text in decided.warnings),
         )
 
-    def _upwards(self, start: int) -> Iterator[ReadEntry]:
+    def _read_upwards(self, start: int) -> Iterator[ReadEntry]:
         """Entries from `start` on, up to the first position that holds none."""
         shard, position = self._manifest.shard_id, start
         count = min(2, self._wal.readers_for(1))
         while True:
-            window = self._wal.stored_from(shard, position, count)
+            window = self._wal.read_stored(shard, position, count)
             largest = 1
             for offset, stored in enumerate(window):
                 if stored is not None:
                     # Only now: compressed, many may be small that are large together.
-                    found = self._wal.decoded(stored)
+                    found = self._wal.decode(stored)
                 else:
-                    again = self._unless_tip(position + offset, window[offset + 1 :])
+                    again = self._read_again(position + offset, window[offset + 1 :])
                     if again is None:
                         return
                     found = again
@@ -229,7 +229,7 @@ class _ShardReader:
             position += count
             count = min(2 * count, self._wal.readers_for(largest))
 
-    def _unless_tip(self, position: int, above: Sequence[StoredEntry | None]) -> ReadEntry | None:
+    def _read_again(self, position: int, above: Sequence[StoredEntry | None]) -> ReadEntry | None:
         """None when the position is the end. Reads it again when something is stored above it.
 
         A live writer may have put both between our two requests. If it is missing all the same,
@@ -242,13 +242,13 @@ class _ShardReader:
         try:
             return self._wal.rows(shard, position)
         except Missing:
-            self._checked_manifest(position)
+            self._check_manifest(position)
             raise Corruption(
                 f"{self._where}: position {position} is missing, but one above it is stored: "
                 "entries are lost in between"
             ) from None
 
-    def _checked_manifest(self, tip: int) -> ShardManifest:
+    def _check_manifest(self, tip: int) -> ShardManifest:
         """The manifest to judge the entries by: the view's, with what was claimed and seen since.
 
         Raises Moved when `tip` was covered meanwhile: that it is missing proves nothing then.
@@ -268,7 +268,7 @@ class _ShardReader:
         if decided.problems:
             raise Corruption(f"{self._where}: {'; '.join(decided.problems)}")
 
-    def _lined_up(self, found: ReadEntry) -> pa.Table:
+    def _line_up(self, found: ReadEntry) -> pa.Table:
         for name in blob_columns(self._view.columns):
             raise Unsupported(
                 f"{self._where}, position {found.entry.position}: the blobs of column {name!r} "

@@ -37,7 +37,7 @@ def latest(table: Table) -> ShardManifest:
 
 def entries(table: Table) -> list[WalEntry]:
     wal = table.stores.wal
-    return wal.described(table.shards[0], wal.listed(table.shards[0]))
+    return wal.describe(table.shards[0], wal.list_entries(table.shards[0]))
 
 
 def flushed_keys(table: Table) -> list[list[int]]:

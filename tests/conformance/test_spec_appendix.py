@@ -107,7 +107,7 @@ def test_appendix_1_writer_fencing_example(open_store: Callable[[], Objects]) ->
     wal = WalEntries(store)
     assert [wal.exists(SHARD, position) for position in range(11, 19)] == [True] * 7 + [False]
     # 4. to 7. Entries of epochs 5, 6 and 7 are <= the current epoch: all valid, all replayed.
-    stored = wal.described(SHARD, wal.listed(SHARD))
+    stored = wal.describe(SHARD, wal.list_entries(SHARD))
     replayed = replay(of_b, stored)
     assert [(e.position, e.writer_epoch) for e in replayed.unflushed] == [
         (11, 5),
@@ -135,7 +135,7 @@ def test_appendix_1_writer_fencing_example(open_store: Callable[[], Objects]) ->
     assert (after.version, after.writer_epoch) == (4, 7)
     assert a.latest(SHARD) == after
     # Key point 3: the fenced writer's files remain, now as a part of the flushed MemTable.
-    assert wal.described(SHARD, wal.listed(SHARD)) == stored
+    assert wal.describe(SHARD, wal.list_entries(SHARD)) == stored
     covered = replay(after, stored)
     assert set(covered.standings.values()) == {Standing.COVERED}
     assert (covered.unflushed, covered.tip) == ((), 18)

@@ -12,8 +12,8 @@ from memwal.format.replay import (
     SENTINEL_BYTES_MAX,
     Standing,
     WalEntry,
+    count_unflushed,
     replay,
-    unflushed_in_listing,
 )
 from memwal.model import ShardId, ShardManifest
 
@@ -189,9 +189,9 @@ def test_an_entry_without_an_end_marker_is_pointed_out() -> None:
 
 def test_status_counts_what_is_larger_than_a_sentinel() -> None:
     listed = [(1, 5000), (2, SENTINEL_BYTES_MAX + 1), (3, SENTINEL_BYTES_MAX), (4, 904)]
-    assert unflushed_in_listing(manifest(), listed) == 3
-    assert unflushed_in_listing(manifest(replay_after_wal_entry_position=2), listed) == 1
-    assert unflushed_in_listing(manifest(replay_after_wal_entry_position=4), listed) == 0
+    assert count_unflushed(manifest(), listed) == 3
+    assert count_unflushed(manifest(replay_after_wal_entry_position=2), listed) == 1
+    assert count_unflushed(manifest(replay_after_wal_entry_position=4), listed) == 0
 
 
 @given(

@@ -232,7 +232,7 @@ def test_wal_entries() -> None:
                 read()
             except (Corruption, Refused) as error:
                 assert path in str(error)
-        (found,) = entries.described(SHARD, entries.listed(SHARD))
+        (found,) = entries.describe(SHARD, entries.list_entries(SHARD))
         assert found.position == 7
         assert pa.total_allocated_bytes() - before < 10_000_000
 

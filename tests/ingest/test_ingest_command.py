@@ -116,7 +116,7 @@ def test_other_keys(tmp_path, keys) -> None:
     written = [
         (row["id"], row["name"], row["vector"][0])
         for shard in stores.views.table().shards
-        for position, _ in stores.wal.listed(shard.shard_id)
+        for position, _ in stores.wal.list_entries(shard.shard_id)
         for batch in stores.wal.rows(shard.shard_id, position).batches
         for row in batch.to_pylist()
     ]

@@ -179,7 +179,7 @@ def entries(table: MemWalTable) -> dict[str, list[tuple[int, list[dict]]]]:
     found: dict[str, list[tuple[int, list[dict]]]] = {}
     for shard in stores.views.table().shards:
         kept = found.setdefault(shard.shard_id, [])
-        for position, _ in stores.wal.listed(shard.shard_id):
+        for position, _ in stores.wal.list_entries(shard.shard_id):
             batches = stores.wal.rows(shard.shard_id, position).batches
             entry = (len(batches), [row for batch in batches for row in batch.to_pylist()])
             if batches and kept[-1:] != [entry]:
@@ -275,7 +275,7 @@ def test_entries_that_were_collected_in_between(
     for shard in before:
         with table.dataset.mem_wal_writer(shard):
             pass  # flushes what the run left
-    ends = {shard: table.stores.wal.listed(ShardId(shard))[-1][0] for shard in before}
+    ends = {shard: table.stores.wal.list_entries(ShardId(shard))[-1][0] for shard in before}
     run("merge", table.uri, "--engine", "local")
     collect = ["garbage", table.uri, "--wal", "--execute", "--grace", "0s", "--retention", "0s"]
     for _ in range(3):  # drop, delete generations, delete entries

@@ -86,7 +86,7 @@ class Counters:
         return sum(
             batch.num_rows
             for shard in stores.views.table().shards
-            for position, _ in stores.wal.listed(shard.shard_id)
+            for position, _ in stores.wal.list_entries(shard.shard_id)
             for batch in stores.wal.rows(shard.shard_id, position).batches
         )
 

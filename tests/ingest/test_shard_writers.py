@@ -18,7 +18,9 @@ VALUES = (("bucket", b"\3\0\0\0"),)
 
 def entries(writers: ShardWriters) -> list[tuple[int, int, int | None]]:
     """(position, epoch, rows or None for a sentinel) of the WAL."""
-    found = [writers.wal.rows(SHARD, position).entry for position, _ in writers.wal.listed(SHARD)]
+    found = [
+        writers.wal.rows(SHARD, position).entry for position, _ in writers.wal.list_entries(SHARD)
+    ]
     return [(e.position, e.writer_epoch, None if e.fence_sentinel else e.rows) for e in found]
 
 

@@ -283,7 +283,7 @@ _FENCES = (
         "tests/ingest/test_ingest_staged.py -k compressed",
         (
             "ingest: staged rows unfold to any size",
-            "            if decoded_bytes(data) > len(data):",
+            "            if count_decoded_bytes(data) > len(data):",
             "            if False:",
         ),
     ),
@@ -681,7 +681,7 @@ _STORES = (
         ),
         (
             "local: a refused delete counts as done",
-            "                failed.append((path, _reason(error)))",
+            "                failed.append((path, _describe(error)))",
             "                pass",
         ),
         (

@@ -44,7 +44,7 @@ class PylanceClaims:
     def _fence(self, manifest: ShardManifest) -> int:
         shard, data = manifest.shard_id, sentinel_bytes(manifest.writer_epoch)
         wal = WalEntries(self.objects)
-        position = manifest.wal_entry_position_last_seen + 1 if wal.listed(shard) else 1
+        position = manifest.wal_entry_position_last_seen + 1 if wal.list_entries(shard) else 1
         while True:
             if not wal.exists(shard, position):
                 try:

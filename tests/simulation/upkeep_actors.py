@@ -13,7 +13,7 @@ import pyarrow as pa
 
 from memwal.errors import Corruption, MemWalError, Missing, Refused
 from memwal.format import layout
-from memwal.format.replay import unflushed_in_listing
+from memwal.format.replay import count_unflushed
 from memwal.jobs.compaction.apply import Compactor, Rewritten
 from memwal.jobs.compaction.plan import CompactionLimits, CompactionTask
 from memwal.jobs.rescue.apply import ShardRescuer
@@ -240,7 +240,9 @@ class Upkeep:
         wal = WalEntries(stores.objects, ONE_READER)
         reader = StoredWalRows(wal, stores.manifests, renamed=lambda *_: False)
         try:
-            view, tails = reader.settled(lambda: _as_written(stores.table()), lambda view: COLUMNS)
+            view, tails = reader.read_settled(
+                lambda: _as_written(stores.table()), lambda view: COLUMNS
+            )
         except (Corruption, Refused) as error:
             raise Violation(f"7: a WAL that is whole was refused: {error}") from error
         except OUTCOMES:
@@ -299,7 +301,7 @@ class Upkeep:
         before, faults = self._progress(stores), actor.scheduler.injected.total()
         try:
             view = stores.table()
-            listed = {s: WalEntries(stores.objects).listed(s) for s in self.jobs.shards}
+            listed = {s: WalEntries(stores.objects).list_entries(s) for s in self.jobs.shards}
         except OUTCOMES as error:
             self._not_by_itself("status", actor, faults, error)
             return
@@ -310,7 +312,7 @@ class Upkeep:
             return WalSize(
                 entries=len(entries),
                 size_bytes=sum(size for _, size in entries),
-                unflushed=unflushed_in_listing(manifests[shard], entries),
+                unflushed=count_unflushed(manifests[shard], entries),
             )
 
         report = report_status("t", view, wal=wal, unindexed_rows=lambda name: None, due={})

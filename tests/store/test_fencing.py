@@ -30,7 +30,7 @@ GENERATION = FlushedGeneration(generation=1, path="0badcafe_gen_1")
 
 
 def positions(objects: Objects) -> list[int]:
-    return [position for position, _ in WalEntries(objects).listed(SHARD)]
+    return [position for position, _ in WalEntries(objects).list_entries(SHARD)]
 
 
 def put_entry(objects: Objects, position: int, epoch: int) -> None:
@@ -65,7 +65,7 @@ def test_a_claim_puts_a_sentinel_at_the_tip(open_store: OpenStore) -> None:
     claim = ShardFencing(store).claim(SHARD)
     assert (claim.writer_epoch, claim.next_position) == (2, 4)
     wal = WalEntries(store)
-    found = replay(claim.manifest, wal.described(SHARD, wal.listed(SHARD)))
+    found = replay(claim.manifest, wal.describe(SHARD, wal.list_entries(SHARD)))
     assert found.standings == {1: Standing.UNFLUSHED, 2: Standing.UNFLUSHED, 3: Standing.SENTINEL}
     assert found.problems == ()
     # The old writer's next put is not acknowledged.
@@ -213,7 +213,7 @@ def test_racing_claims_leave_one_that_may_write(open_store: OpenStore) -> None:
             with pytest.raises(Fenced):
                 ShardFencing(store).update(other, flushed)
     wal = WalEntries(store)
-    entries = wal.described(SHARD, wal.listed(SHARD))
+    entries = wal.describe(SHARD, wal.list_entries(SHARD))
     assert [e.position for e in entries] == list(range(1, len(entries) + 1))
     assert all(e.fence_sentinel for e in entries)
     assert winner.next_position == len(entries) + 1
@@ -264,7 +264,7 @@ def test_without_a_sentinel_pylance_is_fenced_at_its_next_flush(address: Address
     latest = ShardManifests(address.objects()).latest(SHARD)
     assert latest is not None
     wal = WalEntries(address.objects())
-    entries = wal.described(SHARD, wal.listed(SHARD))
+    entries = wal.describe(SHARD, wal.list_entries(SHARD))
     found = replay(latest, entries)
     assert [(e.position, e.writer_epoch) for e in found.unflushed] == [(1, 1), (2, 1)]
 
@@ -325,7 +325,7 @@ def test_our_sentinel_is_one_to_pylance(address: Address) -> None:
     assert latest is not None
     assert [g.generation for g in latest.flushed_generations] == [1, 2]
     wal = WalEntries(address.objects())
-    entries = wal.described(SHARD, wal.listed(SHARD))
+    entries = wal.describe(SHARD, wal.list_entries(SHARD))
     assert [(e.position, e.writer_epoch, e.fence_sentinel) for e in entries] == [
         (1, 1, False),
         (2, 2, True),

@@ -124,4 +124,4 @@ def test_a_look_with_wals_is_the_view_and_the_listings(address: Address) -> None
     for reached in (False, True):
         view, wal = table.stores.views.table_and_wal(reached=reached)
         assert view == plain
-        assert wal == {shard: table.stores.wal.listed(shard) for shard in table.shards}
+        assert wal == {shard: table.stores.wal.list_entries(shard) for shard in table.shards}

@@ -11,7 +11,7 @@ import pytest
 from memwal.errors import Corruption, Refused
 from memwal.format import layout
 from memwal.model import ShardId, ShardManifest
-from memwal.store.arrow_streams import decoded_bytes
+from memwal.store.arrow_streams import count_decoded_bytes
 from memwal.store.fencing import sentinel_bytes
 from memwal.store.wal import WalEntries, WalLimits
 from memwal.testing import Fault, FaultyObjects, MemoryObjects
@@ -112,13 +112,13 @@ def test_compression_as_arrow_once_told_it_counts() -> None:
     options = pa.ipc.IpcWriteOptions(metadata_version=pa.ipc.MetadataVersion.V4)
     with pa.ipc.new_stream(out, batch.schema, options=options) as writer:
         writer.write_batch(batch, custom_metadata={"ARROW:experimental_compression": "zstd"})
-    assert decoded_bytes(out.getvalue()) == 2**50
+    assert count_decoded_bytes(out.getvalue()) == 2**50
 
 
 @pytest.mark.parametrize("compression", [None, "zstd", "lz4"])
 def test_what_an_entry_unfolds_to_is_known_beforehand(compression: str | None) -> None:
     data = folded(compression)
-    size = decoded_bytes(data)
+    size = count_decoded_bytes(data)
     plain = pa.ipc.open_stream(folded(None)).read_all().get_total_buffer_size()
     assert plain <= size <= plain + 64 * 30  # paddings
 
@@ -137,7 +137,7 @@ def test_a_size_that_no_memory_has_is_refused_and_is_no_damage() -> None:
     entries = WalEntries(stored(forged))
     with pytest.raises(Refused, match="at most 1073741824 are decoded"):
         entries.rows(SHARD, 1)
-    (entry,) = entries.described(SHARD, entries.listed(SHARD))
+    (entry,) = entries.describe(SHARD, entries.list_entries(SHARD))
     assert entry.refused
     assert "unfolds from" in str(entry.problem)
 
@@ -172,7 +172,7 @@ def test_of_entries_that_unfold_to_much_one_is_decoded_at_a_time() -> None:
             turns.append("out")
 
     entries._one_large = Turns()  # type: ignore[assignment]
-    assert len(entries.described(SHARD, entries.listed(SHARD))) == 6
+    assert len(entries.describe(SHARD, entries.list_entries(SHARD))) == 6
     assert turns == ["in", "out"] * 3
 
 
@@ -192,7 +192,7 @@ def test_a_hole_that_is_only_the_listing_s_is_asked_for() -> None:
     late = Fault(
         operation="exists", hook=lambda: objects.put(layout.wal_entry_path(SHARD, 1), entry)
     )
-    listed = WalEntries(FaultyObjects(objects, late)).settled(manifest)
+    listed = WalEntries(FaultyObjects(objects, late)).list_settled(manifest)
     assert [position for position, _ in listed] == [1, 2]
 
 

@@ -51,7 +51,7 @@ def unflushed(table: Table, shard: ShardId | None = None, **options: Any) -> Unf
 
 def overlaid(table: Table) -> Rows:
     """Base, the generations of one view, and its unflushed rows on top, by brute force."""
-    view, unflushed_rows = reader(table).settled(table.stores.views.table, schema_of(table))
+    view, unflushed_rows = reader(table).read_settled(table.stores.views.table, schema_of(table))
     rows = table.base_rows(view.version)
     for shard in view.shards:
         opened = [table.stores.tables.generation(shard.shard_id, g) for g in shard.pending]
@@ -410,12 +410,12 @@ def test_rows_that_were_collected_meanwhile_need_a_fresh_view(tmp_path: Path) ->
         unflushed(table, view=stale)
 
     views = iter([stale, table.stores.views.table()])
-    view, found = reader(table).settled(lambda: next(views), schema_of(table))
+    view, found = reader(table).read_settled(lambda: next(views), schema_of(table))
     assert view.shards[0].manifest.replay_after_wal_entry_position == 2
     assert [row["k"] for row in found[shard].rows.to_pylist()] == [table.kind.key(4)[0]]
 
     with pytest.raises(Moved):
-        reader(table).settled(lambda: stale, schema_of(table))
+        reader(table).read_settled(lambda: stale, schema_of(table))
 
 
 def test_entries_put_between_two_requests_are_no_hole(tmp_path: Path) -> None:
@@ -427,8 +427,8 @@ def test_entries_put_between_two_requests_are_no_hole(tmp_path: Path) -> None:
     stores = table.stores
 
     class Late(WalEntries):
-        def stored_from(self, shard_id: ShardId, start: int, count: int) -> Any:
-            found = super().stored_from(shard_id, start, count)
+        def read_stored(self, shard_id: ShardId, start: int, count: int) -> Any:
+            found = super().read_stored(shard_id, start, count)
             return [None, *found[1:]] if start == 1 else found
 
     rows = StoredWalRows(Late(stores.objects), stores.shard_manifests, stores.views.renamed)

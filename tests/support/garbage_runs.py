@@ -170,13 +170,14 @@ def folders(table: Table, shard: ShardId | None = None) -> list[int]:
 
 
 def positions(table: Table, shard: ShardId | None = None) -> list[int]:
-    return [p for p, _ in table.stores.wal.listed(shard or table.shards[0])]
+    return [p for p, _ in table.stores.wal.list_entries(shard or table.shards[0])]
 
 
 def sentinels(table: Table, shard: ShardId | None = None) -> list[int]:
     shard = shard or table.shards[0]
     heads = {
-        p: table.stores.wal.head(i.path, i.size_bytes) for p, i in table.stores.wal.listed(shard)
+        p: table.stores.wal.head(i.path, i.size_bytes)
+        for p, i in table.stores.wal.list_entries(shard)
     }
     return [p for p, head in heads.items() if head.fence_sentinel]
 

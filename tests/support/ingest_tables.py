@@ -114,7 +114,7 @@ def wal_rows(table: MemWalTable, above: int = 0) -> dict[str, list[tuple[Any, ..
     found: dict[str, list[tuple[Any, ...]]] = {}
     for shard in stores.views.table().shards:
         rows = found.setdefault(shard.shard_id, [])
-        for position, _ in stores.wal.listed(shard.shard_id):
+        for position, _ in stores.wal.list_entries(shard.shard_id):
             entry = stores.wal.rows(shard.shard_id, position)
             for batch in entry.batches if position > above else ():
                 rows += [_row(row) for row in batch.to_pylist()]

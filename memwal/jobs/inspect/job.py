@@ -71,14 +71,14 @@ def _shards(stores: Stores, shard: ShardId | None, version: int | None) -> list[
 
 def _wal(stores: Stores, manifest: ShardManifest, merged: int, shown_max: int) -> dict[str, Any]:
     """Reads what no generation covers whole, and of the rest as much as is shown."""
-    listed = stores.wal.settled(manifest)
+    listed = stores.wal.list_settled(manifest)
     above = [p for p in listed if p[0] > manifest.replay_after_wal_entry_position]
     covered = listed[: len(listed) - len(above)]
     shown = covered[max(0, len(covered) - max(0, shown_max - len(above))) :]
     return report.describe_wal(
         manifest,
         merged,
-        stores.wal.described(manifest.shard_id, [*shown, *above]),
+        stores.wal.describe(manifest.shard_id, [*shown, *above]),
         now_nanos=stores.clock.now_nanos(),
         shown_max=shown_max,
         left_out=len(covered) - len(shown),

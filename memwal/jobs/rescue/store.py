@@ -50,11 +50,11 @@ class StoredShardWal:
         above = manifest.replay_after_wal_entry_position
         if mark is not None:
             above = min(above, mark.highest_position)
-        listed = [pair for pair in self._wal.settled(manifest) if pair[0] > above]
+        listed = [pair for pair in self._wal.list_settled(manifest) if pair[0] > above]
         folder = layout.shard_folder(shard_id)
         return RescueEvidence(
             manifest=manifest,
-            entries=tuple(self._wal.described(shard_id, listed)),
+            entries=tuple(self._wal.describe(shard_id, listed)),
             files=tuple(
                 StoredShardFile(
                     path=info.path.removeprefix(f"{folder}/"),

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
-from memwal.format.replay import SENTINEL_BYTES_MAX, unflushed_in_listing
+from memwal.format.replay import SENTINEL_BYTES_MAX, count_unflushed
 from memwal.indexes import covering_indexes
 from memwal.model import (
     FlushedGeneration,
@@ -109,7 +109,7 @@ def measure_wal(
     It is asked only before a false alarm would be raised, whatever the replay position says:
     pylance understates that at times (see `format.replay`).
     """
-    unflushed = unflushed_in_listing(manifest, ((p, info.size_bytes) for p, info in listed))
+    unflushed = count_unflushed(manifest, ((p, info.size_bytes) for p, info in listed))
     newest = max((info.modified_at_nanos for _, info in listed), default=None)
     idle = None if newest is None else max(0.0, (now_nanos - newest) / 1e9)
     abandoned = bool(unflushed) and idle is not None and idle >= limits.abandoned_after_seconds

@@ -143,7 +143,7 @@ class StoredFacts:
     def read_wal(self, shard_id: ShardId) -> WalFacts:
         """A shard's WAL, entry by entry."""
         positions, epochs, broken, refused = [], set(), [], []
-        for position, info in self.wal.listed(shard_id):
+        for position, info in self.wal.list_entries(shard_id):
             positions.append(position)
             try:
                 entry = self.wal.read(shard_id, position, info)

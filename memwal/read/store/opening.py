@@ -19,7 +19,7 @@ from memwal.read.store.verdict import OpenShard
 from memwal.rows.align import Alignment
 from memwal.store.blobs import BlobReader, read_schema
 from memwal.store.generations import Generations, Source
-from memwal.store.stored_policy import checked_policy
+from memwal.store.stored_policy import read_policy
 from memwal.store.table import columns_of
 
 
@@ -37,7 +37,7 @@ def open_read(
     would drop or mix up data, Usage for a filter that Lance refuses.
     """
     base = Base.of(view, generations.tables.base(plan.version))
-    policy = checked_policy(view, generations.tables.base)
+    policy = read_policy(view, generations.tables.base)
     if policy is not None:
         return FoldedRows(policy, plan, generations, view, base, unflushed, clock)
     schema = read_schema(base.dataset)

@@ -40,7 +40,7 @@ from memwal.rows.keyset import KeySet
 from memwal.rows.policy import RowPolicy
 from memwal.store.blobs import read_schema
 from memwal.store.generations import Generations
-from memwal.store.stored_policy import checked_policy
+from memwal.store.stored_policy import read_policy
 from memwal.store.table import LanceTables
 
 Addresses = np.ndarray[tuple[int], np.dtype[np.uint64]]
@@ -101,7 +101,7 @@ class TaskReads:
         self._names = snapshot.plan.primary_key
         self._keys = [snapshot.schema.field(name) for name in self._names]
         self._threads = choose_threads(snapshot.plan.uri)
-        self._policy = checked_policy(snapshot.view, generations.tables.base)
+        self._policy = read_policy(snapshot.view, generations.tables.base)
 
     def list_fragments(self) -> list[tuple[int, int | None]]:
         """The base's fragments with the sizes of their files in bytes, None where not recorded."""

@@ -510,7 +510,7 @@ def test_entries_that_lead_an_unfinished_claim_to_a_newer_sentinel_stay(
     runs.collect(table, wal=True)
     newer = next(
         p
-        for p, info in table.stores.wal.listed(shard)
+        for p, info in table.stores.wal.list_entries(shard)
         if table.stores.wal.read(shard, p, info).writer_epoch > stalled.writer_epoch
     )
     assert newer in runs.sentinels(table)

@@ -105,7 +105,7 @@ def forged_heads(table: Table) -> Path:
     shard, epoch = table.shards[0], runs.manifest(table).writer_epoch
     entries = [
         [position, info.size_bytes, info.modified_at_nanos, epoch, 1, 0]
-        for position, info in table.stores.wal.listed(shard)
+        for position, info in table.stores.wal.list_entries(shard)
     ]
     file.parent.mkdir(parents=True, exist_ok=True)
     file.write_text(json.dumps({"format": 1, "shards": {shard: entries}}))

@@ -205,7 +205,7 @@ def test_a_gap_in_the_wal_above_the_replay_position(table: Table) -> None:
 
 
 def test_a_missing_sentinel(table: Table) -> None:
-    entries = table.stores.wal.listed(table.shards[0])
+    entries = table.stores.wal.list_entries(table.shards[0])
     sentinels = [
         position
         for position, info in entries

@@ -30,7 +30,7 @@ from memwal.store.generations import (
     is_reading_fault,
     unreadable_text,
 )
-from memwal.store.stored_policy import checked_policy
+from memwal.store.stored_policy import read_policy
 
 # Folds up to this size go to Lance as a table, whose known size lets it hash the smaller side of
 # the join (5 times faster on 40 million rows: tests/bench/merge_join.py); larger ones are streamed.
@@ -49,7 +49,7 @@ class LanceMergeTable:
         self, view: TableView, shard_id: ShardId, generations: Sequence[FlushedGeneration]
     ) -> LanceFold | LancePolicyFold:
         """Read the generations' keys and fold them against `view` (see the port)."""
-        policy = checked_policy(view, self.tables.at)
+        policy = read_policy(view, self.tables.at)
         sources = [self.generations.open(view, shard_id, g) for g in generations]
         if policy is not None:
             schema = self.tables.at(view.version).schema

@@ -1,0 +1,107 @@
+"""What a rescue goes by: a shard's files and their times, its WAL, and the mark of a rescue."""
+
+from __future__ import annotations
+
+import json
+
+from memwal.errors import Corruption, Missing, StoreUnavailable
+from memwal.format import layout
+from memwal.jobs.rescue.plan import RescueEvidence, RescueMark, SignOfLife, StoredShardFile
+from memwal.model import ShardId, StoredFile
+from memwal.ports import Objects
+from memwal.store.shard_manifests import ShardManifests
+from memwal.store.wal import WalEntries, WalLimits
+
+_FORMAT = 1
+
+
+class StoredShardWal:
+    """The ShardWal port over an object store."""
+
+    def __init__(self, objects: Objects, limits: WalLimits | None = None) -> None:
+        self._objects = objects
+        self._manifests = ShardManifests(objects)
+        self._wal = WalEntries(objects, limits)
+
+    def read(self, shard_id: ShardId) -> RescueEvidence | None:
+        """The shard as it is now (see the port).
+
+        The manifest comes first: what is flushed or put afterwards is seen as unflushed, or as a
+        sign of life.
+        """
+        mark = self._mark(shard_id)
+        manifest = self._manifests.latest(shard_id)
+        if manifest is None:
+            return None
+        above = manifest.replay_after_wal_entry_position
+        if mark is not None:
+            above = min(above, mark.highest_position)
+        listed = [pair for pair in self._wal.list_settled(manifest) if pair[0] > above]
+        folder = layout.shard_folder(shard_id)
+        return RescueEvidence(
+            manifest=manifest,
+            entries=tuple(self._wal.describe(shard_id, listed)),
+            files=tuple(
+                StoredShardFile(
+                    path=info.path.removeprefix(f"{folder}/"),
+                    modified_at_nanos=info.modified_at_nanos,
+                )
+                for info in self._objects.list(folder)
+            ),
+            mark=mark,
+        )
+
+    def mark(self, shard_id: ShardId, mark: RescueMark) -> int:
+        """Store the mark (see the port)."""
+        document = {
+            "format": _FORMAT,
+            "writer_epoch": mark.writer_epoch,
+            "highest_position": mark.highest_position,
+            "sign": mark.sign.what,
+            "sign_at_nanos": mark.sign.at_nanos,
+        }
+        path = layout.rescue_mark_path(shard_id)
+        self._objects.put(path, json.dumps(document, indent=1).encode())
+        info = self._listed_mark(shard_id)
+        if info is None:
+            raise StoreUnavailable(f"{self._objects.uri}: {path} was written and is not listed")
+        return info.modified_at_nanos
+
+    def unmark(self, shard_id: ShardId) -> None:
+        """Remove the mark (see the port). Best effort: an old one is not believed."""
+        self._objects.delete([layout.rescue_mark_path(shard_id)])
+
+    def _mark(self, shard_id: ShardId) -> RescueMark | None:
+        info = self._listed_mark(shard_id)
+        if info is None:
+            return None
+        try:
+            document = json.loads(self._objects.get(info.path))
+            if document["format"] != _FORMAT:
+                raise ValueError(f"format {document['format']}")
+            return RescueMark(
+                writer_epoch=_count(document, "writer_epoch"),
+                highest_position=_count(document, "highest_position"),
+                sign=SignOfLife(
+                    what=str(document["sign"])[:200], at_nanos=_count(document, "sign_at_nanos")
+                ),
+                made_at_nanos=info.modified_at_nanos,
+            )
+        except Missing:
+            return None
+        except (ValueError, KeyError, TypeError, RecursionError) as error:
+            raise Corruption(
+                f"{self._objects.uri}: {info.path} is not the mark of a rescue ({error}); move it "
+                "away"
+            ) from None
+
+    def _listed_mark(self, shard_id: ShardId) -> StoredFile | None:
+        path = layout.rescue_mark_path(shard_id)
+        return next((i for i in self._objects.list(layout.RESCUES) if i.path == path), None)
+
+
+def _count(document: dict[str, object], name: str) -> int:
+    value = document[name]
+    if type(value) is not int or not 0 <= value <= layout.U64_MAX:
+        raise ValueError(f"{name} is {value!r}")
+    return value
