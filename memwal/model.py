@@ -32,8 +32,8 @@ class FlushedGeneration:
     """One entry of ShardManifest.flushed_generations.
 
     `path` is the bare folder name, already checked against its form. Sizes are None where the
-    writer did not record them: absent is not zero. `estimated` are such that were found out since;
-    values that files hold packed may take more, so that memory is not planned by them alone.
+    writer did not record them: absent is not zero. `estimated` marks sizes that were read from the
+    files later: values are packed there, so memory is not planned by such sizes alone.
     """
 
     generation: int
@@ -124,7 +124,7 @@ class IndexEntry:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class VersionHeader:
-    """What tells of a version whether it goes on where another one was."""
+    """As much of a version as shows whether it continues another one."""
 
     version: int
     timestamp_nanos: int
@@ -179,9 +179,9 @@ class ColumnInfo:
 class ShardView:
     """A shard as one view saw it.
 
-    `sized` are listed generations of unknown size, by number, with sizes that were found out; the
-    manifest stays as it is stored. `listed_before` tells of missing generations whether an earlier
-    manifest listed them; those of which that is not known are not in it.
+    `sized` has listed generations whose writer recorded no size, by number, with sizes read from
+    their files; the manifest stays as it is stored. `listed_before` says of missing generations
+    whether an earlier manifest listed them, as far as that is known.
     """
 
     manifest: ShardManifest

@@ -90,7 +90,7 @@ def is_shard_folder(name: str) -> bool:
 
 
 def is_leaving(name: str) -> bool:
-    """Whether a file of that name is what an operating system or an editor leaves in folders."""
+    """Whether an operating system or an editor leaves files of that name in folders."""
     return _LEAVING.fullmatch(name) is not None
 
 

@@ -80,8 +80,8 @@ class Replay:
 
     `standings` has every given entry's position. `unflushed` are the entries that count, oldest
     first. `tip` is the first position above the replay position that holds no entry. `problems`
-    tell why the replay must not be trusted, `refused` what kept it from being judged; `warnings`
-    what it survives.
+    say why the replay must not be trusted, `refused` why entries could not be judged; `warnings`
+    do no harm.
     """
 
     standings: Mapping[int, Standing]
@@ -103,7 +103,7 @@ class Replay:
 
 
 def replay(manifest: ShardManifest, entries: Iterable[WalEntry]) -> Replay:
-    """Decide about each of a shard's stored entries, given its latest manifest."""
+    """Judge each of a shard's stored entries by its latest manifest."""
     ordered = sorted(entries, key=lambda e: e.position)
     replayed_to = manifest.replay_after_wal_entry_position
     stored = {entry.position for entry in ordered}
@@ -206,7 +206,7 @@ def _warn(reached: Sequence[WalEntry], standings: Mapping[int, Standing]) -> Ite
 def count_unflushed(manifest: ShardManifest, listed: Iterable[tuple[int, int]]) -> int:
     """How many entries hold rows that no generation covers, by (position, bytes) alone.
 
-    A guess for status, which opens no entry: what is as small as a sentinel is taken for one.
+    An estimate for status, which opens no entry: one as small as a sentinel counts as a sentinel.
     """
     replayed_to = manifest.replay_after_wal_entry_position
     return sum(

@@ -5,8 +5,8 @@ A blob's bytes lie in its table's own files, or the blob is the address of some 
 that he may not read himself. So descriptors are read here, and bytes of the table's own files only;
 an address stays one and is not followed.
 
-Between the look at a row's descriptor and the read of its bytes Lance reads the data file again.
-Who may replace that file at that very instant can still have an address fetched.
+Between the check of a row's descriptor and the read of its bytes Lance reads the data file again.
+Somebody who replaces that file at that very instant can still have an address fetched.
 
 Columns that an older table declared as blobs (`lance-encoding:blob`, format 2.1 and before) hold no
 address; they come as bytes, as ever.

@@ -1,11 +1,11 @@
-"""Looks at whose a generation's files are, and at the ends of its data files, before Lance reads.
+"""Checks whose files a generation names, and their footers, before Lance reads any of them.
 
 A Lance table may name files of another table: a shallow clone's are all of that kind, and Lance
 reads them with whatever the reader may read. A generation has no reason to.
 
-Lance's reader makes room for as many columns and buffers as a file's footer claims, and when that
-room can't be had it ends the whole process. So a torn or forged footer is found here, with one
-small read a file. Damage further in is mostly told by Lance itself, as an error or a panic.
+Lance's reader allocates room for as many columns and buffers as a file's footer claims, and ends
+the whole process when it can't. So a torn or forged footer is found here, with one small read a
+file. Most damage further in is reported by Lance itself, as an error or a panic.
 """
 
 from __future__ import annotations

@@ -1,11 +1,11 @@
 """Since when a table's MemWAL index provably exists, and when generations were flushed.
 
-What is merged first of a shard has to be younger than the index (`memwal.rows.lineage`). That
-takes a walk down the retained versions, which many shards would repeat. So what one walk found is
-remembered: each unit takes along what was known when it was planned, and the units that run in one
-process, a table's one after another, know what each of them has read since. It stays true, as a
-version never changes, and one with the same number in a table that was made again has another time
-of commit. What came after it, a fresh view reads first.
+The first generation that is merged of a shard has to be younger than the index
+(`memwal.rows.lineage`). To prove that takes a walk down the retained versions, which many shards
+would repeat. So a walk's result is remembered: each unit takes along what was known when it was
+planned, and units that run in one process share what each has read since. It stays true: a version
+never changes, and one of the same number in a table that was created again has another commit time.
+What came after it, a fresh view reads first.
 """
 
 from __future__ import annotations
@@ -71,7 +71,7 @@ class _Walked:
     versions: IndexedVersions | None = None
 
     def learn(self, versions: IndexedVersions | None) -> None:
-        """Take those that go on longer, by time: those of a table made anew may have less."""
+        """Keep what reaches further in time: the versions of a table created again may be fewer."""
         if self.versions is None or (
             versions is not None and _until_nanos(versions) > _until_nanos(self.versions)
         ):
@@ -119,7 +119,7 @@ class StoredLineage:
         return Lineage(flushed=dict(self._flushed), versions=self._walked.versions)
 
     def learn(self, lineage: Lineage) -> None:
-        """Go on from it, or from what this process's units have read since."""
+        """Continue from it, or from what this process's units have read since."""
         self._flushed = dict(lineage.flushed)
         self._walked = _recall_walk(self._objects.store, self._objects.uri)
         self._walked.learn(lineage.versions)

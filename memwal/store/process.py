@@ -2,8 +2,8 @@
 
 A pid alone proves nothing: it is used again, and containers that share a host's name count their
 own. So a holder also says when its process started, and a digest of the host name, the boot id and
-the pid and time namespaces, in which both numbers have their meaning. Who finds a holder of another
-host, boot or namespace, or can't read one of these, knows nothing of it.
+the pid and time namespaces, in which both numbers have their meaning. Of a holder on another host,
+boot or namespace, or where one of these can't be read, nothing is known.
 """
 
 from __future__ import annotations
@@ -45,8 +45,8 @@ def this_holder() -> str:
 def is_gone(holder: str) -> bool:
     """Whether the holder's process provably ran here and has ended; False where that is not sure.
 
-    What it left running elsewhere (the tasks of a Spark application, for some seconds) finds the
-    newer claim before its next commit.
+    Tasks that it left running elsewhere (a Spark application's, for some seconds) find the newer
+    claim before their next commit.
     """
     named = _PROCESS.search(holder)
     if named is None or named[3] != _boot():

@@ -15,8 +15,8 @@ from memwal.ports import Clock, Objects
 
 _FIRST, _SECOND = b"first", b"second"
 _ATTEMPTS_MAX = 3
-# Remembered by this process alone: a file that vouches for a store could be forged, and is copied
-# along with a table to a store for which it was never true.
+# Remembered by this process alone: a file that vouches for a store could be forged, or copied along
+# with a table to a store for which it was never true.
 _proven: set[str] = set()
 
 

@@ -54,7 +54,7 @@ def shared_client(bucket: str, options: Mapping[str, str], limits: StoreLimits) 
 
 
 def forget_clients() -> None:
-    """Make new ones from here on; stores that have one keep it."""
+    """Make new clients from here on; open stores keep theirs."""
     with _clients_lock:
         _clients.clear()
 

@@ -1,4 +1,4 @@
-"""What S3's refusals mean: which may pass, and what they say."""
+"""What S3's errors mean: which are transient, and what they say."""
 
 from __future__ import annotations
 

@@ -80,7 +80,7 @@ class ShardManifests:
         return self._decode(data, shard_id, version)
 
     def was_listed(self, current: ShardManifest, generation: int) -> bool | None:
-        """Whether the manifest version that got past the generation listed it; None: not known.
+        """Whether the manifest version that got past the generation listed it; None when unknown.
 
         A flush lists its generation where it raises `current_generation` past it. That version is
         found by halves, so it takes few reads: 10 of 1,000 versions.

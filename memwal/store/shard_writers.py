@@ -4,12 +4,12 @@ pylance says neither. But a claim raises the shard's epoch by one, and from the 
 leaves an empty entry, the sentinel, at the tip of the WAL; every put or delete takes the next
 position, whole, and returns when it is durable (tests/ingest/test_shard_writers.py). When the reply
 to that request is lost, pylance 14.0.2 takes what it finds there for somebody else's and writes the
-entry again, at the next position; so after each call that one is looked at. So a manifest
-before and one after opening prove the epoch, and the sentinel is where counting
-starts. Shards are created here with epoch 1, so that pylance's first writer has a sentinel too.
+entry again, at the next position; so after each call that one is checked. A manifest read before
+and one read after opening prove the epoch, and counting starts at the sentinel. Shards are created
+here with epoch 1, so that pylance's first writer has a sentinel too.
 
-Whoever claims the shard next fences this writer: its next put fails, and its positions end below
-the next sentinel.
+The next claim of the shard fences this writer: its next put fails, and its positions end below the
+next sentinel.
 """
 
 from __future__ import annotations
@@ -175,7 +175,7 @@ class ShardWriters:
         )
 
     def _translate(self, shard_id: ShardId, error: BaseException, epoch: int = 0) -> BaseException:
-        """pylance's error as one of ours; what is no error of pylance's stays as it is."""
+        """pylance's error as one of ours; any other error as it is."""
         where, text = f"{self._uri}: shard {shard_id}", tidy_text(error)
         if is_panic(error):
             return Corruption(f"{where}: {text}")
@@ -277,7 +277,7 @@ class OpenShard:
             raise self._owner._translate(claim.shard_id, error, claim.writer_epoch) from None
 
     def abandon(self) -> None:
-        """Close without caring whether that works: the WAL has what was acknowledged."""
+        """Close, and ignore errors: the WAL has what was acknowledged."""
         _close_quietly(self._writer)
 
 

@@ -29,9 +29,9 @@ from memwal.store.links import check_unlinked
 # One small cache for all datasets of a run: each open would otherwise bring a 6 GiB one of its own.
 _CACHE_BYTES = 64 * 1024 * 1024
 
-# What Lance says when a file that it was told of is not there.
+# What Lance says when a file is not there.
 GONE = re.compile(r"not found|no such file|does not exist|not a directory", re.IGNORECASE)
-# What it says when it was kept from looking: that tells nothing about the file.
+# What it says when it was denied access, which says nothing about the file.
 _REFUSED = re.compile(r"necessary privileges|403 forbidden|accessdenied", re.IGNORECASE)
 _UNREACHED = re.compile(r"permission denied|os error \d+|error performing \w+", re.IGNORECASE)
 # A place in Lance's source. A path in it begins where none goes on, so that each is looked at once.

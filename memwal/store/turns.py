@@ -17,7 +17,7 @@ REMEMBERED_SECONDS = 600.0
 """For how long after a refused commit a table's merges take turns."""
 
 WAIT_SECONDS_MAX = 120.0
-"""The longest wait for a turn. Who waited in vain commits beside the others."""
+"""The longest wait for a turn. A merge that waits in vain commits alongside the others."""
 
 _POLL_SECONDS = 0.05
 _KEPT_SECONDS = 86_400.0
@@ -27,9 +27,9 @@ _OPEN = os.O_RDWR | os.O_NOFOLLOW
 class HostTurns:
     """The Turns port: a lock file per table, which the kernel unlocks when its holder dies.
 
-    Two commits that insert 200 keys or more never pass side by side in Lance, so that the second
-    one has joined and written for nothing. Other commits pass, so that turns are taken only after
-    one was refused: the file's time says when. Where no file can be made there are no turns.
+    Of two concurrent commits that insert 200 keys or more, Lance refuses the second, whose join and
+    writes were for nothing. Smaller ones both pass, so turns are taken only for a while after a
+    refusal: the file's time says when that was. Where no file can be made there are no turns.
     """
 
     def __init__(
@@ -110,7 +110,7 @@ class HostTurns:
 
 
 def _is_ours(folder: Path) -> bool:
-    """In a folder of somebody else's, or where a link leads, anybody might hold us up."""
+    """Whether nobody else can hold us up: the folder is no link, and owned by this user."""
     found = folder.lstat()
     return stat.S_ISDIR(found.st_mode) and found.st_uid == os.getuid()
 

@@ -101,9 +101,9 @@ class StoredViews(StoredLineage):
         return self._details.add_ages(view) if ages else view
 
     def table_and_wal(self, *, reached: bool = False) -> tuple[TableView, Wal]:
-        """The table with ages and sizes, and its shards' WAL entries as the same look found them.
+        """The table with ages and sizes, and its shards' WAL entries from the same reads.
 
-        `reached`: the store answered a moment ago, so it is not asked first whether it does.
+        `reached`: the store answered a moment ago, so whether it does is not checked first.
         """
         wal: dict[ShardId, WalFiles] = {}
 
@@ -117,10 +117,10 @@ class StoredViews(StoredLineage):
         return self._details.add_ages(self._details.add_sizes(self._settle(look))), wal
 
     def _settle(self, look: Callable[[], TableView]) -> TableView:
-        """A look at the latest version, without holes that are only the look's.
+        """A view of the latest version, without holes that come from the timing of its reads.
 
-        What is merged, and dropped from the list, between its read of the base and that of a shard
-        looks like a hole. So where there is one, progress is read again: requests only then.
+        A generation that is merged, and dropped from the list, between the read of the base and
+        that of its shard looks like a hole. So progress is read again, but only if there is one.
         """
         for _ in range(_LOOKS_MAX):
             view = look()
@@ -211,9 +211,9 @@ class StoredViews(StoredLineage):
         )
 
     def _open(self, at: int | None) -> tuple[Any, VersionManifest]:
-        """A version, and its own manifest; taken anew when the latest is expired in between.
+        """A version and its own manifest; read again when the latest was expired in between.
 
-        A version that was the latest a moment ago may be old enough for that.
+        What was the latest version a moment ago may be old enough to be expired now.
         """
         for _ in range(_LATEST_ATTEMPTS_MAX):
             dataset = self._tables.look(at)

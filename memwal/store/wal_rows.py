@@ -4,10 +4,10 @@ Together with a view's generations they make a read strongly consistent, as long
 acknowledged rows in memory only (`durable_write=False`).
 
 Entries are read upwards from the view's replay position until one is missing. A flush meanwhile
-moves nothing: its entries stay, and count as newer than any generation that the view lists. Only
-when they were collected too (merged, and past the garbage job's grace) is the end that was found
-not the end. So the shard's manifest is read again afterwards: Moved is raised when it covers the
-position at which reading stopped, and a fresh view has to be taken.
+does no harm: its entries stay, and count as newer than any generation that the view lists. Only
+when they were deleted too (merged, and past the garbage job's grace) was the missing position not
+the end. So the shard's manifest is read again afterwards: Moved is raised when it covers the
+position at which reading stopped, and the caller needs a fresh view.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ Renamed = Callable[[TableView, align.Rename, int], bool]
 
 
 class Moved(StandDown):
-    """Rows left the WAL for a generation while it was read; a fresh view has them there."""
+    """Rows moved from the WAL to a generation while it was read; a fresh view lists it."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True, eq=False)
@@ -160,7 +160,7 @@ class StoredWalRows:
 
 
 class _ShardReader:
-    """One shard, once."""
+    """Reads one shard's WAL once."""
 
     def __init__(
         self,
