@@ -69,7 +69,10 @@ class ReadableTable:
 
     @cached_property
     def _wal_rows(self) -> StoredWalRows:
-        return StoredWalRows(self._stores.wal, self._stores.shard_manifests, self.views.renamed)
+        stores = self._stores
+        return StoredWalRows(
+            wal=stores.wal, manifests=stores.shard_manifests, renamed=self.views.renamed
+        )
 
     def read(
         self,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
@@ -16,13 +16,11 @@ from memwal.ports import Objects
 from memwal.rows import align
 from memwal.store.blobs import BlobReader, Bounds, as_type, blob_columns, nulls
 from memwal.store.data_files import check_data_files
+from memwal.store.lineage import Renamed
 from memwal.store.table import GONE, LanceTables, columns_of, is_panic, tidy_text
 
 _BATCH_BYTES = 8 * 1024 * 1024
 _BATCH_ROWS_MAX = 8192
-
-Renamed = Callable[[TableView, align.Rename, int], bool]
-"""`renamed(view, rename, generation)` tells whether history proves a rename."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import threading
 from bisect import bisect_left
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
@@ -32,6 +32,9 @@ _HISTORY_VERSIONS_MAX = 10_000
 _NEWEST_MAX = 64
 # Of so many tables a process remembers what its units have read, some kilobytes each.
 _TABLES_MAX = 256
+
+Renamed = Callable[[TableView, align.Rename, int], bool]
+"""`renamed(view, rename, generation)` tells whether history proves a rename."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

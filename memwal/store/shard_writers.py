@@ -14,8 +14,8 @@ next sentinel.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from contextlib import suppress
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from typing import Any
 
@@ -182,23 +182,25 @@ class ShardWriters:
         if isinstance(error, MemWalError) or not isinstance(error, OSError | ValueError):
             return error
         if _FENCED in text.lower():
-            return Fenced(f"{where}: {self._who_took_over(shard_id, epoch)}")
+            return self._fenced(shard_id, epoch)
         if _USER in text:
             return Refused(f"{where}: {text}")
         if is_unsupported(text):
             return Unsupported(f"{where}: {text}")
         return StoreUnavailable(f"{where}: {text}")
 
-    def _who_took_over(self, shard_id: ShardId, epoch: int) -> str:
+    def _fenced(self, shard_id: ShardId, epoch: int) -> Fenced:
+        """The error of a writer that was fenced; it says by whom, if that can be read."""
+        found = f"{self._uri}: shard {shard_id}: our writer (epoch {epoch}) was fenced"
         try:
             latest = self.manifests.latest(shard_id)
         except MemWalError as error:
-            return f"our writer (epoch {epoch}) was fenced; by whom can't be read: {error}"
+            return Fenced(f"{found}; by whom can't be read: {error}")
         if latest is None:
-            return f"our writer (epoch {epoch}) was fenced, and the shard's manifests are gone"
-        return (
-            f"our writer (epoch {epoch}) was fenced: a writer with epoch {latest.writer_epoch} "
-            f"took over (manifest version {latest.version}). Rows that were acknowledged are safe"
+            return Fenced(f"{found}, and the shard's manifests are gone")
+        return Fenced(
+            f"{found}: a writer with epoch {latest.writer_epoch} took over (manifest version "
+            f"{latest.version}). Rows that were acknowledged are safe"
         )
 
 
@@ -235,11 +237,8 @@ class OpenShard:
     def _write(self, write: Any, rows: pa.Table) -> None:
         if rows.num_rows == 0:
             raise ValueError("an empty write would leave no WAL entry, and counting would go wrong")
-        try:
+        with self._translating():
             write(rows)
-        except BaseException as error:
-            claim = self.claim
-            raise self._owner._translate(claim.shard_id, error, claim.writer_epoch) from None
         self.entries += 1
         self.position += 1
         while self._owner.wal.exists(self.claim.shard_id, self.position + 1):
@@ -251,8 +250,7 @@ class OpenShard:
         claim = self.claim
         found = self._owner.wal.rows(claim.shard_id, position).entry
         if found.writer_epoch != claim.writer_epoch:
-            who = self._owner._who_took_over(claim.shard_id, claim.writer_epoch)
-            raise Fenced(f"{self._owner._uri}: shard {claim.shard_id}: {who}")
+            raise self._owner._fenced(claim.shard_id, claim.writer_epoch)
 
     def check_position(self) -> None:
         """Compare our count with the WAL. Raises Fenced, or Corruption when it doesn't add up."""
@@ -261,8 +259,7 @@ class OpenShard:
             return
         latest = self._owner.manifests.latest(shard_id)
         if latest is not None and latest.writer_epoch > self.claim.writer_epoch:
-            who = self._owner._who_took_over(shard_id, self.claim.writer_epoch)
-            raise Fenced(f"{self._owner._uri}: shard {shard_id}: {who}")
+            raise self._owner._fenced(shard_id, self.claim.writer_epoch)
         raise Corruption(
             f"{self._owner._uri}: shard {shard_id}: the last of {self.entries} entries went to "
             f"position {self.position}, but the WAL does not end there"
@@ -270,8 +267,13 @@ class OpenShard:
 
     def close(self) -> None:
         """Flush to a generation and close. Raises as `put`; acknowledged rows are safe anyway."""
-        try:
+        with self._translating():
             self._writer.close()
+
+    @contextmanager
+    def _translating(self) -> Iterator[None]:
+        try:
+            yield
         except BaseException as error:
             claim = self.claim
             raise self._owner._translate(claim.shard_id, error, claim.writer_epoch) from None

@@ -20,10 +20,11 @@ import pyarrow as pa
 
 from memwal.errors import Corruption, Missing, Refused, StandDown, Unsupported
 from memwal.format import layout
-from memwal.format.replay import Replay, replay
+from memwal.format.replay import replay
 from memwal.model import ColumnInfo, ShardId, ShardManifest, ShardView, TableView
 from memwal.rows import align, fold
 from memwal.store.blobs import blob_columns
+from memwal.store.lineage import Renamed
 from memwal.store.shard_manifests import ShardManifests
 from memwal.store.wal import ReadEntry, StoredEntry, WalEntries
 
@@ -32,8 +33,6 @@ _FIELD_ID = b"lance:field_id"
 _FOLD_BYTES = 64 * 1024 * 1024
 _VIEWS_MAX = 5
 _NULLS = 64
-
-Renamed = Callable[[TableView, align.Rename, int], bool]
 
 
 class Moved(StandDown):
@@ -97,21 +96,22 @@ class _Gathered:
         )
 
 
+@dataclass(frozen=True, kw_only=True)
 class StoredWalRows:
-    """Reads unflushed rows of a table's shards."""
+    """Reads unflushed rows of a table's shards. `renamed` tells whether history proves a rename."""
 
-    def __init__(self, wal: WalEntries, manifests: ShardManifests, renamed: Renamed) -> None:
-        """`renamed(view, rename, generation)` tells whether history proves a rename."""
-        self._wal = wal
-        self._manifests = manifests
-        self._renamed = renamed
+    wal: WalEntries
+    manifests: ShardManifests
+    renamed: Renamed
 
-    def unflushed(
+    def read_unflushed(
         self,
         view: TableView,
         shard: ShardView,
         schema: pa.Schema,
         columns: Sequence[str] | None = None,
+        *,
+        bytes_max: int | None = None,
     ) -> UnflushedRows:
         """The unflushed rows of a shard of `view`, lined up with the view's columns.
 
@@ -119,8 +119,23 @@ class StoredWalRows:
         for an entry that is torn, forged or missing; Refused for rows that can't be lined up, NULL
         keys, or more than the limits allow.
         """
-        reader = _ShardReader(self, view, shard, schema, columns)
-        return reader.read()
+        wanted = set(schema.names if columns is None else [*columns, *view.primary_key])
+        where = f"{self.wal.uri}: shard {shard.shard_id}: the WAL"
+        gathered = _Gathered(
+            keys=view.primary_key if view.policy_text is None else (),
+            bytes_max=self.wal.limits.rows_bytes_max if bytes_max is None else bytes_max,
+            where=where,
+        )
+        return _ShardReader(
+            wal=self.wal,
+            manifests=self.manifests,
+            renamed=self.renamed,
+            view=view,
+            manifest=shard.manifest,
+            fields=[schema.field(name) for name in schema.names if name in wanted],
+            where=where,
+            gathered=gathered,
+        ).read()
 
     def read_settled(
         self,
@@ -136,89 +151,68 @@ class StoredWalRows:
         """
         for attempt in range(_VIEWS_MAX):
             view = read_view()
+            found: dict[ShardId, UnflushedRows] = {}
+            left = self.wal.limits.rows_bytes_max
             try:
-                return view, self._all(view, schema_of(view), columns, shards(view))
+                schema = schema_of(view)
+                for shard in shards(view):
+                    rows = self.read_unflushed(view, shard, schema, columns, bytes_max=left)
+                    left -= rows.rows.nbytes
+                    found[shard.shard_id] = rows
             except Moved:
                 if attempt + 1 == _VIEWS_MAX:
                     raise
+            else:
+                return view, found
         raise AssertionError("unreachable")
 
-    def _all(
-        self,
-        view: TableView,
-        schema: pa.Schema,
-        columns: Sequence[str] | None,
-        shards: Sequence[ShardView],
-    ) -> dict[ShardId, UnflushedRows]:
-        found: dict[ShardId, UnflushedRows] = {}
-        left = self._wal.limits.rows_bytes_max
-        for shard in shards:
-            rows = _ShardReader(self, view, shard, schema, columns, bytes_max=left).read()
-            left -= rows.rows.nbytes
-            found[shard.shard_id] = rows
-        return found
 
-
+@dataclass(frozen=True, kw_only=True)
 class _ShardReader:
     """Reads one shard's WAL once."""
 
-    def __init__(
-        self,
-        owner: StoredWalRows,
-        view: TableView,
-        shard: ShardView,
-        schema: pa.Schema,
-        columns: Sequence[str] | None,
-        *,
-        bytes_max: int | None = None,
-    ) -> None:
-        self._wal = owner._wal
-        self._manifests = owner._manifests
-        self._renamed = owner._renamed
-        self._view = view
-        self._manifest = shard.manifest
-        wanted = set(schema.names if columns is None else [*columns, *view.primary_key])
-        self._fields = [schema.field(name) for name in schema.names if name in wanted]
-        self._where = f"{self._wal.uri}: shard {shard.shard_id}: the WAL"
-        limit = self._wal.limits.rows_bytes_max
-        self._gathered = _Gathered(
-            keys=view.primary_key if view.policy_text is None else (),
-            bytes_max=limit if bytes_max is None else bytes_max,
-            where=self._where,
-        )
+    wal: WalEntries
+    manifests: ShardManifests
+    renamed: Renamed
+    view: TableView
+    manifest: ShardManifest
+    fields: Sequence[pa.Field]
+    where: str
+    gathered: _Gathered
 
     def read(self) -> UnflushedRows:
-        start = self._manifest.replay_after_wal_entry_position + 1
+        start = self.manifest.replay_after_wal_entry_position + 1
         entries = []
-        self._gathered.add(self._empty())
+        self.gathered.add(self._schema().empty_table())
         for found in self._read_upwards(start):
             entries.append(found.entry)
             if found.entry.rows:
-                self._gathered.add(self._line_up(found))
+                self.gathered.add(self._line_up(found))
         decided = replay(self._check_manifest(start + len(entries)), entries)
-        self._refuse_problems(decided)
+        if decided.problems:
+            raise Corruption(f"{self.where}: {'; '.join(decided.problems)}")
         return UnflushedRows(
-            shard_id=self._manifest.shard_id,
-            rows=self._gathered.fold(),
+            shard_id=self.manifest.shard_id,
+            rows=self.gathered.fold(),
             first_position=start,
             last_position=start + len(entries) - 1,
             entries=len(decided.unflushed),
             rows_read=decided.rows,
             bytes_read=sum(e.size_bytes for e in entries),
-            warnings=tuple(f"{self._where}: {text}" for text in decided.warnings),
+            warnings=tuple(f"{self.where}: {text}" for text in decided.warnings),
         )
 
     def _read_upwards(self, start: int) -> Iterator[ReadEntry]:
         """Entries from `start` on, up to the first position that holds none."""
-        shard, position = self._manifest.shard_id, start
-        count = min(2, self._wal.readers_for(1))
+        shard, position = self.manifest.shard_id, start
+        count = min(2, self.wal.readers_for(1))
         while True:
-            window = self._wal.read_stored(shard, position, count)
+            window = self.wal.read_stored(shard, position, count)
             largest = 1
             for offset, stored in enumerate(window):
                 if stored is not None:
                     # Only now: compressed, many may be small that are large together.
-                    found = self._wal.decode(stored)
+                    found = self.wal.decode(stored)
                 else:
                     again = self._read_again(position + offset, window[offset + 1 :])
                     if again is None:
@@ -227,7 +221,7 @@ class _ShardReader:
                 largest = max(largest, found.entry.size_bytes)
                 yield found
             position += count
-            count = min(2 * count, self._wal.readers_for(largest))
+            count = min(2 * count, self.wal.readers_for(largest))
 
     def _read_again(self, position: int, above: Sequence[StoredEntry | None]) -> ReadEntry | None:
         """None when the position is the end. Reads it again when something is stored above it.
@@ -235,16 +229,16 @@ class _ShardReader:
         A live writer may have put both between our two requests. If it is missing all the same,
         the manifest tells whether it was collected; if not, it is a hole.
         """
-        shard = self._manifest.shard_id
-        stored_above = any(above) if above else self._wal.exists(shard, position + 1)
+        shard = self.manifest.shard_id
+        stored_above = any(above) if above else self.wal.exists(shard, position + 1)
         if not stored_above:
             return None
         try:
-            return self._wal.rows(shard, position)
+            return self.wal.rows(shard, position)
         except Missing:
             self._check_manifest(position)
             raise Corruption(
-                f"{self._where}: position {position} is missing, but one above it is stored: "
+                f"{self.where}: position {position} is missing, but one above it is stored: "
                 "entries are lost in between"
             ) from None
 
@@ -253,38 +247,34 @@ class _ShardReader:
 
         Raises Moved when `tip` was covered meanwhile: that it is missing proves nothing then.
         """
-        latest = self._manifests.latest(self._manifest.shard_id)
+        latest = self.manifests.latest(self.manifest.shard_id)
         if latest is None:
-            raise Corruption(f"{self._where}: the shard's manifests are gone")
+            raise Corruption(f"{self.where}: the shard's manifests are gone")
         if latest.replay_after_wal_entry_position >= tip:
-            raise Moved(f"{self._where} was flushed while it was read")
+            raise Moved(f"{self.where} was flushed while it was read")
         return replace(
-            self._manifest,
+            self.manifest,
             writer_epoch=latest.writer_epoch,
             wal_entry_position_last_seen=latest.wal_entry_position_last_seen,
         )
 
-    def _refuse_problems(self, decided: Replay) -> None:
-        if decided.problems:
-            raise Corruption(f"{self._where}: {'; '.join(decided.problems)}")
-
     def _line_up(self, found: ReadEntry) -> pa.Table:
-        for name in blob_columns(self._view.columns):
+        for name in blob_columns(self.view.columns):
             raise Unsupported(
-                f"{self._where}, position {found.entry.position}: the blobs of column {name!r} "
+                f"{self.where}, position {found.entry.position}: the blobs of column {name!r} "
                 "can't be read out of a WAL: let the writer flush, or rescue the shard if it has "
                 "none"
             )
         try:
             sources = self._sources(found)
         except Refused as error:
-            raise Refused(f"{self._where}, position {found.entry.position}: {error}") from None
+            raise Refused(f"{self.where}, position {found.entry.position}: {error}") from None
         table = pa.Table.from_batches(found.batches, schema=found.schema)
         if table.num_columns != len(set(table.column_names)):
-            raise Corruption(f"{self._where}, position {found.entry.position}: a column is twice")
-        self._check_size(len(table), [f.type for f in self._fields if sources[f.name] is None])
+            raise Corruption(f"{self.where}, position {found.entry.position}: a column is twice")
+        self._check_size(len(table), [f.type for f in self.fields if sources[f.name] is None])
         arrays = []
-        for column in self._fields:
+        for column in self.fields:
             source = sources[column.name]
             if source is None:
                 arrays.append(pa.nulls(len(table), column.type))
@@ -296,13 +286,13 @@ class _ShardReader:
     def _check_size(self, rows: int, left_out: Sequence[pa.DataType]) -> None:
         """Refuse rows that are narrow, and many, where what they leave out is wide."""
         row_bytes = sum(pa.nulls(_NULLS, kind).nbytes for kind in left_out) / _NULLS
-        if rows * row_bytes > self._gathered.bytes_max:
-            raise Refused(self._gathered.too_much)
+        if rows * row_bytes > self.gathered.bytes_max:
+            raise Refused(self.gathered.too_much)
 
     def _sources(self, found: ReadEntry) -> Mapping[str, str | None]:
-        aligned = align.align(self._view.columns, _columns(found.schema, self._view.columns))
-        generation = found.entry.generation or self._manifest.current_generation
-        aligned.check_renames(lambda rename: self._renamed(self._view, rename, generation), "entry")
+        aligned = align.align(self.view.columns, _columns(found.schema, self.view.columns))
+        generation = found.entry.generation or self.manifest.current_generation
+        aligned.check_renames(lambda rename: self.renamed(self.view, rename, generation), "entry")
         return aligned.columns
 
     def _tombstones(self, table: pa.Table, position: int) -> pa.ChunkedArray:
@@ -311,17 +301,14 @@ class _ShardReader:
         found = table[layout.TOMBSTONE]
         if not pa.types.is_boolean(found.type):
             raise Corruption(
-                f"{self._where}, position {position}: {layout.TOMBSTONE} is of type {found.type}"
+                f"{self.where}, position {position}: {layout.TOMBSTONE} is of type {found.type}"
             )
         return found.fill_null(False)
 
     def _schema(self) -> pa.Schema:
         # A deleted row has no values, whatever the base demands of its columns.
-        loose = [f.with_nullable(f.name not in self._view.primary_key) for f in self._fields]
+        loose = [f.with_nullable(f.name not in self.view.primary_key) for f in self.fields]
         return pa.schema([*loose, pa.field(layout.TOMBSTONE, pa.bool_(), nullable=False)])
-
-    def _empty(self) -> pa.Table:
-        return self._schema().empty_table()
 
 
 def _columns(schema: pa.Schema, base: Sequence[ColumnInfo]) -> tuple[ColumnInfo, ...]:

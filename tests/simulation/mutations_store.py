@@ -306,7 +306,7 @@ _FENCES = (
         "tests/store/test_wal_rows.py -k 'limits or narrow'",
         (
             "wal: rows of any width are made of narrow ones",
-            "        if rows * row_bytes > self._gathered.bytes_max:",
+            "        if rows * row_bytes > self.gathered.bytes_max:",
             "        if False:",
         ),
     ),

@@ -238,7 +238,7 @@ class Upkeep:
         acknowledged = {s: max(truth.acknowledged[s], default=0) for s in self.jobs.shards}
         started = actor.scheduler.now_seconds
         wal = WalEntries(stores.objects, ONE_READER)
-        reader = StoredWalRows(wal, stores.manifests, renamed=lambda *_: False)
+        reader = StoredWalRows(wal=wal, manifests=stores.manifests, renamed=lambda *_: False)
         try:
             view, tails = reader.read_settled(
                 lambda: _as_written(stores.table()), lambda view: COLUMNS

@@ -15,9 +15,10 @@ import pytest
 from memwal.errors import Corruption, Refused
 from memwal.format import layout
 from memwal.model import ShardId, ShardView, TableView
+from memwal.store.lineage import Renamed
 from memwal.store.shard_manifests import ShardManifests
 from memwal.store.wal import WalEntries, WalLimits
-from memwal.store.wal_rows import Moved, Renamed, StoredWalRows, UnflushedRows
+from memwal.store.wal_rows import Moved, StoredWalRows, UnflushedRows
 from tests.support import builders, wal_tables
 from tests.support.builders import Delete, Put, Rows, Table
 from tests.support.wal_tables import abandon, entry_file, rewrite
@@ -30,9 +31,9 @@ def reader(
 ) -> StoredWalRows:
     stores = table.stores
     return StoredWalRows(
-        WalEntries(stores.objects, limits),
-        ShardManifests(stores.objects),
-        renamed or stores.views.renamed,
+        wal=WalEntries(stores.objects, limits),
+        manifests=ShardManifests(stores.objects),
+        renamed=renamed or stores.views.renamed,
     )
 
 
@@ -46,7 +47,7 @@ def unflushed(table: Table, shard: ShardId | None = None, **options: Any) -> Unf
     view = options.pop("view", None) or table.stores.views.table()
     found = next(s for s in view.shards if s.shard_id == (shard or table.shards[0]))
     schema = table.at(view.version).schema
-    return reader(table, limits).unflushed(view, found, schema, **options)
+    return reader(table, limits).read_unflushed(view, found, schema, **options)
 
 
 def overlaid(table: Table) -> Rows:
@@ -209,7 +210,7 @@ def test_an_id_that_was_used_again_is_not_taken_for_a_rename(tmp_path: Path) -> 
     names = ["else" if name == "n" else name for name in table.dataset.schema.names]
     schema = pa.schema([f.with_name(n) for f, n in zip(table.dataset.schema, names, strict=True)])
     with pytest.raises(Refused, match="field 1 is 'n' in the entry and 'else' in the table"):
-        reader(table, renamed=lambda *_: False).unflushed(
+        reader(table, renamed=lambda *_: False).read_unflushed(
             replace(view, columns=columns), view.shards[0], schema
         )
 
@@ -431,8 +432,12 @@ def test_entries_put_between_two_requests_are_no_hole(tmp_path: Path) -> None:
             found = super().read_stored(shard_id, start, count)
             return [None, *found[1:]] if start == 1 else found
 
-    rows = StoredWalRows(Late(stores.objects), stores.shard_manifests, stores.views.renamed)
-    found = rows.unflushed(view, view.shards[0], table.dataset.schema)
+    rows = StoredWalRows(
+        wal=Late(stores.objects),
+        manifests=stores.shard_manifests,
+        renamed=stores.views.renamed,
+    )
+    found = rows.read_unflushed(view, view.shards[0], table.dataset.schema)
     assert found.entries == 2
 
 
