@@ -27,11 +27,11 @@ from memwal.read.plan.sources import Incomplete, ReadPlan, plan_read
 from memwal.read.pruning import prune_shards
 from memwal.read.store.opened import OpenRead
 from memwal.read.store.opening import open_read
+from memwal.read.store.wal_rows import Moved, StoredWalRows
 from memwal.rows.lineage import check_lineage
 from memwal.run.stores import open_stores
 from memwal.store.generations import Generations
 from memwal.store.table import primary_key_of
-from memwal.store.wal_rows import Moved, StoredWalRows
 
 T = TypeVar("T")
 

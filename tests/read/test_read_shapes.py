@@ -22,7 +22,7 @@ from memwal.read import Nearest, ReadableTable, open_table
 from memwal.read.plan.request import ReadRequest
 from memwal.read.plan.sources import Incomplete
 from memwal.read.store import held_rows, newest_rows
-from memwal.store.wal_rows import Moved
+from memwal.read.store.wal_rows import Moved
 from tests.support import builders, garbage_runs
 from tests.support.builders import Delete, Put, Row, Table
 

@@ -103,7 +103,7 @@ POLICY: tuple[Mutation, ...] = (
     ),
     *mutations(
         "memwal/jobs/merge/apply/shard.py",
-        "tests/store/test_turns.py",
+        "tests/jobs/merge/test_turns.py",
         (
             "turns: who waited does not look again",
             "                    if held:\n",
@@ -163,7 +163,7 @@ POLICY: tuple[Mutation, ...] = (
         ),
     ),
     *mutations(
-        "memwal/store/wal_rows.py",
+        "memwal/read/store/wal_rows.py",
         _READ,
         (
             "policy: rows of the WAL are the newest only",

@@ -302,8 +302,8 @@ _FENCES = (
         ),
     ),
     *mutations(
-        "memwal/store/wal_rows.py",
-        "tests/store/test_wal_rows.py -k 'limits or narrow'",
+        "memwal/read/store/wal_rows.py",
+        "tests/read/test_wal_rows.py -k 'limits or narrow'",
         (
             "wal: rows of any width are made of narrow ones",
             "        if rows * row_bytes > self.gathered.bytes_max:",

@@ -24,9 +24,10 @@ from memwal.jobs.status.report import StatusTableReport, report_status
 from memwal.jobs.wait.apply import Waiter
 from memwal.jobs.wait.plan import Until, choose_target
 from memwal.model import ShardId, TableView
+from memwal.read.store.wal_rows import StoredWalRows
+from memwal.report import StatusTableReport
 from memwal.store.fencing import ShardClaim
 from memwal.store.wal import WalEntries, WalLimits
-from memwal.store.wal_rows import StoredWalRows
 from tests.simulation.actors import GRACE_SECONDS, OUTCOMES, Jobs, Session, make_catchup_job
 from tests.simulation.lake import Progress, Version, decode_changes
 from tests.simulation.row_rules import NEWEST_WINS

@@ -14,6 +14,7 @@ from memwal.jobs.merge.plan.shard import JoinCosts, MergeLimits, MergeRequest
 from memwal.jobs.merge.plan.shared import group_shards
 from memwal.jobs.merge.report import ShardReport
 from memwal.jobs.merge.store.table import LanceMergeTable
+from memwal.jobs.merge.store.turns import HostTurns
 from memwal.model import ShardId, ShardView
 from memwal.report import FAILED
 from memwal.run import cancel, heap
@@ -22,7 +23,6 @@ from memwal.run.tables import OpenTable
 from memwal.run.units import TableUnit, UnitResult, run_unit
 from memwal.store.generations import Generations
 from memwal.store.lineage import Lineage
-from memwal.store.turns import HostTurns
 
 MergeResult = UnitResult[tuple[ShardReport, ...]]
 

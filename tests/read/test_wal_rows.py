@@ -15,10 +15,10 @@ import pytest
 from memwal.errors import Corruption, Refused
 from memwal.format import layout
 from memwal.model import ShardId, ShardView, TableView
+from memwal.read.store.wal_rows import Moved, StoredWalRows, UnflushedRows
 from memwal.store.lineage import Renamed
 from memwal.store.shard_manifests import ShardManifests
 from memwal.store.wal import WalEntries, WalLimits
-from memwal.store.wal_rows import Moved, StoredWalRows, UnflushedRows
 from tests.support import builders, wal_tables
 from tests.support.builders import Delete, Put, Rows, Table
 from tests.support.wal_tables import abandon, entry_file, rewrite
@@ -368,7 +368,7 @@ def test_narrow_rows_are_refused_where_what_they_leave_out_is_wide(tmp_path: Pat
 
 def test_rows_are_folded_on_the_way(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Many versions of few keys take the memory of few rows."""
-    monkeypatch.setattr("memwal.store.wal_rows._FOLD_BYTES", 4000)
+    monkeypatch.setattr("memwal.read.store.wal_rows._FOLD_BYTES", 4000)
     table = builders.make_table(tmp_path / "t", rows=[1])
     (shard,) = table.shards
     abandon(table, shard, *(Put(range(10), 100 * turn) for turn in range(1, 21)))
