@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import struct
 from collections.abc import Iterable, Mapping
-from typing import TypeVar, cast
+from typing import Any, TypeVar, cast
 from uuid import UUID
 
 from google.protobuf.message import DecodeError, Message
@@ -110,8 +110,9 @@ def _parse_generations(entries: Iterable[pb.FlushedGeneration]) -> tuple[Flushed
     return tuple(found[number] for number in sorted(found))
 
 
-def _read_optional(entry: pb.FlushedGeneration, name: str) -> int | None:
-    return getattr(entry, name) if entry.HasField(name) else None
+def _read_optional(message: Message, name: str) -> Any:
+    """A field's value; None where it is not set."""
+    return getattr(message, name) if message.HasField(name) else None
 
 
 def encode_shard_manifest(manifest: ShardManifest) -> bytes:
@@ -302,7 +303,7 @@ def _parse_index(message: pb.IndexMetadata) -> IndexEntry:
         field_ids=tuple(message.fields),
         type_url=message.index_details.type_url,
         dataset_version=message.dataset_version,
-        created_at_millis=message.created_at if message.HasField("created_at") else None,
+        created_at_millis=_read_optional(message, "created_at"),
         fragment_bitmap=message.fragment_bitmap or None,
     )
 
@@ -311,19 +312,15 @@ def _parse_state(message: pb.IndexMetadata) -> MemWalState:
     details = _parse(pb.MemWalIndexDetails, message.index_details.value)
     return MemWalState(
         index_uuid=_parse_index_uuid(message),
-        created_at_millis=message.created_at if message.HasField("created_at") else None,
+        created_at_millis=_read_optional(message, "created_at"),
         merged=_parse_progress(details.merged_generations),
         index_catchup=_parse_catchup(details.index_catchup),
         maintained_indexes=tuple(details.maintained_indexes),
-        maintain_all_indexes=(
-            details.maintain_all_indexes if details.HasField("maintain_all_indexes") else None
-        ),
+        maintain_all_indexes=_read_optional(details, "maintain_all_indexes"),
         shard_specs=tuple(_parse_spec(spec) for spec in details.shard_specs),
         snapshot_ts_millis=details.snapshot_ts_millis,
         num_shards=details.num_shards,
-        inline_snapshots=(
-            details.inline_snapshots if details.HasField("inline_snapshots") else None
-        ),
+        inline_snapshots=_read_optional(details, "inline_snapshots"),
         writer_config_defaults=dict(details.writer_config_defaults),
         raw=message.index_details.value,
     )
@@ -357,8 +354,8 @@ def _parse_spec(message: pb.ShardSpec) -> ShardSpec:
             ShardField(
                 field_id=f.field_id,
                 source_ids=tuple(f.source_ids),
-                transform=f.transform if f.HasField("transform") else None,
-                expression=f.expression if f.HasField("expression") else None,
+                transform=_read_optional(f, "transform"),
+                expression=_read_optional(f, "expression"),
                 result_type=f.result_type,
                 parameters=dict(f.parameters),
             )
