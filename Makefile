@@ -6,6 +6,7 @@ VENV_AIRFLOW ?= .venv-airflow
 VENV_LANCEDB ?= .venv-lancedb
 PYTEST_ARGS ?=
 TEST_PROCESSES ?= 2
+CHECK_PROCESSES ?= 3
 
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
@@ -21,6 +22,8 @@ BENCH_TYPES := --implicit-reexport --follow-imports silent \
 AIRFLOW_CODE := airflow_plugins/memwal_airflow dags scripts/local_airflow scripts/airflow_demo.py
 
 export VENV VENV_AIRFLOW VENV_LANCEDB
+# Tests start hundreds of processes, which would compile everything again where this is set.
+unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
 .PHONY: help setup demo airflow test test-memwal test-airflow test-fast check format proto pin bench bench-quick conformance simulation mutation fuzz \
@@ -54,16 +57,28 @@ test-airflow: $(READY) $(AIRFLOW_READY) chromium ## Run the tests of DAGs, provi
 test-fast: $(READY) ## Run the tests that need no disk, server or JVM
 	@$(PYTEST) -q $(FAST) $(PYTEST_ARGS)
 
+CHECKS := check-ruff check-format check-mypy check-mypy-airflow check-mypy-bench check-imports check-tests
+.PHONY: $(CHECKS)
+
 check: $(READY) $(AIRFLOW_READY) ## Lint, formatting, types, import contract, fast tests
+	@$(MAKE) -k -s --no-print-directory -j$(CHECK_PROCESSES) --output-sync=target $(CHECKS)
+
+check-ruff:
 	$(call step,ruff check,$(BIN)/ruff check .)
+check-format:
 	$(call step,ruff format,$(BIN)/ruff format --check .)
+check-mypy:
 	$(call step,mypy,$(BIN)/mypy)
+check-mypy-airflow:
 	$(call step,mypy airflow,$(BIN)/mypy --python-executable $(AIRFLOW_BIN)/python \
 		--cache-dir .mypy_cache/airflow $(AIRFLOW_CODE))
+check-mypy-bench:
 	$(call step,mypy bench,$(BIN)/mypy --cache-dir .mypy_cache/bench \
 		$(BENCH_TYPES) tests/bench)
+check-imports:
 	$(call step,lint-imports,PYTHONPATH=airflow_plugins $(BIN)/lint-imports)
-	@$(PYTEST) -q $(FAST) $(PYTEST_ARGS)
+check-tests:
+	@$(PYTEST) -q -n $(TEST_PROCESSES) $(FAST) $(PYTEST_ARGS)
 
 format: $(READY) ## Format the code and apply the safe lint fixes
 	@$(BIN)/ruff check -q --fix . ; $(BIN)/ruff format -q .
