@@ -197,7 +197,7 @@ class Faulty:
         return self._faulty(self.inner.fold(view, shard_id, generations))
 
     def _faulty(self, fold: Any) -> Any:
-        commit, rebased = fold.commit, fold.rebased
+        commit, rebase = fold.commit, fold.rebase
 
         def faulty_commit(shape: Any, mark: int) -> Any:
             if not self.errors:
@@ -207,7 +207,7 @@ class Faulty:
             raise self.errors.pop(0)
 
         fold.commit = faulty_commit
-        fold.rebased = lambda view: self._faulty(rebased(view))
+        fold.rebase = lambda view: self._faulty(rebase(view))
         return fold
 
 
