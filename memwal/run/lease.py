@@ -19,7 +19,7 @@ class HeldLease:
     def __init__(
         self, leases: StoredLeases, job: str, say: Callable[[str], None] = lambda text: None
     ) -> None:
-        """Claim the table. Raises LeaseHeld. `say` is told of a heart that misses beats."""
+        """Claim the table. Raises LeaseHeld. `say` gets a line whenever a renewal fails."""
         self._leases = leases
         self._say = say
         self._claim: LeaseClaim = leases.acquire(job)

@@ -55,7 +55,7 @@ class RunRecorder:
         if report.outcome in (NOTHING_TO_DO, HELD) or table.untrusted:
             return report
         if isinstance(table.error, StoreUnavailable | BadCredentials):
-            return report  # a store that does not answer is not asked, and waited for, once more
+            return report  # no second wait for a store that does not answer
         self._recorded.add(stores.uri)
         try:
             table.prove_store()

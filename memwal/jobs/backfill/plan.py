@@ -1,4 +1,4 @@
-"""Decides what a backfill begins with: the tables with the most to do. Pure.
+"""Orders the tables of a backfill: those with the most to do come first. Pure.
 
 The largest goes first so that no long table is left to run alone at the end.
 """

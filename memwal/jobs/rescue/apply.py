@@ -69,18 +69,18 @@ class ShardRescuer:
             return None
         plan = plan_rescue(found, self.limits, self.clock.now_nanos())
         if plan.action is not RescueAction.RESCUE or plan.mark is None:
-            return _left_alone(plan, found)
+            return _leave_alone(plan, found)
         self.steps("mark")
         now = self.wal.mark(shard_id, plan.mark)
         # The host's clock may be wrong; by now the store has told the time.
         plan = plan_rescue(found, self.limits, now)
         if plan.action is not RescueAction.RESCUE:
             self.wal.unmark(shard_id)
-            return _left_alone(plan, found)
+            return _leave_alone(plan, found)
         self.before_claim()
-        return self._claimed(plan, found)
+        return self._claim(plan, found)
 
-    def _claimed(self, plan: ShardRescue, found: RescueEvidence) -> RescuedShard:
+    def _claim(self, plan: ShardRescue, found: RescueEvidence) -> RescuedShard:
         before = found.manifest
         error: MemWalError | None = None
         try:
@@ -123,7 +123,7 @@ class ShardRescuer:
         )
 
 
-def _left_alone(plan: ShardRescue, found: RescueEvidence) -> RescuedShard:
+def _leave_alone(plan: ShardRescue, found: RescueEvidence) -> RescuedShard:
     epoch = found.manifest.writer_epoch
     outcome = NOTHING_TO_DO if plan.error is None else plan.error.outcome
     return RescuedShard(

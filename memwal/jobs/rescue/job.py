@@ -30,7 +30,7 @@ Confirm = Callable[[str, Sequence[ShardRescue]], bool]
 class RescueOptions(RunOptions):
     """What the job takes. No `shards` means all of them.
 
-    `confirm` is asked once a table, with the shards that are about to be claimed.
+    `confirm` is called once a table, with the shards that are about to be claimed.
     """
 
     confirm: Confirm

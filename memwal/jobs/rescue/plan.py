@@ -1,4 +1,4 @@
-"""Decides whether a shard's writer has gone, and what a rescue of its rows takes. Pure.
+"""Judges whether a shard's writer has gone, and plans what a rescue of its rows takes. Pure.
 
 A rescue claims the shard: it takes an epoch, and thereby fences a writer that is alive after all.
 Nothing that was acknowledged is lost then, but that writer has to be opened again. So a shard that

@@ -121,7 +121,7 @@ def _count(document: dict[str, object], name: str) -> int:
     return value
 
 
-# What pylance 14.0.2 says, in the order in which it is asked: a fenced replay names the WAL too.
+# What pylance 14.0.2 says. Tried in this order, since a fenced replay names the WAL, too.
 _SEALED = re.compile(r"is sealed", re.IGNORECASE)
 _FENCED = re.compile(r"fenced|claimed epoch", re.IGNORECASE)
 _BAD_WAL = re.compile(r"WAL (entry|IPC|replay)", re.IGNORECASE)
@@ -146,10 +146,10 @@ class LanceShardWriters:
             )
             return LanceClaimedShard(where, writer, int(writer.memtable_stats()["row_count"]))
         except (OSError, ValueError, RuntimeError) as error:
-            raise _named(where, error) from None
+            raise _name_error(where, error) from None
         except BaseException as error:
             if is_panic(error):
-                raise _named(where, error) from None
+                raise _name_error(where, error) from None
             raise
 
 
@@ -171,14 +171,14 @@ class LanceClaimedShard:
         try:
             self._writer.close()
         except (OSError, ValueError, RuntimeError) as error:
-            raise _named(self._where, error) from None
+            raise _name_error(self._where, error) from None
         except BaseException as error:
             if is_panic(error):
-                raise _named(self._where, error) from None
+                raise _name_error(self._where, error) from None
             raise
 
 
-def _named(where: str, error: BaseException) -> MemWalError:
+def _name_error(where: str, error: BaseException) -> MemWalError:
     text = tidy_text(error)
     if _SEALED.search(text):
         return Refused(f"{where} is SEALED: no writer may claim it")

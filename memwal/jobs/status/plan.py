@@ -106,7 +106,7 @@ def measure_wal(
 ) -> WalSize:
     """A shard's WAL by its listing. `is_covered` tells of one entry whether a generation has it.
 
-    It is asked only before a false alarm would be raised, whatever the replay position says:
+    It is called only before a false alarm would be raised, whatever the replay position says:
     pylance understates that at times (see `format.replay`).
     """
     unflushed = count_unflushed(manifest, ((p, info.size_bytes) for p, info in listed))

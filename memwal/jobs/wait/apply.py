@@ -111,9 +111,9 @@ class Waiter:
             case Until.INDEXED:
                 return {shard: find_indexed(manifest, state, shard) for shard in target}
             case Until.COLLECTED:
-                return self._collected(state, target)
+                return self._look_for_collected(state, target)
 
-    def _collected(
+    def _look_for_collected(
         self, state: MemWalState, target: Mapping[ShardId, int]
     ) -> Mapping[ShardId, int]:
         """Only shards that are merged can be collected, and one that is stays so."""

@@ -34,18 +34,27 @@ def run_wait(options: WaitOptions, progress: Progress) -> JobReport:
     """Wait until what was flushed when the run began is merged, indexed or collected."""
 
     def wait(table: OpenTable, stores: Stores, view: TableView, fanout: Fanout) -> TableReport:
+        report = WaitTableReport(table=table.resolved.name, outcome=DONE, until=options.until.value)
         target: Mapping[ShardId, int] = {}
         try:
             target = choose_target(view, options.generations)
             waited = _wait(stores, options, progress, target)
         except MemWalError as error:
-            return _failed(options, table.resolved.name, error, target)
-        return _report(table, options, target, view.version, waited)
+            return _fail(report, error, target, dict.fromkeys(target, 0))
+        report = report.model_copy(
+            update={"version_before": view.version, "version_after": waited.version}
+        )
+        if waited.missing:
+            text = describe_missing(options.until, target, waited.missing)
+            late = StandDown(f"not there after {options.timeout_seconds:g} s: {text}")
+            return _fail(report, late, target, waited.missing)
+        return report.model_copy(update={"reached": True, "target": dict(target)})
 
-    runner = JobRunner(
-        name="wait", looks_only=True, fail=lambda name, error: _failed(options, name, error, {})
-    )
-    return runner.run_each(options, wait, progress)
+    def fail(name: str, error: MemWalError) -> TableReport:
+        report = WaitTableReport(table=name, outcome=DONE, until=options.until.value)
+        return _fail(report, error, {}, {})
+
+    return JobRunner(name="wait", looks_only=True, fail=fail).run_each(options, wait, progress)
 
 
 def _wait(
@@ -54,7 +63,7 @@ def _wait(
     waiter = Waiter(
         views=stores.views,
         shards=stores.shard_manifests,
-        folders=lambda shard: _folders(stores, shard),
+        folders=lambda shard: _list_folders(stores, shard),
         clock=stores.clock,
         limits=options.limits,
         tell=lambda missing: progress.say(describe_missing(options.until, target, missing)),
@@ -62,50 +71,24 @@ def _wait(
     return waiter.run(options.until, target, timeout_seconds=options.timeout_seconds)
 
 
-def _failed(
-    options: WaitOptions, name: str, error: MemWalError, target: Mapping[ShardId, int]
-) -> TableReport:
-    return WaitTableReport(
-        table=name,
-        outcome=error.outcome,
-        error=str(error),
-        exit_code=error.exit_code,
-        until=options.until.value,
-        target=_plain(target),
-        missing=dict.fromkeys(map(str, target), 0),
-    )
-
-
-def _report(
-    table: OpenTable,
-    options: WaitOptions,
+def _fail(
+    report: WaitTableReport,
+    error: MemWalError,
     target: Mapping[ShardId, int],
-    version_before: int,
-    waited: Waited,
-) -> TableReport:
-    error = None
-    if waited.missing:
-        text = describe_missing(options.until, target, waited.missing)
-        error = StandDown(f"not there after {options.timeout_seconds:g} s: {text}")
-    return WaitTableReport(
-        table=table.resolved.name,
-        outcome=DONE if error is None else error.outcome,
-        exit_code=0 if error is None else error.exit_code,
-        error=None if error is None else str(error),
-        version_before=version_before,
-        version_after=waited.version,
-        until=options.until.value,
-        reached=error is None,
-        target=_plain(target),
-        missing=_plain(waited.missing),
+    missing: Mapping[ShardId, int],
+) -> WaitTableReport:
+    return report.model_copy(
+        update={
+            "outcome": error.outcome,
+            "error": str(error),
+            "exit_code": error.exit_code,
+            "target": dict(target),
+            "missing": dict(missing),
+        }
     )
 
 
-def _plain(generations: Mapping[ShardId, int]) -> dict[str, int]:
-    return {str(shard): generation for shard, generation in generations.items()}
-
-
-def _folders(stores: Stores, shard_id: ShardId) -> Iterable[int]:
+def _list_folders(stores: Stores, shard_id: ShardId) -> Iterable[int]:
     names = stores.objects.list_folders(layout.shard_folder(shard_id))
     numbers = (layout.parse_generation_folder(name) for name in names)
     return [number for number in numbers if number is not None]

@@ -1,4 +1,4 @@
-"""Decides what `memwal wait` waits for, and how far a shard has come. Pure."""
+"""Chooses what `memwal wait` waits for, and sees how far each shard has come. Pure."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Decides where units of work run. Pure."""
+"""Chooses the engine that runs a plan's units: this process, or Spark. Pure."""
 
 from __future__ import annotations
 

@@ -113,7 +113,7 @@ class SparkEngine:
         # Without it, workers take `python3` from PATH instead of this environment.
         os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
         builder = SparkSession.builder.appName(app_name)
-        if not _submitted():
+        if not _is_submitted():
             master = master or f"local[*,{_LOCAL_TASK_FAILURES_MAX}]"
             builder = builder.master(master)
             if master.startswith("local"):
@@ -151,7 +151,7 @@ class SparkEngine:
         nothing of this run beside it: the process may have died of a neighbour.
         """
         group = f"memwal-{id(self):x}-{next(self._groups)}"
-        with self._watched(group, on_done, len(units)):
+        with self._watch_jobs(group, on_done, len(units)):
             outcomes = self._side_by_side(group, work, units)
             for place, unit in enumerate(units):
                 if outcomes[place].died:
@@ -199,7 +199,7 @@ class SparkEngine:
         return list(outcomes)
 
     @contextmanager
-    def _watched(self, group: str, on_done: Callable[[int], None], total: int) -> Iterator[None]:
+    def _watch_jobs(self, group: str, on_done: Callable[[int], None], total: int) -> Iterator[None]:
         """Tell of progress meanwhile; cancel what is left when it ends in an error."""
         finished = threading.Event()
         watcher = threading.Thread(
@@ -271,6 +271,6 @@ def _task_attempts(context: SparkContext) -> int:
     return int(str(context.getConf().get("spark.task.maxFailures", "4")))
 
 
-def _submitted() -> bool:
+def _is_submitted() -> bool:
     """Whether spark-submit started this process (it then sets the master itself)."""
     return "PYSPARK_GATEWAY_PORT" in os.environ
