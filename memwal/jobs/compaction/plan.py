@@ -1,4 +1,4 @@
-"""Decides which of Lance's compaction tasks a run takes. Pure.
+"""Chooses which of Lance's compaction tasks a run takes. Pure.
 
 Lance plans: neighbouring fragments below the target size, or with many deleted rows, that the same
 index SEGMENTS cover. Indexed and unindexed ones are never put together, so index catch-up comes

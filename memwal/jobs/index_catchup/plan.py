@@ -1,4 +1,4 @@
-"""Decides how each index of a base table catches up with what merging added. Pure.
+"""Chooses how each index of a base table catches up with what merging added. Pure.
 
 Lance credits an index with merge progress when its segments cover every fragment of the version
 that a commit was read from. So the plan looks at coverage first and at the recorded progress
@@ -258,7 +258,7 @@ class _Planner:
                 why = f", about {seconds:.0f} s in one process, so they are built side by side"
                 return self._build(uncovered, size + why)
         elif asked is Method.SEGMENTS or large:
-            why = "their trained model" if index.is_vector else "settings that it doesn't tell"
+            why = "their trained model" if index.is_vector else "settings that it doesn't describe"
             note = f"; segments of a {index.kind} index would not share {why}"
         merge = count_mergeable(self.table, index, rows)
         last = "the last segment" if merge == 1 else f"the last {merge} segments"
@@ -300,7 +300,7 @@ class _Planner:
         if percent > limits.retrain_unindexed_percent_max:
             return (
                 f"{percent:.0f} % of {table.rows:,} rows are not indexed, over the limit of "
-                f"{limits.retrain_unindexed_percent_max:g} %: the model was trained on the few"
+                f"{limits.retrain_unindexed_percent_max:g} %: the model knows the others only"
             )
         ratio = measure_imbalance(index.partition_rows)
         if (
