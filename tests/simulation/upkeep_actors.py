@@ -379,7 +379,7 @@ class Upkeep:
         """How far the shard was at that version, by the lake's own record."""
         if until is Until.MERGED:
             return stores.lake.progress[version].get(shard, 0)
-        return stores.lake.find_indexed(version, shard)
+        return stores.lake.indexed_to(version, shard)
 
     def _check_collected(
         self, stores: SimStores, reached: dict[ShardId, int], started_nanos: int
