@@ -108,19 +108,19 @@ def test_an_installed_memwal_needs_no_checkout(tmp_path: Path) -> None:
     (here / "jobs" / "__init__.py").write_text("raise SystemExit('not ours')")
     table = demo.make_table(here / "t", 1)
 
-    def submit(*arguments: str) -> subprocess.CompletedProcess[str]:
-        command = [sys.executable, "-m", "memwal", "submit", "merge", *arguments]
-        return subprocess.run(
-            [*command, "--master", "local[1]", "--ship", "--conf", "spark.ui.enabled=false"],
-            cwd=here,
-            env={**os.environ, "PYTHONPATH": str(packages)},
-            capture_output=True, text=True, check=False, timeout=240,
-        )  # fmt: skip
+    done = subprocess.run(
+        [
+            sys.executable, "-m", "memwal", "submit", "merge", "t", "missing", "--master",
+            "local[1]", "--ship", "--conf", "spark.ui.enabled=false", "--json", "--report", "report.json",
+        ],
+        cwd=here,
+        env={**os.environ, "PYTHONPATH": str(packages)},
+        capture_output=True, text=True, check=False, timeout=240,
+    )  # fmt: skip
 
-    done = submit("t", "--json", "--report", "report.json")
-    assert done.returncode == 0, done.stderr[-3000:]
+    assert done.returncode == 6, done.stderr[-3000:]  # as `memwal merge` of these two
     report = json.loads((here / "report.json").read_text())
     assert json.loads(done.stdout) == report
-    assert (report["outcome"], report["engine"]["name"]) == ("done", "spark")
+    assert [found["outcome"] for found in report["tables"]] == ["done", "failed"]
+    assert report["engine"]["name"] == "spark"
     assert demo.count_differences(table) == 0
-    assert submit("nothing").returncode == 2
