@@ -25,7 +25,6 @@ from memwal.jobs.wait.apply import Waiter
 from memwal.jobs.wait.plan import Until, choose_target
 from memwal.model import ShardId, TableView
 from memwal.read.store.wal_rows import StoredWalRows
-from memwal.report import StatusTableReport
 from memwal.store.fencing import ShardClaim
 from memwal.store.wal import WalEntries, WalLimits
 from tests.simulation.actors import GRACE_SECONDS, OUTCOMES, Jobs, Session, make_catchup_job
