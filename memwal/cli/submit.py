@@ -54,6 +54,7 @@ PrintOnly = Annotated[bool, typer.Option("--dry-run", help="Print the command, a
 
 
 def submit(
+    context: typer.Context,
     job: Job,
     arguments: Arguments,
     master: Master = None,
@@ -76,7 +77,7 @@ def submit(
     try:
         if job not in JOBS:
             raise Usage(f"JOB {job!r}: expected one of {', '.join(JOBS)}")
-        _check(job, arguments)
+        _check(context, job, arguments)
         with tempfile.TemporaryDirectory() as folder:
             shipped = [str(zip_package(Path(folder)))] if ship else []
             command = SparkSubmit(
@@ -98,9 +99,7 @@ def submit(
     raise SystemExit(code)
 
 
-def _check(job: str, arguments: list[str]) -> None:
+def _check(context: typer.Context, job: str, arguments: list[str]) -> None:
     """Refuse options that the job does not have before a JVM is started."""
-    from memwal.cli.app import app
-
-    group: Any = typer.main.get_command(app)
+    group: Any = context.find_root().command
     group.commands[job].make_context(f"memwal {job}", list(arguments))
