@@ -111,7 +111,8 @@ def test_an_installed_memwal_needs_no_checkout(tmp_path: Path) -> None:
     done = subprocess.run(
         [
             sys.executable, "-m", "memwal", "submit", "merge", "t", "missing", "--master",
-            "local[1]", "--ship", "--conf", "spark.ui.enabled=false", "--json", "--report", "report.json",
+            "local[1]", "--ship", "--conf", "spark.ui.enabled=false", "--json",
+            "--report", "report.json",
         ],
         cwd=here,
         env={**os.environ, "PYTHONPATH": str(packages)},
