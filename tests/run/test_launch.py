@@ -22,7 +22,7 @@ from memwal.errors import (
 from memwal.ingest.unit import IngestUnit, lost_ingest_unit
 from memwal.jobs.garbage.apply.delete import Deletion
 from memwal.jobs.garbage.model import GarbageLimits
-from memwal.jobs.garbage.unit import GarbageUnit, lost_garbage_unit
+from memwal.jobs.garbage.unit import GarbageUnit, unpack_deleted
 from memwal.model import TableView
 from memwal.run import cancel, versions
 from memwal.run.engines.local import LocalEngine
@@ -130,10 +130,9 @@ def test_a_unit_that_killed_its_process_has_a_result_that_says_so() -> None:
     where: dict[str, Any] = {"uri": "memory://t", "storage_options": {}}
 
     deletions = tuple(Deletion(path=path, stages=()) for path in "ab")
-    garbage = lost_garbage_unit(
-        GarbageUnit(**where, deletions=deletions, limits=GarbageLimits()), died
-    )
-    assert [(d.path, d.objects, d.error) for d in garbage.deleted] == [
+    unit = GarbageUnit(**where, deletions=deletions, limits=GarbageLimits())
+    deleted = unpack_deleted(unit, lost_unit(unit, died))
+    assert [(d.path, d.objects, d.error) for d in deleted] == [
         ("a", 0, "the process died"),
         ("b", 0, "the process died"),
     ]

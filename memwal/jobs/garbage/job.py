@@ -7,20 +7,13 @@ from dataclasses import dataclass
 from functools import partial
 
 from memwal.jobs.garbage.apply import TableGarbage, collect_garbage
-from memwal.jobs.garbage.apply.delete import Deleted, Deletion
 from memwal.jobs.garbage.model import GarbageLimits
 from memwal.jobs.garbage.plan import check_limits
 from memwal.jobs.garbage.report import report_garbage
 from memwal.jobs.garbage.store import LanceExpiry, StoredGarbageEvidence
-from memwal.jobs.garbage.unit import (
-    GarbageUnit,
-    group_deletions,
-    lost_garbage_unit,
-    run_garbage_unit,
-)
+from memwal.jobs.garbage.unit import DeleteFanout
 from memwal.ports import Steps, no_steps
 from memwal.report import JobReport, TableReport
-from memwal.run.engines.choice import LOCAL_BYTES_PER_SECOND
 from memwal.run.fanout import Fanout
 from memwal.run.options import RunOptions
 from memwal.run.progress import Progress
@@ -29,9 +22,6 @@ from memwal.run.runner import JobRunner
 from memwal.run.stores import Stores
 from memwal.run.tables import TABLE_READERS_MAX, OpenTable
 from memwal.threads import side_by_side
-
-# One prefix of an S3 bucket takes about 3,500 deletes a second; local disks some more.
-_DELETES_PER_SECOND = 2000
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -64,8 +54,14 @@ def run_garbage(options: GarbageOptions, progress: Progress, steps: Steps = no_s
             if table.stores is not None
         ]
         side_by_side(_Run.foresee, runs, TABLE_READERS_MAX)
-        fan_out = _DeleteFanout(runs, fanout, options, steps)
-        collect_garbage([run.garbage for run in runs], fan_out.delete)
+        deletes = DeleteFanout(
+            tables=[run.table for run in runs],
+            uris=[run.garbage.uri for run in runs],
+            limits=options.limits,
+            fanout=fanout,
+            steps=steps,
+        )
+        collect_garbage([run.garbage for run in runs], deletes.delete)
         found = {id(run.table): run.report() for run in runs}
         return [
             found.get(id(table)) or failed_report(table.resolved.name, table.failure)
@@ -118,45 +114,3 @@ def _open_garbage(
         progress=progress,
         steps=steps,
     )
-
-
-@dataclass(frozen=True, slots=True)
-class _DeleteFanout:
-    """Deletes for all tables at once, in units on an engine."""
-
-    runs: Sequence[_Run]
-    fanout: Fanout
-    options: GarbageOptions
-    steps: Steps
-
-    def delete(self, batches: Sequence[Sequence[Deletion]]) -> list[list[Deleted]]:
-        """A batch a table, in the tables' order."""
-        limits = self.options.limits
-        units: list[GarbageUnit] = []
-        owners: list[int] = []
-        for place, (run, batch) in enumerate(zip(self.runs, batches, strict=True)):
-            for deletions in group_deletions(batch, limits.unit_objects_max):
-                owners.append(place)
-                units.append(
-                    GarbageUnit(
-                        uri=run.garbage.uri,
-                        storage_options=run.table.resolved.storage_options,
-                        deletions=deletions,
-                        limits=limits,
-                        lease_token=run.table.lease_token,
-                    )
-                )
-        objects = sum(d.objects for unit in units for d in unit.deletions)
-        watched = self.steps is not no_steps
-        results = self.fanout.run_for(
-            [self.runs[place].table for place in owners],
-            partial(run_garbage_unit, steps=self.steps) if watched else run_garbage_unit,
-            units,
-            what="units to delete",
-            in_memory_bytes=objects * LOCAL_BYTES_PER_SECOND // _DELETES_PER_SECOND,
-            lost=lost_garbage_unit,
-        )
-        deleted: list[list[Deleted]] = [[] for _ in batches]
-        for place, result in zip(owners, results, strict=True):
-            deleted[place] += result.deleted
-        return deleted

@@ -49,7 +49,7 @@ class GarbageEvidence(Protocol):
         ...
 
     def store_now_nanos(self, name: str) -> int:
-        """The time by the clock that dates the store's files, told by a file of this name."""
+        """The time by the clock that dates the store's files, read off a file of this name."""
         ...
 
     def referenced_versions(self) -> frozenset[int]:
@@ -104,7 +104,7 @@ class VersionExpiry(Protocol):
 
 
 class DropProgress(Protocol):
-    """Told how far the drops are."""
+    """Shows how far the drops are."""
 
     def start(self, what: str, total: int) -> None:
         """So many shards are to be dropped from."""

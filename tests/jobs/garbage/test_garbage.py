@@ -844,7 +844,7 @@ def test_a_lease_that_is_held_stops_a_run_that_would_act(tmp_path: Path) -> None
 
 def test_the_script_for_spark_submit(tmp_path: Path) -> None:
     table = runs.laid_out(tmp_path / "t", generations=1)
-    root = Path(__file__).parents[2]
+    root = Path(__file__).parents[3]
     done = subprocess.run(
         [sys.executable, "-m", "jobs.garbage", table.uri, "--json"],
         cwd=root,

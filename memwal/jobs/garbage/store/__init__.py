@@ -83,7 +83,7 @@ class StoredGarbageEvidence:
         if not found:
             raise StoreUnavailable(
                 f"{self._objects.uri}: {path} was written and is not listed: the store's time is "
-                "not known, so nothing can be told to be out of its grace"
+                "not known, so nothing is known to be out of its grace"
             )
         return found[0].modified_at_nanos
 

@@ -225,7 +225,7 @@ def _decode(data: bytes) -> tuple[dict[StoredFile, RetainedVersion], Mapping[str
             return {}, {}
         found = {_info_of(entry): _version_of(entry) for entry in entries}
         written = [_entry_of(info, version) for info, version in found.items()]
-        told = [{n: entry[n] for n in own} for own, entry in zip(written, entries, strict=True)]
+        stored = [{n: entry[n] for n in own} for own, entry in zip(written, entries, strict=True)]
         named = all(
             layout.parse_table_manifest_name(info.path.rpartition("/")[2]) == version.version
             for info, version in found.items()
@@ -233,7 +233,7 @@ def _decode(data: bytes) -> tuple[dict[StoredFile, RetainedVersion], Mapping[str
     except (*_NOT_A_REFERENCE, AttributeError):
         return {}, {}
     # What is not written as we write it (`false` for a version) is not ours.
-    return (found, document) if named and _digest(written) == _digest(told) else ({}, {})
+    return (found, document) if named and _digest(written) == _digest(stored) else ({}, {})
 
 
 def _version_of(entry: Mapping[str, Any]) -> RetainedVersion:
