@@ -33,7 +33,6 @@ LONGER_FUNCTIONS: dict[str, int] = {}
 LONGER_JOBS = {
     "memwal/jobs/backfill/job.py": 154,
     "memwal/jobs/garbage/job.py": 285,
-    "memwal/jobs/merge/job.py": 166,
 }
 # Kinds of garbage have a folder, and the demo has a table of its own.
 NO_STAGES = {

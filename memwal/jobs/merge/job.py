@@ -15,11 +15,7 @@ from memwal.jobs.merge.plan.shard import (
     choose_shards,
     size_work,
 )
-from memwal.jobs.merge.report import (
-    ShardReport,
-    report_dry_run,
-    report_merge,
-)
+from memwal.jobs.merge.report import ShardReport, report_dry_run, report_merge
 from memwal.jobs.merge.unit import (
     MergeUnit,
     join_results,
@@ -27,7 +23,7 @@ from memwal.jobs.merge.unit import (
     report_shards,
     run_merge_unit,
 )
-from memwal.model import ShardId, ShardView, TableView
+from memwal.model import ShardId, ShardView
 from memwal.report import DONE, NOTHING_TO_DO, JobReport, TableReport
 from memwal.run.fanout import Fanout
 from memwal.run.options import RunOptions, choose_limits
@@ -35,7 +31,6 @@ from memwal.run.policy import choose_policy, list_policy_warnings, store_policy
 from memwal.run.progress import Progress
 from memwal.run.reports import failed_report
 from memwal.run.runner import JobRunner
-from memwal.run.stores import Stores
 from memwal.run.tables import OpenTable
 from memwal.run.units import lost_unit
 
@@ -128,39 +123,26 @@ def _run_units(
 
 
 def _report(merge: _TableMerge, options: MergeOptions) -> TableReport:
+    table, request = merge.table, options.request
+    name = table.resolved.name
     try:
-        stores, view = merge.table.require()
+        stores, view = table.require()
     except MemWalError as error:
-        return failed_report(merge.table.resolved.name, error)
+        return failed_report(name, error)
     if options.dry_run:
-        return _foresee(merge, options.request, view, stores)
-    return _sum_up(merge, view, stores)
-
-
-def _foresee(
-    merge: _TableMerge, request: MergeRequest, view: TableView, stores: Stores
-) -> TableReport:
-    if not request.reinitialised_allowed:
-        stores.views.lineage(view, merge.work)
-    planned = [
-        foresee_shard(stores.views, view, shard, request, merge.limits) for shard in merge.work
-    ]
-    warnings = list_policy_warnings(merge.table.resolved, view)
-    return report_dry_run(merge.table.resolved.name, view, merge.left, planned, warnings)
-
-
-def _sum_up(merge: _TableMerge, view: TableView, stores: Stores) -> TableReport:
-    table = merge.table
+        if not request.reinitialised_allowed:
+            stores.views.lineage(view, merge.work)
+        planned = [
+            foresee_shard(stores.views, view, shard, request, merge.limits) for shard in merge.work
+        ]
+        warnings = list_policy_warnings(table.resolved, view)
+        return report_dry_run(name, view, merge.left, planned, warnings)
     try:
         after = stores.tables.base().version if table.lease or merge.work else view.version
     except MemWalError:
         after = None
+    # A lease without work was taken to store the policy, which is a commit as well.
+    otherwise = DONE if table.lease and not merge.work else NOTHING_TO_DO
     return report_merge(
-        table.resolved.name,
-        view,
-        merge.left,
-        merge.merged,
-        version_after=after,
-        # A lease without work was taken to store the policy, which is a commit as well.
-        otherwise=DONE if table.lease and not merge.work else NOTHING_TO_DO,
+        name, view, merge.left, merge.merged, version_after=after, otherwise=otherwise
     )
