@@ -8,7 +8,7 @@ from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, SerializeAsAny, field_validator, model_serializer
 
-from memwal.errors import EXIT_PARTIAL as EXIT_PARTIAL
+from memwal.errors import EXIT_PARTIAL
 
 DONE = "done"
 NOTHING_TO_DO = "nothing_to_do"

@@ -142,8 +142,6 @@ def show_report(report: JobReport, console: Console) -> None:
 def _find_view(report: JobReport | TableReport) -> Any:
     """The module `show` beside the `report` in which a report's class stands."""
     package, _, _ = type(report).__module__.rpartition(".")
-    if type(report).__module__ == "memwal.report":
-        package = "memwal.jobs.garbage"  # not moved yet
     return import_module(f"{package}.show")
 
 
