@@ -135,7 +135,7 @@ def unknown(words: list[str]) -> list[str]:
             return missing
         found, place = found.commands[names[0]], place + 1
     options = list(found.params)
-    if words[0] == "submit":  # it passes on what the job takes
+    if words[:1] == ["submit"] and len(words) > 1:  # it passes on what the job takes
         options += typer.main.get_command(app).commands[words[1]].params  # type: ignore[attr-defined]
     known = {flag for option in options for flag in (*option.opts, *option.secondary_opts)}
     return [word for word in words if word.startswith("--") and word not in known | {"--help"}]
