@@ -2,7 +2,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from functools import cache
-from pathlib import Path
 
 import hypothesis
 import pytest
@@ -21,11 +20,11 @@ _load_file = cache(JSONFileLoader().load_file)
 # Nearly all of making a client is reading these files, and each bucket of a test has a client.
 JSONFileLoader.load_file = lambda self, path: _load_file(path)
 
-_SIMULATION = Path(__file__).parent / "simulation"
-# What replays from a seed or runs by itself fails at once, unless the machine was too busy. Real
-# writers, servers and JVMs race with what is not ours: such a test is asked once more, and what it
-# said the first time is shown. `--fail-on-flaky` fails then too.
-_REPLAYS = pytest.mark.flaky(reruns=1, only_rerun=["Timeout", "timed out"])
+# JVMs, and writers, servers and kills that race in real time, share a machine with whatever else it
+# does. What failed is tried once more, and what it said the first time is shown; `--force-reruns 0`
+# turns that off. All other tests fail at once.
+_RACES = ("spark", "races")
+_ONCE_MORE = pytest.mark.flaky(reruns=1)
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -33,8 +32,8 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     heavy = {item.path for item in items if item.get_closest_marker("spark")}
     items.sort(key=lambda item: item.path not in heavy)
     for item in items:
-        if not item.get_closest_marker("integration") or item.path.parent == _SIMULATION:
-            item.add_marker(_REPLAYS)
+        if any(item.get_closest_marker(name) for name in _RACES):
+            item.add_marker(_ONCE_MORE)
 
 
 @pytest.fixture(scope="session")

@@ -38,6 +38,15 @@ _IN_PROCESS = AirflowHome(folder=_FOLDER / "home", dags=DAGS, config_file=_FOLDE
 os.environ.update(_IN_PROCESS.environment(port=0))
 
 
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """A browser and whole Airflows share two cores with the other suite: tried once more."""
+    for item in items:
+        whole = "airflow_server" in getattr(item, "fixturenames", ())
+        demo = item.path.stem == "test_airflow_demo"
+        if whole or demo or item.get_closest_marker("browser"):
+            item.add_marker(pytest.mark.flaky(reruns=1))
+
+
 @pytest.fixture(scope="session")
 def database_template(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A migrated Airflow database."""

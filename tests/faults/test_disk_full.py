@@ -127,6 +127,7 @@ def test_a_disk_that_fills_up_under_a_job(disk: Path, original: Table, job: str)
     print(f"{job}: {codes}")
 
 
+@pytest.mark.races
 def test_a_writer_meets_a_full_disk(disk: Path) -> None:
     """What was acknowledged before is there, and the next writer goes on."""
     keys = range(60)

@@ -136,6 +136,7 @@ def write_on(
     return done
 
 
+@pytest.mark.races
 def test_generations_are_dropped_beside_a_writer_that_flushes_in_a_loop(tmp_path: Path) -> None:
     table = builders.make_table(tmp_path / "t", rows=range(5), indexed=True)
     (shard,) = table.shards

@@ -162,6 +162,7 @@ def check_written(table: Table, shard: ShardId, effects: builders.Effects, commi
     builders.same_rows(table.lsm_rows(), table.truth(), "LSM read after a live writer")
 
 
+@pytest.mark.races
 def test_a_live_writer_in_this_process_is_left_alone(tmp_path: Path) -> None:
     table = builders.make_table(tmp_path / "t", rows=range(10))
     (shard,) = table.shards
@@ -184,6 +185,7 @@ def test_a_live_writer_in_this_process_is_left_alone(tmp_path: Path) -> None:
     check_written(table, shard, found[0], commits)
 
 
+@pytest.mark.races
 def test_a_live_writer_in_another_process_is_left_alone(tmp_path: Path) -> None:
     table = builders.make_table(tmp_path / "t", rows=range(10))
     (shard,) = table.shards

@@ -379,6 +379,7 @@ def flush_round(table: Table, number: int) -> None:
 KEY_TYPES_RACED = pytest.mark.parametrize("kind", ["int64", "int8", "bool", "utf8"])
 
 
+@pytest.mark.races
 @each_join
 @KEY_TYPES_RACED
 def test_two_mergers_in_threads(tmp_path: Path, kind: str, join: str) -> None:
@@ -396,6 +397,7 @@ def processes() -> Any:
         yield [stack.enter_context(ProcessPoolExecutor(1, mp_context=context)) for _ in range(2)]
 
 
+@pytest.mark.races
 @each_join
 @KEY_TYPES_RACED
 def test_two_mergers_in_processes(

@@ -29,7 +29,7 @@ from memwal.rows.policy import make_policy
 from memwal.run.stores import open_stores
 from tests.support.nursery import Started, start
 
-pytestmark = pytest.mark.integration
+pytestmark = [pytest.mark.integration, pytest.mark.races]
 
 SECONDS = float(os.environ.get("MEMWAL_COUNTER_SECONDS", "4"))
 SHARDS = 2

@@ -27,7 +27,7 @@ from tests.support.builders import Rows, Table
 from tests.support.nursery import Started, start, start_memwal
 from tests.support.s3server import S3Server
 
-pytestmark = pytest.mark.integration
+pytestmark = [pytest.mark.integration, pytest.mark.races]
 
 KILLS = os.environ.get("MEMWAL_FAULT_KILLS")
 SEED = int(os.environ.get("MEMWAL_FAULT_SEED", "1"))

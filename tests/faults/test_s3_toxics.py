@@ -26,7 +26,7 @@ from tests.support import builders
 from tests.support.builders import Put, Rows, Table
 from tests.support.s3server import S3Server
 
-pytestmark = pytest.mark.integration
+pytestmark = [pytest.mark.integration, pytest.mark.races]
 
 ROUNDS = int(os.environ.get("MEMWAL_FAULT_ROUNDS", "1"))
 SEED = int(os.environ.get("MEMWAL_FAULT_SEED", "1"))

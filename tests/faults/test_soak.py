@@ -21,7 +21,7 @@ from memwal.report import DONE, NOTHING_TO_DO
 from tests.support.builders import Delete, Effects, Put, Table, apply, make_table, same_rows
 from tests.support.s3server import S3Server
 
-pytestmark = pytest.mark.integration
+pytestmark = [pytest.mark.integration, pytest.mark.races]
 
 SECONDS = float(os.environ.get("MEMWAL_SOAK_SECONDS", "12"))
 ROUND_SECONDS = 4.0

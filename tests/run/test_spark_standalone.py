@@ -31,8 +31,19 @@ def free_port() -> int:
         return int(probe.getsockname()[1])
 
 
+# As memwal's own local sessions have them: these JVMs end before they could gain from more.
+JVM = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
+
+
 def environment() -> dict[str, str]:
-    return {**os.environ, "PYSPARK_PYTHON": sys.executable, "SPARK_LOCAL_IP": "127.0.0.1"}
+    return {
+        **os.environ,
+        "PYSPARK_PYTHON": sys.executable,
+        "SPARK_LOCAL_IP": "127.0.0.1",
+        "SPARK_DAEMON_JAVA_OPTS": JVM,
+        "SPARK_LAUNCHER_OPTS": JVM,
+        "SPARK_SUBMIT_OPTS": JVM,
+    }
 
 
 @contextmanager
@@ -86,7 +97,12 @@ def master(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
 def submit(
     master: str, *arguments: str, job: str = "merge", conf: tuple[str, ...] = ()
 ) -> subprocess.CompletedProcess:
-    confs = ("spark.executor.memory=1g", "spark.driver.host=127.0.0.1", "spark.ui.enabled=false")
+    confs = (
+        "spark.executor.memory=1g",
+        "spark.driver.host=127.0.0.1",
+        "spark.ui.enabled=false",
+        f"spark.executor.extraJavaOptions={JVM}",
+    )
     flags = [flag for pair in (*confs, *conf) for flag in ("--conf", pair)]
     spark_submit = Path(sys.executable).with_name("spark-submit")
     return subprocess.run(

@@ -77,7 +77,7 @@ class Worker:
         """Exit code, None when it hangs, and what was told about it."""
         quiet = ["-q", "-x", "-p", "no:cacheprovider", "--disable-warnings"]
         # No second try: a mutation is noticed by the first test that fails.
-        words = [*quiet, "--reruns", "0", *shlex.split(tests)]
+        words = [*quiet, "--force-reruns", "0", *shlex.split(tests)]
         request = {
             "folder": str(self.folder),
             "output": str(self._output),
