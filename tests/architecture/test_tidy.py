@@ -25,25 +25,20 @@ STAGES = ("job", "unit", "plan", "apply", "ports", "store", "report", "show")
 # Ratchets: what is still over a limit. Lower these numbers and take names out; add none, and raise
 # none.
 LONGER_MODULES: dict[str, int] = {
-    "memwal/jobs/garbage/plan.py": 419,
-    "memwal/jobs/garbage/store.py": 420,
     "memwal/ingest/job.py": 441,
 }
 LONGER_FUNCTIONS: dict[str, int] = {}
 LONGER_JOBS = {
     "memwal/jobs/backfill/job.py": 154,
-    "memwal/jobs/garbage/job.py": 285,
 }
-# Kinds of garbage have a folder, and the demo has a table of its own.
+# Kinds of garbage have a folder, with the look that all gates share and what plans are made of; the
+# demo has a table of its own, and a backfill its workers.
 NO_STAGES = {
     "memwal/jobs/backfill/workers.py",
     "memwal/jobs/demo/table.py",
     "memwal/jobs/garbage/kinds",
+    "memwal/jobs/garbage/look.py",
     "memwal/jobs/garbage/model.py",
-    "memwal/jobs/garbage/run.py",
-    "memwal/jobs/garbage/store_ingest.py",
-    "memwal/jobs/garbage/store_versions.py",
-    "memwal/jobs/garbage/store_wal.py",
 }
 
 # spark-submit, Airflow and Python itself put these folders on sys.path, where such a file would be
