@@ -87,6 +87,8 @@ def server_settings(folder: Path) -> dict[str, str]:
     return {
         "AIRFLOW__CORE__SIMPLE_AUTH_MANAGER_USERS": users,
         "AIRFLOW__MEMWAL__COMMAND": str(folder / "memwal"),
+        # No test changes a DAG file, and parsing them costs the other tests.
+        "AIRFLOW__DAG_PROCESSOR__MIN_FILE_PROCESS_INTERVAL": "600",
     }
 
 

@@ -221,10 +221,11 @@ def test_execution_timeout_ends_the_job(
     assert not Path(f"/proc/{pid}").exists()
 
 
-@pytest.mark.parametrize("deferrable", [False, True])
-def test_through_spark_submit(airflow_home: InProcessAirflow, deferrable: bool) -> None:
+def test_through_spark_submit(airflow_home: InProcessAirflow) -> None:
     table = airflow_home.tables.make("orders", shards=2, generations=1)
     with pytest.MonkeyPatch.context() as patch:
+        for name in ("SPARK_LAUNCHER_OPTS", "SPARK_SUBMIT_OPTS"):
+            patch.setenv(name, "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC")
         patch.setenv(
             "AIRFLOW_CONN_SPARK_HERE",
             '{"conn_type": "spark", "host": "local[2]", "extra": {"deploy-mode": "client", '
@@ -236,7 +237,7 @@ def test_through_spark_submit(airflow_home: InProcessAirflow, deferrable: bool) 
             tables="orders",
             spark_conn_id="spark_here",
             arguments=["--engine", "spark"],
-            deferrable=deferrable,
+            deferrable=True,
             poll_seconds=0.2,
         )
     assert ran.states == {("job", -1): "success"}
