@@ -21,9 +21,9 @@ def run_inspect(
     what: str,
     table: ResolvedTable,
     *,
-    shard: ShardId | None,
-    version: int | None,
-    untested_lance_allowed: bool,
+    shard: ShardId | None = None,
+    version: int | None = None,
+    untested_lance_allowed: bool = False,
     shown_max: int = WAL_ENTRIES_SHOWN_MAX,
 ) -> dict[str, Any]:
     """The document for `inspect WHAT TABLE`. Raises Usage, NotATable, Corruption, Unsupported."""
