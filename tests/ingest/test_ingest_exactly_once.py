@@ -28,7 +28,7 @@ from tests.support.stopping import Stopper
 
 pytestmark = pytest.mark.integration
 
-KILLED = Path(__file__).parents[1] / "ingest_killed.py"
+KILLED = Path(__file__).parents[1] / "support" / "ingest_killed.py"
 ARGUMENTS = ["--json", "--delete-column", "gone", "--rows-per-chunk", "40"]
 SPEC = {"bucket_column": "id", "num_buckets": 3}
 

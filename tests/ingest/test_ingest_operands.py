@@ -26,7 +26,7 @@ from tests.support.policy_tables import OF, Entry, PolicyTable, Variant, make_po
 
 pytestmark = pytest.mark.integration
 
-KILLED = Path(__file__).parents[1] / "ingest_killed.py"
+KILLED = Path(__file__).parents[1] / "support" / "ingest_killed.py"
 CHANGES = 300
 KEYS = 24
 FILES = 3
