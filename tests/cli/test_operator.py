@@ -27,12 +27,17 @@ def run(*arguments: str, cwd: Path | None = None) -> subprocess.CompletedProcess
     return run_memwal(*arguments, cwd=cwd)
 
 
-@pytest.fixture
-def table(tmp_path: Path) -> Table:
-    table = builders.make_table(tmp_path / "t", rows=range(5))
+@pytest.fixture(scope="module")
+def original(tmp_path_factory: pytest.TempPathFactory) -> Table:
+    table = builders.make_table(tmp_path_factory.mktemp("original") / "t", rows=range(5))
     for number in range(60):
         table.flush(table.shards[0], Put([10 + number, 0], number))
     return table
+
+
+@pytest.fixture
+def table(original: Table, tmp_path: Path) -> Table:
+    return original.copied(tmp_path / "t")
 
 
 def started_merge(table: Table, hangup: Any = signal.SIG_DFL) -> subprocess.Popen[str]:

@@ -399,7 +399,7 @@ def processes() -> Any:
 
 @pytest.mark.races
 @each_join
-@KEY_TYPES_RACED
+@pytest.mark.parametrize("kind", ["int64", "bool"])
 def test_two_mergers_in_processes(
     tmp_path: Path, processes: Sequence[Executor], kind: str, join: str
 ) -> None:

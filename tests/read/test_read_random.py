@@ -8,6 +8,7 @@ from __future__ import annotations
 import os
 import random
 from collections.abc import Callable, Iterable, Sequence
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -80,6 +81,28 @@ def random_table(folder: Path, kind: str, rng: random.Random) -> Table:
     return table
 
 
+Made = Callable[..., tuple[Table, random.Random]]
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory: pytest.TempPathFactory) -> Made:
+    """A random table by seed and kind of key, made once since it is only read; and its chance."""
+
+    @cache
+    def make(seed: int | str, kind: str | None) -> tuple[Table, Any]:
+        rng = random.Random(seed)
+        kind = kind or rng.choice(list(KINDS))
+        return random_table(tmp_path_factory.mktemp("random"), kind, rng), rng.getstate()
+
+    def get(seed: int | str, kind: str | None = None) -> tuple[Table, random.Random]:
+        table, state = make(seed, kind)
+        rng = random.Random()
+        rng.setstate(state)
+        return table, rng
+
+    return get
+
+
 def in_order(rows: Iterable[Row]) -> list[str]:
     return sorted(map(repr, rows))
 
@@ -109,9 +132,8 @@ def way(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
 
 
 @pytest.mark.parametrize("seed", seeds(3), ids=lambda seed: f"seed={seed}")
-def test_every_read_gives_the_model_at_every_version(tmp_path: Path, seed: int, way: str) -> None:
-    rng = random.Random(seed)
-    table = random_table(tmp_path, rng.choice(list(KINDS)), rng)
+def test_every_read_gives_the_model_at_every_version(made: Made, seed: int, way: str) -> None:
+    table, _ = made(seed)
     reads = open_table(table.uri)
     versions = [v for v in table.versions() if table.stores.table_manifests.read(v).mem_wal]
     assert len(versions) >= 2
@@ -120,9 +142,8 @@ def test_every_read_gives_the_model_at_every_version(tmp_path: Path, seed: int, 
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_every_kind_of_key(tmp_path: Path, kind: str, way: str) -> None:
-    rng = random.Random(kind)
-    table = random_table(tmp_path, kind, rng)
+def test_every_kind_of_key(made: Made, kind: str, way: str) -> None:
+    table, rng = made(kind, kind)
     reads, truth = open_table(table.uri), table.truth()
     found = table.keyed(reads.read().read_all())
     builders.same_rows(found, truth, "all rows")
@@ -141,9 +162,9 @@ def test_every_kind_of_key(tmp_path: Path, kind: str, way: str) -> None:
 @pytest.mark.parametrize("limit", [0, 1, 3, 1000])
 @pytest.mark.parametrize("text", [None, "n < 1000"])
 def test_a_limit_gives_so_many_true_rows(
-    tmp_path: Path, limit: int, text: str | None, way: str
+    made: Made, limit: int, text: str | None, way: str
 ) -> None:
-    table = random_table(tmp_path, "int64", random.Random(7))
+    table, _ = made(7, "int64")
     wanted = [row for row in table.truth().values() if text is None or row["n"] < 1000]
     found = open_table(table.uri).read(filter=text, limit=limit).read_all().to_pylist()
     assert len(found) == min(limit, len(wanted))
@@ -190,11 +211,8 @@ def check_search(
 
 @pytest.mark.parametrize("metric", [None, "cosine", "dot"])
 @pytest.mark.parametrize("seed", seeds(2), ids=lambda seed: f"seed={seed}")
-def test_a_search_gives_what_brute_force_gives(
-    tmp_path: Path, seed: int, metric: str | None
-) -> None:
-    rng = random.Random(seed)
-    table = random_table(tmp_path, rng.choice(list(KINDS)), rng)
+def test_a_search_gives_what_brute_force_gives(made: Made, seed: int, metric: str | None) -> None:
+    table, rng = made(seed)
     check_search(table, open_table(table.uri), rng, metric)
 
 

@@ -153,8 +153,8 @@ def test_an_old_version_holds(tmp_path: Path) -> None:
     check_released(table)
 
 
-def test_a_tag_holds(place: dict[str, Any]) -> None:
-    table = runs.laid_out(**place)
+def test_a_tag_holds(tmp_path: Path) -> None:
+    table = runs.laid_out(tmp_path / "t")
     version = before_merge(table)
     table.dataset.tags.create("kept", version)
     check_held(table, f"version {version} is retained")
@@ -166,9 +166,9 @@ def test_a_tag_holds(place: dict[str, Any]) -> None:
     check_released(table)
 
 
-def test_a_branch_holds(place: dict[str, Any]) -> None:
+def test_a_branch_holds(tmp_path: Path) -> None:
     branch = "dev/x/y"
-    table = runs.laid_out(**place)
+    table = runs.laid_out(tmp_path / "t")
     version = before_merge(table)
     table.at(version).create_branch(branch)
     # The version that it starts from is held as well, and comes first; the branch has its own.
@@ -221,8 +221,8 @@ def test_a_branch_that_merged_it_all_holds_nothing(tmp_path: Path) -> None:
     check_released(table)
 
 
-def test_a_detached_version_holds(place: dict[str, Any]) -> None:
-    table = runs.laid_out(**place)
+def test_a_detached_version_holds(tmp_path: Path) -> None:
+    table = runs.laid_out(tmp_path / "t")
     old = table.at(before_merge(table))
     lance.LanceDataset.commit(
         old,
