@@ -55,9 +55,12 @@ class JobsEnvironment:
         return [self.command, job, *self.arguments(options, tables)]
 
     def arguments(self, options: Sequence[str], tables: Sequence[str]) -> list[str]:
-        """What follows the command's or the job script's name. Raises Usage."""
-        config = ["--config", self.config_file] if self.config_file else []
-        return command_words([*options, *config], tables)
+        """What follows the command's or the job script's name. Raises Usage.
+
+        Without a configuration file an empty one is named: memwal would look for one in whatever
+        folder the process happens to run in.
+        """
+        return command_words([*options, "--config", self.config_file or os.devnull], tables)
 
     def variables(self, base: Mapping[str, str] | None = None) -> dict[str, str]:
         """The processes' environment variables."""

@@ -1,4 +1,4 @@
-"""What Airflow is told about this package (entry point `apache_airflow_provider`)."""
+"""What Airflow learns about this package (entry point `apache_airflow_provider`)."""
 
 from __future__ import annotations
 
@@ -55,56 +55,49 @@ _CONNECTION_TYPE = {
     },
 }
 
+
+def _option(
+    description: str, *, default: str = "", kind: str = "string", example: str | None = None
+) -> dict[str, Any]:
+    return {
+        "description": description,
+        "version_added": None,
+        "type": kind,
+        "example": example,
+        "default": default,
+    }
+
+
 _OPTIONS = {
-    "command": {
-        "description": "The memwal executable in the environment that the jobs run in.",
-        "version_added": None,
-        "type": "string",
-        "example": "/opt/memwal/bin/memwal",
-        "default": "memwal",
-    },
-    "config_file": {
-        "description": "memwal.toml: tables, limits, and [airflow] for the DAGs.",
-        "version_added": None,
-        "type": "string",
-        "example": "/etc/memwal.toml",
-        "default": "",
-    },
-    "jobs_directory": {
-        "description": "Folder or URI of the job scripts, as spark-submit finds them. Default: "
-        "the script that memwal brings along, in the command's environment.",
-        "version_added": None,
-        "type": "string",
-        "example": "s3a://lake/memwal/jobs",
-        "default": "",
-    },
-    "conn_id": {
-        "description": "The connection that the page takes credentials from.",
-        "version_added": None,
-        "type": "string",
-        "example": None,
-        "default": "memwal_default",
-    },
-    "run_directory": {
-        "description": "Folder for what running jobs tell. Workers and triggerers have to share it "
-        "for deferrable operators. Default: a folder below the system's temporary one.",
-        "version_added": None,
-        "type": "string",
-        "example": "/shared/memwal-runs",
-        "default": "",
-    },
-    "page_refresh_seconds": {
-        "description": "How old the page's data may get before a look at the page renews it.",
-        "version_added": None,
-        "type": "float",
-        "example": None,
-        "default": "30",
-    },
-    "page_timeout_seconds": {
-        "description": "How long the page waits for one table's answer, in the background.",
-        "version_added": None,
-        "type": "float",
-        "example": None,
-        "default": "60",
-    },
+    "command": _option(
+        "The memwal executable in the environment that the jobs run in.",
+        default="memwal",
+        example="/opt/memwal/bin/memwal",
+    ),
+    "config_file": _option(
+        "memwal.toml: tables, limits, and [airflow] for the DAGs.", example="/etc/memwal.toml"
+    ),
+    "jobs_directory": _option(
+        "Folder or URI of the job scripts, as spark-submit finds them. Default: the script that "
+        "memwal brings along, in the command's environment.",
+        example="s3a://lake/memwal/jobs",
+    ),
+    "conn_id": _option(
+        "The connection that the page takes credentials from.", default="memwal_default"
+    ),
+    "run_directory": _option(
+        "Folder for what running jobs report. Workers and triggerers have to share it for "
+        "deferrable operators. Default: a folder below the system's temporary one.",
+        example="/shared/memwal-runs",
+    ),
+    "page_refresh_seconds": _option(
+        "How old the page's data may get before a look at the page renews it.",
+        default="30",
+        kind="float",
+    ),
+    "page_timeout_seconds": _option(
+        "How long the page waits for one table's answer, in the background.",
+        default="60",
+        kind="float",
+    ),
 }

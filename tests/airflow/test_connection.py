@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import sqlite3
 import stat
+import subprocess
 from pathlib import Path
 from typing import Any
 
@@ -164,6 +165,21 @@ def test_only_a_file_that_is_named_is_the_configuration(
     monkeypatch.setenv("AIRFLOW__MEMWAL__CONFIG_FILE", str(file))
     assert list(dag_config().tables) == ["orders"]
     assert list(read_order(lambda: environment_of({})).tables) == ["orders"]
+
+
+def test_a_job_reads_no_file_of_the_folder_that_it_runs_in(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "memwal.toml").write_text('[tables.orders]\nuri = "/data/orders"\n')
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv("MEMWAL_CONFIG", raising=False)
+    command = str(JOBS_BIN / "memwal")
+    named = JobsEnvironment(command=command, config_file="memwal.toml")
+    unnamed = JobsEnvironment(command=command)
+    for jobs, place in ((named, "/data/orders"), (unnamed, tmp_path / "orders")):
+        argv = jobs.memwal("status", ["--json"], ["orders"])
+        done = subprocess.run(argv, env=jobs.variables(), capture_output=True, text=True)
+        assert done.stderr == f"error: orders: {place}: no such table\n"
 
 
 def test_storage_options_that_are_no_json_are_not_repeated() -> None:
