@@ -1,24 +1,24 @@
 """Runs chosen jobs on chosen tables, by hand: see the form."""
 
 from airflow.sdk import dag
-from memwal_airflow.backfill import backfill_params, backfill_tasks
-from memwal_airflow.settings import dag_config
+from memwal_airflow.backfill import add_backfill_tasks, build_backfill_params
+from memwal_airflow.settings import read_dag_config
 
-CONFIG = dag_config()
+CONFIG = read_dag_config()
 
 
 @dag(
     schedule=None,
     catchup=False,
     max_active_runs=4,
-    params=backfill_params(CONFIG),
+    params=build_backfill_params(CONFIG),
     render_template_as_native_obj=True,
     tags=["memwal"],
     doc_md=__doc__,
 )
 def memwal_backfill():
     """Merges and index catch-ups of all chosen tables in one run; then the rest, table by table."""
-    backfill_tasks(CONFIG)
+    add_backfill_tasks(CONFIG)
 
 
 memwal_backfill()

@@ -1,24 +1,24 @@
 """Rewrites the small fragments that merging leaves, daily, on every table."""
 
 from airflow.sdk import dag
-from memwal_airflow.forms import asked_tables, run_fields, run_params
-from memwal_airflow.settings import dag_config
-from memwal_airflow.task_groups import cron_schedule, mapped_job
+from memwal_airflow.forms import build_run_fields, build_run_params, choose_tables
+from memwal_airflow.settings import read_dag_config
+from memwal_airflow.task_groups import build_cron_schedule, map_job
 
-CONFIG = dag_config()
+CONFIG = read_dag_config()
 
 
 @dag(
-    schedule=cron_schedule(CONFIG.airflow.compaction_schedule),
+    schedule=build_cron_schedule(CONFIG.airflow.compaction_schedule),
     catchup=False,
     max_active_runs=1,
-    params=run_params(CONFIG, "compaction"),
+    params=build_run_params(CONFIG, "compaction"),
     tags=["memwal"],
     doc_md=__doc__,
 )
 def memwal_compaction():
     """One task a table."""
-    mapped_job("compaction", asked_tables(), CONFIG, **run_fields("compaction"))
+    map_job("compaction", choose_tables(), CONFIG, **build_run_fields("compaction"))
 
 
 memwal_compaction()

@@ -2,24 +2,24 @@
 
 from airflow.sdk import dag
 from memwal_airflow.asset_events import MERGED
-from memwal_airflow.forms import asked_tables, run_fields, run_params
-from memwal_airflow.settings import dag_config
-from memwal_airflow.task_groups import event_schedule, mapped_job
+from memwal_airflow.forms import build_run_fields, build_run_params, choose_tables
+from memwal_airflow.settings import read_dag_config
+from memwal_airflow.task_groups import build_event_schedule, map_job
 
-CONFIG = dag_config()
+CONFIG = read_dag_config()
 
 
 @dag(
-    schedule=event_schedule(MERGED, CONFIG, or_cron=CONFIG.airflow.index_catchup_schedule),
+    schedule=build_event_schedule(MERGED, CONFIG, or_cron=CONFIG.airflow.index_catchup_schedule),
     catchup=False,
     max_active_runs=CONFIG.airflow.runs_in_flight_max,
-    params=run_params(CONFIG, "index-catchup"),
+    params=build_run_params(CONFIG, "index-catchup"),
     tags=["memwal"],
     doc_md=__doc__,
 )
 def memwal_index_catchup():
     """The tables of the events, then their indexes."""
-    mapped_job("index-catchup", asked_tables(), CONFIG, **run_fields("index-catchup"))
+    map_job("index-catchup", choose_tables(), CONFIG, **build_run_fields("index-catchup"))
 
 
 memwal_index_catchup()

@@ -18,13 +18,13 @@ INDEXED = "indexed"
 COLLECTED = "collected"
 
 
-def table_asset(step: str, table: str) -> Asset:
+def build_asset(step: str, table: str) -> Asset:
     """What stands for "`table` was merged", "indexed" or "collected"."""
     return Asset(name=f"memwal {step} {table}", uri=f"memwal://{step}/{quote(table, safe='')}",
                  group=GROUP, extra={"table": table})  # fmt: skip
 
 
-def step_alias(step: str) -> AssetAlias:
+def build_alias(step: str) -> AssetAlias:
     """Through which the events of a step are added."""
     return AssetAlias(name=f"memwal_{step}", group=GROUP)
 
@@ -47,8 +47,8 @@ def add_events(
                     if told.get("progress") and part in (None, told.get("job")):
                         moved[str(table["table"])] = told
     for name, table in moved.items():
-        outlet_events[step_alias(step)].add(
-            table_asset(step, name),
+        outlet_events[build_alias(step)].add(
+            build_asset(step, name),
             extra={
                 "table": name,
                 "version": table.get("version_after"),
@@ -60,7 +60,7 @@ def add_events(
     return list(moved)
 
 
-def triggering_tables(triggering_asset_events: Any) -> list[str]:
+def find_triggering_tables(triggering_asset_events: Any) -> list[str]:
     """The tables of the events that started a run, each once, however many events piled up."""
     names: dict[str, None] = {}
     for events in (triggering_asset_events or {}).values():

@@ -1,4 +1,4 @@
-"""Waits for a table: until it is due, or until its write tier got somewhere."""
+"""Waits for a table: until it is due, or until its generations are merged, indexed or collected."""
 
 from __future__ import annotations
 
@@ -13,12 +13,13 @@ from airflow.sdk.configuration import conf
 from airflow.sdk.exceptions import AirflowFailException
 from airflow.triggers.base import BaseTrigger, TriggerEvent
 
-from memwal.errors import Usage
-from memwal_airflow.asked import checked_name, checked_shard
+from memwal.errors import EXIT_CORRUPTION, EXIT_REFUSED, EXIT_UNSUPPORTED, EXIT_USAGE, Usage
+from memwal.report import FAILED, REFUSED
 from memwal_airflow.command import JobsEnvironment
 from memwal_airflow.hook import MemWalHook
-from memwal_airflow.look import Answer, NoAnswer, look, tables_in
 from memwal_airflow.page_links import MemWalPageLink
+from memwal_airflow.query import Answer, NoAnswer, query
+from memwal_airflow.request import check_name, parse_shard
 
 if TYPE_CHECKING:
     from airflow.sdk import Context
@@ -26,42 +27,46 @@ if TYPE_CHECKING:
 DUE = "due"
 _STEPS = (DUE, "merged", "indexed", "collected")
 _LOOK_SECONDS_MAX = 300.0
-# Exit codes that waiting does not mend: usage, guard, unsupported, corruption.
-_BROKEN = (2, 5, 7, 8)
+# Waiting on does not help.
+_BROKEN = (EXIT_USAGE, EXIT_REFUSED, EXIT_UNSUPPORTED, EXIT_CORRUPTION)
 
 
 class TableBroken(Exception):
-    """The table can't be read, so that waiting on does not help."""
+    """The table can't be read, so there is no point in waiting."""
 
 
-async def reached(
+async def check_progress(
     jobs: JobsEnvironment, table: str, until: str, generations: Mapping[str, int]
 ) -> tuple[bool, dict[str, Any]]:
-    """One look. Returns whether the wait is over, and what was seen: {"due_reasons"} or
-    {"target", "missing"}. Raises NoAnswer, TableBroken.
+    """Look once: whether the wait is over, and what was seen.
+
+    That is {"due_reasons"} or {"target", "missing"}. Raises NoAnswer, TableBroken.
     """
     if until == DUE:
-        found = _only(await look(jobs, "status", [table], seconds_max=_LOOK_SECONDS_MAX), table)
+        found = _read_table(
+            await query(jobs, "status", [table], seconds_max=_LOOK_SECONDS_MAX), table
+        )
         return bool(found.get("due")), {"due_reasons": list(found.get("due_reasons") or [])[:20]}
     wanted = [f"--generation={shard}={n}" for shard, n in generations.items()]
     options = [f"--until={until}", "--timeout=0s", *wanted]
-    found = _only(await look(jobs, "wait", [table], options, seconds_max=_LOOK_SECONDS_MAX), table)
+    found = _read_table(
+        await query(jobs, "wait", [table], options, seconds_max=_LOOK_SECONDS_MAX), table
+    )
     seen = {"target": found.get("target") or {}, "missing": found.get("missing") or {}}
     return bool(found.get("reached")), seen
 
 
-def _only(answer: Answer, table: str) -> Mapping[str, Any]:
-    tables = tables_in(answer.document)
-    found = tables[0] if tables else answer.document
+def _read_table(answer: Answer, table: str) -> Mapping[str, Any]:
+    found = answer.tables[0] if answer.tables else answer.document
     if answer.exit_code in _BROKEN:
         raise TableBroken(f"{table}: {found.get('error')}")
-    if not tables or found.get("outcome") in ("failed", "refused"):
+    if not answer.tables or found.get("outcome") in (FAILED, REFUSED):
         raise NoAnswer(f"{table}: {found.get('error') or 'no answer'}")
     return found
 
 
 class MemWalBacklogSensor(BaseSensorOperator):
-    """Waits until a table is due for a merge, or until merging, indexing or collecting got as far.
+    """Waits until a table is due for a merge, or its generations are merged, indexed or collected.
 
     :param table: a name in memwal.toml, or an address (templated)
     :param until: due, merged, indexed or collected (templated)
@@ -70,8 +75,8 @@ class MemWalBacklogSensor(BaseSensorOperator):
     :param conn_id: a `memwal` connection
     :param deferrable: wait in the triggerer
 
-    Returns what the last look saw. A store that does not answer is asked again at the next look; a
-    table that is broken fails the sensor.
+    Returns what the last look saw. If the store does not answer, the sensor looks again later; a
+    broken table fails it.
     """
 
     template_fields: Sequence[str] = ("table", "until", "generations", "conn_id")
@@ -105,7 +110,7 @@ class MemWalBacklogSensor(BaseSensorOperator):
         self._check()
         if not self.deferrable:
             return super().execute(context)
-        # The first look is made here: it may be enough, and it fixes the aim, which a restart of
+        # The first look is made here: it may be enough, and it fixes the target, which a restart of
         # the triggerer would forget.
         first = self.poke(context)
         if first.is_done:
@@ -114,7 +119,7 @@ class MemWalBacklogSensor(BaseSensorOperator):
             trigger=MemWalBacklogTrigger(
                 table=self.table,
                 until=self.until,
-                generations=self._wanted(),
+                generations=self._parse_generations(),
                 conn_id=self.conn_id,
                 poll_seconds=float(self.poke_interval),
             ),
@@ -123,7 +128,7 @@ class MemWalBacklogSensor(BaseSensorOperator):
         )
 
     def execute_complete(self, context: Context, event: Mapping[str, Any]) -> Any:
-        """Go on after the trigger saw it."""
+        """Return what the trigger saw."""
         if event.get("error"):
             raise AirflowFailException(event["error"])
         return event["seen"]
@@ -132,22 +137,24 @@ class MemWalBacklogSensor(BaseSensorOperator):
         """One look."""
         try:
             jobs = MemWalHook(self.conn_id).environment()
-            over, seen = asyncio.run(reached(jobs, self.table, self.until, self._wanted()))
+            over, seen = asyncio.run(
+                check_progress(jobs, self.table, self.until, self._parse_generations())
+            )
         except NoAnswer as error:
             self.log.warning("%s; looking again later", error)
             return PokeReturnValue(is_done=False)
         except TableBroken as error:
             raise AirflowFailException(str(error)) from None
-        # What the first look aims at stays the aim: later flushes would move it away for ever.
-        self.generations = self._wanted() or seen.get("target")
+        # The target of the first look stays: later flushes would keep moving it away.
+        self.generations = self._parse_generations() or seen.get("target")
         self.log.info("%s, until %s: %s", self.table, self.until, seen)
         return PokeReturnValue(is_done=over, xcom_value=seen)
 
-    def _wanted(self) -> dict[str, int]:
+    def _parse_generations(self) -> dict[str, int]:
         given = self.generations or {}
         try:
             parsed = json.loads(given) if isinstance(given, str) else given
-            return {checked_shard(shard): int(number) for shard, number in parsed.items()}
+            return {parse_shard(shard): int(number) for shard, number in parsed.items()}
         except (ValueError, AttributeError, TypeError):
             raise AirflowFailException("generations: expected shard -> number") from None
         except Usage as error:
@@ -155,26 +162,24 @@ class MemWalBacklogSensor(BaseSensorOperator):
 
     def _check(self) -> None:
         try:
-            checked_name("table", self.table)
+            check_name("table", self.table)
         except Usage as error:
             raise AirflowFailException(str(error)) from None
         if self.until not in _STEPS:
             raise AirflowFailException(f"until={self.until!r}: expected one of {', '.join(_STEPS)}")
         if self.generations and self.until == DUE:
             raise AirflowFailException("generations: not for until='due'")
-        if self.mode == "reschedule" and not self.deferrable and self._aims_at_now():
-            # Every reschedule is a fresh process, which would forget the aim.
+        needs_target = self.until != DUE and not self.generations
+        if self.mode == "reschedule" and not self.deferrable and needs_target:
+            # Every reschedule is a fresh process, which would forget the target.
             raise AirflowFailException(
                 f"mode='reschedule' with until={self.until!r} needs generations=…; "
                 "or use deferrable=True"
             )
 
-    def _aims_at_now(self) -> bool:
-        return self.until != DUE and not self.generations
-
 
 class MemWalBacklogTrigger(BaseTrigger):
-    """Fires once: {"seen"} when the wait is over, {"error"} when it never can be.
+    """Fires once: {"seen"} when the wait is over, {"error"} when it can never be.
 
     Only the connection's name travels to the triggerer, nothing of what is in it.
     """
@@ -197,23 +202,18 @@ class MemWalBacklogTrigger(BaseTrigger):
 
     def serialize(self) -> tuple[str, dict[str, Any]]:
         """How the triggerer makes it again."""
+        fields = ("table", "until", "generations", "conn_id", "poll_seconds")
         return (
             f"{type(self).__module__}.{type(self).__qualname__}",
-            {
-                "table": self.table,
-                "until": self.until,
-                "generations": self.generations,
-                "conn_id": self.conn_id,
-                "poll_seconds": self.poll_seconds,
-            },
+            {name: getattr(self, name) for name in fields},
         )
 
     async def run(self) -> AsyncIterator[TriggerEvent]:
-        """Look until it is so."""
+        """Look again and again until the wait is over."""
         jobs = await MemWalHook(self.conn_id).environment_async()
         while True:
             try:
-                over, seen = await reached(jobs, self.table, self.until, self.generations)
+                over, seen = await check_progress(jobs, self.table, self.until, self.generations)
             except NoAnswer as error:
                 self.log.warning("%s; looking again later", error)
             except TableBroken as error:

@@ -17,21 +17,19 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
+from memwal.config import STORAGE_OPTIONS_VARIABLE
 from memwal.errors import Usage
-from memwal_airflow.asked import command_words
-from memwal_airflow.settings import AirflowSettings, airflow_settings
-
-STORAGE_OPTIONS_VARIABLE = "MEMWAL_STORAGE_OPTIONS"
+from memwal_airflow.redaction import is_secret
+from memwal_airflow.request import build_words
+from memwal_airflow.settings import read_settings
 
 _log = logging.getLogger(__name__)
 
-# What decides which code runs, and on which tables, is for Airflow's own configuration to say:
-# the API server runs the command too, for whoever looks at the page. Older connections have these.
+# Fields of older connections. Which code runs, and on which tables, is up to Airflow's own
+# configuration: the API server runs the command too, for whoever looks at the page.
 IGNORED_FIELDS = ("command", "config_file", "jobs_directory")
 
-_SECRET_WORDS = ("secret", "token", "key", "password", "credential", "sas")
-
-# What a job has no business to know (Airflow's database, keys and connections), and what would
+# What is none of a job's business (Airflow's database, keys and connections), and what would
 # bend its Python or Spark away from its own environment.
 _WITHHELD_PREFIXES = ("AIRFLOW", "_AIRFLOW")
 _WITHHELD = ("PYTHONPATH", "PYTHONHOME", "VIRTUAL_ENV", "SPARK_HOME", "PYSPARK_PYTHON")
@@ -39,7 +37,7 @@ _WITHHELD = ("PYTHONPATH", "PYTHONHOME", "VIRTUAL_ENV", "SPARK_HOME", "PYSPARK_P
 
 @dataclass(frozen=True, kw_only=True)
 class JobsEnvironment:
-    """The environment that the jobs run in, and what they are told about tables and stores.
+    """The environment that the jobs run in, with their configuration and the store's options.
 
     `storage_options` may hold secrets, those under `secret_names`; `repr` leaves them out.
     """
@@ -60,7 +58,7 @@ class JobsEnvironment:
         Without a configuration file an empty one is named: memwal would look for one in whatever
         folder the process happens to run in.
         """
-        return command_words([*options, "--config", self.config_file or os.devnull], tables)
+        return build_words([*options, "--config", self.config_file or os.devnull], tables)
 
     def variables(self, base: Mapping[str, str] | None = None) -> dict[str, str]:
         """The processes' environment variables."""
@@ -110,17 +108,16 @@ def _application(python: str) -> str:
     return found.stdout.strip()
 
 
-def environment_of(
+def read_environment(
     extra: Mapping[str, Any],
     *,
     host: str | None = None,
     login: str | None = None,
     password: str | None = None,
-    settings: AirflowSettings | None = None,
     conn_id: str = "",
 ) -> JobsEnvironment:
     """The store and its credentials from a connection, the rest from `[memwal]`. Raises Usage."""
-    settings = settings or airflow_settings()
+    settings = read_settings()
     _warn_of_ignored(conn_id, tuple(name for name in IGNORED_FIELDS if extra.get(name)))
     options = _storage_options(extra.get("storage_options"))
     # Airflow masks the fields of `extra` whose names sound like it: hence a second one.
@@ -140,9 +137,7 @@ def environment_of(
         jobs_directory=settings.jobs_directory,
         storage_options=options,
         secret_names=frozenset(
-            name
-            for name in options
-            if name in secret_options or any(word in name.lower() for word in _SECRET_WORDS)
+            name for name in options if name in secret_options or is_secret(name)
         ),
     )
 

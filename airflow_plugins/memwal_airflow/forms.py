@@ -1,7 +1,7 @@
-"""What may be asked of a run of the shipped DAGs: the form, the fields it fills, the check.
+"""The forms of the shipped DAGs, the operator fields that they fill, and the check of a run's conf.
 
 Airflow checks the values of a run's conf against the form's schemas when the run is made, whoever
-makes it, and takes keys that it does not know: `asked_tables` refuses those before any job.
+makes it, and accepts keys that it does not know: `choose_tables` refuses those before any job.
 """
 
 from __future__ import annotations
@@ -13,67 +13,50 @@ from airflow.sdk.exceptions import AirflowFailException
 
 from memwal.config import Config, mask_address
 from memwal.errors import Usage
-from memwal_airflow.asked import check_keys, configured_tables
-from memwal_airflow.asset_events import triggering_tables
-from memwal_airflow.settings import dag_config
+from memwal_airflow.asset_events import find_triggering_tables
+from memwal_airflow.request import check_keys, find_configured_tables
+from memwal_airflow.settings import read_dag_config
 
 TABLES_MAX = 1_000
+DRY_RUN = Param(False, type="boolean", title="Dry run", description="Report, and change nothing")
 _DURATION = r"^[0-9]{1,9}(\.[0-9]{1,9})?[smhd]$"
 
 
-def run_params(config: Config, job: str, no_tables: str = "all") -> dict[str, Param]:
+def build_run_params(config: Config, job: str, no_tables: str = "all") -> dict[str, Param]:
     """The form of a DAG that runs `job`; `no_tables` says what a run without tables works on."""
-    own: dict[str, Param] = {}
-    if job == "garbage":
-        own = {
-            "execute": Param(
-                config.airflow.garbage_execute,
-                type="boolean",
-                title="Delete garbage",
-                description="Else it is only listed",
-            ),
-            "retention": _duration(
-                config.airflow.retention,
-                "Retention",
-                "Expire table versions that are older, such as 7d; empty: none",
-            ),
-            "grace": _duration(
-                config.airflow.grace,
-                "Grace",
-                "How long unused things are kept for readers; empty: 1h",
-            ),
-            "wal": Param(
-                config.airflow.garbage_wal,
-                type="boolean",
-                title="WAL entries",
-                description="Also delete WAL entries that a deleted generation covered",
-            ),
-        }
-    return {"tables": tables_param(config, no_tables), "dry_run": dry_run_param(), **own}
-
-
-def run_fields(job: str) -> dict[str, Any]:
-    """The fields of the job's operator, as the form has them."""
-    own = {
-        "garbage_execute": "{{ params.execute }}",
-        "retention": "{{ params.retention }}",
-        "grace": "{{ params.grace }}",
-        "wal": "{{ params.wal }}",
-    }
+    params = {"tables": build_tables_param(config, no_tables), "dry_run": DRY_RUN}
+    if job != "garbage":
+        return params
+    dags = config.airflow
+    retention = "Expire table versions that are older, such as 7d; empty: none"
+    grace = "How long unused things are kept for readers; empty: 1h"
+    wal = "Also delete WAL entries that a deleted generation covered"
+    duration = {"type": ["string", "null"], "pattern": _DURATION}
     return {
-        "configured_only": True,
-        "dry_run_only": "{{ params.dry_run }}",
-        **(own if job == "garbage" else {}),
+        **params,
+        "execute": build_execute_param(dags.garbage_execute),
+        "retention": Param(dags.retention, title="Retention", description=retention, **duration),
+        "grace": Param(dags.grace, title="Grace", description=grace, **duration),
+        "wal": Param(dags.garbage_wal, type="boolean", title="WAL entries", description=wal),
     }
 
 
-def tables_param(config: Config, no_tables: str | None = None) -> Param:
-    """Tables by name, or by an address of the configuration; `no_tables`: none may be named."""
+def build_run_fields(job: str) -> dict[str, Any]:
+    """The fields of the job's operator, filled in from the form."""
+    fields: dict[str, Any] = {"configured_only": True, "dry_run_only": "{{ params.dry_run }}"}
+    if job == "garbage":
+        fields |= {"garbage_execute": "{{ params.execute }}"}
+        fields |= {name: f"{{{{ params.{name} }}}}" for name in ("retention", "grace", "wal")}
+    return fields
+
+
+def build_tables_param(config: Config, no_tables: str | None = None) -> Param:
+    """Tables by name, or by an address of the configuration; with `no_tables` there may be none."""
     names = list(config.tables)
     items: dict[str, Any] = {"type": "string", "pattern": "^[^-]"}
     choice: dict[str, Any] = {}
     if not config.airflow.any_address:
-        # An address with a secret in it is none to show; its table has a name.
+        # An address with a secret in it is not shown; its table has a name.
         addresses = [t.uri for t in config.tables.values() if t.uri == mask_address(t.uri)]
         items["enum"] = list(dict.fromkeys([*names, *addresses]))
         # Makes the form a choice of these; without it, it is a field to type into.
@@ -93,31 +76,26 @@ def tables_param(config: Config, no_tables: str | None = None) -> Param:
     )
 
 
-def dry_run_param() -> Param:
-    """Whether to change nothing."""
-    return Param(False, type="boolean", title="Dry run", description="Tell, and change nothing")
-
-
-def _duration(default: str | None, title: str, description: str) -> Param:
-    return Param(
-        default, type=["string", "null"], pattern=_DURATION, title=title, description=description
-    )
+def build_execute_param(default: bool) -> Param:
+    """Whether garbage is deleted."""
+    text = "Else it is only listed"
+    return Param(default, type="boolean", title="Delete garbage", description=text)
 
 
 @task(task_id="tables", retries=0)
-def asked_tables() -> list[str]:
+def choose_tables() -> list[str]:
     """The tables that the run names; else those of the events that started it; else all.
 
     Fails the run for a key that the form does not have, and for a table that may not be named.
     """
     context = get_current_context()
-    params, config = context["params"], dag_config()
+    params, config = context["params"], read_dag_config()
     try:
         check_keys(context["dag_run"].conf, {key: params[key] for key in context["dag"].params})
-        named = configured_tables(params["tables"], config)
+        named = find_configured_tables(params["tables"], config)
     except Usage as error:
         raise AirflowFailException(str(error)) from None
     if named:
         return named
-    told = triggering_tables(context.get("triggering_asset_events"))
-    return [name for name in told if name in config.tables] if told else list(config.tables)
+    moved = find_triggering_tables(context.get("triggering_asset_events"))
+    return [name for name in moved if name in config.tables] if moved else list(config.tables)

@@ -9,8 +9,7 @@ from airflow.sdk import BaseHook, Connection
 from airflow.sdk.exceptions import AirflowNotFoundException
 from airflow.sdk.log import amask_secret, mask_secret
 
-from memwal_airflow.command import JobsEnvironment, environment_of
-from memwal_airflow.settings import airflow_settings
+from memwal_airflow.command import JobsEnvironment, read_environment
 
 _TEST_SECONDS_MAX = 60
 
@@ -18,8 +17,8 @@ _TEST_SECONDS_MAX = 60
 class MemWalHook(BaseHook):
     """Reads a `memwal` connection.
 
-    A missing connection named by the settings' default is no error: the `[memwal]` section and the
-    workers' own credentials are enough for many.
+    The default connection may be missing: the `[memwal]` section and the workers' own credentials
+    are often enough.
     """
 
     conn_name_attr = "conn_id"
@@ -54,7 +53,7 @@ class MemWalHook(BaseHook):
     def _without_connection(self) -> JobsEnvironment:
         if self.conn_id != self.default_conn_name:
             raise AirflowNotFoundException(f"there is no connection {self.conn_id!r}")
-        return environment_of({}, settings=airflow_settings())
+        return read_environment({})
 
     def test_connection(self) -> tuple[bool, str]:
         """Airflow's "Test" button: whether the command runs."""
@@ -75,11 +74,10 @@ class MemWalHook(BaseHook):
 
 
 def _environment(connection: Connection) -> JobsEnvironment:
-    return environment_of(
+    return read_environment(
         connection.extra_dejson,
         host=connection.host,
         login=connection.login,
         password=connection.password,
-        settings=airflow_settings(),
         conn_id=connection.conn_id,
     )

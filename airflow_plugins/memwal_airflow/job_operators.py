@@ -1,4 +1,4 @@
-"""Operators that run memwal's jobs: one class a job, one way to run them.
+"""The operator that runs a memwal job; `memwal_operators` has one class for each job.
 
 With a Spark connection the job is submitted with spark-submit; without one the memwal command of
 the jobs' environment runs it, which starts Spark itself when the work is worth a JVM.
@@ -16,15 +16,15 @@ from airflow.sdk.configuration import conf
 from airflow.sdk.exceptions import AirflowException, AirflowFailException, AirflowSkipException
 
 from memwal.errors import Usage
-from memwal_airflow.asked import checked_tables, configured_tables
 from memwal_airflow.command import JobsEnvironment
 from memwal_airflow.hook import MemWalHook
 from memwal_airflow.job_triggers import MemWalJobTrigger
-from memwal_airflow.outcomes import Verdict, moved_before, summary, verdict
+from memwal_airflow.outcomes import Verdict, judge, mark_as_moved, summarize
 from memwal_airflow.page_links import MemWalPageLink
-from memwal_airflow.settings import airflow_settings, dag_config
-from memwal_airflow.spark_connection import SparkTarget, spark_target
-from memwal_airflow.submission import LOST, Ended, Submission, close, new_folder, start
+from memwal_airflow.request import find_configured_tables, parse_tables
+from memwal_airflow.settings import read_dag_config, read_settings
+from memwal_airflow.spark_connection import SparkTarget, read_spark_target
+from memwal_airflow.submission import LOST, Ended, Submission, close, make_folder, start
 
 if TYPE_CHECKING:
     from airflow.sdk import Context
@@ -42,19 +42,20 @@ class MemWalRetry(AirflowException):
 class MemWalJobOperator(BaseOperator):
     """Runs one job over one or several tables.
 
-    :param job: merge, index-catchup, snapshot, garbage, compaction or maintain
+    :param job: merge, index-catchup, snapshot, garbage, compaction or maintain; default: the
+        class's own
     :param tables: a name in memwal.toml, a path, or an s3:// address; or a list of them (templated)
     :param configured_only: refuse a table that memwal.toml does not name, unless its `[airflow]
         any_address` is set: for tables that whoever starts a run may name
     :param arguments: more command-line options, as they are: nothing that whoever starts a run may
         choose (templated)
-    :param dry_run_only: tell what would be done, change nothing (templated)
+    :param dry_run_only: report what would be done, change nothing (templated)
     :param enabled: skip the job if not (templated)
     :param conn_id: a `memwal` connection
     :param spark_conn_id: a Spark connection: then through spark-submit (templated)
     :param deferrable: wait in the triggerer, without a worker slot. Workers and triggerers must
         share `[memwal] run_directory` for it
-    :param poll_seconds: how often a running job is looked at
+    :param poll_seconds: how often to look at a running job
     :param skip_when_idle: a job with nothing to do ends as skipped, else as success
 
     Success: the report in short is the return value. It is also pushed under the key
@@ -63,6 +64,7 @@ class MemWalJobOperator(BaseOperator):
     ends the job. `execution_timeout` ends the job as well.
     """
 
+    default_job = ""
     template_fields: Sequence[str] = (
         "tables",
         "arguments",
@@ -77,8 +79,8 @@ class MemWalJobOperator(BaseOperator):
     def __init__(
         self,
         *,
-        job: str,
         tables: str | Sequence[str],
+        job: str | None = None,
         configured_only: bool = False,
         arguments: Sequence[str] = (),
         dry_run_only: bool | str = False,
@@ -91,7 +93,9 @@ class MemWalJobOperator(BaseOperator):
         **kwargs: Any,
     ) -> None:
         super().__init__(**kwargs)
-        self.job = job
+        self.job = job or self.default_job
+        if not self.job:
+            raise TypeError(f"{type(self).__name__}: job is missing")
         self.tables = tables
         self.configured_only = configured_only
         self.arguments = list(arguments)
@@ -111,7 +115,8 @@ class MemWalJobOperator(BaseOperator):
         submission, argv, variables = self._prepare(context)
         self.log.info("Running %s", " ".join(argv))
         self._submission = submission
-        seconds_max = self._seconds_max()
+        limit = self.execution_timeout
+        seconds_max = _SECONDS_MAX if limit is None else limit.total_seconds()
         process = start(
             submission, argv, variables, attached=not self.deferrable, seconds_max=seconds_max
         )
@@ -135,8 +140,8 @@ class MemWalJobOperator(BaseOperator):
         last_line = submission.last_line()
         forget(submission, ended)
         secrets = MemWalHook(self.conn_id).environment().secrets
-        decision, text = verdict(ended, report, last_line, secrets)
-        return self._conclude(context, decision, text, summary(report, secrets))
+        decision, text = judge(ended, report, last_line, secrets)
+        return self._conclude(context, decision, text, summarize(report, secrets))
 
     def execute_complete(self, context: Context, event: Mapping[str, Any]) -> dict[str, Any]:
         """Go on after the trigger saw the job's end."""
@@ -147,8 +152,15 @@ class MemWalJobOperator(BaseOperator):
         """The job's own command-line options, from rendered fields."""
         return []
 
+    def _give(self, *fields: str) -> list[str]:
+        """An option for each field that has a value. It is one word, so that no value can be taken
+        for another option. A template that renders nothing gives a text, not None.
+        """
+        values = {name.replace("_", "-"): getattr(self, name) for name in fields}
+        return [f"--{n}={value}" for n, value in values.items() if value not in (None, "", "None")]
+
     def on_kill(self) -> None:
-        """Airflow ends the task: the job ends too, lease and all."""
+        """Airflow ends the task: the job ends too, and gives up its lease."""
         submission = self._submission
         if submission is None:
             return
@@ -158,13 +170,17 @@ class MemWalJobOperator(BaseOperator):
             time.sleep(0.2)
 
     def _prepare(self, context: Context) -> tuple[Submission, list[str], dict[str, str]]:
-        settings = airflow_settings()
+        settings = read_settings()
         instance = context["ti"]
         label = f"{instance.dag_id}-{instance.task_id}-{instance.map_index}-{instance.try_number}"
         try:
             environment = MemWalHook(self.conn_id).environment()
-            target = self._spark_target()
-            submission = new_folder(settings.run_directory, label)
+            target = (
+                read_spark_target(BaseHook.get_connection(self.spark_conn_id))
+                if self.spark_conn_id
+                else None
+            )
+            submission = make_folder(settings.run_directory, label)
         except Usage as error:
             raise AirflowFailException(str(error)) from None
         try:
@@ -174,17 +190,12 @@ class MemWalJobOperator(BaseOperator):
             raise AirflowFailException(str(error)) from None
         return submission, argv, environment.variables()
 
-    def _spark_target(self) -> SparkTarget | None:
-        if not self.spark_conn_id:
-            return None
-        return spark_target(BaseHook.get_connection(self.spark_conn_id))
-
     def _command(
         self, jobs: JobsEnvironment, target: SparkTarget | None, submission: Submission
     ) -> list[str]:
-        tables = checked_tables(self.tables)
+        tables = parse_tables(self.tables)
         if self.configured_only:
-            tables = configured_tables(tables, dag_config())
+            tables = find_configured_tables(tables, read_dag_config())
         options = [*self.options(), *(str(a) for a in self.arguments)]
         if is_true(self.dry_run_only):
             options.append("--dry-run")
@@ -204,14 +215,9 @@ class MemWalJobOperator(BaseOperator):
             properties=submission.folder / "spark.conf",
         )
 
-    def _seconds_max(self) -> float:
-        limit = self.execution_timeout
-        return _SECONDS_MAX if limit is None else limit.total_seconds()
-
     def _watch(self, submission: Submission) -> Ended:
         while True:
-            ended = submission.ended() or submission.silent()
-            lines = submission.new_lines() if ended is None else submission.remaining_lines()
+            ended, lines = submission.follow()
             for line in lines:
                 self.log.info(line)
             if ended is not None:
@@ -221,9 +227,9 @@ class MemWalJobOperator(BaseOperator):
     def _conclude(
         self, context: Context, decision: Verdict, text: str, found: dict[str, Any]
     ) -> dict[str, Any]:
-        # Before any exception: who announces progress wants a failed task's share of it too.
+        # Before any exception: the progress of a failed task is announced as well.
         if context["ti"].try_number > 1:
-            found = moved_before(found)
+            found = mark_as_moved(found)
         context["ti"].xcom_push(key=SUMMARY_KEY, value=found)
         text = f"memwal {self.job}: {text}"
         if decision is Verdict.FAIL:
@@ -237,7 +243,7 @@ class MemWalJobOperator(BaseOperator):
 
 
 def forget(submission: Submission, ended: Ended) -> None:
-    """Remove the run's folder, unless the job may still run: then it is told to end."""
+    """Remove the run's folder. If the job may still be running, ask it to end instead."""
     if ended.why == LOST:
         submission.cancel()
     else:
@@ -245,5 +251,5 @@ def forget(submission: Submission, ended: Ended) -> None:
 
 
 def is_true(value: bool | str) -> bool:
-    """A field that a template may have made a text of."""
+    """Whether a field is true; a template may have made it a text."""
     return str(value).strip().lower() in ("true", "1", "yes")

@@ -1,15 +1,17 @@
-"""Waits for a job's process in Airflow's triggerer."""
+"""Waits in Airflow's triggerer for a job's process."""
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator
+from dataclasses import asdict
 from typing import Any
 
 from airflow.triggers.base import BaseTrigger, TriggerEvent
 
 from memwal_airflow.hook import MemWalHook
-from memwal_airflow.outcomes import hidden, summary, verdict
+from memwal_airflow.outcomes import judge, summarize
+from memwal_airflow.redaction import hide_secrets
 from memwal_airflow.submission import GRACE_SECONDS, Submission
 
 
@@ -28,10 +30,8 @@ class MemWalJobTrigger(BaseTrigger):
 
     def serialize(self) -> tuple[str, dict[str, Any]]:
         """How the triggerer makes it again."""
-        return (
-            f"{type(self).__module__}.{type(self).__qualname__}",
-            {"folder": self.folder, "conn_id": self.conn_id, "poll_seconds": self.poll_seconds},
-        )
+        fields = {"folder": self.folder, "conn_id": self.conn_id, "poll_seconds": self.poll_seconds}
+        return f"{type(self).__module__}.{type(self).__qualname__}", fields
 
     async def run(self) -> AsyncIterator[TriggerEvent]:
         """Watch until the end."""
@@ -39,23 +39,20 @@ class MemWalJobTrigger(BaseTrigger):
         secrets = await self._secrets()
         while True:
             await asyncio.to_thread(submission.watch)
-            ended = await asyncio.to_thread(submission.ended)
-            if ended is None:
-                ended = await asyncio.to_thread(submission.silent)
-            read = submission.new_lines if ended is None else submission.remaining_lines
-            for line in await asyncio.to_thread(read):
-                self.log.info(hidden(line, secrets))
+            ended, lines = await asyncio.to_thread(submission.follow)
+            for line in lines:
+                self.log.info(hide_secrets(line, secrets))
             if ended is not None:
                 break
             await asyncio.sleep(self.poll_seconds)
         report = await asyncio.to_thread(submission.report)
         last_line = await asyncio.to_thread(submission.last_line)
-        decision, text = verdict(ended, report, last_line, secrets)
-        event = {"verdict": decision.value, "text": text, "summary": summary(report, secrets)}
-        yield TriggerEvent({"folder": self.folder, **ended.as_event(), **event})
+        decision, text = judge(ended, report, last_line, secrets)
+        event = {"verdict": decision.value, "text": text, "summary": summarize(report, secrets)}
+        yield TriggerEvent({"folder": self.folder, **asdict(ended), **event})
 
     async def _secrets(self) -> list[str]:
-        # A job does not tell its secrets; if one did, this process has to know what to hide.
+        # A job keeps its secrets to itself; if one did not, this process has to know what to hide.
         try:
             return (await MemWalHook(self.conn_id).environment_async()).secrets
         except Exception as error:

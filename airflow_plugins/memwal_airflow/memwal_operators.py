@@ -1,4 +1,4 @@
-"""One operator a job, with the job's own options as fields."""
+"""One operator for each job, with the job's own options as fields."""
 
 from __future__ import annotations
 
@@ -6,11 +6,13 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
 
-from memwal_airflow.asked import checked_name, checked_shard
 from memwal_airflow.job_operators import MemWalJobOperator, is_true
+from memwal_airflow.request import check_name, parse_shard
 
 # What `memwal backfill` runs.
 BACKFILL_JOBS = ("merge", "index-catchup")
+_LIMITS = ("until_generation", "generations_per_commit_max", "bytes_per_commit_max")
+_GARBAGE_FIELDS = ("garbage_execute", "retention", "grace", "wal")
 
 
 class MemWalMergeOperator(MemWalJobOperator):
@@ -22,13 +24,8 @@ class MemWalMergeOperator(MemWalJobOperator):
     :param bytes_per_commit_max: a limit of one commit, in memory (templated)
     """
 
-    template_fields: Sequence[str] = (
-        *MemWalJobOperator.template_fields,
-        "shards",
-        "until_generation",
-        "generations_per_commit_max",
-        "bytes_per_commit_max",
-    )
+    default_job = "merge"
+    template_fields: Sequence[str] = (*MemWalJobOperator.template_fields, "shards", *_LIMITS)
 
     def __init__(
         self,
@@ -37,10 +34,9 @@ class MemWalMergeOperator(MemWalJobOperator):
         until_generation: int | str | None = None,
         generations_per_commit_max: int | str | None = None,
         bytes_per_commit_max: int | str | None = None,
-        job: str = "merge",
         **kwargs: Any,
     ) -> None:
-        super().__init__(job=job, **kwargs)
+        super().__init__(**kwargs)
         self.shards = shards
         self.until_generation = until_generation
         self.generations_per_commit_max = generations_per_commit_max
@@ -48,21 +44,17 @@ class MemWalMergeOperator(MemWalJobOperator):
 
     def options(self) -> list[str]:
         """As on the command line."""
-        return [
-            *_repeated("--shard", self.shards, checked_shard),
-            *_given("--until-generation", self.until_generation),
-            *_given("--generations-per-commit-max", self.generations_per_commit_max),
-            *_given("--bytes-per-commit-max", self.bytes_per_commit_max),
-        ]
+        return [*_repeat("--shard", self.shards, parse_shard), *self._give(*_LIMITS)]
 
 
 class MemWalBackfillOperator(MemWalMergeOperator):
     """Merges many tables and catches their indexes up, the largest backlog first.
 
-    :param jobs: merge, index-catchup or both; others are passed over (templated)
-    :param concurrency: tables side by side
+    :param jobs: merge, index-catchup or both; others are ignored (templated)
+    :param concurrency: how many tables at once
     """
 
+    default_job = "backfill"
     template_fields: Sequence[str] = (*MemWalMergeOperator.template_fields, "jobs")
 
     def __init__(
@@ -70,53 +62,50 @@ class MemWalBackfillOperator(MemWalMergeOperator):
         *,
         jobs: Sequence[str] | str = BACKFILL_JOBS,
         concurrency: int | None = None,
-        job: str = "backfill",
         **kwargs: Any,
     ) -> None:
-        super().__init__(job=job, **kwargs)
+        super().__init__(**kwargs)
         self.jobs = jobs
         self.concurrency = concurrency
 
     def options(self) -> list[str]:
         """As on the command line."""
+        jobs = ",".join(job for job in BACKFILL_JOBS if job in self.jobs)
         return [
             *super().options(),
-            *_given("--jobs", ",".join(job for job in BACKFILL_JOBS if job in self.jobs)),
-            *_given("--concurrency", self.concurrency),
+            *([f"--jobs={jobs}"] if jobs else []),
+            *self._give("concurrency"),
         ]
 
 
 class MemWalIndexCatchupOperator(MemWalJobOperator):
-    """Brings the base table's indexes over the rows that merges added.
+    """Extends the base table's indexes over the rows that merges added.
 
     :param indexes: only these indexes (templated)
     """
 
+    default_job = "index-catchup"
     template_fields: Sequence[str] = (*MemWalJobOperator.template_fields, "indexes")
 
-    def __init__(
-        self, *, indexes: Sequence[str] | str = (), job: str = "index-catchup", **kwargs: Any
-    ) -> None:
-        super().__init__(job=job, **kwargs)
+    def __init__(self, *, indexes: Sequence[str] | str = (), **kwargs: Any) -> None:
+        super().__init__(**kwargs)
         self.indexes = indexes
 
     def options(self) -> list[str]:
         """As on the command line."""
-        return _repeated("--index", self.indexes, partial(checked_name, "index"))
+        return _repeat("--index", self.indexes, partial(check_name, "index"))
 
 
 class MemWalSnapshotOperator(MemWalJobOperator):
     """Refreshes the shard snapshot in the MemWAL index."""
 
-    def __init__(self, *, job: str = "snapshot", **kwargs: Any) -> None:
-        super().__init__(job=job, **kwargs)
+    default_job = "snapshot"
 
 
 class MemWalCompactionOperator(MemWalJobOperator):
     """Rewrites the small fragments that merging leaves."""
 
-    def __init__(self, *, job: str = "compaction", **kwargs: Any) -> None:
-        super().__init__(job=job, **kwargs)
+    default_job = "compaction"
 
 
 class MemWalGarbageOperator(MemWalJobOperator):
@@ -128,13 +117,8 @@ class MemWalGarbageOperator(MemWalJobOperator):
     :param wal: collect WAL entries too (templated)
     """
 
-    template_fields: Sequence[str] = (
-        *MemWalJobOperator.template_fields,
-        "garbage_execute",
-        "retention",
-        "grace",
-        "wal",
-    )
+    default_job = "garbage"
+    template_fields: Sequence[str] = (*MemWalJobOperator.template_fields, *_GARBAGE_FIELDS)
 
     def __init__(
         self,
@@ -143,10 +127,9 @@ class MemWalGarbageOperator(MemWalJobOperator):
         retention: str | None = None,
         grace: str | None = None,
         wal: bool | str = False,
-        job: str = "garbage",
         **kwargs: Any,
     ) -> None:
-        super().__init__(job=job, **kwargs)
+        super().__init__(**kwargs)
         self.garbage_execute = garbage_execute
         self.retention = retention
         self.grace = grace
@@ -157,17 +140,10 @@ class MemWalGarbageOperator(MemWalJobOperator):
         return [
             *(["--execute"] if is_true(self.garbage_execute) else []),
             *(["--wal"] if is_true(self.wal) else []),
-            *_given("--retention", self.retention),
-            *_given("--grace", self.grace),
+            *self._give("retention", "grace"),
         ]
 
 
-def _given(option: str, value: Any) -> list[str]:
-    # A template that renders nothing gives a text, not None. The value is of one word with its
-    # option, so that it can't be taken for another one.
-    return [] if value in (None, "", "None") else [f"{option}={value}"]
-
-
-def _repeated(option: str, values: Sequence[str] | str, checked: Callable[[Any], str]) -> list[str]:
+def _repeat(option: str, values: Sequence[str] | str, check: Callable[[Any], str]) -> list[str]:
     found = [values] if isinstance(values, str) and values else list(values or ())
-    return [f"{option}={checked(value)}" for value in found]
+    return [f"{option}={check(value)}" for value in found]

@@ -13,23 +13,25 @@ run tries the rest.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from enum import Enum
 from typing import Any
 
-from memwal import report as words
-from memwal.text import one_line
+from memwal import errors
+from memwal.report import DONE, NOTHING_TO_DO, PARTIAL
+from memwal_airflow.redaction import change_texts, clean_line
 from memwal_airflow.submission import LOST, Ended
 
 WATERMARK_SHARDS_MAX = 200
-ERROR_CHARACTERS_MAX = 2_000
 NAME_CHARACTERS_MAX = 200
 
-_NO_RETRY = {2: "usage", 5: "guard", 6: "partly failed", 7: "unsupported", 8: "corruption"}
+# A later run fares no better, or finds the rest of the work by itself.
+_FINAL = (errors.Usage, errors.Refused, errors.PartlyFailed, errors.Unsupported, errors.Corruption)
+_NO_RETRY = tuple(kind.exit_code for kind in _FINAL)
 
 
 class Verdict(Enum):
-    """What Airflow is told."""
+    """What Airflow does about a job's end."""
 
     SUCCESS = "success"
     SKIP = "skip"
@@ -37,30 +39,31 @@ class Verdict(Enum):
     FAIL = "fail"
 
 
-def verdict(
+def judge(
     ended: Ended,
     report: Mapping[str, Any] | None,
     last_line: str | None = None,
     secrets: Sequence[str] = (),
 ) -> tuple[Verdict, str]:
-    """What to do, and one line that says why, without the secrets; `last_line` of the log stands in
-    for a report.
+    """What to do, and one line that says why, without the secrets.
+
+    The `last_line` of the log stands in for a missing report.
     """
     decision, text = _decide(ended, report, last_line)
-    return decision, _shown(text, secrets)
+    return decision, clean_line(text, secrets)
 
 
 def _decide(
     ended: Ended, report: Mapping[str, Any] | None, last_line: str | None
 ) -> tuple[Verdict, str]:
     if ended.exit_code == 0 and report is not None:
-        # Whatever came after: the job was through.
-        if report.get("outcome") == words.NOTHING_TO_DO:
+        # Whatever came after: the job had finished.
+        if report.get("outcome") == NOTHING_TO_DO:
             return Verdict.SKIP, "nothing to do"
         return Verdict.SUCCESS, str(report.get("outcome"))
     if ended.why == LOST:
         return Verdict.RETRY, (
-            "nothing was heard of the job any more: its host is gone (a worker's pod ends when its "
+            "the job fell silent: its host is gone (a worker's pod ends when its "
             "task is deferred), or [memwal] run_directory is not shared between workers and "
             "triggerers; `deferrable = false` needs neither"
         )
@@ -76,47 +79,40 @@ def _decide(
     return Verdict.RETRY, text
 
 
-def summary(report: Mapping[str, Any] | None, secrets: Sequence[str] = ()) -> dict[str, Any]:
+def summarize(report: Mapping[str, Any] | None, secrets: Sequence[str] = ()) -> dict[str, Any]:
     """The report in short, for XCom: bounded whatever the number of shards, without the secrets."""
     if report is None:
         return {"outcome": None, "tables": []}
     found = {
-        "job": _plain(report.get("job")),
-        "outcome": _plain(report.get("outcome")),
-        "seconds": _plain(report.get("seconds")),
+        **_pick(report, "job", "outcome", "seconds", "error"),
         "dry_run": report.get("dry_run") is True,
-        "error": _plain(report.get("error")),
         "tables": [_table_and_jobs(table) for table in _list(report.get("tables"))],
     }
-    shown: dict[str, Any] = each_text(found, lambda text: _shown(text, secrets))
-    return shown
+    cleaned: dict[str, Any] = change_texts(found, lambda text: clean_line(text, secrets))
+    return cleaned
 
 
 def _table_and_jobs(table: Mapping[str, Any]) -> dict[str, Any]:
     """Of a backfill, and of `maintain`, each job's share of the table as well."""
-    jobs = [{"job": _plain(j.get("job")), **_table(j)} for j in _list(table.get("jobs"))]
+    jobs = [{**_pick(job, "job"), **_table(job)} for job in _list(table.get("jobs"))]
     return {**_table(table), **({"jobs": jobs} if jobs else {})}
 
 
 def _table(table: Mapping[str, Any]) -> dict[str, Any]:
-    marks = watermark(table)
+    marks = read_watermark(table)
     shown = dict(sorted(marks.items())[:WATERMARK_SHARDS_MAX])
     return {
-        "table": _plain(table.get("table")),
-        "outcome": _plain(table.get("outcome")),
-        "error": _plain(table.get("error")),
-        "version_before": _plain(table.get("version_before")),
-        "version_after": _plain(table.get("version_after")),
-        "progress": _progress(table),
+        **_pick(table, "table", "outcome", "error", "version_before", "version_after"),
+        "progress": _has_progress(table),
         "watermark": shown,
         "watermark_shards": len(marks),
     }
 
 
-def moved_before(found: dict[str, Any]) -> dict[str, Any]:
+def mark_as_moved(found: dict[str, Any]) -> dict[str, Any]:
     """The summary of a later try, with every table said to have moved.
 
-    An earlier try may have committed and died before it could tell, and Airflow forgets a try's
+    An earlier try may have committed and died before it could report, and Airflow forgets a try's
     XComs when the next one starts. Whoever acts on an event finds nothing to do at worst.
     """
     return {**found, "tables": [_moved(table) for table in found["tables"]]}
@@ -127,38 +123,16 @@ def _moved(part: Mapping[str, Any]) -> dict[str, Any]:
     return {**part, **jobs, "progress": True}
 
 
-def each_text(value: Any, change: Callable[[str], str]) -> Any:
-    """`value` (texts, lists, dicts) with each text in it changed, and keys on one line."""
-    if isinstance(value, str):
-        return change(value)
-    if isinstance(value, Mapping):
-        return {one_line(key): each_text(item, change) for key, item in value.items()}
-    return [each_text(item, change) for item in value] if isinstance(value, list) else value
-
-
-def hidden(text: str, secrets: Sequence[str]) -> str:
-    """What a job said, with the secrets starred out."""
-    for secret in secrets:
-        text = text.replace(secret, "***") if secret else text
-    return text
-
-
-def _shown(text: str, secrets: Sequence[str]) -> str:
-    # Secrets first: one that is cut or escaped is not found any more.
-    line = one_line(hidden(text, secrets)[: ERROR_CHARACTERS_MAX + 1])
-    return line if len(line) <= ERROR_CHARACTERS_MAX else line[:ERROR_CHARACTERS_MAX] + "…"
-
-
-def watermark(table: Mapping[str, Any]) -> dict[str, int]:
+def read_watermark(table: Mapping[str, Any]) -> dict[str, int]:
     """Shard -> generation that the job brought the table to.
 
-    A merge tells what is merged, an index catch-up what every index it tells of covers, and
-    `maintain` what its own jobs told.
+    A merge reports what is merged, an index catch-up what each of its indexes covers, and
+    `maintain` what its own jobs report.
     """
     if "jobs" in table:
         marks: dict[str, int] = {}
         for job in _list(table["jobs"]):
-            marks.update(watermark(job))
+            marks.update(read_watermark(job))
         return marks
     merged = {
         str(shard.get("shard_id"))[:NAME_CHARACTERS_MAX]: to
@@ -167,8 +141,8 @@ def watermark(table: Mapping[str, Any]) -> dict[str, int]:
     }
     if merged:
         return merged
-    told = [index.get("caught_up") for index in _list(table.get("indexes"))]
-    covered = [marks if isinstance(marks, Mapping) else {} for marks in told]
+    found = [index.get("caught_up") for index in _list(table.get("indexes"))]
+    covered = [marks if isinstance(marks, Mapping) else {} for marks in found]
     shards = set().union(*covered) if covered else set()
     return {
         shard[:NAME_CHARACTERS_MAX]: min(_generation(marks.get(shard)) or 0 for marks in covered)
@@ -181,9 +155,9 @@ def _generation(value: Any) -> int | None:
     return value if type(value) is int and 0 <= value < 2**64 else None
 
 
-def _progress(table: Mapping[str, Any]) -> bool:
+def _has_progress(table: Mapping[str, Any]) -> bool:
     """Whether the table was changed: parts of a failed one may have been."""
-    if table.get("outcome") in (words.DONE, words.PARTIAL):
+    if table.get("outcome") in (DONE, PARTIAL):
         return True
     before, after = table.get("version_before"), table.get("version_after")
     return before is not None and after is not None and before != after
@@ -202,11 +176,14 @@ def _error(report: Mapping[str, Any] | None) -> str | None:
     return "; ".join(found) or None
 
 
+def _pick(part: Mapping[str, Any], *names: str) -> dict[str, Any]:
+    return {name: _plain(part.get(name)) for name in names}
+
+
 def _plain(value: Any) -> Any:
     """A number as it is; anything else as text, which can be cut."""
-    if value is None or isinstance(value, bool | float):
-        return value
-    return value if type(value) is int and abs(value) < 2**64 else str(value)
+    is_number = type(value) is int and abs(value) < 2**64
+    return value if is_number or value is None or isinstance(value, bool | float) else str(value)
 
 
 def _list(value: Any) -> list[Any]:

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 PAGE_PREFIX = "/memwal"
 
 
-def page_url(table: str | None = None) -> str:
+def build_page_url(table: str | None = None) -> str:
     """The page, or one table on it. Relative to Airflow's own address."""
     base = urlsplit(conf.get("api", "base_url", fallback="") or "").path.rstrip("/")
     return f"{base}{PAGE_PREFIX}/" + (f"#/table/{quote(table, safe='')}" if table else "")
@@ -32,4 +32,4 @@ class MemWalPageLink(BaseOperatorLink):
         """The address."""
         tables = getattr(operator, "tables", None)
         named = [tables] if isinstance(tables, str) else list(tables or [])
-        return page_url(named[0] if len(named) == 1 else None)
+        return build_page_url(named[0] if len(named) == 1 else None)

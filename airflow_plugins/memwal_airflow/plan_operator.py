@@ -10,34 +10,35 @@ from airflow.sdk import BaseOperator, XComArg
 from airflow.sdk.exceptions import AirflowFailException
 
 from memwal.errors import Usage
-from memwal_airflow.asked import configured_tables
+from memwal.report import DONE, HELD, PARTIAL
 from memwal_airflow.command import JobsEnvironment
 from memwal_airflow.hook import MemWalHook
 from memwal_airflow.job_operators import MemWalRetry, is_true
-from memwal_airflow.look import NoAnswer, look, tables_in
-from memwal_airflow.settings import dag_config
+from memwal_airflow.query import NoAnswer, query
+from memwal_airflow.request import find_configured_tables
+from memwal_airflow.settings import read_dag_config
 
 if TYPE_CHECKING:
     from airflow.sdk import Context
 
 Status = Mapping[str, Any]
 
-_LOOKS_IN_FLIGHT_MAX = 4
+_QUERIES_IN_FLIGHT_MAX = 4
 
 
 class MemWalPlanOperator(BaseOperator):
     """Returns the names of the tables that are due for a merge, to be expanded over.
 
     A table that can't be read is named too: its own merge then fails, with the reason, and the
-    others go on. One whose lease is held is left to the next look: somebody works on it.
+    others go on. One whose lease is held waits for the next look: somebody is working on it.
 
     :param tables: names in memwal.toml, or addresses (templated)
     :param configured_only: refuse a table that memwal.toml does not name, unless its `[airflow]
         any_address` is set: for tables that whoever starts a run, or edits XComs, may name
-    :param due_only: if not, all of them are due: nothing is looked at (templated)
+    :param due_only: if false, all of them count as due, and none is looked at (templated)
     :param conn_id: a `memwal` connection
     :param seconds_max: how long the look at all tables together may take
-    :param seconds_per_table_max: how long the look at one may take, when the first gave nothing
+    :param seconds_per_table_max: how long the look at one may take, if the look at all failed
     """
 
     template_fields: Sequence[str] = ("tables", "due_only", "conn_id")
@@ -63,54 +64,54 @@ class MemWalPlanOperator(BaseOperator):
         self.seconds_per_table_max = seconds_per_table_max
 
     def execute(self, context: Context) -> list[str]:
-        """Look at the tables."""
-        names = self._names()
+        """Choose the tables that are due."""
+        names = self._read_names()
         if not names:
             self.log.info("No table is configured")
             return []
         if not is_true(self.due_only):
             self.log.info("Named by hand, due or not: %s", ", ".join(names))
             return names
-        found = asyncio.run(self._look(MemWalHook(self.conn_id).environment(), names))
+        found = asyncio.run(self._query(MemWalHook(self.conn_id).environment(), names))
         return [name for name in names if self._is_due(name, found[name])]
 
-    def _names(self) -> list[str]:
+    def _read_names(self) -> list[str]:
         if not self.configured_only:
             return list(self.tables)
         try:
-            return configured_tables(self.tables, dag_config())
+            return find_configured_tables(self.tables, read_dag_config())
         except Usage as error:
             raise AirflowFailException(str(error)) from None
 
-    async def _look(self, jobs: JobsEnvironment, names: list[str]) -> dict[str, Status]:
-        """What there is to say of each table; {"error"} where there is nothing else."""
+    async def _query(self, jobs: JobsEnvironment, names: list[str]) -> dict[str, Status]:
+        """The status of each table; {"error"} where there is none."""
         try:
-            return await _status(jobs, names, self.seconds_max)
+            return await _read_status(jobs, names, self.seconds_max)
         except NoAnswer as error:
             # One table can spoil the answer for all: a variable not set, a store that hangs.
             self.log.warning("%s; looking at the tables one by one", error)
-        slots = asyncio.Semaphore(_LOOKS_IN_FLIGHT_MAX)
-        looks = [self._look_at_one(jobs, name, slots) for name in names]
+        slots = asyncio.Semaphore(_QUERIES_IN_FLIGHT_MAX)
+        looks = [self._query_one(jobs, name, slots) for name in names]
         found = dict(zip(names, await asyncio.gather(*looks), strict=True))
         if all("outcome" not in status for status in found.values()):
             raise MemWalRetry(f"no table could be looked at: {next(iter(found.values()))['error']}")
         return found
 
-    async def _look_at_one(
+    async def _query_one(
         self, jobs: JobsEnvironment, name: str, slots: asyncio.Semaphore
     ) -> Status:
         async with slots:
             try:
-                return (await _status(jobs, [name], self.seconds_per_table_max))[name]
+                return (await _read_status(jobs, [name], self.seconds_per_table_max))[name]
             except NoAnswer as error:
                 return {"error": str(error)}
 
     def _is_due(self, name: str, table: Status) -> bool:
-        if table.get("outcome") not in ("done", "partial"):
+        if table.get("outcome") not in (DONE, PARTIAL):
             self.log.error("%s can't be read: %s", name, table.get("error"))
             return True
         lease = table.get("lease") or {}
-        if lease.get("state") == "held":
+        if lease.get("state") == HELD:
             self.log.info("%s: %s is at work on it", name, lease.get("holder"))
             return False
         reasons = table.get("due_reasons") or []
@@ -118,11 +119,11 @@ class MemWalPlanOperator(BaseOperator):
         return bool(table.get("due"))
 
 
-async def _status(
+async def _read_status(
     jobs: JobsEnvironment, names: Sequence[str], seconds_max: float
 ) -> dict[str, Status]:
-    answer = await look(jobs, "status", names, seconds_max=seconds_max)
-    found = {str(table.get("table")): table for table in tables_in(answer.document)}
+    answer = await query(jobs, "status", names, seconds_max=seconds_max)
+    found = {str(table.get("table")): table for table in answer.tables}
     if any(name not in found for name in names):
-        raise NoAnswer(str(answer.document.get("error") or "status does not speak of every table"))
+        raise NoAnswer(str(answer.document.get("error") or "status does not report every table"))
     return found

@@ -12,7 +12,7 @@ from typing import Any
 
 from airflow.plugins_manager import AirflowPlugin
 
-from memwal_airflow.page_links import PAGE_PREFIX, page_url
+from memwal_airflow.page_links import PAGE_PREFIX, build_page_url
 
 Scope = MutableMapping[str, Any]
 Messages = Callable[..., Awaitable[Any]]
@@ -45,5 +45,5 @@ class MemWalPlugin(AirflowPlugin):
 
     fastapi_apps = [{"app": Page(), "url_prefix": PAGE_PREFIX, "name": "MemWAL"}]
     external_views = [
-        {"name": "MemWAL", "href": page_url(), "destination": "nav", "url_route": "memwal"}
+        {"name": "MemWAL", "href": build_page_url(), "destination": "nav", "url_route": "memwal"}
     ]

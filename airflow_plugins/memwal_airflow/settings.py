@@ -34,7 +34,7 @@ class AirflowSettings:
     page_timeout_seconds: float
 
 
-def airflow_settings() -> AirflowSettings:
+def read_settings() -> AirflowSettings:
     """The settings as they are now. Environment variables `AIRFLOW__MEMWAL__*` set them too.
 
     Relative paths are those of the process that asks; better give absolute ones.
@@ -55,22 +55,22 @@ def airflow_settings() -> AirflowSettings:
     )
 
 
-def dag_config() -> Config:
+def read_dag_config() -> Config:
     """The memwal configuration that the DAGs are built from: of a file that is named, else empty.
 
     Raises Usage; the file is read once in each state that it is in, however many DAG files ask.
     """
-    file = airflow_settings().config_file
+    file = read_settings().config_file
     stamp = Path(file).stat().st_mtime_ns if file and Path(file).exists() else 0
     return _read(file, stamp)
 
 
 @lru_cache(maxsize=4)
 def _read(file: str | None, stamp: int) -> Config:
-    return named_config(file)
+    return read_config(file)
 
 
-def named_config(file: str | None) -> Config:
+def read_config(file: str | None) -> Config:
     """The configuration in `file`; an empty one for None. Raises Usage.
 
     A `memwal.toml` in whatever folder Airflow happens to run in decides nothing.

@@ -61,7 +61,7 @@ def _line(item: tuple[str, str]) -> str:
     return f"{key}={value}\n"
 
 
-def spark_target(connection: Connection) -> SparkTarget:
+def read_spark_target(connection: Connection) -> SparkTarget:
     """What the connection says. Raises Usage for a binary or deploy mode that can't be."""
     extra: dict[str, Any] = connection.extra_dejson
     host = connection.host or "yarn"

@@ -1,7 +1,7 @@
 """One job's process, held by `supervise.py`, and the folder through which it is watched.
 
 The folder survives a restart of the task, the worker's slot or the triggerer: whoever comes next
-reads on where the last one stopped.
+goes on reading where the last one stopped.
 """
 
 from __future__ import annotations
@@ -38,16 +38,11 @@ class Ended:
     """How a job's process ended.
 
     `why` is None when it ended by itself, else `cancelled`, `timed_out`, `detached`, `unwatched`
-    or `lost` (nothing was heard of its supervisor any more; whether the job still runs is not
-    known).
+    or `lost` (its supervisor fell silent; whether the job still runs is not known).
     """
 
     exit_code: int
     why: str | None = None
-
-    def as_event(self) -> dict[str, Any]:
-        """What travels in a trigger's event."""
-        return {"exit_code": self.exit_code, "why": self.why}
 
 
 class Submission:
@@ -66,10 +61,10 @@ class Submission:
     def ended(self) -> Ended | None:
         """How the job ended; None while it runs."""
         try:
-            told = json.loads((self.folder / "exit.json").read_text())
+            found = json.loads((self.folder / "exit.json").read_text())
         except FileNotFoundError:
             return None
-        return Ended(exit_code=int(told["exit_code"]), why=told["why"])
+        return Ended(exit_code=int(found["exit_code"]), why=found["why"])
 
     def silent(self) -> Ended | None:
         """`lost` once the supervisor's heartbeat stands still for too long, else None.
@@ -87,8 +82,13 @@ class Submission:
             return self.ended() or Ended(exit_code=-1, why=LOST)
         return None
 
+    def follow(self) -> tuple[Ended | None, list[str]]:
+        """How the job ended, if it did, and the log's lines since the last call."""
+        ended = self.ended() or self.silent()
+        return ended, self.new_lines() if ended is None else self.remaining_lines()
+
     def new_lines(self) -> list[str]:
-        """Log lines since the last call, whole ones; what is too much for one call comes later."""
+        """The log's whole lines since the last call; of too many, the rest comes later."""
         try:
             with (self.folder / "log.txt").open("rb") as log:
                 log.seek(self._log_position)
@@ -102,7 +102,7 @@ class Submission:
         return _lines(piece[:whole])
 
     def remaining_lines(self) -> list[str]:
-        """The rest of the log, once the job is over; also a last line without an end."""
+        """The rest of the log once the job is over, with a last line that has no end."""
         lines: list[str] = []
         while more := self.new_lines():
             lines += more
@@ -113,7 +113,7 @@ class Submission:
         return [*lines, *_lines(rest)]
 
     def last_line(self) -> str | None:
-        """The log's last line with something in it, from its last 256 KiB."""
+        """The log's last line that is not empty, of its last 256 KiB."""
         try:
             with (self.folder / "log.txt").open("rb") as log:
                 log.seek(max(0, log.seek(0, os.SEEK_END) - LOG_BYTES_PER_READ_MAX))
@@ -133,7 +133,7 @@ class Submission:
         return found if isinstance(found, dict) else None
 
     def watch(self) -> None:
-        """Tell the supervisor that somebody waits for the job."""
+        """Show the supervisor that somebody waits for the job."""
         if self.folder.is_dir():
             (self.folder / "watched").touch()
 
@@ -143,12 +143,12 @@ class Submission:
             (self.folder / "cancel").touch()
 
     def remove(self) -> None:
-        """Forget the run."""
+        """Remove the folder."""
         shutil.rmtree(self.folder, ignore_errors=True)
 
 
-def new_folder(directory: str, label: str) -> Submission:
-    """A fresh run folder that only this user can read. Old ones that nobody removed go.
+def make_folder(directory: str, label: str) -> Submission:
+    """Make a run folder that only this user can read, and remove those that are long out of use.
 
     Raises Usage when others may write to the directory: they could change what is run from it.
     """
@@ -160,7 +160,7 @@ def new_folder(directory: str, label: str) -> Submission:
             f"[memwal] run_directory {parent}: must be a folder of this user's own that nobody "
             "else can write to"
         )
-    _forget_old(parent)
+    _remove_old(parent)
     tidy = "".join(c if c.isalnum() or c in "-_" else "-" for c in label)[:80]
     folder = parent / f"{tidy}-{uuid4().hex[:12]}"
     folder.mkdir(mode=0o700)
@@ -205,12 +205,12 @@ def close(stream: IO[bytes] | None) -> None:
 
 
 def _lines(piece: bytes) -> list[str]:
-    """As they may go to a log; Spark's own are written by nobody who escapes them."""
+    """Lines as they may go to a log: nobody escapes what Spark writes."""
     # Tabs begin the lines of a stack trace.
     return [one_line(line.expandtabs(4)) for line in piece.decode(errors="replace").splitlines()]
 
 
-def _forget_old(parent: Path) -> None:
+def _remove_old(parent: Path) -> None:
     now = time.time()
     for folder in parent.iterdir():
         try:

@@ -16,11 +16,12 @@ this package. The run's folder is all that it shares with the task and the trigg
 `why` is null when the job ended by itself, else cancelled, detached, unwatched or timed_out.
 An attached run ends when its standard input does: the task that started it is gone, and nobody
 would look at the result. One that is not attached ends when nobody has watched it for long: its
-task may have been killed before a trigger took over, and Airflow then tells nobody.
+task may have been killed before a trigger took over, which Airflow reports to nobody.
 """
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import json
 import os
@@ -28,32 +29,22 @@ import select
 import signal
 import subprocess
 import sys
+import threading
 import time
 from pathlib import Path
-from types import FrameType
 from typing import Any
 
 TICK_SECONDS = 0.2
 PR_SET_PDEATHSIG = 1
 
 
-class Stop:
-    """Set by TERM and INT."""
-
-    asked = False
-
-    def __call__(self, number: int, frame: FrameType | None) -> None:
-        """A signal handler."""
-        self.asked = True
-
-
 def main(folder: Path) -> int:
     """Run the order of `folder` to its end."""
     order = json.loads((folder / "order.json").read_text())
-    stop = Stop()
+    stop = threading.Event()
     for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
-        signal.signal(number, stop)
-    touch(folder / "heartbeat")
+        signal.signal(number, lambda *_: stop.set())
+    (folder / "heartbeat").touch()
     try:
         with (folder / "log.txt").open("ab") as log:
             # A session of its own, so that the whole tree (spark-submit, its JVM, its Python) can
@@ -83,18 +74,18 @@ def main(folder: Path) -> int:
 
 
 def watch(
-    process: subprocess.Popen[bytes], folder: Path, order: dict[str, Any], stop: Stop
+    process: subprocess.Popen[bytes], folder: Path, order: dict[str, Any], stop: threading.Event
 ) -> str | None:
     """Wait for the job's end; None, or why it has to be ended."""
     deadline = time.monotonic() + float(order["seconds_max"])
     watcher = Watcher(folder / "watched", *order["unwatched_seconds_max"])
     while process.poll() is None:
-        touch(folder / "heartbeat")
-        if stop.asked or (folder / "cancel").exists():
+        (folder / "heartbeat").touch()
+        if stop.is_set() or (folder / "cancel").exists():
             return "cancelled"
         if time.monotonic() > deadline:
             return "timed_out"
-        if order["attached"] and standard_input_ended():
+        if order["attached"] and has_input_ended():
             return "detached"
         if not order["attached"]:
             if watcher.is_gone():
@@ -125,7 +116,7 @@ class Watcher:
         return time.monotonic() - self.seen > limit
 
 
-def standard_input_ended() -> bool:
+def has_input_ended() -> bool:
     """Wait a moment for the end of standard input."""
     readable, _, _ = select.select([sys.stdin], [], [], TICK_SECONDS)
     return bool(readable) and not os.read(sys.stdin.fileno(), 1)
@@ -141,13 +132,13 @@ def end_group(process: subprocess.Popen[bytes], grace_seconds: float) -> None:
     """TERM to the job's process group, then KILL to what is left of it."""
     signal_group(process.pid, signal.SIGTERM)
     deadline = time.monotonic() + grace_seconds
-    while group_lives(process) and time.monotonic() < deadline:
+    while is_group_alive(process) and time.monotonic() < deadline:
         time.sleep(0.1)
     signal_group(process.pid, signal.SIGKILL)
 
 
-def group_lives(process: subprocess.Popen[bytes]) -> bool:
-    """Whether any process of the group is left. The leader is reaped first: a zombie counts."""
+def is_group_alive(process: subprocess.Popen[bytes]) -> bool:
+    """Whether any process of the group is left. Reaps the leader first, since a zombie counts."""
     process.poll()
     try:
         os.killpg(process.pid, 0)
@@ -160,27 +151,20 @@ def group_lives(process: subprocess.Popen[bytes]) -> bool:
 
 def signal_group(group: int, number: int) -> None:
     """Send a signal to a process group that may be gone."""
-    try:
+    with contextlib.suppress(ProcessLookupError, PermissionError):
         os.killpg(group, number)
-    except (ProcessLookupError, PermissionError):
-        return
 
 
 def finish(folder: Path, code: int, why: str | None) -> None:
-    """Tell the end, after which nobody waits any more."""
+    """Report the end, after which nobody waits any more."""
     write_whole(folder / "exit.json", json.dumps({"exit_code": code, "why": why}))
 
 
 def write_whole(path: Path, text: str) -> None:
-    """A file that is there whole or not at all."""
+    """Write a file so that it is there whole or not at all."""
     partial = path.with_suffix(".partial")
     partial.write_text(text)
     partial.replace(path)
-
-
-def touch(path: Path) -> None:
-    """Renew the file's time."""
-    path.touch()
 
 
 if __name__ == "__main__":

@@ -29,8 +29,8 @@ from memwal_airflow.asset_events import (
     INDEXED,
     MERGED,
     add_events,
-    step_alias,
-    table_asset,
+    build_alias,
+    build_asset,
 )
 from memwal_airflow.job_operators import SUMMARY_KEY, MemWalJobOperator
 from memwal_airflow.memwal_operators import (
@@ -40,7 +40,7 @@ from memwal_airflow.memwal_operators import (
     MemWalMergeOperator,
     MemWalSnapshotOperator,
 )
-from memwal_airflow.settings import dag_config
+from memwal_airflow.settings import read_dag_config
 
 OPERATORS: dict[str, type[MemWalJobOperator]] = {
     "merge": MemWalMergeOperator,
@@ -54,7 +54,7 @@ JobFields = Callable[[str], Mapping[str, Any]]
 STEPS = {"merge": MERGED, "index-catchup": INDEXED, "garbage": COLLECTED}
 
 
-def task_defaults(dags: AirflowDags) -> dict[str, Any]:
+def build_task_defaults(dags: AirflowDags) -> dict[str, Any]:
     """What `[airflow]` says about every job's task."""
     return {
         "pool": dags.pool,
@@ -65,7 +65,7 @@ def task_defaults(dags: AirflowDags) -> dict[str, Any]:
     }
 
 
-def job_defaults(job: str, dags: AirflowDags) -> dict[str, Any]:
+def build_job_defaults(job: str, dags: AirflowDags) -> dict[str, Any]:
     """The same, and what is the job's own."""
     own: dict[str, Any] = {}
     if job == "garbage":
@@ -76,7 +76,7 @@ def job_defaults(job: str, dags: AirflowDags) -> dict[str, Any]:
             "grace": dags.grace,
         }
     return {
-        **task_defaults(dags),
+        **build_task_defaults(dags),
         **own,
         "execution_timeout": timedelta(seconds=dags.execution_timeout_seconds),
         "conn_id": dags.conn_id,
@@ -85,13 +85,13 @@ def job_defaults(job: str, dags: AirflowDags) -> dict[str, Any]:
     }
 
 
-def mapped_job(job: str, tables: Any, config: Config, **overrides: Any) -> Any:
+def map_job(job: str, tables: Any, config: Config, **overrides: Any) -> Any:
     """One mapped task: `job` on each of `tables` (a list, or an XCom that will be one).
 
     Its own failure does not stop the others'. Then, if the job's progress is worth telling, a task
     that adds one asset event for each table that moved.
     """
-    settings = {**job_defaults(job, config.airflow), **overrides}
+    settings = {**build_job_defaults(job, config.airflow), **overrides}
     worked = (
         OPERATORS[job]
         .partial(
@@ -119,9 +119,9 @@ def announce(
 
     @task(
         task_id=task_id,
-        outlets=[step_alias(step)],
+        outlets=[build_alias(step)],
         trigger_rule=TriggerRule.ALL_DONE,
-        **task_defaults(config.airflow),
+        **build_task_defaults(config.airflow),
     )
     def tell(from_task: str) -> list[str]:
         context = get_current_context()
@@ -147,7 +147,7 @@ def task_name(job: str) -> str:
     return job.replace("-", "_")
 
 
-def job_chain(table: Any, jobs: Sequence[str], config: Config, fields: JobFields) -> Any:
+def chain_jobs(table: Any, jobs: Sequence[str], config: Config, fields: JobFields) -> Any:
     """One table's jobs, one after the other, and their announcements, in the group that is open.
 
     `fields` gives each job's operator fields over those of `[airflow]`. The first task is returned.
@@ -155,7 +155,7 @@ def job_chain(table: Any, jobs: Sequence[str], config: Config, fields: JobFields
     first = previous = None
     for job in jobs:
         settings = {
-            **job_defaults(job, config.airflow),
+            **build_job_defaults(job, config.airflow),
             "max_active_tis_per_dag": config.airflow.tasks_in_flight_max,
             **fields(job),
         }
@@ -193,22 +193,24 @@ def memwal_task_group(
         raise ValueError(f"unknown job {unknown[0]!r}: expected {', '.join(OPERATORS)}")
     readable = "".join(c if c.isalnum() or c in "-_" else "_" for c in table).strip("_")[-120:]
     with TaskGroup(group_id or f"memwal_{readable}") as group:
-        job_chain(table, jobs, dag_config(), lambda job: {"skip_when_idle": False, **overrides})
+        chain_jobs(
+            table, jobs, read_dag_config(), lambda job: {"skip_when_idle": False, **overrides}
+        )
     return group
 
 
-def cron_schedule(text: str) -> CronTriggerTimetable | None:
+def build_cron_schedule(text: str) -> CronTriggerTimetable | None:
     """A schedule by the clock, in UTC whatever Airflow's own zone is; None for an empty text."""
     return CronTriggerTimetable(text, timezone="UTC") if text else None
 
 
-def event_schedule(step: str, config: Config, *, or_cron: str = "") -> Any:
+def build_event_schedule(step: str, config: Config, *, or_cron: str = "") -> Any:
     """A schedule on the events of a step, of any configured table; also by the clock, if asked.
 
     None when neither is there.
     """
-    assets = [table_asset(step, table) for table in config.tables]
-    clock = cron_schedule(or_cron)
+    assets = [build_asset(step, table) for table in config.tables]
+    clock = build_cron_schedule(or_cron)
     if not assets:
         return clock
     if clock is None:

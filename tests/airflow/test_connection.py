@@ -13,15 +13,15 @@ import pytest
 from airflow.providers_manager import ProvidersManager
 from airflow.sdk import Connection
 from local_airflow.home import JOBS_BIN, ROOT
-from memwal_airflow.command import STORAGE_OPTIONS_VARIABLE, JobsEnvironment, environment_of
+from memwal_airflow.command import JobsEnvironment, read_environment
 from memwal_airflow.hook import MemWalHook
 from memwal_airflow.job_operators import MemWalJobOperator
 from memwal_airflow.page.source import read_order
 from memwal_airflow.provider import get_provider_info
-from memwal_airflow.settings import airflow_settings, dag_config
-from memwal_airflow.spark_connection import spark_target
+from memwal_airflow.settings import read_dag_config, read_settings
+from memwal_airflow.spark_connection import read_spark_target
 
-from memwal.config import Config
+from memwal.config import STORAGE_OPTIONS_VARIABLE, Config
 from memwal.errors import Usage
 from tests.airflow.airflow_server import InProcessAirflow
 from tests.airflow.dag_runs import run_tasks
@@ -134,7 +134,7 @@ def test_a_connection_decides_neither_code_nor_configuration(
     monkeypatch.setenv("AIRFLOW__MEMWAL__JOBS_DIRECTORY", "s3a://lake/jobs")
     with caplog.at_level("WARNING"):
         jobs = [MemWalHook(f"old_{name}").environment() for _ in range(2)]
-    settings = airflow_settings()
+    settings = read_settings()
     for found in jobs:
         assert found.command == settings.command == str(JOBS_BIN / "memwal")
         assert found.config_file == settings.config_file
@@ -154,17 +154,17 @@ def test_only_a_file_that_is_named_is_the_configuration(
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("AIRFLOW__MEMWAL__CONFIG_FILE", "")
     monkeypatch.delenv("MEMWAL_CONFIG", raising=False)
-    assert dag_config() == Config()
-    seen = read_order(lambda: environment_of({}))
+    assert read_dag_config() == Config()
+    seen = read_order(lambda: read_environment({}))
     assert seen.tables == {}
     assert "config_file is not set" in (seen.problem or "")
 
     monkeypatch.setenv("MEMWAL_CONFIG", str(file))
-    assert list(dag_config().tables) == ["orders"]
+    assert list(read_dag_config().tables) == ["orders"]
     monkeypatch.delenv("MEMWAL_CONFIG")
     monkeypatch.setenv("AIRFLOW__MEMWAL__CONFIG_FILE", str(file))
-    assert list(dag_config().tables) == ["orders"]
-    assert list(read_order(lambda: environment_of({})).tables) == ["orders"]
+    assert list(read_dag_config().tables) == ["orders"]
+    assert list(read_order(lambda: read_environment({})).tables) == ["orders"]
 
 
 def test_a_job_reads_no_file_of_the_folder_that_it_runs_in(
@@ -184,10 +184,10 @@ def test_a_job_reads_no_file_of_the_folder_that_it_runs_in(
 
 def test_storage_options_that_are_no_json_are_not_repeated() -> None:
     with pytest.raises(Usage) as caught:
-        environment_of({"storage_options": "{secret"})
+        read_environment({"storage_options": "{secret"})
     assert "secret" not in str(caught.value)
     with pytest.raises(Usage, match="not a JSON object"):
-        environment_of({"storage_options": "[1]"})
+        read_environment({"storage_options": "[1]"})
 
 
 def test_secrets_are_not_in_its_text() -> None:
@@ -200,7 +200,7 @@ def test_which_options_are_secrets() -> None:
         "storage_options": {"aws_region": "r", "google_service_account_key": "g"},
         "secret_storage_options": {"custom_header": "h"},
     }
-    jobs = environment_of(extra, login="an-id", password=PASSWORD)
+    jobs = read_environment(extra, login="an-id", password=PASSWORD)
     assert set(jobs.secrets) == {"g", "h", "an-id", PASSWORD}
 
 
@@ -242,7 +242,7 @@ def test_spark_connections(fields: dict[str, Any], expected: list[str]) -> None:
     made = {"conn_id": "s", "conn_type": "spark", **fields}
     if "extra" in made:
         made["extra"] = json.dumps(made["extra"])
-    target = spark_target(Connection(**made))
+    target = read_spark_target(Connection(**made))
     argv = target.submit(
         "spark-submit", ["merge.py", "t"], name="name", properties=Path("/nowhere/spark.conf")
     )
@@ -253,7 +253,7 @@ def test_spark_connections(fields: dict[str, Any], expected: list[str]) -> None:
 def test_spark_properties_stay_off_the_command_line(tmp_path: Path) -> None:
     properties = {"spark.hadoop.fs.s3a.secret.key": PASSWORD, "spark.a b": "c:\\d\ne"}
     extra = json.dumps({"conf": properties})
-    target = spark_target(Connection(conn_id="s", conn_type="spark", host="yarn", extra=extra))
+    target = read_spark_target(Connection(conn_id="s", conn_type="spark", host="yarn", extra=extra))
     file = tmp_path / "spark.conf"
     argv = target.submit("spark-submit", ["merge.py", "t"], name="name", properties=file)
     assert PASSWORD not in " ".join(argv)
@@ -267,4 +267,4 @@ def test_spark_properties_stay_off_the_command_line(tmp_path: Path) -> None:
 @pytest.mark.parametrize("extra", [{"spark-binary": "rm"}, {"deploy-mode": "sideways"}])
 def test_spark_connections_that_can_not_be(extra: dict[str, str]) -> None:
     with pytest.raises(Usage, match="must be"):
-        spark_target(Connection(conn_id="s", conn_type="spark", extra=json.dumps(extra)))
+        read_spark_target(Connection(conn_id="s", conn_type="spark", extra=json.dumps(extra)))

@@ -11,7 +11,7 @@ import pytest
 from airflow.dag_processing.dagbag import DagBag
 from airflow.sdk.exceptions import ParamValidationError
 from local_airflow.home import JOBS_BIN
-from memwal_airflow.asset_events import table_asset, triggering_tables
+from memwal_airflow.asset_events import build_asset, find_triggering_tables
 from memwal_airflow.job_operators import SUMMARY_KEY
 from memwal_airflow.task_groups import memwal_task_group
 
@@ -385,13 +385,13 @@ def test_schedules_come_from_the_configuration(home: InProcessAirflow) -> None:
     home.tables.make("orders")
     assert home.load_dag("memwal_merge").schedule.expression == "7 * * * *"
     snapshot = home.load_dag("memwal_snapshot").schedule
-    assert list(snapshot.objects) == [table_asset("merged", "orders")]
+    assert list(snapshot.objects) == [build_asset("merged", "orders")]
     catchup = home.load_dag("memwal_index_catchup").schedule
     assert catchup.timetable.expression == "0 2 * * *"
-    assert list(catchup.asset_condition.objects) == [table_asset("merged", "orders")]
+    assert list(catchup.asset_condition.objects) == [build_asset("merged", "orders")]
     garbage = home.load_dag("memwal_garbage").schedule
     assert garbage.timetable.expression == "9 1 * * *"
-    assert list(garbage.asset_condition.objects) == [table_asset("indexed", "orders")]
+    assert list(garbage.asset_condition.objects) == [build_asset("indexed", "orders")]
 
 
 def test_events_that_piled_up_name_each_table_once() -> None:
@@ -403,5 +403,5 @@ def test_events_that_piled_up_name_each_table_once() -> None:
         "a": [Event({"table": "orders"}), Event({"table": "orders"}), Event(None)],
         "b": [Event({"table": "users"}), Event({})],
     }
-    assert triggering_tables(piled) == ["orders", "users"]
-    assert triggering_tables(None) == []
+    assert find_triggering_tables(piled) == ["orders", "users"]
+    assert find_triggering_tables(None) == []

@@ -6,14 +6,14 @@ from typing import Any
 
 import pytest
 from memwal_airflow.outcomes import (
-    ERROR_CHARACTERS_MAX,
     WATERMARK_SHARDS_MAX,
     Verdict,
-    moved_before,
-    summary,
-    verdict,
-    watermark,
+    judge,
+    mark_as_moved,
+    read_watermark,
+    summarize,
 )
+from memwal_airflow.redaction import ERROR_CHARACTERS_MAX
 from memwal_airflow.submission import Ended
 
 from memwal import errors
@@ -46,7 +46,7 @@ def report(outcome: str = "done", **more: Any) -> dict[str, Any]:
     ],
 )
 def test_each_error_has_its_outcome(kind: type[errors.MemWalError], expected: Verdict) -> None:
-    found, text = verdict(Ended(exit_code=kind.exit_code), report("failed", error="because"))
+    found, text = judge(Ended(exit_code=kind.exit_code), report("failed", error="because"))
     assert found is expected
     assert "because" in text
 
@@ -63,81 +63,81 @@ def test_every_branch_of_the_error_tree_is_mapped_above() -> None:
 
 def test_done_idle_and_partial() -> None:
     done = Ended(exit_code=0)
-    assert verdict(done, report())[0] is Verdict.SUCCESS
-    assert verdict(done, report("nothing_to_do"))[0] is Verdict.SKIP
-    assert verdict(Ended(exit_code=EXIT_PARTIAL), report("partial"))[0] is Verdict.FAIL
+    assert judge(done, report())[0] is Verdict.SUCCESS
+    assert judge(done, report("nothing_to_do"))[0] is Verdict.SKIP
+    assert judge(Ended(exit_code=EXIT_PARTIAL), report("partial"))[0] is Verdict.FAIL
 
 
 def test_a_lost_job_tells_what_to_look_at() -> None:
-    found, text = verdict(Ended(exit_code=-1, why="lost"), None)
+    found, text = judge(Ended(exit_code=-1, why="lost"), None)
     assert found is Verdict.RETRY
     assert "run_directory" in text
 
 
 @pytest.mark.parametrize("why", ["cancelled", "timed_out", "detached", "unwatched"])
 def test_a_job_that_was_ended_is_tried_again_unless_it_was_through(why: str) -> None:
-    found, text = verdict(Ended(exit_code=-15, why=why), report())
+    found, text = judge(Ended(exit_code=-15, why=why), report())
     assert found is Verdict.RETRY
     assert why.replace("_", " ") in text
-    assert verdict(Ended(exit_code=0, why=why), report())[0] is Verdict.SUCCESS
+    assert judge(Ended(exit_code=0, why=why), report())[0] is Verdict.SUCCESS
 
 
 @pytest.mark.parametrize("code", [-9, 127, 130, 137])
 def test_a_process_that_died_is_tried_again(code: int) -> None:
-    assert verdict(Ended(exit_code=code), None)[0] is Verdict.RETRY
+    assert judge(Ended(exit_code=code), None)[0] is Verdict.RETRY
 
 
 def test_success_without_a_report_proves_nothing() -> None:
-    assert verdict(Ended(exit_code=0), None)[0] is Verdict.RETRY
+    assert judge(Ended(exit_code=0), None)[0] is Verdict.RETRY
 
 
 def test_the_text_names_the_tables_that_failed() -> None:
     tables = [merge_table(), merge_table(table="u", outcome="failed", error="torn manifest")]
-    _, text = verdict(Ended(exit_code=8), report("failed", tables=tables))
+    _, text = judge(Ended(exit_code=8), report("failed", tables=tables))
     assert "u: torn manifest" in text
 
 
 def test_the_last_log_line_stands_in_for_a_report() -> None:
-    assert "no such command" in verdict(Ended(exit_code=2), None, "no such command")[1]
+    assert "no such command" in judge(Ended(exit_code=2), None, "no such command")[1]
 
 
 def test_the_summary_is_bounded() -> None:
     many = [{"shard_id": f"{n:05}", "to_generation": n} for n in range(5000)]
     tables = [merge_table(shards=many, error="x" * 10_000)]
-    found = summary(report("done", tables=tables))["tables"][0]
+    found = summarize(report("done", tables=tables))["tables"][0]
     assert len(found["watermark"]) == WATERMARK_SHARDS_MAX
     assert found["watermark_shards"] == 5000
     assert len(found["error"]) <= ERROR_CHARACTERS_MAX + 1
 
 
 def test_watermarks() -> None:
-    assert watermark(merge_table()) == {"a": 4}
+    assert read_watermark(merge_table()) == {"a": 4}
     indexes = [{"caught_up": {"a": 4, "b": 1}}, {"caught_up": {"a": 3}}]
-    assert watermark({"indexes": indexes}) == {"a": 3, "b": 0}
-    assert watermark({"jobs": [merge_table(), {"items": []}]}) == {"a": 4}
-    assert watermark({"shards": "not a list"}) == {}
+    assert read_watermark({"indexes": indexes}) == {"a": 3, "b": 0}
+    assert read_watermark({"jobs": [merge_table(), {"items": []}]}) == {"a": 4}
+    assert read_watermark({"shards": "not a list"}) == {}
 
 
 def test_a_failed_table_that_moved_is_told_of() -> None:
     moved = merge_table(outcome="failed", version_before=3, version_after=4)
     stood = merge_table(outcome="failed", version_before=3, version_after=3)
     idle = merge_table(outcome="nothing_to_do", version_before=3, version_after=3)
-    found = summary(report("partial", tables=[moved, stood, idle, "nonsense"]))
+    found = summarize(report("partial", tables=[moved, stood, idle, "nonsense"]))
     assert [table["progress"] for table in found["tables"]] == [True, False, False]
 
 
 def test_a_later_try_tells_of_what_an_earlier_one_may_have_done() -> None:
     idle = merge_table(outcome="nothing_to_do", version_before=3, version_after=3)
-    found = moved_before(summary(report("nothing_to_do", tables=[idle])))
+    found = mark_as_moved(summarize(report("nothing_to_do", tables=[idle])))
     assert [table["progress"] for table in found["tables"]] == [True]
 
 
 def test_secrets_are_hidden_wherever_they_stand() -> None:
     told = {"error": "bad key se/cret", "tables": [{"error": "se/cret"}], "seconds": 1.5}
-    found = summary(report("failed", **told), ["", "se/cret"])
+    found = summarize(report("failed", **told), ["", "se/cret"])
     assert (found["error"], found["tables"][0]["error"]) == ("bad key ***", "***")
     assert found["seconds"] == 1.5
 
 
 def test_no_report_makes_an_empty_summary() -> None:
-    assert summary(None) == {"outcome": None, "tables": []}
+    assert summarize(None) == {"outcome": None, "tables": []}

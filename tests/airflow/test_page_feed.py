@@ -14,8 +14,8 @@ import pytest
 from memwal_airflow.command import JobsEnvironment
 from memwal_airflow.page.answers import Look
 from memwal_airflow.page.feed import Clock, Feed, FeedLimits
-from memwal_airflow.page.process import Runner
 from memwal_airflow.page.source import Order, read_order
+from memwal_airflow.process import Runner
 
 from tests.airflow import page_samples as samples
 from tests.airflow.tables import JOBS_BIN, TableMaker, Tables
@@ -420,7 +420,7 @@ def test_the_real_command_on_a_real_table(table_maker: TableMaker, tmp_path: Pat
     other = feed.look("broken")
     assert other is not None
     assert other.status is not None or other.unreadable
-    spoken = runner.run(
+    output = runner.run(
         [
             str(JOBS_BIN / "memwal"),
             "merge",
@@ -433,7 +433,7 @@ def test_the_real_command_on_a_real_table(table_maker: TableMaker, tmp_path: Pat
         seconds_max=120,
         stdout_bytes_max=1 << 20,
     )
-    assert spoken.exit_code == 0, spoken.stderr
+    assert output.exit_code == 0, output.stderr
     assert feed.ask_refresh() == 0
     wait_for(lambda: not feed.seen().busy)
     merged = feed.look("orders")

@@ -16,10 +16,10 @@ import uvicorn
 from fastapi import FastAPI, HTTPException, Request
 from memwal_airflow.command import JobsEnvironment
 from memwal_airflow.page.actions import DagState, Rejected
-from memwal_airflow.page.app import Actions, create_app, real_clock
+from memwal_airflow.page.app import Actions, create_app, make_clock
 from memwal_airflow.page.feed import Feed, FeedLimits
-from memwal_airflow.page.process import Runner
 from memwal_airflow.page.source import read_order
+from memwal_airflow.process import Runner
 from playwright.sync_api import Browser, Page, expect
 
 from tests.airflow import page_samples as samples
@@ -63,13 +63,13 @@ class Running:
         names = map(json.dumps, TABLES)
         config.write_text("\n".join(f'[tables.{name}]\nuri = "s3://lake/x"\n' for name in names))
         jobs = JobsEnvironment(command=str(command), config_file=str(config))
-        clock = real_clock()
+        clock = make_clock()
         limits = FeedLimits(refresh_seconds=2, seconds_max=4, asked_refresh_seconds_min=0.5)
         self.feed = Feed(lambda: read_order(lambda: jobs), Runner(clock.monotonic), clock, limits)
         page = create_app(
             feed=self.feed,
             access=self.doorman,
-            actions_allowed=Actions(dag_state=DagState, trigger=self.trigger),
+            actions_allowed=Actions(read_dag_state=DagState, trigger=self.trigger),
             clock=clock,
         )
         root = FastAPI()
@@ -101,7 +101,7 @@ def browser() -> Iterator[Browser]:
 
 @pytest.fixture
 def running(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Running]:
-    monkeypatch.setattr(samples, "NOW", real_clock().now())
+    monkeypatch.setattr(samples, "NOW", make_clock().now())
     made = Running(tmp_path)
     thousand = [samples.shard(n, pending=n % 5) for n in range(1000)]
     broken = samples.shard(1, outcome="failed", error=f"bad magic {SCRIPT}")

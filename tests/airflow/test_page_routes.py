@@ -17,10 +17,10 @@ from fastapi.staticfiles import StaticFiles
 from fastapi.testclient import TestClient
 from memwal_airflow.command import JobsEnvironment
 from memwal_airflow.page.actions import Backfill, DagState, Rejected
-from memwal_airflow.page.app import Actions, create_app, static_files
+from memwal_airflow.page.app import Actions, create_app, read_static_files
 from memwal_airflow.page.feed import Clock, Feed, FeedLimits
-from memwal_airflow.page.process import Runner
 from memwal_airflow.page.source import Order, read_order
+from memwal_airflow.process import Runner
 
 from tests.airflow import page_samples as samples
 
@@ -96,7 +96,7 @@ class Site:
         self.app = create_app(
             feed=self.feed,
             access=CookieAccess(),
-            actions_allowed=Actions(dag_state=lambda: self.state, trigger=self.trigger),
+            actions_allowed=Actions(read_dag_state=lambda: self.state, trigger=self.trigger),
             clock=clock,
             base_url=self.base_url,
         )
@@ -148,7 +148,7 @@ def everything(app: FastAPI) -> list[str]:
         "/static/",
         "/static/../app.py",
     )
-    return sorted({*paths(app), *odd, *(f"/static/{name}" for name in static_files())})
+    return sorted({*paths(app), *odd, *(f"/static/{name}" for name in read_static_files())})
 
 
 def test_the_routes_are_these(site: Site) -> None:
@@ -228,7 +228,7 @@ def test_the_page_and_its_files(site: Site) -> None:
 
 
 def test_every_file_that_the_page_names_is_shipped() -> None:
-    files = static_files()
+    files = read_static_files()
     assert {"index.html", "page.css", "app.js", "theme.js"} <= set(files)
     for name, file in files.items():
         text = file.content.decode()

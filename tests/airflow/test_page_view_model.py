@@ -12,17 +12,16 @@ from memwal_airflow.page import plots
 from memwal_airflow.page.answers import (
     Look,
     Pending,
-    Redactor,
     Unclear,
-    secret_values,
-    tables_of,
-    with_error,
-    with_runs,
-    with_status,
+    add_error,
+    add_runs,
+    add_status,
+    read_tables,
 )
 from memwal_airflow.page.feed import Seen
-from memwal_airflow.page.health import REASONS_MAX, STATES, HealthLimits, health_of
-from memwal_airflow.page.view_model import ShardQuery, overview, table_line, table_page
+from memwal_airflow.page.health import REASONS_MAX, STATES, HealthLimits, judge_health
+from memwal_airflow.page.view_model import ShardQuery, show_line, show_overview, show_table
+from memwal_airflow.redaction import Redactor, find_secrets
 
 from tests.airflow import page_samples as samples
 
@@ -34,12 +33,12 @@ CLEAN = Redactor()
 
 def look(name: str = "orders", runs: list[Any] | None = None, **changes: Any) -> Look:
     """A table that was looked at just now."""
-    known = with_status(Look(name=name), samples.status(name, **changes), NOW, CLEAN)
-    return with_runs(known, {"table": name, "runs": runs or []}, CLEAN)
+    known = add_status(Look(name=name), samples.status(name, **changes), NOW, CLEAN)
+    return add_runs(known, {"table": name, "runs": runs or []}, CLEAN)
 
 
 def state(seen: Look) -> str:
-    return health_of(seen, NOW, LIMITS).state
+    return judge_health(seen, NOW, LIMITS).state
 
 
 def seen(*looks: Look, **changes: Any) -> Seen:
@@ -48,7 +47,7 @@ def seen(*looks: Look, **changes: Any) -> Seen:
 
 
 def test_a_table_with_nothing_to_do_is_ok() -> None:
-    health = health_of(look(runs=samples.history(3)), NOW, LIMITS)
+    health = judge_health(look(runs=samples.history(3)), NOW, LIMITS)
     assert (health.state, health.reasons) == ("ok", ())
 
 
@@ -57,8 +56,8 @@ def test_an_unseen_table_is_unknown() -> None:
 
 
 def test_a_table_that_never_answered_is_unknown_and_says_why() -> None:
-    silent = with_error(Look(name="orders"), "no answer within 60 s", NOW, CLEAN)
-    assert health_of(silent, NOW, LIMITS).reasons == ("no answer within 60 s",)
+    silent = add_error(Look(name="orders"), "no answer within 60 s", NOW, CLEAN)
+    assert judge_health(silent, NOW, LIMITS).reasons == ("no answer within 60 s",)
     assert state(silent) == "unknown"
 
 
@@ -69,8 +68,8 @@ def test_old_data_say_nothing() -> None:
 
 
 def test_a_failed_look_keeps_the_last_good_data() -> None:
-    failed = with_error(look(shards=[samples.shard(1, pending=2)]), "timed out", NOW, CLEAN)
-    line = table_line(failed, NOW, LIMITS)
+    failed = add_error(look(shards=[samples.shard(1, pending=2)]), "timed out", NOW, CLEAN)
+    line = show_line(failed, NOW, LIMITS)
     assert line["health"]["state"] == "ok"
     assert line["error"] == "timed out"
     assert line["pending"]["generations"] == 2
@@ -78,17 +77,17 @@ def test_a_failed_look_keeps_the_last_good_data() -> None:
 
 def test_a_table_that_memwal_cannot_read_is_broken() -> None:
     answer = {"table": "orders", "outcome": "failed", "error": "no such bucket"}
-    broken = with_status(look(), answer, NOW, CLEAN)
-    assert health_of(broken, NOW, LIMITS).reasons == ("no such bucket",)
+    broken = add_status(look(), answer, NOW, CLEAN)
+    assert judge_health(broken, NOW, LIMITS).reasons == ("no such bucket",)
     assert state(broken) == "broken"
-    mended = with_status(broken, samples.status("orders"), NOW, CLEAN)
+    mended = add_status(broken, samples.status("orders"), NOW, CLEAN)
     assert state(mended) == "ok"
 
 
 def test_a_broken_shard_makes_the_table_broken_and_is_named() -> None:
     bad = samples.shard(1, outcome="failed", error="bad magic")
     broken = look(shards=[samples.shard(0, pending=5), bad], outcome="partial", error="x")
-    health = health_of(broken, NOW, LIMITS)
+    health = judge_health(broken, NOW, LIMITS)
     assert health.state == "broken"
     assert health.reasons[0] == f"shard {bad['shard_id'][:8]}: bad magic"
     assert any("5 pending generations" in reason for reason in health.reasons)
@@ -114,7 +113,7 @@ def test_only_the_newest_run_of_a_job_counts() -> None:
 def test_due_comes_from_status() -> None:
     due = look(shards=[samples.shard(0, pending=4)])
     assert state(due) == "due"
-    assert "4 pending generations" in health_of(due, NOW, LIMITS).reasons[0]
+    assert "4 pending generations" in judge_health(due, NOW, LIMITS).reasons[0]
     assert state(look(due=True)) == "due"
 
 
@@ -138,35 +137,35 @@ def test_a_live_lease_is_held_and_an_expired_one_is_not() -> None:
     assert state(held) == "held"
     over = look(lease=samples.lease(expires_at=samples.ago(minutes=1)))
     assert state(over) == "ok"
-    assert table_line(over, NOW, LIMITS)["lease"]["state"] == "expired"
+    assert show_line(over, NOW, LIMITS)["lease"]["state"] == "expired"
     assert state(look(lease=samples.lease("released"))) == "ok"
 
 
 def test_a_shard_that_looks_abandoned_is_lagging_and_is_found() -> None:
     gone = samples.shard(1, abandoned=True, unflushed_wal_entries=5, idle_seconds=9000)
     seen = look(shards=[samples.shard(0), gone])
-    health = health_of(seen, NOW, LIMITS)
+    health = judge_health(seen, NOW, LIMITS)
     assert health.state == "lagging"
     assert health.reasons[0].startswith(f"shard {gone['shard_id'][:8]} looks abandoned: 5 WAL")
-    page = table_page(seen, NOW, LIMITS, ShardQuery(only="abandoned"))["shard_page"]
+    page = show_table(seen, NOW, LIMITS, ShardQuery(only="abandoned"))["shard_page"]
     assert [(s["shard_id"], s["unflushed"]) for s in page["shards"]] == [(gone["shard_id"], 5)]
 
 
 def test_worse_states_win() -> None:
     both = look(shards=[samples.shard(0, pending=5)], lease=samples.lease())
     assert state(both) == "due"
-    assert health_of(both, NOW, LIMITS).reasons[-1] == "merge is at work: worker-3:20117"
+    assert judge_health(both, NOW, LIMITS).reasons[-1] == "merge is at work: worker-3:20117"
 
 
 def test_reasons_are_bounded() -> None:
     many = look(shards=[samples.shard(n, pending=5) for n in range(50)])
-    reasons = health_of(many, NOW, LIMITS).reasons
+    reasons = judge_health(many, NOW, LIMITS).reasons
     assert len(reasons) == REASONS_MAX
     assert reasons[-1] == f"and {50 - REASONS_MAX + 1} more"
 
 
 def test_the_overview_has_the_worst_first_and_counts_them() -> None:
-    found = overview(
+    found = show_overview(
         seen(
             look("well"),
             look("some", shards=[samples.shard(0, pending=4)]),
@@ -193,7 +192,7 @@ def test_the_overview_has_the_worst_first_and_counts_them() -> None:
 
 def test_two_hundred_tables_make_a_small_document() -> None:
     looks = [look(f"t{n}", runs=samples.history(50)) for n in range(200)]
-    found = overview(seen(*looks), NOW, LIMITS)
+    found = show_overview(seen(*looks), NOW, LIMITS)
     assert len(found["tables"]) == 200
     assert len(str(found)) < 1_000_000
     assert all(len(line["trend"]) <= plots.TREND_POINTS_MAX for line in found["tables"])
@@ -201,14 +200,14 @@ def test_two_hundred_tables_make_a_small_document() -> None:
 
 def test_totals_say_when_they_are_only_partly_known() -> None:
     shards = [samples.shard(0, pending=2), samples.shard(1, pending=1, pending_bytes=None)]
-    pending = table_line(look(shards=shards), NOW, LIMITS)["pending"]
+    pending = show_line(look(shards=shards), NOW, LIMITS)["pending"]
     assert pending == {"generations": 3, "bytes": 6 * samples.MIB, "rows": 1200, "partly": True}
-    nothing = table_line(look(shards=[]), NOW, LIMITS)["pending"]
+    nothing = show_line(look(shards=[]), NOW, LIMITS)["pending"]
     assert nothing == {"generations": 0, "bytes": 0, "rows": 0, "partly": False}
 
 
 def test_a_shard_tells_merged_against_flushed() -> None:
-    page = table_page(look(shards=[samples.shard(0, pending=3)]), NOW, LIMITS, ShardQuery())
+    page = show_table(look(shards=[samples.shard(0, pending=3)]), NOW, LIMITS, ShardQuery())
     shard = page["shard_page"]["shards"][0]
     assert (shard["merged_generation"], shard["flushed_generation"]) == (6, 9)
     assert (shard["pending"], shard["pending_from"], shard["pending_to"]) == (3, 7, 9)
@@ -219,7 +218,7 @@ def test_a_thousand_shards_come_in_pages() -> None:
     many = look(shards=[samples.shard(n, pending=n % 7) for n in range(1000)])
 
     def page(**query: Any) -> dict[str, Any]:
-        found: dict[str, Any] = table_page(many, NOW, LIMITS, ShardQuery(**query))["shard_page"]
+        found: dict[str, Any] = show_table(many, NOW, LIMITS, ShardQuery(**query))["shard_page"]
         return found
 
     first = page()
@@ -270,7 +269,7 @@ def test_series_are_bounded() -> None:
 
 
 def test_what_a_run_did_is_told() -> None:
-    page = table_page(
+    page = show_table(
         look(runs=[samples.run("compaction", 1), samples.run("snapshot", 2)]),
         NOW,
         LIMITS,
@@ -289,7 +288,7 @@ def test_a_record_that_makes_no_sense_is_counted_and_hides_no_other() -> None:
 
 
 def test_runs_that_could_not_be_read_keep_the_last_ones() -> None:
-    known = with_runs(look(runs=samples.history(2)), {"error": "timed out"}, CLEAN)
+    known = add_runs(look(runs=samples.history(2)), {"error": "timed out"}, CLEAN)
     assert len(known.runs) == 4
     assert known.runs_error == "timed out"
 
@@ -299,11 +298,11 @@ def test_runs_that_could_not_be_read_keep_the_last_ones() -> None:
 )
 def test_what_is_no_report_is_unclear(text: str) -> None:
     with pytest.raises(Unclear):
-        tables_of(text.encode(), "status")
+        read_tables(text.encode(), "status")
 
 
 def test_a_status_of_another_shape_is_an_error_that_names_the_field() -> None:
-    odd = with_status(Look(name="x"), {**samples.status("x"), "rows": "many"}, NOW, CLEAN)
+    odd = add_status(Look(name="x"), {**samples.status("x"), "rows": "many"}, NOW, CLEAN)
     assert odd.error is not None
     assert "rows" in odd.error
     assert odd.status is None
@@ -311,17 +310,17 @@ def test_a_status_of_another_shape_is_an_error_that_names_the_field() -> None:
 
 def test_secrets_do_not_get_through() -> None:
     options = {"aws_secret_access_key": "hunter2-hunter2", "aws_region": "eu-central-1"}
-    redactor = Redactor(secret_values(options))
+    redactor = Redactor(find_secrets(options))
     text = "403 for hunter2-hunter2 at s3://me:pass@lake/x in eu-central-1"
     assert redactor.clean(text) == "403 for *** at s3://***@lake/x in eu-central-1"
     assert len(str(redactor.clean("x" * 10_000))) == 600
     shard = samples.shard(0, outcome="failed", error="key hunter2-hunter2 refused")
     table = samples.status("x", shards=[shard], warnings=["hunter2-hunter2"])
     runs = [samples.run("merge", 1, outcome="failed", exit_code=1, error="hunter2-hunter2")]
-    known = with_status(Look(name="x"), table, NOW, redactor)
-    known = with_runs(known, {"runs": runs, "error": "hunter2-hunter2"}, redactor)
-    known = with_error(known, "hunter2-hunter2", NOW, redactor)
-    assert "hunter2" not in str(table_page(known, NOW, LIMITS, ShardQuery()))
+    known = add_status(Look(name="x"), table, NOW, redactor)
+    known = add_runs(known, {"runs": runs, "error": "hunter2-hunter2"}, redactor)
+    known = add_error(known, "hunter2-hunter2", NOW, redactor)
+    assert "hunter2" not in str(show_table(known, NOW, LIMITS, ShardQuery()))
 
 
 @pytest.mark.parametrize(

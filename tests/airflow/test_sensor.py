@@ -17,10 +17,10 @@ from memwal_airflow.backlog_sensor import (
     MemWalBacklogSensor,
     MemWalBacklogTrigger,
     TableBroken,
-    reached,
+    check_progress,
 )
 from memwal_airflow.command import JobsEnvironment
-from memwal_airflow.look import ERROR_CHARACTERS_MAX, NoAnswer
+from memwal_airflow.query import ERROR_CHARACTERS_MAX, NoAnswer
 
 from tests.airflow.airflow_server import InProcessAirflow
 from tests.airflow.dag_runs import Ran, run_tasks
@@ -107,7 +107,7 @@ def test_what_is_stored_forges_no_text(tmp_path: Path, code: int, kind: type[Exc
     (tmp_path / "said").write_text(json.dumps({"tables": [table]}))
     jobs = command(tmp_path, f"cat {tmp_path}/said; exit {code}")
     with pytest.raises(kind) as caught:
-        asyncio.run(reached(jobs, "orders", "due", {}))
+        asyncio.run(check_progress(jobs, "orders", "due", {}))
     assert str(caught.value) == r"orders: held by \x1b[31mx\nINFO - forged"
 
 
@@ -115,7 +115,7 @@ def test_what_stands_in_for_a_document_is_one_line_without_secrets(tmp_path: Pat
     (tmp_path / "said").write_text("\x1b[31mhunter2" + "\n" * (ERROR_CHARACTERS_MAX - 3) + "end")
     jobs = command(tmp_path, f"cat {tmp_path}/said >&2; exit 1")
     with pytest.raises(NoAnswer) as caught:
-        asyncio.run(reached(jobs, "orders", "due", {}))
+        asyncio.run(check_progress(jobs, "orders", "due", {}))
     assert str(caught.value).isprintable()
     assert str(caught.value).endswith(r"\n\nend")
     assert "r2" not in str(caught.value)

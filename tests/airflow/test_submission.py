@@ -12,7 +12,7 @@ import psutil
 import pytest
 from local_airflow.rest import wait_until
 from memwal_airflow import submission as submissions
-from memwal_airflow.submission import Ended, Submission, new_folder, start
+from memwal_airflow.submission import Ended, Submission, make_folder, start
 
 from memwal.errors import Usage
 
@@ -29,7 +29,7 @@ DEAF = "import signal; signal.signal(signal.SIGTERM, signal.SIG_IGN)\n" + TREE
 def run(
     tmp_path: Path, code: str, *, attached: bool = False, seconds_max: float = 60, label: str = "x"
 ) -> tuple[Submission, object]:
-    made = new_folder(str(tmp_path / "runs"), label)
+    made = make_folder(str(tmp_path / "runs"), label)
     command = [sys.executable, "-u", "-c", code]
     process = start(made, command, dict(os.environ), attached=attached, seconds_max=seconds_max)
     return made, process
@@ -136,7 +136,7 @@ def test_a_directory_that_others_can_write_to_is_refused(tmp_path: Path) -> None
     link.symlink_to(tmp_path / "own")
     for directory in (shared, link):
         with pytest.raises(Usage, match="nobody else"):
-            new_folder(str(directory), "x")
+            make_folder(str(directory), "x")
 
 
 def test_a_detached_job_lives_on(tmp_path: Path) -> None:
@@ -166,7 +166,7 @@ def test_time_runs_out(tmp_path: Path) -> None:
 
 
 def test_a_command_that_is_missing(tmp_path: Path) -> None:
-    made = new_folder(str(tmp_path), "x")
+    made = make_folder(str(tmp_path), "x")
     start(made, ["/no/such/memwal"], dict(os.environ), attached=False, seconds_max=9)
     assert wait_ended(made).exit_code == 127
     assert "/no/such/memwal" in (made.last_line() or "")
@@ -186,7 +186,7 @@ def test_a_supervisor_that_died_is_noticed(tmp_path: Path, monkeypatch: pytest.M
 
 
 def test_log_lines_come_whole_and_once(tmp_path: Path) -> None:
-    made = new_folder(str(tmp_path), "x")
+    made = make_folder(str(tmp_path), "x")
     log = made.folder / "log.txt"
     assert made.new_lines() == []
     log.write_bytes(b"one\ntw")
@@ -199,7 +199,7 @@ def test_log_lines_come_whole_and_once(tmp_path: Path) -> None:
 
 
 def test_an_endless_line_does_not_block_the_rest(tmp_path: Path) -> None:
-    made = new_folder(str(tmp_path), "x")
+    made = make_folder(str(tmp_path), "x")
     size = submissions.LOG_BYTES_PER_READ_MAX
     (made.folder / "log.txt").write_bytes(b"x" * (size * 2) + b"\nlast\n")
     assert sum(len(line) for line in made.remaining_lines()) == size * 2 + len("last")
@@ -208,24 +208,24 @@ def test_an_endless_line_does_not_block_the_rest(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("text", ["", "{", "[]", '"x"', "\xff"])
 def test_a_report_that_is_none(tmp_path: Path, text: str) -> None:
-    made = new_folder(str(tmp_path), "x")
+    made = make_folder(str(tmp_path), "x")
     assert made.report() is None
     made.report_file.write_text(text)
     assert made.report() is None
 
 
 def test_a_report(tmp_path: Path) -> None:
-    made = new_folder(str(tmp_path), "x")
+    made = make_folder(str(tmp_path), "x")
     made.report_file.write_text(json.dumps({"outcome": "done"}))
     assert made.report() == {"outcome": "done"}
 
 
 def test_old_folders_go_when_a_new_one_comes(tmp_path: Path) -> None:
-    old, young = new_folder(str(tmp_path), "old"), new_folder(str(tmp_path), "young")
+    old, young = make_folder(str(tmp_path), "old"), make_folder(str(tmp_path), "young")
     for made in (old, young):
         (made.folder / "heartbeat").touch()
     past = time.time() - submissions.FOLDER_AGE_SECONDS_MAX - 60
     os.utime(old.folder / "heartbeat", (past, past))
-    new_folder(str(tmp_path), "new")
+    make_folder(str(tmp_path), "new")
     assert not old.folder.exists()
     assert young.folder.exists()

@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 from hypothesis import strategies as st
-from memwal_airflow.outcomes import Verdict, moved_before, summary, verdict
-from memwal_airflow.page.answers import Look, Unclear, tables_of
+from memwal_airflow.outcomes import Verdict, judge, mark_as_moved, summarize
+from memwal_airflow.page.answers import Look, Unclear, read_tables
 from memwal_airflow.submission import Ended, Submission
 
 from memwal.config import (
@@ -140,10 +140,10 @@ def test_reports_of_jobs(folder: Path) -> None:
         submission.report_file.write_bytes(data)
         report: Mapping[str, Any] | None = submission.report()
         for code in (0, 1, 6, 8, 77):
-            found, text = verdict(Ended(exit_code=code, why=None), report, "last line")
+            found, text = judge(Ended(exit_code=code, why=None), report, "last line")
             assert isinstance(found, Verdict)
             assert len(text) < 3000
-        short = moved_before(summary(report))
+        short = mark_as_moved(summarize(report))
         assert all(table["progress"] is True for table in short["tables"])
         assert len(json.dumps(short)) < 40_000
 
@@ -153,7 +153,7 @@ def test_reports_of_jobs(folder: Path) -> None:
 def test_answers_on_the_page() -> None:
     def check(data: bytes) -> None:
         try:
-            tables = tables_of(data, "merge")
+            tables = read_tables(data, "merge")
         except Unclear:
             return
         assert all(isinstance(name, str) for name in tables)

@@ -6,8 +6,8 @@ from tests.simulation.mutation_list import mutations
 
 AIRFLOW = (
     mutations(
-        "airflow_plugins/memwal_airflow/asked.py",
-        "tests/provider/test_airflow_asked.py",
+        "airflow_plugins/memwal_airflow/request.py",
+        "tests/provider/test_airflow_request.py",
         (
             "airflow: tables stand among the options",
             'return [*options, "--", *named]',
@@ -60,32 +60,36 @@ AIRFLOW = (
         ),
     )
     + mutations(
-        "airflow_plugins/memwal_airflow/outcomes.py",
-        "tests/provider/test_airflow_told.py",
+        "airflow_plugins/memwal_airflow/redaction.py",
+        "tests/provider/test_airflow_texts.py",
         (
             "airflow: what a report says is shown as it is",
-            "line = one_line(hidden(text, secrets)[: ERROR_CHARACTERS_MAX + 1])",
-            "line = hidden(text, secrets)[: ERROR_CHARACTERS_MAX + 1]",
+            "line = one_line(hide_secrets(text, secrets)[: ERROR_CHARACTERS_MAX + 2])",
+            "line = hide_secrets(text, secrets)[: ERROR_CHARACTERS_MAX + 2]",
         ),
         (
             "airflow: a text is cut before its secrets are hidden",
-            "line = one_line(hidden(text, secrets)[: ERROR_CHARACTERS_MAX + 1])",
-            "line = one_line(hidden(text[: ERROR_CHARACTERS_MAX + 1], secrets))",
+            "line = one_line(hide_secrets(text, secrets)[: ERROR_CHARACTERS_MAX + 2])",
+            "line = one_line(hide_secrets(text[: ERROR_CHARACTERS_MAX + 2], secrets))",
         ),
+    )
+    + mutations(
+        "airflow_plugins/memwal_airflow/outcomes.py",
+        "tests/provider/test_airflow_texts.py",
         (
             "airflow: a verdict is told as it is",
-            "return decision, _shown(text, secrets)",
+            "return decision, clean_line(text, secrets)",
             "return decision, text",
         ),
         (
             "airflow: a summary is told as it is",
-            "each_text(found, lambda text: _shown(text, secrets))",
+            "change_texts(found, lambda text: clean_line(text, secrets))",
             "found",
         ),
     )
     + mutations(
         "airflow_plugins/memwal_airflow/submission.py",
-        "tests/provider/test_airflow_told.py",
+        "tests/provider/test_airflow_texts.py",
         (
             "airflow: a job's log is shown as it is",
             "one_line(line.expandtabs(4)) for line",

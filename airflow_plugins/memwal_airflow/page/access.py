@@ -104,12 +104,12 @@ class Guard:
             await send({"type": "websocket.close", "code": 1008})
             return
         request = Request(scope, receive)
-        guarded = _with_headers(send)
+        guarded = _add_headers(send)
         try:
             user = await self._access.user(request)
             await run_in_threadpool(self._access.require_view, request, user)
             if request.method not in _SAFE_METHODS:
-                refuse_cross_site(request.headers, own_origins(request, self._base_url))
+                refuse_cross_site(request.headers, list_origins(request, self._base_url))
         except HTTPException as error:
             answer = JSONResponse({"detail": error.detail}, error.status_code, error.headers)
             await answer(scope, receive, guarded)
@@ -118,7 +118,7 @@ class Guard:
         await self._app(scope, receive, guarded)
 
 
-def _with_headers(send: Send) -> Send:
+def _add_headers(send: Send) -> Send:
     async def sending(message: Message) -> None:
         if message["type"] == "http.response.start":
             headers = MutableHeaders(scope=message)
@@ -130,7 +130,7 @@ def _with_headers(send: Send) -> Send:
     return sending
 
 
-def own_origins(request: Request, base_url: str) -> frozenset[str]:
+def list_origins(request: Request, base_url: str) -> frozenset[str]:
     """`scheme://host:port` of this server: what `[api] base_url` says, and nothing else.
 
     Where that is not set, the request's own host counts, with both schemes, since a proxy that ends

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Collection
 from dataclasses import dataclass
 from typing import Any, Literal, TypeVar
 
@@ -64,14 +63,7 @@ def parse(model: type[Body], body: bytes) -> Body:
         raise Rejected(400, f"{place}: {problem['msg']}" if place else problem["msg"]) from None
 
 
-def check_tables(asked: Collection[str], known: Collection[str]) -> None:
-    """Raise Rejected (400) for a table that the configuration does not name."""
-    unknown = sorted(set(asked) - set(known))
-    if unknown:
-        raise Rejected(400, f"not in the configuration: {', '.join(unknown)}")
-
-
-def dag_state() -> DagState:
+def read_dag_state() -> DagState:
     """Look the DAG up. Asks the database."""
     from airflow.models.dag import DagModel
     from airflow.utils.session import create_session
@@ -103,7 +95,7 @@ def trigger(order: Backfill, user: Any) -> str:
     from airflow.utils.session import create_session
     from airflow.utils.types import DagRunTriggeredByType
 
-    state = dag_state()
+    state = read_dag_state()
     if state.obstacle is not None:
         raise Rejected(state.status, state.obstacle)
     try:

@@ -1,32 +1,23 @@
-"""Reads what `memwal status --json` and `memwal runs --json` say; takes secrets out of texts."""
+"""Reads the documents of `memwal status --json` and `memwal runs --json`."""
 
 from __future__ import annotations
 
 import json
-import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
+from itertools import islice
 from typing import Any
 
 from pydantic import ValidationError
 
 from memwal.jobs.status.report import ShardStatusReport, StatusTableReport
-from memwal.report import RunRecord
+from memwal.report import DONE, HELD, NOTHING_TO_DO, LeaseReport, RunRecord
+from memwal_airflow.redaction import Redactor
 
-TEXT_CHARACTERS_MAX = 600
-# The patterns take time by the square of what they look through.
-_CLEANED_CHARACTERS_MAX = 8 * TEXT_CHARACTERS_MAX
 SHARDS_KEPT_MAX = 5_000
 NAMED_MAX = 20
-WELL = ("done", "nothing_to_do")
-_SECRET_CHARACTERS_MIN = 4
-_SECRET_WORDS = ("secret", "token", "key", "password", "credential", "sas")
-# As memwal.config.mask_address has it: a secret key may hold slashes, so a colon in the host's
-# place makes all up to the last @ a secret. A query may be a signature.
-_USER_INFO = re.compile(r"(?<=://)(?:[^/\s@]+|[^/\s:@]*:\S*)@")
-_QUERY = re.compile(r"(://[^\s?]+\?)[^\s'\")]+")
-
+WELL = (DONE, NOTHING_TO_DO)
 
 # A run record that RunRecord has checked, as JSON has it.
 Run = Mapping[str, Any]
@@ -34,7 +25,7 @@ Run = Mapping[str, Any]
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Pending:
-    """Sums over shards. `partly`: what some shard did not tell is not in them."""
+    """Sums over shards. `partly`: some shards' values are unknown, and not in them."""
 
     generations: int
     bytes: int | None
@@ -44,9 +35,9 @@ class Pending:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Totals:
-    """What a look says about all shards together; summed up once, since it is shown often.
+    """All shards together, summed up once, since it is shown often.
 
-    `broken` and `abandoned` have a sentence for each of the first shards that are so.
+    `broken` and `abandoned` have a sentence for each of the first such shards.
     """
 
     shards: int
@@ -61,7 +52,7 @@ class Look:
     """What is known of one table. `status` and `runs` are the last good ones, whatever came later.
 
     `error` is what went wrong in the newest look, None when it went well. `unreadable`: memwal
-    answered, and what it said is that the table can't be read.
+    answered that the table can't be read.
     """
 
     name: str
@@ -82,39 +73,36 @@ class Unclear(Exception):
     """The answer is not the document that was asked for."""
 
 
-def tables_of(stdout: bytes, job: str) -> dict[str, Mapping[str, Any]]:
+def read_tables(stdout: bytes, job: str) -> dict[str, Mapping[str, Any]]:
     """The tables of a report, by name. Raises Unclear."""
     try:
         document = json.loads(stdout)
-        tables = document["tables"]
-        found = {table["table"]: table for table in tables}
-        if document["job"] != job or not all(isinstance(name, str) for name in found):
-            raise Unclear(f"the answer is not a {job} report")
+        found = {table["table"]: table for table in document["tables"]}
+        if document["job"] == job and all(isinstance(name, str) for name in found):
+            return found
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
-        raise Unclear(f"the answer is not a {job} report") from None
-    return found
+        pass
+    raise Unclear(f"the answer is not a {job} report")
 
 
-def with_status(look: Look, table: Mapping[str, Any], now: datetime, secrets: Redactor) -> Look:
+def add_status(look: Look, table: Mapping[str, Any], now: datetime, secrets: Redactor) -> Look:
     """The look after a status answer."""
     try:
         status = StatusTableReport.model_validate(table)
     except ValidationError as error:
-        return with_error(look, f"status not understood: {_first(error)}", now, secrets)
+        return add_error(look, f"status not understood: {_explain(error)}", now, secrets)
     if status.version is None:
         text = status.error or f"status {status.outcome}"
-        return replace(with_error(look, text, now, secrets), unreadable=True)
+        return replace(add_error(look, text, now, secrets), unreadable=True)
     kept = status.shards[:SHARDS_KEPT_MAX]
-    shards = tuple(shard.model_copy(update={"error": secrets.clean(shard.error)}) for shard in kept)
+    cleaned = {
+        "shards": tuple(s.model_copy(update={"error": secrets.clean(s.error)}) for s in kept),
+        "error": secrets.clean(status.error),
+        "warnings": tuple(secrets.clean(text) for text in status.warnings),
+    }
     return replace(
         look,
-        status=status.model_copy(
-            update={
-                "shards": shards,
-                "error": secrets.clean(status.error),
-                "warnings": tuple(str(secrets.clean(text)) for text in status.warnings),
-            }
-        ),
+        status=status.model_copy(update=cleaned),
         status_at=now,
         totals=_totals(status.shards, secrets),
         uri=secrets.clean(status.uri) or look.uri,
@@ -129,7 +117,16 @@ def is_broken(shard: ShardStatusReport) -> bool:
     return shard.outcome not in WELL
 
 
-def moment(text: str | None) -> datetime | None:
+def read_lease(status: StatusTableReport, now: datetime) -> LeaseReport | None:
+    """The newest claim; as expired, if it ran out since the look."""
+    lease = status.lease
+    expires = parse_time(lease.expires_at) if lease else None
+    if lease is None or lease.state != HELD or expires is None or expires > now:
+        return lease
+    return lease.model_copy(update={"state": "expired"})
+
+
+def parse_time(text: str | None) -> datetime | None:
     """An ISO time with a zone, or None."""
     try:
         time = datetime.fromisoformat(text) if text else None
@@ -143,7 +140,7 @@ def _totals(shards: Sequence[ShardStatusReport], secrets: Redactor) -> Totals:
     whole = [shard for shard in shards if not is_broken(shard)]
     sizes = [shard.pending_bytes for shard in whole]
     rows = [shard.pending_rows for shard in whole]
-    times = [moment(shard.oldest_pending_flushed_at) for shard in whole]
+    times = [parse_time(shard.oldest_pending_flushed_at) for shard in whole]
     return Totals(
         shards=len(shards),
         pending=Pending(
@@ -160,7 +157,7 @@ def _totals(shards: Sequence[ShardStatusReport], secrets: Redactor) -> Totals:
         abandoned=tuple(
             f"shard {shard.shard_id[:8]} looks abandoned: {shard.unflushed_wal_entries} WAL "
             "entries are in no generation, so no merge will see them"
-            for shard in [one for one in whole if one.abandoned][:NAMED_MAX]
+            for shard in islice((shard for shard in whole if shard.abandoned), NAMED_MAX)
         ),
     )
 
@@ -171,7 +168,7 @@ def _sum(values: Sequence[int | None]) -> int | None:
     return sum(known) if known or not values else None
 
 
-def with_runs(look: Look, table: Mapping[str, Any], secrets: Redactor) -> Look:
+def add_runs(look: Look, table: Mapping[str, Any], secrets: Redactor) -> Look:
     """The look after a runs answer. A record that can't be understood is counted, not shown."""
     runs = []
     unclear = 0
@@ -183,51 +180,21 @@ def with_runs(look: Look, table: Mapping[str, Any], secrets: Redactor) -> Look:
             unclear += 1
             continue
         runs.append({**run.model_dump(mode="json"), "error": secrets.clean(run.error)})
-    told = table.get("unreadable")
+    unreadable = table.get("unreadable")
     error = table.get("error")
     return replace(
         look,
         runs=tuple(runs) if found is not None else look.runs,
-        runs_unreadable=unclear + (told if isinstance(told, int) else 0),
+        runs_unreadable=unclear + (unreadable if isinstance(unreadable, int) else 0),
         runs_error=secrets.clean(str(error)) if error else None,
     )
 
 
-def with_error(look: Look, text: str, now: datetime, secrets: Redactor) -> Look:
+def add_error(look: Look, text: str, now: datetime, secrets: Redactor) -> Look:
     """The look after one that failed: the last good data stay."""
     return replace(look, error=secrets.clean(text), error_at=now, unreadable=False)
 
 
-def _first(error: ValidationError) -> str:
+def _explain(error: ValidationError) -> str:
     problem = error.errors(include_input=False, include_url=False)[0]
     return f"{'.'.join(str(part) for part in problem['loc'])}: {problem['msg']}"
-
-
-class Redactor:
-    """Takes known secrets, and credentials inside addresses, out of texts."""
-
-    def __init__(self, secrets: Iterable[str] = ()) -> None:
-        worth = {secret for secret in secrets if len(secret) >= _SECRET_CHARACTERS_MIN}
-        longest_first = sorted(worth, key=len, reverse=True)
-        self._known = re.compile("|".join(map(re.escape, longest_first))) if worth else None
-
-    def clean(self, text: str | None) -> str | None:
-        """The text, bounded, without secrets."""
-        if text is None:
-            return None
-        text = text[:_CLEANED_CHARACTERS_MAX]
-        if self._known is not None:
-            text = self._known.sub("***", text)
-        text = _QUERY.sub(r"\1***", _USER_INFO.sub("***@", text))
-        if len(text) > TEXT_CHARACTERS_MAX:
-            text = text[: TEXT_CHARACTERS_MAX - 1] + "…"
-        return text
-
-
-def secret_values(options: Mapping[str, str]) -> set[str]:
-    """The values of those storage options whose names say that they are secret."""
-    return {
-        value
-        for name, value in options.items()
-        if any(word in name.lower() for word in _SECRET_WORDS)
-    }

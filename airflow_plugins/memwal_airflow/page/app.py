@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import atexit
 import hashlib
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from importlib.resources import files
@@ -20,9 +20,9 @@ from memwal_airflow.page import actions
 from memwal_airflow.page.access import USER_KEY, Access, AirflowAccess, Guard
 from memwal_airflow.page.feed import Clock, Feed, FeedLimits
 from memwal_airflow.page.health import HealthLimits
-from memwal_airflow.page.process import Runner
-from memwal_airflow.page.source import airflow_source
-from memwal_airflow.page.view_model import ShardQuery, iso, overview, table_names, table_page
+from memwal_airflow.page.source import read_airflow_order
+from memwal_airflow.page.view_model import ShardQuery, iso, show_overview, show_table
+from memwal_airflow.process import Runner
 
 _KINDS = {
     "html": "text/html; charset=utf-8",
@@ -45,11 +45,11 @@ class StaticFile:
 class Actions:
     """What the page may start; see the functions of the same names in `actions`."""
 
-    dag_state: Callable[[], actions.DagState] = actions.dag_state
+    read_dag_state: Callable[[], actions.DagState] = actions.read_dag_state
     trigger: Callable[[actions.Backfill, Any], str] = actions.trigger
 
 
-def real_clock() -> Clock:
+def make_clock() -> Clock:
     """The machine's clock."""
     return Clock(now=lambda: datetime.now(UTC), monotonic=monotonic)
 
@@ -58,14 +58,14 @@ def create_airflow_app() -> FastAPI:
     """The application as Airflow mounts it."""
     from airflow.configuration import conf
 
-    from memwal_airflow.settings import airflow_settings
+    from memwal_airflow.settings import read_settings
 
-    settings = airflow_settings()
-    clock = real_clock()
+    settings = read_settings()
+    clock = make_clock()
     limits = FeedLimits(
         refresh_seconds=settings.page_refresh_seconds, seconds_max=settings.page_timeout_seconds
     )
-    feed = Feed(airflow_source, Runner(clock.monotonic), clock, limits)
+    feed = Feed(read_airflow_order, Runner(clock.monotonic), clock, limits)
     atexit.register(feed.close)
     return create_app(
         feed=feed,
@@ -94,7 +94,7 @@ def create_app(
     return app
 
 
-def static_files() -> dict[str, StaticFile]:
+def read_static_files() -> dict[str, StaticFile]:
     """Every file of the page, by name."""
     found = {}
     for file in files("memwal_airflow.page").joinpath("static").iterdir():
@@ -107,7 +107,7 @@ def static_files() -> dict[str, StaticFile]:
 
 
 def _serve_files(app: FastAPI) -> None:
-    found = static_files()
+    found = read_static_files()
 
     def answer(request: Request, name: str) -> Response:
         file = found.get(name)
@@ -130,7 +130,7 @@ def _serve_files(app: FastAPI) -> None:
 def _serve_data(app: FastAPI, feed: Feed, clock: Clock, limits: HealthLimits) -> None:
     @app.get("/data/tables.json")
     async def tables() -> JSONResponse:
-        return JSONResponse(overview(feed.seen(), clock.now(), limits))
+        return JSONResponse(show_overview(feed.seen(), clock.now(), limits))
 
     @app.get("/data/table.json")
     async def table(
@@ -150,7 +150,7 @@ def _serve_data(app: FastAPI, feed: Feed, clock: Clock, limits: HealthLimits) ->
             waiting = {"now": iso(clock.now()), "waiting": True, "problem": seen.problem}
             return JSONResponse(waiting, status_code=202)
         query = ShardQuery(text=text, only=only, sort=sort, offset=offset, limit=limit)
-        return JSONResponse(table_page(look, clock.now(), limits, query))
+        return JSONResponse(show_table(look, clock.now(), limits, query))
 
 
 def _serve_actions(
@@ -167,7 +167,7 @@ def _serve_actions(
         except HTTPException:
             may, state = False, actions.DagState()
         else:
-            may, state = True, allowed.dag_state()
+            may, state = True, allowed.read_dag_state()
         return JSONResponse(
             {
                 "user": user.get_name(),
@@ -190,7 +190,7 @@ def _serve_actions(
 
         def start(body: bytes) -> JSONResponse:
             order = actions.parse(actions.Backfill, body)
-            actions.check_tables(order.tables, table_names(feed.seen().looks))
+            _check_tables(feed, order.tables)
             run_id = allowed.trigger(order, user)
             path = f"{root.rstrip('/')}/dags/{actions.DAG_ID}/runs/{quote(run_id, safe='')}"
             return JSONResponse({"run_id": run_id, "path": path}, status_code=201)
@@ -198,10 +198,17 @@ def _serve_actions(
         return await _answer(start, request)
 
 
+def _check_tables(feed: Feed, names: Collection[str]) -> None:
+    """Raise Rejected (400) for a table that the configuration does not name."""
+    unknown = sorted(set(names) - {look.name for look in feed.seen().looks})
+    if unknown:
+        raise actions.Rejected(400, f"not in the configuration: {', '.join(unknown)}")
+
+
 def _refresh(feed: Feed, body: bytes) -> JSONResponse:
     asked = actions.parse(actions.Refresh, body)
     if asked.table is not None:
-        actions.check_tables([asked.table], table_names(feed.seen().looks))
+        _check_tables(feed, [asked.table])
     wait = feed.ask_refresh(asked.table)
     if wait > 0:
         headers = {"retry-after": str(int(wait) + 1)}
@@ -210,7 +217,7 @@ def _refresh(feed: Feed, body: bytes) -> JSONResponse:
 
 
 async def _answer(act: Callable[[bytes], JSONResponse], request: Request) -> JSONResponse:
-    """Read a bounded body and act on it in a thread; what is rejected is told with its text."""
+    """Read a bounded body and act on it in a thread. The answer to a rejected one says why."""
     body = bytearray()
     async for chunk in request.stream():
         body += chunk

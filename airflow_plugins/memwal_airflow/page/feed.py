@@ -1,10 +1,10 @@
 """Looks at the tables in the background, so that no request ever waits for a store.
 
-A request asks the feed for what it knows and, when that is old, sets off another look; it never
-waits for one. Threads start when somebody looks and end when nothing is left to do. Good tables
-are asked about several at a time, since starting memwal costs more than reading a small table. A
-table that made its batch fail is asked about alone from then on, less and less often, and never by
-more than one thread, so that the others go on.
+A request gets what the feed knows and, if that is old, starts another look; it never waits for
+one. Threads start when somebody looks and end when nothing is left to do. Good tables are looked
+at in batches, since starting memwal costs more than reading a small table. A table that made its
+batch fail is looked at alone from then on, less and less often, and never by more than one thread,
+so that the others are not held up.
 """
 
 from __future__ import annotations
@@ -20,13 +20,13 @@ from memwal.errors import Usage
 from memwal_airflow.page.answers import (
     Look,
     Unclear,
-    tables_of,
-    with_error,
-    with_runs,
-    with_status,
+    add_error,
+    add_runs,
+    add_status,
+    read_tables,
 )
-from memwal_airflow.page.process import Runner, Spoken
-from memwal_airflow.page.source import Order, Source
+from memwal_airflow.page.source import Order
+from memwal_airflow.process import Output, Runner
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -64,11 +64,14 @@ class Seen:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class _Care:
-    """How a table has behaved: when it was last asked, and how often that failed in a row."""
+class _History:
+    """When the last look at a table was, and how many in a row have failed."""
 
-    asked: float
+    asked: float = float("-inf")
     failures: int = 0
+
+
+_NEVER = _History()
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -82,15 +85,17 @@ class Feed:
     any thread.
     """
 
-    def __init__(self, source: Source, runner: Runner, clock: Clock, limits: FeedLimits) -> None:
+    def __init__(
+        self, source: Callable[[], Order], runner: Runner, clock: Clock, limits: FeedLimits
+    ) -> None:
         self._source = source
         self._runner = runner
         self._clock = clock
         self.limits = limits
-        self._lock = threading.Lock()
+        self._lock = threading.RLock()
         self._order = Order()
         self._looks: dict[str, Look] = {}
-        self._care: dict[str, _Care] = {}
+        self._history: dict[str, _History] = {}
         self._left_out = 0
         self._planned: float | None = None
         self._planned_at: datetime | None = None
@@ -132,8 +137,8 @@ class Feed:
                 if wait > 0:
                     return wait
             self._asked = now
-            for known in [name] if name is not None else list(self._care):
-                self._care.pop(known, None)
+            for known in [name] if name is not None else list(self._history):
+                self._history.pop(known, None)
             self._plan_waits = True
             self._wake()
             return 0.0
@@ -172,7 +177,7 @@ class Feed:
             try:
                 task()
             except Exception as error:
-                self._stumbled(error)
+                self._show_fault(error)
 
     def _next(self) -> Callable[[], None] | None:
         """The next thing to do: a plan, then batches, then one table that has to be alone."""
@@ -189,11 +194,11 @@ class Feed:
         if self._batches and not self._alone_runs:
             alone = self._batches.popleft()
             self._alone_runs = True
-            return lambda: self._look_alone(alone)
+            return lambda: self._look_at(alone)
         return None
 
-    def _stumbled(self, error: Exception) -> None:
-        """A fault of the feed itself: shown, and the thread goes on."""
+    def _show_fault(self, error: Exception) -> None:
+        """Show a fault of the feed itself; the thread goes on."""
         with self._lock:
             text = f"the page's look at the tables failed: {type(error).__name__}"
             self._order = replace(self._order, problem=text)
@@ -227,7 +232,9 @@ class Feed:
             else Look(name=name, uri=order.tables[name])
             for name in names
         }
-        self._care = {name: care for name, care in self._care.items() if name in self._looks}
+        self._history = {
+            name: history for name, history in self._history.items() if name in self._looks
+        }
 
     def _queue_old(self) -> None:
         now = self._clock.monotonic()
@@ -236,7 +243,9 @@ class Feed:
             for name, look in self._looks.items()
             if not look.looking and self._due_at(name) <= now
         ]
-        due.sort(key=lambda name: self._care[name].asked if name in self._care else float("-inf"))
+        due.sort(
+            key=lambda name: self._history[name].asked if name in self._history else float("-inf")
+        )
         good = [name for name in due if self._failures(name) == 0]
         size = self.limits.batch_tables_max
         for start in range(0, len(good), size):
@@ -246,38 +255,24 @@ class Feed:
                 self._queue(_Batch(names=(name,), alone=True))
 
     def _failures(self, name: str) -> int:
-        return self._care[name].failures if name in self._care else 0
+        return self._history.get(name, _NEVER).failures
 
     def _due_at(self, name: str) -> float:
-        """A table that keeps failing is asked about less and less often."""
-        care = self._care.get(name)
-        if care is None:
-            return float("-inf")
-        # A plan comes every `refresh_seconds`; a table asked about during the last one is due.
+        """When to look next: less and less often at a table that keeps failing."""
+        history = self._history.get(name, _NEVER)
+        # A plan comes every `refresh_seconds`; a table looked at during the last one is due.
         wait = self.limits.refresh_seconds * 0.5
-        if care.failures:
-            backoff = self.limits.refresh_seconds * 2.0 ** min(care.failures - 1, 20)
+        if history.failures:
+            backoff = self.limits.refresh_seconds * 2.0 ** min(history.failures - 1, 20)
             wait = min(backoff, self.limits.backoff_seconds_max)
-        return care.asked + wait
+        return history.asked + wait
 
     def _queue(self, batch: _Batch) -> None:
         self._batches.append(batch)
-        self._mark(batch.names, looking=True)
-
-    def _mark(self, names: Iterable[str], *, looking: bool) -> None:
-        for name in names:
-            if name in self._looks:
-                self._looks[name] = replace(self._looks[name], looking=looking)
-
-    def _look_alone(self, batch: _Batch) -> None:
-        try:
-            self._look_at(batch)
-        finally:
-            with self._lock:
-                self._alone_runs = False
+        self._change(batch.names, lambda look: replace(look, looking=True))
 
     def _look_at(self, batch: _Batch) -> None:
-        """Ask about the tables of a batch, and take what is said about each."""
+        """Query the tables of a batch, and keep what is said about each."""
         with self._lock:
             order = self._order
         try:
@@ -289,15 +284,18 @@ class Feed:
                 self._settle(batch, failed)
         finally:
             with self._lock:
+                if batch.alone:
+                    self._alone_runs = False
                 queued = {name for waiting in self._batches for name in waiting.names}
-                self._mark(set(batch.names) - queued, looking=False)
+                done = set(batch.names) - queued
+                self._change(done, lambda look: replace(look, looking=False))
 
     def _settle(self, batch: _Batch, failed: frozenset[str]) -> None:
-        """Remember how the tables behaved; those of a batch that failed get another try alone."""
+        """Remember which tables failed; those of a batch get another try, alone."""
         now = self._clock.monotonic()
         for name in batch.names:
             failures = self._failures(name) + 1 if name in failed else 0
-            self._care[name] = _Care(asked=now, failures=failures)
+            self._history[name] = _History(asked=now, failures=failures)
         if failed and len(batch.names) > 1:
             for name in batch.names:
                 if name in failed and name in self._looks and not self._closed:
@@ -305,75 +303,67 @@ class Feed:
             self._wake()
 
     def _ask_status(self, batch: _Batch, order: Order) -> frozenset[str]:
-        """Take the status of each table; the names of those about which nothing could be learned.
+        """Keep the status of each table; the names of those without an answer.
 
-        A table that memwal answered about is none of them, even when it says that it is broken.
+        A table that memwal reports as broken has an answer.
         """
-        spoken = self._run(order, "status", ["--json"], batch.names)
+        output = self._run(order, "status", ["--json"], batch.names)
         try:
-            tables = _tables(spoken, "status")
+            tables = _read_answer(output, "status")
         except Unclear as unclear:
-            # One of several may be to blame: nothing is said about any until each was asked alone.
-            if len(batch.names) == 1 or not spoken.started:
+            # One of several may be to blame: no table is shown as failed before its look alone.
+            if len(batch.names) == 1 or not output.started:
                 self._fail(batch.names, str(unclear), order)
             return frozenset(batch.names)
         silent = frozenset(name for name in batch.names if name not in tables)
         self._fail(silent, "memwal said nothing about this table", order)
         now = self._clock.now()
-        with self._lock:
-            for name in batch.names:
-                if name in tables and name in self._looks:
-                    look = self._looks[name]
-                    self._looks[name] = with_status(look, tables[name], now, order.redactor)
+        self._change(tables, lambda look: add_status(look, tables[look.name], now, order.redactor))
         return silent
 
     def _ask_runs(self, names: tuple[str, ...], order: Order) -> frozenset[str]:
-        """Take the run records of each table; the names of those that have to be asked alone."""
+        """Keep the run records of each table; the names of those that need a look alone."""
         limit = f"--limit={self.limits.runs_max}"
-        spoken = self._run(order, "runs", [limit, "--json"], names)
+        output = self._run(order, "runs", [limit, "--json"], names)
         try:
-            tables = _tables(spoken, "runs")
+            tables = _read_answer(output, "runs")
         except Unclear as unclear:
-            if spoken.why is not None and len(names) > 1:
+            if output.why is not None and len(names) > 1:
                 return frozenset(names)
             tables = {name: {"error": str(unclear)} for name in names}
-        with self._lock:
-            for name in names:
-                if name in tables and name in self._looks:
-                    look = self._looks[name]
-                    self._looks[name] = with_runs(look, tables[name], order.redactor)
-        return frozenset(names) if spoken.why is not None else frozenset()
+        self._change(tables, lambda look: add_runs(look, tables[look.name], order.redactor))
+        return frozenset(names) if output.why is not None else frozenset()
 
     def _run(
         self, order: Order, command: str, options: Sequence[str], names: Sequence[str]
-    ) -> Spoken:
+    ) -> Output:
         try:
             argv, environment = order.command(command, options, names)
         except Usage as error:
-            return Spoken(stdout=b"", stderr=b"", exit_code=None, why=str(error))
-        return self._runner.run(
-            argv,
-            environment,
-            seconds_max=self.limits.seconds_max,
-            stdout_bytes_max=self.limits.stdout_bytes_max,
-        )
+            return Output(why=str(error))
+        limits = self.limits
+        return self._runner.run(argv, environment, limits.seconds_max, limits.stdout_bytes_max)
 
     def _fail(self, names: Iterable[str], text: str, order: Order) -> None:
         now = self._clock.now()
+        self._change(names, lambda look: add_error(look, text, now, order.redactor))
+
+    def _change(self, names: Iterable[str], change: Callable[[Look], Look]) -> None:
+        """Change what is known of those tables that are still in the configuration."""
         with self._lock:
             for name in names:
                 if name in self._looks:
-                    self._looks[name] = with_error(self._looks[name], text, now, order.redactor)
+                    self._looks[name] = change(self._looks[name])
 
 
-def _tables(spoken: Spoken, job: str) -> dict[str, Mapping[str, Any]]:
+def _read_answer(output: Output, job: str) -> dict[str, Mapping[str, Any]]:
     """The tables of an answer. Raises Unclear with what can be said about it."""
-    if spoken.why is not None:
-        raise Unclear(spoken.why)
+    if output.why is not None:
+        raise Unclear(output.why)
     try:
-        return tables_of(spoken.stdout, job)
+        return read_tables(output.stdout, job)
     except Unclear as unclear:
-        lines = spoken.stderr.decode(errors="replace").strip().splitlines()
-        if spoken.exit_code and lines:
-            raise Unclear(f"memwal {job} (exit code {spoken.exit_code}): {lines[-1]}") from None
+        lines = output.stderr.decode(errors="replace").strip().splitlines()
+        if output.exit_code and lines:
+            raise Unclear(f"memwal {job} (exit code {output.exit_code}): {lines[-1]}") from None
         raise unclear from None

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
+from memwal.errors import EXIT_FAILED, EXIT_HELD, EXIT_PARTIAL
 from memwal.jobs.status.report import StatusTableReport
-from memwal_airflow.page.answers import WELL, Look, Run, moment
+from memwal_airflow.page.answers import WELL, Look, Run, parse_time, read_lease
 
 OK = "ok"
 HELD = "held"
@@ -19,14 +20,14 @@ BROKEN = "broken"
 STATES = (BROKEN, UNKNOWN, LAGGING, DUE, HELD, OK)
 
 REASONS_MAX = 8
-# Exit codes that the next run may mend by itself: unexpected or unreachable, lost race, partly.
-_TRANSIENT_CODES = (1, 4, 6)
+# The next run may succeed by itself.
+_TRANSIENT_CODES = (EXIT_FAILED, EXIT_HELD, EXIT_PARTIAL)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class HealthLimits:
     """`overdue`: how long work may wait before the table counts as lagging. `stale`: how old data
-    may get before they say nothing about the table any more.
+    may get before they no longer count.
     """
 
     overdue: timedelta = timedelta(minutes=30)
@@ -41,12 +42,12 @@ class Health:
     reasons: tuple[str, ...] = ()
 
 
-def health_of(look: Look, now: datetime, limits: HealthLimits) -> Health:
+def judge_health(look: Look, now: datetime, limits: HealthLimits) -> Health:
     """The state of a table.
 
     broken   memwal can't read the table or a shard of it, or a job's newest run failed in a way
-             that the next one won't mend
-    unknown  no data, or none that is young enough
+             that the next one won't put right
+    unknown  no data, or only old data
     lagging  work has been waiting for longer than `overdue`, a job's newest run failed, or a shard
              looks abandoned
     due      a merge is due, or an index is behind
@@ -61,52 +62,45 @@ def health_of(look: Look, now: datetime, limits: HealthLimits) -> Health:
     if now - look.status_at > limits.stale:
         why = look.error or "nobody has looked since"
         return Health(state=UNKNOWN, reasons=(f"the data are old: {why}",))
-    totals = look.totals
+    totals, lease = look.totals, read_lease(status, now)
     found = {
         BROKEN: [
             *(totals.broken if totals else ()),
-            *_failed_runs(look.runs, transient=False),
+            *_name_failed_runs(look.runs, transient=False),
         ],
         LAGGING: [
-            *_overdue(look, status, now, limits),
-            *_failed_runs(look.runs, transient=True),
+            *_describe_overdue(look, status, now, limits),
+            *_name_failed_runs(look.runs, transient=True),
             *(totals.abandoned if totals else ()),
         ],
-        DUE: [*status.due_reasons, *_behind(status)],
-        HELD: _held(status, now),
+        DUE: [*status.due_reasons, *_name_lags(status)],
+        HELD: [f"{lease.job} is at work: {lease.holder}"] if lease and lease.state == HELD else [],
     }
     if status.due and not found[DUE]:
         found[DUE] = ["a merge is due"]
     state = next((s for s in STATES if found.get(s)), OK)
     reasons = [reason for s in STATES for reason in found.get(s, ())]
-    return Health(state=state, reasons=_some(reasons))
+    return Health(state=state, reasons=_limit(reasons))
 
 
-def _some(reasons: Sequence[str]) -> tuple[str, ...]:
+def _limit(reasons: Sequence[str]) -> tuple[str, ...]:
     unique = tuple(dict.fromkeys(reasons))
     if len(unique) <= REASONS_MAX:
         return unique
     return (*unique[: REASONS_MAX - 1], f"and {len(unique) - REASONS_MAX + 1} more")
 
 
-def newest_by_job(runs: Iterable[Run]) -> dict[str, Run]:
-    """Each job's newest run. `runs` has the newest first."""
-    newest: dict[str, Run] = {}
-    for run in runs:
-        newest.setdefault(run["job"], run)
-    return newest
-
-
-def _failed_runs(runs: Iterable[Run], *, transient: bool) -> list[str]:
-    """A sentence for each job whose newest run went wrong."""
+def _name_failed_runs(runs: Sequence[Run], *, transient: bool) -> list[str]:
+    """A sentence for each job whose newest run went wrong; `runs` has the newest first."""
+    newest = {run["job"]: run for run in reversed(runs)}
     return [
         f"the last {job} {run['outcome']}: {run.get('error') or 'no reason given'}"
-        for job, run in newest_by_job(runs).items()
+        for job, run in newest.items()
         if run["outcome"] not in WELL and (run.get("exit_code") in _TRANSIENT_CODES) == transient
     ]
 
 
-def _overdue(
+def _describe_overdue(
     look: Look, status: StatusTableReport, now: datetime, limits: HealthLimits
 ) -> list[str]:
     minutes = limits.overdue // timedelta(minutes=1)
@@ -114,25 +108,17 @@ def _overdue(
     oldest = look.totals.oldest_pending_at if look.totals else None
     if status.due and oldest is not None and now - oldest > limits.overdue:
         late.append(f"a generation has been waiting for a merge for more than {minutes} min")
-    merged_at = next((moment(r["finished_at"]) for r in look.runs if r["job"] == "merge"), None)
+    merged_at = next((parse_time(r["finished_at"]) for r in look.runs if r["job"] == "merge"), None)
     if merged_at is not None and now - merged_at > limits.overdue:
-        late += [f"{text} more than {minutes} min after the last merge" for text in _behind(status)]
+        late += [
+            f"{text} more than {minutes} min after the last merge" for text in _name_lags(status)
+        ]
     return late
 
 
-def _behind(status: StatusTableReport) -> list[str]:
+def _name_lags(status: StatusTableReport) -> list[str]:
     return [
         f"index {index.name} is {index.lag_generations} generations behind"
         for index in status.indexes
         if index.lag_generations
     ]
-
-
-def _held(status: StatusTableReport, now: datetime) -> list[str]:
-    lease = status.lease
-    if lease is None or lease.state != "held":
-        return []
-    expires = moment(lease.expires_at)
-    if expires is not None and expires <= now:
-        return []
-    return [f"{lease.job} is at work: {lease.holder}"]

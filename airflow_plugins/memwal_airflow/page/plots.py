@@ -42,7 +42,7 @@ def throughput(runs: Iterable[Run]) -> list[Any]:
         seconds = run.get("seconds") or 0
         if run["job"] != "merge" or seconds <= 0:
             continue
-        rows = merged_rows(run)
+        rows = count_merged_rows(run)
         size = (run.get("summary") or {}).get("bytes_read")
         if rows or size:
             points.append(
@@ -57,7 +57,7 @@ def throughput(runs: Iterable[Run]) -> list[Any]:
     return points[-POINTS_MAX:]
 
 
-def merged_rows(run: Run) -> int:
+def count_merged_rows(run: Run) -> int:
     """Rows that a merge inserted, updated or deleted."""
     summary = run.get("summary") or {}
     return sum(summary.get(f"rows_{what}") or 0 for what in ("inserted", "updated", "deleted"))

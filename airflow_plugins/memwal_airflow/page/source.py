@@ -1,24 +1,23 @@
-"""Where the page's tables come from: the configuration, and the command that looks at them."""
+"""The page's tables: those of the configuration, and the command that queries them."""
 
 from __future__ import annotations
 
 import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Protocol
 
 from memwal.config import Config, mask_address, resolve_table
 from memwal.errors import Usage
 from memwal_airflow.command import JobsEnvironment
-from memwal_airflow.page.answers import Redactor, secret_values
-from memwal_airflow.settings import named_config
+from memwal_airflow.redaction import Redactor, find_secrets
+from memwal_airflow.settings import read_config
 
 
 @dataclass(frozen=True, kw_only=True)
 class Order:
-    """Which tables there are and how to ask about them, as of one moment.
+    """Which tables there are and how to query them, as of one moment.
 
-    `tables` maps a name to an address without credentials. `problem` says why there is no more.
+    `tables` maps a name to an address without credentials. `problem` says why there are none.
     """
 
     tables: Mapping[str, str] = field(default_factory=dict)
@@ -35,13 +34,6 @@ class Order:
         return self.jobs.memwal(name, options, tables), self.jobs.variables()
 
 
-class Source(Protocol):
-    """Makes a fresh order; may block and never raises."""
-
-    def __call__(self) -> Order:
-        """The order as of now."""
-
-
 def read_order(environment: Callable[[], JobsEnvironment]) -> Order:
     """Read the connection and the configuration file. What is wrong ends up in `problem`."""
     try:
@@ -52,7 +44,7 @@ def read_order(environment: Callable[[], JobsEnvironment]) -> Order:
         return Order(problem=Redactor().clean(text))
     redactor = Redactor(_secrets(Config(), jobs))
     try:
-        config = named_config(jobs.config_file)
+        config = read_config(jobs.config_file)
     except Usage as error:
         return Order(problem=redactor.clean(str(error)), redactor=redactor)
     except Exception as error:
@@ -72,19 +64,19 @@ def _no_tables(config_file: str | None) -> str:
 
 
 def _secrets(config: Config, jobs: JobsEnvironment) -> set[str]:
-    found = {*jobs.secrets, *secret_values(jobs.storage_options)}
+    found = {*jobs.secrets, *find_secrets(jobs.storage_options)}
     for name in config.tables:
         try:
-            found |= secret_values(resolve_table(name, config, {}, os.environ).storage_options)
+            found |= find_secrets(resolve_table(name, config, {}, os.environ).storage_options)
         except Usage:
             # The variable is not set here, so its value can't be in a text either.
             continue
     return found
 
 
-def airflow_source() -> Order:
+def read_airflow_order() -> Order:
     """The order by Airflow's configuration and the memwal connection."""
     from memwal_airflow.hook import MemWalHook
-    from memwal_airflow.settings import airflow_settings
+    from memwal_airflow.settings import read_settings
 
-    return read_order(lambda: MemWalHook(airflow_settings().conn_id).environment())
+    return read_order(lambda: MemWalHook(read_settings().conn_id).environment())

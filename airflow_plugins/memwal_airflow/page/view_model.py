@@ -1,27 +1,24 @@
-"""What the page shows, out of what the feed knows. Pure: no clock, no file, no network."""
+"""What the page shows of what the feed knows. Pure: no clock, no file, no network."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from datetime import datetime
 from typing import Any
 
 from memwal.jobs.status.report import ShardStatusReport, StatusTableReport
-from memwal.report import LeaseReport
 from memwal_airflow.page import plots
-from memwal_airflow.page.answers import Look, Run, is_broken, moment
+from memwal_airflow.page.answers import Look, Run, is_broken, read_lease
 from memwal_airflow.page.feed import Seen
-from memwal_airflow.page.health import (
-    STATES,
-    Health,
-    HealthLimits,
-    health_of,
-)
+from memwal_airflow.page.health import STATES, Health, HealthLimits, judge_health
 
 SHARDS_PAGE_MAX = 200
 RUNS_SHOWN_MAX = 100
+WARNINGS_SHOWN_MAX = 20
 Json = dict[str, Any]
+# What is shown of a table before its first look.
+_NOTHING = StatusTableReport(table="", outcome="")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -35,9 +32,9 @@ class ShardQuery:
     limit: int = 50
 
 
-def overview(seen: Seen, now: datetime, limits: HealthLimits) -> Json:
+def show_overview(seen: Seen, now: datetime, limits: HealthLimits) -> Json:
     """All tables, the worst first, and how many there are in each state."""
-    lines = [table_line(look, now, limits) for look in seen.looks]
+    lines = [show_line(look, now, limits) for look in seen.looks]
     rank = {state: place for place, state in enumerate(STATES)}
     lines.sort(
         key=lambda line: (
@@ -60,43 +57,38 @@ def overview(seen: Seen, now: datetime, limits: HealthLimits) -> Json:
     }
 
 
-def table_line(look: Look, now: datetime, limits: HealthLimits) -> Json:
+def show_line(look: Look, now: datetime, limits: HealthLimits) -> Json:
     """One table in the overview."""
-    status, totals = look.status, look.totals
+    status, totals = look.status or _NOTHING, look.totals
+    lease = read_lease(status, now)
     return {
         "name": look.name,
         "uri": look.uri,
-        **_freshness(look, health_of(look, now, limits)),
+        **_show_freshness(look, judge_health(look, now, limits)),
         "pending": asdict(totals.pending) if totals else None,
         "oldest_pending_at": iso(totals.oldest_pending_at) if totals else None,
         "shards": totals.shards if totals else None,
-        "index_lag": _index_lag(status),
-        "storage": _storage(status),
-        "reclaimable": status.reclaimable.model_dump() if status and status.reclaimable else None,
-        "snapshot_at": status.snapshot.taken_at if status and status.snapshot else None,
-        "lease": _lease(status.lease if status else None, now),
-        "last_run": run_line(look.runs[0]) if look.runs else None,
+        "index_lag": _show_index_lag(status),
+        **status.model_dump(include={"storage", "reclaimable"}),
+        "snapshot_at": status.snapshot.taken_at if status.snapshot else None,
+        "lease": lease.model_dump() if lease else None,
+        "last_run": show_run(look.runs[0]) if look.runs else None,
         # Two points a run, so that many runs are enough.
         "trend": plots.trend(_backlog(look, runs_max=plots.TREND_POINTS_MAX)),
     }
 
 
-def table_page(look: Look, now: datetime, limits: HealthLimits, query: ShardQuery) -> Json:
+def show_table(look: Look, now: datetime, limits: HealthLimits, query: ShardQuery) -> Json:
     """Everything about one table, with one page of its shards."""
-    status = look.status
+    status = look.status or _NOTHING
     return {
         "now": iso(now),
-        **table_line(look, now, limits),
-        "version": status.version if status else None,
-        "rows": status.rows if status else None,
-        "primary_key": list(status.primary_key) if status else [],
-        "warnings": list(status.warnings[:20]) if status else [],
-        "indexes": [index.model_dump(exclude={"caught_up"}) for index in status.indexes]
-        if status
-        else [],
-        "snapshot": status.snapshot.model_dump() if status and status.snapshot else None,
+        **show_line(look, now, limits),
+        **status.model_dump(include={"version", "rows", "primary_key", "snapshot"}),
+        "warnings": status.warnings[:WARNINGS_SHOWN_MAX],
+        "indexes": [index.model_dump(exclude={"caught_up"}) for index in status.indexes],
         "shard_page": shard_page(look, query),
-        "runs": [run_line(run) for run in look.runs[:RUNS_SHOWN_MAX]],
+        "runs": [show_run(run) for run in look.runs[:RUNS_SHOWN_MAX]],
         "runs_unreadable": look.runs_unreadable,
         "runs_error": look.runs_error,
         "backlog": _backlog(look),
@@ -104,7 +96,7 @@ def table_page(look: Look, now: datetime, limits: HealthLimits, query: ShardQuer
     }
 
 
-def _freshness(look: Look, health: Health) -> Json:
+def _show_freshness(look: Look, health: Health) -> Json:
     """How the table is, and how old and how sure that is."""
     return {
         "health": {"state": health.state, "reasons": list(health.reasons)},
@@ -120,9 +112,9 @@ def _backlog(look: Look, runs_max: int | None = None) -> list[Any]:
     return plots.backlog(runs, iso(look.status_at), look.totals.pending if look.totals else None)
 
 
-def _index_lag(status: StatusTableReport | None) -> Json | None:
+def _show_index_lag(status: StatusTableReport) -> Json | None:
     """The index that is furthest behind. None where there is no index."""
-    if status is None or not status.indexes:
+    if not status.indexes:
         return None
     lags = [index.lag_generations for index in status.indexes]
     known = [lag for lag in lags if lag is not None]
@@ -134,34 +126,13 @@ def _index_lag(status: StatusTableReport | None) -> Json | None:
     }
 
 
-def _storage(status: StatusTableReport | None) -> Json | None:
-    if status is None or status.storage is None:
-        return None
-    storage = status.storage
-    return {
-        "base": storage.base_bytes,
-        "pending": storage.pending_bytes,
-        "reclaimable": storage.reclaimable_bytes,
-        "wal": storage.wal_bytes,
-    }
-
-
-def _lease(lease: LeaseReport | None, now: datetime) -> Json | None:
-    """The newest claim. One that ran out since the look is shown as expired."""
-    if lease is None:
-        return None
-    expires = moment(lease.expires_at)
-    over = lease.state == "held" and expires is not None and expires <= now
-    return {**lease.model_dump(), "state": "expired" if over else lease.state}
-
-
 def shard_page(look: Look, query: ShardQuery) -> Json:
     """One page of the shards that fit the query, and how many there are."""
     shards = look.status.shards if look.status else ()
     total = look.totals.shards if look.totals else 0
     text = query.text.strip().lower()
     only = _ONLY.get(query.only, _ONLY["all"])
-    fitting = [s for s in shards if only(s) and (not text or text in _haystack(s))]
+    fitting = [s for s in shards if only(s) and text in f"{s.shard_id} {s.status or ''}".lower()]
     fitting.sort(key=_SORTS.get(query.sort, _SORTS["pending"]))
     offset = max(0, min(query.offset, max(len(fitting) - 1, 0)))
     limit = max(1, min(query.limit, SHARDS_PAGE_MAX))
@@ -171,50 +142,37 @@ def shard_page(look: Look, query: ShardQuery) -> Json:
         "left_out": total - len(shards),
         "offset": offset,
         "limit": limit,
-        "shards": [shard_line(shard) for shard in fitting[offset : offset + limit]],
+        "shards": [show_shard(shard) for shard in fitting[offset : offset + limit]],
     }
 
 
-def shard_line(shard: ShardStatusReport) -> Json:
+_SHARD_FIELDS = {
+    *("shard_id", "status", "error", "writer_epoch", "merged_generation", "pending_bytes"),
+    *("pending_rows", "wal_entries", "wal_bytes", "abandoned", "due_reasons"),
+}
+
+
+def show_shard(shard: ShardStatusReport) -> Json:
     """One shard. `flushed_generation` is the newest one that its writer has flushed."""
     current = shard.current_generation
     pending = shard.pending_generations
     return {
-        "shard_id": shard.shard_id,
-        "status": shard.status,
+        **shard.model_dump(include=_SHARD_FIELDS),
         "broken": is_broken(shard),
-        "error": shard.error,
-        "writer_epoch": shard.writer_epoch,
         "flushed_generation": None if current is None else max(current - 1, 0),
-        "merged_generation": shard.merged_generation,
         "pending": len(pending),
         "pending_from": min(pending, default=None),
         "pending_to": max(pending, default=None),
-        "pending_bytes": shard.pending_bytes,
-        "pending_rows": shard.pending_rows,
         "oldest_pending_at": shard.oldest_pending_flushed_at,
-        "wal_entries": shard.wal_entries,
-        "wal_bytes": shard.wal_bytes,
         "unflushed": shard.unflushed_wal_entries,
-        "abandoned": shard.abandoned,
-        "due_reasons": list(shard.due_reasons),
     }
-
-
-def _haystack(shard: ShardStatusReport) -> str:
-    return f"{shard.shard_id} {shard.status or ''}".lower()
-
-
-def is_sealed(shard: ShardStatusReport) -> bool:
-    """Whether the shard takes no more writes."""
-    return (shard.status or "").upper() == "SEALED"
 
 
 _ONLY: dict[str, Callable[[ShardStatusReport], bool]] = {
     "all": lambda shard: True,
     "pending": lambda shard: bool(shard.pending_generations),
     "due": lambda shard: bool(shard.due_reasons),
-    "sealed": is_sealed,
+    "sealed": lambda shard: (shard.status or "").upper() == "SEALED",
     "abandoned": lambda shard: shard.abandoned,
     "broken": is_broken,
 }
@@ -227,23 +185,15 @@ _SORTS: dict[str, Callable[[ShardStatusReport], Any]] = {
 }
 
 
-def run_line(run: Run) -> Json:
+def show_run(run: Run) -> Json:
     """One run, with what it did in a few words."""
-    return {
-        "run_id": run["run_id"],
-        "job": run["job"],
-        "outcome": run["outcome"],
-        "exit_code": run.get("exit_code"),
-        "started_at": run["started_at"],
-        "finished_at": run["finished_at"],
-        "seconds": run.get("seconds"),
-        "engine": run.get("engine"),
-        "holder": run.get("holder"),
-        "error": run.get("error"),
-        "did": _did(run),
-    }
+    return {**{key: run.get(key) for key in _RUN_FIELDS}, "did": _list_deeds(run)}
 
 
+_RUN_FIELDS = (
+    *("run_id", "job", "outcome", "exit_code", "started_at", "finished_at"),
+    *("seconds", "engine", "holder", "error"),
+)
 # What a job's summary is worth in a line: key, and the unit that the page puts behind the number.
 _DEEDS = (
     ("generations", "generations"),
@@ -262,7 +212,7 @@ _DEEDS = (
 )
 
 
-def _did(run: Run) -> list[Json]:
+def _list_deeds(run: Run) -> list[Json]:
     summary = run.get("summary") or {}
     deeds = [{"value": summary[key], "unit": unit} for key, unit in _DEEDS if summary.get(key)]
     before, after = summary.get("fragments_before"), summary.get("fragments_after")
@@ -274,8 +224,3 @@ def _did(run: Run) -> list[Json]:
 def iso(time: datetime | None) -> str | None:
     """ISO text, to the millisecond."""
     return None if time is None else time.isoformat(timespec="milliseconds")
-
-
-def table_names(looks: Iterable[Look]) -> frozenset[str]:
-    """The names that an action may be asked for."""
-    return frozenset(look.name for look in looks)

@@ -16,11 +16,14 @@ export const KINDS = [
 ];
 
 export function storageParts(storage) {
-  return KINDS.map(([kind, name]) => ({ kind, name, value: storage[kind] || 0, text: bytes(storage[kind]) }));
+  return KINDS.map(([kind, name]) => {
+    const value = storage[`${kind}_bytes`];
+    return { kind, name, value: value || 0, text: bytes(value) };
+  });
 }
 
 export function storageLabel(storage) {
-  return `Storage: ${KINDS.map(([kind, name]) => `${name.toLowerCase()} ${bytes(storage[kind])}`).join(", ")}`;
+  return `Storage: ${storageParts(storage).map(({ name, text }) => `${name.toLowerCase()} ${text}`).join(", ")}`;
 }
 
 export function tableHash(name) {

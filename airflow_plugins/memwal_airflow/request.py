@@ -1,7 +1,7 @@
-"""What a run is asked for, checked before it becomes words of a command line.
+"""Checks what a run is asked to do before it becomes part of a command line.
 
-For the runs of the shipped DAGs, which may be started by somebody who can't read a connection, and
-for operators' fields alike. Pure: nothing of Airflow in it.
+Serves the runs of the shipped DAGs, which somebody who can't read a connection may start, and the
+operators' fields. Pure: nothing of Airflow in it.
 """
 
 from __future__ import annotations
@@ -18,69 +18,67 @@ from memwal.text import one_line
 NAME_CHARACTERS_MAX = 2_048
 
 
-def checked_name(what: str, name: Any) -> str:
-    """The name of a table, an index, ... as a command may take it. Raises Usage.
+def check_name(what: str, name: Any) -> str:
+    """The name of a table, an index, ... if a command may take it. Raises Usage.
 
-    One that begins with a dash would be an option to whoever reads it as such.
+    A name that begins with a dash could be read as an option.
     """
     if not isinstance(name, str) or not name.strip():
         raise Usage(f"{what} {name!r}: expected a name")
     if name.startswith("-"):
-        raise Usage(f"{what} {shown(name)}: a name can't begin with a dash")
+        raise Usage(f"{what} {mask(name)}: a name can't begin with a dash")
     if len(name) > NAME_CHARACTERS_MAX:
-        raise Usage(f"{what} {shown(name)}: longer than {NAME_CHARACTERS_MAX} characters")
+        raise Usage(f"{what} {mask(name)}: longer than {NAME_CHARACTERS_MAX} characters")
     if one_line(name) != name:
-        raise Usage(
-            f"{what} {shown(name)}: a name can't hold control characters or direction marks"
-        )
+        raise Usage(f"{what} {mask(name)}: a name can't hold control characters or direction marks")
     return name
 
 
-def checked_shard(shard: Any) -> str:
-    """The id of a shard. Raises Usage."""
-    text = checked_name("shard", shard)
+def parse_shard(shard: Any) -> str:
+    """The id of a shard, in its usual form. Raises Usage."""
+    text = check_name("shard", shard)
     try:
         return str(UUID(text))
     except ValueError:
-        raise Usage(f"shard {shown(text)}: expected a UUID") from None
+        raise Usage(f"shard {mask(text)}: expected a UUID") from None
 
 
-def shown(text: str) -> str:
-    """A text of somebody else's, on one line, short, and without the secrets of an address."""
+def mask(text: str) -> str:
+    """A text from outside for a message: on one line, short, without the secrets of an address."""
     return repr(mask_address(text)[:200])
 
 
-def checked_tables(tables: Any) -> list[str]:
-    """One table or several, each once. Raises Usage."""
+def parse_tables(tables: Any) -> list[str]:
+    """The names of one table or several, each once. Raises Usage."""
     named = [tables] if isinstance(tables, str) else list(tables or ())
-    return list(dict.fromkeys(checked_name("table", table) for table in named))
+    return list(dict.fromkeys(check_name("table", table) for table in named))
 
 
-def command_words(options: Sequence[str], tables: Sequence[str]) -> list[str]:
-    """Options, then tables behind `--`, so that none of these can be taken for one of those.
+def build_words(options: Sequence[str], tables: Sequence[str]) -> list[str]:
+    """Options, then tables behind `--`, so that no table can be taken for an option.
 
     Raises Usage, also when there is no table: some commands would then find their own.
     """
-    named = checked_tables(tables)
+    named = parse_tables(tables)
     if not named:
         raise Usage("no table is named")
     return [*options, "--", *named]
 
 
-def configured_tables(tables: Any, config: Config) -> list[str]:
+def find_configured_tables(tables: Any, config: Config) -> list[str]:
     """The tables by their names in the configuration. Raises Usage for one that is not in it.
 
     An address that the configuration lists stands for its name, and so for its settings. Any other
-    is refused, unless `[airflow] any_address` is set: a job works with credentials that whoever
-    asks for it may not have.
+    is refused, unless `[airflow] any_address` is set: a job may have credentials that whoever
+    starts it has not.
     """
     names = {section.uri: name for name, section in reversed(config.tables.items())}
     found = []
-    for table in checked_tables(tables):
+    for table in parse_tables(tables):
         known = table if table in config.tables else names.get(table)
         if known is None and not config.airflow.any_address:
             raise Usage(
-                f"table {shown(table)}: not in the configuration; name one of its tables, or set "
+                f"table {mask(table)}: not in the configuration; name one of its tables, or set "
                 "`any_address = true` in [airflow] to let runs work on any address"
             )
         found.append(known or table)
@@ -98,7 +96,7 @@ def check_keys(conf: Mapping[str, Any] | None, params: Mapping[str, Any]) -> Non
             near = get_close_matches(key, params, 1)
             meant = f" (is {near[0]!r} meant?)" if near else ""
             takes = ", ".join(params)
-            raise Usage(f"unknown key {shown(key)} in the run's conf{meant}; the DAG takes {takes}")
+            raise Usage(f"unknown key {mask(key)} in the run's conf{meant}; the DAG takes {takes}")
     for key, value in asked.items():
         if params[key] != value:
             raise Usage(

@@ -5,14 +5,14 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from memwal_airflow.asked import (
+from memwal_airflow.request import (
     NAME_CHARACTERS_MAX,
+    build_words,
     check_keys,
-    checked_name,
-    checked_shard,
-    checked_tables,
-    command_words,
-    configured_tables,
+    check_name,
+    find_configured_tables,
+    parse_shard,
+    parse_tables,
 )
 
 from memwal.config import Config
@@ -56,54 +56,54 @@ ANY = CONFIG.model_copy(update={"airflow": CONFIG.airflow.model_copy(update={"an
 )
 def test_what_is_no_name(name: Any) -> None:
     with pytest.raises(Usage, match=r"^index ") as caught:
-        checked_name("index", name)
+        check_name("index", name)
     assert str(caught.value).isprintable()
     with pytest.raises(Usage, match=r"^table "):
-        checked_tables(["orders", name])
+        parse_tables(["orders", name])
     with pytest.raises(Usage, match=r"^shard "):
-        checked_shard(name)
+        parse_shard(name)
 
 
 def test_what_is_one() -> None:
     for name in ("orders", "a-b", "größe mit leer", "s3://lake/orders", "{{ 7 * 6 }}"):
-        assert checked_name("table", name) == name
-    assert checked_tables("orders") == ["orders"]
-    assert checked_tables(("b", "a", "b")) == ["b", "a"]
-    assert checked_tables(None) == []
-    assert checked_shard(SHARD.upper()) == checked_shard(SHARD.replace("-", "")) == SHARD
+        assert check_name("table", name) == name
+    assert parse_tables("orders") == ["orders"]
+    assert parse_tables(("b", "a", "b")) == ["b", "a"]
+    assert parse_tables(None) == []
+    assert parse_shard(SHARD.upper()) == parse_shard(SHARD.replace("-", "")) == SHARD
     with pytest.raises(Usage, match="expected a UUID"):
-        checked_shard("../../x")
+        parse_shard("../../x")
 
 
 def test_tables_stand_behind_a_double_dash() -> None:
-    words = command_words(["--dry-run", "--config", "f"], ["orders", "s3://lake/x"])
+    words = build_words(["--dry-run", "--config", "f"], ["orders", "s3://lake/x"])
     assert words == ["--dry-run", "--config", "f", "--", "orders", "s3://lake/x"]
     with pytest.raises(Usage, match="dash"):
-        command_words([], ["orders", "--master=spark://elsewhere"])
+        build_words([], ["orders", "--master=spark://elsewhere"])
     with pytest.raises(Usage, match="no table"):
-        command_words(["--dry-run"], [])
+        build_words(["--dry-run"], [])
 
 
 def test_only_tables_of_the_configuration() -> None:
-    assert configured_tables(["{{ 7 * 6 }}", "orders"], CONFIG) == ["{{ 7 * 6 }}", "orders"]
+    assert find_configured_tables(["{{ 7 * 6 }}", "orders"], CONFIG) == ["{{ 7 * 6 }}", "orders"]
     # By its address a table has its own settings all the same, and is one table.
-    assert configured_tables(["s3://lake/orders", "orders"], CONFIG) == ["orders"]
-    assert configured_tables([SECRET], CONFIG) == ["secret"]
-    assert configured_tables(None, CONFIG) == []
+    assert find_configured_tables(["s3://lake/orders", "orders"], CONFIG) == ["orders"]
+    assert find_configured_tables([SECRET], CONFIG) == ["secret"]
+    assert find_configured_tables(None, CONFIG) == []
     for table in ("s3://lake/orders/", "s3://lake/other", "/data", "order", "*", "ORDERS"):
         with pytest.raises(Usage, match="not in the configuration") as caught:
-            configured_tables(["orders", table], CONFIG)
+            find_configured_tables(["orders", table], CONFIG)
         assert "any_address" in str(caught.value)
     with pytest.raises(Usage) as caught:
-        configured_tables(["s3://user:hunter2@lake/other"], CONFIG)
+        find_configured_tables(["s3://user:hunter2@lake/other"], CONFIG)
     assert "hunter2" not in str(caught.value)
 
 
 def test_any_address_where_the_configuration_says_so() -> None:
     asked = ["/tmp/x", "s3://lake/orders", "orders"]
-    assert configured_tables(asked, ANY) == ["/tmp/x", "orders"]
+    assert find_configured_tables(asked, ANY) == ["/tmp/x", "orders"]
     with pytest.raises(Usage, match="dash"):
-        configured_tables(["--master=spark://elsewhere"], ANY)
+        find_configured_tables(["--master=spark://elsewhere"], ANY)
 
 
 def test_keys_that_are_not_known_or_have_no_effect() -> None:

@@ -6,7 +6,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from memwal_airflow.outcomes import ERROR_CHARACTERS_MAX, each_text, summary, verdict
+from memwal_airflow.outcomes import judge, summarize
+from memwal_airflow.redaction import ERROR_CHARACTERS_MAX, change_texts
 from memwal_airflow.submission import Ended, Submission
 
 from memwal.text import one_line
@@ -30,18 +31,18 @@ def report(error: str) -> dict[str, Any]:
     ],
 )
 def test_a_verdict_is_one_line(told: dict[str, Any] | None, last_line: str | None) -> None:
-    _, text = verdict(Ended(exit_code=4), told, last_line)
+    _, text = judge(Ended(exit_code=4), told, last_line)
     assert text.endswith(ESCAPED)
 
 
 def test_an_outcome_is_one_line() -> None:
-    assert verdict(Ended(exit_code=0), {"outcome": FORGED})[1] == ESCAPED
+    assert judge(Ended(exit_code=0), {"outcome": FORGED})[1] == ESCAPED
 
 
 def test_a_summary_has_no_other_text() -> None:
     shards = [{"shard_id": "a\x1b", "to_generation": 3}]
     table = {"table": FORGED, "error": FORGED, "shards": shards}
-    found = summary({"outcome": FORGED, "error": FORGED, "tables": [table]})
+    found = summarize({"outcome": FORGED, "error": FORGED, "tables": [table]})
     assert found["outcome"] == found["error"] == ESCAPED
     assert found["tables"][0]["table"] == found["tables"][0]["error"] == ESCAPED
     assert found["tables"][0]["watermark"] == {r"a\x1b": 3}
@@ -50,21 +51,21 @@ def test_a_summary_has_no_other_text() -> None:
 @pytest.mark.parametrize("before", [0, ERROR_CHARACTERS_MAX - 30, ERROR_CHARACTERS_MAX - 5])
 def test_no_part_of_a_secret_is_left_where_a_text_is_cut(before: int) -> None:
     told = report("x" * before + SECRET + "y" * ERROR_CHARACTERS_MAX)
-    _, text = verdict(Ended(exit_code=5), told, None, ["", SECRET])
-    (table,) = summary(told, ["", SECRET])["tables"]
-    _, line = verdict(Ended(exit_code=5), None, told["tables"][0]["error"], [SECRET])
+    _, text = judge(Ended(exit_code=5), told, None, ["", SECRET])
+    (table,) = summarize(told, ["", SECRET])["tables"]
+    _, line = judge(Ended(exit_code=5), None, told["tables"][0]["error"], [SECRET])
     for shown in (text, table["error"], line):
         assert "hunter2"[:2] not in shown
         assert len(shown) == ERROR_CHARACTERS_MAX + 1
 
 
 def test_escapes_do_not_make_a_text_longer_than_it_may_be() -> None:
-    (table,) = summary(report("\x1b" * 10_000))["tables"]
+    (table,) = summarize(report("\x1b" * 10_000))["tables"]
     assert len(table["error"]) == ERROR_CHARACTERS_MAX + 1
 
 
 def test_texts_of_a_document() -> None:
-    found = each_text({"a\n": [FORGED, 7, None, {"b": [FORGED]}]}, one_line)
+    found = change_texts({"a\n": [FORGED, 7, None, {"b": [FORGED]}]}, one_line)
     assert found == {r"a\n": [ESCAPED, 7, None, {"b": [ESCAPED]}]}
 
 

@@ -1,4 +1,4 @@
-"""Runs one command with a bound on its time and on what it may say."""
+"""Runs one command with a bound on its time and on its output."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ _TERM_GRACE_SECONDS = 2.0
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Spoken:
-    """What a command left. `exit_code` is None when it had to be ended or could not be started;
+class Output:
+    """What a command printed. `exit_code` is None when it had to be ended or could not be started;
     `why` then says why.
     """
 
-    stdout: bytes
-    stderr: bytes
-    exit_code: int | None
+    stdout: bytes = b""
+    stderr: bytes = b""
+    exit_code: int | None = None
     why: str | None = None
     started: bool = True
 
@@ -43,10 +43,9 @@ class Runner:
         self,
         argv: Sequence[str],
         environment: Mapping[str, str],
-        *,
         seconds_max: float,
         stdout_bytes_max: int,
-    ) -> Spoken:
+    ) -> Output:
         """Run to the end, the deadline, or the byte limit. Never raises for what the command does.
 
         The command gets a process group of its own, so that whatever it starts ends with it.
@@ -55,10 +54,10 @@ class Runner:
             process = self._start(argv, environment)
         except OSError as error:
             text = f"can't start {argv[0]}: {error.strerror or error}"
-            return Spoken(stdout=b"", stderr=b"", exit_code=None, why=text, started=False)
-        heard = _Heard(stdout_bytes_max)
+            return Output(why=text, started=False)
+        streams = _Streams(stdout_bytes_max)
         try:
-            why = self._listen(process, heard, self._monotonic() + seconds_max)
+            why = self._listen(process, streams, self._monotonic() + seconds_max)
             if why == "time":
                 why = f"no answer within {seconds_max:g} s"
         finally:
@@ -66,12 +65,12 @@ class Runner:
             with self._lock:
                 self._running.discard(process.pid)
         code = None if why else process.returncode
-        return Spoken(
-            stdout=bytes(heard.stdout), stderr=bytes(heard.stderr), exit_code=code, why=why
+        return Output(
+            stdout=bytes(streams.stdout), stderr=bytes(streams.stderr), exit_code=code, why=why
         )
 
     def close(self) -> None:
-        """End everything that is running and start nothing any more."""
+        """End everything that is running and start nothing more."""
         with self._lock:
             self._closed = True
             running = tuple(self._running)
@@ -96,11 +95,11 @@ class Runner:
             return process
 
     def _listen(
-        self, process: subprocess.Popen[bytes], heard: _Heard, deadline: float
+        self, process: subprocess.Popen[bytes], streams: _Streams, deadline: float
     ) -> str | None:
         """Read both streams to their end. None, or why the command has to be ended."""
         with selectors.DefaultSelector() as selector, process:
-            for stream, take in ((process.stdout, heard.out), (process.stderr, heard.err)):
+            for stream, take in ((process.stdout, streams.out), (process.stderr, streams.err)):
                 if stream is not None:
                     selector.register(stream, selectors.EVENT_READ, take)
             while selector.get_map():
@@ -111,9 +110,9 @@ class Runner:
                 for key, _ in selector.select(min(left, 1.0)):
                     if not _pass_on(key.fileobj, key.data):
                         selector.unregister(key.fileobj)
-                if heard.too_much:
+                if streams.too_much:
                     end_group(process)
-                    return f"answered with more than {heard.stdout_bytes_max >> 20} MiB"
+                    return f"answered with more than {streams.stdout_bytes_max >> 20} MiB"
             try:
                 process.wait(max(deadline - self._monotonic(), 0.0))
             except subprocess.TimeoutExpired:
@@ -122,7 +121,7 @@ class Runner:
         return None
 
 
-class _Heard:
+class _Streams:
     """Both streams so far: stdout up to a limit, of stderr the end."""
 
     def __init__(self, stdout_bytes_max: int) -> None:

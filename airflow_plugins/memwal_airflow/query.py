@@ -1,0 +1,82 @@
+"""Asks the memwal command about tables: short, bounded, and without a JVM."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from time import monotonic
+from typing import Any
+
+from memwal.errors import Usage
+from memwal.text import one_line
+from memwal_airflow.command import JobsEnvironment
+from memwal_airflow.process import Runner
+from memwal_airflow.redaction import change_texts, hide_secrets
+
+ANSWER_BYTES_MAX = 256 * 1024 * 1024
+ERROR_CHARACTERS_MAX = 1_000
+
+
+@dataclass(frozen=True, kw_only=True)
+class Answer:
+    """What the command printed, and how it ended."""
+
+    document: Mapping[str, Any]
+    exit_code: int | None
+
+    @property
+    def tables(self) -> list[Mapping[str, Any]]:
+        """The document's tables."""
+        found = self.document.get("tables")
+        return [t for t in found if isinstance(t, Mapping)] if isinstance(found, list) else []
+
+
+class NoAnswer(Exception):
+    """The command gave no JSON document in time. Says what it did instead."""
+
+
+async def query(
+    jobs: JobsEnvironment,
+    command: str,
+    tables: Sequence[str],
+    options: Sequence[str] = (),
+    *,
+    seconds_max: float,
+) -> Answer:
+    """Run `memwal COMMAND OPTIONS --json -- TABLES`; its document, whatever the exit code.
+
+    Raises NoAnswer. The command's whole process group is gone when this returns or is cancelled.
+    """
+    try:
+        argv = jobs.memwal(command, [*options, "--json"], tables)
+    except Usage as error:
+        raise NoAnswer(str(error)) from None
+    runner = Runner(monotonic)
+    # A thread of its own: a triggerer waits for many tables at once, some of which hang.
+    pool = ThreadPoolExecutor(1)
+    try:
+        work = pool.submit(runner.run, argv, jobs.variables(), seconds_max, ANSWER_BYTES_MAX)
+        output = await asyncio.wrap_future(work)
+    finally:
+        runner.close()
+        pool.shutdown(wait=False)
+    if output.why is not None:
+        raise NoAnswer(f"memwal {command}: {output.why}")
+    what = f"memwal {command} (exit code {output.exit_code})"
+    stderr = hide_secrets(output.stderr.decode(errors="replace"), jobs.secrets)
+    return Answer(document=_read_document(output.stdout, stderr, what), exit_code=output.exit_code)
+
+
+def _read_document(out: bytes, err: str, what: str) -> Mapping[str, Any]:
+    try:
+        # Some of its texts were stored by somebody, and go to logs from here.
+        found = change_texts(json.loads(out), one_line)
+    except (ValueError, RecursionError):
+        found = None
+    if not isinstance(found, dict):
+        said = one_line(err.strip()[-ERROR_CHARACTERS_MAX:])
+        raise NoAnswer(f"{what} gave no document: {said or 'it said nothing'}")
+    return found
