@@ -100,11 +100,6 @@ class MemWalBacklogSensor(BaseSensorOperator):
         self.conn_id = conn_id
         self.deferrable = deferrable
 
-    @property
-    def tables(self) -> str:
-        """For the link to the page."""
-        return self.table
-
     def execute(self, context: Context) -> Any:
         """Wait here or in the triggerer."""
         self._check()

@@ -31,7 +31,7 @@ def build_run_params(config: Config, job: str, no_tables: str = "all") -> dict[s
     retention = "Expire table versions that are older, such as 7d; empty: none"
     grace = "How long unused things are kept for readers; empty: 1h"
     wal = "Also delete WAL entries that a deleted generation covered"
-    duration = {"type": ["string", "null"], "pattern": _DURATION}
+    duration: dict[str, Any] = {"type": ["string", "null"], "pattern": _DURATION}
     return {
         **params,
         "execute": build_execute_param(dags.garbage_execute),

@@ -24,7 +24,7 @@ from memwal_airflow.page_links import MemWalPageLink
 from memwal_airflow.request import find_configured_tables, parse_tables
 from memwal_airflow.settings import read_dag_config, read_settings
 from memwal_airflow.spark_connection import SparkTarget, read_spark_target
-from memwal_airflow.submission import LOST, Ended, Submission, close, make_folder, start
+from memwal_airflow.submission import LOST, Ended, Submission, make_folder, start
 
 if TYPE_CHECKING:
     from airflow.sdk import Context
@@ -134,7 +134,8 @@ class MemWalJobOperator(BaseOperator):
         try:
             ended = self._watch(submission)
         finally:
-            close(process.stdin)
+            if process.stdin is not None:
+                process.stdin.close()
         process.wait()
         report = submission.report()
         last_line = submission.last_line()
@@ -170,25 +171,21 @@ class MemWalJobOperator(BaseOperator):
             time.sleep(0.2)
 
     def _prepare(self, context: Context) -> tuple[Submission, list[str], dict[str, str]]:
-        settings = read_settings()
+        """A folder for the run, and the command line and environment of the job."""
         instance = context["ti"]
         label = f"{instance.dag_id}-{instance.task_id}-{instance.map_index}-{instance.try_number}"
+        submission = None
         try:
             environment = MemWalHook(self.conn_id).environment()
-            target = (
-                read_spark_target(BaseHook.get_connection(self.spark_conn_id))
-                if self.spark_conn_id
-                else None
-            )
-            submission = make_folder(settings.run_directory, label)
+            spark = BaseHook.get_connection(self.spark_conn_id) if self.spark_conn_id else None
+            target = read_spark_target(spark) if spark else None
+            submission = make_folder(read_settings().run_directory, label)
+            command = self._command(environment, target, submission)
         except Usage as error:
+            if submission is not None:
+                submission.remove()
             raise AirflowFailException(str(error)) from None
-        try:
-            argv = self._command(environment, target, submission)
-        except (Usage, ValueError) as error:
-            submission.remove()
-            raise AirflowFailException(str(error)) from None
-        return submission, argv, environment.variables()
+        return submission, command, environment.variables()
 
     def _command(
         self, jobs: JobsEnvironment, target: SparkTarget | None, submission: Submission
@@ -196,14 +193,13 @@ class MemWalJobOperator(BaseOperator):
         tables = parse_tables(self.tables)
         if self.configured_only:
             tables = find_configured_tables(tables, read_dag_config())
-        options = [*self.options(), *(str(a) for a in self.arguments)]
-        if is_true(self.dry_run_only):
-            options.append("--dry-run")
+        options = [*self.options(), *map(str, self.arguments)]
+        options += ["--dry-run"] if is_true(self.dry_run_only) else []
         options += ["--report", str(submission.report_file)]
         if target is None:
             return jobs.memwal(self.job, options, tables)
         if target.in_cluster:
-            raise ValueError(
+            raise Usage(
                 f"connection {self.spark_conn_id}: with deploy mode cluster neither the driver's "
                 "report nor its end could be seen from here; use client mode (executors run in the "
                 "cluster all the same)"

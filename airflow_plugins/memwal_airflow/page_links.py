@@ -17,7 +17,7 @@ PAGE_PREFIX = "/memwal"
 
 
 def build_page_url(table: str | None = None) -> str:
-    """The page, or one table on it. Relative to Airflow's own address."""
+    """The address of the page, or of one table on it, relative to Airflow's own address."""
     base = urlsplit(conf.get("api", "base_url", fallback="") or "").path.rstrip("/")
     return f"{base}{PAGE_PREFIX}/" + (f"#/table/{quote(table, safe='')}" if table else "")
 
@@ -30,6 +30,6 @@ class MemWalPageLink(BaseOperatorLink):
 
     def get_link(self, operator: BaseOperator, *, ti_key: TaskInstanceKey) -> str:
         """The address."""
-        tables = getattr(operator, "tables", None)
+        tables = getattr(operator, "tables", None) or getattr(operator, "table", None)
         named = [tables] if isinstance(tables, str) else list(tables or [])
         return build_page_url(named[0] if len(named) == 1 else None)

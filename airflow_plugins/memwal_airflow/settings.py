@@ -20,9 +20,9 @@ class AirflowSettings:
     """Where the jobs' environment is, and how the page looks at the tables.
 
     `command` is the memwal executable in the jobs' environment, `jobs_directory` where spark-submit
-    finds the job scripts (None: the one that memwal brings along). `run_directory` holds
-    what a job that is running in the background tells (log, report, exit code); workers and
-    triggerers have to share it for deferrable operators.
+    finds the job scripts (None: the one that memwal brings along). `run_directory` holds the logs,
+    reports and exit codes of running jobs; workers and triggerers have to share it for deferrable
+    operators.
     """
 
     command: str
@@ -37,28 +37,31 @@ class AirflowSettings:
 def read_settings() -> AirflowSettings:
     """The settings as they are now. Environment variables `AIRFLOW__MEMWAL__*` set them too.
 
-    Relative paths are those of the process that asks; better give absolute ones.
+    Relative paths start in the current folder of the process; absolute ones are better.
     """
-    default_directory = Path(tempfile.gettempdir()) / f"memwal-airflow-{os.getuid()}"
-    command = conf.get(SECTION, "command", fallback="memwal")
-    config_file = conf.get(SECTION, "config_file", fallback="") or os.environ.get("MEMWAL_CONFIG")
-    run_directory = conf.get(SECTION, "run_directory", fallback="") or default_directory
+
+    def read(name: str, default: str = "") -> str:
+        return conf.get(SECTION, name, fallback="") or default
+
+    command = read("command", "memwal")
+    config_file = read("config_file") or os.environ.get("MEMWAL_CONFIG")
+    default_directory = f"{tempfile.gettempdir()}/memwal-airflow-{os.getuid()}"
     return AirflowSettings(
         # A bare name is looked for on PATH.
         command=str(Path(command).absolute()) if os.sep in command else command,
         config_file=str(Path(config_file).absolute()) if config_file else None,
-        jobs_directory=conf.get(SECTION, "jobs_directory", fallback="") or None,
-        conn_id=conf.get(SECTION, "conn_id", fallback="memwal_default"),
-        run_directory=str(Path(run_directory).absolute()),
+        jobs_directory=read("jobs_directory") or None,
+        conn_id=read("conn_id", "memwal_default"),
+        run_directory=str(Path(read("run_directory", default_directory)).absolute()),
         page_refresh_seconds=conf.getfloat(SECTION, "page_refresh_seconds", fallback=30.0),
         page_timeout_seconds=conf.getfloat(SECTION, "page_timeout_seconds", fallback=60.0),
     )
 
 
 def read_dag_config() -> Config:
-    """The memwal configuration that the DAGs are built from: of a file that is named, else empty.
+    """The memwal configuration that the DAGs are built from; empty if no file is named.
 
-    Raises Usage; the file is read once in each state that it is in, however many DAG files ask.
+    Raises Usage. However many DAG files ask, the file is read again only when it has changed.
     """
     file = read_settings().config_file
     stamp = Path(file).stat().st_mtime_ns if file and Path(file).exists() else 0
@@ -73,6 +76,6 @@ def _read(file: str | None, stamp: int) -> Config:
 def read_config(file: str | None) -> Config:
     """The configuration in `file`; an empty one for None. Raises Usage.
 
-    A `memwal.toml` in whatever folder Airflow happens to run in decides nothing.
+    A `memwal.toml` in the folder that Airflow happens to run in is not read.
     """
     return load_config(file) if file else Config()

@@ -16,7 +16,7 @@ import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO, Any
+from typing import Any
 from uuid import uuid4
 
 from memwal.errors import Usage
@@ -89,12 +89,7 @@ class Submission:
 
     def new_lines(self) -> list[str]:
         """The log's whole lines since the last call; of too many, the rest comes later."""
-        try:
-            with (self.folder / "log.txt").open("rb") as log:
-                log.seek(self._log_position)
-                piece = log.read(LOG_BYTES_PER_READ_MAX)
-        except FileNotFoundError:
-            return []
+        piece = self._read_log(self._log_position)
         whole = piece.rfind(b"\n") + 1
         if not whole and len(piece) == LOG_BYTES_PER_READ_MAX:
             whole = len(piece)
@@ -106,21 +101,21 @@ class Submission:
         lines: list[str] = []
         while more := self.new_lines():
             lines += more
-        try:
-            rest = (self.folder / "log.txt").read_bytes()[self._log_position :]
-        except FileNotFoundError:
-            rest = b""
-        return [*lines, *_lines(rest)]
+        return [*lines, *_lines(self._read_log(self._log_position, None))]
 
     def last_line(self) -> str | None:
         """The log's last line that is not empty, of its last 256 KiB."""
+        lines = self._read_log(-LOG_BYTES_PER_READ_MAX).decode(errors="replace").splitlines()
+        return next((line.strip() for line in reversed(lines) if line.strip()), None)
+
+    def _read_log(self, start: int, bytes_max: int | None = LOG_BYTES_PER_READ_MAX) -> bytes:
+        """A part of the log; a negative `start` counts from its end."""
         try:
             with (self.folder / "log.txt").open("rb") as log:
-                log.seek(max(0, log.seek(0, os.SEEK_END) - LOG_BYTES_PER_READ_MAX))
-                lines = log.read().decode(errors="replace").splitlines()
+                log.seek(start if start >= 0 else max(0, log.seek(0, os.SEEK_END) + start))
+                return log.read(bytes_max)
         except FileNotFoundError:
-            return None
-        return next((line.strip() for line in reversed(lines) if line.strip()), None)
+            return b""
 
     def report(self) -> Mapping[str, Any] | None:
         """The job's report; None when it left none, or one that is no JSON object."""
@@ -134,13 +129,15 @@ class Submission:
 
     def watch(self) -> None:
         """Show the supervisor that somebody waits for the job."""
-        if self.folder.is_dir():
-            (self.folder / "watched").touch()
+        self._touch("watched")
 
     def cancel(self) -> None:
         """Ask the supervisor to end the job."""
+        self._touch("cancel")
+
+    def _touch(self, name: str) -> None:
         if self.folder.is_dir():
-            (self.folder / "cancel").touch()
+            (self.folder / name).touch()
 
     def remove(self) -> None:
         """Remove the folder."""
@@ -196,12 +193,6 @@ def start(
             env=dict(variables),
             start_new_session=True,
         )
-
-
-def close(stream: IO[bytes] | None) -> None:
-    """Close a pipe that may be gone."""
-    if stream is not None:
-        stream.close()
 
 
 def _lines(piece: bytes) -> list[str]:

@@ -24,6 +24,7 @@ from airflow.sdk import (
 )
 
 from memwal.config import AirflowDags, Config
+from memwal_airflow import memwal_operators as operators
 from memwal_airflow.asset_events import (
     COLLECTED,
     INDEXED,
@@ -33,29 +34,22 @@ from memwal_airflow.asset_events import (
     build_asset,
 )
 from memwal_airflow.job_operators import SUMMARY_KEY, MemWalJobOperator
-from memwal_airflow.memwal_operators import (
-    MemWalCompactionOperator,
-    MemWalGarbageOperator,
-    MemWalIndexCatchupOperator,
-    MemWalMergeOperator,
-    MemWalSnapshotOperator,
-)
 from memwal_airflow.settings import read_dag_config
 
 OPERATORS: dict[str, type[MemWalJobOperator]] = {
-    "merge": MemWalMergeOperator,
-    "index-catchup": MemWalIndexCatchupOperator,
-    "snapshot": MemWalSnapshotOperator,
-    "garbage": MemWalGarbageOperator,
-    "compaction": MemWalCompactionOperator,
+    "merge": operators.MemWalMergeOperator,
+    "index-catchup": operators.MemWalIndexCatchupOperator,
+    "snapshot": operators.MemWalSnapshotOperator,
+    "garbage": operators.MemWalGarbageOperator,
+    "compaction": operators.MemWalCompactionOperator,
 }
 JobFields = Callable[[str], Mapping[str, Any]]
-# The step that a job's event tells of. Compaction and snapshots start nothing else.
+# The step that a job's event announces. Compaction and snapshots start nothing else.
 STEPS = {"merge": MERGED, "index-catchup": INDEXED, "garbage": COLLECTED}
 
 
 def build_task_defaults(dags: AirflowDags) -> dict[str, Any]:
-    """What `[airflow]` says about every job's task."""
+    """The fields of every job's task that `[airflow]` sets."""
     return {
         "pool": dags.pool,
         "retries": dags.retries,
@@ -66,46 +60,31 @@ def build_task_defaults(dags: AirflowDags) -> dict[str, Any]:
 
 
 def build_job_defaults(job: str, dags: AirflowDags) -> dict[str, Any]:
-    """The same, and what is the job's own."""
-    own: dict[str, Any] = {}
+    """The same, and the job's own fields."""
+    fields = dags.model_dump(include={"conn_id", "spark_conn_id", "deferrable"})
+    if job in OPERATORS:
+        fields["max_active_tis_per_dag"] = dags.tasks_in_flight_max
+    fields["execution_timeout"] = timedelta(seconds=dags.execution_timeout_seconds)
     if job == "garbage":
-        own = {
-            "garbage_execute": dags.garbage_execute,
-            "wal": dags.garbage_wal,
-            "retention": dags.retention,
-            "grace": dags.grace,
-        }
-    return {
-        **build_task_defaults(dags),
-        **own,
-        "execution_timeout": timedelta(seconds=dags.execution_timeout_seconds),
-        "conn_id": dags.conn_id,
-        "spark_conn_id": dags.spark_conn_id,
-        "deferrable": dags.deferrable,
-    }
+        fields |= dags.model_dump(include={"garbage_execute", "retention", "grace"})
+        fields["wal"] = dags.garbage_wal
+    return {**build_task_defaults(dags), **fields}
 
 
 def map_job(job: str, tables: Any, config: Config, **overrides: Any) -> Any:
     """One mapped task: `job` on each of `tables` (a list, or an XCom that will be one).
 
-    Its own failure does not stop the others'. Then, if the job's progress is worth telling, a task
-    that adds one asset event for each table that moved.
+    The failure of one does not stop the others. If the job's progress is to be announced, a task
+    follows that adds one asset event for each table that moved.
     """
     settings = {**build_job_defaults(job, config.airflow), **overrides}
-    worked = (
-        OPERATORS[job]
-        .partial(
-            task_id=task_name(job),
-            map_index_template="{{ task.tables }}",
-            max_active_tis_per_dag=config.airflow.tasks_in_flight_max,
-            **settings,
-        )
-        .expand(tables=tables)
+    template = OPERATORS[job].partial(
+        task_id=name_task(job), map_index_template="{{ task.tables }}", **settings
     )
-    step = STEPS.get(job)
-    if step is not None:
-        worked >> announce(job, step, config)
-    return worked
+    mapped = template.expand(tables=tables)
+    if job in STEPS:
+        mapped >> announce(job, STEPS[job], config)
+    return mapped
 
 
 def announce(
@@ -123,7 +102,7 @@ def announce(
         trigger_rule=TriggerRule.ALL_DONE,
         **build_task_defaults(config.airflow),
     )
-    def tell(from_task: str) -> list[str]:
+    def add(from_task: str) -> list[str]:
         context = get_current_context()
         instance = context["ti"]
         group = instance.task_id.rpartition(".")[0]
@@ -137,12 +116,12 @@ def announce(
         summaries = [found] if isinstance(found, dict) else list(found or [])
         return add_events(step, summaries, context["outlet_events"], part)
 
-    # As a teardown it does not decide how the run ends: as its last task it would turn every failed
+    # As a teardown it does not decide how the run ends: as the last task it would turn every failed
     # run into a success. If it fails for good, the daily runs over all tables make up for it.
-    return tell(task_name(job)).as_teardown()
+    return add(name_task(job)).as_teardown()
 
 
-def task_name(job: str) -> str:
+def name_task(job: str) -> str:
     """A job's task id."""
     return job.replace("-", "_")
 
@@ -154,12 +133,8 @@ def chain_jobs(table: Any, jobs: Sequence[str], config: Config, fields: JobField
     """
     first = previous = None
     for job in jobs:
-        settings = {
-            **build_job_defaults(job, config.airflow),
-            "max_active_tis_per_dag": config.airflow.tasks_in_flight_max,
-            **fields(job),
-        }
-        current = OPERATORS[job](task_id=task_name(job), tables=table, **settings)
+        settings = {**build_job_defaults(job, config.airflow), **fields(job)}
+        current = OPERATORS[job](task_id=name_task(job), tables=table, **settings)
         first = current if first is None else first
         if previous is not None:
             previous >> current
@@ -185,7 +160,7 @@ def memwal_task_group(
 
     A job with nothing to do ends well, and the next one runs; after a failure the rest does not. If
     the first is skipped (a branch), so are the others. Limits come from memwal.toml, as for the
-    command line. Asset events tell of progress, so the shipped DAGs go on from there if they know
+    command line. Asset events announce progress, so the shipped DAGs go on from there if they know
     the table.
     """
     unknown = [job for job in jobs if job not in OPERATORS]

@@ -129,7 +129,7 @@ def test_roles_decide_who_may_start_a_backfill(
 def test_a_backfill_starts_a_run_in_the_users_name(airflow_home: InProcessAirflow) -> None:
     airflow_home.tables.make("orders")
     register(airflow_home)
-    assert actions.read_dag_state().obstacle is None
+    assert actions.find_obstacle() is None
     order = ORDER.model_copy(update={"until_generation": 3})
     run_id = actions.trigger(order, Someone())
     [run] = runs()

@@ -15,7 +15,7 @@ import pytest
 import uvicorn
 from fastapi import FastAPI, HTTPException, Request
 from memwal_airflow.command import JobsEnvironment
-from memwal_airflow.page.actions import DagState, Rejected
+from memwal_airflow.page.actions import Rejected
 from memwal_airflow.page.app import Actions, create_app, make_clock
 from memwal_airflow.page.feed import Feed, FeedLimits
 from memwal_airflow.page.source import read_order
@@ -69,7 +69,7 @@ class Running:
         page = create_app(
             feed=self.feed,
             access=self.doorman,
-            actions_allowed=Actions(read_dag_state=DagState, trigger=self.trigger),
+            actions_allowed=Actions(find_obstacle=lambda: None, trigger=self.trigger),
             clock=clock,
         )
         root = FastAPI()

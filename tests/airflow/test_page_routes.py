@@ -16,7 +16,7 @@ from fastapi.responses import PlainTextResponse
 from fastapi.staticfiles import StaticFiles
 from fastapi.testclient import TestClient
 from memwal_airflow.command import JobsEnvironment
-from memwal_airflow.page.actions import Backfill, DagState, Rejected
+from memwal_airflow.page.actions import Backfill, Rejected
 from memwal_airflow.page.app import Actions, create_app, read_static_files
 from memwal_airflow.page.feed import Clock, Feed, FeedLimits
 from memwal_airflow.page.source import Order, read_order
@@ -68,7 +68,7 @@ class Site:
     folder: Path
     base_url: str = ""
     started: list[tuple[Backfill, str]] = field(default_factory=list)
-    state: DagState = field(default_factory=DagState)
+    obstacle: Rejected | None = None
     rejection: Rejected | None = None
     gate: threading.Event = field(default_factory=threading.Event)
 
@@ -96,7 +96,7 @@ class Site:
         self.app = create_app(
             feed=self.feed,
             access=CookieAccess(),
-            actions_allowed=Actions(read_dag_state=lambda: self.state, trigger=self.trigger),
+            actions_allowed=Actions(find_obstacle=lambda: self.obstacle, trigger=self.trigger),
             clock=clock,
             base_url=self.base_url,
         )
@@ -280,7 +280,7 @@ def test_before_the_first_look_a_table_is_not_missing(tmp_path: Path) -> None:
 def test_the_session_says_what_the_user_may_do(site: Site) -> None:
     viewer = site.client("viewer").get("/data/session.json").json()
     assert (viewer["user"], viewer["may_trigger"]) == ("viewer", False)
-    site.state = DagState(status=409, obstacle="paused")
+    site.obstacle = Rejected(409, "paused")
     admin = site.client("admin").get("/data/session.json").json()
     assert (admin["may_trigger"], admin["obstacle"]) == (True, "paused")
 

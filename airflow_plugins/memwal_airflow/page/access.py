@@ -44,10 +44,10 @@ class Access(Protocol):
         """The logged-in user of a request."""
 
     def require_view(self, request: Request, user: Any) -> None:
-        """The user may see the page."""
+        """Check that the user may see the page."""
 
     def require_trigger(self, request: Request, user: Any) -> None:
-        """The user may start the backfill DAG."""
+        """Check that the user may start the backfill DAG."""
 
 
 class AirflowAccess:
@@ -65,8 +65,9 @@ class AirflowAccess:
         from airflow.api_fastapi.core_api import security
 
         self._security = security
-        self._require_view: Callable[..., None] = security.requires_access_view(AccessView.PLUGINS)
-        self._require_trigger: Callable[..., None] = security.requires_access_dag(
+        self.require_view: Callable[..., None] = security.requires_access_view(AccessView.PLUGINS)
+        # Asks the database.
+        self.require_trigger: Callable[..., None] = security.requires_access_dag(
             method="POST", access_entity=DagAccessEntity.RUN, param_dag_id=dag_id
         )
 
@@ -74,14 +75,6 @@ class AirflowAccess:
         """The user of the bearer token, else of Airflow's session cookie."""
         bearer = await self._security.bearer_scheme(request)
         return await self._security.get_user(request, None, bearer)
-
-    def require_view(self, request: Request, user: Any) -> None:
-        """The right to see plugins."""
-        self._require_view(request, user)
-
-    def require_trigger(self, request: Request, user: Any) -> None:
-        """The right to create a run of the backfill DAG. Asks the database."""
-        self._require_trigger(request, user)
 
 
 class Guard:

@@ -3,21 +3,23 @@
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass
 from typing import Any, Literal, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
+from memwal_airflow.page.answers import explain
+
 DAG_ID = "memwal_backfill"
 BODY_BYTES_MAX = 256 << 10
 Job = Literal["merge", "index-catchup", "snapshot", "garbage", "compaction"]
+_STRICT = ConfigDict(extra="forbid", frozen=True, strict=True)
 Body = TypeVar("Body", bound=BaseModel)
 
 
 class Backfill(BaseModel):
-    """What is asked for: the parameters of the backfill DAG, under the same names."""
+    """The parameters of the backfill DAG, under the same names."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
+    model_config = _STRICT
 
     tables: list[str] = Field(min_length=1, max_length=100)
     shards: list[str] = Field(default_factory=list, max_length=1000)
@@ -32,25 +34,17 @@ class Backfill(BaseModel):
 class Refresh(BaseModel):
     """Which table to look at afresh; None: all."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
+    model_config = _STRICT
 
     table: str | None = None
 
 
 class Rejected(Exception):
-    """The action can't be done; `status` is the HTTP status, the text says what to do."""
+    """The action is not possible; `status` is the HTTP status, the text says what to do."""
 
     def __init__(self, status: int, text: str) -> None:
         super().__init__(text)
         self.status = status
-
-
-@dataclass(frozen=True, kw_only=True)
-class DagState:
-    """Whether the backfill DAG can be started now; `obstacle` says why not."""
-
-    status: int = 200
-    obstacle: str | None = None
 
 
 def parse(model: type[Body], body: bytes) -> Body:
@@ -58,30 +52,25 @@ def parse(model: type[Body], body: bytes) -> Body:
     try:
         return model.model_validate_json(body or b"{}")
     except ValidationError as error:
-        problem = error.errors(include_input=False, include_url=False)[0]
-        place = ".".join(str(part) for part in problem["loc"])
-        raise Rejected(400, f"{place}: {problem['msg']}" if place else problem["msg"]) from None
+        raise Rejected(400, explain(error)) from None
 
 
-def read_dag_state() -> DagState:
-    """Look the DAG up. Asks the database."""
+def find_obstacle() -> Rejected | None:
+    """Why the backfill DAG can't be started now; None if it can. Asks the database."""
     from airflow.models.dag import DagModel
     from airflow.utils.session import create_session
 
     with create_session() as session:
         model = session.get(DagModel, DAG_ID)
         if model is None or model.is_stale:
-            return DagState(
-                status=404,
-                obstacle=f"there is no DAG {DAG_ID} in this Airflow; put dags/ into its DAGs",
+            return Rejected(
+                404, f"there is no DAG {DAG_ID} in this Airflow; put dags/ into its DAGs"
             )
         if model.has_import_errors:
-            return DagState(status=409, obstacle=f"the DAG {DAG_ID} has import errors")
+            return Rejected(409, f"the DAG {DAG_ID} has import errors")
         if model.is_paused:
-            return DagState(
-                status=409, obstacle=f"the DAG {DAG_ID} is paused; unpause it to start backfills"
-            )
-    return DagState()
+            return Rejected(409, f"the DAG {DAG_ID} is paused; unpause it to start backfills")
+    return None
 
 
 def trigger(order: Backfill, user: Any) -> str:
@@ -95,9 +84,8 @@ def trigger(order: Backfill, user: Any) -> str:
     from airflow.utils.session import create_session
     from airflow.utils.types import DagRunTriggeredByType
 
-    state = read_dag_state()
-    if state.obstacle is not None:
-        raise Rejected(state.status, state.obstacle)
+    if obstacle := find_obstacle():
+        raise obstacle
     try:
         with create_session() as session:
             run = trigger_dag(
@@ -110,7 +98,7 @@ def trigger(order: Backfill, user: Any) -> str:
             if run is None:
                 raise Rejected(409, f"the DAG {DAG_ID} could not be started")
             run_id = str(run.run_id)
-            session.add(_audit(order, user, run_id))
+            session.add(_make_audit_entry(order, user, run_id))
     except DagNotFound as error:
         raise Rejected(404, str(error)) from error
     except DagRunAlreadyExists as error:
@@ -120,7 +108,7 @@ def trigger(order: Backfill, user: Any) -> str:
     return run_id
 
 
-def _audit(order: Backfill, user: Any, run_id: str) -> Any:
+def _make_audit_entry(order: Backfill, user: Any, run_id: str) -> Any:
     """A line for Airflow's audit log, beside those that its own API writes."""
     from airflow.models.log import Log
 

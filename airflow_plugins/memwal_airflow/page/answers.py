@@ -90,7 +90,7 @@ def add_status(look: Look, table: Mapping[str, Any], now: datetime, secrets: Red
     try:
         status = StatusTableReport.model_validate(table)
     except ValidationError as error:
-        return add_error(look, f"status not understood: {_explain(error)}", now, secrets)
+        return add_error(look, f"status not understood: {explain(error)}", now, secrets)
     if status.version is None:
         text = status.error or f"status {status.outcome}"
         return replace(add_error(look, text, now, secrets), unreadable=True)
@@ -195,6 +195,8 @@ def add_error(look: Look, text: str, now: datetime, secrets: Redactor) -> Look:
     return replace(look, error=secrets.clean(text), error_at=now, unreadable=False)
 
 
-def _explain(error: ValidationError) -> str:
+def explain(error: ValidationError) -> str:
+    """The first of the problems, with its place."""
     problem = error.errors(include_input=False, include_url=False)[0]
-    return f"{'.'.join(str(part) for part in problem['loc'])}: {problem['msg']}"
+    place = ".".join(str(part) for part in problem["loc"])
+    return f"{place}: {problem['msg']}" if place else problem["msg"]

@@ -45,7 +45,7 @@ class StaticFile:
 class Actions:
     """What the page may start; see the functions of the same names in `actions`."""
 
-    read_dag_state: Callable[[], actions.DagState] = actions.read_dag_state
+    find_obstacle: Callable[[], actions.Rejected | None] = actions.find_obstacle
     trigger: Callable[[actions.Backfill, Any], str] = actions.trigger
 
 
@@ -146,7 +146,7 @@ def _serve_data(app: FastAPI, feed: Feed, clock: Clock, limits: HealthLimits) ->
         if look is None:
             if seen.planned_at is not None:
                 raise HTTPException(404, "no such table in the configuration")
-            # Nobody knows yet which tables there are.
+            # It is not known yet which tables there are.
             waiting = {"now": iso(clock.now()), "waiting": True, "problem": seen.problem}
             return JSONResponse(waiting, status_code=202)
         query = ShardQuery(text=text, only=only, sort=sort, offset=offset, limit=limit)
@@ -160,19 +160,20 @@ def _serve_actions(
 
     @app.get("/data/session.json")
     def session(request: Request) -> JSONResponse:
-        """Who is looking and what they may do. Asks Airflow's database, so not with the data."""
+        """Who is looking and what they may do. Apart from the data: it asks Airflow's database."""
         user = request.scope[USER_KEY]
+        obstacle = None
         try:
             access.require_trigger(request, user)
+            may_trigger = True
+            obstacle = allowed.find_obstacle()
         except HTTPException:
-            may, state = False, actions.DagState()
-        else:
-            may, state = True, allowed.read_dag_state()
+            may_trigger = False
         return JSONResponse(
             {
                 "user": user.get_name(),
-                "may_trigger": may,
-                "obstacle": state.obstacle,
+                "may_trigger": may_trigger,
+                "obstacle": str(obstacle) if obstacle else None,
                 "dag_id": actions.DAG_ID,
                 "airflow_root": root.rstrip("/"),
                 "refresh_seconds": feed.limits.refresh_seconds,
