@@ -17,7 +17,7 @@ CONFIG = read_dag_config()
     doc_md=__doc__,
 )
 def memwal_compaction():
-    """One task a table."""
+    """One task for each table."""
     map_job("compaction", choose_tables(), CONFIG, **build_run_fields("compaction"))
 
 

@@ -1,4 +1,4 @@
-"""Brings indexes over what was merged: the tables of the merge events, each once; daily all."""
+"""Extends indexes over the rows that were merged: tables of merge events, each once; daily all."""
 
 from airflow.sdk import dag
 from memwal_airflow.asset_events import MERGED

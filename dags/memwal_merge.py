@@ -1,4 +1,4 @@
-"""Merges the tables that are due, one mapped task a table, and tells how far each one got."""
+"""Merges the tables that are due, in one mapped task each, and announces how far each one got."""
 
 from airflow.sdk import dag
 from memwal_airflow.forms import build_run_fields, build_run_params, choose_tables

@@ -1,7 +1,7 @@
-"""Assets and their events: how one DAG tells the next which tables moved, and how far.
+"""Assets and their events, through which a DAG announces which tables moved, and how far.
 
-One asset a table and step. Events are added through an alias, one a table that moved; a plain
-outlet would tell of every table at every run.
+There is one asset for each table and step. Events are added through an alias, one for each table
+that moved; a plain outlet would announce every table at every run.
 """
 
 from __future__ import annotations
@@ -32,20 +32,20 @@ def build_alias(step: str) -> AssetAlias:
 def add_events(
     step: str, summaries: Iterable[Any], outlet_events: Any, part: str | None = None
 ) -> list[str]:
-    """Add one event a table that moved; the tables' names are returned.
+    """Add one event for each table that moved; returns the names of the tables.
 
     `part` names the job that counts, where the summaries are of several jobs on each table.
     `extra` holds {"table", "version", "watermark": {shard: generation}, "watermark_shards", "at"}.
-    A watermark of very many shards is cut; `watermark_shards` tells how many there are.
+    A watermark of very many shards is cut; `watermark_shards` is their number.
     """
     moved: dict[str, dict[str, Any]] = {}
     for summary in summaries:
         if isinstance(summary, Mapping) and not summary.get("dry_run"):
             for table in summary.get("tables") or []:
                 jobs = [table] if part is None else table.get("jobs") or []
-                for told in jobs:
-                    if told.get("progress") and part in (None, told.get("job")):
-                        moved[str(table["table"])] = told
+                for result in jobs:
+                    if result.get("progress") and part in (None, result.get("job")):
+                        moved[str(table["table"])] = result
     for name, table in moved.items():
         outlet_events[build_alias(step)].add(
             build_asset(step, name),

@@ -110,7 +110,7 @@ def _table(table: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def mark_as_moved(found: dict[str, Any]) -> dict[str, Any]:
-    """The summary of a later try, with every table said to have moved.
+    """The summary of a later try, in which every table counts as moved.
 
     An earlier try may have committed and died before it could report, and Airflow forgets a try's
     XComs when the next one starts. Whoever acts on an event finds nothing to do at worst.

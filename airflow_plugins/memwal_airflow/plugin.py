@@ -19,7 +19,7 @@ Messages = Callable[..., Awaitable[Any]]
 
 
 class Page:
-    """The page as an ASGI application, made when it is first asked for."""
+    """The page as an ASGI application, made at the first request."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()

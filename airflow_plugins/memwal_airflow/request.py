@@ -90,14 +90,14 @@ def check_keys(conf: Mapping[str, Any] | None, params: Mapping[str, Any]) -> Non
 
     Airflow checks the values of the params, and lets any other key pass.
     """
-    asked = conf or {}
-    for key in asked:
+    given = conf or {}
+    for key in given:
         if key not in params:
             near = get_close_matches(key, params, 1)
             meant = f" (is {near[0]!r} meant?)" if near else ""
             takes = ", ".join(params)
             raise Usage(f"unknown key {mask(key)} in the run's conf{meant}; the DAG takes {takes}")
-    for key, value in asked.items():
+    for key, value in given.items():
         if params[key] != value:
             raise Usage(
                 f"{key!r} in the run's conf has no effect: [core] dag_run_conf_overrides_params is "

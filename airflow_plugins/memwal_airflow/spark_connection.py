@@ -62,7 +62,7 @@ def _line(item: tuple[str, str]) -> str:
 
 
 def read_spark_target(connection: Connection) -> SparkTarget:
-    """What the connection says. Raises Usage for a binary or deploy mode that can't be."""
+    """Read the connection. Raises Usage for a binary or deploy mode that is not supported."""
     extra: dict[str, Any] = connection.extra_dejson
     host = connection.host or "yarn"
     master = f"{host}:{connection.port}" if connection.port else host

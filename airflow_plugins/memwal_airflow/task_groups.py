@@ -180,9 +180,9 @@ def build_cron_schedule(text: str) -> CronTriggerTimetable | None:
 
 
 def build_event_schedule(step: str, config: Config, *, or_cron: str = "") -> Any:
-    """A schedule on the events of a step, of any configured table; also by the clock, if asked.
+    """A schedule on a step's events of any configured table, and by the clock with `or_cron`.
 
-    None when neither is there.
+    None when there is neither.
     """
     assets = [build_asset(step, table) for table in config.tables]
     clock = build_cron_schedule(or_cron)

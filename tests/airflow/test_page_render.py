@@ -64,7 +64,7 @@ class Running:
         config.write_text("\n".join(f'[tables.{name}]\nuri = "s3://lake/x"\n' for name in names))
         jobs = JobsEnvironment(command=str(command), config_file=str(config))
         clock = make_clock()
-        limits = FeedLimits(refresh_seconds=2, seconds_max=4, asked_refresh_seconds_min=0.5)
+        limits = FeedLimits(refresh_seconds=2, seconds_max=4, refresh_pause_seconds_min=0.5)
         self.feed = Feed(lambda: read_order(lambda: jobs), Runner(clock.monotonic), clock, limits)
         page = create_app(
             feed=self.feed,

@@ -124,7 +124,7 @@ def _add_headers(send: Send) -> Send:
 
 
 def list_origins(request: Request, base_url: str) -> frozenset[str]:
-    """`scheme://host:port` of this server: what `[api] base_url` says, and nothing else.
+    """`scheme://host:port` of this server: that of `[api] base_url` alone.
 
     Where that is not set, the request's own host counts, with both schemes, since a proxy that ends
     TLS may not tell us. A request can claim any host.
@@ -142,7 +142,7 @@ def refuse_cross_site(headers: Headers, origins: frozenset[str]) -> None:
     """Raise HTTPException unless a request that changes something comes from the page itself.
 
     Airflow's session cookie is accepted on any request, so the cookie alone proves nothing. Every
-    one of these has to hold; a request that says nothing about where it comes from is refused.
+    one of these has to hold; a request that does not show where it comes from is refused.
     """
     if headers.get(ACTION_HEADER) != "1":
         raise HTTPException(403, f"refused: no {ACTION_HEADER} header")

@@ -32,7 +32,7 @@ class Backfill(BaseModel):
 
 
 class Refresh(BaseModel):
-    """Which table to look at afresh; None: all."""
+    """Which table to look at again; None: all."""
 
     model_config = _STRICT
 

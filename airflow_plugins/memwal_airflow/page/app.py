@@ -207,10 +207,10 @@ def _check_tables(feed: Feed, names: Collection[str]) -> None:
 
 
 def _refresh(feed: Feed, body: bytes) -> JSONResponse:
-    asked = actions.parse(actions.Refresh, body)
-    if asked.table is not None:
-        _check_tables(feed, [asked.table])
-    wait = feed.ask_refresh(asked.table)
+    refresh = actions.parse(actions.Refresh, body)
+    if refresh.table is not None:
+        _check_tables(feed, [refresh.table])
+    wait = feed.ask_refresh(refresh.table)
     if wait > 0:
         headers = {"retry-after": str(int(wait) + 1)}
         return JSONResponse({"detail": "asked a moment ago"}, 429, headers)

@@ -40,7 +40,7 @@ class FeedLimits:
     threads_max: int = 2
     stdout_bytes_max: int = 32 << 20
     runs_max: int = 100
-    asked_refresh_seconds_min: float = 5.0
+    refresh_pause_seconds_min: float = 5.0
     backoff_seconds_max: float = 600.0
 
 
@@ -67,7 +67,7 @@ class Seen:
 class _History:
     """When the last look at a table was, and how many in a row have failed."""
 
-    asked: float = float("-inf")
+    queried: float = float("-inf")
     failures: int = 0
 
 
@@ -101,7 +101,7 @@ class Feed:
         self._planned_at: datetime | None = None
         self._plan_waits = False
         self._planning = False
-        self._asked: float | None = None
+        self._requested: float | None = None
         self._batches: deque[_Batch] = deque()
         self._alone_runs = False
         self._threads = 0
@@ -126,17 +126,17 @@ class Feed:
             return self._looks.get(name)
 
     def ask_refresh(self, name: str | None = None) -> float:
-        """Look afresh at one table or all, however young the data are.
+        """Look at one table or all, however new the data are.
 
-        Returns 0, or the seconds to wait when somebody asked a moment ago.
+        Returns 0, or the seconds to wait when there was a request a moment ago.
         """
         now = self._clock.monotonic()
         with self._lock:
-            if self._asked is not None:
-                wait = self._asked + self.limits.asked_refresh_seconds_min - now
+            if self._requested is not None:
+                wait = self._requested + self.limits.refresh_pause_seconds_min - now
                 if wait > 0:
                     return wait
-            self._asked = now
+            self._requested = now
             for known in [name] if name is not None else list(self._history):
                 self._history.pop(known, None)
             self._plan_waits = True
@@ -232,9 +232,7 @@ class Feed:
             else Look(name=name, uri=order.tables[name])
             for name in names
         }
-        self._history = {
-            name: history for name, history in self._history.items() if name in self._looks
-        }
+        self._history = {name: self._history[name] for name in names if name in self._history}
 
     def _queue_old(self) -> None:
         now = self._clock.monotonic()
@@ -243,9 +241,7 @@ class Feed:
             for name, look in self._looks.items()
             if not look.looking and self._due_at(name) <= now
         ]
-        due.sort(
-            key=lambda name: self._history[name].asked if name in self._history else float("-inf")
-        )
+        due.sort(key=lambda name: self._history.get(name, _NEVER).queried)
         good = [name for name in due if self._failures(name) == 0]
         size = self.limits.batch_tables_max
         for start in range(0, len(good), size):
@@ -265,14 +261,14 @@ class Feed:
         if history.failures:
             backoff = self.limits.refresh_seconds * 2.0 ** min(history.failures - 1, 20)
             wait = min(backoff, self.limits.backoff_seconds_max)
-        return history.asked + wait
+        return history.queried + wait
 
     def _queue(self, batch: _Batch) -> None:
         self._batches.append(batch)
         self._change(batch.names, lambda look: replace(look, looking=True))
 
     def _look_at(self, batch: _Batch) -> None:
-        """Query the tables of a batch, and keep what is said about each."""
+        """Query the tables of a batch, and keep the answers."""
         with self._lock:
             order = self._order
         try:
@@ -295,7 +291,7 @@ class Feed:
         now = self._clock.monotonic()
         for name in batch.names:
             failures = self._failures(name) + 1 if name in failed else 0
-            self._history[name] = _History(asked=now, failures=failures)
+            self._history[name] = _History(queried=now, failures=failures)
         if failed and len(batch.names) > 1:
             for name in batch.names:
                 if name in failed and name in self._looks and not self._closed:
@@ -357,7 +353,7 @@ class Feed:
 
 
 def _read_answer(output: Output, job: str) -> dict[str, Mapping[str, Any]]:
-    """The tables of an answer. Raises Unclear with what can be said about it."""
+    """The tables of an answer. Raises Unclear, which says what came instead."""
     if output.why is not None:
         raise Unclear(output.why)
     try:

@@ -12,18 +12,18 @@ TREND_POINTS_MAX = 24
 
 
 def backlog(runs: Sequence[Run], now: str | None, pending: Pending | None) -> list[Any]:
-    """The backlog before and after each run, oldest first, ending with what `status` says now.
+    """The backlog before and after each run, oldest first, ending with that of now.
 
     A point is {"at", "generations", "bytes", "label"}; a value that nobody knows is None.
     """
     points = []
     for run in reversed(runs):
-        told = run.get("backlog") or {}
+        sizes = run.get("backlog") or {}
         for moment, when in (("before", "started_at"), ("after", "finished_at")):
             point = {
                 "at": run[when],
-                "generations": told.get(f"generations_{moment}"),
-                "bytes": told.get(f"bytes_{moment}"),
+                "generations": sizes.get(f"generations_{moment}"),
+                "bytes": sizes.get(f"bytes_{moment}"),
                 "label": f"{moment} {run['job']}",
             }
             if point["generations"] is not None or point["bytes"] is not None:

@@ -194,7 +194,7 @@ _RUN_FIELDS = (
     *("run_id", "job", "outcome", "exit_code", "started_at", "finished_at"),
     *("seconds", "engine", "holder", "error"),
 )
-# What a job's summary is worth in a line: key, and the unit that the page puts behind the number.
+# What is shown of a job's summary: key, and the unit that the page puts behind the number.
 _DEEDS = (
     ("generations", "generations"),
     ("rows_inserted", "inserted"),

@@ -1,4 +1,4 @@
-// Which page is shown, and how it stays fresh. Data are asked for while somebody looks.
+// Which page is shown, and how it stays fresh. Data are requested while somebody looks.
 
 import { h, say, swap } from "./dom.js";
 import { plural, setServerTime, since, tick } from "./format.js";
@@ -15,7 +15,7 @@ const notices = document.getElementById("notices");
 const refreshButton = document.getElementById("refresh");
 let page = null;
 let timer = 0;
-let asked = 0;
+let requests = 0;
 let announce = false;
 let quietUntil = 0;
 
@@ -45,22 +45,22 @@ function show(first) {
 
 async function load() {
   clearTimeout(timer);
-  const mine = (asked += 1);
+  const mine = (requests += 1);
   const current = page;
   let next = interval();
   try {
     const data = current.name === null ? await get("tables") : await get("table", current.query());
-    if (mine !== asked || current !== page) return;
+    if (mine !== requests || current !== page) return;
     setServerTime(data.now);
     if (!data.waiting) current.update(data);
     const busy = data.waiting || data.busy || data.looking || data.looked_at === null && !data.error;
     document.body.classList.toggle("busy", Boolean(busy));
     if (busy) next = BUSY_MS;
-    tell(data.problem ? [problem(data.problem)] : []);
+    notify(data.problem ? [problem(data.problem)] : []);
     freshness(data);
   } catch (error) {
-    if (mine !== asked || current !== page) return;
-    tell([failure(error, current)]);
+    if (mine !== requests || current !== page) return;
+    notify([failure(error, current)]);
   }
   timer = setTimeout(load, document.hidden ? Math.max(next, 60000) : next);
 }
@@ -70,7 +70,7 @@ function interval() {
   return Math.min(Math.max(seconds / 2, 2), 30) * 1000;
 }
 
-function tell(content) {
+function notify(content) {
   swap(notices, ...content);
 }
 
@@ -113,7 +113,7 @@ async function refresh() {
     setTimeout(load, 500);
   } catch (error) {
     if (error.status === 429) say("Somebody asked a moment ago.");
-    else tell([failure(error, page)]);
+    else notify([failure(error, page)]);
   } finally {
     setTimeout(() => { refreshButton.disabled = false; }, 800);
   }

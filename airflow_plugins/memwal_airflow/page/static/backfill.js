@@ -32,7 +32,7 @@ export function openBackfill(table, shard, session) {
     h("label", { class: "field" }, h("span", {}, "Shards"),
       h("textarea", { name: "shards", rows: shard ? 2 : 1, spellcheck: "false", placeholder: "all shards; or ids, separated by spaces" }, shard || "")),
     h("fieldset", {}, h("legend", {}, "How"),
-      check("dry_run", "1", "Dry run", "only tell what would be done", true),
+      check("dry_run", "1", "Dry run", "only report what would be done", true),
       check("execute", "1", "Delete garbage", "without this, garbage is only listed", false)),
     h("details", {}, h("summary", {}, "Limits"),
       h("div", { class: "fields" },

@@ -219,19 +219,19 @@ export function sparkline(values, text) {
 
 // Parts of a whole, side by side. `parts`: [{name, value, text, kind}].
 export function stack(parts, { height, label }) {
-  const told = parts.filter((part) => part.value > 0);
-  const total = told.reduce((sum, part) => sum + part.value, 0);
+  const shown = parts.filter((part) => part.value > 0);
+  const total = shown.reduce((sum, part) => sum + part.value, 0);
   if (!total) return null;
   const width = 1000;
   let x = 0;
-  const least = told.length > 1 ? width * 0.008 : 0; // a sliver still has to be seen
-  const scale = (width - least * told.length) / total;
+  const least = shown.length > 1 ? width * 0.008 : 0; // a sliver still has to be seen
+  const scale = (width - least * shown.length) / total;
   return s(
     "svg",
     { class: "stack", viewBox: `0 0 ${width} ${height}`, height, preserveAspectRatio: "none", role: "img", "aria-label": label },
-    told.map((part) => {
+    shown.map((part) => {
       const wide = least + part.value * scale;
-      const rect = s("rect", { x: x.toFixed(2), y: 0, width: Math.max(wide - (told.length > 1 ? 1.5 : 0), 1).toFixed(2), height, class: `kind-${part.kind}` }, s("title", {}, `${part.name}: ${part.text}`));
+      const rect = s("rect", { x: x.toFixed(2), y: 0, width: Math.max(wide - (shown.length > 1 ? 1.5 : 0), 1).toFixed(2), height, class: `kind-${part.kind}` }, s("title", {}, `${part.name}: ${part.text}`));
       x += wide;
       return rect;
     }),

@@ -22,7 +22,7 @@ export function mirrorAddress() {
 }
 
 // A click on a link into Airflow. In the frame the link's page would open inside this one, so
-// Airflow's router is asked to go there instead.
+// Airflow's router goes there instead.
 export function openInAirflow(event) {
   const history = framed ? parentHistory() : null;
   if (!history) return;

@@ -1,4 +1,4 @@
-// A state is told by shape and word; colour only repeats it.
+// Shape and word show a state; colour only repeats it.
 
 import { h, s } from "./dom.js";
 

@@ -74,7 +74,7 @@ function tiles(data) {
   const { pending, index_lag: lag, reclaimable, snapshot, lease } = data;
   return h("dl", { class: "tiles" },
     tile("Pending", pending.partly ? `≥ ${count(pending.generations)}` : pending.generations ? count(pending.generations) : "none",
-      pending.generations ? `${bytes(pending.bytes)} · ${compact(pending.rows)} rows` : pending.partly ? "not every shard tells" : "every flushed generation is merged"),
+      pending.generations ? `${bytes(pending.bytes)} · ${compact(pending.rows)} rows` : pending.partly ? "not known for every shard" : "every flushed generation is merged"),
     tile("Oldest pending", since(data.oldest_pending_at, "age"), data.oldest_pending_at ? "waiting for a merge" : null),
     tile("Index lag", lag && lag.generations ? plural(lag.generations, "generation") : lagText(lag), lag && lag.unindexed_rows ? `${plural(lag.unindexed_rows, "row")} not indexed` : lag ? plural(lag.indexes, "index", "indexes") : null),
     tile("Reclaimable", reclaimable ? bytes(reclaimable.bytes) : NOTHING, reclaimable && plural(reclaimable.generations, "generation")),
@@ -95,7 +95,7 @@ function series(points, key) {
 }
 
 function plots(data) {
-  const noBacklog = "No run has told its backlog yet.";
+  const noBacklog = "No run has recorded a backlog yet.";
   const noMerge = "No merge has been recorded yet.";
   const perSecond = (format) => (value) => `${format(value)}/s`;
   return h("section", { class: "plots", "aria-label": "Backlog and throughput over the last runs" },
