@@ -103,7 +103,7 @@ def ingest(
 ) -> JobReport:
     """Write files into the MemWAL, each row once; run it again after a crash and it goes on."""
     from memwal.ingest.job import run_ingest
-    from memwal.ingest.round import IngestOptions, IngestRequest
+    from memwal.ingest.plan import IngestOptions, IngestRequest
 
     options = flags.run_options(
         IngestOptions,

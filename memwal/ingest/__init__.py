@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from memwal.ingest.blocking import BlockingCoordinator
     from memwal.ingest.commands import Reached, State
     from memwal.ingest.coordinator import WriteCoordinator
-    from memwal.ingest.protocols import (
+    from memwal.ingest.ports import (
         Closed,
         CoordinatorLimits,
         Delta,

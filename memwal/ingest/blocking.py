@@ -11,7 +11,7 @@ from typing import Any, Generic, TypeVar
 from memwal.ingest.broadcast import Published
 from memwal.ingest.commands import Reached, State
 from memwal.ingest.coordinator import WriteCoordinator
-from memwal.ingest.protocols import Closed, Delta
+from memwal.ingest.ports import Closed, Delta
 
 DeltaT = TypeVar("DeltaT", bound=Delta)
 SnapshotT = TypeVar("SnapshotT")

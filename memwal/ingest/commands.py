@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from enum import Enum
 from typing import Any, Generic, TypeVar
 
-from memwal.ingest.protocols import Delta
+from memwal.ingest.ports import Delta
 
 DeltaT = TypeVar("DeltaT", bound=Delta)
 

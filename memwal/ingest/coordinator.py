@@ -35,7 +35,7 @@ from memwal.ingest.commands import (
     refuse,
 )
 from memwal.ingest.epochs import Epochs, Waiters
-from memwal.ingest.protocols import (
+from memwal.ingest.ports import (
     AsyncClock,
     Closed,
     CoordinatorLimits,

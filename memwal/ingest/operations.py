@@ -1,9 +1,9 @@
 """Rows with deletes among them -> the puts and deletes that a shard's writer is to make. Pure.
 
 A writer puts rows or deletes keys, but not both in one call. What was said of one key must keep its
-order, as a row-merge policy tells `5, delete, 7` from `5, 7, delete`; different keys don't mind.
-So rows go by how often their key was deleted before: first all puts of keys not deleted yet, then
-their first deletes, then what was put after those, and so on.
+order, as a row-merge policy tells `5, delete, 7` from `5, 7, delete`; that of different keys does
+not matter. So rows go by how often their key was deleted before: first all puts of keys not deleted
+yet, then their first deletes, then what was put after those, and so on.
 
 The result depends on the rows alone: a run that starts again cuts them in the same way.
 """
@@ -42,7 +42,7 @@ class Operation:
         return int(self.rows.num_rows)
 
 
-def operations(
+def make_operations(
     rows: pa.Table, deleted: pa.Array | None, key: Sequence[str], *, rows_max: int
 ) -> list[Operation]:
     """The calls for `rows`, in order, each of `rows_max` rows at most.
@@ -51,64 +51,64 @@ def operations(
     primary key, or of a NULL key.
     """
     if deleted is None or not pc.any(deleted).as_py():
-        return list(_pieces(Kind.PUT, rows, rows_max))
+        return list(_cut_rows(Kind.PUT, rows, rows_max))
     if not key:
         raise Refused("the table has no primary key, so that nothing can be deleted by it")
     gone = np.asarray(deleted, dtype=bool)
-    rank = _deletes_before(_key_codes(rows, key), gone)
+    rank = _count_deletes_before(_encode_keys(rows, key), gone)
     found: list[Operation] = []
     for turn in range(int(rank.max()) + 1):
-        found += _pieces(Kind.PUT, _taken(rows, (rank == turn) & ~gone), rows_max)
-        keys = _taken(rows.select(list(key)), (rank == turn) & gone)
-        found += _pieces(Kind.DELETE, keys, rows_max)
+        found += _cut_rows(Kind.PUT, _filter_rows(rows, (rank == turn) & ~gone), rows_max)
+        keys = _filter_rows(rows.select(list(key)), (rank == turn) & gone)
+        found += _cut_rows(Kind.DELETE, keys, rows_max)
     return found
 
 
-def joined(before: Operation, after: Operation, *, rows_max: int) -> Operation | None:
+def join_operations(before: Operation, after: Operation, *, rows_max: int) -> Operation | None:
     """Both in one call, if that does the same and is not too much; else None."""
     if before.kind is not after.kind or len(before) + len(after) > rows_max:
         return None
     return Operation(kind=before.kind, rows=pa.concat_tables([before.rows, after.rows]))
 
 
-def _pieces(kind: Kind, rows: pa.Table, rows_max: int) -> Iterator[Operation]:
+def _cut_rows(kind: Kind, rows: pa.Table, rows_max: int) -> Iterator[Operation]:
     for start in range(0, rows.num_rows, rows_max):
         yield Operation(kind=kind, rows=rows.slice(start, rows_max))
 
 
-def _taken(rows: pa.Table, wanted: npt.NDArray[np.bool_]) -> pa.Table:
+def _filter_rows(rows: pa.Table, wanted: npt.NDArray[np.bool_]) -> pa.Table:
     return rows.filter(pa.array(wanted))
 
 
-def _key_codes(rows: pa.Table, key: Sequence[str]) -> Codes:
+def _encode_keys(rows: pa.Table, key: Sequence[str]) -> Codes:
     """Equal numbers for equal keys."""
     columns = [rows[name] for name in key]
     if any(column.null_count for column in columns):
         raise Refused(f"a row's primary key ({', '.join(key)}) is NULL")
-    return codes_of(columns)
+    return encode_columns(columns)
 
 
-def codes_of(columns: Sequence[pa.ChunkedArray | pa.Array]) -> Codes:
+def encode_columns(columns: Sequence[pa.ChunkedArray | pa.Array]) -> Codes:
     """A number for each row: equal where all columns are equal, NULL being equal to NULL.
 
     Numbers are given out from 0 on, in the order of their first rows.
     """
-    codes, _ = _encoded(columns[0])
+    codes, _ = _encode(columns[0])
     for column in columns[1:]:
-        indices, size = _encoded(column)
+        indices, size = _encode(column)
         # Numbered anew after each column, so that products stay small.
-        codes, _ = _encoded(pa.array(codes * size + indices))
+        codes, _ = _encode(pa.array(codes * size + indices))
     return codes
 
 
-def _encoded(column: pa.ChunkedArray | pa.Array) -> tuple[Codes, int]:
+def _encode(column: pa.ChunkedArray | pa.Array) -> tuple[Codes, int]:
     """A number for each value, and how many there are."""
     whole = column.combine_chunks() if isinstance(column, pa.ChunkedArray) else column
     encoded = whole.dictionary_encode(null_encoding="encode")
     return np.asarray(encoded.indices, dtype=np.int64), len(encoded.dictionary)
 
 
-def _deletes_before(codes: Codes, gone: npt.NDArray[np.bool_]) -> Codes:
+def _count_deletes_before(codes: Codes, gone: npt.NDArray[np.bool_]) -> Codes:
     """For each row, how many rows above it delete its key."""
     order = np.argsort(codes, kind="stable")
     counted: Codes = np.cumsum(gone[order]) - gone[order]

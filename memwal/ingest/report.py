@@ -2,9 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import asdict
+from typing import TYPE_CHECKING
 
-from memwal.report import Part, Section, TableReport
+from memwal.errors import MemWalError
+from memwal.model import ShardId
+from memwal.report import DONE, Part, Section, TableReport, sum_up
+
+if TYPE_CHECKING:
+    from memwal.ingest.resume import ShardCounts
+    from memwal.ingest.track import TrackResult
+    from memwal.store.ingest_records import SourceFile
 
 
 class IngestSourceReport(Section):
@@ -58,3 +67,50 @@ class IngestTableReport(TableReport):
             "rows_deleted": self.rows_deleted,
             "merges": self.merges,
         }
+
+
+def describe_sources(
+    files: Iterable[SourceFile], rows: Mapping[str, int | None]
+) -> tuple[IngestSourceReport, ...]:
+    """The sources, with their `rows` where those are known, by address."""
+    return tuple(
+        IngestSourceReport(
+            uri=file.uri,
+            format=file.format.value,
+            bytes=file.size_bytes,
+            rows=rows.get(file.uri),
+        )
+        for file in files
+    )
+
+
+def describe_results(
+    results: Sequence[TrackResult], there: Collection[ShardId]
+) -> dict[str, object]:
+    """What tracks wrote, as fields of the table's report; `there` are the shards from before."""
+    counts: dict[ShardId, ShardCounts] = {}
+    for result in results:
+        counts |= result.shards
+    return {
+        "resumed": any(result.resumed for result in results),
+        "shards": tuple(
+            IngestShardReport(shard_id=s, outcome=DONE, is_new=s not in there, **asdict(counts[s]))
+            for s in sorted(counts)
+        ),
+        "rows": sum(result.rows for result in results),
+        "rows_deleted": sum(result.rows_deleted for result in results),
+        "rows_written": sum(c.rows + c.rows_deleted for c in counts.values()),
+    }
+
+
+def report_failures(
+    report: IngestTableReport, failed: Mapping[str, MemWalError]
+) -> IngestTableReport:
+    """The report of what was written, with the shards that failed summed up in it."""
+    parts = [
+        Part(outcome=error.outcome, error=str(error), exit_code=error.exit_code)
+        for error in failed.values()
+    ]
+    outcome, code = sum_up([*report.shards, *parts])
+    text = "; ".join(f"{shard}: {error}" for shard, error in failed.items())
+    return report.model_copy(update={"outcome": outcome, "exit_code": code, "error": text})

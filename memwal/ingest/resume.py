@@ -1,4 +1,4 @@
-"""Writers that know what is written already: calls whose entries are in the WAL are passed over.
+"""Writers that know what is written already: calls whose entries are in the WAL are skipped.
 
 See `memwal.store.ingest_records` for why entries can be counted. What is counted is read after our
 own claim, whose sentinel ends every earlier writer's entries. An entry that is still stored is
@@ -19,7 +19,7 @@ from memwal.errors import Corruption, Missing
 from memwal.format import layout
 from memwal.ingest.operations import Kind
 from memwal.model import ShardId
-from memwal.ports import Steps
+from memwal.ports import Steps, no_steps
 from memwal.store.ingest_records import Round, SessionRecord
 from memwal.store.shard_writers import Claim, OpenShard, ShardWriters, Tip
 from memwal.store.wal import WalEntries, WalHead
@@ -41,7 +41,7 @@ class ShardCounts:
 
 
 class ResumingWriters:
-    """Opens shards so that what the round wrote to them before is not written again."""
+    """Opens shards so that nothing is written again that the round wrote to them before."""
 
     def __init__(
         self,
@@ -49,12 +49,12 @@ class ResumingWriters:
         records: Round,
         tips: Mapping[ShardId, Tip],
         key: tuple[str, ...],
-        steps: Steps = lambda step: None,
+        steps: Steps = no_steps,
     ) -> None:
         """`tips` is where the WALs stood where reading starts. `steps` is told before each step."""
         self._writers = writers
         self._records = records
-        self._tips = dict(tips)
+        self._tips = tips
         self._key = key
         self._steps = steps
         self.opened: dict[ShardId, ResumedShard] = {}
@@ -65,9 +65,9 @@ class ResumingWriters:
         """Claim the shard, and find out what is done."""
         self._steps("claim")
         inner = self._writers.open(shard_id, spec_id, entries)
-        own = self._records.sessions(shard_id)
+        own = self._records.read_sessions(shard_id)
         tip = self._tips.get(shard_id)
-        done = landed(self._writers.wal, inner.claim, tip, own)
+        done = find_written(self._writers.wal, inner.claim, tip, own)
         opened = ResumedShard(self, inner, done, 0 if tip is None else tip.calls)
         self.opened[shard_id] = opened
         return opened
@@ -75,7 +75,7 @@ class ResumingWriters:
     def check_all_used(self) -> None:
         """Raise Corruption when the WAL holds entries of ours that the source did not ask for."""
         for shard_id, shard in self.opened.items():
-            left = shard.left()
+            left = shard.count_left()
             if left:
                 raise Corruption(
                     f"shard {shard_id}: {left} WAL entries of this ingest belong to no row "
@@ -101,8 +101,8 @@ class _Call:
         """In how many batches its rows are written: neighbours differ, where they can."""
         return 1 + self.number % 2 if self.rows.num_rows > 1 else 1
 
-    def cut(self) -> pa.Table:
-        """The rows in so many batches."""
+    def make_batches(self) -> pa.Table:
+        """The rows in that many batches."""
         whole = self.rows.combine_chunks()
         if self.batches == 1:
             return whole
@@ -110,7 +110,7 @@ class _Call:
 
 
 class ResumedShard:
-    """One shard's writer; passes over calls that are done."""
+    """One shard's writer; skips calls that are done."""
 
     def __init__(
         self, owner: ResumingWriters, inner: OpenShard, done: Iterable[Tip], calls: int
@@ -131,12 +131,12 @@ class ResumedShard:
         return replace(self._tip, calls=self._calls)
 
     def put(self, rows: pa.Table) -> None:
-        """Write rows, unless that was done."""
+        """Write rows, unless they are there already."""
         if self._write(Kind.PUT, rows):
             self.counts.rows += rows.num_rows
 
     def delete(self, keys: pa.Table) -> None:
-        """Delete keys, unless that was done."""
+        """Delete keys, unless that is done already."""
         if self._write(Kind.DELETE, keys):
             self.counts.rows_deleted += keys.num_rows
 
@@ -149,17 +149,17 @@ class ResumedShard:
         """Close, whatever comes of it."""
         self.inner.abandon()
 
-    def left(self) -> int:
-        """Entries that are there and that no call accounts for."""
+    def count_left(self) -> int:
+        """How many entries no call accounts for."""
         return sum(self._is_copy(found, None) is False for found in self._done)
 
     def _write(self, kind: Kind, rows: pa.Table) -> bool:
-        """Whether the call had to be made."""
+        """Make the call unless it is done; whether it had to be made."""
         call = _Call(number=self._calls, kind=kind, rows=rows)
         done = self._is_done(call)
         if not done:
             self._announce()
-            (self.inner.put if kind is Kind.PUT else self.inner.delete)(call.cut())
+            (self.inner.put if kind is Kind.PUT else self.inner.delete)(call.make_batches())
             self._owner._steps("written")
             self._tip = self.inner.tip
             self.counts.entries += 1
@@ -225,7 +225,7 @@ def _same_values(stored: Any, wanted: Any) -> bool:
     return bool(stored.cast(wanted.type).combine_chunks().equals(wanted.combine_chunks()))
 
 
-def landed(
+def find_written(
     wal: WalEntries, claim: Claim, tip: Tip | None, own: Mapping[int, SessionRecord]
 ) -> list[Tip]:
     """The entries of our own earlier epochs between `tip` and our new claim, in order."""
@@ -234,9 +234,9 @@ def landed(
         return []
     if tip is None:
         first = min(earlier.values(), key=lambda session: session.start_position)
-        tip = Tip(writer_epoch=first.writer_epoch, position=first.start_position)
+        tip = Tip(writer_epoch=first.writer_epoch, position=first.start_position, calls=0)
     positions = range(tip.position + 1, claim.start_position)
-    heads = _heads(wal, claim.shard_id, positions)
+    heads = _read_heads(wal, claim.shard_id, positions)
     epoch, found = tip.writer_epoch, []
     for position in positions:
         head = heads.get(position)
@@ -244,11 +244,11 @@ def landed(
             epoch = head.writer_epoch
         # A position without an entry was one, and not a sentinel: those are never collected.
         if epoch in earlier and (head is None or not head.fence_sentinel):
-            found.append(Tip(writer_epoch=epoch, position=position))
+            found.append(Tip(writer_epoch=epoch, position=position, calls=0))
     return found
 
 
-def _heads(wal: WalEntries, shard_id: ShardId, positions: range) -> dict[int, WalHead]:
+def _read_heads(wal: WalEntries, shard_id: ShardId, positions: range) -> dict[int, WalHead]:
     if not positions:
         return {}
     listed = {p: info for p, info in wal.list_entries(shard_id) if p in positions}

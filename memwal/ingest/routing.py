@@ -25,7 +25,7 @@ import numpy as np
 import pyarrow as pa
 
 from memwal.errors import Refused, Unsupported
-from memwal.ingest.operations import codes_of
+from memwal.ingest.operations import encode_columns
 from memwal.model import ShardId, ShardManifest, ShardSpec, ShardStatus
 from memwal.sharding.evaluate import check_routable, compute_values
 from memwal.sharding.rules import Rule, rule_of
@@ -46,7 +46,7 @@ _BUCKETS_LISTED_MAX = 65_536
 class ShardValues:
     """What all rows of a shard have in common. A field that is NULL has no entry."""
 
-    spec_id: int
+    spec_id: int = MANUAL_SPEC_ID
     entries: tuple[tuple[str, bytes], ...] = ()
 
     @property
@@ -56,7 +56,7 @@ class ShardValues:
         return ShardId(str(uuid5(_NAMESPACE, f"{self.spec_id}{values}")))
 
 
-def derived_id(spec: Spec | None, values: ShardValues) -> ShardId:
+def derive_id(spec: Spec | None, values: ShardValues) -> ShardId:
     """The id of a new shard for the values: the one that LanceDB's clients would take, if any."""
     if spec is None or len(spec.fields) != 1:
         return values.own_id
@@ -76,7 +76,7 @@ def derived_id(spec: Spec | None, values: ShardValues) -> ShardId:
     return ShardId(str(UUID(bytes=digest[:16], version=5)))
 
 
-def listed_ids(spec: Spec | None) -> frozenset[ShardId]:
+def list_ids(spec: Spec | None) -> frozenset[ShardId]:
     """Every id, LanceDB's or ours, of a spec that has few values; of others, those known."""
     spec_id = MANUAL_SPEC_ID if spec is None else spec.spec_id
     every = [ShardValues(spec_id=spec_id)]
@@ -86,7 +86,7 @@ def listed_ids(spec: Spec | None) -> frozenset[ShardId]:
         for bucket in range(min(buckets.get(shard_field.transform, 0), _BUCKETS_LISTED_MAX)):
             entry = (shard_field.field_id, bucket.to_bytes(4, "little"))
             every.append(ShardValues(spec_id=spec_id, entries=(entry,)))
-    return frozenset(made for values in every for made in (values.own_id, derived_id(spec, values)))
+    return frozenset(made for values in every for made in (values.own_id, derive_id(spec, values)))
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -113,7 +113,7 @@ class Routed:
         return rows if len(self) == len(rows) else rows.take(self.indices)
 
 
-def current_spec(specs: Sequence[ShardSpec]) -> Spec | None:
+def choose_spec(specs: Sequence[ShardSpec]) -> Spec | None:
     """The spec that new rows go by; None for a table that has none.
 
     Raises Unsupported for several: pylance opens no writer then, whatever the shard.
@@ -131,8 +131,8 @@ class Router:
     """Routes rows by one spec, or all of them to the `fixed` place.
 
     `keyed`: rows of one key have an order, which a table without a primary key does not know.
-    `waiting` are those of the `contested` shards with rows beyond the base table; `written` are
-    shards that the same ingest has rows in already, to which it has to go on. Of the `broken` ones
+    `waiting` are the contested shards (`find_contested`) with rows beyond the base table; `written`
+    are those to which the same ingest has written already, and has to go on. Of the `broken` ones
     nobody knows what waits there. `places` remembers where values were found to go.
     """
 
@@ -175,33 +175,33 @@ class Router:
         if rows.num_rows == 0:
             return []
         if self.spec is None or self.fixed is not None:
-            place = self.fixed or self._place(ShardValues(spec_id=MANUAL_SPEC_ID))
+            place = self.fixed or self._choose_place(ShardValues(spec_id=MANUAL_SPEC_ID))
             return [Routed(place=place, indices=pa.array(np.arange(rows.num_rows)))]
         values = compute_values(rows, self.spec, self.sources, rule=self.rule)
-        codes = codes_of(values.columns)
+        codes = encode_columns(values.columns)
         counts = np.bincount(codes)
         # Sixteen bits are sorted by counting.
         order = np.argsort(codes.astype(np.uint16) if len(counts) < 2**16 else codes, kind="stable")
         return [
             Routed(
-                place=self._place(self._values_at(values, int(indices[0]))),
+                place=self._choose_place(self._encode_values(values, int(indices[0]))),
                 indices=pa.array(indices),
             )
             for indices in np.split(order, np.cumsum(counts)[:-1])
         ]
 
-    def _values_at(self, values: pa.RecordBatch, row: int) -> ShardValues:
+    def _encode_values(self, values: pa.RecordBatch, row: int) -> ShardValues:
         spec_id = MANUAL_SPEC_ID if self.spec is None else self.spec.spec_id
         encoded = ((name, encode_value(values[name][row])) for name in values.schema.names)
         entries = tuple((name, data) for name, data in encoded if data is not None)
         return ShardValues(spec_id=spec_id, entries=entries)
 
-    def _place(self, values: ShardValues) -> Place:
+    def _choose_place(self, values: ShardValues) -> Place:
         if values not in self.places:
-            self.places[values] = self._find(values)
+            self.places[values] = self._find_place(values)
         return self.places[values]
 
-    def contested(self, places: Iterable[Place] = ()) -> set[ShardId]:
+    def find_contested(self, places: Iterable[Place] = ()) -> set[ShardId]:
         """The shards whose values another one holds too, or takes as one of `places`.
 
         None where keys have no order to keep.
@@ -209,24 +209,24 @@ class Router:
         spec_id = MANUAL_SPEC_ID if self.spec is None else self.spec.spec_id
         by_derived: dict[ShardId, set[ShardId]] = {}
         for manifest in self.manifests if self.keyed else ():
-            said, derived = _says(manifest), manifest.shard_id
+            said, derived = _read_values(manifest), manifest.shard_id
             if said.entries and said.spec_id == spec_id:
-                derived = derived_id(self.spec, said)
+                derived = derive_id(self.spec, said)
             by_derived.setdefault(derived, set()).add(manifest.shard_id)
         for place in places if self.keyed else ():
-            derived = derived_id(self.spec, place.values)
+            derived = derive_id(self.spec, place.values)
             by_derived.setdefault(derived, set()).add(place.shard_id)
         return {shard for held in by_derived.values() if len(held) > 1 for shard in held}
 
-    def derived_ids(self, rows: pa.RecordBatch) -> set[ShardId]:
+    def derive_ids(self, rows: pa.RecordBatch) -> set[ShardId]:
         """The ids of new shards for these rows. Raises as `route`."""
         if self.spec is None:
-            return {derived_id(None, ShardValues(spec_id=MANUAL_SPEC_ID))}
+            return {derive_id(None, ShardValues(spec_id=MANUAL_SPEC_ID))}
         values = compute_values(rows, self.spec, self.sources, rule=self.rule)
-        return {derived_id(self.spec, self._values_at(values, n)) for n in range(len(values))}
+        return {derive_id(self.spec, self._encode_values(values, n)) for n in range(len(values))}
 
-    def _find(self, values: ShardValues) -> Place:
-        derived = derived_id(self.spec, values)
+    def _find_place(self, values: ShardValues) -> Place:
+        derived = derive_id(self.spec, values)
         unreadable = {derived, values.own_id}.intersection(self.broken)
         if unreadable and self.keyed:
             raise Refused(
@@ -234,7 +234,7 @@ class Router:
                 f"{values.entries or 'all rows'}: what waits there may be newer than what is "
                 "written; mend it (`memwal verify`), or name the shard with --shard"
             )
-        holding = self._holding(values, derived)
+        holding = self._find_holding(values, derived)
         waiting = [s for s in holding if s in self.waiting]
         going_on = [s for s in holding if s in self.written]
         if len(going_on or waiting) == 1:
@@ -250,12 +250,12 @@ class Router:
         self.check_place(place)
         return place
 
-    def _holding(self, values: ShardValues, derived: ShardId) -> dict[ShardId, ShardManifest]:
+    def _find_holding(self, values: ShardValues, derived: ShardId) -> dict[ShardId, ShardManifest]:
         """The shards that there are for these values, by id or by what they say."""
         found = {}
         values = replace(values, entries=tuple(sorted(values.entries)))
         for manifest in self.manifests:
-            said = _says(manifest)
+            said = _read_values(manifest)
             if values.entries and said == values:
                 found[manifest.shard_id] = manifest
             elif manifest.shard_id == derived:
@@ -272,7 +272,7 @@ class Router:
 
         Only rows beyond the base table count: between those of two shards there is no order.
         """
-        holding = self._holding(place.values, derived_id(self.spec, place.values))
+        holding = self._find_holding(place.values, derive_id(self.spec, place.values))
         manifest = holding.pop(place.shard_id, None)
         if manifest is not None and manifest.status is ShardStatus.SEALED:
             raise Refused(f"shard {place.shard_id} is SEALED: it takes no more rows")
@@ -285,7 +285,7 @@ class Router:
             )
 
 
-def _says(manifest: ShardManifest) -> ShardValues:
+def _read_values(manifest: ShardManifest) -> ShardValues:
     """The values that a shard's manifest claims for its rows."""
     return ShardValues(
         spec_id=manifest.shard_spec_id, entries=tuple(sorted(manifest.shard_field_entries))

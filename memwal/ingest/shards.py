@@ -12,53 +12,20 @@ import asyncio
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
-from typing import Protocol, Self
+from typing import Self
 
 import pyarrow as pa
 
 from memwal.errors import Refused
-from memwal.ingest.operations import Kind, Operation, joined, operations
-from memwal.ingest.protocols import Flushed
+from memwal.ingest.operations import Kind, Operation, join_operations, make_operations
+from memwal.ingest.ports import Flushed
+from memwal.ingest.resume import ResumedShard, ResumingWriters
 from memwal.ingest.routing import Place, Router
 from memwal.model import ShardId
-from memwal.store.shard_writers import Tip
+from memwal.store.shard_writers import OpenShard, ShardWriters, Tip
 
-
-class Writer(Protocol):
-    """A shard's writer (`memwal.store.shard_writers.OpenShard`)."""
-
-    @property
-    def tip(self) -> Tip:
-        """The last acknowledged entry."""
-        ...
-
-    def put(self, rows: pa.Table) -> None:
-        """Write rows as one entry; returns when they are durable."""
-        ...
-
-    def delete(self, keys: pa.Table) -> None:
-        """Delete keys as one entry; returns when that is durable."""
-        ...
-
-    def close(self) -> None:
-        """Flush to a generation and close."""
-        ...
-
-    def abandon(self) -> None:
-        """Close, whatever comes of it."""
-        ...
-
-
-class Writers(Protocol):
-    """Opens shards (`memwal.store.shard_writers.ShardWriters`)."""
-
-    def open(
-        self, shard_id: ShardId, spec_id: int = 0, entries: tuple[tuple[str, bytes], ...] = ()
-    ) -> Writer:
-        """Claim a shard for writing."""
-        ...
-
-
+Writer = OpenShard | ResumedShard
+Writers = ShardWriters | ResumingWriters
 Tips = Mapping[ShardId, Tip]
 
 
@@ -94,7 +61,7 @@ def route_rows(
 ) -> ShardOperations:
     """A delta of `rows` of the table's own schema; `deleted` marks those that delete their key.
 
-    Raises Usage, Unsupported, Refused: see `Router.route` and `operations`.
+    Raises Usage, Unsupported, Refused: see `Router.route` and `make_operations`.
     """
     delta = ShardOperations()
     offset = 0
@@ -103,7 +70,7 @@ def route_rows(
         offset += batch.num_rows
         for routed in router.route(batch):
             taken = routed.of(batch)
-            todo = operations(
+            todo = make_operations(
                 taken, None if gone is None else gone.take(routed.indices), key, rows_max=rows_max
             )
             delta.by_place.setdefault(routed.place, []).extend(todo)
@@ -157,16 +124,16 @@ class ShardHandler:
         return Flushed(snapshot=tips)
 
     def _write(self, place: Place, todo: Sequence[Operation]) -> tuple[ShardId, Tip]:
-        writer = self.writer(place)
-        for operation in self._joined(todo) if self._join else todo:
+        writer = self.open(place)
+        for operation in self._join_small(todo) if self._join else todo:
             if operation.kind is Kind.PUT:
                 writer.put(operation.rows)
             else:
                 writer.delete(operation.rows)
         return place.shard_id, writer.tip
 
-    def writer(self, place: Place) -> Writer:
-        """The shard's writer, opened when it is first asked for. Raises Refused for too many."""
+    def open(self, place: Place) -> Writer:
+        """The shard's writer; opens it when it is first asked for. Raises Refused for too many."""
         if place.shard_id not in self._open:
             if len(self._open) >= self._limits.shards_open_max:
                 raise Refused(
@@ -179,13 +146,11 @@ class ShardHandler:
             )
         return self._open[place.shard_id]
 
-    def _joined(self, todo: Sequence[Operation]) -> list[Operation]:
+    def _join_small(self, todo: Sequence[Operation]) -> list[Operation]:
         found: list[Operation] = []
         for operation in todo:
-            both = None
-            if found:
-                rows_max = self._limits.rows_per_entry_max
-                both = joined(found[-1], operation, rows_max=rows_max)
+            rows_max = self._limits.rows_per_entry_max
+            both = join_operations(found[-1], operation, rows_max=rows_max) if found else None
             if both is None:
                 found.append(operation)
             else:

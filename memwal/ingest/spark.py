@@ -25,13 +25,13 @@ from pyspark.errors import AnalysisException, PythonException
 from pyspark.sql import DataFrame, SparkSession
 
 from memwal.errors import MemWalError, Usage
-from memwal.ingest.line_up import Shape
-from memwal.ingest.round import IngestRequest
+from memwal.ingest.plan import IngestRequest, make_plan
 from memwal.ingest.routing import Place, Router
-from memwal.ingest.store_sources import SourceFile, SourceFiles
+from memwal.ingest.shape import Shape
+from memwal.ingest.sources import SourceFiles
 from memwal.ingest.table import IngestTable
 from memwal.run.stores import open_stores
-from memwal.store.ingest_records import PlanRecord, Round, StagedRecord
+from memwal.store.ingest_records import PlanRecord, Round, SourceFile, StagedRecord
 
 _BLOCK_BYTES = 4 * 1024 * 1024
 _FILE_BYTES = 64 * 1024 * 1024
@@ -57,7 +57,7 @@ class Staging:
 
 
 def stage(session: SparkSession, blocks: DataFrame, staging: Staging) -> tuple[StagedRecord, ...]:
-    """Bring blocks of rows together by shard, and store them; what was stored, by shard."""
+    """Bring blocks of rows together by shard, and store them; returns what was stored, by shard."""
     session.conf.set("spark.sql.execution.arrow.maxBytesPerBatch", str(_BATCH_BYTES))
     partitions = max(_PARTITIONS_MIN, session.sparkContext.defaultParallelism)
     together = blocks.repartition(partitions, "shard").sortWithinPartitions(
@@ -66,7 +66,7 @@ def stage(session: SparkSession, blocks: DataFrame, staging: Staging) -> tuple[S
     try:
         found = together.mapInArrow(_Store(staging), _FILES).collect()
     except PythonException as error:
-        raise _as_ours(error) from None
+        raise _translate(error) from None
     by_shard: dict[tuple[str, str], list[Any]] = {}
     for row in found:
         by_shard.setdefault((row.shard, row.entries), []).append(row)
@@ -81,7 +81,7 @@ def stage(session: SparkSession, blocks: DataFrame, staging: Staging) -> tuple[S
     )
 
 
-def staged_plan(
+def stage_plan(
     request: IngestRequest,
     table: IngestTable,
     shape: Shape,
@@ -97,38 +97,35 @@ def staged_plan(
         uri=table.stores.uri,
         storage_options=table.stores.storage_options,
         folder=f"{records.folder}/staged/{records.run_id}",
-        router=table.router(),
+        router=table.make_router(),
         shape=shape,
         name=", ".join(request.sources),
     )
     if files is not None:
-        blocks = blocks_of_files(session, files, staging)
+        blocks = read_files(session, files, staging)
     else:
         options = dict(request.source_options)
-        rows = spark_source(session, request.sources, str(request.format), options)
-        blocks = blocks_of_rows(rows, staging)
-    return PlanRecord(
-        staged=stage(session, blocks, staging),
-        chunk_rows=request.chunk_rows or _CHUNK_ROWS,
-        rows_per_entry_max=table.rows_per_entry_max,
-        delete_column=request.delete_column,
-        shard=request.shard,
+        rows = read_source(session, request.sources, str(request.format), options)
+        blocks = route_rows(rows, staging)
+    return make_plan(
+        request,
         spec_id=table.spec_id,
-        skips_unknown_columns=request.skips_unknown_columns,
-        missing_as_null=request.missing_as_null,
+        rows_per_entry_max=table.rows_per_entry_max,
+        chunk_rows=request.chunk_rows or _CHUNK_ROWS,
+        staged=stage(session, blocks, staging),
     )
 
 
 # ---- sources
 
 
-def spark_source(
+def read_source(
     session: SparkSession,
     sources: Sequence[str],
     kind: str,
     options: Mapping[str, str],
 ) -> DataFrame:
-    """What Spark reads by itself: a format with its options, or `table` for names it knows."""
+    """Read with Spark itself: a format with its options, or `table` for names that Spark knows."""
     try:
         if kind == TABLE:
             found = [session.table(name) for name in sources]
@@ -144,16 +141,14 @@ def spark_source(
         raise Usage(f"{', '.join(sources)}: {str(error).splitlines()[0]}") from None
 
 
-def blocks_of_rows(rows: DataFrame, staging: Staging) -> DataFrame:
-    """Spark's rows as blocks, in the order in which Spark reads them."""
+def route_rows(rows: DataFrame, staging: Staging) -> DataFrame:
+    """Make blocks of Spark's rows, in the order in which Spark reads them."""
     staging.shape.check(pa.schema([(name, pa.null()) for name in rows.columns]), staging.name)
     return rows.mapInArrow(_RouteRows(staging), _BLOCKS)
 
 
-def blocks_of_files(
-    session: SparkSession, found: Sequence[SourceFile], staging: Staging
-) -> DataFrame:
-    """Our own formats as blocks, read by our own reader on the executors, in the files' order."""
+def read_files(session: SparkSession, found: Sequence[SourceFile], staging: Staging) -> DataFrame:
+    """Make blocks of files that our own reader reads, on the executors, in the files' order."""
     files = SourceFiles(staging.storage_options, staging.shape.types())
     parts: list[_Part] = []
     for file in found:
@@ -182,7 +177,7 @@ class _Part:
 
 @dataclass
 class _Held:
-    """Rows of one shard that are not in a block yet."""
+    """Rows of one shard that are in no block yet."""
 
     tables: list[pa.Table] = field(default_factory=list)
     bytes: int = 0
@@ -196,7 +191,7 @@ class _RouteRows:
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         rows = (pa.Table.from_batches([batch]) for batch in batches if batch.num_rows)
-        return _blocks(self.staging, ((self.staging.name, table) for table in rows))
+        return _make_blocks(self.staging, ((self.staging.name, table) for table in rows))
 
 
 @dataclass(frozen=True)
@@ -209,7 +204,7 @@ class _RouteFiles:
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         numbers = (n for batch in batches for n in batch.column("id").to_pylist())
-        return _blocks(self.staging, (t for n in numbers for t in self._read(self.parts[n])))
+        return _make_blocks(self.staging, (t for n in numbers for t in self._read(self.parts[n])))
 
     def _read(self, part: _Part) -> Iterator[tuple[str, pa.Table]]:
         columns = self.staging.shape.columns(self.files.schema(part.file))
@@ -223,36 +218,38 @@ class _RouteFiles:
                 return
 
 
-def _blocks(staging: Staging, tables: Iterator[tuple[str, pa.Table]]) -> Iterator[pa.RecordBatch]:
-    """Routed rows, gathered to blocks; each knows its place in the part."""
+def _make_blocks(
+    staging: Staging, tables: Iterator[tuple[str, pa.Table]]
+) -> Iterator[pa.RecordBatch]:
+    """Route rows and gather them into blocks; each knows its place in the part."""
     context = TaskContext.get()
     part = 0 if context is None else context.partitionId()
     held: dict[Place, _Held] = {}
     places = count()
     for name, rows in tables:
-        for place, taken in _routed(staging, name, rows):
+        for place, taken in _route(staging, name, rows):
             into = held.setdefault(place, _Held())
             into.tables.append(taken)
             into.bytes += taken.nbytes
             if into.bytes >= _BLOCK_BYTES:
-                yield _block(place, held.pop(place), part, next(places))
+                yield _make_block(place, held.pop(place), part, next(places))
     for place, left in held.items():
-        yield _block(place, left, part, next(places))
+        yield _make_block(place, left, part, next(places))
 
 
-def _routed(staging: Staging, name: str, rows: pa.Table) -> Iterator[tuple[Place, pa.Table]]:
+def _route(staging: Staging, name: str, rows: pa.Table) -> Iterator[tuple[Place, pa.Table]]:
     shape = staging.shape
     shape.check(rows.schema, name)  # Spark's own sources showed no types before
-    lined_up, gone = shape.lined_up(rows, name)
+    conformed, gone = shape.conform(rows, name)
     if shape.delete_column is not None:
         flags = pa.array([False] * len(rows)) if gone is None else gone
-        lined_up = lined_up.append_column(shape.delete_column, flags)
-    for batch in lined_up.combine_chunks().to_batches():
+        conformed = conformed.append_column(shape.delete_column, flags)
+    for batch in conformed.combine_chunks().to_batches():
         for routed in staging.router.route(batch):
             yield routed.place, routed.of(batch)
 
 
-def _block(place: Place, held: _Held, part: int, place_in_part: int) -> pa.RecordBatch:
+def _make_block(place: Place, held: _Held, part: int, place_in_part: int) -> pa.RecordBatch:
     rows = pa.concat_tables(held.tables)
     entries = [(name, value.hex()) for name, value in place.values.entries]
     return pa.record_batch(
@@ -262,7 +259,7 @@ def _block(place: Place, held: _Held, part: int, place_in_part: int) -> pa.Recor
             "part": pa.array([part], pa.int64()),
             "place": pa.array([place_in_part], pa.int64()),
             "rows": pa.array([len(rows)], pa.int64()),
-            "data": pa.array([block_of(rows)], pa.binary()),
+            "data": pa.array([encode_rows(rows)], pa.binary()),
         }
     )
 
@@ -283,19 +280,19 @@ class _Store:
             for row in batch.to_pylist():
                 if writer.shard != row["shard"] or writer.size >= _FILE_BYTES:
                     if writer.rows:
-                        yield writer.stored(stores.objects, self._path(attempt, writer, place))
+                        yield writer.store(stores.objects, self._name(attempt, writer, place))
                         place += 1
                     writer = _ShardFile(row["shard"], row["entries"])
-                writer.add(table_of(row["data"]))
+                writer.add(decode_rows(row["data"]))
         if writer.rows:
-            yield writer.stored(stores.objects, self._path(attempt, writer, place))
+            yield writer.store(stores.objects, self._name(attempt, writer, place))
 
-    def _path(self, attempt: int, writer: _ShardFile, place: int) -> tuple[str, int]:
+    def _name(self, attempt: int, writer: _ShardFile, place: int) -> tuple[str, int]:
         return f"{self.staging.folder}/{attempt}/{writer.shard}/{place:06d}.arrow", place
 
 
 class _ShardFile:
-    """One file on its way."""
+    """One file of a shard's rows, until it is stored."""
 
     def __init__(self, shard: str, entries: str) -> None:
         self.shard = shard
@@ -314,7 +311,7 @@ class _ShardFile:
         self._stream.write_table(rows)
         self.rows += len(rows)
 
-    def stored(self, objects: Any, where: tuple[str, int]) -> pa.RecordBatch:
+    def store(self, objects: Any, where: tuple[str, int]) -> pa.RecordBatch:
         if self._stream is not None:
             self._stream.close()
         path, place = where
@@ -330,7 +327,7 @@ class _ShardFile:
         )
 
 
-def block_of(rows: pa.Table) -> bytes:
+def encode_rows(rows: pa.Table) -> bytes:
     """Rows as bytes."""
     out = io.BytesIO()
     with pa.ipc.new_stream(out, rows.schema) as stream:
@@ -338,14 +335,14 @@ def block_of(rows: pa.Table) -> bytes:
     return out.getvalue()
 
 
-def table_of(data: bytes) -> pa.Table:
-    """Such rows again."""
+def decode_rows(data: bytes) -> pa.Table:
+    """The rows of `encode_rows` again."""
     with pa.ipc.open_stream(data) as stream:
         return stream.read_all()
 
 
-def _as_ours(error: PythonException) -> MemWalError:
-    """A task's error. Spark keeps its text only, which begins with its kind."""
+def _translate(error: PythonException) -> MemWalError:
+    """A task's error as one of ours. Spark keeps only its text, which begins with its kind."""
     lines = [line for line in str(error).splitlines() if line.startswith("memwal.errors.")]
     if not lines:
         return MemWalError(f"staging failed: {str(error).strip().splitlines()[-1]}")

@@ -8,9 +8,10 @@ from dataclasses import dataclass
 import pyarrow as pa
 
 from memwal.errors import Corruption, Missing, Refused
-from memwal.ingest.store_sources import SourceFile, SourceFiles, cut
+from memwal.ingest.sources import SourceFiles, cut_batches
 from memwal.ports import Objects
 from memwal.store.arrow_streams import count_decoded_bytes
+from memwal.store.ingest_records import SourceFile
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -67,4 +68,4 @@ class StagedSplit:
             ) from None
         except (pa.ArrowException, ValueError) as error:
             raise Corruption(f"{self.objects.uri}: {self.path}: {error}") from None
-        yield from cut(iter(table.slice(first_row).to_batches()), self.chunk_rows)
+        yield from cut_batches(iter(table.slice(first_row).to_batches()), self.chunk_rows)

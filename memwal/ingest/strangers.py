@@ -14,7 +14,7 @@ from contextlib import suppress
 import pyarrow as pa
 
 from memwal.errors import MemWalError, Missing, Refused
-from memwal.ingest.routing import MANUAL_SPEC_ID, Place, Router, listed_ids
+from memwal.ingest.routing import MANUAL_SPEC_ID, Place, Router, list_ids
 from memwal.model import ShardId, ShardView, TableView
 from memwal.store.generations import Generations, as_base_rows
 from memwal.store.wal import WalEntries
@@ -31,7 +31,7 @@ def check_strangers(
     """Raise Refused while the rows of some shard may be of any value, and keys have an order."""
     if not router.keyed:
         return
-    known = listed_ids(router.spec)
+    known = list_ids(router.spec)
     spec_id = MANUAL_SPEC_ID if router.spec is None else router.spec.spec_id
     unlabelled = [
         shard
@@ -56,7 +56,7 @@ def check_strangers(
         )
 
 
-def waiting_beside(
+def find_waiting(
     router: Router, view: TableView, wal: WalEntries, places: Iterable[Place] = ()
 ) -> frozenset[ShardId]:
     """The contested shards that have rows beyond the base table, for `Router.waiting`.
@@ -64,7 +64,7 @@ def waiting_beside(
     A manifest doesn't show what a live writer put since it claimed the shard, so WALs are listed,
     of these shards only. `places` are where rows go besides.
     """
-    contested = router.contested(places)
+    contested = router.find_contested(places)
     asked = [shard for shard in view.shards if shard.shard_id in contested]
     waits = side_by_side(lambda shard: _waits(wal, shard), asked, _READERS_MAX)
     return frozenset(s.shard_id for s, waiting in zip(asked, waits, strict=True) if waiting)
@@ -72,10 +72,10 @@ def waiting_beside(
 
 def _waits(wal: WalEntries, shard: ShardView) -> bool:
     """Whether the shard may have rows beyond the base table, in generations or in its WAL."""
-    return bool(shard.pending) or _first_entry(wal, shard) is not None
+    return bool(shard.pending) or _find_first_entry(wal, shard) is not None
 
 
-def _first_entry(wal: WalEntries, shard: ShardView) -> int | None:
+def _find_first_entry(wal: WalEntries, shard: ShardView) -> int | None:
     """The first position above the flushed ones that is no sentinel's, or can't be read."""
     for position, info in wal.list_entries(shard.shard_id):
         if position > shard.manifest.replay_after_wal_entry_position:
@@ -105,13 +105,13 @@ def _is_proven(
     if not len(columns):
         return False
     with suppress(MemWalError, OSError, ValueError, KeyError):
-        for batch in _sample(view, columns, generations, wal, shard):
-            if shard.shard_id in router.derived_ids(batch):
+        for batch in _read_sample(view, columns, generations, wal, shard):
+            if shard.shard_id in router.derive_ids(batch):
                 return True
     return False
 
 
-def _sample(
+def _read_sample(
     view: TableView,
     columns: pa.Schema,
     generations: Generations,
@@ -124,7 +124,7 @@ def _sample(
         names = source.alignment.sources_of(columns.names)
         for batch in source.dataset.scanner(columns=names, limit=_SAMPLE_ROWS).to_batches():
             yield as_base_rows(source.alignment, batch, columns)
-    elif (position := _first_entry(wal, shard)) is not None:
+    elif (position := _find_first_entry(wal, shard)) is not None:
         for batch in wal.rows(shard.shard_id, position).batches:
             rows = batch.slice(0, _SAMPLE_ROWS).select(columns.names)
             yield pa.RecordBatch.from_arrays(rows.columns, schema=columns)

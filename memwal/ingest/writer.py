@@ -8,26 +8,17 @@ from types import TracebackType
 
 import pyarrow as pa
 
-from memwal.clock import SystemClock
 from memwal.errors import Usage
 from memwal.ingest.blocking import BlockingCoordinator
 from memwal.ingest.coordinator import WriteCoordinator
-from memwal.ingest.line_up import Shape
-from memwal.ingest.protocols import CoordinatorLimits
-from memwal.ingest.routing import Router, current_spec
+from memwal.ingest.ports import CoordinatorLimits
+from memwal.ingest.shape import Shape
 from memwal.ingest.shards import HandlerLimits, ShardHandler, ShardOperations, Tips, route_rows
-from memwal.ingest.strangers import check_strangers, waiting_beside
-from memwal.sharding.spec import sources_of
-from memwal.store.generations import Generations
-from memwal.store.objects import normalise_uri, open_objects
-from memwal.store.put_proof import ensure_put_if_absent
-from memwal.store.shard_writers import MEMTABLE_ROWS_MAX, ShardWriters, settings_of
-from memwal.store.table import LanceTables
-from memwal.store.view import StoredViews
-from memwal.store.wal import WalEntries
+from memwal.ingest.table import IngestTable
+from memwal.run.stores import open_stores
 
+_DELETED = "_memwal_deleted"
 _WHERE = "the rows"
-_ENTRY_ROWS_MAX = 50_000
 
 
 class TableWriter:
@@ -45,34 +36,17 @@ class TableWriter:
         missing_as_null: bool = False,
     ) -> None:
         """See `open_writer`."""
-        self.uri = normalise_uri(uri)
-        options = dict(storage_options or {})
-        clock = SystemClock()
-        objects = open_objects(self.uri, options, clock)
-        tables = LanceTables(self.uri, options)
-        views = StoredViews(objects, tables)
-        view = views.table()
-        schema = tables.seen(view.version).schema
-        settings = settings_of(view.mem_wal.writer_config_defaults)
-        self._shape = Shape(schema=schema, key=view.primary_key, missing_as_null=missing_as_null)
-        self._router = Router(
-            spec=current_spec(view.mem_wal.shard_specs),
-            sources=sources_of(view.columns, schema),
-            manifests=[shard.manifest for shard in view.shards],
-            keyed=bool(view.primary_key),
-            broken=[b.shard_id for b in view.broken],
-        )
-        generations = Generations(objects=objects, tables=tables, renamed=views.renamed)
-        wal = WalEntries(objects)
-        check_strangers(self._router, view, schema, generations, wal)
-        self._router.waiting = waiting_beside(self._router, view, wal)
+        stores = open_stores(uri, storage_options or {})
+        self.uri = stores.uri
+        table = IngestTable.read(stores, stores.views.table(), None)
+        key = table.view.primary_key
+        self._shape = Shape(schema=table.schema, key=key, missing_as_null=missing_as_null)
+        self._router = table.check_shards()
         # Shards are claimed by Lance, which looks no closer at the store.
-        ensure_put_if_absent(objects, clock)
-        memtable = settings.get("max_memtable_rows", MEMTABLE_ROWS_MAX)
-        self._rows_max = min(_ENTRY_ROWS_MAX, memtable)
+        stores.prove_store()
+        self._rows_max = table.rows_per_entry_max
         self._handler = ShardHandler(
-            ShardWriters(objects, tables, settings),
-            limits=HandlerLimits(rows_per_entry_max=self._rows_max),
+            table.make_writers(), limits=HandlerLimits(rows_per_entry_max=self._rows_max)
         )
         self._coordinator: BlockingCoordinator[ShardOperations, Tips] = BlockingCoordinator(
             lambda: WriteCoordinator(self._handler, {}, limits=limits)
@@ -92,9 +66,9 @@ class TableWriter:
             shape = replace(shape, delete_column=_DELETED)
             rows = rows.append_column(_DELETED, gone)
         shape.check(rows.schema, _WHERE)
-        lined_up, gone = shape.lined_up(rows, _WHERE)
+        conformed, gone = shape.conform(rows, _WHERE)
         return self._coordinator.write(
-            route_rows(self._router, lined_up, shape.key, deleted=gone, rows_max=self._rows_max)
+            route_rows(self._router, conformed, shape.key, deleted=gone, rows_max=self._rows_max)
         )
 
     def flush(self, epoch: int | None = None) -> int:
@@ -137,9 +111,6 @@ class TableWriter:
             return
         self._coordinator.__exit__(kind, error, trace)
         self._handler.abandon()
-
-
-_DELETED = "_memwal_deleted"
 
 
 def open_writer(

@@ -28,10 +28,11 @@ what changes which calls a plan comes to has to be another `format`.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Literal, TypeVar
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Annotated, Literal, TypeVar
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError
 
 from memwal.errors import AlreadyExists, Corruption, Missing, StandDown, Unsupported
 from memwal.format import layout
@@ -44,24 +45,34 @@ DocumentT = TypeVar("DocumentT", bound=BaseModel)
 WHOLE = "all"
 """The track of an ingest that one process writes."""
 _KEPT = 2
-_STORED = ConfigDict(frozen=True, extra="ignore", defer_build=True)
 
 
-class SourceRecord(BaseModel):
-    """One split: a file as it was when the ingest began."""
+class Format(StrEnum):
+    """What a source file is."""
 
-    model_config = _STORED
+    PARQUET = "parquet"
+    ARROW = "arrow"
+    CSV = "csv"
+    LANCE = "lance"
+
+
+class _Stored(BaseModel):
+    """A document, or a part of one."""
+
+    model_config = ConfigDict(frozen=True, extra="ignore", defer_build=True)
+
+
+class SourceFile(_Stored):
+    """One file, or one Lance table. `stamp` changes when its contents do: a time, or a version."""
 
     uri: str
-    format: str
+    format: Format
     size_bytes: int = Field(ge=0)
     stamp: str
 
 
-class StagedRecord(BaseModel):
+class StagedRecord(_Stored):
     """Rows of one shard, already routed and in order, in files below the table's root."""
-
-    model_config = _STORED
 
     shard_id: str
     entries: tuple[tuple[str, str], ...] = ()
@@ -70,14 +81,12 @@ class StagedRecord(BaseModel):
     rows: int = Field(ge=0)
 
 
-class PlanRecord(BaseModel):
+class PlanRecord(_Stored):
     """What is ingested. Everything that the sequence of calls depends on is in here."""
 
-    model_config = _STORED
-
     format: Literal[1] = 1
-    sources: tuple[SourceRecord, ...] = ()
-    before: tuple[SourceRecord, ...] = ()
+    sources: tuple[SourceFile, ...] = ()
+    before: tuple[SourceFile, ...] = ()
     """What earlier rounds ingested."""
     staged: tuple[StagedRecord, ...] | None = None
     chunk_rows: int = Field(ge=1)
@@ -89,20 +98,8 @@ class PlanRecord(BaseModel):
     missing_as_null: bool = False
 
 
-class TipRecord(BaseModel):
-    """Where a shard's WAL stood: the last of our entries there, and how many calls led to it."""
-
-    model_config = _STORED
-
-    writer_epoch: int = Field(ge=1)
-    position: int = Field(ge=1)
-    calls: int = Field(ge=0)
-
-
-class ProgressRecord(BaseModel):
+class ProgressRecord(_Stored):
     """Rows before row `row` of split `split` are durable; `tips` is where that left the WALs."""
-
-    model_config = _STORED
 
     number: int = Field(ge=0)
     run_id: str
@@ -111,13 +108,13 @@ class ProgressRecord(BaseModel):
     rows: int = Field(default=0, ge=0)
     rows_deleted: int = Field(default=0, ge=0)
     finished: bool = False
-    tips: dict[str, TipRecord] = Field(default_factory=dict)
+    tips: dict[Annotated[ShardId, AfterValidator(layout.parse_shard_id)], Tip] = Field(
+        default_factory=dict
+    )
 
 
-class SessionRecord(BaseModel):
+class SessionRecord(_Stored):
     """A claim of ours on a shard."""
-
-    model_config = _STORED
 
     run_id: str
     writer_epoch: int = Field(ge=1)
@@ -136,7 +133,7 @@ class Round:
         self.run_id = run_id
         self.folder = layout.ingest_round_folder(ingest_id, number)
 
-    def plan(self) -> PlanRecord | None:
+    def read_plan(self) -> PlanRecord | None:
         """What this round ingests; None when it never began."""
         return self._read(f"{self.folder}/plan.json", PlanRecord)
 
@@ -144,9 +141,9 @@ class Round:
         """Store the plan. Raises StandDown when another run was faster with another one."""
         self._create(f"{self.folder}/plan.json", plan)
 
-    def progress(self, track: str) -> ProgressRecord:
+    def read_progress(self, track: str) -> ProgressRecord:
         """How far the track is; its start when it never began."""
-        numbers = self._numbers(f"{self.folder}/progress/{track}")
+        numbers = self._list_numbers(f"{self.folder}/progress/{track}")
         if not numbers:
             return START
         path = f"{self.folder}/progress/{track}/{layout.sequence_name(max(numbers))}"
@@ -163,11 +160,11 @@ class Round:
             old = f"{folder}/{layout.sequence_name(progress.number - _KEPT)}"
             self._objects.delete([old])
 
-    def sessions(self, shard_id: ShardId) -> dict[int, SessionRecord]:
+    def read_sessions(self, shard_id: ShardId) -> dict[int, SessionRecord]:
         """Our epochs of a shard."""
         folder = f"{self.folder}/sessions/{shard_id}"
         found = {}
-        for epoch in self._numbers(folder):
+        for epoch in self._list_numbers(folder):
             path = f"{folder}/{layout.sequence_name(epoch)}"
             session = self._read(path, SessionRecord)
             if session is None or session.writer_epoch != epoch:
@@ -175,7 +172,7 @@ class Round:
             found[epoch] = session
         return found
 
-    def shards(self) -> set[ShardId]:
+    def list_shards(self) -> set[ShardId]:
         """The shards of which we had an epoch: they may hold rows of this round."""
         names = self._objects.list_folders(f"{self.folder}/sessions")
         return {layout.parse_shard_id(name) for name in names}
@@ -188,7 +185,7 @@ class Round:
         folder = f"{self.folder}/sessions/{shard_id}"
         self._create(f"{folder}/{layout.sequence_name(writer_epoch)}", session)
 
-    def _numbers(self, folder: str) -> list[int]:
+    def _list_numbers(self, folder: str) -> list[int]:
         names = (info.path.rpartition("/")[2] for info in self._objects.list(folder))
         return [n for name in names if (n := layout.parse_sequence_name(name)) is not None]
 
@@ -218,32 +215,50 @@ class Round:
             raise Corruption(f"{self._objects.uri}: {path}: {text}") from None
 
 
-def rounds(objects: Objects, ingest_id: str) -> list[int]:
-    """The numbers of the rounds that were begun."""
-    names = objects.list_folders(layout.ingest_folder(ingest_id))
-    numbers = (layout.parse_ingest_round(name) for name in names)
-    return sorted(number for number in numbers if number is not None)
+Begun = tuple[Round, PlanRecord]
+"""A round, and its plan."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Rounds:
+    """The rounds of one ingest. `run_id` is that of the run that asks."""
+
+    objects: Objects
+    ingest_id: str
+    run_id: str
+
+    def at(self, number: int) -> Round:
+        """One round's documents."""
+        return Round(self.objects, self.ingest_id, number, self.run_id)
+
+    def after(self, before: Begun | None) -> Round:
+        """The round that follows; the first one for None."""
+        return self.at(1 if before is None else before[0].number + 1)
+
+    def list_numbers(self) -> list[int]:
+        """The numbers of the rounds that were begun."""
+        names = self.objects.list_folders(layout.ingest_folder(self.ingest_id))
+        numbers = (layout.parse_ingest_round(name) for name in names)
+        return sorted(number for number in numbers if number is not None)
+
+    def read_latest(self) -> Begun | None:
+        """The last round that was begun; None for an ingest that is new."""
+        for number in reversed(self.list_numbers()):
+            plan = self.at(number).read_plan()
+            if plan is not None:
+                return self.at(number), plan
+        return None
+
+    def begin(self, before: Begun | None, plan: PlanRecord) -> Begun:
+        """Begin the next round; the documents of the finished one before are no longer needed."""
+        begun = self.after(before)
+        begun.begin(plan)
+        if before is not None:
+            self.objects.delete([info.path for info in self.objects.list(before[0].folder)])
+        return begun, plan
 
 
 def is_finished(found: Round, plan: PlanRecord) -> bool:
     """Whether everything of a round is written and flushed."""
     tracks = [WHOLE] if plan.staged is None else [staged.shard_id for staged in plan.staged]
-    return all(found.progress(track).finished for track in tracks)
-
-
-def tips_of(progress: ProgressRecord) -> dict[ShardId, Tip]:
-    """Where the shards' WALs stood."""
-    return {
-        layout.parse_shard_id(shard): Tip(
-            writer_epoch=tip.writer_epoch, position=tip.position, calls=tip.calls
-        )
-        for shard, tip in progress.tips.items()
-    }
-
-
-def recorded(tips: Mapping[ShardId, Tip]) -> dict[str, TipRecord]:
-    """The same, to be stored."""
-    return {
-        shard: TipRecord(writer_epoch=tip.writer_epoch, position=tip.position, calls=tip.calls)
-        for shard, tip in tips.items()
-    }
+    return all(found.read_progress(track).finished for track in tracks)

@@ -17,9 +17,10 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
-from typing import Any
+from typing import Annotated, Any
 
 import pyarrow as pa
+from pydantic import Field
 
 from memwal.errors import (
     Corruption,
@@ -54,7 +55,7 @@ _FENCED = "fenced"
 _USER = "Invalid user input"
 
 
-def settings_of(defaults: Mapping[str, str]) -> dict[str, int]:
+def read_settings(defaults: Mapping[str, str]) -> dict[str, int]:
     """The writer settings that a table recorded, as pylance's writer takes them.
 
     `initialize_mem_wal` records them for every writer, but pylance 14.0.2's writers start from
@@ -74,14 +75,14 @@ class Claim:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Tip:
-    """How far a shard's WAL goes, as far as one of its writers knows.
+    """How far a shard's WAL goes, as far as one of its writers knows; checked when read back.
 
-    `calls` counts what led there, where somebody counts.
+    `calls` is how many calls led there, where somebody counts them.
     """
 
-    writer_epoch: int
-    position: int
-    calls: int = 0
+    writer_epoch: Annotated[int, Field(ge=1)]
+    position: Annotated[int, Field(ge=1)]
+    calls: Annotated[int, Field(ge=0)]
 
 
 class ShardWriters:
@@ -218,7 +219,7 @@ class OpenShard:
     @property
     def tip(self) -> Tip:
         """The last entry that was acknowledged."""
-        return Tip(writer_epoch=self.claim.writer_epoch, position=self.position)
+        return Tip(writer_epoch=self.claim.writer_epoch, position=self.position, calls=0)
 
     def put(self, rows: pa.Table) -> None:
         """Write rows, at least one, as one WAL entry; returns when it is durable.

@@ -24,9 +24,7 @@ LOOSE_MODULES_MAX = 14
 STAGES = ("job", "unit", "plan", "apply", "ports", "store", "report", "show")
 # Ratchets: what is still over a limit. Lower these numbers and take names out; add none, and raise
 # none.
-LONGER_MODULES: dict[str, int] = {
-    "memwal/ingest/job.py": 441,
-}
+LONGER_MODULES: dict[str, int] = {}
 LONGER_FUNCTIONS: dict[str, int] = {}
 LONGER_JOBS = {
     "memwal/jobs/backfill/job.py": 154,

@@ -11,7 +11,7 @@ import pytest
 from memwal.errors import Refused, StoreUnavailable
 from memwal.ingest.commands import Reached, State
 from memwal.ingest.coordinator import WriteCoordinator
-from memwal.ingest.protocols import Closed, CoordinatorLimits, FlushFailed
+from memwal.ingest.ports import Closed, CoordinatorLimits, FlushFailed
 from memwal.testing.ingest import GatedHandler, ListDelta, ManualAsyncClock, settle
 
 

@@ -8,7 +8,7 @@ from memwal.errors import StoreUnavailable
 from memwal.ingest.blocking import BlockingCoordinator
 from memwal.ingest.commands import State
 from memwal.ingest.coordinator import WriteCoordinator
-from memwal.ingest.protocols import Closed, CoordinatorLimits, Flushed, FlushFailed
+from memwal.ingest.ports import Closed, CoordinatorLimits, Flushed, FlushFailed
 from memwal.testing.ingest import GatedHandler, ListDelta
 
 

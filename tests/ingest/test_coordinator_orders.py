@@ -13,7 +13,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 from memwal.errors import StoreUnavailable
 from memwal.ingest.commands import Reached, State
 from memwal.ingest.coordinator import WriteCoordinator
-from memwal.ingest.protocols import CoordinatorLimits, FlushFailed
+from memwal.ingest.ports import CoordinatorLimits, FlushFailed
 from memwal.testing.ingest import GatedHandler, ListDelta, ManualAsyncClock, settle
 
 PENDING_BYTES_MAX = 6

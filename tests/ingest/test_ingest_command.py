@@ -16,13 +16,13 @@ import pyarrow.parquet as pq
 import pytest
 from typer.testing import CliRunner
 
-import memwal.ingest.job
-import memwal.ingest.table
+import memwal.ingest.apply
+import memwal.ingest.backlog
 from memwal.cli.app import app
 from memwal.errors import Refused
-from memwal.ingest.line_up import Shape
-from memwal.ingest.run import Track
-from memwal.ingest.table import Backlog
+from memwal.ingest.backlog import Backlog
+from memwal.ingest.shape import Shape
+from memwal.ingest.track import Track
 from memwal.rows.policy import STORED_KEY
 from memwal.run.stores import Stores, open_stores
 from memwal.testing import ManualClock
@@ -207,7 +207,7 @@ def test_a_backlog_is_merged_before_more_comes() -> None:
 
 
 def test_a_backlog_is_merged_beside_others_who_write(monkeypatch) -> None:
-    monkeypatch.setattr(memwal.ingest.table, "BACKLOG_CHECK_SECONDS", 0.001)
+    monkeypatch.setattr(memwal.ingest.backlog, "BACKLOG_CHECK_SECONDS", 0.001)
     stores, merged = Views(8), Event()
 
     def merge() -> bool:
@@ -215,7 +215,7 @@ def test_a_backlog_is_merged_beside_others_who_write(monkeypatch) -> None:
         merged.set()
         return True
 
-    with backlog(stores, merge).beside():
+    with backlog(stores, merge).watch():
         assert merged.wait(60)
     assert stores.pending == 0
 
@@ -225,7 +225,7 @@ def test_a_backlog_is_merged_beside_others_who_write(monkeypatch) -> None:
 
     stores.pending = 8
     merged.clear()
-    with pytest.raises(Refused, match="a hole"), backlog(stores, broken).beside():
+    with pytest.raises(Refused, match="a hole"), backlog(stores, broken).watch():
         assert merged.wait(60)
 
 
@@ -325,7 +325,7 @@ def test_an_ingest_that_began_when_null_was_taken_for_granted(
     asked = ["ingest", table.uri, str(tmp_path / "a.parquet"), "--rows-per-chunk", "5"]
     with monkeypatch.context() as older:
         older.setattr(Shape, "check_missing", lambda *given, **named: None)
-        older.setattr(memwal.ingest.job, "Track", partial(Track, steps=Stopper(9)))
+        older.setattr(memwal.ingest.apply, "Track", partial(Track, steps=Stopper(9)))
         assert CliRunner().invoke(app, [*asked, "--json"]).exit_code == 1
     refused = run(*asked)
     assert refused["exit_code"] == 2 and "column 'n' is missing" in refused["error"]

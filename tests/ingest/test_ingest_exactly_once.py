@@ -17,9 +17,9 @@ import pyarrow.parquet as pq
 import pytest
 from typer.testing import CliRunner
 
-import memwal.ingest.job
+import memwal.ingest.apply
 from memwal.cli.app import app
-from memwal.ingest.run import Track, TrackLimits
+from memwal.ingest.track import Track, TrackLimits
 from memwal.model import ShardId
 from memwal.store.shard_manifests import Fenced
 from memwal.store.shard_writers import OpenShard, ShardWriters
@@ -103,7 +103,7 @@ def test_each_key_keeps_its_order(undisturbed) -> None:
 def stop_at(monkeypatch, nth: int, progress_seconds: float) -> Stopper:
     stopper = Stopper(nth)
     limits = TrackLimits(progress_seconds=progress_seconds)
-    monkeypatch.setattr(memwal.ingest.job, "Track", partial(Track, steps=stopper, limits=limits))
+    monkeypatch.setattr(memwal.ingest.apply, "Track", partial(Track, steps=stopper, limits=limits))
     return stopper
 
 
@@ -208,7 +208,7 @@ def test_entries_that_are_stored_twice(tmp_path, monkeypatch, stalled, ends) -> 
         stop_at(monkeypatch, 8, 1e9)
         assert ingest(table, str(source), *arguments)["exit_code"] != 0
     monkeypatch.setattr(ShardWriters, "open", opened)
-    monkeypatch.setattr(memwal.ingest.job, "Track", Track)
+    monkeypatch.setattr(memwal.ingest.apply, "Track", Track)
     last = ingest(table, str(source), *arguments)
     assert last["outcome"] == ("done" if ends else "nothing_to_do"), last["error"]
     [found] = entries(table).values()

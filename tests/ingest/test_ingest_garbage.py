@@ -11,8 +11,8 @@ import pytest
 
 import memwal.ingest.unit
 from memwal.clock import SystemClock
-from memwal.ingest.round import IngestRequest
-from memwal.ingest.run import Track, TrackLimits
+from memwal.ingest.plan import IngestRequest
+from memwal.ingest.track import Track, TrackLimits
 from memwal.jobs.garbage.report import GarbageItemReport
 from memwal.store.ingest_records import PlanRecord, Round
 from tests.support import garbage_runs as runs
@@ -122,8 +122,8 @@ def test_an_ingest_that_was_given_up_is_not_written_twice(tmp_path, monkeypatch,
     [gone] = garbage(table)
     assert gone.done and "nobody resumed it for 15.0 days" in gone.reason
     assert staged_files(table) == []
-    stored = Round(table.stores.objects, request.named(), 1, "")
-    assert isinstance(stored.plan(), PlanRecord)
+    stored = Round(table.stores.objects, request.make_id(), 1, "")
+    assert isinstance(stored.read_plan(), PlanRecord)
 
     for again in ((), ("--again",)):
         refused = ingest(table, source, *again)
@@ -155,7 +155,7 @@ def test_what_a_finished_ingest_left_goes_and_a_rerun_has_nothing_to_do(
     [gone] = garbage(table)
     assert gone.done and "its ingest is finished" in gone.reason
     assert staged_files(table) == []
-    assert Round(table.stores.objects, request.named(), 1, "").plan() is not None
+    assert Round(table.stores.objects, request.make_id(), 1, "").read_plan() is not None
     assert ingest(table, source)["outcome"] == "nothing_to_do"
     assert told(wal_rows(table)) == wanted()
 

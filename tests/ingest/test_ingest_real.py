@@ -11,7 +11,7 @@ import memwal.ingest
 from memwal.errors import Usage
 from memwal.ingest import open_writer
 from memwal.ingest.commands import State
-from memwal.ingest.protocols import Closed, FlushFailed
+from memwal.ingest.ports import Closed, FlushFailed
 from memwal.jobs.merge.apply.shard import ShardMerger
 from memwal.jobs.merge.plan.shard import MergeRequest
 from memwal.jobs.merge.unit import open_merge_table

@@ -11,7 +11,8 @@ import pyarrow.parquet as pq
 import pytest
 
 from memwal.errors import NotATable, Usage
-from memwal.ingest.store_sources import Format, SourceFiles
+from memwal.ingest.sources import SourceFiles
+from memwal.store.ingest_records import Format
 
 pytestmark = pytest.mark.integration
 
@@ -47,7 +48,7 @@ def write(folder, kind: str) -> str:
 )
 def test_chunks_are_the_same_from_wherever_reading_starts(tmp_path, kind) -> None:
     files = SourceFiles({}, TYPES)
-    [file] = files.found([write(tmp_path, kind)])
+    [file] = files.find([write(tmp_path, kind)])
     assert files.schema(file).names == ["id", "note"]
     assert files.count(file) in (95, None if file.format in ("csv", "arrow") else 95)
     chunks = list(files.chunks(file, 10))
@@ -67,7 +68,7 @@ def test_a_text_with_newlines_over_several_blocks_of_csv(tmp_path) -> None:
     pacsv.write_csv(rows, path)
     assert path.stat().st_size > 12_000_000  # three blocks
     files = SourceFiles({}, {"text": pa.string()})
-    (file,) = files.found([str(path)])
+    (file,) = files.find([str(path)])
     assert pa.concat_tables(files.chunks(file, 30_000)).equals(rows)
 
 
@@ -83,7 +84,7 @@ def test_csv_tells_null_from_an_empty_text(tmp_path) -> None:
     path = tmp_path / "nulls.csv"
     pacsv.write_csv(rows, path)
     files = SourceFiles({}, dict(zip(rows.schema.names, rows.schema.types, strict=True)))
-    (file,) = files.found([str(path)])
+    (file,) = files.find([str(path)])
     assert pa.concat_tables(files.chunks(file, 10)).equals(rows)
 
 
@@ -91,7 +92,7 @@ def test_csv_of_what_is_not_a_number(tmp_path) -> None:
     path = tmp_path / "n.csv"
     path.write_text("size,text\nnan,nan\n")
     files = SourceFiles({}, {"size": pa.float64(), "text": pa.string()})
-    (file,) = files.found([str(path)])
+    (file,) = files.find([str(path)])
     (row,) = pa.concat_tables(files.chunks(file, 10)).to_pylist()
     assert (str(row["size"]), row["text"]) == ("nan", "nan")
 
@@ -109,40 +110,40 @@ def test_a_folder_by_name_without_what_is_hidden(tmp_path) -> None:
         (tmp_path / name).parent.mkdir(exist_ok=True)
         (tmp_path / name).write_text("id,note\n1,x\n")
     files = SourceFiles({})
-    found = files.found([str(tmp_path), str(tmp_path / "a.csv")])
+    found = files.find([str(tmp_path), str(tmp_path / "a.csv")])
     assert [(f.uri.removeprefix(f"{tmp_path}/"), f.format) for f in found] == [
         ("a.csv", Format.CSV),
         ("b/1.pq", Format.PARQUET),
         ("b/2.parquet", Format.PARQUET),
     ]
-    [forced] = files.found([str(tmp_path / "n.txt")], Format.CSV)
+    [forced] = files.find([str(tmp_path / "n.txt")], Format.CSV)
     assert forced.format is Format.CSV
 
 
 def test_what_is_no_source(tmp_path) -> None:
     files = SourceFiles({})
     with pytest.raises(Usage, match="no such source"):
-        files.found([str(tmp_path / "missing.csv")])
+        files.find([str(tmp_path / "missing.csv")])
     with pytest.raises(Usage, match="holds no source file"):
-        files.found([str(tmp_path)])
+        files.find([str(tmp_path)])
     (tmp_path / "n.txt").write_text("x")
     with pytest.raises(Usage, match="give --format"):
-        files.found([str(tmp_path / "n.txt")])
+        files.find([str(tmp_path / "n.txt")])
     (tmp_path / "torn.parquet").write_text("PAR1")
-    [torn] = files.found([str(tmp_path / "torn.parquet")])
+    [torn] = files.find([str(tmp_path / "torn.parquet")])
     with pytest.raises(Usage, match="can't be read as parquet"):
         files.schema(torn)
     with pytest.raises((Usage, NotATable)):
-        files.found([str(tmp_path)], Format.LANCE)
+        files.find([str(tmp_path)], Format.LANCE)
 
 
 def test_a_lance_source_stays_at_its_version(tmp_path) -> None:
     uri = write(tmp_path, "lance")
     files = SourceFiles({})
-    [file] = files.found([uri])
+    [file] = files.find([uri])
     lance.write_dataset(ROWS, uri, mode="append")
     assert files.count(file) == 95
-    [later] = files.found([uri])
+    [later] = files.find([uri])
     assert later != file
 
 
@@ -161,6 +162,6 @@ def test_sources_on_s3(make_s3_uri, s3_server) -> None:
     pq.write_table(ROWS, out)
     client.put_object(Bucket=bucket, Key="in/rows.parquet", Body=out.getvalue())
     files = SourceFiles(options)
-    [file] = files.found([f"s3://{bucket}/in"])
+    [file] = files.find([f"s3://{bucket}/in"])
     assert file.uri == f"s3://{bucket}/in/rows.parquet"
     assert pa.concat_tables(files.chunks(file, 50)).equals(ROWS)

@@ -20,7 +20,7 @@ from hypothesis import strategies as st
 
 from memwal.ingest.commands import Reached
 from memwal.ingest.coordinator import WriteCoordinator
-from memwal.ingest.protocols import CoordinatorLimits, Flushed
+from memwal.ingest.ports import CoordinatorLimits, Flushed
 from memwal.testing.ingest import settle
 
 BUCKETS_CACHED = 1

@@ -16,7 +16,7 @@ from memwal.cli.app import app
 from memwal.errors import Refused, Unsupported
 from memwal.format._generated import memwal_pb2 as pb
 from memwal.ingest import open_writer
-from memwal.ingest.routing import Place, ShardValues, derived_id
+from memwal.ingest.routing import Place, ShardValues, derive_id
 from memwal.model import ShardId
 from memwal.read import open_table
 from memwal.rows.keyset import find_shared_key
@@ -102,7 +102,7 @@ def test_an_id_that_was_made_from_a_row_s_value_tells_what_is_in_it(tmp_path, cl
     """Shards of an identity spec: as many as there are values, and LanceDB's don't name theirs."""
     table = make(tmp_path / "t", identity_column="id")
     [spec] = table.stores.views.table().mem_wal.shard_specs
-    ids = {n: derived_id(table.router().spec, entry_of(n)) for n in (1, 2)}
+    ids = {n: derive_id(table.router().spec, entry_of(n)) for n in (1, 2)}
     assert spec.fields[0].field_id == "bucket" and len(set(ids.values())) == 2
     for n, shard in ids.items():
         put(table, shard, rows_of([n], 5), closed=closed)
@@ -122,7 +122,7 @@ def test_a_manifest_that_can_not_be_read_may_be_of_any_value(tmp_path) -> None:
 
 
 def under_older_ids(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(memwal.ingest.routing, "derived_id", lambda spec, values: values.own_id)
+    patch.setattr(memwal.ingest.routing, "derive_id", lambda spec, values: values.own_id)
 
 
 def two_ids_of(table: MemWalTable, key: int) -> tuple[Place, ShardId]:
@@ -132,7 +132,7 @@ def two_ids_of(table: MemWalTable, key: int) -> tuple[Place, ShardId]:
         under_older_ids(older)
         router = table.router()
         [routed] = router.route(batch)
-    return routed.place, derived_id(router.spec, routed.place.values)
+    return routed.place, derive_id(router.spec, routed.place.values)
 
 
 def put_by_older(table: MemWalTable, place: Place, rows: pa.Table, *, closed: bool = True) -> None:

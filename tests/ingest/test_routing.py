@@ -9,9 +9,9 @@ from memwal.ingest.routing import (
     Place,
     Router,
     ShardValues,
-    current_spec,
-    derived_id,
-    listed_ids,
+    choose_spec,
+    derive_id,
+    list_ids,
 )
 from memwal.model import ShardId, ShardManifest, ShardStatus
 from memwal.sharding.spec import Source, Spec, read_spec, spec_of
@@ -85,15 +85,15 @@ def test_ids_are_those_of_lancedb_s_clients(field, value, shard_id) -> None:
     """The ids that LanceDB 0.40 gave its shards (see also test_lancedb.py)."""
     spec = spec_with(field)
     values = ShardValues(spec_id=1, entries=(("who", value),))
-    assert derived_id(spec, values) == shard_id
+    assert derive_id(spec, values) == shard_id
     # Of specs by which it doesn't route, and of NULL, our own.
     null = ShardValues(spec_id=1)
     if field is not UNSHARDED:
-        assert derived_id(spec, null) == null.own_id
+        assert derive_id(spec, null) == null.own_id
     both = spec_with(field, IDENTITY | {"field_id": "more"})
-    assert derived_id(both, values) == derived_id(None, values) == values.own_id
+    assert derive_id(both, values) == derive_id(None, values) == values.own_id
     listed = {values.own_id, shard_id} if field["transform"] != "identity" else set()
-    assert {*listed, null.own_id} <= listed_ids(spec)
+    assert {*listed, null.own_id} <= list_ids(spec)
 
 
 @pytest.mark.parametrize(("specs", "wanted"), [([], None), ([5], 5), ([1, 2], Unsupported)])
@@ -101,9 +101,9 @@ def test_one_spec_at_most(specs, wanted) -> None:
     made = [spec_of({"spec_id": n, "fields": [IDENTITY]}) for n in specs]
     if wanted is Unsupported:
         with pytest.raises(Unsupported, match="the table has 2 shard specs"):
-            current_spec(made)
+            choose_spec(made)
     else:
-        found = current_spec(made)
+        found = choose_spec(made)
         assert (None if found is None else found.spec_id) == wanted
 
 
@@ -154,7 +154,7 @@ def test_a_sealed_shard_takes_nothing() -> None:
 
 
 OF_ONE = ShardValues(spec_id=3, entries=(("who", HALF),))
-OURS = derived_id(router().spec, OF_ONE)
+OURS = derive_id(router().spec, OF_ONE)
 
 
 def chosen(*manifests: ShardManifest, **given: object) -> ShardId:
@@ -187,14 +187,16 @@ def test_shards_are_contested_whose_values_another_holds_too() -> None:
         manifest(10, shard_spec_id=3, shard_field_entries=(("who", b"other"),)),
         manifest(11, shard_spec_id=3),
     )
-    assert router(there, *others).contested() == router(older, *others).contested() == set()
-    assert router(there, older, *others).contested() == {OURS, older.shard_id}
-    assert router(older, again, *others).contested() == {older.shard_id, again.shard_id}
+    assert (
+        router(there, *others).find_contested() == router(older, *others).find_contested() == set()
+    )
+    assert router(there, older, *others).find_contested() == {OURS, older.shard_id}
+    assert router(older, again, *others).find_contested() == {older.shard_id, again.shard_id}
     # Rows may be staged for a shard that was not made before another one came.
     staged = Place(shard_id=older.shard_id, values=OF_ONE)
-    assert router(there, *others).contested([staged]) == {OURS, older.shard_id}
+    assert router(there, *others).find_contested([staged]) == {OURS, older.shard_id}
     # Without a key, rows may wait anywhere.
-    assert router(there, older, keyed=False).contested([staged]) == set()
+    assert router(there, older, keyed=False).find_contested([staged]) == set()
 
 
 def test_a_shard_with_another_value_s_id_is_refused() -> None:

@@ -7,7 +7,7 @@ import pytest
 from memwal.errors import LostRace, Refused
 from memwal.model import ShardId
 from memwal.store.shard_manifests import Fenced
-from memwal.store.shard_writers import ShardWriters, settings_of
+from memwal.store.shard_writers import ShardWriters, read_settings
 from tests.support.ingest_tables import make, rows_of
 
 pytestmark = pytest.mark.integration
@@ -113,7 +113,7 @@ def test_two_coordinators_make_one_shard(tmp_path) -> None:
 def test_settings_that_the_table_recorded(tmp_path) -> None:
     table = make(tmp_path / "t", max_memtable_rows=50, max_wal_buffer_size=1000)
     recorded = table.stores.views.table().mem_wal.writer_config_defaults
-    settings = settings_of(recorded)
+    settings = read_settings(recorded)
     assert (settings["max_memtable_rows"], settings["max_wal_buffer_size"]) == (50, 1000)
     shard = table.writers(**settings).open(SHARD)
     with pytest.raises(Refused, match="exceeds max_memtable_rows=50"):

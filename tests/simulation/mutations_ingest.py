@@ -71,12 +71,12 @@ INGEST: tuple[Mutation, ...] = (
         ),
     ),
     *mutations(
-        "memwal/ingest/writer.py",
+        "memwal/ingest/table.py",
         f"{_ONE_SHARD} lancedb_s",
         (
             "ingest: programs write a value whose rows wait in two shards",
-            "        self._router.waiting = waiting_beside(self._router, view, wal)",
-            "        self._router.waiting = ()",
+            "            router.waiting = find_waiting(router, self.view, self.stores.wal, places)",
+            "            router.waiting = ()",
         ),
     ),
     *mutations(
@@ -84,8 +84,8 @@ INGEST: tuple[Mutation, ...] = (
         f"{_ONE_SHARD} 'lancedb_s or are_staged'",
         (
             "ingest: where rows were staged for, nobody asks who else holds the values",
-            "            router.waiting = waiting_beside(router, self.view, self.stores.wal, places)",
-            "            router.waiting = waiting_beside(router, self.view, self.stores.wal)",
+            "            router.waiting = find_waiting(router, self.view, self.stores.wal, places)",
+            "            router.waiting = find_waiting(router, self.view, self.stores.wal)",
         ),
     ),
     *mutations(
@@ -98,13 +98,13 @@ INGEST: tuple[Mutation, ...] = (
         ),
         (
             "ingest: rows in the WAL only are passed over",
-            "    return bool(shard.pending) or _first_entry(wal, shard) is not None",
+            "    return bool(shard.pending) or _find_first_entry(wal, shard) is not None",
             "    return bool(shard.pending)",
         ),
         (
             "ingest: any row proves a shard's value",
-            "            if shard.shard_id in router.derived_ids(batch):",
-            "            if router.derived_ids(batch):",
+            "            if shard.shard_id in router.derive_ids(batch):",
+            "            if router.derive_ids(batch):",
         ),
         (
             "ingest: a shard that can't be read holds nothing",
@@ -113,8 +113,8 @@ INGEST: tuple[Mutation, ...] = (
         ),
     ),
     *mutations(
-        "memwal/ingest/line_up.py",
-        "tests/ingest/test_line_up.py",
+        "memwal/ingest/shape.py",
+        "tests/ingest/test_shape.py",
         (
             "ingest: a column of any type deletes",
             "        if not pa.types.is_boolean(kind) and not pa.types.is_null(kind):",

@@ -71,16 +71,16 @@ JOBS: tuple[Mutation, ...] = (
         ),
     ),
     *mutations(
-        "memwal/ingest/job.py",
+        "memwal/ingest/apply.py",
         f"{_ODD_STORES} 'is_refused and ingest and not spark or another_process'",
         (
             "odd stores: an ingest begins in a store that was not proven",
-            "        self.known.check_shards()\n        self.table.prove_store()\n",
-            "        self.known.check_shards()\n",
+            "        table.check_shards()\n        self.prove_store()\n",
+            "        table.check_shards()\n",
         ),
         (
             "odd stores: an ingest goes on in a store that was not proven",
-            "        self.table.prove_store()  # a round that goes on was begun by another process\n",
+            "        self.prove_store()  # a round that goes on was begun by another process\n",
             "",
         ),
     ),
@@ -89,7 +89,7 @@ JOBS: tuple[Mutation, ...] = (
         f"{_ODD_STORES} 'program'",
         (
             "odd stores: a writer opens in a store that was not proven",
-            "        ensure_put_if_absent(objects, clock)\n",
+            "        stores.prove_store()\n",
             "",
         ),
     ),

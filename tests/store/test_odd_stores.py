@@ -12,7 +12,7 @@ import pyarrow.parquet as pq
 import pytest
 from typer.testing import CliRunner
 
-import memwal.ingest.job
+import memwal.ingest.apply
 from memwal.cli.app import app
 from memwal.errors import StoreUnavailable, Unsupported
 from memwal.ingest import open_writer
@@ -147,7 +147,7 @@ def test_an_ingest_that_another_process_began_is_refused(
     words = arguments(unsound, ("ingest", SOURCE, "--shard", SHARD), source)
     with monkeypatch.context() as patch:
         patch.setattr(put_proof, "_proven", {unsound.stores.objects.store})
-        patch.setattr(memwal.ingest.job.Track, "run", _fails)
+        patch.setattr(memwal.ingest.apply.Track, "run", _fails)
         assert CliRunner().invoke(app, words).exit_code == 1
     before = stored(unsound)
     assert any(path.endswith("/plan.json") for path in before)

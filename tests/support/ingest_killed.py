@@ -8,9 +8,9 @@ import sys
 from functools import partial
 from threading import Lock
 
-import memwal.ingest.job
+import memwal.ingest.apply
 from memwal.cli import main
-from memwal.ingest.run import Track, TrackLimits
+from memwal.ingest.track import Track, TrackLimits
 
 
 class Killer:
@@ -28,7 +28,7 @@ class Killer:
 
 
 if __name__ == "__main__":
-    memwal.ingest.job.Track = partial(  # type: ignore[assignment,misc]
+    memwal.ingest.apply.Track = partial(  # type: ignore[assignment,misc]
         Track, steps=Killer(int(sys.argv[1])), limits=TrackLimits(progress_seconds=0.0)
     )
     main(sys.argv[2:])

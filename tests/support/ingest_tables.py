@@ -12,8 +12,8 @@ import pyarrow as pa
 
 from memwal.ingest.blocking import BlockingCoordinator
 from memwal.ingest.coordinator import WriteCoordinator
-from memwal.ingest.protocols import CoordinatorLimits
-from memwal.ingest.routing import Router, current_spec
+from memwal.ingest.ports import CoordinatorLimits
+from memwal.ingest.routing import Router, choose_spec
 from memwal.ingest.shards import HandlerLimits, ShardHandler, ShardOperations, Tips, route_rows
 from memwal.read import open_table
 from memwal.run.stores import Stores, open_stores
@@ -58,7 +58,7 @@ class MemWalTable:
     def router(self, **settings: Any) -> Router:
         view = self.stores.views.table()
         return Router(
-            spec=current_spec(view.mem_wal.shard_specs),
+            spec=choose_spec(view.mem_wal.shard_specs),
             sources=sources_of(view.columns, self.dataset.schema),
             manifests=[shard.manifest for shard in view.shards],
             **settings,

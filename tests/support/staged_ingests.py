@@ -10,11 +10,11 @@ from typer.testing import CliRunner
 
 from memwal.cli.app import app
 from memwal.ingest import spark
-from memwal.ingest.line_up import Shape
-from memwal.ingest.round import IngestRequest, Rounds, record_of
-from memwal.ingest.store_sources import SourceFiles
+from memwal.ingest.plan import IngestRequest
+from memwal.ingest.shape import Shape
+from memwal.ingest.sources import SourceFiles
 from memwal.ingest.table import IngestTable
-from memwal.store.ingest_records import PlanRecord, StagedRecord
+from memwal.store.ingest_records import PlanRecord, Rounds, StagedRecord
 from tests.support.ingest_tables import MemWalTable, rows_of
 
 SPEC = {"bucket_column": "id", "num_buckets": 3}
@@ -31,18 +31,18 @@ def staged(
         monkeypatch.setattr(spark, name, value)
     request = IngestRequest(sources=(source,), delete_column="gone", chunk_rows=20)
     stores = table.stores
-    known = IngestTable.of(stores, stores.views.table(), None)
-    rounds = Rounds(objects=stores.objects, ingest_id=request.named(), run_id=run_id)
+    known = IngestTable.read(stores, stores.views.table(), None)
+    rounds = Rounds(objects=stores.objects, ingest_id=request.make_id(), run_id=run_id)
     staging = spark.Staging(
         uri=table.uri,
         storage_options=table.options,
         folder=f"{rounds.at(1).folder}/staged/{run_id}",
-        router=known.router(),
+        router=known.make_router(),
         shape=Shape(schema=known.schema, key=("id",), delete_column="gone"),
         name=source,
     )
     files = SourceFiles({})
-    [file] = files.found([source])
+    [file] = files.find([source])
     parts = tuple(spark._Part(file=file, first_row=n, rows=64) for n in range(0, 200, 64))
     blocks = []
     for number in range(len(parts)):
@@ -67,7 +67,7 @@ def staged(
             )
             for (shard, entries), rows in found.items()
         ),
-        sources=(record_of(file),),
+        sources=(file,),
         chunk_rows=20,
         rows_per_entry_max=50,
         delete_column="gone",

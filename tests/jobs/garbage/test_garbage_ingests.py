@@ -19,9 +19,9 @@ from memwal.store.ingest_records import (
     PlanRecord,
     ProgressRecord,
     Round,
+    Rounds,
     StagedRecord,
     is_finished,
-    rounds,
 )
 from memwal.testing import Fault, FaultyObjects, ManualClock, MemoryObjects
 
@@ -59,7 +59,7 @@ class Ingest:
         )
 
     def advance(self, shard: str, *, finished: bool, number: int = 1) -> None:
-        done = self.round(number).progress(shard).number + 1
+        done = self.round(number).read_progress(shard).number + 1
         record = ProgressRecord(number=done, run_id="run", split=0, row=done, finished=finished)
         self.round(number).advance(shard, record)
 
@@ -120,7 +120,7 @@ def test_after_the_collection_a_rerun_knows_that_the_ingest_is_finished(ingest: 
     documents = [path for path in ingest.paths() if "/staged/" not in path]
     ingest.collect()
     assert ingest.paths() == documents
-    plan = ingest.round().plan()
+    plan = ingest.round().read_plan()
     assert plan is not None and is_finished(ingest.round(), plan)
     assert ingest.plan().items == ()
 
@@ -134,9 +134,9 @@ def test_after_it_was_given_up_a_rerun_still_finds_it_unfinished(ingest: Ingest)
     ingest.clock.advance(1)
     ingest.collect()
     assert not any("/staged/" in path for path in ingest.paths())
-    plan = ingest.round().plan()
+    plan = ingest.round().read_plan()
     assert plan is not None and not is_finished(ingest.round(), plan)
-    assert rounds(ingest.objects, "nightly") == [1]
+    assert Rounds(objects=ingest.objects, ingest_id="nightly", run_id="").list_numbers() == [1]
 
 
 @pytest.mark.parametrize("step", ["staged", "planned", "wrote"])
@@ -233,13 +233,13 @@ def test_a_plan_of_a_newer_build_is_read_unless_it_means_something_else() -> Non
     there.begin(there.stage())
     path = f"{there.round().folder}/plan.json"
     document = json.loads(there.objects.get(path))
-    before = there.round().plan()
+    before = there.round().read_plan()
     there.objects.put(path, json.dumps({**document, "colour": "blue"}).encode())
-    assert there.round().plan() == before
+    assert there.round().read_plan() == before
     there.stage(run="dead")
     there.clock.advance(2 * DAY)
     assert set(there.actions().values()) == {Action.KEEP, Action.DELETE}
     there.objects.put(path, json.dumps({**document, "format": 2}).encode())
     with pytest.raises(Unsupported, match="of a newer memwal"):
-        there.round().plan()
+        there.round().read_plan()
     assert set(there.actions().values()) == {Action.KEEP}

@@ -123,7 +123,7 @@ def _read_documents(objects: Objects, listed: IngestRound) -> IngestRound:
     from memwal.store.ingest_records import Round, is_finished
 
     stored = Round(objects, listed.ingest_id, listed.number, "")
-    plan = stored.plan()
+    plan = stored.read_plan()
     if plan is None:
         # Listed, and gone since: the round has ended meanwhile.
         problem = "its plan vanished" if listed.planned else None

@@ -77,7 +77,7 @@ class Shape:
         wanted = {*self.schema.names, self.delete_column}
         return [name for name in source.names if name in wanted]
 
-    def lined_up(self, chunk: pa.Table, where: str) -> tuple[pa.Table, pa.Array | None]:
+    def conform(self, chunk: pa.Table, where: str) -> tuple[pa.Table, pa.Array | None]:
         """The rows in the table's schema, and for each whether it deletes; None for none.
 
         Raises Usage for a value that the table's type can't hold, or a NULL where none may be. A

@@ -6,7 +6,7 @@ import pyarrow as pa
 import pytest
 
 from memwal.errors import Usage
-from memwal.ingest.line_up import Shape
+from memwal.ingest.shape import Shape
 
 SCHEMA = pa.schema(
     [
@@ -23,33 +23,33 @@ def source(**columns: object) -> pa.Table:
 
 
 def test_columns_are_put_in_order_cast_and_filled() -> None:
-    rows, gone = SHAPE.lined_up(source(n=pa.array([7, 8], pa.int64())), "here")
+    rows, gone = SHAPE.conform(source(n=pa.array([7, 8], pa.int64())), "here")
     assert rows.schema == SCHEMA
     assert rows.to_pylist()[0] == {"id": 1, "n": 7, "must": "a"}
     assert gone is not None and gone.to_pylist() == [False, True]
-    rows, _ = SHAPE.lined_up(source(), "here")
+    rows, _ = SHAPE.conform(source(), "here")
     assert rows["n"].null_count == 2
 
 
 def test_a_deleted_row_needs_its_key_only() -> None:
-    rows, _ = SHAPE.lined_up(source(must=["a", None]), "here")
+    rows, _ = SHAPE.conform(source(must=["a", None]), "here")
     assert rows["must"].to_pylist() == ["a", None]
     with pytest.raises(Usage, match="here: column 'must' may not be NULL"):
-        SHAPE.lined_up(source(must=[None, "b"]), "here")
+        SHAPE.conform(source(must=[None, "b"]), "here")
     with pytest.raises(Usage, match="column 'id' may not be NULL"):
-        SHAPE.lined_up(source(id=[1, None]), "here")
+        SHAPE.conform(source(id=[1, None]), "here")
 
 
 def test_nobody_deletes() -> None:
-    _, gone = SHAPE.lined_up(source(gone=pa.array([None, False])), "here")
+    _, gone = SHAPE.conform(source(gone=pa.array([None, False])), "here")
     assert gone is None
-    _, gone = SHAPE.lined_up(source(gone=pa.nulls(2)), "here")
+    _, gone = SHAPE.conform(source(gone=pa.nulls(2)), "here")
     assert gone is None
 
 
 def test_values_that_do_not_fit() -> None:
     with pytest.raises(Usage, match=r"here: column 'n' is int64, the table's int32"):
-        SHAPE.lined_up(source(n=pa.array([2**40, 0])), "here")
+        SHAPE.conform(source(n=pa.array([2**40, 0])), "here")
 
 
 @pytest.mark.parametrize(
@@ -81,7 +81,7 @@ def test_only_a_boolean_column_deletes(kind) -> None:
         SHAPE.check(schema, "here")
     rows = source(gone=pa.array([1, 1]).cast(kind))
     with pytest.raises(Usage, match=f"here: column 'gone' to delete by is {kind}"):
-        SHAPE.lined_up(rows, "here")
+        SHAPE.conform(rows, "here")
 
 
 def test_a_key_column_deletes_nothing() -> None:
@@ -123,12 +123,12 @@ def nested(place: int, kind: pa.DataType) -> pa.Schema:
 def test_a_missing_column_is_refused_unless_null_is_meant(given, text) -> None:
     shape = Shape(schema=NESTED, key=("id",), skips_unknown_columns=True)
     rows = pa.Table.from_pylist([{"id": 1, "where": {"city": "Rom"}}], schema=given)
-    for refused in (lambda: shape.check(given, "here"), lambda: shape.lined_up(rows, "here")):
+    for refused in (lambda: shape.check(given, "here"), lambda: shape.conform(rows, "here")):
         with pytest.raises(Usage, match=f"here: .*{text}.*--missing-as-null does that"):
             refused()
     nulls = replace(shape, missing_as_null=True)
     nulls.check(given, "here")
-    assert nulls.lined_up(rows, "here")[0].schema == NESTED
+    assert nulls.conform(rows, "here")[0].schema == NESTED
 
 
 def test_a_deleted_row_brings_no_null() -> None:
@@ -136,10 +136,10 @@ def test_a_deleted_row_brings_no_null() -> None:
     shape = Shape(schema=NESTED, key=("id",), delete_column="gone")
     rows = pa.table({"id": pa.array([1, 2]), "gone": [True, True]})
     shape.check(rows.schema, "here")
-    assert shape.lined_up(rows, "here")[1] is not None
+    assert shape.conform(rows, "here")[1] is not None
     for gone in ([True, False], [False, None]):
         with pytest.raises(Usage, match="column 'where', 'tags' is missing"):
-            shape.lined_up(rows.set_column(1, "gone", pa.array(gone)), "here")
+            shape.conform(rows.set_column(1, "gone", pa.array(gone)), "here")
 
 
 def test_unknown_members_are_not_dropped_unasked() -> None:

@@ -7,8 +7,6 @@ that goes on reads next is what the one before would have read.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from enum import StrEnum
 from itertools import accumulate
 from typing import Any
 
@@ -18,6 +16,7 @@ import pyarrow.parquet as pq
 from pyarrow import fs
 
 from memwal.errors import Missing, StoreUnavailable, Unsupported, Usage
+from memwal.store.ingest_records import Format, SourceFile
 from memwal.store.objects import normalise_uri
 from memwal.store.table import LanceTables
 
@@ -30,15 +29,9 @@ _CSV_NULLS = {
     "quoted_strings_can_be_null": False,
 }
 _FILES_MAX = 100_000
-
-
-class Format(StrEnum):
-    """What a source file is."""
-
-    PARQUET = "parquet"
-    ARROW = "arrow"
-    CSV = "csv"
-    LANCE = "lance"
+CHUNK_ROWS = 128 * 1024
+_CHUNK_BYTES = 32 * 1024 * 1024
+_SAMPLE_ROWS = 1024
 
 
 _ENDINGS = {
@@ -51,16 +44,6 @@ _ENDINGS = {
     ".csv": Format.CSV,
     ".csv.gz": Format.CSV,
 }
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class SourceFile:
-    """One file, or one Lance table. `stamp` changes when its contents do: a time, or a version."""
-
-    uri: str
-    format: Format
-    size_bytes: int
-    stamp: str
 
 
 class SourceFiles:
@@ -79,53 +62,53 @@ class SourceFiles:
 
     # ---- finding
 
-    def found(self, addresses: Sequence[str], wanted: Format | None = None) -> list[SourceFile]:
+    def find(self, addresses: Sequence[str], wanted: Format | None = None) -> list[SourceFile]:
         """The files behind the addresses: in the order given, those of a folder by name."""
         files: dict[str, SourceFile] = {}
         for address in addresses:
-            for file in self._behind(normalise_uri(address), wanted):
+            for file in self._find_behind(normalise_uri(address), wanted):
                 files.setdefault(file.uri, file)
             if len(files) > _FILES_MAX:
                 raise Usage(f"more than {_FILES_MAX} source files; give parts of them at a time")
         return list(files.values())
 
-    def _behind(self, uri: str, wanted: Format | None) -> list[SourceFile]:
+    def _find_behind(self, uri: str, wanted: Format | None) -> list[SourceFile]:
         system, path = self._system(uri)
-        info = self._guarded(uri, lambda: system.get_file_info(path))
+        info = self._guard(uri, lambda: system.get_file_info(path))
         if info.type == fs.FileType.NotFound:
             raise Usage(f"{uri}: no such source")
         if info.type == fs.FileType.File:
-            return [self._file(uri, info, wanted or _format_of(uri))]
+            return [self._describe_file(uri, info, wanted or _require_format(uri))]
         versions = system.get_file_info(f"{path}/_versions")
         if wanted is Format.LANCE or versions.type == fs.FileType.Directory:
-            return [self._lance(uri)]
-        return self._folder(uri, path, system, wanted)
+            return [self._describe_lance(uri)]
+        return self._list_folder(uri, path, system, wanted)
 
-    def _folder(
+    def _list_folder(
         self, uri: str, path: str, system: fs.FileSystem, wanted: Format | None
     ) -> list[SourceFile]:
         selector = fs.FileSelector(path, recursive=True)
-        infos = self._guarded(uri, lambda: system.get_file_info(selector))
+        infos = self._guard(uri, lambda: system.get_file_info(selector))
         found = []
         for info in sorted(infos, key=lambda i: i.path):
             below = info.path[len(path) :].strip("/")
             hidden = any(part.startswith(("_", ".")) for part in below.split("/"))
             if info.type != fs.FileType.File or hidden:
                 continue
-            kind = wanted or _format_or_none(info.path)
+            kind = wanted or _guess_format(info.path)
             if kind is not None:
-                found.append(self._file(f"{uri}/{below}", info, kind))
+                found.append(self._describe_file(f"{uri}/{below}", info, kind))
         if not found:
             raise Usage(f"{uri}: the folder holds no source file ({', '.join(_ENDINGS)})")
         return found
 
-    def _file(self, uri: str, info: fs.FileInfo, kind: Format) -> SourceFile:
+    def _describe_file(self, uri: str, info: fs.FileInfo, kind: Format) -> SourceFile:
         return SourceFile(
             uri=uri, format=kind, size_bytes=int(info.size or 0), stamp=str(info.mtime_ns or 0)
         )
 
-    def _lance(self, uri: str) -> SourceFile:
-        dataset = self._dataset(uri, None)
+    def _describe_lance(self, uri: str) -> SourceFile:
+        dataset = self._open_dataset(uri, None)
         version = int(dataset.version)
         return SourceFile(uri=uri, format=Format.LANCE, size_bytes=0, stamp=f"version {version}")
 
@@ -135,21 +118,29 @@ class SourceFiles:
         """The file's columns."""
         match file.format:
             case Format.LANCE:
-                return self._opened_lance(file).schema
+                return self._open_lance(file).schema
             case Format.PARQUET:
-                return self._read(file, lambda: self._parquet(file).schema_arrow)
+                return self._read(file, lambda: self._open_parquet(file).schema_arrow)
             case _:
-                return self._read(file, lambda: self._stream(file)[0])
+                return self._read(file, lambda: self._open_stream(file)[0])
 
     def count(self, file: SourceFile) -> int | None:
         """How many rows it has, where that is known without reading them."""
         match file.format:
             case Format.LANCE:
-                return int(self._opened_lance(file).count_rows())
+                return int(self._open_lance(file).count_rows())
             case Format.PARQUET:
-                return int(self._read(file, lambda: self._parquet(file).metadata.num_rows))
+                return int(self._read(file, lambda: self._open_parquet(file).metadata.num_rows))
             case _:
                 return None
+
+    def choose_chunk_rows(self, file: SourceFile) -> int:
+        """How many rows to read at a time: fewer where rows are wide."""
+        first = next(self.chunks(file, _SAMPLE_ROWS), None)
+        if first is None:
+            return CHUNK_ROWS
+        row_bytes = max(1, first.nbytes // len(first))
+        return int(max(_SAMPLE_ROWS, min(CHUNK_ROWS, _CHUNK_BYTES // row_bytes)))
 
     def chunks(
         self,
@@ -166,32 +157,32 @@ class SourceFiles:
         """
         if first_row % chunk_rows:
             return
-        batches = self._batches(file, chunk_rows, first_row, columns)
-        yield from self._told(file, cut(batches, chunk_rows))
+        batches = self._read_batches(file, chunk_rows, first_row, columns)
+        yield from self._guard_chunks(file, cut_batches(batches, chunk_rows))
 
-    def _batches(
+    def _read_batches(
         self, file: SourceFile, chunk_rows: int, first_row: int, columns: Sequence[str] | None
     ) -> Iterator[pa.RecordBatch]:
         wanted = None if columns is None else list(columns)
         if file.format is Format.LANCE:
-            dataset = self._opened_lance(file)
+            dataset = self._open_lance(file)
             scan = dataset.scanner(columns=wanted, offset=first_row, scan_in_order=True)
             yield from scan.to_batches()
             return
         if file.format is Format.PARQUET:
-            parquet = self._parquet(file)
-            groups, skipped = _groups_from(parquet.metadata, first_row)
+            parquet = self._open_parquet(file)
+            groups, skipped = _find_groups(parquet.metadata, first_row)
             found = parquet.iter_batches(chunk_rows, row_groups=groups, columns=wanted)
         else:
-            _, found = self._stream(file)
+            _, found = self._open_stream(file)
             skipped = 0
-        yield from _without(found, first_row - skipped, wanted)
+        yield from _skip_rows(found, first_row - skipped, wanted)
 
-    def _parquet(self, file: SourceFile) -> pq.ParquetFile:
+    def _open_parquet(self, file: SourceFile) -> pq.ParquetFile:
         system, path = self._system(file.uri)
         return pq.ParquetFile(system.open_input_file(path))
 
-    def _stream(self, file: SourceFile) -> tuple[pa.Schema, Iterator[pa.RecordBatch]]:
+    def _open_stream(self, file: SourceFile) -> tuple[pa.Schema, Iterator[pa.RecordBatch]]:
         """Schema and batches of an Arrow or CSV file, from its beginning."""
         system, path = self._system(file.uri)
         if file.format is Format.CSV:
@@ -210,22 +201,22 @@ class SourceFiles:
         stream = pa.ipc.open_stream(opened)
         return stream.schema, iter(stream)
 
-    # ---- doors
+    # ---- opening
 
     def _system(self, uri: str) -> tuple[fs.FileSystem, str]:
         if not uri.startswith("s3://"):
             return fs.LocalFileSystem(), uri
         if self._s3 is None:
-            self._s3 = _s3_system(self._options)
+            self._s3 = _open_s3(self._options)
         return self._s3, uri.removeprefix("s3://")
 
-    def _opened_lance(self, file: SourceFile) -> Any:
-        return self._dataset(file.uri, int(file.stamp.removeprefix("version ")))
+    def _open_lance(self, file: SourceFile) -> Any:
+        return self._open_dataset(file.uri, int(file.stamp.removeprefix("version ")))
 
-    def _dataset(self, uri: str, version: int | None) -> Any:
+    def _open_dataset(self, uri: str, version: int | None) -> Any:
         return LanceTables(uri, self._options).base(version)
 
-    def _told(self, file: SourceFile, chunks: Iterator[pa.Table]) -> Iterator[pa.Table]:
+    def _guard_chunks(self, file: SourceFile, chunks: Iterator[pa.Table]) -> Iterator[pa.Table]:
         while True:
             chunk = self._read(file, lambda: next(chunks, None))
             if chunk is None:
@@ -234,12 +225,12 @@ class SourceFiles:
 
     def _read(self, file: SourceFile, work: Any) -> Any:
         try:
-            return self._guarded(file.uri, work)
+            return self._guard(file.uri, work)
         except (pa.ArrowException, ValueError, KeyError) as error:
             text = str(error).split("\n", 1)[0]
             raise Usage(f"{file.uri}: can't be read as {file.format}: {text}") from None
 
-    def _guarded(self, uri: str, work: Any) -> Any:
+    def _guard(self, uri: str, work: Any) -> Any:
         try:
             return work()
         except (FileNotFoundError, Missing):
@@ -248,19 +239,19 @@ class SourceFiles:
             raise StoreUnavailable(f"{uri}: {error}") from None
 
 
-def _format_of(uri: str) -> Format:
-    found = _format_or_none(uri)
+def _require_format(uri: str) -> Format:
+    found = _guess_format(uri)
     if found is None:
         raise Usage(f"{uri}: can't tell its format from its name; give --format")
     return found
 
 
-def _format_or_none(path: str) -> Format | None:
+def _guess_format(path: str) -> Format | None:
     name = path.lower()
     return next((kind for ending, kind in _ENDINGS.items() if name.endswith(ending)), None)
 
 
-def _groups_from(metadata: pq.FileMetaData, first_row: int) -> tuple[list[int], int]:
+def _find_groups(metadata: pq.FileMetaData, first_row: int) -> tuple[list[int], int]:
     """The row groups from the one that holds `first_row` on, and the rows in those before."""
     sizes = [metadata.row_group(i).num_rows for i in range(metadata.num_row_groups)]
     ends = list(accumulate(sizes))
@@ -268,7 +259,7 @@ def _groups_from(metadata: pq.FileMetaData, first_row: int) -> tuple[list[int], 
     return groups, (ends[groups[0]] - sizes[groups[0]] if groups else sum(sizes))
 
 
-def _without(
+def _skip_rows(
     batches: Iterator[pa.RecordBatch], rows: int, columns: Sequence[str] | None
 ) -> Iterator[pa.RecordBatch]:
     """All but the first `rows` rows."""
@@ -280,7 +271,7 @@ def _without(
         yield left if columns is None else left.select(columns)
 
 
-def cut(batches: Iterator[pa.RecordBatch], chunk_rows: int) -> Iterator[pa.Table]:
+def cut_batches(batches: Iterator[pa.RecordBatch], chunk_rows: int) -> Iterator[pa.Table]:
     """Batches of any size as tables of `chunk_rows` rows; the last one may be smaller."""
     held: list[pa.RecordBatch] = []
     rows = 0
@@ -298,7 +289,7 @@ def cut(batches: Iterator[pa.RecordBatch], chunk_rows: int) -> Iterator[pa.Table
         yield pa.Table.from_batches(held)
 
 
-def _s3_system(options: Mapping[str, str]) -> fs.FileSystem:
+def _open_s3(options: Mapping[str, str]) -> fs.FileSystem:
     """The same store that Lance's options lead to."""
     known = {key.lower().removeprefix("aws_"): value for key, value in options.items()}
     endpoint = known.get("endpoint") or known.get("endpoint_url") or ""

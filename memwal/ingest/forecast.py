@@ -7,20 +7,19 @@ from dataclasses import dataclass, field, replace
 
 import pyarrow as pa
 
-from memwal.ingest.line_up import Shape
 from memwal.ingest.operations import Kind
 from memwal.ingest.report import IngestShardReport
 from memwal.ingest.routing import Router
+from memwal.ingest.shape import Shape
 from memwal.ingest.shards import route_rows
-from memwal.ingest.store_sources import SourceFile, SourceFiles
+from memwal.ingest.sources import CHUNK_ROWS, SourceFiles
 from memwal.model import ShardId
 from memwal.report import DONE
-
-_CHUNK_ROWS = 128 * 1024
+from memwal.store.ingest_records import SourceFile
 
 
 @dataclass(kw_only=True)
-class Foreseen:
+class Forecast:
     """Counts what each shard would get. `there` are the shards that the table has."""
 
     files: SourceFiles
@@ -32,7 +31,7 @@ class Foreseen:
     shards: dict[ShardId, IngestShardReport] = field(default_factory=dict)
 
     def add(self, file: SourceFile) -> int:
-        """Take in a file; its rows. Raises what writing it would raise for its columns and keys."""
+        """Count a file's rows. Raises what writing them would raise for their columns and keys."""
         schema = self.files.schema(file)
         self.shape.check(schema, file.uri)
         key = self.shape.key if self.shape.delete_column else ()
@@ -41,10 +40,10 @@ class Foreseen:
         fields = [f for f in self.shape.schema if f.name in wanted]
         narrow = replace(self.shape, schema=pa.schema(fields), missing_as_null=True)
         rows_before = self.rows
-        for chunk in self.files.chunks(file, _CHUNK_ROWS, columns=read):
-            lined_up, gone = narrow.lined_up(chunk, file.uri)
+        for chunk in self.files.chunks(file, CHUNK_ROWS, columns=read):
+            conformed, gone = narrow.conform(chunk, file.uri)
             self.shape.check_missing(schema, file.uri, gone)
-            self._count(lined_up, gone)
+            self._count(conformed, gone)
         return self.rows - rows_before
 
     def _count(self, rows: pa.Table, gone: pa.Array | None) -> None:

@@ -1,0 +1,326 @@
+"""Ingests into one table: everything that is done, in its order.
+
+A round's plan is stored before its first row is written, and what Spark stages before the plan that
+names it. Staged rows are removed when all of them are written and flushed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+
+import pyarrow as pa
+
+from memwal.errors import MemWalError, Unsupported, Usage
+from memwal.ingest.backlog import Backlog
+from memwal.ingest.forecast import Forecast
+from memwal.ingest.plan import IngestOptions, check_same, check_unchanged, make_plan, select_new
+from memwal.ingest.report import (
+    IngestTableReport,
+    describe_results,
+    describe_sources,
+    report_failures,
+)
+from memwal.ingest.shape import Shape
+from memwal.ingest.sources import SourceFiles
+from memwal.ingest.splits import FileSplit
+from memwal.ingest.table import IngestTable, list_unfinished_places
+from memwal.ingest.track import Track, TrackResult
+from memwal.ingest.unit import IngestResult, IngestUnit
+from memwal.model import TableView, sum_known
+from memwal.report import DONE, NOTHING_TO_DO
+from memwal.run.stores import Stores
+from memwal.store.ingest_records import (
+    WHOLE,
+    Begun,
+    Format,
+    PlanRecord,
+    Round,
+    Rounds,
+    SourceFile,
+    is_finished,
+)
+
+BACKLOG_WITH_MERGE = 64
+
+
+@dataclass(kw_only=True)
+class Ingester:
+    """One table's ingest. What needs an engine, another job or the terminal is handed in."""
+
+    name: str
+    """The table's, in the report."""
+    options: IngestOptions
+    stores: Stores
+    view: TableView
+    rounds: Rounds
+    settle_policy: Callable[[], bool]
+    """Stores the configured policy; whether it did, so that the view is out of date."""
+    prove_store: Callable[[], None]
+    merge: Callable[[], bool]
+    """Merges what is pending; False when another run holds the table."""
+    stage: Callable[[IngestTable, Shape, Round, Sequence[SourceFile] | None], PlanRecord]
+    """Stores the source's rows for a round with Spark; the plan that names them."""
+    write_units: Callable[[Sequence[IngestUnit]], Sequence[IngestResult]]
+    stay_here: Callable[[str], None]
+    """Told why this process writes by itself, without units."""
+    say: Callable[[str], None]
+    show_rows: Callable[[int, int], Callable[[int], None]]
+    """Called with all rows and those written before; what it returns, with rows taken in."""
+    _merges: int = field(default=0, init=False)
+    _unmerged: tuple[str, ...] = field(default=(), init=False)
+    _rows_known: dict[str, int | None] = field(default_factory=dict, init=False)
+
+    @cached_property
+    def _table(self) -> IngestTable:
+        return IngestTable.read(self.stores, self.view, self.options.request.shard)
+
+    @cached_property
+    def _shape(self) -> Shape:
+        request = self.options.request
+        return Shape(
+            schema=self._table.schema,
+            key=self.view.primary_key,
+            delete_column=request.delete_column,
+            skips_unknown_columns=request.skips_unknown_columns,
+            missing_as_null=request.missing_as_null,
+        )
+
+    @cached_property
+    def _files(self) -> SourceFiles:
+        return SourceFiles(self.stores.storage_options, self._shape.types())
+
+    def run(self) -> IngestTableReport:
+        """Choose the round, carry it out, report."""
+        clock = self.stores.clock
+        began = clock.monotonic_seconds()
+        if self.settle_policy():
+            self.view = self.stores.views.table()
+        before = self.rounds.read_latest()
+        unfinished = before if before is not None and not is_finished(*before) else None
+        if self.options.dry_run:
+            return self._forecast(before, unfinished)
+        self._merge_first()
+        if unfinished is not None:
+            check_same(unfinished[1], self.options.request, self._table.spec_id)
+            self._table.check_shards(list_unfinished_places(*unfinished))
+        elif before is not None and before[1].staged is not None:
+            # The run that finished may have died before it could.
+            self._forget_staged(before[0])
+        found = unfinished or self._begin(before)
+        if found is None:
+            return self._report(NOTHING_TO_DO)
+        report = self._write(*found)
+        seconds = clock.monotonic_seconds() - began
+        speed = round(report.rows_written / seconds, 1) if seconds else 0.0
+        return report.model_copy(update={"seconds": round(seconds, 3), "rows_per_second": speed})
+
+    # ---- sources
+
+    def _is_ours(self) -> bool:
+        """Whether our own reader reads the sources, whatever the engine."""
+        return self.options.request.format in (None, *Format)
+
+    def _find_files(self) -> list[SourceFile]:
+        request = self.options.request
+        if not self._is_ours():
+            raise Unsupported(f"what --format {request.format} holds is not known beforehand")
+        wanted = None if request.format is None else Format(request.format)
+        files = self._files.find(request.sources, wanted)
+        if any(file.uri == self.stores.uri for file in files):
+            raise Usage(f"{self.stores.uri} can't be ingested into itself")
+        return files
+
+    def _find_new(self, before: Begun | None) -> list[SourceFile]:
+        done = None if before is None or self.options.request.again else before[1]
+        return select_new(self._find_files(), done)
+
+    def _find_planned(self, plan: PlanRecord) -> tuple[SourceFile, ...]:
+        """The files of a plan, which have to be as they were."""
+        check_unchanged(plan.sources, self._find_files())
+        return plan.sources
+
+    def _forecast(self, before: Begun | None, unfinished: Begun | None) -> IngestTableReport:
+        """A dry run: every row's shard, by the columns that decide it."""
+        files = self._find_planned(unfinished[1]) if unfinished else self._find_new(before)
+        if files and not self.options.merge:  # which makes room before rows come
+            self._table.check_shards()
+        forecast = Forecast(
+            files=self._files,
+            shape=self._shape,
+            router=self._table.make_router(),
+            there={shard.shard_id for shard in self.view.shards},
+        )
+        self._rows_known = {file.uri: forecast.add(file) for file in files}
+        return self._report(
+            DONE if files else NOTHING_TO_DO,
+            files,
+            shards=tuple(forecast.shards[s] for s in sorted(forecast.shards)),
+            rows=forecast.rows,
+            rows_deleted=forecast.rows_deleted,
+            resumed=unfinished is not None,
+        )
+
+    # ---- a round
+
+    def _begin(self, before: Begun | None) -> Begun | None:
+        """Begin a new round; None when there is nothing new."""
+        request, table = self.options.request, self._table
+        files = self._find_new(before) if self._is_ours() else None
+        if files == [] or (files is None and before and not request.again):
+            return None
+        table.check_shards()
+        self.prove_store()
+        if self.options.asked_engine == "spark":
+            plan = self.stage(table, self._shape, self.rounds.after(before), files)
+        elif files is None:
+            raise Unsupported(f"--format {request.format} is read by Spark only: --engine spark")
+        else:
+            for file in files:
+                self._check_file(file, self._shape)
+            plan = make_plan(
+                request,
+                spec_id=table.spec_id,
+                rows_per_entry_max=table.rows_per_entry_max,
+                chunk_rows=request.chunk_rows or self._files.choose_chunk_rows(files[0]),
+            )
+        known = () if before is None else (*before[1].before, *before[1].sources)
+        update = {"sources": tuple(files or ()), "before": known}
+        return self.rounds.begin(before, plan.model_copy(update=update))
+
+    def _check_file(self, file: SourceFile, shape: Shape) -> pa.Schema:
+        schema = self._files.schema(file)
+        shape.check(schema, file.uri)
+        return schema
+
+    def _write(self, found: Round, plan: PlanRecord) -> IngestTableReport:
+        self.prove_store()  # a round that goes on was begun by another process
+        if plan.staged is not None:
+            return self._write_staged(found, plan)
+        files = self._find_planned(plan)
+        self.stay_here("one process writes what it reads itself; --engine spark fans out")
+        backlog = self._make_backlog()
+        result = self._make_track(found, plan, files, backlog).run()
+        self._merges += backlog.merges
+        self._merge_last()
+        return self._report_results([result], files)
+
+    def _make_track(
+        self, found: Round, plan: PlanRecord, files: Sequence[SourceFile], backlog: Backlog
+    ) -> Track:
+        shape = replace(
+            self._shape,
+            skips_unknown_columns=plan.skips_unknown_columns,
+            missing_as_null=plan.missing_as_null or self._shape.missing_as_null,
+        )
+        splits = []
+        for file in files:
+            columns = shape.columns(self._check_file(file, shape))
+            splits.append(
+                FileSplit(files=self._files, file=file, chunk_rows=plan.chunk_rows, columns=columns)
+            )
+        self._rows_known = {file.uri: self._files.count(file) for file in files}
+        total = sum_known(self._rows_known.values()) or 0
+        return Track(
+            name=WHOLE,
+            table=self._table,
+            records=found,
+            plan=plan,
+            splits=splits,
+            shape=shape,
+            router=self._table.make_router(found.list_shards()),
+            on_rows=self.show_rows(total, found.read_progress(WHOLE).rows),
+            between=backlog,
+        )
+
+    def _write_staged(self, found: Round, plan: PlanRecord) -> IngestTableReport:
+        backlog = self._make_backlog()
+        units = [
+            IngestUnit(
+                uri=self.stores.uri,
+                storage_options=self.stores.storage_options,
+                ingest_id=self.rounds.ingest_id,
+                round=found.number,
+                run_id=found.run_id,
+                shard=staged.shard_id,
+                backlog_generations_max=backlog.generations_max,
+                backlog_wait_seconds_max=backlog.wait_seconds_max,
+            )
+            for staged in plan.staged or ()
+        ]
+        # Units may not merge by themselves, side by side: this process does.
+        with backlog.watch():
+            results = [result.made for result in self.write_units(units)]
+        self._merges += backlog.merges
+        pairs = zip(units, results, strict=True)
+        failed = {unit.shard: made for unit, made in pairs if isinstance(made, MemWalError)}
+        if not failed:
+            self._merge_last()
+        report = self._report_results([r for r in results if isinstance(r, TrackResult)])
+        if failed:
+            return report_failures(report, failed)
+        self._forget_staged(found)
+        return report
+
+    def _forget_staged(self, found: Round) -> None:
+        """Remove the rows that a finished round staged: they are in the MemWAL."""
+        left = self.stores.objects.list(f"{found.folder}/staged")
+        self.stores.objects.delete([info.path for info in left])
+
+    # ---- merges between
+
+    def _make_backlog(self) -> Backlog:
+        limit = self.options.backlog_generations_max
+        if limit is None and self.options.merge:
+            limit = BACKLOG_WITH_MERGE
+        return Backlog(
+            stores=self.stores,
+            generations_max=limit,
+            merge=self.merge if self.options.merge else None,
+            wait_seconds_max=self.options.backlog_wait_seconds_max,
+            say=self.say,
+        )
+
+    def _merge_first(self) -> None:
+        """With `--merge`, what other shards hold goes into the base table before new rows come."""
+        if self.options.merge and any(shard.pending for shard in self.view.shards):
+            self.prove_store()
+            self._merges += self.merge()
+            self.view = self.stores.views.table()
+
+    def _merge_last(self) -> None:
+        if not self.options.merge:
+            return
+        if self.merge():
+            self._merges += 1
+            return
+        self._unmerged = (
+            "another run held the table's lease, so what came last is not merged: "
+            "run `memwal merge`",
+        )
+
+    # ---- reports
+
+    def _report_results(
+        self, results: Sequence[TrackResult], files: Sequence[SourceFile] = ()
+    ) -> IngestTableReport:
+        there = {shard.shard_id for shard in self.view.shards}
+        report = self._report(DONE, files, **describe_results(results, there), merges=self._merges)
+        return report.model_copy(update={"version_after": int(self.stores.tables.base().version)})
+
+    def _report(
+        self, outcome: str, files: Sequence[SourceFile] = (), **fields: object
+    ) -> IngestTableReport:
+        return IngestTableReport.model_validate(
+            {
+                "table": self.name,
+                "outcome": outcome,
+                "version_before": self.view.version,
+                "version_after": self.view.version,
+                "ingest_id": self.rounds.ingest_id,
+                "sources": describe_sources(files, self._rows_known),
+                "warnings": (*self._table.list_warnings(), *self._unmerged),
+                **fields,
+            }
+        )
