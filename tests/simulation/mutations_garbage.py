@@ -761,6 +761,21 @@ _CLAIMS = (
     ),
 )
 
+_UNITS = mutations(
+    f"{_JOB}/unit.py",
+    "tests/faults/test_garbage_faults.py -k lost_its_lease",
+    (
+        "garbage: units don't know the lease",
+        "                        lease_token=table.lease_token,\n",
+        "",
+    ),
+    (
+        "garbage: units don't ask for the lease",
+        "                stores.leases.check(unit.lease_token)",
+        "                pass",
+    ),
+)
+
 GARBAGE = (
     *_HEADS,
     *_LIMITS,
@@ -773,6 +788,7 @@ GARBAGE = (
     *_ORPHANS,
     *_INGESTS,
     *_DONE,
+    *_UNITS,
     *_FOUND,
     *_SIMULATED,
 )

@@ -266,6 +266,22 @@ _WATCH = (
             "        if claim.job == REFRESH and self.leases.is_live(claim):",
             "        if claim.job == REFRESH:",
         ),
+        (
+            "watch: a merge goes on that lost its lease",
+            "            self.leases.check(self.lease_token)\n",
+            "",
+        ),
+    ),
+    *mutations(
+        "memwal/jobs/merge/unit.py",
+        "tests/jobs/merge/test_merge_shared_command.py -k 'commits_nothing or commit_nothing'",
+        ("merge: units don't know the lease", "            lease_token=table.lease_token,\n", ""),
+        (
+            "merge: units don't ask for the lease",
+            "        watch.before_commit()\n",
+            "",
+        ),
+        ("merge: a cancelled run commits", "        cancel.check()\n", ""),
     ),
     *mutations(
         _APPLY,

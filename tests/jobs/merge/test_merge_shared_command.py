@@ -16,6 +16,8 @@ from memwal.jobs.merge.apply.shared import SharedMerger
 from memwal.jobs.merge.job import MergeOptions, run_merge
 from memwal.jobs.merge.plan.shard import MergeLimits, MergeRequest
 from memwal.jobs.merge.unit import MergeUnit, report_shards, run_merge_unit
+from memwal.run import cancel
+from memwal.run.tables import OpenTable
 from tests.support import builders
 from tests.support.builders import Delete, Put, Table
 from tests.support.indexed import Quiet
@@ -39,6 +41,17 @@ def merge(table: Table, *arguments: str) -> tuple[int, dict[str, Any]]:
     done = run_memwal("merge", table.uri, "--json", *arguments)
     assert done.stdout, done.stderr
     return done.returncode, json.loads(done.stdout)["tables"][0]
+
+
+def make_unit(table: Table) -> MergeUnit:
+    """One for all shards, without the lease."""
+    return MergeUnit(
+        uri=table.uri,
+        storage_options={},
+        shard_ids=tuple(table.shards),
+        request=MergeRequest(),
+        limits=MergeLimits(),
+    )
 
 
 def test_one_commit_for_all(table: Table) -> None:
@@ -93,18 +106,40 @@ def test_a_panic_with_several_shards_at_work_leaves_each_its_own_chance(
         raise PanicException
 
     monkeypatch.setattr(SharedMerger, "run", panics)
-    unit = MergeUnit(
-        uri=table.uri,
-        storage_options={},
-        shard_ids=tuple(table.shards),
-        request=MergeRequest(),
-        limits=MergeLimits(),
-    )
+    unit = make_unit(table)
     merges = report_shards(unit, run_merge_unit(unit))
     assert [(m.shard_id, m.outcome, m.commits) for m in merges] == [
         (shard, "done", 1) for shard in table.shards
     ]
     builders.check_merged(table)
+
+
+def test_a_unit_of_a_cancelled_run_commits_nothing(table: Table) -> None:
+    unit = make_unit(table)
+    cancel.cancel()
+    try:
+        merges = report_shards(unit, run_merge_unit(unit))
+    finally:
+        cancel.begin()
+    assert {(m.exit_code, m.commits) for m in merges} == {(4, 0)}
+    assert table.progress() == {}
+
+
+@pytest.mark.parametrize("shards", [1, SHARDS])
+def test_units_commit_nothing_once_the_lease_is_lost(
+    table: Table, monkeypatch: pytest.MonkeyPatch, shards: int
+) -> None:
+    take = OpenTable.take_lease
+
+    def take_and_lose(self: OpenTable, job: str, options: Any) -> None:
+        take(self, job, options)
+        table.stores.leases.break_("test")
+
+    monkeypatch.setattr(OpenTable, "take_lease", take_and_lose)
+    resolved = ResolvedTable(name="t", uri=table.uri, storage_options={}, settings=Settings())
+    options = MergeOptions(tables=[resolved], engine="local", shards=table.shards[:shards])
+    report = run_merge(options, Quiet())
+    assert (report.exit_code, table.progress()) == (4, {})
 
 
 def test_the_limit_in_the_configuration(table: Table, tmp_path: Path) -> None:

@@ -73,9 +73,12 @@ def bare_merge(table: Table, request: MergeRequest) -> ShardReport:
 
 
 def watched_merge(
-    table: Table, leases: StoredLeases, request: MergeRequest = FIRST_ONLY
+    table: Table,
+    leases: StoredLeases,
+    request: MergeRequest = FIRST_ONLY,
+    lease_token: int | None = None,
 ) -> ShardReport:
-    watch = RefreshWatch(leases=leases)
+    watch = RefreshWatch(leases=leases, lease_token=lease_token)
     merger = ShardMerger(
         views=table,
         table=table,
@@ -146,3 +149,17 @@ def test_other_holders_and_dead_refreshes_are_passed(table: Table, leases: Store
     leases.acquire("snapshot")
     table.clock.sleep(leases.ttl_seconds + 1)
     assert watched_merge(table, leases).outcome == "done"
+
+
+def test_a_merge_goes_on_under_its_own_lease_and_stops_when_that_is_lost(
+    table: Table, leases: StoredLeases
+) -> None:
+    table.set_progress(0)
+    token = leases.acquire("merge").token
+    assert watched_merge(table, leases, lease_token=token).outcome == "done"
+    table.set_progress(0)
+    table.before_fold = [lambda: (leases.break_("test"), None)[1]]
+    merge = watched_merge(table, leases, lease_token=token)
+    assert (merge.exit_code, merge.commits) == (4, 0)
+    assert merge.error is not None
+    assert f"lease token {token} was superseded" in merge.error
