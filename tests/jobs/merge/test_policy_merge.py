@@ -20,6 +20,8 @@ from memwal.jobs.merge.apply.shard import ShardMerger
 from memwal.jobs.merge.job import MergeOptions, run_merge
 from memwal.jobs.merge.plan.shard import (
     CommitShape,
+    Deletes,
+    Join,
     JoinCosts,
     MergeLimits,
     MergeRequest,
@@ -428,6 +430,23 @@ def test_a_fold_by_no_policy_is_not_put_into_a_table_that_got_one(tmp_path: Path
     again = fold.rebase(stores.views.shard(table.shards[0]))
 
     assert isinstance(again, policy_merge.LancePolicyFold)
+
+
+def test_a_fold_by_a_policy_that_went_meanwhile_is_made_anew(tmp_path: Path) -> None:
+    table = make_policy_table(tmp_path / "t", Variant(expiry=False), rows=[1])
+    shard = table.shards[0]
+    table.flush((1, table.row(1, 5)), (1, table.row(1, 6)))
+    stores = table.stores
+    view = stores.views.shard(shard)
+    fold = open_merge_table(stores).fold(view, shard, view.shards[0].pending)
+    assert isinstance(fold, policy_merge.LancePolicyFold)
+    table.dataset.delete_config_keys([STORED_KEY])
+
+    again = fold.rebase(stores.views.shard(shard))
+    again.commit(CommitShape(join=Join.SCAN, deletes=Deletes.NONE, reason=""), 1)
+
+    assert not isinstance(again, policy_merge.LancePolicyFold)
+    assert [row["n"] for row in table.base_rows().values()] == [6]  # as every read says by now
 
 
 def joined(left: pa.Array, right: pa.Array) -> pa.Array:
