@@ -1,6 +1,21 @@
-"""Writing through the MemWAL: the write coordinator, and what it writes with.
+"""Writing through the MemWAL: the `ingest` command, and the write coordinator behind it.
 
-protocols    what the coordinator is generic over: deltas, flush handlers, time
+job          tables in, report out
+plan         what is asked for, and which files a round takes; pure
+apply        one table's ingest: everything that is done, in its order
+unit         one shard's staged rows, written in a thread or on an executor
+report       its part of the document
+show         what people see of it
+sources      source files: found, and read in chunks
+splits       the parts that a track reads
+shape        source rows -> rows of the table's own schema
+spark        rows staged by Spark, before any is written
+forecast     what a dry run tells
+table        the table's columns, routing and limits
+backlog      waits, or merges, while too many generations are pending
+track        one track of an ingest, from its source to its end
+resume       writers that skip what is written already
+ports        what the coordinator is generic over: deltas, flush handlers, time
 epochs       epochs, the two watermarks and who waits for them; pure
 broadcast    the one current snapshot and its subscribers
 commands     what callers ask of it, and what it waits for
@@ -8,32 +23,28 @@ coordinator  the coordinator itself: one task that owns all state
 blocking     the same for callers without an event loop
 operations   rows with deletes among them -> calls of a writer; pure
 routing      rows -> shards, by the table's shard spec; pure
-strangers    shards whose rows may be of values that others hold, and what tells
+strangers    shards that may hold rows of others' values, and how that is found out
 shards       the coordinator's delta and flush handler for a MemWAL table
 writer       these together, for programs: `open_writer`
-line_up      source rows -> rows of the table's own schema
-resume       writers that pass over what is written already
-splits       the parts that a track reads
-run          one track of an ingest, from its source to its end
 """
 
 from __future__ import annotations
 
-from importlib import import_module
 from typing import TYPE_CHECKING
 
+from memwal.ingest.blocking import BlockingCoordinator
+from memwal.ingest.commands import Reached, State
+from memwal.ingest.coordinator import WriteCoordinator
+from memwal.ingest.ports import (
+    Closed,
+    CoordinatorLimits,
+    Delta,
+    Flushed,
+    FlushFailed,
+    FlushHandler,
+)
+
 if TYPE_CHECKING:
-    from memwal.ingest.blocking import BlockingCoordinator
-    from memwal.ingest.commands import Reached, State
-    from memwal.ingest.coordinator import WriteCoordinator
-    from memwal.ingest.ports import (
-        Closed,
-        CoordinatorLimits,
-        Delta,
-        Flushed,
-        FlushFailed,
-        FlushHandler,
-    )
     from memwal.ingest.writer import TableWriter, open_writer
 
 __all__ = [
@@ -51,18 +62,11 @@ __all__ = [
     "open_writer",
 ]
 
-_IN_MODULE = {
-    "BlockingCoordinator": "blocking",
-    "Reached": "commands",
-    "State": "commands",
-    "WriteCoordinator": "coordinator",
-    "TableWriter": "writer",
-    "open_writer": "writer",
-}
-
 
 def __getattr__(name: str) -> object:
+    if name not in ("TableWriter", "open_writer"):
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     # Imported when asked for: the coordinator alone needs no Lance.
-    if name in __all__:
-        return getattr(import_module(f"{__name__}.{_IN_MODULE.get(name, 'protocols')}"), name)
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    from memwal.ingest import writer
+
+    return getattr(writer, name)

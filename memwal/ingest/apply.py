@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cached_property
+from functools import cached_property, partial
 
 import pyarrow as pa
 
@@ -24,7 +24,7 @@ from memwal.ingest.report import (
 )
 from memwal.ingest.shape import Shape
 from memwal.ingest.sources import SourceFiles
-from memwal.ingest.splits import FileSplit
+from memwal.ingest.splits import Split
 from memwal.ingest.table import IngestTable, list_unfinished_places
 from memwal.ingest.track import Track, TrackResult
 from memwal.ingest.unit import IngestResult, IngestUnit
@@ -89,7 +89,7 @@ class Ingester:
 
     @cached_property
     def _files(self) -> SourceFiles:
-        return SourceFiles(self.stores.storage_options, self._shape.types())
+        return SourceFiles(self.stores.storage_options, self._shape.list_types())
 
     def run(self) -> IngestTableReport:
         """Choose the round, carry it out, report."""
@@ -190,7 +190,7 @@ class Ingester:
         return self.rounds.begin(before, plan.model_copy(update=update))
 
     def _check_file(self, file: SourceFile, shape: Shape) -> pa.Schema:
-        schema = self._files.schema(file)
+        schema = self._files.read_schema(file)
         shape.check(schema, file.uri)
         return schema
 
@@ -216,11 +216,10 @@ class Ingester:
         )
         splits = []
         for file in files:
-            columns = shape.columns(self._check_file(file, shape))
-            splits.append(
-                FileSplit(files=self._files, file=file, chunk_rows=plan.chunk_rows, columns=columns)
-            )
-        self._rows_known = {file.uri: self._files.count(file) for file in files}
+            columns = shape.select_columns(self._check_file(file, shape))
+            read = partial(self._files.read_chunks, file, plan.chunk_rows, columns=columns)
+            splits.append(Split(name=file.uri, read=read))
+        self._rows_known = {file.uri: self._files.count_rows(file) for file in files}
         total = sum_known(self._rows_known.values()) or 0
         return Track(
             name=WHOLE,

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Coroutine
+from contextlib import AbstractContextManager
 from threading import Thread
-from types import TracebackType
 from typing import Any, Generic, TypeVar
 
 from memwal.ingest.broadcast import Published
@@ -18,7 +18,9 @@ SnapshotT = TypeVar("SnapshotT")
 T = TypeVar("T")
 
 
-class BlockingCoordinator(Generic[DeltaT, SnapshotT]):
+class BlockingCoordinator(
+    AbstractContextManager["BlockingCoordinator[DeltaT, SnapshotT]"], Generic[DeltaT, SnapshotT]
+):
     """Runs a coordinator on an event loop in a thread of its own. Any thread may call it.
 
     As a context manager it shuts down at the end; after an error in the block what is pending may
@@ -31,7 +33,7 @@ class BlockingCoordinator(Generic[DeltaT, SnapshotT]):
         self._thread = Thread(target=self._loop.run_forever, name="write coordinator", daemon=True)
         self._thread.start()
         try:
-            self._coordinator = self._call(_made(make))
+            self._coordinator = self._call(_make(make))
         except BaseException:
             self._stop()
             raise
@@ -63,10 +65,6 @@ class BlockingCoordinator(Generic[DeltaT, SnapshotT]):
         """Write, and wait until it is durable; its epoch."""
         return self._call(self._coordinator.write_durable(delta))
 
-    def snapshot_after(self, epoch: int) -> Published[SnapshotT]:
-        """Wait for a snapshot that holds more than `epoch`."""
-        return self._call(self._coordinator.snapshot_after(epoch))
-
     def shutdown(self) -> None:
         """Flush what is pending, wait until all is durable, and end."""
         if self._loop.is_closed():
@@ -76,16 +74,8 @@ class BlockingCoordinator(Generic[DeltaT, SnapshotT]):
         finally:
             self._stop()
 
-    def __enter__(self) -> BlockingCoordinator[DeltaT, SnapshotT]:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        if kind is None:
+    def __exit__(self, *error: object) -> None:
+        if error[0] is None:
             self.shutdown()
         elif not self._loop.is_closed():
             self._call(self._coordinator.abandon())
@@ -108,7 +98,7 @@ class BlockingCoordinator(Generic[DeltaT, SnapshotT]):
         self._loop.close()
 
 
-async def _made(
+async def _make(
     make: Callable[[], WriteCoordinator[DeltaT, SnapshotT]],
 ) -> WriteCoordinator[DeltaT, SnapshotT]:
     return make()

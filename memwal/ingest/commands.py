@@ -90,12 +90,12 @@ class Tasks:
         return [task for task in found if task is not None]
 
 
-def future() -> asyncio.Future[int]:
-    """An answer to come."""
+def make_future() -> asyncio.Future[int]:
+    """A future for an answer, on the running loop."""
     return asyncio.get_running_loop().create_future()
 
 
-async def awaited(durable: Awaitable[None]) -> None:
+async def wait_for(durable: Awaitable[None]) -> None:
     """Any awaitable as a coroutine."""
     await durable
 

@@ -30,9 +30,9 @@ from memwal.ingest.commands import (
     Tasks,
     Write,
     answer_with,
-    awaited,
-    future,
+    make_future,
     refuse,
+    wait_for,
 )
 from memwal.ingest.epochs import Epochs, Waiters
 from memwal.ingest.ports import (
@@ -116,7 +116,7 @@ class WriteCoordinator(Generic[DeltaT, SnapshotT]):
 
         Raises FlushFailed, Closed.
         """
-        return await self._ask(Write(delta=delta, answer=future()))
+        return await self._ask(Write(delta=delta, answer=make_future()))
 
     async def flush(self, epoch: int | None = None, until: Reached = Reached.DURABLE) -> int:
         """Wait until `epoch` (None: all written so far) is durable, or in the snapshot.
@@ -124,7 +124,7 @@ class WriteCoordinator(Generic[DeltaT, SnapshotT]):
         The watermark is returned, which may be beyond `epoch`. Raises FlushFailed, Closed,
         ValueError for an epoch that was never given out.
         """
-        return await self._ask(Flush(epoch=epoch, until=until, answer=future()))
+        return await self._ask(Flush(epoch=epoch, until=until, answer=make_future()))
 
     async def write_durable(self, delta: DeltaT) -> int:
         """Write, and wait until it is durable; its epoch."""
@@ -136,10 +136,6 @@ class WriteCoordinator(Generic[DeltaT, SnapshotT]):
         """Follow the snapshot."""
         return Subscription(self._broadcast)
 
-    async def snapshot_after(self, epoch: int) -> Published[SnapshotT]:
-        """The newest snapshot as soon as it holds more than `epoch`. Raises FlushFailed, Closed."""
-        return await self._broadcast.after(epoch)
-
     async def abandon(self) -> None:
         """End without flushing what is pending; a flush that runs is cancelled. Waiters fail."""
         self._owner.cancel()
@@ -149,7 +145,7 @@ class WriteCoordinator(Generic[DeltaT, SnapshotT]):
         """Flush what is pending, wait until all is durable, and end. Raises FlushFailed."""
         if self._is_over and self._error is None:
             return
-        await self._ask(Shutdown(answer=future()))
+        await self._ask(Shutdown(answer=make_future()))
 
     async def _ask(self, command: Command) -> int:
         if self._error is not None:
@@ -311,11 +307,11 @@ class WriteCoordinator(Generic[DeltaT, SnapshotT]):
         if self._broadcast.current.epoch < epoch:
             current = self._broadcast.current.snapshot
             self._broadcast.publish(Published(snapshot=current, epoch=epoch))
-        for answer in self._waiters[Reached.FLUSHED].reached(epoch):
+        for answer in self._waiters[Reached.FLUSHED].take_reached(epoch):
             answer_with(answer, epoch)
 
     def _track_durability(self, epoch: int, durable: Awaitable[None] | None) -> None:
-        task = None if durable is None else asyncio.ensure_future(awaited(durable))
+        task = None if durable is None else asyncio.ensure_future(wait_for(durable))
         self._tasks.durable.append(Durability(epoch=epoch, task=task))
         self._on_durable()
 
@@ -329,7 +325,7 @@ class WriteCoordinator(Generic[DeltaT, SnapshotT]):
                 first.task.result()
             self._tasks.durable.popleft()
             self._epochs.advance_durable(first.epoch)
-            for answer in self._waiters[Reached.DURABLE].reached(first.epoch):
+            for answer in self._waiters[Reached.DURABLE].take_reached(first.epoch):
                 answer_with(answer, first.epoch)
 
     def _start_timer(self) -> None:

@@ -7,12 +7,10 @@ second never overtakes the first.
 
 from __future__ import annotations
 
-from bisect import bisect_right, insort
-from collections.abc import Hashable
 from dataclasses import dataclass, field
 from typing import Generic, TypeVar
 
-Waiter = TypeVar("Waiter", bound=Hashable)
+Waiter = TypeVar("Waiter")
 
 
 @dataclass(kw_only=True, slots=True)
@@ -45,25 +43,13 @@ class Epochs:
 class Waiters(Generic[Waiter]):
     """Who waits for which epoch."""
 
-    _epochs: list[int] = field(default_factory=list)
     _by_epoch: dict[int, list[Waiter]] = field(default_factory=dict)
 
     def add(self, epoch: int, waiter: Waiter) -> None:
         """`waiter` wants to know when `epoch` is reached."""
-        if epoch not in self._by_epoch:
-            insort(self._epochs, epoch)
-            self._by_epoch[epoch] = []
-        self._by_epoch[epoch].append(waiter)
+        self._by_epoch.setdefault(epoch, []).append(waiter)
 
-    def reached(self, epoch: int) -> list[Waiter]:
+    def take_reached(self, epoch: int) -> list[Waiter]:
         """Take out everybody who waited for `epoch` or an earlier one, in the epochs' order."""
-        end = bisect_right(self._epochs, epoch)
-        done, self._epochs = self._epochs[:end], self._epochs[end:]
-        return [waiter for e in done for waiter in self._by_epoch.pop(e)]
-
-    def take_all(self) -> list[Waiter]:
-        """Take out everybody."""
-        return self.reached(self._epochs[-1]) if self._epochs else []
-
-    def __len__(self) -> int:
-        return sum(len(waiters) for waiters in self._by_epoch.values())
+        reached = sorted(e for e in self._by_epoch if e <= epoch)
+        return [waiter for e in reached for waiter in self._by_epoch.pop(e)]

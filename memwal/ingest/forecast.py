@@ -32,15 +32,15 @@ class Forecast:
 
     def add(self, file: SourceFile) -> int:
         """Count a file's rows. Raises what writing them would raise for their columns and keys."""
-        schema = self.files.schema(file)
+        schema = self.files.read_schema(file)
         self.shape.check(schema, file.uri)
         key = self.shape.key if self.shape.delete_column else ()
-        wanted = {*self.router.columns, *key} or set(self.shape.columns(schema)[:1])
+        wanted = {*self.router.columns, *key} or set(self.shape.select_columns(schema)[:1])
         read = [n for n in schema.names if n in {*wanted, self.shape.delete_column}]
         fields = [f for f in self.shape.schema if f.name in wanted]
         narrow = replace(self.shape, schema=pa.schema(fields), missing_as_null=True)
         rows_before = self.rows
-        for chunk in self.files.chunks(file, CHUNK_ROWS, columns=read):
+        for chunk in self.files.read_chunks(file, CHUNK_ROWS, columns=read):
             conformed, gone = narrow.conform(chunk, file.uri)
             self.shape.check_missing(schema, file.uri, gone)
             self._count(conformed, gone)

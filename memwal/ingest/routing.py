@@ -107,7 +107,7 @@ class Routed:
     def __len__(self) -> int:
         return len(self.indices)
 
-    def of(self, batch: pa.RecordBatch) -> pa.Table:
+    def take(self, batch: pa.RecordBatch) -> pa.Table:
         """These rows of the batch that was routed."""
         rows = pa.Table.from_batches([batch])
         return rows if len(self) == len(rows) else rows.take(self.indices)

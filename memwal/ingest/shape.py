@@ -36,13 +36,13 @@ class Shape:
             raise Usage(f"{where}: {layout.TOMBSTONE} is Lance's own; use --delete-column")
         if self.delete_column is not None:
             self._check_delete_column(source, self.delete_column, where)
-        unknown = [gap for gap in _gaps(self.schema, source) if gap.path != self.delete_column]
+        unknown = [gap for gap in _find_gaps(self.schema, source) if gap.path != self.delete_column]
         if unknown and not self.skips_unknown_columns:
             raise Usage(
                 f"{where}: the table has no column {', '.join(map(str, unknown))}; "
                 "--skip-unknown-columns leaves them out"
             )
-        for gap in _gaps(source, self.schema):
+        for gap in _find_gaps(source, self.schema):
             if not gap.nullable or gap.path in self.key:
                 raise Usage(f"{where}: column {gap} is missing, and may not be NULL")
         if self.delete_column is None:
@@ -50,7 +50,7 @@ class Shape:
 
     def check_missing(self, source: pa.Schema, where: str, deleted: pa.Array | None = None) -> None:
         """Raise Usage when rows would get a NULL that nobody asked for; a deleted one gets none."""
-        missing = () if self.missing_as_null else _gaps(source, self.schema)
+        missing = () if self.missing_as_null else _find_gaps(source, self.schema)
         if missing and not (deleted is not None and pc.all(deleted).as_py()):
             raise Usage(
                 f"{where}: column {', '.join(map(str, missing))} is missing, and NULL would be "
@@ -61,18 +61,18 @@ class Shape:
         if name in self.key:
             raise Usage(f"{where}: column {name!r} is the table's key: it can't say what to delete")
         if name not in source.names:
-            gap = _Gap(path=name, nullable=False, near=_near(name, source.names))
+            gap = _Gap(path=name, nullable=False, near=_guess_name(name, source.names))
             raise Usage(f"{where}: there is no column {gap} to delete by")
         kind = source.field(name).type
         if not pa.types.is_boolean(kind) and not pa.types.is_null(kind):
             raise Usage(f"{where}: column {name!r} to delete by is {kind}, and has to be boolean")
 
-    def types(self) -> dict[str, pa.DataType]:
+    def list_types(self) -> dict[str, pa.DataType]:
         """The types wanted by column, for sources that have none of their own."""
         own = {} if self.delete_column is None else {self.delete_column: pa.bool_()}
         return {**own, **{field.name: field.type for field in self.schema}}
 
-    def columns(self, source: pa.Schema) -> list[str]:
+    def select_columns(self, source: pa.Schema) -> list[str]:
         """The source's columns that are read."""
         wanted = {*self.schema.names, self.delete_column}
         return [name for name in source.names if name in wanted]
@@ -83,12 +83,12 @@ class Shape:
         Raises Usage for a value that the table's type can't hold, or a NULL where none may be. A
         deleted row has values in the key's and the shard's columns only as far as they are used.
         """
-        deleted = self._deleted(chunk, where)
+        deleted = self._read_deleted(chunk, where)
         self.check_missing(chunk.schema, where, deleted)
-        arrays = [self._column(chunk, field, deleted, where) for field in self.schema]
+        arrays = [self._cast_column(chunk, field, deleted, where) for field in self.schema]
         return pa.Table.from_arrays(arrays, schema=self.schema), deleted
 
-    def _deleted(self, chunk: pa.Table, where: str) -> pa.Array | None:
+    def _read_deleted(self, chunk: pa.Table, where: str) -> pa.Array | None:
         if self.delete_column is None:
             return None
         self._check_delete_column(chunk.schema, self.delete_column, where)
@@ -96,7 +96,7 @@ class Shape:
         found = column.cast(pa.bool_()).fill_null(False)
         return found if pc.any(found).as_py() else None
 
-    def _column(
+    def _cast_column(
         self, chunk: pa.Table, field: pa.Field, deleted: pa.Array | None, where: str
     ) -> pa.ChunkedArray:
         if field.name not in chunk.column_names:
@@ -131,7 +131,7 @@ class _Gap:
         return repr(self.path) + (f" (there is {self.near!r})" if self.near else "")
 
 
-def _gaps(
+def _find_gaps(
     there: Iterable[pa.Field], wanted: Iterable[pa.Field], prefix: str = ""
 ) -> tuple[_Gap, ...]:
     """What of `wanted` is not `there`, members of structs too: Arrow casts pass over those."""
@@ -142,25 +142,25 @@ def _gaps(
     for field in wanted:
         path = prefix + field.name
         if field.name in known:
-            own, other = _members(known[field.name].type), _members(field.type)
-            found += _gaps(own, other, f"{path}.") if own and other else ()
+            own, other = _list_members(known[field.name].type), _list_members(field.type)
+            found += _find_gaps(own, other, f"{path}.") if own and other else ()
         else:
-            near = _near(field.name, left)
+            near = _guess_name(field.name, left)
             shown = near and prefix + near
             found.append(_Gap(path=path, nullable=field.nullable, near=shown))
     return tuple(found)
 
 
-def _members(kind: pa.DataType) -> list[pa.Field]:
+def _list_members(kind: pa.DataType) -> list[pa.Field]:
     """A struct's members, or those of a list's values."""
     if pa.types.is_struct(kind):
         return list(kind)
     if pa.types.is_list(kind) or pa.types.is_large_list(kind) or pa.types.is_fixed_size_list(kind):
-        return _members(kind.value_type)
+        return _list_members(kind.value_type)
     return []
 
 
-def _near(name: str, names: Sequence[str]) -> str | None:
+def _guess_name(name: str, names: Sequence[str]) -> str | None:
     """The name that was meant, perhaps: the same in another case, or one that is much alike."""
     alike = [n for n in names if n.casefold() == name.casefold()]
     return next(iter(alike or get_close_matches(name, names, n=1)), None)

@@ -7,6 +7,7 @@ that goes on reads next is what the one before would have read.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from itertools import accumulate
 from typing import Any
 
@@ -74,7 +75,8 @@ class SourceFiles:
 
     def _find_behind(self, uri: str, wanted: Format | None) -> list[SourceFile]:
         system, path = self._system(uri)
-        info = self._guard(uri, lambda: system.get_file_info(path))
+        with self._translating(uri):
+            info = system.get_file_info(path)
         if info.type == fs.FileType.NotFound:
             raise Usage(f"{uri}: no such source")
         if info.type == fs.FileType.File:
@@ -88,7 +90,8 @@ class SourceFiles:
         self, uri: str, path: str, system: fs.FileSystem, wanted: Format | None
     ) -> list[SourceFile]:
         selector = fs.FileSelector(path, recursive=True)
-        infos = self._guard(uri, lambda: system.get_file_info(selector))
+        with self._translating(uri):
+            infos = system.get_file_info(selector)
         found = []
         for info in sorted(infos, key=lambda i: i.path):
             below = info.path[len(path) :].strip("/")
@@ -114,40 +117,38 @@ class SourceFiles:
 
     # ---- reading
 
-    def schema(self, file: SourceFile) -> pa.Schema:
+    def read_schema(self, file: SourceFile) -> pa.Schema:
         """The file's columns."""
-        match file.format:
-            case Format.LANCE:
-                return self._open_lance(file).schema
-            case Format.PARQUET:
-                return self._read(file, lambda: self._open_parquet(file).schema_arrow)
-            case _:
-                return self._read(file, lambda: self._open_stream(file)[0])
+        if file.format is Format.LANCE:
+            return self._open_lance(file).schema
+        with self._translating(file.uri, file.format):
+            if file.format is Format.PARQUET:
+                return self._open_parquet(file).schema_arrow
+            return self._open_stream(file)[0]
 
-    def count(self, file: SourceFile) -> int | None:
+    def count_rows(self, file: SourceFile) -> int | None:
         """How many rows it has, where that is known without reading them."""
-        match file.format:
-            case Format.LANCE:
-                return int(self._open_lance(file).count_rows())
-            case Format.PARQUET:
-                return int(self._read(file, lambda: self._open_parquet(file).metadata.num_rows))
-            case _:
-                return None
+        if file.format is Format.LANCE:
+            return int(self._open_lance(file).count_rows())
+        if file.format is not Format.PARQUET:
+            return None
+        with self._translating(file.uri, file.format):
+            return int(self._open_parquet(file).metadata.num_rows)
 
     def choose_chunk_rows(self, file: SourceFile) -> int:
         """How many rows to read at a time: fewer where rows are wide."""
-        first = next(self.chunks(file, _SAMPLE_ROWS), None)
+        first = next(self.read_chunks(file, _SAMPLE_ROWS), None)
         if first is None:
             return CHUNK_ROWS
         row_bytes = max(1, first.nbytes // len(first))
         return int(max(_SAMPLE_ROWS, min(CHUNK_ROWS, _CHUNK_BYTES // row_bytes)))
 
-    def chunks(
+    def read_chunks(
         self,
         file: SourceFile,
         chunk_rows: int,
-        *,
         first_row: int = 0,
+        *,
         columns: Sequence[str] | None = None,
     ) -> Iterator[pa.Table]:
         """The rows from `first_row` on, `chunk_rows` at a time.
@@ -158,7 +159,8 @@ class SourceFiles:
         if first_row % chunk_rows:
             return
         batches = self._read_batches(file, chunk_rows, first_row, columns)
-        yield from self._guard_chunks(file, cut_batches(batches, chunk_rows))
+        with self._translating(file.uri, file.format):
+            yield from cut_batches(batches, chunk_rows)
 
     def _read_batches(
         self, file: SourceFile, chunk_rows: int, first_row: int, columns: Sequence[str] | None
@@ -216,27 +218,20 @@ class SourceFiles:
     def _open_dataset(self, uri: str, version: int | None) -> Any:
         return LanceTables(uri, self._options).base(version)
 
-    def _guard_chunks(self, file: SourceFile, chunks: Iterator[pa.Table]) -> Iterator[pa.Table]:
-        while True:
-            chunk = self._read(file, lambda: next(chunks, None))
-            if chunk is None:
-                return
-            yield chunk
-
-    def _read(self, file: SourceFile, work: Any) -> Any:
+    @contextmanager
+    def _translating(self, uri: str, kind: Format | None = None) -> Iterator[None]:
+        """Errors become ours; those of what a file holds only where its `kind` is known."""
         try:
-            return self._guard(file.uri, work)
-        except (pa.ArrowException, ValueError, KeyError) as error:
-            text = str(error).split("\n", 1)[0]
-            raise Usage(f"{file.uri}: can't be read as {file.format}: {text}") from None
-
-    def _guard(self, uri: str, work: Any) -> Any:
-        try:
-            return work()
+            yield
         except (FileNotFoundError, Missing):
             raise Usage(f"{uri}: no such source") from None
         except OSError as error:
             raise StoreUnavailable(f"{uri}: {error}") from None
+        except (pa.ArrowException, ValueError, KeyError) as error:
+            if kind is None:
+                raise
+            text = str(error).split("\n", 1)[0]
+            raise Usage(f"{uri}: can't be read as {kind}: {text}") from None
 
 
 def _require_format(uri: str) -> Format:

@@ -16,7 +16,9 @@ import io
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from itertools import count
+from functools import partial
+from itertools import count, groupby
+from operator import itemgetter
 from typing import Any
 
 import pyarrow as pa
@@ -64,7 +66,7 @@ def stage(session: SparkSession, blocks: DataFrame, staging: Staging) -> tuple[S
         "shard", "part", "place"
     )
     try:
-        found = together.mapInArrow(_Store(staging), _FILES).collect()
+        found = together.mapInArrow(partial(_store_blocks, staging), _FILES).collect()
     except PythonException as error:
         raise _translate(error) from None
     by_shard: dict[tuple[str, str], list[Any]] = {}
@@ -144,23 +146,23 @@ def read_source(
 def route_rows(rows: DataFrame, staging: Staging) -> DataFrame:
     """Make blocks of Spark's rows, in the order in which Spark reads them."""
     staging.shape.check(pa.schema([(name, pa.null()) for name in rows.columns]), staging.name)
-    return rows.mapInArrow(_RouteRows(staging), _BLOCKS)
+    return rows.mapInArrow(partial(_route_rows, staging), _BLOCKS)
 
 
 def read_files(session: SparkSession, found: Sequence[SourceFile], staging: Staging) -> DataFrame:
     """Make blocks of files that our own reader reads, on the executors, in the files' order."""
-    files = SourceFiles(staging.storage_options, staging.shape.types())
+    files = SourceFiles(staging.storage_options, staging.shape.list_types())
     parts: list[_Part] = []
     for file in found:
-        staging.shape.check(files.schema(file), file.uri)
-        total = files.count(file)
+        staging.shape.check(files.read_schema(file), file.uri)
+        total = files.count_rows(file)
         if total is None:
             parts.append(_Part(file=file, first_row=0, rows=None))
         else:
             firsts = range(0, total, _PART_ROWS)
             parts += [_Part(file=file, first_row=n, rows=_PART_ROWS) for n in firsts]
     numbers = session.range(0, len(parts), 1, max(1, len(parts)))
-    return numbers.mapInArrow(_RouteFiles(staging, files, tuple(parts)), _BLOCKS)
+    return numbers.mapInArrow(partial(_route_files, staging, files, tuple(parts)), _BLOCKS)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -183,39 +185,38 @@ class _Held:
     bytes: int = 0
 
 
-@dataclass(frozen=True)
-class _RouteRows:
+def _route_rows(staging: Staging, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     """Rows -> blocks of one shard's rows."""
-
-    staging: Staging
-
-    def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        rows = (pa.Table.from_batches([batch]) for batch in batches if batch.num_rows)
-        return _make_blocks(self.staging, ((self.staging.name, table) for table in rows))
+    rows = (pa.Table.from_batches([batch]) for batch in batches if batch.num_rows)
+    return _make_blocks(staging, ((staging.name, table) for table in rows))
 
 
-@dataclass(frozen=True)
-class _RouteFiles:
+def _route_files(
+    staging: Staging,
+    files: SourceFiles,
+    parts: Sequence[_Part],
+    batches: Iterator[pa.RecordBatch],
+) -> Iterator[pa.RecordBatch]:
     """Numbers of parts -> blocks of one shard's rows."""
+    chosen = (parts[n] for batch in batches for n in batch.column("id").to_pylist())
+    columns = staging.shape.select_columns
+    return _make_blocks(
+        staging,
+        (
+            (part.file.uri, chunk)
+            for part in chosen
+            for chunk in _read_part(files, part, columns(files.read_schema(part.file)))
+        ),
+    )
 
-    staging: Staging
-    files: SourceFiles
-    parts: tuple[_Part, ...]
 
-    def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        numbers = (n for batch in batches for n in batch.column("id").to_pylist())
-        return _make_blocks(self.staging, (t for n in numbers for t in self._read(self.parts[n])))
-
-    def _read(self, part: _Part) -> Iterator[tuple[str, pa.Table]]:
-        columns = self.staging.shape.columns(self.files.schema(part.file))
-        left = part.rows
-        for chunk in self.files.chunks(
-            part.file, _CHUNK_ROWS, first_row=part.first_row, columns=columns
-        ):
-            yield part.file.uri, chunk
-            left = None if left is None else left - len(chunk)
-            if left is not None and left <= 0:
-                return
+def _read_part(files: SourceFiles, part: _Part, columns: Sequence[str]) -> Iterator[pa.Table]:
+    read = 0
+    for chunk in files.read_chunks(part.file, _CHUNK_ROWS, part.first_row, columns=columns):
+        yield chunk
+        read += len(chunk)
+        if part.rows is not None and read >= part.rows:
+            return
 
 
 def _make_blocks(
@@ -227,10 +228,10 @@ def _make_blocks(
     held: dict[Place, _Held] = {}
     places = count()
     for name, rows in tables:
-        for place, taken in _route(staging, name, rows):
+        for place, routed in _route(staging, name, rows):
             into = held.setdefault(place, _Held())
-            into.tables.append(taken)
-            into.bytes += taken.nbytes
+            into.tables.append(routed)
+            into.bytes += routed.nbytes
             if into.bytes >= _BLOCK_BYTES:
                 yield _make_block(place, held.pop(place), part, next(places))
     for place, left in held.items():
@@ -246,11 +247,11 @@ def _route(staging: Staging, name: str, rows: pa.Table) -> Iterator[tuple[Place,
         conformed = conformed.append_column(shape.delete_column, flags)
     for batch in conformed.combine_chunks().to_batches():
         for routed in staging.router.route(batch):
-            yield routed.place, routed.of(batch)
+            yield routed.place, routed.take(batch)
 
 
 def _make_block(place: Place, held: _Held, part: int, place_in_part: int) -> pa.RecordBatch:
-    rows = pa.concat_tables(held.tables)
+    rows = pa.concat_tables(held.tables).combine_chunks()
     entries = [(name, value.hex()) for name, value in place.values.entries]
     return pa.record_batch(
         {
@@ -259,84 +260,57 @@ def _make_block(place: Place, held: _Held, part: int, place_in_part: int) -> pa.
             "part": pa.array([part], pa.int64()),
             "place": pa.array([place_in_part], pa.int64()),
             "rows": pa.array([len(rows)], pa.int64()),
-            "data": pa.array([encode_rows(rows)], pa.binary()),
+            "data": pa.array([encode_rows([rows])], pa.binary()),
         }
     )
 
 
-@dataclass(frozen=True)
-class _Store:
-    """Blocks, sorted by shard and place -> files of one shard each."""
-
-    staging: Staging
-
-    def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        context = TaskContext.get()
-        attempt = 0 if context is None else context.taskAttemptId()
-        stores = open_stores(self.staging.uri, self.staging.storage_options)
-        writer = _ShardFile("", "")
-        place = 0
-        for batch in batches:
-            for row in batch.to_pylist():
-                if writer.shard != row["shard"] or writer.size >= _FILE_BYTES:
-                    if writer.rows:
-                        yield writer.store(stores.objects, self._name(attempt, writer, place))
-                        place += 1
-                    writer = _ShardFile(row["shard"], row["entries"])
-                writer.add(decode_rows(row["data"]))
-        if writer.rows:
-            yield writer.store(stores.objects, self._name(attempt, writer, place))
-
-    def _name(self, attempt: int, writer: _ShardFile, place: int) -> tuple[str, int]:
-        return f"{self.staging.folder}/{attempt}/{writer.shard}/{place:06d}.arrow", place
-
-
-class _ShardFile:
-    """One file of a shard's rows, until it is stored."""
-
-    def __init__(self, shard: str, entries: str) -> None:
-        self.shard = shard
-        self.entries = entries
-        self.rows = 0
-        self._out = io.BytesIO()
-        self._stream: pa.RecordBatchStreamWriter | None = None
-
-    @property
-    def size(self) -> int:
-        return self._out.tell()
-
-    def add(self, rows: pa.Table) -> None:
-        if self._stream is None:
-            self._stream = pa.ipc.new_stream(self._out, rows.schema)
-        self._stream.write_table(rows)
-        self.rows += len(rows)
-
-    def store(self, objects: Any, where: tuple[str, int]) -> pa.RecordBatch:
-        if self._stream is not None:
-            self._stream.close()
-        path, place = where
-        objects.put(path, self._out.getvalue())
-        return pa.record_batch(
+def _store_blocks(staging: Staging, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """Blocks, sorted by shard and place -> files of one shard each; yields what each holds."""
+    context = TaskContext.get()
+    attempt = 0 if context is None else context.taskAttemptId()
+    objects = open_stores(staging.uri, staging.storage_options).objects
+    blocks = (row for batch in batches for row in batch.to_pylist())
+    for place, (shard, entries, tables) in enumerate(_gather_files(blocks)):
+        path = f"{staging.folder}/{attempt}/{shard}/{place:06d}.arrow"
+        objects.put(path, encode_rows(tables))
+        yield pa.record_batch(
             {
-                "shard": [self.shard],
-                "entries": [self.entries],
+                "shard": [shard],
+                "entries": [entries],
                 "place": pa.array([place], pa.int64()),
                 "path": [path],
-                "rows": pa.array([self.rows], pa.int64()),
+                "rows": pa.array([sum(map(len, tables))], pa.int64()),
             }
         )
 
 
-def encode_rows(rows: pa.Table) -> bytes:
-    """Rows as bytes."""
+def _gather_files(blocks: Iterator[dict[str, Any]]) -> Iterator[tuple[str, str, list[pa.Table]]]:
+    """(shard, entries, tables) of each file, as large as files may be."""
+    for (shard, entries), group in groupby(blocks, key=itemgetter("shard", "entries")):
+        tables: list[pa.Table] = []
+        size_bytes = 0
+        for block in group:
+            tables.append(decode_rows(block["data"]))
+            size_bytes += len(block["data"])
+            if size_bytes >= _FILE_BYTES:
+                yield shard, entries, tables
+                tables, size_bytes = [], 0
+        if tables:
+            yield shard, entries, tables
+
+
+def encode_rows(tables: Sequence[pa.Table]) -> bytes:
+    """Tables of one schema as the bytes of an Arrow stream."""
     out = io.BytesIO()
-    with pa.ipc.new_stream(out, rows.schema) as stream:
-        stream.write_table(rows.combine_chunks())
+    with pa.ipc.new_stream(out, tables[0].schema) as stream:
+        for table in tables:
+            stream.write_table(table)
     return out.getvalue()
 
 
 def decode_rows(data: bytes) -> pa.Table:
-    """The rows of `encode_rows` again."""
+    """The rows of such a stream."""
     with pa.ipc.open_stream(data) as stream:
         return stream.read_all()
 

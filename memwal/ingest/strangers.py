@@ -16,6 +16,7 @@ import pyarrow as pa
 from memwal.errors import MemWalError, Missing, Refused
 from memwal.ingest.routing import MANUAL_SPEC_ID, Place, Router, list_ids
 from memwal.model import ShardId, ShardView, TableView
+from memwal.run.stores import Stores
 from memwal.store.generations import Generations, as_base_rows
 from memwal.store.wal import WalEntries
 from memwal.threads import side_by_side
@@ -25,9 +26,7 @@ _SAMPLE_ROWS = 64
 _NAMED_MAX = 3
 
 
-def check_strangers(
-    router: Router, view: TableView, schema: pa.Schema, generations: Generations, wal: WalEntries
-) -> None:
+def check_strangers(router: Router, view: TableView, schema: pa.Schema, stores: Stores) -> None:
     """Raise Refused while the rows of some shard may be of any value, and keys have an order."""
     if not router.keyed:
         return
@@ -41,7 +40,7 @@ def check_strangers(
     ]
 
     def is_stranger(shard: ShardView) -> bool:
-        return _waits(wal, shard) and not _is_proven(router, view, schema, generations, wal, shard)
+        return _waits(stores.wal, shard) and not _is_proven(router, view, schema, stores, shard)
 
     asked = side_by_side(is_stranger, unlabelled, _READERS_MAX)
     found = [str(b.shard_id) for b in view.broken if b.shard_id not in known]
@@ -90,12 +89,7 @@ def _find_first_entry(wal: WalEntries, shard: ShardView) -> int | None:
 
 
 def _is_proven(
-    router: Router,
-    view: TableView,
-    schema: pa.Schema,
-    generations: Generations,
-    wal: WalEntries,
-    shard: ShardView,
+    router: Router, view: TableView, schema: pa.Schema, stores: Stores, shard: ShardView
 ) -> bool:
     """Whether the shard's id was made from a value that one of its rows has.
 
@@ -105,26 +99,25 @@ def _is_proven(
     if not len(columns):
         return False
     with suppress(MemWalError, OSError, ValueError, KeyError):
-        for batch in _read_sample(view, columns, generations, wal, shard):
+        for batch in _read_sample(view, columns, stores, shard):
             if shard.shard_id in router.derive_ids(batch):
                 return True
     return False
 
 
 def _read_sample(
-    view: TableView,
-    columns: pa.Schema,
-    generations: Generations,
-    wal: WalEntries,
-    shard: ShardView,
+    view: TableView, columns: pa.Schema, stores: Stores, shard: ShardView
 ) -> Iterator[pa.RecordBatch]:
     """Some rows that are not in the base table."""
     if shard.pending:
+        generations = Generations(
+            objects=stores.objects, tables=stores.tables, renamed=stores.views.renamed
+        )
         source = generations.open(view, shard.shard_id, shard.pending[0])
         names = source.alignment.sources_of(columns.names)
         for batch in source.dataset.scanner(columns=names, limit=_SAMPLE_ROWS).to_batches():
             yield as_base_rows(source.alignment, batch, columns)
-    elif (position := _find_first_entry(wal, shard)) is not None:
-        for batch in wal.rows(shard.shard_id, position).batches:
+    elif (position := _find_first_entry(stores.wal, shard)) is not None:
+        for batch in stores.wal.rows(shard.shard_id, position).batches:
             rows = batch.slice(0, _SAMPLE_ROWS).select(columns.names)
             yield pa.RecordBatch.from_arrays(rows.columns, schema=columns)

@@ -13,7 +13,6 @@ from memwal.ingest.strangers import check_strangers, find_waiting
 from memwal.model import ShardId, TableView
 from memwal.run.stores import Stores
 from memwal.sharding.spec import sources_of
-from memwal.store.generations import Generations
 from memwal.store.ingest_records import PlanRecord, Round, StagedRecord
 from memwal.store.shard_writers import MEMTABLE_ROWS_MAX, ShardWriters, read_settings
 
@@ -73,11 +72,7 @@ class IngestTable:
         """
         router = self.make_router(places=places)
         if router.fixed is None:
-            stores = self.stores
-            generations = Generations(
-                objects=stores.objects, tables=stores.tables, renamed=stores.views.renamed
-            )
-            check_strangers(router, self.view, self.schema, generations, stores.wal)
+            check_strangers(router, self.view, self.schema, self.stores)
             for place in places:
                 router.check_place(place)
         return router

@@ -20,7 +20,7 @@ from memwal.ingest.resume import ResumingWriters, ShardCounts
 from memwal.ingest.routing import Place, Router, ShardValues
 from memwal.ingest.shape import Shape
 from memwal.ingest.shards import HandlerLimits, ShardHandler, ShardOperations, Tips, route_rows
-from memwal.ingest.splits import FileSplit, StagedSplit
+from memwal.ingest.splits import Split
 from memwal.ingest.table import IngestTable
 from memwal.model import ShardId
 from memwal.ports import Steps, no_steps
@@ -60,7 +60,7 @@ class Track:
     table: IngestTable
     records: Round
     plan: PlanRecord
-    splits: Sequence[FileSplit | StagedSplit]
+    splits: Sequence[Split]
     shape: Shape
     router: Router
     limits: TrackLimits = TrackLimits()
@@ -135,7 +135,7 @@ class Track:
         """(split, first row after the chunk, chunk) from where the track stands."""
         for place in range(began.split, len(self.splits)):
             row = began.row if place == began.split else 0
-            for chunk in self.splits[place].chunks(row):
+            for chunk in self.splits[place].read(row):
                 row += len(chunk)
                 yield place, row, chunk
 

@@ -7,11 +7,12 @@ ends its forerunner's writing, and finds in the WAL what that one did.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import partial
 
 from memwal.errors import Corruption
 from memwal.ingest.backlog import Backlog
 from memwal.ingest.shape import Shape
-from memwal.ingest.splits import StagedSplit
+from memwal.ingest.splits import Split, read_staged
 from memwal.ingest.table import IngestTable, make_place
 from memwal.ingest.track import Track, TrackResult
 from memwal.run import heap
@@ -56,7 +57,7 @@ def _write(unit: IngestUnit, stores: Stores) -> TrackResult:
         records=records,
         plan=plan,
         splits=[
-            StagedSplit(objects=stores.objects, path=path, chunk_rows=plan.chunk_rows)
+            Split(name=path, read=partial(read_staged, stores.objects, path, plan.chunk_rows))
             for path in staged[0].files
         ],
         shape=Shape(

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import replace
-from types import TracebackType
 
 import pyarrow as pa
 
@@ -21,7 +21,7 @@ _DELETED = "_memwal_deleted"
 _WHERE = "the rows"
 
 
-class TableWriter:
+class TableWriter(AbstractContextManager["TableWriter"]):
     """Writes rows and deletes of one table. Any thread may call it; one a table and process.
 
     Two of them fence each other, shard by shard. As a context manager it ends with `close`.
@@ -35,7 +35,15 @@ class TableWriter:
         limits: CoordinatorLimits | None = None,
         missing_as_null: bool = False,
     ) -> None:
-        """See `open_writer`."""
+        """Open a table for writing; shards are claimed when the first row comes for them.
+
+        With `missing_as_null`, columns that rows come without are written as NULL, over what the
+        table has; without it such rows are refused, unless they delete.
+
+        Raises NotATable, StoreUnavailable, BadCredentials, Unsupported (also for a store that does
+        not keep put-if-absent), and Refused for a shard spec that rows can't be routed by, and
+        while a shard holds rows of which nobody knows the values.
+        """
         stores = open_stores(uri, storage_options or {})
         self.uri = stores.uri
         table = IngestTable.read(stores, stores.views.table(), None)
@@ -97,36 +105,12 @@ class TableWriter:
             raise
         self._handler.close()
 
-    def __enter__(self) -> TableWriter:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        if kind is None:
+    def __exit__(self, *error: object) -> None:
+        if error[0] is None:
             self.close()
             return
-        self._coordinator.__exit__(kind, error, trace)
+        self._coordinator.__exit__(*error)
         self._handler.abandon()
 
 
-def open_writer(
-    uri: str,
-    storage_options: Mapping[str, str] | None = None,
-    *,
-    limits: CoordinatorLimits | None = None,
-    missing_as_null: bool = False,
-) -> TableWriter:
-    """Open a table for writing; shards are claimed when the first row comes for them.
-
-    With `missing_as_null`, columns that rows come without are written as NULL, over what the table
-    has; else such rows are refused, unless they delete.
-
-    Raises NotATable, StoreUnavailable, BadCredentials, Unsupported (also for a store that does not
-    keep put-if-absent), and Refused for a shard spec that rows can't be routed by, and while a
-    shard holds rows of which nobody knows the values.
-    """
-    return TableWriter(uri, storage_options, limits=limits, missing_as_null=missing_as_null)
+open_writer = TableWriter

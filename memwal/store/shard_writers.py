@@ -150,7 +150,7 @@ class ShardWriters:
         if self._is_sentinel(shard_id, after.wal_entry_position_last_seen, epoch):
             position = after.wal_entry_position_last_seen
         else:
-            position = self._sentinel_listed(shard_id, epoch)
+            position = self._find_sentinel(shard_id, epoch)
         return Claim(shard_id=shard_id, writer_epoch=epoch, start_position=position)
 
     def _is_sentinel(self, shard_id: ShardId, position: int, epoch: int) -> bool:
@@ -162,7 +162,7 @@ class ShardWriters:
             return False
         return found.fence_sentinel and found.writer_epoch == epoch
 
-    def _sentinel_listed(self, shard_id: ShardId, epoch: int) -> int:
+    def _find_sentinel(self, shard_id: ShardId, epoch: int) -> int:
         """Where the epoch's sentinel stands, by a listing: at the tip, or close below it."""
         for position, info in reversed(self.wal.list_entries(shard_id)):
             head = self.wal.head(info.path, info.size_bytes)
@@ -183,14 +183,14 @@ class ShardWriters:
         if isinstance(error, MemWalError) or not isinstance(error, OSError | ValueError):
             return error
         if _FENCED in text.lower():
-            return self._fenced(shard_id, epoch)
+            return self._explain_fencing(shard_id, epoch)
         if _USER in text:
             return Refused(f"{where}: {text}")
         if is_unsupported(text):
             return Unsupported(f"{where}: {text}")
         return StoreUnavailable(f"{where}: {text}")
 
-    def _fenced(self, shard_id: ShardId, epoch: int) -> Fenced:
+    def _explain_fencing(self, shard_id: ShardId, epoch: int) -> Fenced:
         """The error of a writer that was fenced; it says by whom, if that can be read."""
         found = f"{self._uri}: shard {shard_id}: our writer (epoch {epoch}) was fenced"
         try:
@@ -251,7 +251,7 @@ class OpenShard:
         claim = self.claim
         found = self._owner.wal.rows(claim.shard_id, position).entry
         if found.writer_epoch != claim.writer_epoch:
-            raise self._owner._fenced(claim.shard_id, claim.writer_epoch)
+            raise self._owner._explain_fencing(claim.shard_id, claim.writer_epoch)
 
     def check_position(self) -> None:
         """Compare our count with the WAL. Raises Fenced, or Corruption when it doesn't add up."""
@@ -260,7 +260,7 @@ class OpenShard:
             return
         latest = self._owner.manifests.latest(shard_id)
         if latest is not None and latest.writer_epoch > self.claim.writer_epoch:
-            raise self._owner._fenced(shard_id, self.claim.writer_epoch)
+            raise self._owner._explain_fencing(shard_id, self.claim.writer_epoch)
         raise Corruption(
             f"{self._owner._uri}: shard {shard_id}: the last of {self.entries} entries went to "
             f"position {self.position}, but the WAL does not end there"

@@ -49,16 +49,16 @@ def write(folder, kind: str) -> str:
 def test_chunks_are_the_same_from_wherever_reading_starts(tmp_path, kind) -> None:
     files = SourceFiles({}, TYPES)
     [file] = files.find([write(tmp_path, kind)])
-    assert files.schema(file).names == ["id", "note"]
-    assert files.count(file) in (95, None if file.format in ("csv", "arrow") else 95)
-    chunks = list(files.chunks(file, 10))
+    assert files.read_schema(file).names == ["id", "note"]
+    assert files.count_rows(file) in (95, None if file.format in ("csv", "arrow") else 95)
+    chunks = list(files.read_chunks(file, 10))
     assert [len(chunk) for chunk in chunks] == [*[10] * 9, 5]
     assert pa.concat_tables(chunks).select(["id", "note"]).equals(ROWS)
     for first in range(0, 91, 10):
-        later = list(files.chunks(file, 10, first_row=first, columns=["note"]))
+        later = list(files.read_chunks(file, 10, first_row=first, columns=["note"]))
         assert later[0].column_names == ["note"]
         assert pa.concat_tables(later)["note"].to_pylist() == ROWS["note"].to_pylist()[first:]
-    assert list(files.chunks(file, 10, first_row=95)) == []
+    assert list(files.read_chunks(file, 10, first_row=95)) == []
 
 
 def test_a_text_with_newlines_over_several_blocks_of_csv(tmp_path) -> None:
@@ -69,7 +69,7 @@ def test_a_text_with_newlines_over_several_blocks_of_csv(tmp_path) -> None:
     assert path.stat().st_size > 12_000_000  # three blocks
     files = SourceFiles({}, {"text": pa.string()})
     (file,) = files.find([str(path)])
-    assert pa.concat_tables(files.chunks(file, 30_000)).equals(rows)
+    assert pa.concat_tables(files.read_chunks(file, 30_000)).equals(rows)
 
 
 def test_csv_tells_null_from_an_empty_text(tmp_path) -> None:
@@ -85,7 +85,7 @@ def test_csv_tells_null_from_an_empty_text(tmp_path) -> None:
     pacsv.write_csv(rows, path)
     files = SourceFiles({}, dict(zip(rows.schema.names, rows.schema.types, strict=True)))
     (file,) = files.find([str(path)])
-    assert pa.concat_tables(files.chunks(file, 10)).equals(rows)
+    assert pa.concat_tables(files.read_chunks(file, 10)).equals(rows)
 
 
 def test_csv_of_what_is_not_a_number(tmp_path) -> None:
@@ -93,7 +93,7 @@ def test_csv_of_what_is_not_a_number(tmp_path) -> None:
     path.write_text("size,text\nnan,nan\n")
     files = SourceFiles({}, {"size": pa.float64(), "text": pa.string()})
     (file,) = files.find([str(path)])
-    (row,) = pa.concat_tables(files.chunks(file, 10)).to_pylist()
+    (row,) = pa.concat_tables(files.read_chunks(file, 10)).to_pylist()
     assert (str(row["size"]), row["text"]) == ("nan", "nan")
 
 
@@ -132,7 +132,7 @@ def test_what_is_no_source(tmp_path) -> None:
     (tmp_path / "torn.parquet").write_text("PAR1")
     [torn] = files.find([str(tmp_path / "torn.parquet")])
     with pytest.raises(Usage, match="can't be read as parquet"):
-        files.schema(torn)
+        files.read_schema(torn)
     with pytest.raises((Usage, NotATable)):
         files.find([str(tmp_path)], Format.LANCE)
 
@@ -142,7 +142,7 @@ def test_a_lance_source_stays_at_its_version(tmp_path) -> None:
     files = SourceFiles({})
     [file] = files.find([uri])
     lance.write_dataset(ROWS, uri, mode="append")
-    assert files.count(file) == 95
+    assert files.count_rows(file) == 95
     [later] = files.find([uri])
     assert later != file
 
@@ -164,4 +164,4 @@ def test_sources_on_s3(make_s3_uri, s3_server) -> None:
     files = SourceFiles(options)
     [file] = files.find([f"s3://{bucket}/in"])
     assert file.uri == f"s3://{bucket}/in/rows.parquet"
-    assert pa.concat_tables(files.chunks(file, 50)).equals(ROWS)
+    assert pa.concat_tables(files.read_chunks(file, 50)).equals(ROWS)

@@ -154,4 +154,4 @@ def test_unknown_columns_can_be_left_out() -> None:
     shape = replace(SHAPE, delete_column=None, skips_unknown_columns=True)
     schema = pa.schema([(name, pa.string()) for name in ("other", "id", "must")])
     shape.check(schema, "here")
-    assert shape.columns(schema) == ["id", "must"]
+    assert shape.select_columns(schema) == ["id", "must"]

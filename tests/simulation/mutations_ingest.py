@@ -133,7 +133,7 @@ INGEST: tuple[Mutation, ...] = (
         ),
         (
             "ingest: a struct's missing members become NULL unasked",
-            '            found += _gaps(own, other, f"{path}.") if own and other else ()',
+            '            found += _find_gaps(own, other, f"{path}.") if own and other else ()',
             "            del own, other",
         ),
     ),

@@ -283,8 +283,8 @@ _FENCES = (
         "tests/ingest/test_ingest_staged.py -k compressed",
         (
             "ingest: staged rows unfold to any size",
-            "            if count_decoded_bytes(data) > len(data):",
-            "            if False:",
+            "        if count_decoded_bytes(data) > len(data):",
+            "        if False:",
         ),
     ),
     *mutations(

@@ -46,14 +46,14 @@ def staged(
     parts = tuple(spark._Part(file=file, first_row=n, rows=64) for n in range(0, 200, 64))
     blocks = []
     for number in range(len(parts)):
-        task = spark._RouteFiles(staging, files, parts)
-        for block in task(iter([pa.record_batch({"id": [number]})])):
+        numbers = iter([pa.record_batch({"id": [number]})])
+        for block in spark._route_files(staging, files, parts, numbers):
             [row] = block.to_pylist()
             blocks.append({**row, "part": number})
     blocks.sort(key=lambda row: (row["shard"], row["part"], row["place"]))
     together = pa.RecordBatch.from_pylist(blocks)
     found: dict[tuple[str, str], list[dict]] = {}
-    for batch in spark._Store(staging)(iter([together])):
+    for batch in spark._store_blocks(staging, iter([together])):
         [row] = batch.to_pylist()
         found.setdefault((row["shard"], row["entries"]), []).append(row)
     assert any(len(files) > 1 for files in found.values())
