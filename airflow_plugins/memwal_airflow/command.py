@@ -77,7 +77,7 @@ class JobsEnvironment:
         """What must not show anywhere."""
         return [self.storage_options[name] for name in sorted(self.secret_names)]
 
-    def sibling(self, name: str) -> str:
+    def find_executable(self, name: str) -> str:
         """Another executable of the same environment, or its bare name for PATH to find."""
         beside = self._folder() / name
         return str(beside) if beside.exists() else name
@@ -85,7 +85,7 @@ class JobsEnvironment:
     def _folder(self) -> Path:
         return Path(shutil.which(self.command) or self.command).parent
 
-    def application(self, job: str) -> list[str]:
+    def find_application(self, job: str) -> list[str]:
         """What spark-submit runs the job by: a script, and its first words. Raises Usage."""
         if self.jobs_directory:
             return [f"{self.jobs_directory.rstrip('/')}/{job.replace('-', '_')}.py"]

@@ -137,8 +137,8 @@ class MemWalJobOperator(BaseOperator):
             if process.stdin is not None:
                 process.stdin.close()
         process.wait()
-        report = submission.report()
-        last_line = submission.last_line()
+        report = submission.read_report()
+        last_line = submission.read_last_line()
         forget(submission, ended)
         secrets = MemWalHook(self.conn_id).environment().secrets
         decision, text = judge(ended, report, last_line, secrets)
@@ -167,7 +167,7 @@ class MemWalJobOperator(BaseOperator):
             return
         submission.cancel()
         deadline = time.monotonic() + 30
-        while submission.ended() is None and time.monotonic() < deadline:
+        while submission.read_end() is None and time.monotonic() < deadline:
             time.sleep(0.2)
 
     def _prepare(self, context: Context) -> tuple[Submission, list[str], dict[str, str]]:
@@ -205,8 +205,8 @@ class MemWalJobOperator(BaseOperator):
                 "cluster all the same)"
             )
         return target.submit(
-            jobs.sibling(target.binary),
-            [*jobs.application(self.job), *jobs.arguments(options, tables)],
+            jobs.find_executable(target.binary),
+            [*jobs.find_application(self.job), *jobs.arguments(options, tables)],
             name=f"memwal {self.job} {tables[0]}",
             properties=submission.folder / "spark.conf",
         )

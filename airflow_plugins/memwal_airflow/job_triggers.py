@@ -38,15 +38,15 @@ class MemWalJobTrigger(BaseTrigger):
         submission = Submission(self.folder)
         secrets = await self._secrets()
         while True:
-            await asyncio.to_thread(submission.watch)
+            await asyncio.to_thread(submission.mark_watched)
             ended, lines = await asyncio.to_thread(submission.follow)
             for line in lines:
                 self.log.info(hide_secrets(line, secrets))
             if ended is not None:
                 break
             await asyncio.sleep(self.poll_seconds)
-        report = await asyncio.to_thread(submission.report)
-        last_line = await asyncio.to_thread(submission.last_line)
+        report = await asyncio.to_thread(submission.read_report)
+        last_line = await asyncio.to_thread(submission.read_last_line)
         decision, text = judge(ended, report, last_line, secrets)
         event = {"verdict": decision.value, "text": text, "summary": summarize(report, secrets)}
         yield TriggerEvent({"folder": self.folder, **asdict(ended), **event})
@@ -68,6 +68,6 @@ class MemWalJobTrigger(BaseTrigger):
         submission = Submission(self.folder)
         await asyncio.to_thread(submission.cancel)
         waited = 0.0
-        while waited < GRACE_SECONDS and await asyncio.to_thread(submission.ended) is None:
+        while waited < GRACE_SECONDS and await asyncio.to_thread(submission.read_end) is None:
             await asyncio.sleep(0.5)
             waited += 0.5

@@ -10,11 +10,11 @@ import subprocess
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import IO
 
 _CHUNK_BYTES = 1 << 16
 _STDERR_KEPT_BYTES = 8 << 10
 _TERM_GRACE_SECONDS = 2.0
+_LATE = "late"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -55,19 +55,18 @@ class Runner:
         except OSError as error:
             text = f"can't start {argv[0]}: {error.strerror or error}"
             return Output(why=text, started=False)
-        streams = _Streams(stdout_bytes_max)
+        stdout, stderr = bytearray(), bytearray()
         try:
-            why = self._listen(process, streams, self._monotonic() + seconds_max)
-            if why == "time":
+            deadline = self._monotonic() + seconds_max
+            why = self._read(process, stdout, stderr, deadline, stdout_bytes_max)
+            if why == _LATE:
                 why = f"no answer within {seconds_max:g} s"
         finally:
             end_group(process)
             with self._lock:
                 self._running.discard(process.pid)
         code = None if why else process.returncode
-        return Output(
-            stdout=bytes(streams.stdout), stderr=bytes(streams.stderr), exit_code=code, why=why
-        )
+        return Output(stdout=bytes(stdout), stderr=bytes(stderr), exit_code=code, why=why)
 
     def close(self) -> None:
         """End everything that is running and start nothing more."""
@@ -94,58 +93,39 @@ class Runner:
             self._running.add(process.pid)
             return process
 
-    def _listen(
-        self, process: subprocess.Popen[bytes], streams: _Streams, deadline: float
+    def _read(
+        self,
+        process: subprocess.Popen[bytes],
+        stdout: bytearray,
+        stderr: bytearray,
+        deadline: float,
+        stdout_bytes_max: int,
     ) -> str | None:
-        """Read both streams to their end. None, or why the command has to be ended."""
+        """Read both streams to their end. None, or why the command had to be ended."""
         with selectors.DefaultSelector() as selector, process:
-            for stream, take in ((process.stdout, streams.out), (process.stderr, streams.err)):
+            for stream, kept in ((process.stdout, stdout), (process.stderr, stderr)):
                 if stream is not None:
-                    selector.register(stream, selectors.EVENT_READ, take)
+                    selector.register(stream, selectors.EVENT_READ, kept)
             while selector.get_map():
                 left = deadline - self._monotonic()
                 if left <= 0:
                     end_group(process)
-                    return "time"
+                    return _LATE
                 for key, _ in selector.select(min(left, 1.0)):
-                    if not _pass_on(key.fileobj, key.data):
+                    data = os.read(key.fd, _CHUNK_BYTES)
+                    key.data.extend(data)
+                    if not data:
                         selector.unregister(key.fileobj)
-                if streams.too_much:
+                del stderr[:-_STDERR_KEPT_BYTES]
+                if len(stdout) > stdout_bytes_max:
                     end_group(process)
-                    return f"answered with more than {streams.stdout_bytes_max >> 20} MiB"
+                    return f"answered with more than {stdout_bytes_max >> 20} MiB"
             try:
                 process.wait(max(deadline - self._monotonic(), 0.0))
             except subprocess.TimeoutExpired:
                 end_group(process)
-                return "time"
+                return _LATE
         return None
-
-
-class _Streams:
-    """Both streams so far: stdout up to a limit, of stderr the end."""
-
-    def __init__(self, stdout_bytes_max: int) -> None:
-        self.stdout = bytearray()
-        self.stderr = bytearray()
-        self.stdout_bytes_max = stdout_bytes_max
-        self.too_much = False
-
-    def out(self, data: bytes) -> None:
-        self.too_much = len(self.stdout) + len(data) > self.stdout_bytes_max
-        if not self.too_much:
-            self.stdout += data
-
-    def err(self, data: bytes) -> None:
-        self.stderr += data
-        del self.stderr[:-_STDERR_KEPT_BYTES]
-
-
-def _pass_on(stream: object, take: Callable[[bytes], None]) -> bool:
-    """Hand on what is there; False at the end of the stream."""
-    source: IO[bytes] = stream  # type: ignore[assignment]
-    data = os.read(source.fileno(), _CHUNK_BYTES)
-    take(data)
-    return bool(data)
 
 
 def end_group(process: subprocess.Popen[bytes]) -> None:

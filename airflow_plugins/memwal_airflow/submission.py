@@ -58,7 +58,7 @@ class Submission:
         """Where the job leaves its report, unless it goes to an object store."""
         return self.folder / "report.json"
 
-    def ended(self) -> Ended | None:
+    def read_end(self) -> Ended | None:
         """How the job ended; None while it runs."""
         try:
             found = json.loads((self.folder / "exit.json").read_text())
@@ -66,7 +66,7 @@ class Submission:
             return None
         return Ended(exit_code=int(found["exit_code"]), why=found["why"])
 
-    def silent(self) -> Ended | None:
+    def check_heartbeat(self) -> Ended | None:
         """`lost` once the supervisor's heartbeat stands still for too long, else None.
 
         Compares the heartbeat with itself: the clocks of two machines prove nothing.
@@ -79,15 +79,15 @@ class Submission:
         if self._beat is None or self._beat[0] != beat:
             self._beat = (beat, now)
         if now - self._beat[1] > SILENCE_SECONDS_MAX:
-            return self.ended() or Ended(exit_code=-1, why=LOST)
+            return self.read_end() or Ended(exit_code=-1, why=LOST)
         return None
 
     def follow(self) -> tuple[Ended | None, list[str]]:
         """How the job ended, if it did, and the log's lines since the last call."""
-        ended = self.ended() or self.silent()
-        return ended, self.new_lines() if ended is None else self.remaining_lines()
+        ended = self.read_end() or self.check_heartbeat()
+        return ended, self.read_new_lines() if ended is None else self.read_remaining_lines()
 
-    def new_lines(self) -> list[str]:
+    def read_new_lines(self) -> list[str]:
         """The log's whole lines since the last call; of too many, the rest comes later."""
         piece = self._read_log(self._log_position)
         whole = piece.rfind(b"\n") + 1
@@ -96,14 +96,14 @@ class Submission:
         self._log_position += whole
         return _lines(piece[:whole])
 
-    def remaining_lines(self) -> list[str]:
+    def read_remaining_lines(self) -> list[str]:
         """The rest of the log once the job is over, with a last line that has no end."""
         lines: list[str] = []
-        while more := self.new_lines():
+        while more := self.read_new_lines():
             lines += more
         return [*lines, *_lines(self._read_log(self._log_position, None))]
 
-    def last_line(self) -> str | None:
+    def read_last_line(self) -> str | None:
         """The log's last line that is not empty, of its last 256 KiB."""
         lines = self._read_log(-LOG_BYTES_PER_READ_MAX).decode(errors="replace").splitlines()
         return next((line.strip() for line in reversed(lines) if line.strip()), None)
@@ -117,7 +117,7 @@ class Submission:
         except FileNotFoundError:
             return b""
 
-    def report(self) -> Mapping[str, Any] | None:
+    def read_report(self) -> Mapping[str, Any] | None:
         """The job's report; None when it left none, or one that is no JSON object."""
         try:
             if self.report_file.stat().st_size > REPORT_BYTES_MAX:
@@ -127,7 +127,7 @@ class Submission:
             return None
         return found if isinstance(found, dict) else None
 
-    def watch(self) -> None:
+    def mark_watched(self) -> None:
         """Show the supervisor that somebody waits for the job."""
         self._touch("watched")
 

@@ -219,13 +219,13 @@ def test_what_jobs_inherit() -> None:
 
 def test_the_application_is_found_in_the_jobs_environment() -> None:
     jobs = JobsEnvironment(command=str(JOBS_BIN / "memwal"))
-    script, job = jobs.application("index-catchup")
+    script, job = jobs.find_application("index-catchup")
     assert job == "index-catchup"
     assert Path(script).stat().st_mode & stat.S_IFREG
     elsewhere = JobsEnvironment(command="memwal", jobs_directory="s3://lake/jobs/")
-    assert elsewhere.application("index-catchup") == ["s3://lake/jobs/index_catchup.py"]
+    assert elsewhere.find_application("index-catchup") == ["s3://lake/jobs/index_catchup.py"]
     with pytest.raises(Usage, match="jobs_directory"):
-        JobsEnvironment(command="/tmp/nowhere/memwal").application("merge")
+        JobsEnvironment(command="/tmp/nowhere/memwal").find_application("merge")
 
 
 @pytest.mark.parametrize(

@@ -36,7 +36,7 @@ def run(
 
 
 def wait_ended(submission: Submission, seconds_max: float = 60) -> Ended:
-    return wait_until("the job's end", submission.ended, seconds_max)
+    return wait_until("the job's end", submission.read_end, seconds_max)
 
 
 def lines(submission: Submission) -> list[str]:
@@ -59,8 +59,8 @@ def is_gone(process: psutil.Process) -> bool:
 def test_it_runs_to_its_end(tmp_path: Path) -> None:
     made, _ = run(tmp_path, "import sys; print('hello'); print('oops', file=sys.stderr); exit(5)")
     assert wait_ended(made) == Ended(exit_code=5)
-    assert made.remaining_lines() == ["hello", "oops"]
-    assert made.last_line() == "oops"
+    assert made.read_remaining_lines() == ["hello", "oops"]
+    assert made.read_last_line() == "oops"
 
 
 def test_the_folder_is_private_and_goes(tmp_path: Path) -> None:
@@ -105,9 +105,9 @@ def test_a_job_that_nobody_watches_any_more_ends(
     made, _ = run(tmp_path, TREE)
     child = child_of(made)
     for _ in range(16):
-        made.watch()
+        made.mark_watched()
         time.sleep(0.25)
-    assert made.ended() is None
+    assert made.read_end() is None
     assert wait_ended(made).why == "unwatched"
     assert is_gone(child)
 
@@ -155,7 +155,7 @@ def test_a_detached_job_lives_on(tmp_path: Path) -> None:
     assert starter.returncode == 0
     made = Submission(folder)
     assert wait_ended(made) == Ended(exit_code=0)
-    assert made.remaining_lines() == ["42"]
+    assert made.read_remaining_lines() == ["42"]
 
 
 def test_time_runs_out(tmp_path: Path) -> None:
@@ -169,18 +169,18 @@ def test_a_command_that_is_missing(tmp_path: Path) -> None:
     made = make_folder(str(tmp_path), "x")
     start(made, ["/no/such/memwal"], dict(os.environ), attached=False, seconds_max=9)
     assert wait_ended(made).exit_code == 127
-    assert "/no/such/memwal" in (made.last_line() or "")
+    assert "/no/such/memwal" in (made.read_last_line() or "")
 
 
 def test_a_supervisor_that_died_is_noticed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(submissions, "SILENCE_SECONDS_MAX", 8.0)
     made, process = run(tmp_path, "import time; time.sleep(600)")
     wait_until("a heartbeat", lambda: (made.folder / "heartbeat").exists(), 60)
-    assert made.silent() is None
+    assert made.check_heartbeat() is None
     jobs = wait_until("the job", psutil.Process(process.pid).children, 60)
     process.kill()
     process.wait()
-    assert wait_until("silence", made.silent, 60) == Ended(exit_code=-1, why="lost")
+    assert wait_until("silence", made.check_heartbeat, 60) == Ended(exit_code=-1, why="lost")
     (job,) = jobs
     assert wait_until("the job's end", lambda: is_gone(job), 60)
 
@@ -188,36 +188,36 @@ def test_a_supervisor_that_died_is_noticed(tmp_path: Path, monkeypatch: pytest.M
 def test_log_lines_come_whole_and_once(tmp_path: Path) -> None:
     made = make_folder(str(tmp_path), "x")
     log = made.folder / "log.txt"
-    assert made.new_lines() == []
+    assert made.read_new_lines() == []
     log.write_bytes(b"one\ntw")
-    assert made.new_lines() == ["one"]
-    assert made.new_lines() == []
+    assert made.read_new_lines() == ["one"]
+    assert made.read_new_lines() == []
     with log.open("ab") as more:
         more.write(b"o\n\xff\nrest")
-    assert made.new_lines() == ["two", "�"]
-    assert made.remaining_lines() == ["rest"]
+    assert made.read_new_lines() == ["two", "�"]
+    assert made.read_remaining_lines() == ["rest"]
 
 
 def test_an_endless_line_does_not_block_the_rest(tmp_path: Path) -> None:
     made = make_folder(str(tmp_path), "x")
     size = submissions.LOG_BYTES_PER_READ_MAX
     (made.folder / "log.txt").write_bytes(b"x" * (size * 2) + b"\nlast\n")
-    assert sum(len(line) for line in made.remaining_lines()) == size * 2 + len("last")
-    assert made.remaining_lines() == []
+    assert sum(len(line) for line in made.read_remaining_lines()) == size * 2 + len("last")
+    assert made.read_remaining_lines() == []
 
 
 @pytest.mark.parametrize("text", ["", "{", "[]", '"x"', "\xff"])
 def test_a_report_that_is_none(tmp_path: Path, text: str) -> None:
     made = make_folder(str(tmp_path), "x")
-    assert made.report() is None
+    assert made.read_report() is None
     made.report_file.write_text(text)
-    assert made.report() is None
+    assert made.read_report() is None
 
 
 def test_a_report(tmp_path: Path) -> None:
     made = make_folder(str(tmp_path), "x")
     made.report_file.write_text(json.dumps({"outcome": "done"}))
-    assert made.report() == {"outcome": "done"}
+    assert made.read_report() == {"outcome": "done"}
 
 
 def test_old_folders_go_when_a_new_one_comes(tmp_path: Path) -> None:

@@ -138,7 +138,7 @@ def test_reports_of_jobs(folder: Path) -> None:
 
     def check(data: bytes) -> None:
         submission.report_file.write_bytes(data)
-        report: Mapping[str, Any] | None = submission.report()
+        report: Mapping[str, Any] | None = submission.read_report()
         for code in (0, 1, 6, 8, 77):
             found, text = judge(Ended(exit_code=code, why=None), report, "last line")
             assert isinstance(found, Verdict)

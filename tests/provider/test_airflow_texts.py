@@ -73,4 +73,4 @@ def test_log_lines(tmp_path: Path) -> None:
     (tmp_path / "log.txt").write_text("\tat org.apache \x1b[31m\u202e\nlast \x1b[2J")
     submission = Submission(tmp_path)
     expected = [r"    at org.apache \x1b[31m\u202e", r"last \x1b[2J"]
-    assert submission.new_lines() + submission.remaining_lines() == expected
+    assert submission.read_new_lines() + submission.read_remaining_lines() == expected
