@@ -24,6 +24,7 @@ from memwal.jobs.verify.job import run_verify
 from memwal.model import ShardId
 from memwal.report import NOTHING_TO_DO, JobReport
 from memwal.run.options import RunOptions
+from memwal.run.progress import Silent
 from tests.support import builders
 from tests.support.builders import Delete, Put, Rows, Table
 
@@ -31,19 +32,11 @@ GRACE_SECONDS = 0.5
 MEMTABLE_ROWS = 150
 
 
-class Watched:
+class Watched(Silent):
     """A Progress that keeps what went wrong unexpectedly."""
 
     def __init__(self) -> None:
         self.traces: list[str] = []
-
-    def start(self, what: str, total: int) -> None: ...
-
-    def done(self, count: int) -> None: ...
-
-    def say(self, text: str) -> None: ...
-
-    def warn(self, text: str) -> None: ...
 
     def trace(self, text: str) -> None:
         self.traces.append(text)

@@ -19,7 +19,6 @@ from memwal.report import JobReport
 from tests.support.builders import KINDS, Table
 from tests.support.indexed import (
     BASE_ROWS,
-    Quiet,
     check_caught_up,
     facts,
     make_indexed,
@@ -28,6 +27,7 @@ from tests.support.indexed import (
     write_and_merge,
 )
 from tests.support.nursery import killed, start
+from tests.support.progress import Quiet
 
 pytestmark = pytest.mark.integration
 

@@ -19,6 +19,7 @@ from memwal.jobs.garbage.model import GarbageLimits
 from memwal.jobs.maintain.job import MaintainOptions, run_maintain
 from memwal.report import DONE, NOTHING_TO_DO
 from tests.support.builders import Delete, Effects, Put, Table, apply, make_table, same_rows
+from tests.support.progress import Quiet
 from tests.support.s3server import S3Server
 
 pytestmark = [pytest.mark.integration, pytest.mark.races]
@@ -27,19 +28,6 @@ SECONDS = float(os.environ.get("MEMWAL_SOAK_SECONDS", "12"))
 ROUND_SECONDS = 4.0
 SHARDS = 3
 KEYS = 400
-
-
-class Silent:
-    def start(self, what: str, total: int) -> None: ...
-
-    def done(self, count: int) -> None: ...
-
-    def say(self, text: str) -> None: ...
-
-    def warn(self, text: str) -> None: ...
-
-    def trace(self, text: str) -> None:
-        raise AssertionError(text)
 
 
 class Writer(threading.Thread):
@@ -88,7 +76,7 @@ def maintain(table: Table) -> None:
             short_allowed=True,
             limits=GarbageLimits(grace_seconds=0.5, wal=True),
         ),
-        Silent(),
+        Quiet(),
     )
     assert report.outcome in (DONE, NOTHING_TO_DO), [t.error for t in report.tables]
 

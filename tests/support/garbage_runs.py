@@ -18,21 +18,7 @@ from memwal.ports import Steps, no_steps
 from memwal.report import JobReport
 from tests.support import builders
 from tests.support.builders import Put, Table
-
-
-class Quiet:
-    """Progress that nobody watches."""
-
-    def start(self, what: str, total: int) -> None: ...
-
-    def done(self, count: int) -> None: ...
-
-    def say(self, text: str) -> None: ...
-
-    def warn(self, text: str) -> None: ...
-
-    def trace(self, text: str) -> None:
-        raise AssertionError(text)
+from tests.support.progress import Quiet
 
 
 def run(

@@ -14,7 +14,6 @@ from memwal.jobs.merge.plan.shard import MergeRequest
 from memwal.model import MemWalState
 from memwal.report import JobReport
 from memwal.rows.keys import keys_in
-from memwal.run.progress import Progress
 from memwal.store.indexes import LanceIndexes
 from tests.support.builders import Key, Put, Row, Table, make_table
 
@@ -43,25 +42,6 @@ VECTORS: dict[str, tuple[str, dict[str, Any]]] = {
     "pq_idx": ("IVF_PQ", {"num_partitions": 2, "num_sub_vectors": 2}),
 }
 ALL = ("key_idx", *SCALARS, *VECTORS)
-
-
-class Quiet(Progress):
-    """The Progress of a run that nobody watches."""
-
-    def start(self, what: str, total: int) -> None:
-        pass
-
-    def done(self, count: int) -> None:
-        pass
-
-    def say(self, text: str) -> None:
-        pass
-
-    def warn(self, text: str) -> None:
-        pass
-
-    def trace(self, text: str) -> None:
-        print(text)
 
 
 def make_indexed(

@@ -16,6 +16,7 @@ from memwal.jobs.index_catchup.job import IndexCatchupOptions, run_index_catchup
 from memwal.jobs.index_catchup.plan import CatchupRequest
 from memwal.jobs.index_catchup.report import IndexCatchupTableReport
 from memwal.jobs.merge.job import MergeOptions, run_merge
+from memwal.run.progress import Silent
 from tests.bench.harness import Bench, against, folder_bytes
 from tests.bench.tables import KEY, copy_of, flush, new_shards
 
@@ -32,16 +33,6 @@ _SCHEMA = pa.schema(
         pa.field("vector", pa.list_(pa.float32(), _DIM)),
     ]
 )
-
-
-class _Silent:
-    """Nobody watches the jobs."""
-
-    def start(self, what: str, total: int) -> None: ...
-    def done(self, count: int) -> None: ...
-    def say(self, text: str) -> None: ...
-    def warn(self, text: str) -> None: ...
-    def trace(self, text: str) -> None: ...
 
 
 def run(bench: Bench) -> None:
@@ -74,7 +65,7 @@ def _merged_table(bench: Bench, base: int, changed: int, partitions: int) -> Pat
     old = rng.choice(base, changed // 2, replace=False)
     ids = np.concatenate([old, np.arange(base, base + changed - len(old))])
     flush(uri, new_shards(1)[0], _rows(ids, 2))
-    report = run_merge(MergeOptions(tables=[_resolved(uri)], engine="local"), _Silent())
+    report = run_merge(MergeOptions(tables=[_resolved(uri)], engine="local"), Silent())
     assert report.outcome == "done", report
     return uri
 
@@ -139,7 +130,7 @@ def _catch_up(uri: Path, kind: str) -> None:
     """The job as the command line runs it, in this process."""
     request = CatchupRequest(names=(kind,))
     report = run_index_catchup(
-        IndexCatchupOptions(tables=[_resolved(uri)], engine="local", request=request), _Silent()
+        IndexCatchupOptions(tables=[_resolved(uri)], engine="local", request=request), Silent()
     )
     assert report.outcome == "done", report
     (table,) = report.tables

@@ -44,6 +44,7 @@ _COMMITS = """
 import json, os, sys
 from memwal.jobs.merge.job import MergeOptions, run_merge
 from memwal.config import Config, Settings, resolve_table
+from memwal.run.progress import Silent
 from memwal.store import table as tables
 from memwal.jobs.merge.store.table import LanceFold
 
@@ -65,9 +66,6 @@ def counted(self, *arguments, **more):
     return told
 
 LanceFold.commit = counted
-
-class Silent:
-    start = done = say = trace = lambda self, *words: None
 
 report = run_merge(
     MergeOptions(

@@ -25,10 +25,11 @@ from memwal.jobs.merge.store.table import LanceFold
 from memwal.model import ShardStatus
 from memwal.report import JobReport
 from memwal.run import cancel
+from memwal.run.progress import Silent
 from memwal.store.lease import StoredLeases
 from tests.support import builders
 from tests.support.builders import Put, Table
-from tests.support.indexed import Quiet, resolved
+from tests.support.indexed import resolved
 from tests.support.nursery import Started, run_memwal, start
 
 pytestmark = pytest.mark.integration
@@ -52,7 +53,7 @@ def command(*arguments: str) -> tuple[int, dict[str, Any], str]:
 
 def backfill(*tables: Table, **options: Any) -> JobReport:
     named = [resolved(t).model_copy(update={"name": t.uri}) for t in tables]
-    return run_backfill(BackfillOptions(tables=named, engine="local", **options), Quiet())
+    return run_backfill(BackfillOptions(tables=named, engine="local", **options), Silent())
 
 
 def jobs_of(table: dict[str, Any]) -> dict[str, str]:
@@ -135,7 +136,7 @@ def test_the_engine_is_chosen_by_each_table_s_own_limits(
             dry_run=True,
             limits=Settings(bytes_per_commit_max=flag),
         )
-        report = run_backfill(options, Quiet())
+        report = run_backfill(options, Silent())
         assert report.engine is not None
         return report.engine.name
 

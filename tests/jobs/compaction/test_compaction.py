@@ -19,7 +19,6 @@ from memwal.model import ShardStatus
 from memwal.report import JobReport
 from tests.support.builders import Delete, Put, Table, epochs, set_status
 from tests.support.indexed import (
-    Quiet,
     check_caught_up,
     facts,
     generation,
@@ -29,6 +28,7 @@ from tests.support.indexed import (
     write_and_merge,
 )
 from tests.support.lsm_reads import lsm_read
+from tests.support.progress import Quiet
 
 pytestmark = pytest.mark.integration
 

@@ -20,7 +20,6 @@ from tests.support.indexed import (
     ALL,
     BASE_ROWS,
     COLUMNS,
-    Quiet,
     by_name,
     check_answers,
     check_caught_up,
@@ -33,6 +32,7 @@ from tests.support.indexed import (
     write_and_merge,
 )
 from tests.support.lsm_reads import lsm_read
+from tests.support.progress import Quiet
 
 pytestmark = pytest.mark.integration
 

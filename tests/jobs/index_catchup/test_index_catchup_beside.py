@@ -15,7 +15,8 @@ from memwal.jobs.index_catchup.plan import CatchupRequest, Method
 from memwal.jobs.merge.plan.shard import MergeRequest
 from tests.support import builders
 from tests.support.builders import Put, Table
-from tests.support.indexed import COLUMNS, Quiet, check_caught_up, facts_of, make_indexed, resolved
+from tests.support.indexed import COLUMNS, check_caught_up, facts_of, make_indexed, resolved
+from tests.support.progress import Quiet
 
 pytestmark = pytest.mark.integration
 

@@ -17,8 +17,8 @@ from memwal.model import ShardStatus
 from memwal.store.lease import StoredLeases
 from tests.support import builders
 from tests.support.builders import Put, Table
-from tests.support.garbage_runs import Quiet
 from tests.support.nursery import run_memwal
+from tests.support.progress import Quiet
 
 pytestmark = pytest.mark.integration
 

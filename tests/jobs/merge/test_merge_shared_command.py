@@ -20,8 +20,8 @@ from memwal.run import cancel
 from memwal.run.tables import OpenTable
 from tests.support import builders
 from tests.support.builders import Delete, Put, Table
-from tests.support.indexed import Quiet
 from tests.support.nursery import run_memwal
+from tests.support.progress import Quiet
 
 pytestmark = pytest.mark.integration
 

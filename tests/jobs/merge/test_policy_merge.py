@@ -49,6 +49,7 @@ from tests.support.policy_tables import (
     random_table,
     seconds,
 )
+from tests.support.progress import Quiet
 from tests.support.s3server import S3Server
 
 pytestmark = pytest.mark.integration
@@ -308,24 +309,11 @@ def test_a_key_type_that_lance_does_not_compare_is_unsupported(tmp_path: Path) -
 # ---- through the job: the policy's way into the table, and errors of one shard
 
 
-class Silent:
-    def start(self, what: str, total: int) -> None: ...
-
-    def done(self, count: int) -> None: ...
-
-    def say(self, text: str) -> None: ...
-
-    def warn(self, text: str) -> None: ...
-
-    def trace(self, text: str) -> None:
-        raise AssertionError(text)
-
-
 def job(table: PolicyTable, policy: RowPolicy | None, **options: Any) -> JobReport:
     resolved = ResolvedTable(
         name="t", uri=table.uri, settings=Settings(), storage_options={}, policy=policy
     )
-    return run_merge(MergeOptions(tables=[resolved], engine="local", **options), Silent())
+    return run_merge(MergeOptions(tables=[resolved], engine="local", **options), Quiet())
 
 
 def stored(table: PolicyTable) -> str | None:

@@ -26,8 +26,8 @@ from memwal.ports import Steps, no_steps
 from memwal.report import JobReport
 from tests.support import builders
 from tests.support.builders import KINDS, Delete, Put, Table
-from tests.support.garbage_runs import Quiet
 from tests.support.nursery import killed, start
+from tests.support.progress import Quiet
 from tests.support.s3server import S3Server
 from tests.support.wal_tables import abandon, entry_file
 

@@ -27,8 +27,9 @@ from memwal.store.local import LocalObjects
 from memwal.store.run_records import StoredRunRecords
 from tests.support import builders
 from tests.support.builders import Delete, Put, Table
-from tests.support.garbage_runs import Quiet, garbage
+from tests.support.garbage_runs import garbage
 from tests.support.nursery import run_memwal
+from tests.support.progress import Quiet
 
 pytestmark = pytest.mark.integration
 

@@ -34,8 +34,9 @@ from memwal.sharding.values import encode_value
 from memwal.store.lease import StoredLeases
 from tests.support import snapshot_files
 from tests.support.builders import Put, Table, check_versions, make_table
-from tests.support.indexed import Quiet, resolved
+from tests.support.indexed import resolved
 from tests.support.nursery import run_memwal
+from tests.support.progress import Quiet
 from tests.support.s3server import S3Server
 
 pytestmark = pytest.mark.integration

@@ -15,28 +15,16 @@ from memwal.jobs.verify.job import run_verify
 from memwal.rows.policy import STORED_KEY, RowPolicy, make_policy
 from memwal.run.options import RunOptions
 from tests.support.policy_tables import PolicyTable, make_policy_table
+from tests.support.progress import Quiet
 
 pytestmark = pytest.mark.integration
-
-
-class Silent:
-    def start(self, what: str, total: int) -> None: ...
-
-    def done(self, count: int) -> None: ...
-
-    def say(self, text: str) -> None: ...
-
-    def warn(self, text: str) -> None: ...
-
-    def trace(self, text: str) -> None:
-        raise AssertionError(text)
 
 
 def told(run: Any, table: PolicyTable, policy: RowPolicy | None, *, dry_run: bool = False) -> Any:
     resolved = ResolvedTable(
         name="t", uri=table.uri, settings=Settings(), storage_options={}, policy=policy
     )
-    arguments = () if run is run_status else (Silent(),)
+    arguments = () if run is run_status else (Quiet(),)
     (found,) = run(RunOptions(tables=[resolved], dry_run=dry_run), *arguments).tables
     return found
 

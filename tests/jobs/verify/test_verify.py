@@ -18,8 +18,9 @@ from memwal.model import FlushedGeneration, MemWalState, ShardId
 from memwal.run.options import RunOptions
 from tests.support import snapshot_files
 from tests.support.builders import Delete, Put, Table, make_table
-from tests.support.indexed import Quiet, resolved
+from tests.support.indexed import resolved
 from tests.support.nursery import run_memwal
+from tests.support.progress import Quiet
 from tests.support.s3server import S3Server
 
 pytestmark = pytest.mark.integration
