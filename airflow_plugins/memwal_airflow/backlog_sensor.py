@@ -13,7 +13,7 @@ from airflow.sdk.configuration import conf
 from airflow.sdk.exceptions import AirflowFailException
 from airflow.triggers.base import BaseTrigger, TriggerEvent
 
-from memwal.errors import EXIT_CORRUPTION, EXIT_REFUSED, EXIT_UNSUPPORTED, EXIT_USAGE, Usage
+from memwal.errors import LASTING_EXITS, Usage
 from memwal.report import FAILED, REFUSED
 from memwal_airflow.command import JobsEnvironment
 from memwal_airflow.hook import MemWalHook
@@ -27,8 +27,6 @@ if TYPE_CHECKING:
 DUE = "due"
 _STEPS = (DUE, "merged", "indexed", "collected")
 _LOOK_SECONDS_MAX = 300.0
-# Waiting on does not help.
-_BROKEN = (EXIT_USAGE, EXIT_REFUSED, EXIT_UNSUPPORTED, EXIT_CORRUPTION)
 
 
 class TableBroken(Exception):
@@ -58,7 +56,7 @@ async def check_progress(
 
 def _read_table(answer: Answer, table: str) -> Mapping[str, Any]:
     found = answer.tables[0] if answer.tables else answer.document
-    if answer.exit_code in _BROKEN:
+    if answer.exit_code in LASTING_EXITS:
         raise TableBroken(f"{table}: {found.get('error')}")
     if not answer.tables or found.get("outcome") in (FAILED, REFUSED):
         raise NoAnswer(f"{table}: {found.get('error') or 'no answer'}")

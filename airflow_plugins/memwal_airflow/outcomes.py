@@ -17,7 +17,7 @@ from collections.abc import Mapping, Sequence
 from enum import Enum
 from typing import Any
 
-from memwal import errors
+from memwal.errors import EXIT_PARTIAL, LASTING_EXITS
 from memwal.report import DONE, NOTHING_TO_DO, PARTIAL
 from memwal_airflow.redaction import change_texts, clean_line
 from memwal_airflow.submission import LOST, Ended
@@ -25,9 +25,7 @@ from memwal_airflow.submission import LOST, Ended
 WATERMARK_SHARDS_MAX = 200
 NAME_CHARACTERS_MAX = 200
 
-# A later run fares no better, or finds the rest of the work by itself.
-_FINAL = (errors.Usage, errors.Refused, errors.PartlyFailed, errors.Unsupported, errors.Corruption)
-_NO_RETRY = tuple(kind.exit_code for kind in _FINAL)
+_NO_RETRY = LASTING_EXITS | {EXIT_PARTIAL}
 
 
 class Verdict(Enum):

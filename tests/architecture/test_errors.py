@@ -21,6 +21,20 @@ def subclasses(kind: type[MemWalError]) -> Iterator[type[MemWalError]]:
         yield from subclasses(found)
 
 
+def test_every_exit_code_lasts_or_passes() -> None:
+    """So that a new one tells Airflow's provider too what to do about it."""
+    codes = {kind.exit_code for kind in (MemWalError, *subclasses(MemWalError))}
+    assert codes <= errors.LASTING_EXITS | errors.PASSING_EXITS
+    assert not errors.LASTING_EXITS & errors.PASSING_EXITS
+
+
+def test_an_exit_code_in_a_report_is_its_branch_s_error() -> None:
+    for kind in MemWalError.__subclasses__():
+        if kind.exit_code != MemWalError.exit_code and kind.__module__ == errors.__name__:
+            found = errors.error_of(kind.exit_code, kind.outcome, "why")
+            assert isinstance(found, kind), kind
+
+
 def test_the_tree_is_complete() -> None:
     for module in pkgutil.walk_packages(memwal.__path__, "memwal."):
         if not module.name.endswith("__main__"):

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
-from memwal.errors import EXIT_FAILED, EXIT_HELD, EXIT_PARTIAL
+from memwal.errors import PASSING_EXITS
 from memwal.jobs.status.report import StatusTableReport
 from memwal_airflow.page.answers import WELL, Look, Run, parse_time, read_lease
 
@@ -20,8 +20,6 @@ BROKEN = "broken"
 STATES = (BROKEN, UNKNOWN, LAGGING, DUE, HELD, OK)
 
 REASONS_MAX = 8
-# The next run may succeed by itself.
-_TRANSIENT_CODES = (EXIT_FAILED, EXIT_HELD, EXIT_PARTIAL)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -96,7 +94,7 @@ def _name_failed_runs(runs: Sequence[Run], *, transient: bool) -> list[str]:
     return [
         f"the last {job} {run['outcome']}: {run.get('error') or 'no reason given'}"
         for job, run in newest.items()
-        if run["outcome"] not in WELL and (run.get("exit_code") in _TRANSIENT_CODES) == transient
+        if run["outcome"] not in WELL and (run.get("exit_code") in PASSING_EXITS) == transient
     ]
 
 
