@@ -64,12 +64,12 @@ class ReportPlace:
     def _object(self) -> Callable[[str], object]:
         # Imported late: boto3 takes longer to import than --help may take.
         from memwal.clock import SystemClock
-        from memwal.store.objects import normalise_uri, open_objects
+        from memwal.store.objects import is_in_bucket, normalise_uri, open_objects
 
-        if not self._place.lower().startswith("s3://"):
+        if not is_in_bucket(self._place):
             raise Usage("--report takes a path or an s3:// address")
         folder, _, name = normalise_uri(self._place).rpartition("/")
-        if folder == "s3:/" or self._place.endswith("/"):
+        if folder.endswith(":/") or self._place.endswith("/"):
             raise Usage("--report needs a key: s3://bucket/path/report.json")
         objects = open_objects(folder, self._options(), SystemClock())
         return lambda document: objects.put(name, document.encode())

@@ -62,6 +62,12 @@ def normalise_uri(uri: str) -> str:
     raise errors.Unsupported(f"{name}:// is not supported; a local path, {supported} are")
 
 
+def is_in_bucket(uri: str) -> bool:
+    """Whether the address leads into a store of buckets that we open."""
+    scheme = _SCHEME.match(uri)
+    return scheme is not None and scheme[1].lower() in _BUCKET_STORES
+
+
 def same_place(uri: str, storage_options: Mapping[str, str]) -> object:
     """Equal for two addresses of one table, however they are spelled and whatever links they take.
 

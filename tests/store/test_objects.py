@@ -18,7 +18,7 @@ from memwal import errors
 from memwal.clock import SystemClock
 from memwal.ports import Objects
 from memwal.store import local
-from memwal.store.objects import normalise_uri, open_objects
+from memwal.store.objects import is_in_bucket, normalise_uri, open_objects
 from memwal.testing import Fault, FaultyObjects, ManualClock, MemoryBucket, MemoryObjects
 from tests.support.s3server import S3Server
 
@@ -43,6 +43,15 @@ def open_same(request: pytest.FixtureRequest, tmp_path: Path) -> Callable[[], Ob
 @pytest.fixture
 def objects(open_same: Callable[[], Objects]) -> Objects:
     return open_same()
+
+
+@pytest.mark.parametrize(
+    ("uri", "found"),
+    [("s3://b/x", True), ("S3://b", True), ("file:///x", False), ("/s3://x", False), ("x", False),
+     ("gs://b/x", False)],
+)  # fmt: skip
+def test_a_report_s_address_is_told_by_its_store(uri: str, found: bool) -> None:
+    assert is_in_bucket(uri) is found
 
 
 def test_an_empty_store_lists_nothing(objects: Objects) -> None:
