@@ -5,7 +5,7 @@ from __future__ import annotations
 from memwal.errors import Unsupported
 from memwal.store.table import lance_version
 
-# This is the one place that names them.
+# The requirement in pyproject.toml names them too; a test compares the two.
 TESTED_LANCE_MAJORS = (14,)
 
 
