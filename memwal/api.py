@@ -20,7 +20,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Literal, TypedDict, TypeVar, Unpack, overload
+from typing import TYPE_CHECKING, Any, Literal, TypedDict, TypeVar, Unpack, get_args, overload
 
 from memwal.config import (
     Config,
@@ -74,8 +74,10 @@ def open_table(
     master: the Spark master.
     lease: whether jobs take the table's lease.
 
-    Raises Usage for a configuration that can't be read.
+    Raises Usage for a configuration that can't be read, or an engine that there is not.
     """
+    if engine not in (None, *get_args(EngineName)):
+        raise Usage(f"engine {engine!r}: expected {', '.join(get_args(EngineName))}")
     file = Config() if config is None else load_config(config)
     options = {**read_environment_options(), **(storage_options or {})}
     return Table(
@@ -103,7 +105,7 @@ class Table:
     """A table with a MemWAL. Made by `open_table`; every method looks at the table anew."""
 
     def __init__(self, table: ResolvedTable, **options: Any) -> None:
-        """`options` are fields of `memwal.run.open.RunOptions`."""
+        """`options` are fields of `memwal.run.options.RunOptions`."""
         self._table = table
         self._options = options
 
@@ -154,6 +156,8 @@ class Table:
         from memwal.jobs.merge.job import MergeOptions, run_merge
         from memwal.jobs.merge.plan.shard import MergeRequest
 
+        if until_generation is not None and until_generation < 1:
+            raise Usage(f"until_generation {until_generation}: expected 1 or more")
         options = self._make_options(
             MergeOptions,
             dry_run=dry_run,

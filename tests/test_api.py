@@ -151,7 +151,11 @@ def test_what_goes_wrong_is_raised(made: builders.Table, tmp_path: Path) -> None
         return raised.value
 
     refuse(errors.Usage, table.merge, generations_per_commit_max=0)
+    refuse(errors.Usage, table.merge, until_generation=0)
     refuse(errors.Usage, table.merge, shards=["x"])
+    refuse(errors.Usage, table.garbage, retention_seconds=-1.0, allow_short_retention=True)
+    refuse(errors.Usage, table.maintain, grace_seconds=float("nan"))
+    refuse(errors.Usage, memwal.open_table, uri=made.uri, engine="sparkle")
     refuse(errors.Usage, table.index_catchup, method="none")
     refuse(errors.Refused, table.garbage, execute=True, retention_seconds=5.0)
     away = refuse(errors.NotATable, memwal.open_table(str(tmp_path / "away")).status)

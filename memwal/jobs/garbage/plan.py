@@ -6,7 +6,9 @@ candidate carries its reason.
 
 from __future__ import annotations
 
-from memwal.errors import Refused
+import math
+
+from memwal.errors import Refused, Usage
 from memwal.format import layout
 from memwal.format.layout import SYSTEM_INDEXES
 from memwal.jobs.garbage.kinds import KINDS
@@ -23,7 +25,17 @@ INGEST_IDLE_SECONDS_MIN = 86_400.0
 def check_limits(
     limits: GarbageLimits, *, retention_seconds: float | None, short_allowed: bool
 ) -> None:
-    """Raise Refused for a retention or idle time under a day, or a grace under ten minutes."""
+    """Raise Refused for a retention or idle time under a day, or a grace under ten minutes.
+
+    Raises Usage for what is no duration: one below 0, or not finite.
+    """
+    for name, seconds in (
+        ("retention_seconds", retention_seconds),
+        ("grace_seconds", limits.grace_seconds),
+        ("ingest_idle_seconds", limits.ingest_idle_seconds),
+    ):
+        if seconds is not None and not 0 <= seconds < math.inf:
+            raise Usage(f"{name} {seconds:g}: expected a number of seconds, 0 or more")
     if short_allowed:
         return
     if retention_seconds is not None and retention_seconds < RETENTION_SECONDS_MIN:

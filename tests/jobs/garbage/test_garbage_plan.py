@@ -745,6 +745,18 @@ def test_short_times_are_refused_unless_allowed(
         check(False)
 
 
+@pytest.mark.parametrize("seconds", [-1.0, float("nan"), float("inf")])
+@pytest.mark.parametrize("allowed", [True, False])
+def test_what_is_no_duration_is_refused_whatever_is_allowed(seconds: float, allowed: bool) -> None:
+    for limits, retention in (
+        (GarbageLimits(), seconds),
+        (GarbageLimits(grace_seconds=seconds), None),
+        (GarbageLimits(ingest_idle_seconds=seconds), None),
+    ):
+        with pytest.raises(Usage, match=r"_seconds .*expected a number of seconds"):
+            check_limits(limits, retention_seconds=retention, short_allowed=allowed)
+
+
 def test_a_version_is_expirable_by_its_age_unless_it_is_the_latest() -> None:
     evidence = Evidence(
         versions=(

@@ -14,6 +14,7 @@ from memwal.jobs.inspect.show import show_wal
 from memwal.model import ShardId
 from tests.support import builders
 from tests.support.builders import Delete, Put, Table
+from tests.support.nursery import run_memwal
 from tests.support.wal_tables import abandon, entry_file, rewrite
 
 pytestmark = pytest.mark.integration
@@ -107,3 +108,9 @@ def test_what_people_see(table: Table) -> None:
     assert "2 (pending)" in text
     assert "unreached" in text
     assert "problem: position 6 is missing, but 7 was written" in text
+
+
+def test_the_command_shows_it(table: Table) -> None:
+    done = run_memwal("inspect", "wal", table.uri, "--shard", table.shards[0], "--limit", 1)
+    assert done.returncode == 0, done.stderr
+    assert "unflushed" in done.stdout
