@@ -68,6 +68,7 @@ def submit(
     """Run a job of this memwal through spark-submit, with the options of the job's own command."""
     from memwal.run.submit import (
         JOBS,
+        SHIPPED,
         SparkSubmit,
         find_spark_submit,
         run_command,
@@ -79,7 +80,10 @@ def submit(
             raise Usage(f"JOB {job!r}: expected one of {', '.join(JOBS)}")
         _check(context, job, arguments)
         with tempfile.TemporaryDirectory() as folder:
-            shipped = [str(zip_package(Path(folder)))] if ship else []
+            shipped = []
+            if ship:
+                # A command that is only printed names the file that would be made.
+                shipped = [SHIPPED if dry_run else str(zip_package(Path(folder)))]
             command = SparkSubmit(
                 job=job,
                 arguments=arguments,

@@ -18,6 +18,8 @@ from memwal.errors import EXIT_CANCELLED, Unsupported
 PACKAGE = Path(__file__).parents[1]
 APPLICATION = PACKAGE / "cli" / "application.py"
 """What spark-submit runs: no checkout is needed."""
+SHIPPED = "memwal.zip"
+"""What the package is called on its way to the executors."""
 
 # Those that know how to use Spark.
 JOBS = (
@@ -74,7 +76,7 @@ def find_spark_submit(environment: Mapping[str, str] = os.environ) -> str:
 
 def zip_package(folder: Path) -> Path:
     """The installed memwal as a file for `--py-files`."""
-    target = folder / "memwal.zip"
+    target = folder / SHIPPED
     with zipfile.ZipFile(target, "w", zipfile.ZIP_DEFLATED) as archive:
         for file in sorted(PACKAGE.rglob("*")):
             if file.is_file() and "__pycache__" not in file.parts:
