@@ -57,7 +57,7 @@ class LanceDb:
 def lancedb_client(folder: Path) -> Iterator[LanceDb]:
     if not (PYTHON.parents[1] / ".ready").exists():
         pytest.skip("no LanceDB here: scripts/setup_lancedb.sh installs it, if it can")
-    client = [str(PYTHON), str(ROOT / "tests" / "lancedb_client.py"), str(folder)]
+    client = [str(PYTHON), str(ROOT / "tests" / "support" / "lancedb_client.py"), str(folder)]
     with subprocess.Popen(
         client, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
     ) as process:
