@@ -10,6 +10,7 @@ import urllib.error
 import urllib.request
 from itertools import count
 from types import TracebackType
+from typing import Self
 
 # The server ends when its stdin does, so it does not outlive a test run that was killed. moto looks
 # for an object that `If-None-Match` forbids, and then stores: threads could both find none.
@@ -67,7 +68,7 @@ class S3Server:
         if quirks:
             self.program = f"QUIRKS = {quirks!r}\n{_ODD}\n{_SERVE}"
 
-    def __enter__(self) -> S3Server:
+    def __enter__(self) -> Self:
         with socket.socket() as probe:
             probe.bind(("127.0.0.1", 0))
             port = probe.getsockname()[1]
