@@ -10,7 +10,7 @@ from airflow.sdk.exceptions import AirflowFailException
 from memwal.config import Config, mask_address
 from memwal.report import DONE, NOTHING_TO_DO
 from memwal_airflow.forms import (
-    DRY_RUN,
+    build_dry_run_param,
     build_execute_param,
     build_run_fields,
     build_tables_param,
@@ -60,7 +60,7 @@ def build_backfill_params(config: Config) -> dict[str, Param]:
             for name, title in _LIMITS.items()
         },
         "execute": build_execute_param(False),
-        "dry_run": DRY_RUN,
+        "dry_run": build_dry_run_param(),
     }
 
 

@@ -18,13 +18,12 @@ from memwal_airflow.request import check_keys, find_configured_tables
 from memwal_airflow.settings import read_dag_config
 
 TABLES_MAX = 1_000
-DRY_RUN = Param(False, type="boolean", title="Dry run", description="Report, and change nothing")
 _DURATION = r"^[0-9]{1,9}(\.[0-9]{1,9})?[smhd]$"
 
 
 def build_run_params(config: Config, job: str, no_tables: str = "all") -> dict[str, Param]:
     """The form of a DAG that runs `job`; `no_tables` says what a run without tables works on."""
-    params = {"tables": build_tables_param(config, no_tables), "dry_run": DRY_RUN}
+    params = {"tables": build_tables_param(config, no_tables), "dry_run": build_dry_run_param()}
     if job != "garbage":
         return params
     dags = config.airflow
@@ -74,6 +73,12 @@ def build_tables_param(config: Config, no_tables: str | None = None) -> Param:
         uniqueItems=True,
         **choice,
     )
+
+
+def build_dry_run_param() -> Param:
+    """Whether to change nothing. One a DAG: a run's value is kept in the object."""
+    text = "Report, and change nothing"
+    return Param(False, type="boolean", title="Dry run", description=text)
 
 
 def build_execute_param(default: bool) -> Param:
