@@ -162,6 +162,8 @@ class Simulation:
             scheduler.now_seconds += dice.choice((0.0, 100.0, 700.0))
         scheduler.stop()
         scheduler.faults_on = False
+        # Longer than any claim that a holder made when its clock had jumped ahead.
+        scheduler.now_seconds += 100_000.0
         self._forget_references()
         if self.lake.latest.has_mem_wal:
             self.lake.overwrite()
