@@ -76,6 +76,9 @@ class Search:
         for described in guard(self._base.where, dataset.describe_indices):
             if list(described.field_names) != [column]:
                 continue
+            if metric := described.details.get("metric_type"):
+                return str(metric).lower()
+            # An index that an older Lance made has no details.
             stats = guard(self._base.where, partial(dataset.stats.index_stats, described.name))
             for segment in stats.get("indices", ()):
                 if "metric_type" in segment:

@@ -57,6 +57,8 @@ class Rows:
         options: dict[str, Any] = {"filter": self.predicate, "limit": self.limit}
         if self.nearest is not None:
             options |= {"nearest": self.nearest, "prefilter": True}
+            # The distance is among the columns that are asked for; Lance adds none of its own.
+            options["disable_scoring_autoprojection"] = True
         return options
 
     @property
@@ -91,7 +93,7 @@ class Base:
 
     def scanner(self, rows: Rows) -> Any:
         """Lance's scanner. Raises Usage for a request that Lance refuses."""
-        options = {"columns": rows.columns, **self.blobs.options, **rows.options}
+        options = {"columns": rows.found.names, **self.blobs.options, **rows.options}
         return guard(self.where, lambda: self.dataset.scanner(**options))
 
     def scan(self, rows: Rows) -> Batches:
@@ -168,13 +170,15 @@ class Part:
     def scanner(self, rows: Rows) -> Any:
         """Lance's scanner on the generation, or None when it does not have the searched column."""
         options = rows.options
+        columns = self._stored_names(rows.columns, tombstones=rows.tombstones)
         if rows.nearest is not None:
+            columns.append(DISTANCE)
             searched = self._stored_names([rows.nearest["column"]], tombstones=False)
             if not searched:
                 return None
             options["nearest"] = {**rows.nearest, "column": searched[0]}
         options |= {
-            "columns": self._stored_names(rows.columns, tombstones=rows.tombstones),
+            "columns": columns,
             "batch_size": self.source.batch_rows,
             **self.source.blobs.options,
             "with_row_address": True,
@@ -236,7 +240,7 @@ class Part:
         )
         plain = as_storage(table.rename_columns([*loose.names, _ORIGIN]))
         copy = lance.write_dataset(plain, "memory://")
-        scanner = copy.scanner(columns=[*rows.columns, _ORIGIN], **rows.options)
+        scanner = copy.scanner(columns=[*rows.found.names, _ORIGIN], **rows.options)
         for batch in scanner.to_batches():
             batch = batch.rename_columns({_ORIGIN: ROW_ADDRESS})
             arrays = [as_type(batch.column(f.name), f.type) for f in rows.addressed]
