@@ -5,6 +5,7 @@ from __future__ import annotations
 import inspect
 import json
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any, TypeVar, get_type_hints
@@ -117,6 +118,26 @@ class JobFlags(ReadFlags):
         )
 
 
+class _ValuesChecked(Exception):
+    """The work has turned all its options into values: its job would begin now."""
+
+
+@dataclass(frozen=True)
+class _UnusedFlags:
+    """Flags of a command whose values are only checked. They look up no table."""
+
+    flags: ReadFlags
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.flags, name)
+
+    def run_options(self, *arguments: object, **more: object) -> None:
+        """Ends the work."""
+        parse_engine(self.flags.engine)
+        parse_pairs(self.flags.storage_option or [], "--storage-option")
+        raise _ValuesChecked
+
+
 def command(
     kind: type[ReadFlags] = ReadFlags, *, job: str | None = None
 ) -> Callable[[Callable[..., JobReport | Document]], Callable[..., None]]:
@@ -126,6 +147,9 @@ def command(
     for the run's `progress`, and for its `results`, to store a report while it runs. What it
     returns is shown and stored, and decides the exit code; an error that it raises is shown
     without a traceback. `job` is the command's name where the function's differs.
+
+    The command's attribute `check` takes its parsed parameters and raises Usage for a value that
+    the job would refuse before it looks at a table.
     """
 
     def decorate(work: Callable[..., JobReport | Document]) -> Callable[..., None]:
@@ -136,19 +160,25 @@ def command(
         )
         name = job or work.__name__.replace("_", "-")
 
+        def call(values: dict[str, Any], **provided: object) -> JobReport | Document:
+            return work(**values, **{k: v for k, v in provided.items() if k in asked})
+
         def run(**values: Any) -> None:
             flags = kind(**{field: values.pop(field) for field in shared})
             output = flags.output(name, values.get("tables") or [values["table"]])
+            output.run(
+                lambda progress: call(values, flags=flags, progress=progress, results=output)
+            )
 
-            def run_work(progress: object) -> JobReport | Document:
-                provided = {"flags": flags, "progress": progress, "results": output}
-                return work(**values, **{k: v for k, v in provided.items() if k in asked})
-
-            output.run(run_work)
+        def check(**values: Any) -> None:
+            flags = _UnusedFlags(kind(**{field: values.pop(field) for field in shared}))
+            with suppress(_ValuesChecked):
+                call(values, flags=flags, progress=None, results=flags.output(name, ()))
 
         # What typer reads: the function's own parameters, then the shared ones.
         own = {p.name: p.default for p in asked.values() if p.name not in _PROVIDED}
         defaults = own | {field.name: field.default for field in fields(kind)}
+        run.check = check  # type: ignore[attr-defined]
         run.__name__, run.__doc__ = work.__name__, work.__doc__
         run.__annotations__ = {parameter: hints[parameter] for parameter in defaults}
         run.__signature__ = inspect.Signature(  # type: ignore[attr-defined]

@@ -104,6 +104,9 @@ def submit(
 
 
 def _check(context: typer.Context, job: str, arguments: list[str]) -> None:
-    """Refuse options that the job does not have before a JVM is started."""
+    """Refuse options that the job does not have, and values that it does not take, before a JVM is
+    started. Raises Usage.
+    """
     group: Any = context.find_root().command
-    group.commands[job].make_context(f"memwal {job}", list(arguments))
+    command = group.commands[job]
+    command.callback.check(**command.make_context(f"memwal {job}", list(arguments)).params)

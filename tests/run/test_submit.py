@@ -62,6 +62,16 @@ def test_every_option_of_spark_s() -> None:
         (["merges", "t"], "expected one of merge, "),
         (["merge", "t", "--bogus"], "No such option: --bogus"),
         (["garbage", "t", "--until-generation", "3"], "No such option: --until-generation"),
+        (["garbage", "t", "--grace", "5 minutes"], "--grace '5 minutes': expected a number and"),
+        (["maintain", "t", "--retention", "7"], "--retention '7': expected a number and"),
+        (["merge", "t", "--shard", "one"], "'one'"),
+        (["merge", "t", "--engine", "sparks"], "--engine 'sparks': expected auto"),
+        (["snapshot", "t", "--storage-option", "region"], "--storage-option 'region': expected"),
+        (["index-catchup", "t", "--method", "fast"], "--method 'fast': expected auto"),
+        (["compaction", "t", "--tasks-max", "many"], "Invalid value for '--tasks-max'"),
+        (["backfill", "t", "--jobs", "merge,garbage"], "--jobs 'garbage': expected merge"),
+        (["ingest", "t", "s.csv", "--option", "sep"], "--option 'sep': expected KEY=VALUE"),
+        (["ingest", "t", "s.csv", "--backlog-wait", "x"], "--backlog-wait 'x': expected a number"),
     ],
 )
 def test_a_wrong_request_starts_nothing(arguments: list[str], told: str) -> None:
