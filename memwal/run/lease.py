@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
-from types import TracebackType
 
 from memwal.errors import LeaseHeld, MemWalError
 from memwal.model import LeaseClaim
@@ -78,12 +77,7 @@ class HeldLease:
     def __enter__(self) -> HeldLease:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *error: object) -> None:
         self.release()
 
 

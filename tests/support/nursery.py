@@ -23,7 +23,6 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from functools import cache
 from pathlib import Path
-from types import TracebackType
 from typing import IO, Any
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -52,12 +51,7 @@ class Started:
     def __enter__(self) -> Started:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *error: object) -> None:
         self.stdout.close()
         self.stderr.close()
         self.wait()

@@ -9,7 +9,6 @@ import time
 import urllib.error
 import urllib.request
 from itertools import count
-from types import TracebackType
 from typing import Self
 
 # The server ends when its stdin does, so it does not outlive a test run that was killed. moto looks
@@ -94,12 +93,7 @@ class S3Server:
             raise
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *error: object) -> None:
         self._stop()
 
     def make_bucket(self) -> str:
