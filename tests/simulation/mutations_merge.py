@@ -23,13 +23,17 @@ _PLANNED = mutations(
         "        raise Refused(hole_text(shard, hole))",
         "        return",
     ),
-    ("merge: a commit passes a hole", "or not (follows or request.holes_allowed)", "or False"),
+    ("merge: a commit passes a hole", "if not (follows or request.holes_allowed) or", "if"),
     (
         "merge: no bound on generations",
-        "len(chosen) >= limits.generations_per_commit_max",
-        "False",
+        "self.generations + generations <= self.limits.generations_per_commit_max",
+        "True",
     ),
-    ("merge: no bound on bytes", "total + size > limits.bytes_per_commit_max", "False"),
+    (
+        "merge: no bound on bytes",
+        "self.size_bytes + size_bytes <= self.limits.bytes_per_commit_max",
+        "True",
+    ),
     (
         "merge: an unknown size counts as nothing",
         "size = limits.bytes_per_commit_max if size is None else size",

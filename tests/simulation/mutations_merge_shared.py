@@ -28,9 +28,11 @@ _PLAN = mutations(
         "all(is_guarded(f, Join.INDEX) for f in facts)",
         "any(is_guarded(f, Join.INDEX) for f in facts)",
     ),
-    ("shared: no bound on bytes", "size > room_bytes or", ""),
-    ("shared: no bound on generations", "generations > room_generations or", ""),
-    ("shared: no bound on shards", "        room_shards -= 1\n", ""),
+    (
+        "shared: a full commit takes one more shard",
+        "not bins or not room.take(size, generations=generations, shards=1)",
+        "not bins",
+    ),
     (
         "shared: rows are held beyond the limit of memory",
         "return min(limits.bytes_per_commit_max, SHARED_BYTES_MAX)",
@@ -45,6 +47,16 @@ _PLAN = mutations(
         "shared: a table with a policy shares",
         "    if view.policy_text is not None:",
         "    if False:",
+    ),
+)
+
+_ROOM = mutations(
+    "memwal/jobs/merge/plan/shard.py",
+    _PLANNED,
+    (
+        "shared: no bound on shards",
+        "self.shards + shards <= self.limits.shards_per_commit_max",
+        "True",
     ),
 )
 
@@ -125,4 +137,4 @@ _STORE = mutations(
     ),
 )
 
-MERGE_SHARED: tuple[Mutation, ...] = (*_PLAN, *_APPLY, *_STORE)
+MERGE_SHARED: tuple[Mutation, ...] = (*_PLAN, *_ROOM, *_APPLY, *_STORE)

@@ -189,6 +189,29 @@ def check_next(shard: ShardView, request: MergeRequest) -> None:
         raise Refused(hole_text(shard, hole))
 
 
+@dataclass(kw_only=True, slots=True)
+class Room:
+    """What one commit has taken in, within the limits. The first thing always fits."""
+
+    limits: MergeLimits
+    size_bytes: int = 0
+    generations: int = 0
+    shards: int = 0
+
+    def take(self, size_bytes: int, *, generations: int, shards: int) -> bool:
+        """Take in so much more, if it fits."""
+        fits = not self.generations or (
+            self.size_bytes + size_bytes <= self.limits.bytes_per_commit_max
+            and self.generations + generations <= self.limits.generations_per_commit_max
+            and self.shards + shards <= self.limits.shards_per_commit_max
+        )
+        if fits:
+            self.size_bytes += size_bytes
+            self.generations += generations
+            self.shards += shards
+        return fits
+
+
 def plan_commit(shard: ShardView, request: MergeRequest, limits: MergeLimits) -> NextCommit | None:
     """The next prefix, within the limits on generations and on bytes; at least one generation.
 
@@ -197,20 +220,14 @@ def plan_commit(shard: ShardView, request: MergeRequest, limits: MergeLimits) ->
     """
     check_shard(shard, request)
     chosen: list[FlushedGeneration] = []
-    total = 0
+    room = Room(limits=limits)
     for generation in choose_generations(shard, request):
         size = generation.in_memory_bytes
         size = limits.bytes_per_commit_max if size is None else size
-        if chosen:
-            follows = generation.generation == chosen[-1].generation + 1
-            if (
-                len(chosen) >= limits.generations_per_commit_max
-                or total + size > limits.bytes_per_commit_max
-                or not (follows or request.holes_allowed)
-            ):
-                break
+        follows = not chosen or generation.generation == chosen[-1].generation + 1
+        if not (follows or request.holes_allowed) or not room.take(size, generations=1, shards=0):
+            break
         chosen.append(generation)
-        total += size
     if not chosen:
         return None
     invariants.check_merge_order(

@@ -24,6 +24,7 @@ from memwal.jobs.merge.plan.shard import (
     MergeLimits,
     MergeRequest,
     NextCommit,
+    Room,
     choose_generations,
     index_is_cheaper,
     is_guarded,
@@ -83,19 +84,15 @@ def _fill_bins(
     sized: Iterable[tuple[ShardId, int, int]], limits: MergeLimits
 ) -> list[tuple[ShardId, ...]]:
     """Shards, in their order, in bins that keep a commit's limits."""
-    bins: list[tuple[ShardId, ...]] = []
-    room_bytes = room_generations = room_shards = 0
+    bins: list[list[ShardId]] = []
+    limits = replace(limits, bytes_per_commit_max=limit_bytes(limits))
+    room = Room(limits=limits)
     for shard, size, generations in sized:
-        if size > room_bytes or generations > room_generations or not room_shards or not bins:
-            bins.append(())
-            room_bytes = limit_bytes(limits)
-            room_generations = limits.generations_per_commit_max
-            room_shards = limits.shards_per_commit_max
-        bins[-1] = (*bins[-1], shard)
-        room_bytes -= size
-        room_generations -= generations
-        room_shards -= 1
-    return bins
+        if not bins or not room.take(size, generations=generations, shards=1):
+            bins.append([])
+            room = Room(limits=limits, size_bytes=size, generations=generations, shards=1)
+        bins[-1].append(shard)
+    return [tuple(shards) for shards in bins]
 
 
 def choose_folds(facts: Mapping[ShardId, FoldFacts], limits: MergeLimits) -> tuple[ShardId, ...]:
