@@ -9,17 +9,7 @@ import pytest
 
 from memwal.errors import Corruption, Usage
 from memwal.indexes import FragmentFacts, IndexFacts, SegmentFacts, TableIndexes
-from memwal.model import (
-    BrokenShard,
-    ColumnInfo,
-    FlushedGeneration,
-    MemWalState,
-    ShardId,
-    ShardManifest,
-    ShardView,
-    TableView,
-    VersionManifest,
-)
+from memwal.model import BrokenShard, ColumnInfo, FlushedGeneration, ShardId, ShardView, TableView
 from memwal.read.plan.indexes import (
     BASE_INDEX,
     NOT_READ,
@@ -32,6 +22,7 @@ from memwal.read.plan.indexes import (
 )
 from memwal.read.plan.request import Nearest, ReadRequest, check_filter
 from memwal.read.plan.sources import Incomplete, plan_read
+from tests.support.views import make_generation, make_shard, make_view
 
 A = ShardId("6f2c5a8e-1d0b-4d55-9a53-0f6f6a1f0c11")
 B = ShardId("7f2c5a8e-1d0b-4d55-9a53-0f6f6a1f0c11")
@@ -39,24 +30,15 @@ ALL = ReadRequest()
 
 
 def generation(number: int) -> FlushedGeneration:
-    return FlushedGeneration(
-        generation=number, path=f"0a1b2c3d_gen_{number}", physical_rows=10 * number
-    )
+    return make_generation(number, physical_rows=10 * number)
 
 
 def shard(
     shard_id: ShardId, listed: Sequence[int], *, merged: int = 0, current: int | None = None
 ) -> ShardView:
-    return ShardView(
-        manifest=ShardManifest(
-            shard_id=shard_id,
-            version=9,
-            writer_epoch=1,
-            current_generation=max([*listed, merged]) + 1 if current is None else current,
-            flushed_generations=tuple(generation(number) for number in listed),
-        ),
-        merged_generation=merged,
-    )
+    last = max([*listed, merged]) + 1 if current is None else current
+    generations = map(generation, listed)
+    return make_shard(shard_id, generations, merged=merged, current_generation=last)
 
 
 def column(field_id: int, name: str, kind: str = "int64") -> ColumnInfo:
@@ -64,23 +46,9 @@ def column(field_id: int, name: str, kind: str = "int64") -> ColumnInfo:
 
 
 def view(*shards: ShardView, key: tuple[str, ...] = ("k",), **more: object) -> TableView:
-    state = MemWalState(
-        index_uuid="",
-        created_at_millis=None,
-        merged={s.shard_id: s.merged_generation for s in shards},
-        index_catchup={},
-    )
-    found = TableView(
-        uri="/t",
-        version=7,
-        primary_key=key,
-        columns=(column(0, "k"), column(1, "n"), column(2, "v", "vector")),
-        rows=100,
-        manifest=VersionManifest(version=7, timestamp_nanos=0, mem_wal=state),
-        mem_wal=state,
-        shards=shards,
-    )
-    return replace(found, **more)  # type: ignore[arg-type]
+    columns = (column(0, "k"), column(1, "n"), column(2, "v", "vector"))
+    facts = {"uri": "/t", "version": 7, "primary_key": key, "columns": columns, "rows": 100}
+    return make_view(*shards, **{**facts, **more})
 
 
 # ---- sources

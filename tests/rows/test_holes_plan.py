@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from memwal.model import FlushedGeneration, ShardId, ShardManifest, ShardView
+from memwal.model import ShardId, ShardView
 from memwal.rows.holes import Cause, Hole, find_holes, hole_text
+from tests.support.views import make_shard
 
 SHARD = ShardId("6f2c5a8e-1d0b-4d55-9a53-0f6f6a1f0c11")
 
@@ -17,19 +19,8 @@ SHARD = ShardId("6f2c5a8e-1d0b-4d55-9a53-0f6f6a1f0c11")
 def shard(
     *listed: int, current: int, merged: int = 0, before: Mapping[int, bool] | None = None
 ) -> ShardView:
-    return ShardView(
-        manifest=ShardManifest(
-            shard_id=SHARD,
-            version=9,
-            writer_epoch=1,
-            current_generation=current,
-            flushed_generations=tuple(
-                FlushedGeneration(generation=n, path=f"0a1b2c3d_gen_{n}") for n in listed
-            ),
-        ),
-        merged_generation=merged,
-        listed_before=before or {},
-    )
+    found = make_shard(SHARD, listed, merged=merged, current_generation=current)
+    return replace(found, listed_before=before or {})
 
 
 @given(

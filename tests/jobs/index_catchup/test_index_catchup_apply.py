@@ -21,8 +21,9 @@ from memwal.indexes import FragmentFacts, IndexFacts, SegmentFacts, TableIndexes
 from memwal.jobs.index_catchup.apply import Built, IndexCatchupJob
 from memwal.jobs.index_catchup.plan import CatchupLimits, CatchupRequest, Method
 from memwal.jobs.index_catchup.ports import BuiltSegment, SegmentTask
-from memwal.model import MemWalState, ShardId, TableView, VersionManifest
+from memwal.model import ShardId, TableView
 from memwal.testing import ManualClock
+from tests.support.views import make_state, make_view
 
 A = ShardId("6f2c5a8e-1d0b-4d55-9a53-0f6f6a1f0c11")
 B = ShardId("6f2c5a8e-1d0b-4d55-9a53-0f6f6a1f0c12")
@@ -63,17 +64,11 @@ class FakeTable:
     # -- Views
 
     def table(self, **_: object) -> TableView:
-        state = MemWalState(
-            index_uuid="",
-            created_at_millis=None,
+        state = make_state(
             merged=dict(self.merged),
             index_catchup={name: dict(entry) for name, entry in self.recorded.items()},
         )
-        manifest = VersionManifest(version=self.version, timestamp_nanos=0, mem_wal=state)
-        return TableView(
-            uri="memory://t", version=self.version, primary_key=("k",), columns=(),
-            rows=sum(self.fragments.values()), manifest=manifest, mem_wal=state, shards=(),
-        )  # fmt: skip
+        return make_view(state=state, version=self.version, rows=sum(self.fragments.values()))
 
     # -- IndexTable
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -30,7 +31,6 @@ from memwal.model import (
     FlushedGeneration,
     MemWalState,
     ShardId,
-    ShardManifest,
     ShardStatus,
     ShardView,
     TableView,
@@ -38,35 +38,19 @@ from memwal.model import (
 )
 from memwal.rows.keys import new_keys_are_compared
 from memwal.rows.lineage import check_lineage
+from tests.support.views import make_generation, make_shard
 
 SHARD = ShardId("6f2c5a8e-1d0b-4d55-9a53-0f6f6a1f0c11")
 ALL = MergeRequest()
 
 
 def generation(number: int, size_bytes: int | None = 10) -> FlushedGeneration:
-    return FlushedGeneration(
-        generation=number, path=f"0a1b2c3d_gen_{number}", in_memory_bytes=size_bytes
-    )
+    return make_generation(number, size_bytes)
 
 
-def shard(
-    *generations: FlushedGeneration | int,
-    merged: int = 0,
-    status: ShardStatus = ShardStatus.ACTIVE,
-    current: int | None = None,
-) -> ShardView:
+def shard(*generations: FlushedGeneration | int, merged: int = 0, **facts: Any) -> ShardView:
     listed = [generation(g) if isinstance(g, int) else g for g in generations]
-    return ShardView(
-        manifest=ShardManifest(
-            shard_id=SHARD,
-            version=9,
-            writer_epoch=1,
-            current_generation=current or max((g.generation for g in listed), default=0) + 1,
-            flushed_generations=tuple(listed),
-            status=status,
-        ),
-        merged_generation=merged,
-    )
+    return make_shard(SHARD, listed, merged=merged, **facts)
 
 
 def numbers(commit: NextCommit | None) -> list[int]:
@@ -147,27 +131,27 @@ def test_a_commit_ends_before_a_hole() -> None:
 
 def test_a_hole_behind_the_last_one_is_refused_once_that_is_merged() -> None:
     """Up to the number that was allotted last; what is in memory still is no hole."""
-    view = shard(1, 2, current=5)
+    view = shard(1, 2, current_generation=5)
 
     assert numbers(plan_commit(view, ALL, MergeLimits())) == [1, 2]
     with pytest.raises(Refused, match="generations 3 to 4 are neither"):
         plan_commit(replace(view, merged_generation=2), ALL, MergeLimits())
     with pytest.raises(Refused, match="generations 1 to 2 are neither"):
-        plan_commit(shard(current=3), ALL, MergeLimits())
-    assert plan_commit(shard(1, 2, merged=2, current=3), ALL, MergeLimits()) is None
+        plan_commit(shard(current_generation=3), ALL, MergeLimits())
+    assert plan_commit(shard(1, 2, merged=2, current_generation=3), ALL, MergeLimits()) is None
 
 
 def test_a_hole_is_passed_with_the_override() -> None:
     request = MergeRequest(holes_allowed=True)
     assert numbers(plan_commit(shard(2, 5), request, MergeLimits())) == [2, 5]
-    assert plan_commit(shard(current=3), request, MergeLimits()) is None
+    assert plan_commit(shard(current_generation=3), request, MergeLimits()) is None
 
 
 def test_a_hole_beyond_the_request_does_not_matter() -> None:
     request = MergeRequest(until_generation=1)
     assert numbers(plan_commit(shard(1, 4), request, MergeLimits())) == [1]
     check_shard(shard(4, merged=1), request)
-    check_shard(shard(merged=1, current=4), request)
+    check_shard(shard(merged=1, current_generation=4), request)
     with pytest.raises(Refused, match="generations 2 to 3 are neither"):
         check_shard(shard(4, merged=1), MergeRequest(until_generation=2))
 
@@ -212,7 +196,7 @@ views = st.builds(
     lambda listed, merged, ahead: shard(
         *(generation(n, size) for n, size in listed),
         merged=merged,
-        current=max(merged, *(n for n, _ in listed), 0) + 1 + ahead,
+        current_generation=max(merged, *(n for n, _ in listed), 0) + 1 + ahead,
     ),
     st.lists(
         st.tuples(st.integers(1, 12), st.none() | st.integers(0, 30)),

@@ -25,16 +25,8 @@ from memwal.jobs.merge.plan.shared import (
     limit_bytes,
     shape_shared,
 )
-from memwal.model import (
-    FlushedGeneration,
-    MemWalState,
-    ShardId,
-    ShardManifest,
-    ShardStatus,
-    ShardView,
-    TableView,
-    VersionManifest,
-)
+from memwal.model import FlushedGeneration, ShardId, ShardView, TableView
+from tests.support.views import make_generation, make_shard, make_view
 
 ALL = MergeRequest()
 LIMITS = MergeLimits()
@@ -45,41 +37,15 @@ def shard_id(number: int) -> ShardId:
 
 
 def generations(count: int, size: int | None = 10) -> tuple[FlushedGeneration, ...]:
-    return tuple(
-        FlushedGeneration(generation=n, path=f"0a1b2c3d_gen_{n}", in_memory_bytes=size)
-        for n in range(1, count + 1)
-    )
+    return tuple(make_generation(n, size) for n in range(1, count + 1))
 
 
 def shard(number: int, count: int = 1, size: int | None = 10) -> ShardView:
-    return ShardView(
-        manifest=ShardManifest(
-            shard_id=shard_id(number),
-            version=1,
-            writer_epoch=1,
-            current_generation=count + 1,
-            replay_after_wal_entry_position=0,
-            wal_entry_position_last_seen=0,
-            flushed_generations=generations(count, size),
-            status=ShardStatus.ACTIVE,
-        ),
-        merged_generation=0,
-    )
+    return make_shard(shard_id(number), generations(count, size))
 
 
 def view(policy_text: str | None = None) -> TableView:
-    state = MemWalState(index_uuid="", created_at_millis=0, merged={}, index_catchup={})
-    return TableView(
-        uri="t",
-        version=1,
-        rows=100,
-        columns=(),
-        primary_key=("k",),
-        manifest=VersionManifest(version=1, timestamp_nanos=0, mem_wal=state),
-        mem_wal=state,
-        shards=(),
-        policy_text=policy_text,
-    )
+    return make_view(policy_text=policy_text)
 
 
 def plan(count: int, size: int | None = 10) -> NextCommit:

@@ -18,16 +18,7 @@ from memwal.jobs.snapshot.plan import SnapshotLimits, Storage, collect_manifests
 from memwal.jobs.snapshot.report import SnapshotTableReport
 from memwal.jobs.snapshot.store import external_path, snapshot_schema, to_table
 from memwal.jobs.snapshot.unit import ManifestsUnit
-from memwal.model import (
-    ColumnInfo,
-    MemWalState,
-    ShardField,
-    ShardId,
-    ShardManifest,
-    ShardSpec,
-    TableView,
-    VersionManifest,
-)
+from memwal.model import ColumnInfo, ShardField, ShardId, ShardManifest, ShardSpec
 from memwal.run.options import RunOptions
 from memwal.run.stores import open_stores
 from memwal.sharding.values import encode_value
@@ -38,6 +29,7 @@ from tests.support.indexed import resolved
 from tests.support.nursery import run_memwal
 from tests.support.progress import Quiet
 from tests.support.s3server import S3Server
+from tests.support.views import make_state, make_view
 
 pytestmark = pytest.mark.integration
 
@@ -267,23 +259,8 @@ def test_shard_values_have_the_types_of_the_spec() -> None:
         shard_spec_id=1,
         shard_field_entries=(*values.items(), ("said", b"abc"), ("gone", b"\1\2")),
     )
-    state = MemWalState(
-        index_uuid="u",
-        created_at_millis=1,
-        merged={},
-        index_catchup={},
-        shard_specs=(ShardSpec(spec_id=1, fields=fields),),
-    )
-    view = TableView(
-        uri="t",
-        version=1,
-        primary_key=("id",),
-        columns=columns,
-        rows=0,
-        manifest=VersionManifest(version=1, timestamp_nanos=0, mem_wal=state),
-        mem_wal=state,
-        shards=(),
-    )
+    state = make_state(shard_specs=(ShardSpec(spec_id=1, fields=fields),))
+    view = make_view(state=state, columns=columns)
     stored = to_table([manifest], resolve_specs(view)).select(range(8, 12))
     assert {f.name.removeprefix("region_field_"): str(f.type) for f in stored.schema} == {
         "day": "date32[day]", "year": "int32", "said": "string", "gone": "binary",

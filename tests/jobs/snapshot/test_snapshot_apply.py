@@ -19,34 +19,13 @@ from memwal.jobs.snapshot.plan import (
     find_lowered,
 )
 from memwal.jobs.snapshot.report import SnapshotTableReport
-from memwal.model import (
-    BrokenShard,
-    MemWalState,
-    ShardId,
-    ShardManifest,
-    ShardView,
-    TableView,
-    VersionManifest,
-)
+from memwal.model import BrokenShard, MemWalState, ShardId, ShardManifest, ShardView, TableView
 from memwal.testing import ManualClock
+from tests.support.views import make_manifest, make_state, make_view
 
 A = ShardId("6f2c5a8e-1d0b-4d55-9a53-0f6f6a1f0c11")
 B = ShardId("11111111-2222-4333-8444-555555555555")
 Progress = Mapping[ShardId, int]
-
-
-def state(merged: Progress, num_shards: int = 0) -> MemWalState:
-    return MemWalState(
-        index_uuid="",
-        created_at_millis=None,
-        merged=dict(merged),
-        index_catchup={},
-        num_shards=num_shards,
-    )
-
-
-def manifest_of(shard: ShardId) -> ShardManifest:
-    return ShardManifest(shard_id=shard, version=2, writer_epoch=1, current_generation=4)
 
 
 @dataclass
@@ -79,27 +58,19 @@ class FakeTable:
 
     def table(self, *, read_shards: Callable[..., Any] | None = None) -> TableView:
         version = len(self.progress)
-        mem_wal = state(self.progress[-1], num_shards=1 if self.snapshot else 0)
+        state = make_state(merged=self.progress[-1], num_shards=1 if self.snapshot else 0)
         found = (read_shards or self.read_shards)([A, *self.others])
-        return TableView(
-            uri="memory://t",
-            version=version,
-            primary_key=("id",),
-            columns=(),
-            rows=0,
-            manifest=VersionManifest(version=version, timestamp_nanos=0, mem_wal=mem_wal),
-            mem_wal=mem_wal,
-            shards=tuple(ShardView(manifest=m, merged_generation=0) for m in found),
-        )
+        shards = [ShardView(manifest=m, merged_generation=0) for m in found]
+        return make_view(*shards, state=state, version=version)
 
     def read_shards(self, shards: Sequence[ShardId]) -> list[ShardManifest]:
-        return [manifest_of(shard) for shard in shards]
+        return [make_manifest(shard) for shard in shards]
 
     def table_version(self) -> int:
         return len(self.progress)
 
     def mem_wal(self, version: int) -> MemWalState:
-        return state(self.progress[version - 1])
+        return make_state(merged=self.progress[version - 1])
 
     def compare(self, state: MemWalState, data: bytes) -> Stored:
         if self.snapshot is None:
@@ -254,11 +225,11 @@ def test_a_broken_shard_is_not_hidden(table: FakeTable) -> None:
 
 
 def test_what_fell_is_told_for_each_shard_by_its_highest() -> None:
-    before = [state({A: 5}), state({A: 4, B: 0})]
-    assert find_lowered(before, state({A: 5, B: 0})) == {}
-    assert find_lowered(before, state({A: 4, B: 0})) == {A: 5}
-    assert find_lowered(before, state({A: 5})) == {B: 0}
-    assert find_lowered(before, state({A: 6, B: 1})) == {}
+    before = [make_state(merged={A: 5}), make_state(merged={A: 4, B: 0})]
+    assert find_lowered(before, make_state(merged={A: 5, B: 0})) == {}
+    assert find_lowered(before, make_state(merged={A: 4, B: 0})) == {A: 5}
+    assert find_lowered(before, make_state(merged={A: 5})) == {B: 0}
+    assert find_lowered(before, make_state(merged={A: 6, B: 1})) == {}
 
 
 def test_many_shards_are_stored_outside(table: FakeTable) -> None:
@@ -310,7 +281,7 @@ def test_the_manifests_of_many_shards_are_read_in_groups(table: FakeTable, numbe
 
     def read_groups(groups: Sequence[Sequence[ShardId]]) -> list[list[ShardManifest]]:
         groups_read.extend(map(len, groups))
-        return [[manifest_of(shard) for shard in group] for group in groups]
+        return [[make_manifest(shard) for shard in group] for group in groups]
 
     limits = SnapshotLimits(fanned_out_shards_min=4, shards_per_unit_max=3)
     view = read_view(table, read_groups, limits)  # type: ignore[arg-type]

@@ -13,17 +13,8 @@ from memwal.jobs.status.plan import (
     find_due_reasons,
     find_due_shards,
 )
-from memwal.model import (
-    BrokenShard,
-    FlushedGeneration,
-    MemWalState,
-    ShardId,
-    ShardManifest,
-    ShardStatus,
-    ShardView,
-    TableView,
-    VersionManifest,
-)
+from memwal.model import BrokenShard, ShardId, ShardStatus, ShardView, TableView
+from tests.support.views import make_generation, make_shard, make_view
 
 NOW = 1_000_000 * 10**9
 LIMITS = DueLimits(due_generations_min=3, due_bytes_min=100, due_age_seconds_min=60)
@@ -38,36 +29,16 @@ def shard(
     name: ShardId = SHARD,
 ) -> ShardView:
     """Generations 1, 2, … of these in-memory sizes; the oldest pending is `age` seconds old."""
-    return ShardView(
-        manifest=ShardManifest(
-            shard_id=name,
-            version=1,
-            writer_epoch=1,
-            current_generation=len(sizes) + 1,
-            flushed_generations=tuple(
-                FlushedGeneration(generation=n, path=f"{n:08x}_gen_{n}", in_memory_bytes=size)
-                for n, size in enumerate(sizes, start=1)
-            ),
-            status=status,
-        ),
-        merged_generation=merged,
+    listed = [make_generation(n, size) for n, size in enumerate(sizes, start=1)]
+    return replace(
+        make_shard(name, listed, merged=merged, status=status),
         oldest_pending_flushed_at_nanos=None if age is None else NOW - round(age * 1e9),
     )
 
 
 def view(*shards: ShardView, key: tuple[str, ...] = ("k",)) -> TableView:
-    state = MemWalState(index_uuid="u", created_at_millis=0, merged={}, index_catchup={})
-    return TableView(
-        uri="/t",
-        version=1,
-        primary_key=key,
-        columns=(),
-        rows=0,
-        manifest=VersionManifest(version=1, timestamp_nanos=0, mem_wal=state),
-        mem_wal=state,
-        shards=shards,
-        broken=(BrokenShard(shard_id="b", error=Corruption("torn")),),
-    )
+    broken = (BrokenShard(shard_id="b", error=Corruption("torn")),)
+    return make_view(*shards, primary_key=key, broken=broken)
 
 
 @pytest.mark.parametrize(

@@ -10,14 +10,9 @@ import pytest
 from memwal.errors import Corruption, Missing, NotATable, StoreUnavailable
 from memwal.jobs.wait.apply import Waited, Waiter, WaitLimits
 from memwal.jobs.wait.plan import Until
-from memwal.model import (
-    FlushedGeneration,
-    MemWalState,
-    ShardId,
-    ShardManifest,
-    VersionManifest,
-)
+from memwal.model import ShardId, ShardManifest, VersionManifest
 from memwal.testing import ManualClock
+from tests.support.views import make_manifest, make_state, make_version
 
 A = ShardId("00000000-0000-4000-8000-00000000000a")
 B = ShardId("00000000-0000-4000-8000-00000000000b")
@@ -45,26 +40,12 @@ class Tables:
 
     def manifest(self, version: int) -> VersionManifest:
         self.calls.append(f"manifest {version}")
-        state = MemWalState(
-            index_uuid="u", created_at_millis=0, merged=dict(self.merged), index_catchup={}
-        )
-        return VersionManifest(
-            version=version, timestamp_nanos=0, mem_wal=state if self.has_index else None
-        )
+        state = make_state(merged=dict(self.merged))
+        return make_version(state if self.has_index else None, version=version)
 
     def latest(self, shard_id: ShardId) -> ShardManifest:
         self.calls.append(f"shard {shard_id[-1]}")
-        generations = tuple(
-            FlushedGeneration(generation=n, path=f"{n:08x}_gen_{n}")
-            for n in self.listed.get(shard_id, ())
-        )
-        return ShardManifest(
-            shard_id=shard_id,
-            version=1,
-            writer_epoch=1,
-            current_generation=99,
-            flushed_generations=generations,
-        )
+        return make_manifest(shard_id, self.listed.get(shard_id, ()))
 
     def folders_of(self, shard_id: ShardId) -> Iterable[int]:
         self.calls.append(f"folders {shard_id[-1]}")

@@ -16,69 +16,15 @@ from memwal.jobs.wait.plan import (
     find_merged,
     find_missing,
 )
-from memwal.model import (
-    BrokenShard,
-    FlushedGeneration,
-    IndexEntry,
-    MemWalState,
-    ShardId,
-    ShardManifest,
-    ShardView,
-    TableView,
-    VersionManifest,
-)
+from memwal.model import BrokenShard, MemWalState, ShardId, ShardView
+from tests.support.views import make_shard, make_state, make_version, make_view
 
 A = ShardId("00000000-0000-4000-8000-00000000000a")
 B = ShardId("00000000-0000-4000-8000-00000000000b")
 
 
 def shard(name: ShardId, listed: range, merged: int) -> ShardView:
-    generations = tuple(FlushedGeneration(generation=n, path=f"{n:08x}_gen_{n}") for n in listed)
-    return ShardView(
-        manifest=ShardManifest(
-            shard_id=name,
-            version=1,
-            writer_epoch=1,
-            current_generation=9,
-            flushed_generations=generations,
-        ),
-        merged_generation=merged,
-    )
-
-
-def state(**values: object) -> MemWalState:
-    given = {"merged": {}, "index_catchup": {}, **values}
-    return MemWalState(index_uuid="u", created_at_millis=0, **given)  # type: ignore[arg-type]
-
-
-def manifest(held: MemWalState, *indexes: str) -> VersionManifest:
-    entries = tuple(
-        IndexEntry(
-            uuid=name,
-            name=name,
-            field_ids=(0,),
-            type_url="",
-            dataset_version=1,
-            created_at_millis=None,
-        )
-        for name in indexes
-    )
-    return VersionManifest(version=1, timestamp_nanos=0, mem_wal=held, indexes=entries)
-
-
-def view(*shards: ShardView, broken: tuple[BrokenShard, ...] = ()) -> TableView:
-    held = state()
-    return TableView(
-        uri="/t",
-        version=1,
-        primary_key=("k",),
-        columns=(),
-        rows=0,
-        manifest=manifest(held),
-        mem_wal=held,
-        shards=shards,
-        broken=broken,
-    )
+    return make_shard(name, listed, merged=merged)
 
 
 def test_the_target_is_the_highest_that_was_flushed_listed_or_merged() -> None:
@@ -87,39 +33,39 @@ def test_the_target_is_the_highest_that_was_flushed_listed_or_merged() -> None:
         shard(B, range(0), 7),
         shard(ShardId("c"), range(0), 0),
     )
-    assert choose_target(view(pending, collected, empty), {}) == {A: 5, B: 7}
-    assert choose_target(view(), {}) == {}
+    assert choose_target(make_view(pending, collected, empty), {}) == {A: 5, B: 7}
+    assert choose_target(make_view(), {}) == {}
 
 
 def test_named_generations_are_the_whole_target_and_may_be_still_to_come() -> None:
-    assert choose_target(view(shard(A, range(1, 3), 0), shard(B, range(1, 9), 0)), {A: 12}) == {
-        A: 12
-    }
+    assert choose_target(
+        make_view(shard(A, range(1, 3), 0), shard(B, range(1, 9), 0)), {A: 12}
+    ) == {A: 12}
     with pytest.raises(Usage, match=f"no shard {B}"):
-        choose_target(view(shard(A, range(1, 3), 0)), {B: 1})
+        choose_target(make_view(shard(A, range(1, 3), 0)), {B: 1})
 
 
 def test_a_broken_shard_has_no_target_so_it_can_t_be_waited_for() -> None:
     torn = (BrokenShard(shard_id=B, error=Corruption("torn")),)
     with pytest.raises(Corruption, match="torn"):
-        choose_target(view(shard(A, range(1, 3), 0), broken=torn), {})
+        choose_target(make_view(shard(A, range(1, 3), 0), broken=torn), {})
     with pytest.raises(Corruption, match="torn"):
-        choose_target(view(shard(A, range(1, 3), 0), broken=torn), {B: 1})
-    assert choose_target(view(shard(A, range(1, 3), 0), broken=torn), {A: 1}) == {A: 1}
+        choose_target(make_view(shard(A, range(1, 3), 0), broken=torn), {B: 1})
+    assert choose_target(make_view(shard(A, range(1, 3), 0), broken=torn), {A: 1}) == {A: 1}
 
 
 @pytest.mark.parametrize(
     ("held", "reached"),
     [
-        (state(merged={A: 5}), 0),  # an index that is absent is not known to be caught up
-        (state(merged={A: 5}, index_catchup={"i": {A: 3}, "j": {A: 5}}), 3),
-        (state(merged={A: 5}, index_catchup={"i": {A: 5}, "j": {A: 5}}), 5),
-        (state(merged={A: 5}, index_catchup={"i": {A: 5}, "j": {B: 5}}), 0),
-        (state(merged={A: 2}, index_catchup={"i": {A: 5}, "j": {A: 5}}), 2),
-        (state(index_catchup={"i": {A: 5}, "j": {A: 5}}), 0),
-        (state(merged={A: 5}, index_catchup={"i": {A: 4}}, maintained_indexes=("i",)), 4),
+        (make_state(merged={A: 5}), 0),  # an index that is absent is not known to be caught up
+        (make_state(merged={A: 5}, index_catchup={"i": {A: 3}, "j": {A: 5}}), 3),
+        (make_state(merged={A: 5}, index_catchup={"i": {A: 5}, "j": {A: 5}}), 5),
+        (make_state(merged={A: 5}, index_catchup={"i": {A: 5}, "j": {B: 5}}), 0),
+        (make_state(merged={A: 2}, index_catchup={"i": {A: 5}, "j": {A: 5}}), 2),
+        (make_state(index_catchup={"i": {A: 5}, "j": {A: 5}}), 0),
+        (make_state(merged={A: 5}, index_catchup={"i": {A: 4}}, maintained_indexes=("i",)), 4),
         (
-            state(
+            make_state(
                 merged={A: 5},
                 index_catchup={"i": {A: 4}},
                 maintained_indexes=("i",),
@@ -127,18 +73,18 @@ def test_a_broken_shard_has_no_target_so_it_can_t_be_waited_for() -> None:
             ),
             0,
         ),
-        (state(merged={A: 5}, maintained_indexes=("gone",)), 5),
+        (make_state(merged={A: 5}, maintained_indexes=("gone",)), 5),
     ],
 )
 def test_indexed_is_what_the_slowest_index_has_that_must_catch_up(
     held: MemWalState, reached: int
 ) -> None:
-    assert find_indexed(manifest(held, "i", "j", "__lance_frag_reuse"), held, A) == reached
+    assert find_indexed(make_version(held, "i", "j", "__lance_frag_reuse"), held, A) == reached
 
 
 def test_without_an_index_merged_is_indexed() -> None:
-    held = state(merged={A: 5})
-    assert find_merged(held, A) == find_indexed(manifest(held), held, A) == 5
+    held = make_state(merged={A: 5})
+    assert find_merged(held, A) == find_indexed(make_version(held), held, A) == 5
     assert find_merged(held, B) == 0
 
 
