@@ -6,8 +6,7 @@ from typing import Annotated
 
 import typer
 
-from memwal.cli.console import RunProgress
-from memwal.cli.flags import JobFlags, command
+from memwal.cli.flags import Job, JobFlags, command
 from memwal.cli.options import (
     BytesPerCommitMax,
     GenerationsPerCommitMax,
@@ -19,7 +18,6 @@ from memwal.cli.output import Output
 from memwal.cli.parse import parse_duration, parse_shards
 from memwal.config import make_settings
 from memwal.errors import Usage
-from memwal.report import JobReport
 
 Jobs = Annotated[
     str, typer.Option("--jobs", metavar="merge,index-catchup", help="One of them, or both.")
@@ -47,9 +45,8 @@ def backfill(
     concurrency: Concurrency = 4,
     deadline: Deadline = None,
     flags: JobFlags,
-    progress: RunProgress,
     results: Output,
-) -> JobReport:
+) -> Job:
     """Merge many tables and catch their indexes up, the largest backlog first.
 
     Run it again after a failure, a kill or a deadline: it goes on with what is left. --report is
@@ -58,7 +55,8 @@ def backfill(
     from memwal.jobs.backfill.job import BackfillOptions, run_backfill
     from memwal.jobs.merge.plan.shard import MergeRequest
 
-    options = flags.run_options(
+    return flags.job(
+        run_backfill,
         BackfillOptions,
         tables,
         jobs=_parse_jobs(jobs),
@@ -72,7 +70,6 @@ def backfill(
         deadline_seconds=None if deadline is None else parse_duration(deadline, "--deadline"),
         so_far=results.so_far,
     )
-    return run_backfill(options, progress)
 
 
 def _parse_jobs(text: str) -> tuple[str, ...]:

@@ -6,11 +6,9 @@ from typing import Annotated
 
 import typer
 
-from memwal.cli.console import RunProgress
-from memwal.cli.flags import JobFlags, command
+from memwal.cli.flags import Job, JobFlags, command
 from memwal.cli.options import Tables
 from memwal.config import make_settings
-from memwal.report import JobReport
 
 TargetRowsPerFragment = Annotated[
     int | None,
@@ -45,12 +43,12 @@ def compaction(
     materialize_deletions_threshold: DeletionsThreshold = None,
     *,
     flags: JobFlags,
-    progress: RunProgress,
-) -> JobReport:
+) -> Job:
     """Rewrite the small fragments that merging leaves, and catch the indexes up again."""
     from memwal.jobs.compaction.job import CompactionOptions, run_compaction
 
-    options = flags.run_options(
+    return flags.job(
+        run_compaction,
         CompactionOptions,
         tables,
         limits=make_settings(
@@ -59,4 +57,3 @@ def compaction(
             materialize_deletions_threshold=materialize_deletions_threshold,
         ),
     )
-    return run_compaction(options, progress)

@@ -5,13 +5,12 @@ from __future__ import annotations
 import inspect
 import json
 from collections.abc import Callable, Sequence
-from contextlib import suppress
 from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any, TypeVar, get_type_hints
 
 from memwal.cli import gc_pause
-from memwal.cli.console import stderr
+from memwal.cli.console import RunProgress, stderr
 from memwal.cli.options import (
     ConfigFile,
     Debug,
@@ -44,6 +43,10 @@ from memwal.errors import MemWalError, Usage
 from memwal.report import JobReport
 
 Options = TypeVar("Options")
+
+Result = JobReport | Document
+Job = Callable[[RunProgress], JobReport]
+"""What is left to do once a command's options are values."""
 
 _PROVIDED = ("flags", "progress", "results")
 
@@ -84,6 +87,21 @@ class ReadFlags:
             tables=self.tables(names), untested_lance_allowed=self.allow_untested_lance, **more
         )
 
+    def job(
+        self,
+        run: Callable[[Options, RunProgress], JobReport],
+        kind: Callable[..., Options],
+        names: Sequence[str],
+        **more: Any,
+    ) -> Job:
+        """The job, to be run with these flags and `more` options of its own."""
+        return lambda progress: run(self.run_options(kind, names, **more), progress)
+
+    def check(self) -> None:
+        """Raise Usage for flags that no job takes. Nothing is looked up."""
+        parse_engine(self.engine)
+        parse_pairs(self.storage_option or [], "--storage-option")
+
     def output(self, job: str, names: Sequence[str]) -> Output:
         """Where the command's result goes. `names` are its TABLE arguments."""
         place = None
@@ -118,41 +136,21 @@ class JobFlags(ReadFlags):
         )
 
 
-class _ValuesChecked(Exception):
-    """The work has turned all its options into values: its job would begin now."""
-
-
-@dataclass(frozen=True)
-class _UnusedFlags:
-    """Flags of a command whose values are only checked. They look up no table."""
-
-    flags: ReadFlags
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self.flags, name)
-
-    def run_options(self, *arguments: object, **more: object) -> None:
-        """Ends the work."""
-        parse_engine(self.flags.engine)
-        parse_pairs(self.flags.storage_option or [], "--storage-option")
-        raise _ValuesChecked
-
-
 def command(
     kind: type[ReadFlags] = ReadFlags, *, job: str | None = None
-) -> Callable[[Callable[..., JobReport | Document]], Callable[..., None]]:
+) -> Callable[[Callable[..., Result | Job]], Callable[..., None]]:
     """Make a command of the function that does its work.
 
     In place of its parameter `flags` the command has the options of `kind`. The function may ask
     for the run's `progress`, and for its `results`, to store a report while it runs. What it
-    returns is shown and stored, and decides the exit code; an error that it raises is shown
-    without a traceback. `job` is the command's name where the function's differs.
+    returns, or the job that it returns does, is shown and stored, and decides the exit code; an
+    error is shown without a traceback. `job` is the command's name where the function's differs.
 
     The command's attribute `check` takes its parsed parameters and raises Usage for a value that
-    the job would refuse before it looks at a table.
+    is none; of a function that returns a job nothing is run.
     """
 
-    def decorate(work: Callable[..., JobReport | Document]) -> Callable[..., None]:
+    def decorate(work: Callable[..., Result | Job]) -> Callable[..., None]:
         asked = inspect.signature(work).parameters
         shared = [field.name for field in fields(kind)]
         hints = get_type_hints(work, include_extras=True) | get_type_hints(
@@ -160,20 +158,23 @@ def command(
         )
         name = job or work.__name__.replace("_", "-")
 
-        def call(values: dict[str, Any], **provided: object) -> JobReport | Document:
+        def call(values: dict[str, Any], **provided: object) -> Result | Job:
             return work(**values, **{k: v for k, v in provided.items() if k in asked})
 
         def run(**values: Any) -> None:
             flags = kind(**{field: values.pop(field) for field in shared})
             output = flags.output(name, values.get("tables") or [values["table"]])
-            output.run(
-                lambda progress: call(values, flags=flags, progress=progress, results=output)
-            )
+
+            def run_job(progress: RunProgress) -> Result:
+                found = call(values, flags=flags, progress=progress, results=output)
+                return found if isinstance(found, JobReport | Document) else found(progress)
+
+            output.run(run_job)
 
         def check(**values: Any) -> None:
-            flags = _UnusedFlags(kind(**{field: values.pop(field) for field in shared}))
-            with suppress(_ValuesChecked):
-                call(values, flags=flags, progress=None, results=flags.output(name, ()))
+            flags = kind(**{field: values.pop(field) for field in shared})
+            flags.check()
+            call(values, flags=flags, progress=None, results=flags.output(name, ()))
 
         # What typer reads: the function's own parameters, then the shared ones.
         own = {p.name: p.default for p in asked.values() if p.name not in _PROVIDED}

@@ -7,11 +7,9 @@ from typing import Annotated, Any
 
 import typer
 
-from memwal.cli.console import RunProgress
-from memwal.cli.flags import JobFlags, command
+from memwal.cli.flags import Job, JobFlags, command
 from memwal.cli.options import Tables
 from memwal.cli.parse import parse_duration
-from memwal.report import JobReport
 
 Retention = Annotated[
     str | None,
@@ -88,10 +86,9 @@ def garbage(
     *,
     adopt_orphans: AdoptOrphans = False,
     flags: DeletingFlags,
-    progress: RunProgress,
-) -> JobReport:
+) -> Job:
     """List, or with --execute delete, what is provably unused: generations, WAL, staged rows."""
     from memwal.jobs.garbage.job import GarbageOptions, run_garbage
 
     options = flags.garbage_options(adopt_orphans=adopt_orphans)
-    return run_garbage(flags.run_options(GarbageOptions, tables, **options), progress)
+    return flags.job(run_garbage, GarbageOptions, tables, **options)

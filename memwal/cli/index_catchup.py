@@ -6,12 +6,10 @@ from typing import Annotated
 
 import typer
 
-from memwal.cli.console import RunProgress
-from memwal.cli.flags import JobFlags, command
+from memwal.cli.flags import Job, JobFlags, command
 from memwal.cli.options import Tables
 from memwal.cli.parse import parse_method
 from memwal.config import make_settings
-from memwal.report import JobReport
 
 Indexes = Annotated[
     list[str] | None, typer.Option("--index", metavar="NAME", help="Only these; repeatable.")
@@ -41,16 +39,15 @@ def index_catchup(
     append_rows_max: AppendRowsMax = None,
     *,
     flags: JobFlags,
-    progress: RunProgress,
-) -> JobReport:
+) -> Job:
     """Extend every index over what merging added, so that its progress is recorded."""
     from memwal.jobs.index_catchup.job import IndexCatchupOptions, run_index_catchup
     from memwal.jobs.index_catchup.plan import CatchupRequest
 
-    options = flags.run_options(
+    return flags.job(
+        run_index_catchup,
         IndexCatchupOptions,
         tables,
         request=CatchupRequest(names=tuple(index or ()), method=parse_method(method)),
         limits=make_settings(append_rows_max=append_rows_max),
     )
-    return run_index_catchup(options, progress)

@@ -6,13 +6,11 @@ from typing import Annotated
 
 import typer
 
-from memwal.cli.console import RunProgress
-from memwal.cli.flags import JobFlags, command
+from memwal.cli.flags import Job, JobFlags, command
 from memwal.cli.options import OneTable
 from memwal.cli.parse import parse_duration
 from memwal.config import parse_pairs
 from memwal.format.layout import parse_shard_id
-from memwal.report import JobReport
 
 Sources = Annotated[
     list[str],
@@ -99,13 +97,13 @@ def ingest(
     backlog_wait: BacklogWait = "10m",
     *,
     flags: JobFlags,
-    progress: RunProgress,
-) -> JobReport:
+) -> Job:
     """Write files into the MemWAL, each row once; run it again after a crash and it goes on."""
     from memwal.ingest.job import run_ingest
     from memwal.ingest.plan import IngestOptions, IngestRequest
 
-    options = flags.run_options(
+    return flags.job(
+        run_ingest,
         IngestOptions,
         [table],
         request=IngestRequest(
@@ -124,4 +122,3 @@ def ingest(
         backlog_generations_max=backlog_generations_max,
         backlog_wait_seconds_max=parse_duration(backlog_wait, "--backlog-wait"),
     )
-    return run_ingest(options, progress)

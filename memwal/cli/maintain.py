@@ -6,11 +6,9 @@ from typing import Annotated
 
 import typer
 
-from memwal.cli.console import RunProgress
-from memwal.cli.flags import command
+from memwal.cli.flags import Job, command
 from memwal.cli.garbage import DeletingFlags
 from memwal.cli.options import Tables
-from memwal.report import JobReport
 
 Compaction = Annotated[bool, typer.Option("--compaction", help="Also rewrite small fragments.")]
 
@@ -21,12 +19,9 @@ def maintain(
     *,
     compaction: Compaction = False,
     flags: DeletingFlags,
-    progress: RunProgress,
-) -> JobReport:
+) -> Job:
     """Merge, catch indexes up, refresh the snapshot, list garbage (delete it with --execute)."""
     from memwal.jobs.maintain.job import MaintainOptions, run_maintain
 
     options = flags.garbage_options()
-    return run_maintain(
-        flags.run_options(MaintainOptions, tables, compaction=compaction, **options), progress
-    )
+    return flags.job(run_maintain, MaintainOptions, tables, compaction=compaction, **options)

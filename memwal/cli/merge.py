@@ -6,8 +6,7 @@ from typing import Annotated
 
 import typer
 
-from memwal.cli.console import RunProgress
-from memwal.cli.flags import JobFlags, command
+from memwal.cli.flags import Job, JobFlags, command
 from memwal.cli.options import (
     AllowHoles,
     AllowReinitialised,
@@ -19,7 +18,6 @@ from memwal.cli.options import (
 )
 from memwal.cli.parse import parse_shards
 from memwal.config import make_settings
-from memwal.report import JobReport
 
 AllowIndexJoin = Annotated[
     bool,
@@ -43,13 +41,13 @@ def merge(
     allow_reinitialised: AllowReinitialised = False,
     *,
     flags: JobFlags,
-    progress: RunProgress,
-) -> JobReport:
+) -> Job:
     """Fold flushed generations into the base table, oldest first."""
     from memwal.jobs.merge.job import MergeOptions, run_merge
     from memwal.jobs.merge.plan.shard import MergeRequest
 
-    options = flags.run_options(
+    return flags.job(
+        run_merge,
         MergeOptions,
         tables,
         shards=parse_shards(shard),
@@ -64,4 +62,3 @@ def merge(
             index_join_allowed=allow_index_join or None,
         ),
     )
-    return run_merge(options, progress)

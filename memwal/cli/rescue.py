@@ -9,13 +9,11 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from memwal.cli.console import RunProgress
-from memwal.cli.flags import ReadFlags, command
+from memwal.cli.flags import Job, ReadFlags, command
 from memwal.cli.options import DryRun, NoLease, Shards, Tables
 from memwal.cli.parse import parse_duration, parse_shards
 from memwal.errors import Usage
 from memwal.grid import format_age, format_size
-from memwal.report import JobReport
 
 if TYPE_CHECKING:
     from memwal.jobs.rescue.plan import ShardRescue
@@ -45,8 +43,7 @@ def rescue(
     yes: Yes = False,
     *,
     flags: RescueFlags,
-    progress: RunProgress,
-) -> JobReport:
+) -> Job:
     """Flush what a writer that has gone left in the WAL. Claims the shard: a live writer is fenced.
 
     Nothing that was acknowledged is lost either way; a writer that was fenced has to be opened
@@ -57,7 +54,8 @@ def rescue(
 
     if not (yes or flags.dry_run or sys.stdin.isatty()):
         raise Usage("claiming a shard has to be confirmed: off a terminal, pass --yes")
-    options = flags.run_options(
+    return flags.job(
+        run_rescue,
         RescueOptions,
         tables,
         shards=parse_shards(shard),
@@ -66,7 +64,6 @@ def rescue(
         lease=not flags.no_lease,
         confirm=(lambda table, shards: True) if yes else _confirm,
     )
-    return run_rescue(options, progress)
 
 
 def _confirm(table: str, shards: Sequence[ShardRescue]) -> bool:

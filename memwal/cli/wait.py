@@ -7,14 +7,12 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from memwal.cli.console import RunProgress
-from memwal.cli.flags import ReadFlags, command
+from memwal.cli.flags import Job, ReadFlags, command
 from memwal.cli.options import OneTable
 from memwal.cli.parse import parse_duration
 from memwal.errors import Usage
 from memwal.format.layout import parse_shard_id
 from memwal.model import ShardId
-from memwal.report import JobReport
 
 if TYPE_CHECKING:
     from memwal.jobs.wait.plan import Until
@@ -41,19 +39,18 @@ def wait(
     generation: Generations = None,
     *,
     flags: ReadFlags,
-    progress: RunProgress,
-) -> JobReport:
+) -> Job:
     """Wait until what is flushed now is merged, indexed or collected."""
     from memwal.jobs.wait.job import WaitOptions, run_wait
 
-    options = flags.run_options(
+    return flags.job(
+        run_wait,
         WaitOptions,
         [table],
         until=_parse_until(until),
         timeout_seconds=parse_duration(timeout, "--timeout"),
         generations=_parse_generations(generation or []),
     )
-    return run_wait(options, progress)
 
 
 def _parse_until(text: str) -> Until:
