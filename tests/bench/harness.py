@@ -94,6 +94,22 @@ class Bench:
         self.figures.append(made)
         self.say(f"{what}: {value:.3g} {unit} {target.text()} {made.measured}")
 
+    def ratio(
+        self,
+        case: str,
+        what: str,
+        seconds: Mapping[str, float],
+        ours: str,
+        theirs: str,
+        *,
+        inverse: bool = False,
+        **rest: Any,
+    ) -> None:
+        """Add a Figure: how many times as long ours takes, or with `inverse` theirs."""
+        value = seconds[ours] / seconds[theirs]
+        measured = against(seconds, ours, theirs)
+        self.figure(case, what, 1 / value if inverse else value, "x", measured=measured, **rest)
+
     def plot(self, plot: str, name: str, x: str, y: str, points: Any, *, log: bool = False) -> None:
         """Add a Series."""
         pairs = [(float(a), float(b)) for a, b in points]

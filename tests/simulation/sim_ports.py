@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import TypeVar, cast
+from typing import Any, TypeVar, cast
 
 from memwal.errors import LostRace, Missing, NotATable
 from memwal.format import codec, layout
@@ -19,7 +19,7 @@ from memwal.jobs.garbage.ports import Expired
 from memwal.jobs.garbage.store import StoredGarbageEvidence
 from memwal.jobs.index_catchup.ports import BuiltSegment
 from memwal.jobs.merge.ports import Fold
-from memwal.jobs.snapshot.plan import Storage, Stored
+from memwal.jobs.snapshot.plan import Stored
 from memwal.jobs.snapshot.ports import Found
 from memwal.model import (
     ColumnInfo,
@@ -258,20 +258,18 @@ class SimStores:
         return self.actor.step(f"index facts {version}", look)
 
     def record(self, name: str) -> None:
-        self._index(None)
+        self._index(self.table_version(), None)
 
     def append(self, name: str, segments_to_merge: int) -> None:
-        self._index(name)
+        self._index(self.table_version(), name)
 
-    def retrain(self, name: str, segments_to_merge: int) -> None:
-        self._index(name)
-
-    def _index(self, name: str | None) -> None:
-        read = self.table_version()
-        self.actor.step(f"index {name}", lambda: self.lake.index(read, name))
+    retrain = append
 
     def commit_segments(self, version: int, name: str, segments: Sequence[BuiltSegment]) -> None:
-        raise NotImplementedError("append does all of it here")
+        self._index(version, name)
+
+    def _index(self, version: int, name: str | None) -> None:
+        self.actor.step(f"index {name}", lambda: self.lake.index(version, name))
 
 
 @dataclass(frozen=True)
@@ -297,13 +295,11 @@ class SimSnapshots:
         self,
         *,
         version: int,
-        state: MemWalState,
-        index_uuid: str,
-        data: bytes,
-        storage: Storage,
-        num_shards: int,
-        taken_at_millis: int,
         merged: Mapping[ShardId, int],
+        data: bytes,
+        num_shards: int,
+        index_uuid: str,
+        **rest: Any,
     ) -> int:
         landed = self.stores.actor.step(
             f"replace the MemWAL entry of {version}, raising {len(merged)}",

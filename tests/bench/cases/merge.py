@@ -71,20 +71,21 @@ def _against_loop_and_floor(bench: Bench, plain: Path, indexed: Path) -> None:
         measured=against(seconds, "memwal", "loop"),
         costs=ours[-1].costs(rows.nbytes),
     )
-    bench.figure(
+    bench.ratio(
         "B1",
         "merge, against reading, writing and scanning once",
-        seconds["memwal"] / seconds["floor"],
-        "x",
+        seconds,
+        "memwal",
+        "floor",
         at_most=1.6,
-        measured=against(seconds, "memwal", "floor"),
     )
-    bench.figure(
+    bench.ratio(
         "B1",
         "merge, against the loop, no index on the key",
-        seconds["loop, no index"] / seconds["memwal, no index"],
-        "x",
-        measured=against(seconds, "memwal, no index", "loop, no index"),
+        seconds,
+        "memwal, no index",
+        "loop, no index",
+        inverse=True,
     )
     bench.figure("B1", "memwal merge, the whole command", seconds["command"], "s")
 

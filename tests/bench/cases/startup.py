@@ -6,7 +6,7 @@ import sys
 import time
 from pathlib import Path
 
-from tests.bench.harness import Bench, against, program, run_process
+from tests.bench.harness import Bench, program, run_process
 from tests.bench.tables import copy_of, make_base, new_shards, pending
 
 TITLE = "Start-up"
@@ -75,13 +75,8 @@ def _command(bench: Bench, folder: Path, table: Path) -> None:
         },
         rounds=5 if bench.quick else 15,
     )
-    bench.figure(
-        "B10",
-        "memwal status, against importing lance",
-        seconds["status"] / seconds["lance"],
-        "x",
-        at_most=1.5,
-        measured=against(seconds, "status", "lance"),
+    bench.ratio(
+        "B10", "memwal status, against importing lance", seconds, "status", "lance", at_most=1.5
     )
 
 
@@ -108,18 +103,18 @@ def _spark(bench: Bench, folder: Path, table: Path) -> None:
         },
         rounds=1 if bench.quick else 5,
     )
-    bench.figure(
+    bench.ratio(
         "B11",
         "a Spark job's start to its first unit, against a bare session's start",
-        seconds["job"] / seconds["session"],
-        "x",
+        seconds,
+        "job",
+        "session",
         at_most=1.2,
-        measured=against(seconds, "job", "session"),
     )
-    bench.figure(
+    bench.ratio(
         "B11",
         "the same, against a bare session's start to its first Python task",
-        seconds["job"] / seconds["task"],
-        "x",
-        measured=against(seconds, "job", "task"),
+        seconds,
+        "job",
+        "task",
     )
