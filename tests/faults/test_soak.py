@@ -1,6 +1,6 @@
 """Writers that never stop, all jobs in a loop: reads stay right, storage stays bounded.
 
-`MEMWAL_SOAK_SECONDS` says how long (default 12). Reads are checked after every round, when the
+`MEMWAL_SOAK_SECONDS` says how long (default 8). Reads are checked after every round, when the
 writers have closed: then everything they acknowledged is in a generation that a reader can see.
 """
 
@@ -24,7 +24,7 @@ from tests.support.s3server import S3Server
 
 pytestmark = [pytest.mark.integration, pytest.mark.races]
 
-SECONDS = float(os.environ.get("MEMWAL_SOAK_SECONDS", "12"))
+SECONDS = float(os.environ.get("MEMWAL_SOAK_SECONDS", "8"))
 ROUND_SECONDS = 4.0
 SHARDS = 3
 KEYS = 400

@@ -7,12 +7,12 @@ JVM.
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
+from typer.testing import CliRunner
 
+from memwal.cli.app import app
 from tests.support.ingest_tables import MemWalTable, make, wal_rows
 
 pytestmark = [pytest.mark.integration, pytest.mark.spark]
@@ -46,13 +46,7 @@ def test_a_source_that_only_spark_reads(tmp_path) -> None:
 def ingest(table: MemWalTable, source: Path) -> dict:
     words = ["ingest", table.uri, str(source), "--format", "json", "--delete-column", "gone"]
     spark = ["--engine", "spark", "--master", "local[2]", "--rows-per-chunk", "100", "--json"]
-    done = subprocess.run(
-        [sys.executable, "-m", "memwal", *words, *spark],
-        capture_output=True,
-        text=True,
-        timeout=280,
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr
+    done = CliRunner().invoke(app, [*words, *spark])  # here: this process may have a JVM already
+    assert done.exit_code == 0, done.output
     [report] = json.loads(done.stdout)["tables"]
     return report

@@ -16,6 +16,7 @@ from typing import Any
 
 import pytest
 from py4j.protocol import Py4JJavaError
+from pyspark.sql import SparkSession
 
 from memwal.errors import MemWalError, Refused, WorkerDied
 from memwal.rows.policy import make_policy
@@ -25,6 +26,15 @@ from tests.support.policy_tables import PolicyTable, Variant, make_policy_table
 pytestmark = [pytest.mark.integration, pytest.mark.spark]
 
 Work = Callable[[int], Any]
+
+
+def test_speculation_is_refused() -> None:
+    """In a session that somebody else made; first of all here, as there is one at a time."""
+    SparkEngine(master="local[1]").stop()  # a JVM keeps the settings that it is started with
+    builder = SparkSession.builder.master("local[1]").config("spark.ui.enabled", "false")
+    builder.config("spark.speculation", "true").getOrCreate()
+    with pytest.raises(Refused, match=r"spark\.speculation is on"):
+        SparkEngine(master="local[1]")
 
 
 @pytest.fixture(scope="module", params=["local[2]", "local[2,3]"])

@@ -94,16 +94,14 @@ def master(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
         yield url
 
 
-def submit(
-    master: str, *arguments: str, job: str = "merge", conf: tuple[str, ...] = ()
-) -> subprocess.CompletedProcess:
+def submit(master: str, *arguments: str, job: str = "merge") -> subprocess.CompletedProcess:
     confs = (
         "spark.executor.memory=1g",
         "spark.driver.host=127.0.0.1",
         "spark.ui.enabled=false",
         f"spark.executor.extraJavaOptions={JVM}",
     )
-    flags = [flag for pair in (*confs, *conf) for flag in ("--conf", pair)]
+    flags = [flag for pair in confs for flag in ("--conf", pair)]
     spark_submit = Path(sys.executable).with_name("spark-submit")
     return subprocess.run(
         [
@@ -153,11 +151,3 @@ def test_a_backfill_of_two_tables_side_by_side(master: str, tmp_path: Path) -> N
         assert table["backlog"]["generations"] == demo.SHARDS * demo.GENERATIONS
         assert [job["outcome"] for job in table["jobs"]] == ["done", "done"]
     assert [demo.count_differences(table) for table in tables] == [0, 0]
-
-
-def test_speculation_is_refused(tmp_path: Path) -> None:
-    table = demo.make_table(tmp_path / "t", 4)
-    ran = submit("local[1]", table.uri, "--json", conf=("spark.speculation=true",))
-    assert ran.returncode == 5, ran.stderr[-3000:]
-    assert "spark.speculation" in json.loads(ran.stdout)["error"]
-    assert demo.count_differences(table) > 0
