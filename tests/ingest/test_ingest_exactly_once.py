@@ -6,8 +6,6 @@ What is compared is the WAL itself, row by row: a reader would not see a row tha
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -23,12 +21,13 @@ from memwal.ingest.track import Track, TrackLimits
 from memwal.model import ShardId
 from memwal.store.shard_manifests import Fenced
 from memwal.store.shard_writers import OpenShard, ShardWriters
+from tests.support.ingest_killed import ingest_and_die
 from tests.support.ingest_tables import MemWalTable, make, wal_rows
+from tests.support.nursery import killed
 from tests.support.stopping import Stopper
 
 pytestmark = pytest.mark.integration
 
-KILLED = Path(__file__).parents[1] / "support" / "ingest_killed.py"
 ARGUMENTS = ["--json", "--delete-column", "gone", "--rows-per-chunk", "40"]
 SPEC = {"bucket_column": "id", "num_buckets": 3}
 
@@ -143,9 +142,7 @@ def test_killed_twice(undisturbed, tmp_path) -> None:
     source, wanted = undisturbed.source, undisturbed.rows
     table = make(tmp_path / "t", **SPEC)
     for nth in (9, 24):
-        command = [sys.executable, str(KILLED), str(nth), "ingest", table.uri, source, *ARGUMENTS]
-        done = subprocess.run(command, capture_output=True, timeout=120, check=False)
-        assert done.returncode == -9, done.stderr.decode()
+        assert killed(ingest_and_die, nth, [table.uri, source, *ARGUMENTS])
     report = ingest(table, source, *ARGUMENTS)
     assert report["exit_code"] == 0
     assert wal_rows(table) == wanted

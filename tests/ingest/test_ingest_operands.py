@@ -8,8 +8,6 @@ from __future__ import annotations
 
 import json
 import random
-import subprocess
-import sys
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -21,12 +19,13 @@ from typer.testing import CliRunner
 
 from memwal.cli.app import app
 from tests.support.builders import KINDS
+from tests.support.ingest_killed import ingest_and_die
+from tests.support.nursery import killed
 from tests.support.policy_model import Row
 from tests.support.policy_tables import OF, Entry, PolicyTable, Variant, make_policy_table
 
 pytestmark = pytest.mark.integration
 
-KILLED = Path(__file__).parents[1] / "support" / "ingest_killed.py"
 CHANGES = 300
 KEYS = 24
 FILES = 3
@@ -56,10 +55,8 @@ class Counters:
 
     def ingest_killed(self, nth: int) -> None:
         """The same command in a process that kills itself before its nth step."""
-        words = ["ingest", "counters", *self.asked(), "--config", self.config]
-        command = [sys.executable, str(KILLED), str(nth), *words]
-        done = subprocess.run(command, capture_output=True, timeout=120, check=False)
-        assert done.returncode == -9, done.stderr.decode()
+        words = ["counters", *self.asked(), "--config", self.config]
+        assert killed(ingest_and_die, nth, words)
 
     def merge(self) -> None:
         self.run("merge", "counters", "--engine", "local")

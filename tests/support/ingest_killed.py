@@ -1,12 +1,12 @@
-"""Runs `memwal` with an ingest that kills its own process before its nth step. For tests."""
+"""An ingest that kills its own process before its nth step. For tests."""
 
 from __future__ import annotations
 
 import os
 import signal
-import sys
 from functools import partial
 from threading import Lock
+from typing import Any
 
 import memwal.ingest.apply
 from memwal.cli import main
@@ -27,8 +27,8 @@ class Killer:
                 os.kill(os.getpid(), signal.SIGKILL)
 
 
-if __name__ == "__main__":
-    memwal.ingest.apply.Track = partial(  # type: ignore[assignment,misc]
-        Track, steps=Killer(int(sys.argv[1])), limits=TrackLimits(progress_seconds=0.0)
-    )
-    main(sys.argv[2:])
+def ingest_and_die(nth: int, words: list[str]) -> None:
+    """`memwal ingest WORDS`, in a process of its own, which ends before its nth step."""
+    steps: Any = partial(Track, steps=Killer(nth), limits=TrackLimits(progress_seconds=0.0))
+    memwal.ingest.apply.Track = steps  # type: ignore[misc]
+    main(["ingest", *words])
