@@ -47,11 +47,13 @@ def check_progress(
 
 
 def check_shard_manifest(current: ShardManifest | None, proposed: ShardManifest) -> None:
-    """Invariants 3 and 4 for a shard manifest: counters never fall, the version is the next one."""
+    """Invariants 3 and 4 for a shard manifest: counters never fall, version and spec are right."""
     if current is None:
         return
     if proposed.shard_id != current.shard_id or proposed.version != current.version + 1:
         raise InvariantBroken(3, f"version {proposed.version} does not follow {current.version}")
+    if proposed.shard_spec_id != current.shard_spec_id:
+        raise InvariantBroken(3, f"shard spec {current.shard_spec_id} is the shard's for good")
     for name in ("writer_epoch", "current_generation", "replay_after_wal_entry_position"):
         if getattr(proposed, name) < getattr(current, name):
             raise InvariantBroken(

@@ -71,6 +71,7 @@ def test_a_manifest_follows_its_own_shard_s_version() -> None:
     broken(3, lambda: check(BEFORE, replace(AFTER, version=6)))
     broken(3, lambda: check(BEFORE, replace(AFTER, version=4)))
     broken(3, lambda: check(BEFORE, replace(AFTER, shard_id=OTHER)))
+    broken(3, lambda: check(BEFORE, replace(AFTER, shard_spec_id=1)))
 
 
 @pytest.mark.parametrize(

@@ -58,6 +58,23 @@ def test_entries_left_by_a_writer_that_never_closed(tmp_path) -> None:
     assert sorted(table.read()) == [1, 2, 3]
 
 
+def test_a_writer_claims_its_shard_before_it_writes(tmp_path) -> None:
+    table = make(tmp_path / "t")
+    writers = table.writers()
+    other = table.dataset.mem_wal_writer(SHARD)
+    other.put(rows_of([1]))
+    ours = writers.open(SHARD)
+    manifest = writers.manifests.latest(SHARD)
+    assert manifest is not None
+    assert (ours.claim.writer_epoch, manifest.writer_epoch) == (2, 2)
+    with pytest.raises(OSError, match="fenced"):
+        other.put(rows_of([2]))
+    ours.put(rows_of([3]))
+    assert [epoch for _, epoch, rows in entries(writers) if rows] == [1, 2]
+    ours.close()
+    assert sorted(table.read()) == [1, 3]
+
+
 def test_a_fenced_writer_says_who_took_over(tmp_path) -> None:
     table = make(tmp_path / "t")
     first = table.writers().open(SHARD)

@@ -465,8 +465,16 @@ def test_a_spec_that_is_not_understood_keeps_its_shards() -> None:
     strange = ShardSpec(spec_id=1, fields=(a_field("week", of("l"), name="bucket"),))
     shard = a_shard(1, entry("bucket", 7))
     assert kept(pruned("l = 123", [shard], strange)) == [shard.shard_id]
-    twice = pruned("l = 123", [shard], BUCKETS, BUCKETS)
-    assert twice[0].reason == "there are two shard specs 1"
+
+
+def test_specs_of_one_id_prune_nothing() -> None:
+    """An id that is there twice identifies neither spec, whichever comes first."""
+    other = ShardSpec(spec_id=1, fields=(a_field("identity", of("l"), name="bucket"),))
+    shard = a_shard(1, entry("bucket", 7))
+    assert kept(pruned("l = 123", [shard], BUCKETS)) == []
+    for specs in ((BUCKETS, other), (other, BUCKETS), (BUCKETS, BUCKETS), (BUCKETS, other, other)):
+        (found,) = pruned("l = 123", [shard], *specs)
+        assert (found.can_match, found.reason) == (True, "there are two shard specs 1")
 
 
 def test_each_shard_is_judged_by_its_own_spec() -> None:

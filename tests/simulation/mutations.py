@@ -16,6 +16,7 @@ from tests.simulation.mutations_merge import MERGE
 from tests.simulation.mutations_merge_shared import MERGE_SHARED
 from tests.simulation.mutations_policy import POLICY
 from tests.simulation.mutations_read import READ
+from tests.simulation.mutations_spec import SPEC
 from tests.simulation.mutations_store import STORE
 
 __all__ = ["MUTATIONS", "Change", "Mutation"]
@@ -30,5 +31,6 @@ MUTATIONS = (
     *STORE,
     *READ,
     *JOBS,
+    *SPEC,
     *AIRFLOW,
 )

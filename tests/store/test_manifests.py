@@ -16,6 +16,7 @@ import lance
 import pyarrow as pa
 import pytest
 
+from memwal import invariants
 from memwal.errors import (
     AlreadyExists,
     Corruption,
@@ -276,7 +277,30 @@ def test_counters_never_fall(shards: ShardManifests, lowered: str) -> None:
     assert shards.latest(SHARD) == first
 
 
+@pytest.mark.parametrize("later", [0, 2])
+def test_a_shard_s_spec_is_set_when_it_is_made(shards: ShardManifests, later: int) -> None:
+    first = shards.commit(None, manifest(1, shard_spec_id=1))
+    with pytest.raises(InvariantBroken, match="shard spec 1"):
+        shards.commit(first, replace(first, shard_spec_id=later))
+    assert shards.claim(SHARD).shard_spec_id == 1
+
+
 # ---- epochs
+
+
+def test_epochs_only_rise(shards: ShardManifests) -> None:
+    stored = [shards.claim(SHARD) for _ in range(3)][-1]
+    for epoch in range(stored.writer_epoch):
+        # Whatever else the manifest says, and though its writer read the newest one.
+        lower = replace(stored, writer_epoch=epoch, current_generation=9)
+        with pytest.raises(Fenced, match=f"{epoch} was superseded by 3"):
+            shards.commit(stored, lower)
+        with pytest.raises(InvariantBroken, match="writer_epoch falls"):
+            invariants.check_shard_manifest(stored, replace(lower, version=4))
+    shards.commit(stored, replace(stored, current_generation=9))
+    shards.claim(SHARD)
+    epochs = [shards.read(SHARD, version).writer_epoch for version in shards.versions(SHARD)]
+    assert epochs == [1, 2, 3, 3, 4]
 
 
 def test_each_claim_is_the_next_epoch(shards: ShardManifests) -> None:

@@ -16,9 +16,16 @@ from memwal.jobs.merge.plan.shard import MergeRequest
 from memwal.jobs.snapshot import job as snapshot_job
 from memwal.jobs.snapshot.plan import SnapshotLimits, Storage, collect_manifests, resolve_specs
 from memwal.jobs.snapshot.report import SnapshotTableReport
-from memwal.jobs.snapshot.store import external_path, snapshot_schema, to_table
+from memwal.jobs.snapshot.store import external_path, snapshot_schema, to_lance_bytes, to_table
 from memwal.jobs.snapshot.unit import ManifestsUnit
-from memwal.model import ColumnInfo, ShardField, ShardId, ShardManifest, ShardSpec
+from memwal.model import (
+    ColumnInfo,
+    FlushedGeneration,
+    ShardField,
+    ShardId,
+    ShardManifest,
+    ShardSpec,
+)
 from memwal.run.options import RunOptions
 from memwal.run.stores import open_stores
 from memwal.sharding.values import encode_value
@@ -199,17 +206,34 @@ def run_command(*arguments: str) -> tuple[int, dict]:
     return done.returncode, json.loads(done.stdout)
 
 
-def test_the_schema_is_the_spec_s(tmp_path: Path) -> None:
-    table = make_table(tmp_path / "t", rows=range(3), shards=0)
-    specs = table.stores.views.mem_wal(int(table.dataset.version)).shard_specs
-    assert specs == ()
+def test_the_stored_columns_are_the_spec_s() -> None:
+    """Names, types and values, written down here, of the file that a snapshot is."""
+    generation = FlushedGeneration(generation=7, path="0a1b2c3d_gen_7")
     manifest = ShardManifest(
-        shard_id=ShardId(str(uuid.uuid4())), version=1, writer_epoch=1, current_generation=1
+        shard_id=ShardId("00112233-4455-4677-8899-aabbccddeeff"), version=2, shard_spec_id=3,
+        writer_epoch=4, replay_after_wal_entry_position=5, wal_entry_position_last_seen=6,
+        current_generation=8, flushed_generations=(generation,),
+    )  # fmt: skip
+    stored = snapshot_files.from_lance_bytes(to_lance_bytes(to_table([manifest], [])))
+    flushed = pa.list_(pa.struct([("generation", pa.uint64()), ("path", pa.string())]))
+    assert stored.schema.equals(
+        pa.schema(
+            [
+                ("shard_id", pa.binary(16)),
+                ("version", pa.uint64()),
+                ("shard_spec_id", pa.uint32()),
+                ("writer_epoch", pa.uint64()),
+                ("replay_after_wal_entry_position", pa.uint64()),
+                ("wal_entry_position_last_seen", pa.uint64()),
+                ("current_generation", pa.uint64()),
+                ("flushed_generations", flushed),
+            ]
+        )
     )
-    names = to_table([manifest], specs).schema.names
-    assert names == [
-        "shard_id", "version", "shard_spec_id", "writer_epoch", "replay_after_wal_entry_position",
-        "wal_entry_position_last_seen", "current_generation", "flushed_generations",
+    (row,) = stored.to_pylist()
+    assert list(row.values()) == [
+        bytes.fromhex("00112233445546778899aabbccddeeff"), 2, 3, 4, 5, 6, 8,
+        [{"generation": 7, "path": "0a1b2c3d_gen_7"}],
     ]  # fmt: skip
 
 
@@ -230,6 +254,18 @@ def test_a_column_for_each_field_of_the_shard_spec(tmp_path: Path) -> None:
     specs = stores.views.mem_wal(stores.views.table_version()).shard_specs
     field = snapshot_schema(specs).field("region_field_bucket")
     assert str(field.type) == "int32"
+    for number, values in enumerate([(("bucket", b"\3\0\0\0"),), ()]):
+        shard = ShardId(f"00000000-0000-4000-8000-{number:012}")
+        first = ShardManifest(
+            shard_id=shard, version=1, writer_epoch=1, current_generation=1, shard_spec_id=1,
+            shard_field_entries=values,
+        )  # fmt: skip
+        stores.shard_manifests.commit(None, first)
+    assert snapshot_files.refresh(stores).outcome == "done"
+    stored = snapshot_files.stored_rows(stores)
+    assert stored is not None
+    assert {row["shard_id"][-1]: row["region_field_bucket"] for row in stored} == {0: 3, 1: None}
+    assert {row["shard_spec_id"] for row in stored} == {1}
 
 
 def test_shard_values_have_the_types_of_the_spec() -> None:

@@ -1,0 +1,137 @@
+"""Mutations that breach a sentence of the documents in tests/conformance, which a test there holds."""
+
+from __future__ import annotations
+
+from tests.simulation.mutation_list import Change, Mutation, mutations
+
+_MANIFESTS = "memwal/store/shard_manifests.py"
+_FAST = "-m 'not integration'"
+
+_SNAPSHOTS = mutations(
+    "memwal/jobs/snapshot/store.py",
+    "tests/jobs/snapshot/test_snapshot.py -k 'stored_columns or column_for_each'",
+    (
+        "spec: a snapshot's shard id is bytes of any length",
+        '    pa.field("shard_id", pa.binary(16)),',
+        '    pa.field("shard_id", pa.binary()),',
+    ),
+    (
+        "spec: a snapshot's generations are short numbers",
+        'pa.field("generation", pa.uint64())',
+        'pa.field("generation", pa.int32())',
+    ),
+    (
+        "spec: a snapshot's shard spec id is a long number",
+        'pa.field("shard_spec_id", pa.uint32())',
+        'pa.field("shard_spec_id", pa.uint64())',
+    ),
+    (
+        "spec: a snapshot has no values of shard fields",
+        "            stored = [dict(m.shard_field_entries).get(name) for m in manifests]",
+        "            stored = [None for m in manifests]",
+    ),
+    (
+        "spec: a snapshot's shard fields have names of their own",
+        '_FIELD_PREFIX = "region_field_"',
+        '_FIELD_PREFIX = "shard_field_"',
+    ),
+    (
+        "spec: a snapshot's shard fields are bytes",
+        "        return parse_type(field.result_type, field.field_id)",
+        "        return pa.binary()",
+    ),
+)
+
+_EPOCHS = (
+    Mutation(
+        name="spec: an epoch may fall",
+        changes=(
+            Change(
+                file=_MANIFESTS,
+                before="        if current is not None and proposed.writer_epoch < current.writer_epoch:",
+                after="        if False:",
+            ),
+            Change(
+                file="memwal/invariants.py",
+                before='    for name in ("writer_epoch", "current_generation"',
+                after='    for name in ("current_generation"',
+            ),
+        ),
+        tests=f"tests/store/test_manifests.py {_FAST} -k epochs_only_rise",
+    ),
+    *mutations(
+        _MANIFESTS,
+        f"tests/store/test_manifests.py {_FAST} -k epochs_only_rise",
+        (
+            "spec: a claim leaves the epoch as it is",
+            "replace(current, writer_epoch=current.writer_epoch + 1)",
+            "replace(current, writer_epoch=current.writer_epoch)",
+        ),
+    ),
+    *mutations(
+        "memwal/store/shard_writers.py",
+        "tests/ingest/test_shard_writers.py -k 'one_entry_behind or claims_its_shard or same_time'",
+        (
+            "spec: ingest writes without a claim of its own",
+            "        if after is None or epoch != epoch_before + 1:",
+            "        if after is None:",
+        ),
+    ),
+)
+
+_SPECS = (
+    *mutations(
+        "memwal/invariants.py",
+        f"tests/store/test_manifests.py tests/test_invariants.py {_FAST} -k 'follows or spec_is'",
+        (
+            "spec: a shard may change its shard spec",
+            "    if proposed.shard_spec_id != current.shard_spec_id:",
+            "    if False:",
+        ),
+    ),
+    *mutations(
+        "memwal/sharding/pruning.py",
+        "tests/sharding/test_sharding_pruning.py -k specs_of_one_id",
+        (
+            "spec: of two shard specs with one id the first counts",
+            '            filters[stored.spec_id] = f"there are two shard specs {stored.spec_id}"\n',
+            "",
+        ),
+        (
+            "spec: of two shard specs with one id the last counts",
+            "        if stored.spec_id in filters:",
+            "        if False:",
+        ),
+    ),
+    *mutations(
+        "memwal/sharding/spec.py",
+        "tests/sharding/test_sharding_spec.py -k ids_are_positive",
+        ("spec: a shard spec's id may be 0", "    if spec.spec_id < 1:", "    if False:"),
+    ),
+    *mutations(
+        "memwal/ingest/routing.py",
+        f"tests/ingest/test_routing.py {_FAST}",
+        (
+            "spec: rows go by the first of two shard specs",
+            "    if len(specs) > 1:",
+            "    if False:",
+        ),
+        (
+            "spec: shards of one shard spec have one id",
+            'f"{self.spec_id}{values}"',
+            'f"{self.spec_id}"',
+        ),
+        (
+            "spec: shards of two shard specs have one id",
+            'f"{self.spec_id}{values}"',
+            'f"{values}"',
+        ),
+        (
+            "spec: a shard takes another value's id",
+            "                if said.entries:\n                    raise Refused(",
+            "                if False:\n                    raise Refused(",
+        ),
+    ),
+)
+
+SPEC: tuple[Mutation, ...] = (*_SNAPSHOTS, *_EPOCHS, *_SPECS)
