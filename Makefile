@@ -95,7 +95,7 @@ bench: $(READY) ## Measure everything side by side (BENCH_ARGS='merge read' for 
 bench-quick: $(READY) ## The same on smaller tables, in less than five minutes
 	@$(BIN)/python -m tests.bench.run --quick $(BENCH_ARGS)
 
-conformance: $(READY) ## The MemWAL spec's sentences, the tests that hold them, what pylance 14 does otherwise
+conformance: $(READY) ## The documents' sentences, the tests that hold them, what pylance 14 does otherwise
 	@$(BIN)/python scripts/conformance.py $(CONFORMANCE_ARGS)
 
 simulation: $(READY) ## 10,000 seeds of writers, jobs and readers under faults (SEEDS=N); a report

@@ -1,4 +1,4 @@
-"""Prints the conformance table: what the MemWAL spec says -> the tests that hold it.
+"""Prints the conformance table: what memwal's documents say -> the tests that hold it.
 
     .venv/bin/python scripts/conformance.py [--area NAME]... [--run]
 
@@ -42,7 +42,7 @@ def main() -> int:
 
 
 def _arguments() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(description="The spec's sentences and the tests behind them.")
+    parser = argparse.ArgumentParser(description="Sentences, and the tests behind them.")
     areas = sorted({pair.area for pair in pairs.load()})
     parser.add_argument("--area", action="append", choices=areas, help="only this; repeatable")
     parser.add_argument("--run", action="store_true", help="run the tests as well")
@@ -54,7 +54,8 @@ def _print(found: Sequence[pairs.Pair], results: Mapping[str, str], console: Con
     for pair in found:
         if pair.area != area:
             area = pair.area
-            console.print(Text(f"\n{area}", style="bold"))
+            console.print(Text(f"\n{area}: {pair.document.title}", style="bold"))
+            console.print(Text(pair.document.address, style="dim"))
         console.print(
             Text(f"  {pair.id:<28} ", style="bold").append(
                 f'{pair.section}: "{pairs.flat(pair.sentence)}"', style="not bold"

@@ -1,10 +1,12 @@
-"""The conformance table: sentences of the MemWAL spec, and the tests that hold them.
+"""The conformance table: sentences of the documents memwal follows, and the tests that hold them.
 
 Each `*.toml` beside this file has `[[pair]]` tables:
 
-- `id`: unique over all files; `section`: a heading of the spec; `sentence`: its words, quoted;
+- `id`: unique over all files; `section`: a heading there; `sentence`: the document's words, quoted;
 - `tests`: node ids without parameters; `reason`: why there are none, or what they leave open;
 - `pylance`: what pylance 14 does otherwise; `evidence`: the tests that show it.
+
+A file about another document than the MemWAL spec says so: `[document]`, `title` and `address`.
 """
 
 from __future__ import annotations
@@ -21,11 +23,25 @@ ROOT = HERE.parent.parent
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
+class Document:
+    """What is quoted, and where it can be read."""
+
+    title: str
+    address: str
+
+
+SPEC = Document(
+    title="Lance MemTable & WAL Specification", address="https://lance.org/format/table/mem_wal/"
+)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
 class Pair:
     """One sentence and what holds it."""
 
     id: str
     area: str
+    document: Document = SPEC
     section: str
     sentence: str
     tests: tuple[str, ...] = ()
@@ -46,11 +62,12 @@ def load(folder: Path = HERE) -> list[Pair]:
 
 def _load(path: Path) -> Iterator[Pair]:
     document = tomllib.loads(path.read_text())
+    source = Document(**document.pop("document")) if "document" in document else SPEC
     if set(document) != {"pair"}:
         raise TypeError(f"{path.name}: expected [[pair]] tables only, found {sorted(document)}")
     for table in document["pair"]:
         lists = {name: tuple(table.pop(name, ())) for name in ("tests", "evidence")}
-        yield Pair(area=path.stem, **table, **lists)
+        yield Pair(area=path.stem, document=source, **table, **lists)
 
 
 @cache
@@ -62,7 +79,8 @@ def functions(file: str) -> frozenset[str]:
     return frozenset(
         node.name
         for node in ast.walk(ast.parse(path.read_text()))
-        if isinstance(node, ast.FunctionDef) and node.name.startswith("test_")
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
+        and node.name.startswith("test_")
     )
 
 

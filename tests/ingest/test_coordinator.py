@@ -109,6 +109,20 @@ async def test_flushed_and_durable_are_two_events() -> None:
 
 
 @scenario
+async def test_a_durable_write_returns_when_it_would_survive() -> None:
+    scene = Scene(GatedHandler())
+    written = scene.later(scene.coordinator.write_durable(ListDelta(items=[1])))
+    await settle()
+    assert scene.handler.flushing == [(1,)]  # nobody else asked, and no time has passed
+    scene.handler.finish_flush()
+    await settle()
+    assert not written.done()
+    scene.handler.finish_durable()
+    assert await written == 1
+    assert scene.handler.stored == [1]
+
+
+@scenario
 async def test_a_later_flush_is_not_durable_before_an_earlier_one() -> None:
     scene = Scene(GatedHandler(gated=False))
     await scene.write(1)
@@ -136,6 +150,18 @@ async def test_the_timer_counts_from_the_oldest_pending_write() -> None:
     assert scene.coordinator.state is State.ACCUMULATING
     scene.clock.advance(1)
     await settle()
+    assert scene.handler.flushing == [(1, 2)]
+
+
+@scenario
+async def test_of_a_write_and_the_timer_the_write_comes_first() -> None:
+    scene = Scene()
+    await scene.write(1)
+    await settle()
+    scene.clock.advance(10)
+    late = scene.later(scene.write(2))
+    await settle()
+    assert await late == 2
     assert scene.handler.flushing == [(1, 2)]
 
 
@@ -301,6 +327,33 @@ async def test_a_cancelled_writer_is_either_told_an_epoch_or_not_written() -> No
         await settle()
     assert await stays == 3
     assert scene.handler.flushed == [(1,), (2,), (4,)]
+
+
+@scenario
+async def test_a_snapshot_and_its_epoch_change_together() -> None:
+    scene = Scene()
+    seen: list[tuple[int, ...]] = []
+
+    async def look() -> None:
+        while scene.coordinator.state is not State.IDLE or not seen:
+            current = scene.coordinator.subscribe().current
+            assert len(current.snapshot) == current.epoch == scene.coordinator.flushed_epoch
+            seen.append(current.snapshot)
+            await asyncio.sleep(0)
+
+    for number in (1, 2):
+        await scene.write(number)
+    looking = scene.later(look())
+    flush = scene.later(scene.coordinator.flush())
+    await settle()
+    await scene.write(3)
+    scene.handler.finish_flush()
+    await flush
+    last = scene.later(scene.coordinator.flush())
+    await settle()
+    scene.handler.finish_flush()
+    await asyncio.gather(last, looking)
+    assert set(seen) >= {(), (1, 2)}
 
 
 @scenario

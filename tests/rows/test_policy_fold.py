@@ -146,6 +146,15 @@ def test_only_keys_without_a_barrier_ask_the_base() -> None:
     assert fold.counts() == (3, 0)
 
 
+def test_a_tombstone_is_one_whatever_else_its_row_says() -> None:
+    for marker, until in ((True, None), (None, None), (True, later(-1)), (False, later(9))):
+        table = pa.Table.from_pylist([row(1, 5, op=marker, until=until)], schema=SCHEMA)
+        dead = Layer(name="g", table=table.append_column(layout.TOMBSTONE, pa.array([True])))
+        fold = PolicyFold(POLICY, ["id"], SCHEMA, [dead], now_nanos=NOW_NANOS)
+        assert len(fold.base_keys) == 0
+        assert merged({1: BASE}, fold.finish(SCHEMA.empty_table())) == {}
+
+
 # ---- expiry
 
 
