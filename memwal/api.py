@@ -62,6 +62,7 @@ def open_table(
     engine: EngineName | None = None,
     master: str | None = None,
     lease: bool = True,
+    lease_seconds: float | None = None,
     allow_untested_lance: bool = False,
 ) -> Table:
     """A table to work on. Nothing is read before the first job.
@@ -73,6 +74,7 @@ def open_table(
     engine: `auto`, `spark` or `local`; by default what the configuration says, else `auto`.
     master: the Spark master.
     lease: whether jobs take the table's lease.
+    lease_seconds: how long others wait for it when a job dies, 15 to 3600; by default 300.
 
     Raises Usage for a configuration that can't be read, or an engine that there is not.
     """
@@ -81,7 +83,7 @@ def open_table(
     file = Config() if config is None else load_config(config)
     options = {**read_environment_options(), **(storage_options or {})}
     return Table(
-        resolve_table(uri, file, options),
+        resolve_table(uri, file, options).with_settings(make_settings(lease_seconds=lease_seconds)),
         engine=engine,
         master=master,
         lease=lease,

@@ -63,6 +63,8 @@ class Settings(BaseModel):
     due_age_seconds_min: float | None = Field(default=None, ge=0)
     abandoned_after_seconds: float | None = Field(default=None, ge=0)
     runs_kept_max: int | None = Field(default=None, ge=1, le=4000)
+    # A shorter one lapses while the store retries; a longer one, heartbeats make unnecessary.
+    lease_seconds: float | None = Field(default=None, ge=15, le=3600)
     storage_options: dict[str, str] = Field(default_factory=dict)
 
 
@@ -161,6 +163,11 @@ class ResolvedTable(BaseModel):
     settings: Settings
     storage_options: dict[str, str]
     policy: RowPolicy | None = None
+
+    def with_settings(self, given: Settings) -> ResolvedTable:
+        """The table with some settings, from a command line or a call, over those it has."""
+        settings = self.settings.model_copy(update=given.model_dump(exclude_unset=True))
+        return self.model_copy(update={"settings": settings})
 
 
 def find_named_file(path: str | None, environment: Mapping[str, str] = os.environ) -> str | None:

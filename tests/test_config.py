@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+import memwal
 from memwal.cli import main
 from memwal.config import Config, Settings, load_config, name_variable, parse_pairs, resolve_table
 from memwal.errors import Usage
@@ -225,6 +226,7 @@ SETTINGS = {
     "master": "local[3]",
     "index_join_allowed": "true",
     "materialize_deletions_threshold": "0.5",
+    "lease_seconds": "20",
 }
 
 
@@ -285,3 +287,36 @@ def test_a_flag_beats_the_environment_which_beats_the_file(
     assert commits("t", "--config", file, *flag) == 1
     monkeypatch.delenv("MEMWAL_GENERATIONS_PER_COMMIT_MAX")
     assert commits("t", "--config", file, *flag) == 1
+
+
+@pytest.mark.integration
+def test_a_lease_lasts_as_long_as_its_run_s_setting_says(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    table = builders.make_table(tmp_path / "table")
+    (shard,) = table.shards
+    file = written(tmp_path, f"[tables.t]\nuri = '{table.uri}'\nlease_seconds = 40\n")
+
+    def length(*arguments: str) -> float:
+        table.flush(shard, builders.Put([1], 1))
+        with pytest.raises(SystemExit) as ended:
+            main(["merge", *arguments, "--json"])
+        assert ended.value.code == 0, capsys.readouterr()
+        claim = table.stores.leases.current()
+        assert claim is not None
+        return claim.length_nanos / 10**9
+
+    assert length(table.uri) == 300
+    assert length("t", "--config", file) == 40
+    monkeypatch.setenv("MEMWAL_LEASE_SECONDS", "50")
+    assert length("t", "--config", file) == 50
+    assert length("t", "--config", file, "--lease-seconds", "60") == 60
+    with pytest.raises(SystemExit) as refused:
+        main(["merge", table.uri, "--lease-seconds", "5"])
+    assert refused.value.code == 2
+    assert "lease_seconds: Input should be greater than or equal to 15" in capsys.readouterr().err
+    table.flush(shard, builders.Put([1], 2))
+    memwal.open_table(table.uri, lease_seconds=70).merge()
+    claim = table.stores.leases.current()
+    assert claim is not None
+    assert claim.length_nanos == 70 * 10**9

@@ -17,6 +17,7 @@ from memwal.cli.options import (
     DryRun,
     EngineOption,
     Json,
+    LeaseSeconds,
     Master,
     NoLease,
     Report,
@@ -35,6 +36,7 @@ from memwal.config import (
     find_named_file,
     is_address,
     load_config,
+    make_settings,
     parse_pairs,
     read_environment_options,
     resolve_table,
@@ -120,6 +122,12 @@ class JobFlags(ReadFlags):
     engine: EngineOption = None
     master: Master = None
     no_lease: NoLease = False
+    lease_seconds: LeaseSeconds = None
+
+    def tables(self, names: Sequence[str]) -> list[ResolvedTable]:
+        """As of every command, with the settings that these flags hold."""
+        given = make_settings(lease_seconds=self.lease_seconds)
+        return [table.with_settings(given) for table in super().tables(names)]
 
     def run_options(
         self, kind: Callable[..., Options], names: Sequence[str], **more: Any

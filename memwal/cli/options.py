@@ -41,6 +41,14 @@ NoLease = Annotated[
         "--no-lease", help="Work without the table's lease: wasteful; snapshot and maintain refuse."
     ),
 ]
+LeaseSeconds = Annotated[
+    float | None,
+    typer.Option(
+        "--lease-seconds",
+        metavar="N",
+        help="How long others wait for this run's lease if it dies: 15 to 3600 (default: 300).",
+    ),
+]
 # Taken everywhere, so that one set of options goes with every command; those
 # that only look work in this process and need no lease.
 UnusedEngine = Annotated[

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from memwal.clock import SystemClock
 from memwal.ports import Clock, Objects
 from memwal.store.base import StoreLimits
-from memwal.store.lease import StoredLeases
+from memwal.store.lease import TTL_SECONDS, StoredLeases
 from memwal.store.objects import normalise_uri, open_objects
 from memwal.store.put_proof import ensure_put_if_absent
 from memwal.store.shard_manifests import ShardManifests
@@ -34,6 +34,7 @@ class Stores:
     storage_options: Mapping[str, str]
     clock: Clock
     limits: StoreLimits
+    lease_seconds: float = TTL_SECONDS
 
     @cached_property
     def objects(self) -> Objects:
@@ -67,7 +68,7 @@ class Stores:
     @cached_property
     def leases(self) -> StoredLeases:
         """The table's lease."""
-        return StoredLeases(self.objects, self.clock)
+        return StoredLeases(self.objects, self.clock, ttl_seconds=self.lease_seconds)
 
     @cached_property
     def run_records(self) -> StoredRunRecords:
@@ -88,11 +89,16 @@ def open_stores(
     *,
     clock: Clock | None = None,
     limits: StoreLimits | None = None,
+    lease_seconds: float | None = None,
 ) -> Stores:
-    """The stores of one table. Raises Usage or Unsupported for an address that can't be one."""
+    """The stores of one table; `lease_seconds` is how long a lease that is taken here lasts.
+
+    Raises Usage or Unsupported for an address that can't be one.
+    """
     return Stores(
         uri=normalise_uri(uri),
         storage_options=dict(storage_options),
         clock=clock or SystemClock(),
         limits=limits or StoreLimits(),
+        lease_seconds=lease_seconds or TTL_SECONDS,
     )

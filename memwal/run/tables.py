@@ -199,7 +199,11 @@ def _open_stores(tables: Sequence[OpenTable]) -> None:
     for table in tables:
         try:
             resolved = table.resolved
-            stores = open_stores(resolved.uri, resolved.storage_options)
+            stores = open_stores(
+                resolved.uri,
+                resolved.storage_options,
+                lease_seconds=resolved.settings.lease_seconds,
+            )
             _ = stores.objects.counts  # bad store options show here, as this table's error
             places = {stores.uri, same_place(stores.uri, stores.storage_options)}
             if places & seen:

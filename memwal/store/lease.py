@@ -4,7 +4,8 @@ The highest number is the lease; the number is the fencing token. A heartbeat re
 holder's own claim with a later expiry, a release rewrites it as released; nothing is deleted. Two
 layers keep a paused holder from doing harm (Zeppelin, Two-Layer Defense): it looks for a newer
 claim before each commit, and the commit itself is a compare-and-swap. Expiry is judged by this
-host's clock against the holder's, so skew costs a wait or an early take-over, never data.
+host's clock against the holder's, so skew costs a wait or an early take-over, never data. How long
+a claim lasts is its holder's setting and stands in the claim: nobody judges another's by their own.
 """
 
 from __future__ import annotations
@@ -109,7 +110,7 @@ class StoredLeases:
     def renew(self, claim: LeaseClaim) -> LeaseClaim:
         """Push the expiry out. Raises LeaseHeld when the claim was superseded."""
         self.check(claim.token)
-        renewed = replace(claim, expires_at_nanos=self._clock.now_nanos() + self._ttl_nanos)
+        renewed = replace(claim, expires_at_nanos=self._clock.now_nanos() + claim.length_nanos)
         self._objects.put(claim_path(claim.token), _encode(renewed))
         return renewed
 
@@ -164,6 +165,7 @@ class StoredLeases:
             expires_at_nanos=now if reason else now + self._ttl_nanos,
             released=reason is not None,
             reason=reason,
+            length_nanos=self._ttl_nanos,
         )
         try:
             self._objects.put_if_absent(claim_path(claim.token), _encode(claim))
@@ -223,13 +225,13 @@ class StoredLeases:
 
     def skew_text(self, claim: LeaseClaim) -> str | None:
         """What is wrong with the clocks where a claim lasts for longer than any can, else None."""
-        ahead = claim.expires_at_nanos - self._clock.now_nanos() - self._ttl_nanos
+        ahead = claim.expires_at_nanos - self._clock.now_nanos() - claim.length_nanos
         if not self.is_live(claim) or ahead <= _CLOCKS_AGREE_NANOS:
             return None
         return (
-            f"clock skew: the lease of {claim.holder} ends {ahead / 10**9:.0f} s later than one "
-            f"that was taken just now ({self.ttl_seconds:.0f} s), so its clock is ahead of this "
-            "host's, or this one is behind"
+            f"clock skew: the lease of {claim.holder} ends {ahead / 10**9:.0f} s later than if it "
+            f"had been taken just now ({claim.length_nanos / 10**9:.0f} s), so its clock is ahead "
+            "of this host's, or this one is behind"
         )
 
     def _stands_text(self, claim: LeaseClaim, error: MemWalError) -> str:
@@ -267,7 +269,8 @@ def _decode(data: bytes) -> LeaseClaim | None:
         claim = LeaseClaim(**known, unknown=unknown)
     except (ValueError, TypeError, AttributeError, RecursionError):
         return None
-    numbers = (claim.token, claim.acquired_at_nanos, claim.expires_at_nanos)
+    times = (claim.acquired_at_nanos, claim.expires_at_nanos, claim.length_nanos)
+    numbers = (claim.token, *times)
     texts = (claim.claim_id, claim.holder, claim.job, "" if claim.reason is None else claim.reason)
     well = (
         all(_is_number(n) for n in numbers)

@@ -105,6 +105,8 @@ def test_an_address_is_shown_without_its_secrets(address: str, shown: str) -> No
         ("due_age_seconds_min = -1", "due_age_seconds_min"),
         ("runs_kept_max = 0", "runs_kept_max"),
         ("runs_kept_max = 4001", "runs_kept_max"),
+        ("lease_seconds = 14", "lease_seconds"),
+        ("lease_seconds = 3601", "lease_seconds"),
     ],
 )
 def test_limits_have_limits(tmp_path: Path, line: str, named: str) -> None:

@@ -386,6 +386,22 @@ _LEASES = (
             ":",
         ),
         (
+            "lease: a claim is judged by the reader's own length",
+            "claim.released and claim.expires_at_nanos > self._clock.now_nanos()",
+            "claim.released and claim.expires_at_nanos - claim.length_nanos + self._ttl_nanos"
+            " > self._clock.now_nanos()",
+        ),
+        (
+            "lease: a heartbeat gives a claim the length of whoever beats",
+            "self._clock.now_nanos() + claim.length_nanos)",
+            "self._clock.now_nanos() + self._ttl_nanos)",
+        ),
+        (
+            "lease: another's length is taken for clock skew",
+            "- self._clock.now_nanos() - claim.length_nanos",
+            "- self._clock.now_nanos() - self._ttl_nanos",
+        ),
+        (
             "lease: a release is tried once",
             "                lambda error: isinstance(error, StoreUnavailable),",
             "                lambda error: False,",

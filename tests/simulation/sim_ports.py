@@ -6,6 +6,7 @@ over objects in memory; only Lance itself is played by `lake`.
 
 from __future__ import annotations
 
+import random
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
@@ -105,7 +106,9 @@ class SimStores:
 
     @cached_property
     def leases(self) -> StoredLeases:
-        return StoredLeases(self.objects, self.clock, holder=self.actor.name)
+        # Each run has a setting of its own: nobody may judge another's claim by theirs.
+        length = random.Random(f"lease {self.actor.name}").choice((20.0, 300.0, 3600.0))
+        return StoredLeases(self.objects, self.clock, ttl_seconds=length, holder=self.actor.name)
 
     # ---- Views
 

@@ -76,6 +76,39 @@ def test_an_expired_lease_is_taken_over_and_its_holder_stops(open_store: Open) -
         first.renew(claim)
 
 
+def test_each_claim_lasts_for_as_long_as_its_own_holder_says(open_store: Open) -> None:
+    clock = ManualClock()
+    long = StoredLeases(open_store(), clock, ttl_seconds=3600, holder="long")
+    short = StoredLeases(open_store(), clock, ttl_seconds=20, holder="short")
+    claim = long.acquire("snapshot")
+    clock.advance(3599)  # long over, by the other's setting
+    with pytest.raises(LeaseHeld):
+        short.acquire("merge")
+    assert short.is_live(claim)
+    assert short.skew_text(claim) is None
+    # Whoever renews a claim keeps to its length.
+    assert short.renew(claim).expires_at_nanos == clock.now_nanos() + 3600 * 10**9
+    clock.advance(3601)
+    brief = short.acquire("merge")
+    assert brief.length_nanos == 20 * 10**9
+    with pytest.raises(LeaseHeld):
+        long.acquire("merge")
+    clock.advance(21)
+    assert long.acquire("merge").token == brief.token + 1
+
+
+def test_a_claim_that_says_no_length_has_the_one_of_former_builds(open_store: Open) -> None:
+    clock, objects = ManualClock(), open_store()
+    stored = StoredLeases(objects, clock, ttl_seconds=20, holder="a")
+    stored.acquire("merge")
+    document = json.loads(objects.get(claim_path(1)))
+    del document["length_nanos"]
+    objects.put(claim_path(1), json.dumps(document).encode())
+    claim = stored.current()
+    assert claim is not None
+    assert stored.renew(claim).expires_at_nanos == clock.now_nanos() + 300 * 10**9
+
+
 def test_a_heartbeat_keeps_it(open_store: Open) -> None:
     clock = ManualClock()
     first = leases(open_store(), clock, "a")
