@@ -46,13 +46,18 @@ class SegmentFacts:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class IndexFacts:
-    """One logical index of a version. `partition_rows` are a vector index's partition sizes."""
+    """One logical index of a version. `partition_rows` are a vector index's partition sizes.
+
+    `trained_partition_rows` are those of its first segment alone, on whose rows the model was
+    trained: what training made of them.
+    """
 
     name: str
     kind: str
     columns: tuple[str, ...]
     segments: tuple[SegmentFacts, ...]
     partition_rows: tuple[int, ...] = ()
+    trained_partition_rows: tuple[int, ...] = ()
 
     @property
     def is_vector(self) -> bool:

@@ -33,7 +33,7 @@ class LanceIndexes:
     def __init__(self, tables: LanceTables) -> None:
         self._tables = tables
         # By their segments: a segment never changes, and a run of catch-up looks three times.
-        self._partitions: dict[tuple[str, ...], tuple[int, ...]] = {}
+        self._partitions: dict[tuple[str, ...], list[tuple[int, ...]]] = {}
 
     def facts(self, version: int) -> TableIndexes:
         """Fragments and indexes of a version. Raises as `call_lance`."""
@@ -65,8 +65,10 @@ class LanceIndexes:
             return facts
         key = (facts.name, *sorted(s.uuid for s in segments))
         if not self._partitions.get(key):
-            self._partitions[key] = _read_partition_rows(dataset, facts.name)
-        return replace(facts, partition_rows=self._partitions[key])
+            first = segments[0].uuid if segments else ""
+            self._partitions[key] = _read_partition_rows(dataset, facts.name, first)
+        total, trained = self._partitions[key] or [(), ()]
+        return replace(facts, partition_rows=total, trained_partition_rows=trained)
 
 
 def describe_indexes(dataset: Any) -> list[Any]:
@@ -90,14 +92,21 @@ def index_kind(described: Any) -> str:
     return _KINDS.get(kind, kind.upper())
 
 
-def _read_partition_rows(dataset: Any, name: str) -> tuple[int, ...]:
-    """Partition sizes, added up over segments of one model; empty when Lance can't tell."""
+def _read_partition_rows(dataset: Any, name: str, first: str) -> list[tuple[int, ...]]:
+    """Partition sizes, added up over segments of one model, and the first segment's alone.
+
+    Empty when Lance can't tell.
+    """
     try:
-        stats = dataset.stats.index_stats(name)
-        sizes = [[int(p["size"]) for p in i.get("partitions", ())] for i in stats["indices"]]
+        found = {
+            str(segment["uuid"]): tuple(int(p["size"]) for p in segment.get("partitions", ()))
+            for segment in dataset.stats.index_stats(name)["indices"]
+        }
     except (OSError, ValueError, KeyError):
-        return ()
-    sizes = [s for s in sizes if s]
+        return []
+    sizes = [s for s in found.values() if s]
     if len({len(s) for s in sizes}) > 1:
-        return tuple(size for segment in sizes for size in segment)
-    return tuple(sum(column) for column in zip(*sizes, strict=True))
+        total = tuple(size for segment in sizes for size in segment)
+    else:
+        total = tuple(sum(column) for column in zip(*sizes, strict=True))
+    return [total, found.get(first, ())]

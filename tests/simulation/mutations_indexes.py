@@ -63,8 +63,18 @@ INDEXES: tuple[Mutation, ...] = (
         ),
         (
             "catch-up: skewed data is trained for ever",
-            "        and _grown_percent(table, index) >= limits.retrain_growth_percent_min\n",
+            "        and _grown_percent(table, index) >= self._growth_percent_min\n",
             "",
+        ),
+        (
+            "catch-up: a training that did not help is done again",
+            " if helped else _DOUBLED_PERCENT",
+            "",
+        ),
+        (
+            "catch-up: a tiny partition has the index trained again",
+            "    counted = sorted(partition_rows)[max(1, len(partition_rows) // 10) :]",
+            "    counted = sorted(partition_rows)",
         ),
     ),
     *mutations(

@@ -38,6 +38,7 @@ from memwal.indexes import FragmentFacts, IndexFacts, Progress, TableIndexes, fi
 SEGMENT_KINDS = frozenset({"BTREE", "BITMAP", "LABEL_LIST", "NGRAM", "INVERTED"})
 # A codebook has 2**8 centroids, and needs a row for each.
 PQ_TRAINING_ROWS_MIN = 256
+_DOUBLED_PERCENT = 50.0
 
 
 class Method(StrEnum):
@@ -286,6 +287,18 @@ class _Planner:
             reason=f"{why}{how}, about {seconds:.1f} s in one process",
         )
 
+    @property
+    def _growth_percent_min(self) -> float:
+        """How many rows must have come since the training, in percent of all, for another one.
+
+        Data may be skewed by nature. Where the training itself left partitions as uneven, another
+        is not tried before there are twice the rows.
+        """
+        limits = self.limits
+        trained = measure_imbalance(self.index.trained_partition_rows)
+        helped = trained <= limits.retrain_imbalance_ratio_max
+        return limits.retrain_growth_percent_min if helped else _DOUBLED_PERCENT
+
     def _why_retrain(self) -> str | None:
         """Which limit the index crosses, if any. A retrain brings it back below each of them."""
         table, index, limits = self.table, self.index, self.limits
@@ -306,11 +319,11 @@ class _Planner:
         if (
             table.rows >= limits.retrain_imbalance_rows_min
             and ratio > limits.retrain_imbalance_ratio_max
-            and _grown_percent(table, index) >= limits.retrain_growth_percent_min
+            and _grown_percent(table, index) >= self._growth_percent_min
         ):
             return (
-                f"the largest IVF partition is {ratio:.0f} times the smallest, over the limit of "
-                f"{limits.retrain_imbalance_ratio_max:g}"
+                f"the largest IVF partition is {ratio:.0f} times the tenth percentile, over the "
+                f"limit of {limits.retrain_imbalance_ratio_max:g}"
             )
         return None
 
@@ -363,16 +376,17 @@ def group_fragments(
 
 
 def measure_imbalance(partition_rows: Sequence[int]) -> float:
-    """Largest over smallest partition (Zeppelin, Retrain Threshold); an empty one counts as 1."""
-    return max(partition_rows) / max(1, min(partition_rows)) if partition_rows else 1.0
+    """The largest partition over the tenth percentile (Zeppelin: over the smallest).
+
+    The smallest one never counts, since a tiny partition by itself costs no search anything. An
+    empty one counts as a row.
+    """
+    counted = sorted(partition_rows)[max(1, len(partition_rows) // 10) :]
+    return counted[-1] / max(1, counted[0]) if counted else 1.0
 
 
 def _grown_percent(table: TableIndexes, index: IndexFacts) -> float:
-    """Rows that came after the model was trained, in percent of all.
-
-    Data may be skewed by nature, and a retrained index imbalanced again: without new rows, another
-    retrain would change nothing, for ever.
-    """
+    """Rows that came after the model was trained, in percent of all: without, nothing changes."""
     first = index.segments[0].fragment_ids if index.segments else frozenset()
     grown = sum(f.rows for f in table.fragments if f.fragment_id not in first)
     return 100.0 * grown / table.rows

@@ -12,7 +12,7 @@ import pytest
 
 from memwal.config import Settings
 from memwal.jobs.index_catchup.job import IndexCatchupOptions, run_index_catchup
-from memwal.jobs.index_catchup.plan import CatchupRequest, Method
+from memwal.jobs.index_catchup.plan import CatchupRequest, Method, measure_imbalance
 from memwal.report import JobReport
 from tests.support import builders
 from tests.support.builders import Delete, Put, Table
@@ -167,6 +167,58 @@ def test_partition_sizes_are_read_for_the_imbalance(tmp_path: Path) -> None:
     with_vector = sum(1 for row in table.base.values() if row["vector"])
     assert len(index.partition_rows) == 2
     assert sum(index.partition_rows) == with_vector
+    assert index.trained_partition_rows == index.partition_rows
+
+
+UNEVEN = Settings(retrain_imbalance_ratio_max=5, retrain_imbalance_rows_min=1000)
+
+
+def partitioned(uri: Path, **vector: Any) -> Table:
+    """4,000 rows in an IVF index of 16 partitions; all vectors differ, or all but 1,000 are one."""
+    table = make_indexed(uri, [], rows=1000)
+    table.flush(table.shards[0], Put(range(1000, 4000), 2000, vector))
+    table.merge_all()
+    table.dataset.create_index("vector", "IVF_FLAT", name="flat_idx", num_partitions=16)
+    return table
+
+
+def spread(table: Table) -> float:
+    (index,) = facts(table).indexes
+    return measure_imbalance(index.partition_rows)
+
+
+def test_a_vector_index_that_merges_made_uneven_is_trained_again_once(tmp_path: Path) -> None:
+    table = partitioned(tmp_path / "t")
+    assert spread(table) < 5
+    # All of it is nearest to one partition, which is that of the largest vectors.
+    table.flush(table.shards[0], Put(range(5000, 7000), 100_000))
+    table.merge_all()
+    assert done(catch_up(table, limits=UNEVEN))["flat_idx"].method == "append"
+    assert spread(table) > 5
+    found = done(catch_up(table, limits=UNEVEN))["flat_idx"]
+    assert found.method == "retrain"
+    assert "times the tenth percentile, over the limit of 5" in found.reason
+    assert spread(table) < 5
+    check_caught_up(table, ["flat_idx"])
+    assert catch_up(table, limits=UNEVEN).outcome == "nothing_to_do"
+
+
+def test_a_vector_index_of_skewed_rows_is_not_trained_again_and_again(tmp_path: Path) -> None:
+    table = partitioned(tmp_path / "t", vector=[1.0, 2.0, 3.0, 4.0])
+    assert spread(table) > 5
+    assert catch_up(table, limits=UNEVEN).outcome == "nothing_to_do"
+    for start, rows in ((10_000, 800), (20_000, 1600)):
+        table.flush(table.shards[0], Put(range(start, start + rows), start))
+        table.merge_all()
+        assert done(catch_up(table, limits=UNEVEN))["flat_idx"].method == "append"
+        assert catch_up(table, limits=UNEVEN).outcome == "nothing_to_do"
+        assert spread(table) > 5
+    table.flush(table.shards[0], Put(range(30_000, 32_000), 30_000))
+    table.merge_all()
+    # There are twice the rows that it was trained on.
+    found = done(catch_up(table, limits=UNEVEN))["flat_idx"]
+    assert found.method == "retrain"
+    assert "times the tenth percentile" in found.reason
 
 
 # ---- what is recorded

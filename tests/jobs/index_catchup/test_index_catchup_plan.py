@@ -262,20 +262,38 @@ def test_a_vector_index_over_few_of_the_rows_is_trained_again() -> None:
 
 def test_imbalance_retrains_only_what_has_grown_and_is_large() -> None:
     limits = replace(LIMITS, retrain_imbalance_rows_min=1000)
-    lopsided = index([0], [1], kind="IVF_FLAT", partitions=[2100, 100])
+    lopsided = index([0], [1], kind="IVF_FLAT", partitions=[2100, 100, 100])
     assert plan(lopsided, 1000, 1000, limits=limits).method is Method.RETRAIN
     assert plan(lopsided, 1000, 50, limits=limits).method is Method.NONE  # not grown
     assert plan(lopsided, 500, 400, limits=limits).method is Method.NONE  # small
-    trained_again = index([0, 1], kind="IVF_FLAT", partitions=[2100, 100])
+    trained_again = index([0, 1], kind="IVF_FLAT", partitions=[2100, 100, 100])
     assert plan(trained_again, 1000, 1000, limits=limits).method is Method.NONE
-    even = replace(lopsided, partition_rows=(2000, 100))
+    even = replace(lopsided, partition_rows=(2000, 100, 100))
     assert plan(even, 1000, 1000, limits=limits).method is Method.NONE
 
 
-def test_imbalance_counts_an_empty_partition_as_one_row() -> None:
-    assert measure_imbalance([]) == 1.0
-    assert measure_imbalance([30, 0]) == 30.0
+def test_a_training_that_did_not_help_is_not_done_again_until_rows_have_doubled() -> None:
+    limits = replace(LIMITS, retrain_imbalance_rows_min=1000)
+    skewed = replace(
+        index([0], [1], kind="IVF_FLAT", partitions=[2100, 100, 100]),
+        trained_partition_rows=(1900, 90, 50),
+    )
+    assert plan(skewed, 1000, 900, limits=limits).method is Method.NONE
+    assert plan(skewed, 1000, 1000, limits=limits).method is Method.RETRAIN
+    helped = replace(skewed, trained_partition_rows=(300, 100, 100))
+    assert plan(helped, 1000, 200, limits=limits).method is Method.RETRAIN
+
+
+def test_imbalance_is_the_largest_partition_over_the_tenth_percentile() -> None:
+    assert measure_imbalance([]) == measure_imbalance([7]) == measure_imbalance([30, 0]) == 1.0
+    assert measure_imbalance([30, 0, 0]) == 30.0
     assert measure_imbalance([0, 0]) == 0.0
+    # One tiny partition is none too many, of few or of many.
+    assert measure_imbalance([1, 100, 120, 150]) == 1.5
+    assert measure_imbalance([0] * 4 + [100] * 36) == 1.0
+    assert measure_imbalance([0] * 5 + [100] * 36) == 100.0
+    # One that takes what is new counts.
+    assert measure_imbalance([100] * 39 + [2500]) == 25.0
 
 
 @pytest.mark.parametrize("kind", ["IVF_PQ", "IVF_HNSW_PQ"])
