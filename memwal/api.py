@@ -28,6 +28,7 @@ from memwal.config import (
     ResolvedTable,
     load_config,
     make_settings,
+    parse_consistency,
     read_environment_options,
     resolve_table,
 )
@@ -40,6 +41,7 @@ from memwal.jobs.merge.report import MergeTableReport, PlannedMergeReport
 from memwal.jobs.snapshot.report import SnapshotTableReport
 from memwal.jobs.status.report import StatusTableReport
 from memwal.jobs.verify.report import VerifyTableReport
+from memwal.model import Consistency
 from memwal.report import DONE, NOTHING_TO_DO, JobReport, TableReport
 
 if TYPE_CHECKING:
@@ -63,6 +65,7 @@ def open_table(
     master: str | None = None,
     lease: bool = True,
     lease_seconds: float | None = None,
+    consistency: Consistency = "latest",
     allow_untested_lance: bool = False,
 ) -> Table:
     """A table to work on. Nothing is read before the first job.
@@ -75,6 +78,9 @@ def open_table(
     master: the Spark master.
     lease: whether jobs take the table's lease.
     lease_seconds: how long others wait for it when a job dies, 15 to 3600; by default 300.
+    consistency: `snapshot` has `read` and `status` take shards from the table's shard snapshot, in
+        a few requests however many there are, as they were when it was taken. Jobs that change the
+        table always go by what is there now.
 
     Raises Usage for a configuration that can't be read, or an engine that there is not.
     """
@@ -84,6 +90,7 @@ def open_table(
     options = {**read_environment_options(), **(storage_options or {})}
     return Table(
         resolve_table(uri, file, options).with_settings(make_settings(lease_seconds=lease_seconds)),
+        consistency=parse_consistency(consistency),
         engine=engine,
         master=master,
         lease=lease,
@@ -106,9 +113,12 @@ class MergeKeywords(TypedDict, total=False):
 class Table:
     """A table with a MemWAL. Made by `open_table`; every method looks at the table anew."""
 
-    def __init__(self, table: ResolvedTable, **options: Any) -> None:
+    def __init__(
+        self, table: ResolvedTable, *, consistency: Consistency = "latest", **options: Any
+    ) -> None:
         """`options` are fields of `memwal.run.options.RunOptions`."""
         self._table = table
+        self._consistency = consistency
         self._options = options
 
     def __repr__(self) -> str:
@@ -124,7 +134,8 @@ class Table:
         from memwal.jobs.status.job import run_status
         from memwal.run.options import RunOptions
 
-        return _take_report(run_status(self._make_options(RunOptions)), StatusTableReport)
+        options = self._make_options(RunOptions)
+        return _take_report(run_status(options, consistency=self._consistency), StatusTableReport)
 
     @overload
     def merge(
@@ -343,7 +354,9 @@ class Table:
         from memwal.run.versions import check_lance_version
 
         check_lance_version(self._options["untested_lance_allowed"])
-        table = open_table(self._table.uri, self._table.storage_options)
+        table = open_table(
+            self._table.uri, self._table.storage_options, consistency=self._consistency
+        )
         if self._table.policy is not None:
             check_stored(self._table, table.at(version).policy_text)
         return table.read(

@@ -5,10 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from enum import IntEnum
-from typing import NewType
+from typing import Literal, NewType
 
 ShardId = NewType("ShardId", str)
 """A shard's UUID in canonical lower-case text, as it names the folder under `_mem_wal/`."""
+
+
+Consistency = Literal["latest", "snapshot"]
+"""Where a reader learns of shards: from their manifests as they are now, or from the snapshot."""
 
 
 class ShardStatus(IntEnum):
@@ -227,6 +231,9 @@ class TableView:
 
     `file_bytes` is the size of the version's files; None when it was not asked for or not known.
     `policy_text` is the table's row-merge policy as it is stored; None when it has none.
+    `taken_at_millis` is when the shard snapshot was begun that the shards are from; None where they
+    are from manifests that were just read, with `snapshot_unused` saying why where a snapshot was
+    asked for.
     """
 
     uri: str
@@ -241,6 +248,18 @@ class TableView:
     strangers: tuple[str, ...] = ()
     file_bytes: int | None = None
     policy_text: str | None = None
+    taken_at_millis: int | None = None
+    snapshot_unused: str | None = None
+
+    @property
+    def snapshot_unused_text(self) -> str | None:
+        """The same for people, with what to do."""
+        if self.snapshot_unused is None:
+            return None
+        return (
+            f"{self.snapshot_unused}; so every shard's manifest was read, as for latest. "
+            "`memwal snapshot` takes one, and so does maintain"
+        )
 
     @property
     def warnings(self) -> tuple[str, ...]:

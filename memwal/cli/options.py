@@ -73,6 +73,15 @@ Report = Annotated[
     ),
 ]
 
+Consistency = Annotated[
+    str,
+    typer.Option(
+        "--consistency",
+        metavar="latest|snapshot",
+        help="Shards from their manifests, or from the shard snapshot: far fewer requests where "
+        "they are many, and nothing that was flushed since it was taken.",
+    ),
+]
 Version = Annotated[
     int | None, typer.Option("--version", metavar="N", min=1, help="Default: the latest.")
 ]

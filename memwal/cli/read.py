@@ -8,8 +8,9 @@ from typing import Annotated
 import typer
 
 from memwal.cli.flags import ReadFlags, command
-from memwal.cli.options import AllowHoles, AllowReinitialised, OneTable, Version
+from memwal.cli.options import AllowHoles, AllowReinitialised, Consistency, OneTable, Version
 from memwal.cli.output import Document
+from memwal.config import parse_consistency
 
 SHOWN_ROWS = 20
 
@@ -71,6 +72,7 @@ def read(
     metric: Metric = None,
     nprobes: Probes = None,
     with_wal: WithWal = False,
+    consistency: Consistency = "latest",
     explain: Explain = False,
     output: OutputFile = None,
     allow_holes: AllowHoles = False,
@@ -96,6 +98,7 @@ def read(
             metric=metric,
             nprobes=nprobes,
             with_wal=with_wal,
+            consistency=parse_consistency(consistency),
             explain=explain,
             output=output,
             holes_allowed=allow_holes,

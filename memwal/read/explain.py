@@ -44,6 +44,7 @@ def _explain_opened(tables: LanceTables, opened: OpenedRead) -> dict[str, Any]:
     facts = ReadFacts(indexes=indexes, base_plan=base_plan, plans=plans, own=own)
     reads = explain_indexes(plan, view.mem_wal, facts)
     return {
+        "shards_from": opened.shards_from,
         "way": opened.read.way,
         "base": {
             "version": plan.version,

@@ -13,6 +13,7 @@ import pyarrow as pa
 from memwal.clock import SystemClock
 from memwal.config import ResolvedTable
 from memwal.errors import Usage
+from memwal.model import Consistency
 from memwal.read.explain import explain
 from memwal.read.keys import parse_keys
 from memwal.read.output import check_file, rows_to_json, write_file
@@ -37,6 +38,7 @@ class ReadOptions:
     metric: str | None = None
     nprobes: int | None = None
     with_wal: bool = False
+    consistency: Consistency = "latest"
     explain: bool = False
     output: Path | None = None
     holes_allowed: bool = False
@@ -53,13 +55,16 @@ def run_read(options: ReadOptions) -> dict[str, Any]:
         check_file(options.output)
     clock = SystemClock()
     began = clock.monotonic_seconds()
-    table = open_table(options.table.uri, options.table.storage_options)
+    table = open_table(
+        options.table.uri, options.table.storage_options, consistency=options.consistency
+    )
     request = _build_request(table, options)
     if options.explain:
         if options.table.policy is not None:
             check_stored(options.table, table.at(options.version).policy_text)
         found = {"explain": explain(table, request)}
-        found = {"version": found["explain"]["base"]["version"], **found}
+        shards_from = found["explain"].pop("shards_from")
+        found = {"version": found["explain"]["base"]["version"], **shards_from, **found}
     else:
         opened, reader = table.open_reader(request, with_wal=options.with_wal)
         check_stored(options.table, opened.view.policy_text)
@@ -79,6 +84,7 @@ def _write_rows(
     count = write_file(reader, output) if output is not None else len(rows or ())
     return {
         "version": opened.plan.version,
+        **opened.shards_from,
         "schema": [{"name": f.name, "type": str(f.type)} for f in reader.schema],
         "num_rows": count,
         "rows": rows,
@@ -87,7 +93,6 @@ def _write_rows(
         "generations": opened.plan.generations,
         "shards": len(opened.plan.shards),
         "pruned_shards": len(opened.plan.pruned),
-        "warnings": list(opened.read.warnings),
     }
 
 
@@ -107,6 +112,7 @@ def _build_request(table: ReadableTable, options: ReadOptions) -> ReadRequest:
         version=options.version,
         holes_allowed=options.holes_allowed,
         reinitialised_allowed=options.reinitialised_allowed,
+        consistency=options.consistency,
     )
 
 

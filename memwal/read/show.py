@@ -66,13 +66,20 @@ def show_rows(document: Mapping[str, Any], console: Console) -> None:
         console.print(_build_rows(table["schema"], table["rows"]))
     else:
         console.print(Text("  no rows", style="dim"))
-    for text in table["warnings"]:
-        console.print(Text(f"  warning: {one_line(text)}", style="yellow"))
+    _show_warnings(table, console)
     console.print(Text(_format_foot(document, table), style=STYLE[DONE]))
 
 
+def _show_warnings(table: Mapping[str, Any], console: Console) -> None:
+    for text in table["warnings"]:
+        console.print(Text(f"  warning: {one_line(text)}", style="yellow"))
+
+
 def _format_head(table: Mapping[str, Any]) -> Text:
-    return Text.assemble((table["table"], "bold"), (f"  version {table['version']}", "dim"))
+    told = f"  version {table['version']}"
+    if table["taken_at"] is not None:
+        told += f", shards as of {table['taken_at']}"
+    return Text.assemble((table["table"], "bold"), (told, "dim"))
 
 
 def _format_foot(document: Mapping[str, Any], table: Mapping[str, Any]) -> str:
@@ -133,6 +140,7 @@ def show_explain(document: Mapping[str, Any], console: Console) -> None:
         console.print(Text("  no index serves this query: every source is scanned", style="dim"))
     for text in found["pylance_differs"]:
         console.print(Text(f"  note: {text}", style="yellow"))
+    _show_warnings(table, console)
 
 
 def _build_sources(found: Mapping[str, Any]) -> Table:

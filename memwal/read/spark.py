@@ -20,11 +20,13 @@ Spark prunes no columns for a Python data source and pushes no filter that is sa
 filter sticks to every later use of the DataFrame), so both are options: `columns`, and `filter` in
 Lance's SQL, which the newest row of each key is asked.
 
-Options, besides: `version`, `storage.KEY`, `allow_holes`, `allow_reinitialised`, `partition_bytes`
-(about what one task reads), `keys_bytes_max`: pending keys that take more memory are not sent to
-the tasks, which look them up instead, each in all generations. A task reads whole fragments and
-whole generations; with a row-merge policy all pending generations of a shard, and keys that take
-more are an error. Rows that are in the WAL only are not read.
+Options, besides: `version`, `consistency` (`snapshot`: shards as the table's shard snapshot has
+them, in few requests; the log says so where it can't be used), `storage.KEY`, `allow_holes`,
+`allow_reinitialised`, `partition_bytes` (about what one task reads), `keys_bytes_max`: pending keys
+that take more memory are not sent to the tasks, which look them up instead, each in all
+generations. A task reads whole fragments and whole generations; with a row-merge policy all pending
+generations of a shard, and keys that take more are an error. Rows that are in the WAL only are not
+read.
 
 Spark redacts the storage options of a session that `register` (or `read`) was called with, in plans
 and in the event log, whatever their names. Where that is not enough, as where a Spark Connect
@@ -35,6 +37,7 @@ Lance is imported in Spark's Python workers, never in the driver's own process.
 
 from __future__ import annotations
 
+import logging
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
@@ -55,11 +58,12 @@ from memwal.read.spark_types import check_schema, convert_batch, convert_schema
 if TYPE_CHECKING:
     from memwal.read.store.sources import Listed
     from memwal.read.store.tasks import Decided, Snapshot, TaskReads
-    from memwal.read.table import ReadableTable
+    from memwal.read.table import OpenedRead, ReadableTable
 
 T = TypeVar("T")
 
 NAME = "memwal"
+_LOG = logging.getLogger(NAME)
 _REDACTED = "spark.sql.redaction.options.regex"
 _STORAGE = rf"(?i:^{re.escape(STORAGE_PREFIX)})"
 _TABLES_MAX = 4
@@ -201,10 +205,13 @@ def _take_snapshot(settings: Settings) -> Snapshot:
     from memwal.read.store.tasks import take_snapshot
 
     table = _open_table(settings.uri, tuple(sorted(settings.storage_options.items())))
-    return table.use_read(
-        settings.request,
-        lambda opened: take_snapshot(table.tables, opened.view, opened.plan, table.now_nanos()),
-    )
+
+    def take(opened: OpenedRead) -> Snapshot:
+        for text in opened.warnings:
+            _LOG.warning("%s", text)
+        return take_snapshot(table.tables, opened.view, opened.plan, table.now_nanos())
+
+    return table.use_read(settings.request, take)
 
 
 def _open_reads(settings: Settings, snapshot: Snapshot) -> TaskReads:

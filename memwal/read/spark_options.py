@@ -6,7 +6,7 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from memwal.config import read_environment_options
+from memwal.config import parse_consistency, read_environment_options
 from memwal.errors import Usage
 from memwal.read.plan.request import ReadRequest
 
@@ -21,6 +21,7 @@ _KNOWN = (
     "columns",
     "filter",
     "version",
+    "consistency",
     "partition_bytes",
     "keys_bytes_max",
     "allow_holes",
@@ -61,6 +62,7 @@ def parse_settings(options: Mapping[str, str]) -> Settings:
         version=_parse_number(options, "version"),
         holes_allowed=_parse_flag(options, "allow_holes"),
         reinitialised_allowed=_parse_flag(options, "allow_reinitialised"),
+        consistency=parse_consistency(options.get("consistency", "latest")),
     )
     storage = {
         name.removeprefix(STORAGE_PREFIX): value

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, TypeVar
 
 import pyarrow as pa
 
+from memwal.config import parse_consistency
 from memwal.errors import (
     Corruption,
     MemWalError,
@@ -19,7 +20,7 @@ from memwal.errors import (
     StoreUnavailable,
     Usage,
 )
-from memwal.model import ShardId, TableView
+from memwal.model import Consistency, ShardId, TableView
 from memwal.ports import Clock
 from memwal.read.keys import Key, check_keys
 from memwal.read.plan.request import Nearest, ReadRequest
@@ -32,6 +33,7 @@ from memwal.rows.lineage import check_lineage
 from memwal.run.stores import open_stores
 from memwal.store.generations import Generations
 from memwal.store.table import primary_key_of
+from memwal.text import iso_time
 
 T = TypeVar("T")
 
@@ -46,6 +48,28 @@ class OpenedRead:
     plan: ReadPlan
     read: OpenRead
 
+    @property
+    def taken_at(self) -> str | None:
+        """When the snapshot was begun that shards are from; None where they are from manifests."""
+        millis = self.view.taken_at_millis
+        return None if millis is None else iso_time(millis * 10**6, "milliseconds")
+
+    @property
+    def shards_from(self) -> dict[str, Any]:
+        """What a document says of where shards are from, and how old that may be."""
+        return {
+            "consistency": "latest" if self.taken_at is None else "snapshot",
+            "taken_at": self.taken_at,
+            "warnings": list(self.warnings),
+        }
+
+    @property
+    def warnings(self) -> Sequence[str]:
+        """What whoever reads should know; of the rows, once they are being read."""
+        unused = self.view.snapshot_unused_text
+        first = () if unused is None else (f"{self.view.uri}: {unused}",)
+        return (*first, *self.read.warnings)
+
 
 class ReadableTable:
     """A table, read together with its MemWAL. Every read looks at the table anew.
@@ -58,10 +82,12 @@ class ReadableTable:
         uri: str,
         storage_options: Mapping[str, str] | None = None,
         clock: Clock | None = None,
+        consistency: Consistency = "latest",
     ) -> None:
         """See `open_table`. Rows expire by the clock, where a row-merge policy has them do so."""
         stores = open_stores(uri, storage_options or {}, clock=clock)
         self._stores = stores
+        self.consistency = parse_consistency(consistency)
         self.uri, self.tables, self.views = stores.uri, stores.tables, stores.views
         self.generations = Generations(
             objects=stores.objects, tables=stores.tables, renamed=stores.views.renamed
@@ -104,7 +130,12 @@ class ReadableTable:
         allow_holes: read on where generations are missing, whose rows are then missing too.
         allow_reinitialised: read generations that are older than the table's MemWAL index.
 
-        Warns (UserWarning) of a key that waits in two shards: both its rows are among those read.
+        With `consistency="snapshot"` the reader's schema has metadata `memwal.taken_at`: what was
+        flushed before that time is read, or is merged. The key is missing where manifests were read
+        after all.
+
+        Warns (UserWarning) of a key that waits in two shards: both its rows are among those read;
+        and of a shard snapshot that could not be used.
         Raises NotATable, Usage, Refused, Corruption, StoreUnavailable, BadCredentials, Unsupported;
         the reader raises StoreUnavailable when the table goes away while rows are read.
         """
@@ -117,9 +148,10 @@ class ReadableTable:
             version=version,
             holes_allowed=allow_holes,
             reinitialised_allowed=allow_reinitialised,
+            consistency=self.consistency,
         )
         opened, rows = self.open_reader(request, with_wal=with_wal)
-        for text in opened.read.warnings:
+        for text in opened.warnings:
             warnings.warn(text, stacklevel=2)
         return rows
 
@@ -137,7 +169,12 @@ class ReadableTable:
 
         def start(opened: OpenedRead) -> tuple[OpenedRead, pa.RecordBatchReader]:
             batches = _report_collected(opened.read.start())
-            return opened, pa.RecordBatchReader.from_batches(opened.read.schema, batches)
+            schema = opened.read.schema
+            if opened.taken_at is not None:
+                told = {**(schema.metadata or {}), "memwal.taken_at": opened.taken_at}
+                schema = schema.with_metadata(told)
+                batches = (batch.cast(schema) for batch in batches)
+            return opened, pa.RecordBatchReader.from_batches(schema, batches)
 
         return self.use_read(request, start, with_wal=with_wal)
 
@@ -166,12 +203,14 @@ class ReadableTable:
 
     def plan(self, request: ReadRequest) -> ReadPlan:
         """What a read of the table as it is now would read; opens no generation."""
-        return self._use_view(request.version, lambda view: self._plan(view, request))
+        return self._use_view(request, lambda view: self._plan(view, request))
 
     def use_read(
         self, request: ReadRequest, use: Callable[[OpenedRead], T], *, with_wal: bool = False
     ) -> T:
         """Plan and open a read, and use it; from a fresh view when a generation is gone by then."""
+        if with_wal and request.consistency == "snapshot":
+            raise Usage("consistency snapshot knows no WAL: with_wal goes with latest")
 
         def attempt(view: TableView) -> T:
             rows: Mapping[ShardId, pa.Table] = {}
@@ -182,7 +221,7 @@ class ReadableTable:
             read = open_read(self.generations, view, plan, rows, self._stores.clock)
             return use(OpenedRead(view=view, plan=plan, read=read))
 
-        return self._use_view(request.version, attempt)
+        return self._use_view(request, attempt)
 
     def _with_wal(
         self, view: TableView, request: ReadRequest
@@ -198,14 +237,24 @@ class ReadableTable:
         pruned = prune_shards(view, request, lambda: self.tables.base(view.version).schema)
         return plan_read(view, request, pruned)
 
-    def _use_view(self, version: int | None, use: Callable[[TableView], T]) -> T:
-        """Use a view; a fresh one as long as something it names is gone, and the table moves on."""
+    def _use_view(self, request: ReadRequest, use: Callable[[TableView], T]) -> T:
+        """Use a view; a fresh one as long as something it names is gone, and the table moves on.
+
+        What a shard snapshot names may be merged and collected by now: the manifests know better.
+        """
         before: object = None
+        version, unused = request.version, None
         for attempt in range(1, _VIEWS_MAX + 1):
-            view = self.at(version)
+            if request.consistency == "snapshot" and unused is None:
+                view = self.views.from_snapshot(lambda: self.at(None))
+            else:
+                view = replace(self.at(version), snapshot_unused=unused)
             try:
                 return use(view)
             except (Missing, Incomplete) as error:
+                if view.taken_at_millis is not None:
+                    unused = f"something that it lists can't be read ({error})"
+                    continue
                 state = (view.version, [(s.shard_id, s.manifest.version) for s in view.shards])
                 if state == before or attempt == _VIEWS_MAX:
                     raise _explain_missing(error, version) from None
@@ -253,15 +302,21 @@ class ReadableTable:
                 check_lineage(shard, flushed_at, since)
 
 
-def open_table(uri: str, storage_options: Mapping[str, str] | None = None) -> ReadableTable:
+def open_table(
+    uri: str,
+    storage_options: Mapping[str, str] | None = None,
+    *,
+    consistency: Consistency = "latest",
+) -> ReadableTable:
     """A table for reading; nothing is read before it is asked for.
 
-    `uri` is a path or an s3:// address, `storage_options` are as pylance takes them. Raises Usage,
-    Unsupported.
+    `uri` is a path or an s3:// address, `storage_options` are as pylance takes them. With
+    `consistency="snapshot"` shards are as the table's shard snapshot has them, which takes few
+    requests however many there are. Raises Usage, Unsupported.
 
         rows = open_table("/data/events").read(filter="kind = 'click'").read_all()
     """
-    return ReadableTable(uri, storage_options)
+    return ReadableTable(uri, storage_options, consistency=consistency)
 
 
 def _report_collected(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:

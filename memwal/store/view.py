@@ -35,6 +35,7 @@ from memwal.store.shard_listing import (
     wal_entries,
 )
 from memwal.store.shard_manifests import ShardManifests
+from memwal.store.shard_snapshots import ShardSnapshots
 from memwal.store.table import LanceTables, columns_of, file_bytes_of, primary_key_of
 from memwal.store.table_manifests import check_table_folder
 from memwal.store.view_details import ViewDetails
@@ -64,6 +65,7 @@ class StoredViews(StoredLineage):
     ) -> None:
         super().__init__(objects, tables, readers_max=readers_max)
         self._shards = ShardManifests(objects)
+        self._snapshots = ShardSnapshots(objects)
         self._details = ViewDetails(tables, self._shards, self, readers_max)
         self._last: tuple[Any, VersionManifest] | None = None
 
@@ -159,6 +161,25 @@ class StoredViews(StoredLineage):
             view = replace(view, policy_text=self._tables.base().config().get(STORED_KEY))
         listing = list_shards(self._objects, folders_only=True)
         return _add_shards(view, self.read_shards(listing.shards), listing.strangers)
+
+    def from_snapshot(
+        self, otherwise: Callable[[], TableView], *, sizes: bool = False
+    ) -> TableView:
+        """The latest version, with its shards out of the shard snapshot: few requests for any.
+
+        They are as they were at `taken_at_millis`, and what their writers recorded of sizes is not
+        known. Where there is no snapshot that can be used it is `otherwise`'s view, with the
+        reason.
+        """
+        self._check_there()
+        view = self._base_view(sizes=sizes)
+        found: Sequence[ShardManifest] | str = "a table with a row-merge policy gets no snapshot"
+        if view.policy_text is None:
+            found = self._snapshots.read(view.mem_wal)
+        if isinstance(found, str):
+            return replace(otherwise(), snapshot_unused=found)
+        view = replace(view, taken_at_millis=view.mem_wal.snapshot_ts_millis)
+        return _add_shards(view, found, ())
 
     def table_version(self) -> int:
         """The latest version's number. Raises NotATable."""

@@ -32,13 +32,14 @@ from memwal.jobs.garbage.store import versions as retained_versions
 from memwal.jobs.garbage.store.versions import CACHE_PATH, RetainedVersions
 from memwal.jobs.rescue.store import StoredShardWal
 from memwal.jobs.snapshot.plan import Stored
-from memwal.jobs.snapshot.store import StoredSnapshots, external_path
+from memwal.jobs.snapshot.store import StoredSnapshots
 from memwal.model import LeaseClaim, MemWalState, ShardManifest, VersionManifest
 from memwal.ports import check_object_path
 from memwal.report import RunRecord
 from memwal.store.lease import FOLDER, StoredLeases, claim_path
 from memwal.store.run_records import StoredRunRecords, record_path
 from memwal.store.shard_manifests import ShardManifests
+from memwal.store.shard_snapshots import external_path
 from memwal.store.table_manifests import TableManifests
 from memwal.store.wal import WalEntries
 from memwal.testing import ManualClock, MemoryObjects

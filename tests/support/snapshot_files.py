@@ -1,8 +1,10 @@
-"""Refreshes snapshots, and reads them back, which memwal never does: it compares their bytes."""
+"""Refreshes snapshots, forges them, and reads them back."""
 
 from __future__ import annotations
 
 import tempfile
+import uuid
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 from uuid import UUID
@@ -11,11 +13,18 @@ import pyarrow as pa
 from lance.file import LanceFileReader
 
 from memwal.errors import Missing
+from memwal.jobs.merge.plan.shard import MergeRequest
 from memwal.jobs.snapshot.apply import SnapshotRefresher
+from memwal.jobs.snapshot.plan import Storage
 from memwal.jobs.snapshot.report import SnapshotTableReport
-from memwal.jobs.snapshot.store import StoredSnapshots, external_path
+from memwal.jobs.snapshot.store import StoredSnapshots, to_lance_bytes, to_table
 from memwal.model import ShardManifest
 from memwal.run.stores import Stores
+from memwal.store.shard_snapshots import external_path
+
+__all__ = ["to_lance_bytes"]
+
+MERGE_ALL = MergeRequest()
 
 
 def from_lance_bytes(data: bytes) -> pa.Table:
@@ -50,6 +59,29 @@ def row_of(manifest: ShardManifest) -> dict[str, Any]:
             {"generation": g.generation, "path": g.path} for g in manifest.flushed_generations
         ],
     }
+
+
+def rows_of(manifests: Sequence[ShardManifest]) -> pa.Table:
+    """What a snapshot of these manifests holds, without shard specs."""
+    return to_table(manifests, ())
+
+
+def store_snapshot(stores: Stores, data: bytes, *, num_shards: int) -> None:
+    """Put these bytes in place of a snapshot, confirmed as memwal's own are."""
+    version = stores.views.table_version()
+    index_uuid, taken_at_millis = str(uuid.uuid4()), stores.clock.now_nanos() // 10**6
+    store = store_of(stores)
+    store.commit(
+        version=version,
+        state=stores.views.mem_wal(version),
+        index_uuid=index_uuid,
+        data=data,
+        storage=Storage.INLINE,
+        num_shards=num_shards,
+        taken_at_millis=taken_at_millis,
+        merged={},
+    )
+    store.confirm(taken_at_millis=taken_at_millis, index_uuid=index_uuid, data=data)
 
 
 def store_of(stores: Stores) -> StoredSnapshots:

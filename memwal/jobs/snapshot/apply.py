@@ -4,8 +4,11 @@ Replacing the MemWAL index entry from a stale version overwrites newer progress,
 no conflict (seen on pylance 14). So the entry is read at the last moment, and after the commit the
 landed version and those between are read back: what was lowered is put right at once. Until then a
 reader merges generations once more that the base already has, which reads the same. Not so for a
-table with a row-merge policy, whose operands would count twice: it gets no snapshot. When one of
-the versions between was expired meanwhile, nobody can tell what was lowered: the run says so.
+table with a row-merge policy, whose operands would count twice: it gets no snapshot. Nor for a
+reader that goes by the snapshot, which may lack the newest of these generations, so that an older
+one would hide newer rows of the base: no reader does before the run has confirmed it, and that
+comes last. When one of the versions between was expired meanwhile, nobody can tell what was
+lowered: the run says so.
 """
 
 from __future__ import annotations
@@ -77,6 +80,8 @@ class _Run:
     view: TableView
     floor: int | None = None
     storage: str | None = None
+    taken_at_millis: int = 0
+    index_uuid: str = ""
     repairs: int = 0
     states: dict[int, MemWalState] = field(default_factory=dict)
     unseen: set[int] = field(default_factory=set)
@@ -124,6 +129,8 @@ class SnapshotRefresher:
         error: MemWalError | None = None
         for _ in range(self.limits.attempts_max):
             try:
+                # Before anything is read: what was flushed by then is in it.
+                run.taken_at_millis = self.clock.now_nanos() // 10**6
                 return self._attempt(run, self.read())
             except (LostRace, StoreUnavailable) as caught:
                 error = caught
@@ -166,8 +173,13 @@ class SnapshotRefresher:
                 if run.repairs >= self.limits.repairs_max:
                     raise LostRace(f"progress is still too low: {_progress_text(fell)}")
                 version = self._commit(run, version, wanted, fell)
+            if not run.unseen:
+                self.steps("confirm")
+                self.snapshots.confirm(
+                    taken_at_millis=run.taken_at_millis, index_uuid=run.index_uuid, data=wanted.data
+                )
         else:
-            reason = _FRESH  # an earlier attempt landed although it reported an error
+            reason = _FRESH  # somebody else wrote it meanwhile
         if run.unseen:
             raise OutcomeUnknown(_unseen_text(run.unseen))
         return self._report(run, view, version, outcome=DONE, reason=reason)
@@ -185,14 +197,15 @@ class SnapshotRefresher:
         else:
             self.before_commit()
         self.steps("commit")
+        run.index_uuid = self.clock.new_id()
         landed = self.snapshots.commit(
             version=version,
             state=state,
-            index_uuid=self.clock.new_id(),
+            index_uuid=run.index_uuid,
             data=wanted.data,
             storage=wanted.storage,
             num_shards=wanted.num_shards,
-            taken_at_millis=self.clock.now_nanos() // 10**6,
+            taken_at_millis=run.taken_at_millis,
             merged=merged,
         )
         self.steps("committed")

@@ -34,6 +34,7 @@ class Stored(Enum):
     NONE = "there is no snapshot"
     SAME = "the snapshot is what the shard manifests say"
     OTHER = "the snapshot is not what the shard manifests say"
+    UNCONFIRMED = "no run has confirmed the snapshot, so that no reader goes by it"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

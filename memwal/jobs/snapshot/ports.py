@@ -63,6 +63,10 @@ class Snapshots(Protocol):
         """
         ...
 
+    def confirm(self, *, taken_at_millis: int, index_uuid: str, data: bytes) -> None:
+        """Let readers use the snapshot that a commit stored: it left no progress lowered."""
+        ...
+
     def fragments_and_rows(self, version: int) -> tuple[int, int]:
         """How many fragments and rows a version has. Raises Missing if expired."""
         ...

@@ -20,6 +20,7 @@ from memwal.jobs.snapshot.plan import Storage, Stored
 from memwal.model import MemWalState, ShardField, ShardId, ShardManifest, ShardSpec
 from memwal.ports import Objects
 from memwal.sharding.values import decode_value, parse_type
+from memwal.store.shard_snapshots import FIELD_PREFIX, ShardSnapshots, external_path
 from memwal.store.table import LanceTables, tidy_text
 
 _TYPE_URL = "/lance.table.MemWalIndexDetails"
@@ -35,7 +36,6 @@ _BASE_COLUMNS = (
     pa.field("flushed_generations", pa.list_(_GENERATION)),
 )
 _COUNTERS = tuple(f.name for f in _BASE_COLUMNS[1:-1])
-_FIELD_PREFIX = "region_field_"
 
 
 def snapshot_schema(specs: Sequence[ShardSpec]) -> pa.Schema:
@@ -47,7 +47,7 @@ def snapshot_schema(specs: Sequence[ShardSpec]) -> pa.Schema:
     for spec in specs:
         for field in spec.fields:
             fields.setdefault(field.field_id, field)
-    extra = [pa.field(_FIELD_PREFIX + name, _result_type(field)) for name, field in fields.items()]
+    extra = [pa.field(FIELD_PREFIX + name, _result_type(field)) for name, field in fields.items()]
     return pa.schema([*_BASE_COLUMNS, *extra])
 
 
@@ -68,8 +68,8 @@ def to_table(manifests: Sequence[ShardManifest], specs: Sequence[ShardSpec]) -> 
         )
     )
     for field in schema:
-        if field.name.startswith(_FIELD_PREFIX):
-            name = field.name.removeprefix(_FIELD_PREFIX)
+        if field.name.startswith(FIELD_PREFIX):
+            name = field.name.removeprefix(FIELD_PREFIX)
             stored = [dict(m.shard_field_entries).get(name) for m in manifests]
             values = [_decode_field(value, field.type) for value in stored]
             columns.append(pa.array(values, field.type))
@@ -106,17 +106,13 @@ def to_lance_bytes(table: pa.Table) -> bytes:
         return path.read_bytes()
 
 
-def external_path(index_uuid: str) -> str:
-    """Where the snapshot of a MemWAL index entry is, when it is not inline."""
-    return f"_indices/{index_uuid}/index.lance"
-
-
 class StoredSnapshots:
     """The Snapshots port over an object store and Lance."""
 
     def __init__(self, objects: Objects, tables: LanceTables) -> None:
         self._objects = objects
         self._tables = tables
+        self._stored = ShardSnapshots(objects)
 
     def encode(self, manifests: Sequence[ShardManifest], specs: Sequence[ShardSpec]) -> bytes:
         """The manifests as Lance file bytes."""
@@ -131,12 +127,16 @@ class StoredSnapshots:
         an external file is not found (seen on pylance 14).
         """
         if state.inline_snapshots is not None:
-            return Stored.SAME if state.inline_snapshots == data else Stored.OTHER
-        try:
-            tail, size = self._objects.get_tail(external_path(state.index_uuid), len(data))
-        except Missing:
-            return Stored.NONE
-        return Stored.SAME if size == len(data) and tail == data else Stored.OTHER
+            is_same = state.inline_snapshots == data
+        else:
+            try:
+                tail, size = self._objects.get_tail(external_path(state.index_uuid), len(data))
+            except Missing:
+                return Stored.NONE
+            is_same = size == len(data) and tail == data
+        if not is_same:
+            return Stored.OTHER
+        return Stored.SAME if self._stored.is_confirmed(state, data) else Stored.UNCONFIRMED
 
     def commit(
         self,
@@ -187,6 +187,10 @@ class StoredSnapshots:
                 raise LostRace(text) from None
             raise StoreUnavailable(text) from None
         return int(landed.version)
+
+    def confirm(self, *, taken_at_millis: int, index_uuid: str, data: bytes) -> None:
+        """Let readers use it."""
+        self._stored.confirm(taken_at_millis=taken_at_millis, index_uuid=index_uuid, data=data)
 
     def fragments_and_rows(self, version: int) -> tuple[int, int]:
         """How many fragments and rows a version has (a refresh must not change either)."""

@@ -10,7 +10,14 @@ from memwal.config import ResolvedTable
 from memwal.errors import MemWalError
 from memwal.jobs.status.plan import AbandonedLimits, DueLimits, find_due_shards, measure_wal
 from memwal.jobs.status.report import report_status
-from memwal.model import LeaseClaim, ShardManifest, StoredFile, TableView
+from memwal.model import (
+    Consistency,
+    LeaseClaim,
+    ShardId,
+    ShardManifest,
+    StoredFile,
+    TableView,
+)
 from memwal.report import JobReport, RunRecord, TableReport
 from memwal.run.fanout import Fanout
 from memwal.run.lease import describe_lease
@@ -19,18 +26,18 @@ from memwal.run.policy import list_policy_warnings
 from memwal.run.runner import JobRunner
 from memwal.run.stores import Stores
 from memwal.run.tables import OpenTable
-from memwal.store.view import Wal
+from memwal.store.view import Wal, WalFiles
 
 # Two rounds of maintenance: each of its jobs may leave a record.
 _RECORDS_MAX = 8
 
 
-def run_status(options: RunOptions) -> JobReport:
-    """The status of each table."""
+def run_status(options: RunOptions, *, consistency: Consistency = "latest") -> JobReport:
+    """The status of each table; its shards as they are now, or as the shard snapshot has them."""
     looks: dict[str, _Look] = {}
 
     def read(stores: Stores, fanout: Fanout) -> TableView:
-        looks[stores.uri] = look = _look(stores)
+        looks[stores.uri] = look = _look(stores, consistency)
         return look.view
 
     def status(table: OpenTable, stores: Stores, view: TableView, fanout: Fanout) -> TableReport:
@@ -48,14 +55,21 @@ class _Look:
     lease: LeaseClaim | MemWalError | None
 
 
-def _look(stores: Stores) -> _Look:
+def _look(stores: Stores, consistency: Consistency) -> _Look:
     lease: LeaseClaim | MemWalError | None
     try:
         lease = stores.leases.glance()
         reached = True
     except MemWalError as error:
         lease, reached = error, False
-    view, wal = stores.views.table_and_wal(reached=reached)
+    wal: dict[ShardId, WalFiles] = {}
+
+    def look() -> TableView:
+        view, found = stores.views.table_and_wal(reached=reached)
+        wal.update(found)
+        return view
+
+    view = look() if consistency == "latest" else stores.views.from_snapshot(look, sizes=True)
     return _Look(view=view, wal=wal, lease=lease)
 
 
@@ -71,7 +85,7 @@ def _status(table: ResolvedTable, stores: Stores, look: _Look) -> TableReport:
         view,
         wal=lambda shard: measure_wal(
             manifests[shard],
-            look.wal[shard],
+            look.wal.get(shard),
             choose_limits(AbandonedLimits, table),
             now,
             partial(_is_covered, stores, manifests[shard]),

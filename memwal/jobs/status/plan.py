@@ -88,10 +88,13 @@ def describe_due_shards(shards: Mapping[ShardId, Sequence[str]]) -> tuple[str, .
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class WalSize:
-    """A shard's WAL as a listing shows it. `abandoned`: rows, and no sign of life for long."""
+    """A shard's WAL as a listing shows it. `abandoned`: rows, and no sign of life for long.
 
-    entries: int
-    size_bytes: int
+    All is None of one that was not listed.
+    """
+
+    entries: int | None = None
+    size_bytes: int | None = None
     unflushed: int | None = None
     idle_seconds: float | None = None
     abandoned: bool = False
@@ -99,7 +102,7 @@ class WalSize:
 
 def measure_wal(
     manifest: ShardManifest,
-    listed: Sequence[tuple[int, StoredFile]],
+    listed: Sequence[tuple[int, StoredFile]] | None,
     limits: AbandonedLimits,
     now_nanos: int,
     is_covered: Callable[[int, StoredFile], bool],
@@ -109,6 +112,8 @@ def measure_wal(
     It is called only before a false alarm would be raised, whatever the replay position says:
     pylance understates that at times (see `format.replay`).
     """
+    if listed is None:
+        return WalSize()
     unflushed = count_unflushed(manifest, ((p, info.size_bytes) for p, info in listed))
     newest = max((info.modified_at_nanos for _, info in listed), default=None)
     idle = None if newest is None else max(0.0, (now_nanos - newest) / 1e9)

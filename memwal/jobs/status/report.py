@@ -16,7 +16,7 @@ from memwal.jobs.status.plan import (
     describe_due_shards,
     find_reclaimable,
 )
-from memwal.model import BrokenShard, ShardId, ShardView, TableView, sum_known
+from memwal.model import BrokenShard, Consistency, ShardId, ShardView, TableView, sum_known
 from memwal.report import DONE, FAILED, LeaseReport, Part, RunRecord, Section, TableReport, sum_up
 from memwal.rows.holes import find_holes, hole_text
 from memwal.rows.policy import policy_document
@@ -79,7 +79,10 @@ class IndexStatusReport(Section):
 
 
 class SnapshotStatusReport(Section):
-    """The shard snapshot in the MemWAL index."""
+    """The shard snapshot in the MemWAL index.
+
+    What was flushed before `taken_at` is in it, by the clock of the host that took it.
+    """
 
     taken_at: str | None
     num_shards: int
@@ -93,13 +96,19 @@ class ReclaimableReport(Section):
 
 
 class StatusTableReport(TableReport):
-    """One table in `status`. `uri` carries no credentials; `due` is whether a merge is due."""
+    """One table in `status`. `uri` carries no credentials; `due` is whether a merge is due.
+
+    With a `consistency` of `snapshot` the shards are as they were when that was taken, and nothing
+    is known of their WALs, of rows and bytes that are pending, and since when they are: a merge is
+    due then by the number of generations alone.
+    """
 
     uri: str | None = None
     due: bool = False
     due_reasons: tuple[str, ...] = ()
     storage: StorageReport | None = None
     version: int | None = None
+    consistency: Consistency = "latest"
     rows: int | None = None
     primary_key: tuple[str, ...] = ()
     policy: dict[str, Any] | None = None
@@ -132,6 +141,9 @@ def report_status(
         _report_shard(s, wal(s.shard_id), due.get(s.shard_id, ()), stuck.get(s.shard_id))
         for s in view.shards
     )
+    from_snapshot = view.taken_at_millis is not None
+    if from_snapshot:  # it does not have a shard's status
+        shards = tuple(s.model_copy(update={"status": None}) for s in shards)
     reclaimable = _report_reclaimable(view)
     broken = tuple(_report_broken(b) for b in view.broken)
     outcome, code = sum_up((*shards, *broken), otherwise=DONE)
@@ -152,6 +164,7 @@ def report_status(
             wal_bytes=sum_known(s.wal_bytes for s in shards),
         ),
         version=view.version,
+        consistency="snapshot" if from_snapshot else "latest",
         rows=view.rows,
         primary_key=view.primary_key,
         policy=policy_document(view.policy_text),
@@ -166,6 +179,7 @@ def report_status(
         warnings=(
             *view.warnings,
             *_warn_of_shards(view, shards),
+            *([] if (unused := view.snapshot_unused_text) is None else [unused]),
             *warnings,
         ),
     )

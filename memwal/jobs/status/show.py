@@ -60,7 +60,8 @@ def _describe(report: StatusTableReport) -> Iterator[RenderableType]:
         yield build_table(report.indexes, INDEXES)
     if report.snapshot is not None:
         taken = report.snapshot.taken_at or "never taken"
-        yield Text(f"  snapshot: {taken}, {report.snapshot.num_shards} shards")
+        shown = "; the shards above are as of then" if report.consistency == "snapshot" else ""
+        yield Text(f"  snapshot: {taken}, {report.snapshot.num_shards} shards{shown}")
     if report.lease is not None and report.lease.state in ("held", "broken"):
         yield describe_lease(report.lease)
     if report.storage is not None:

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from memwal.errors import Usage
-from memwal.model import TableView
+from memwal.model import Consistency, TableView
 from memwal.rows.keys import keys_in
 
 # Lance's own columns, which differ between the base table and a generation that holds the same row.
@@ -46,6 +46,12 @@ class ReadRequest:
     version: int | None = None
     holes_allowed: bool = False
     reinitialised_allowed: bool = False
+    consistency: Consistency = "latest"
+
+    def __post_init__(self) -> None:
+        """Raise Usage for what does not go together."""
+        if self.consistency == "snapshot" and self.version is not None:
+            raise Usage("consistency snapshot is of the latest version: it goes with no version")
 
 
 def choose_columns(view: TableView, request: ReadRequest) -> tuple[str, ...]:

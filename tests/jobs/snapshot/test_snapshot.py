@@ -16,7 +16,7 @@ from memwal.jobs.merge.plan.shard import MergeRequest
 from memwal.jobs.snapshot import job as snapshot_job
 from memwal.jobs.snapshot.plan import SnapshotLimits, Storage, collect_manifests, resolve_specs
 from memwal.jobs.snapshot.report import SnapshotTableReport
-from memwal.jobs.snapshot.store import external_path, snapshot_schema, to_lance_bytes, to_table
+from memwal.jobs.snapshot.store import snapshot_schema, to_lance_bytes, to_table
 from memwal.jobs.snapshot.unit import ManifestsUnit
 from memwal.model import (
     ColumnInfo,
@@ -30,6 +30,7 @@ from memwal.run.options import RunOptions
 from memwal.run.stores import open_stores
 from memwal.sharding.values import encode_value
 from memwal.store.lease import StoredLeases
+from memwal.store.shard_snapshots import external_path
 from tests.support import snapshot_files
 from tests.support.builders import Put, Table, check_versions, make_table
 from tests.support.indexed import resolved

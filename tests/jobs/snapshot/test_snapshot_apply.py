@@ -46,6 +46,8 @@ class FakeTable:
     errors: list[Exception | None] = field(default_factory=list)
     """Raised one by one, each right after a commit landed."""
     commits: list[tuple[int, dict[ShardId, int]]] = field(default_factory=list)
+    uuid: str = ""
+    confirmed: tuple[int, str, bytes] | None = None
 
     def merge(self, shard: ShardId, generation: int) -> None:
         self.progress.append({**self.progress[-1], shard: generation})
@@ -75,18 +77,26 @@ class FakeTable:
     def compare(self, state: MemWalState, data: bytes) -> Stored:
         if self.snapshot is None:
             return Stored.NONE
-        return Stored.SAME if self.snapshot == data else Stored.OTHER
+        if self.snapshot != data:
+            return Stored.OTHER
+        return Stored.SAME if self.confirmed is not None else Stored.UNCONFIRMED
+
+    def confirm(self, *, taken_at_millis: int, index_uuid: str, data: bytes) -> None:
+        assert (index_uuid, data) == (self.uuid, self.snapshot)
+        self.confirmed = (taken_at_millis, index_uuid, data)
 
     def encode(self, manifests: Sequence[ShardManifest], specs: object) -> bytes:
         return repr(manifests).encode()
 
-    def commit(self, *, version: int, data: bytes, merged: Progress, **rest: Any) -> int:
+    def commit(
+        self, *, version: int, data: bytes, merged: Progress, index_uuid: str, **rest: Any
+    ) -> int:
         if self.before:
             self.before.pop(0)()
         kept = self.progress[version - 1]
         self.commits.append((version, dict(merged)))
         self.progress.append({s: max(kept.get(s, 0), merged.get(s, 0)) for s in {*kept, *merged}})
-        self.snapshot = data
+        self.snapshot, self.uuid, self.confirmed = data, index_uuid, None
         error = self.errors.pop(0) if self.errors else None
         if error is not None:
             raise error
@@ -252,7 +262,7 @@ def test_the_lease_is_taken_first_and_everything_is_read_again_then(table: FakeT
         return table.view()
 
     refresh(table, read, take_lease=take_lease, steps=done.append)
-    assert done == ["lease", "read", "commit", "committed"]
+    assert done == ["lease", "read", "commit", "committed", "confirm"]
     assert table.snapshot == table.encode(collect_manifests(table.view()), ())
 
 
