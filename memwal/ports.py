@@ -185,12 +185,10 @@ class Views(Protocol):
     Raises NotATable, Unsupported, Corruption, StoreUnavailable, BadCredentials.
     """
 
-    def table(self, *, ages: bool = False, sizes: bool = False) -> TableView:
+    def table(self) -> TableView:
         """The table at its latest version with every shard.
 
-        `ages` also reads when each shard's oldest pending generation was flushed: one request a
-        shard with pending generations. `sizes` also adds up the version's files: no request. A
-        broken shard is in `broken`, and does not raise.
+        A broken shard is in `broken`, and does not raise.
         """
         ...
 

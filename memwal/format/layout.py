@@ -31,7 +31,6 @@ MEM_WAL_INDEX_NAME = "__lance_mem_wal"
 # Indexes that Lance keeps for itself: no generation is read through them.
 SYSTEM_INDEXES = frozenset({MEM_WAL_INDEX_NAME, "__lance_frag_reuse"})
 TOMBSTONE = "_tombstone"
-LATEST_VERSION_HINT = "latest_version_hint.json"
 
 U64_MAX = 2**64 - 1
 # Lance marks versions of detached commits by the top bit; such names start with a `d`.

@@ -72,8 +72,6 @@ class StoredViews(StoredLineage):
     def table(
         self,
         *,
-        ages: bool = False,
-        sizes: bool = False,
         pending_sizes: bool = False,
         probed: bool = False,
         read_shards: ReadShards | None = None,
@@ -88,7 +86,7 @@ class StoredViews(StoredLineage):
         self._check_there()
 
         def look() -> TableView:
-            view = self._base_view(sizes=sizes)
+            view = self._base_view()
             listing = list_shards(self._objects, folders_only=probed)
             if listing.is_whole:
                 found: Sequence[Found] = self._each(
@@ -99,8 +97,7 @@ class StoredViews(StoredLineage):
             return _add_shards(view, found, listing.strangers)
 
         view = self._settle(look)
-        view = self._details.add_sizes(view) if pending_sizes else view
-        return self._details.add_ages(view) if ages else view
+        return self._details.add_sizes(view) if pending_sizes else view
 
     def table_and_wal(self, *, reached: bool = False) -> tuple[TableView, Wal]:
         """The table with ages and sizes, and its shards' WAL entries from the same reads.

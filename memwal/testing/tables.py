@@ -65,7 +65,7 @@ class MemoryTable:
         """The latest version."""
         return len(self.versions)
 
-    def table(self, *, ages: bool = False) -> TableView:
+    def table(self) -> TableView:
         """The table with every shard."""
         return self._view(tuple(self.changes))
 

@@ -115,8 +115,6 @@ class SimStores:
     def table(
         self,
         *,
-        ages: bool = False,
-        sizes: bool = False,
         probed: bool = False,
         read_shards: Callable[[Sequence[ShardId]], Sequence[Found]] | None = None,
     ) -> TableView:

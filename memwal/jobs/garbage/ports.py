@@ -16,7 +16,7 @@ FindDeciding: TypeAlias = Callable[[Evidence], Mapping[ShardId, int]]
 class GarbageViews(Views, Protocol):
     """Views of a table whose shards can be looked up one by one."""
 
-    def table(self, *, ages: bool = False, sizes: bool = False, probed: bool = False) -> TableView:
+    def table(self, *, probed: bool = False) -> TableView:
         """As every view; `probed` finds each shard's newest manifest without trusting a listing."""
         ...
 

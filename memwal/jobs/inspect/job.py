@@ -14,7 +14,6 @@ from memwal.run.versions import check_lance_version
 from memwal.store.shard_listing import list_shards
 
 WAL_ENTRIES_SHOWN_MAX = 1000
-WHAT = ("index", "shard", "wal", "manifest")
 
 
 def run_inspect(
