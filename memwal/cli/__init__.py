@@ -7,7 +7,7 @@ import sys
 
 from memwal.cli import gc_pause, streams
 from memwal.identity import find_stranger
-from memwal.run import heap
+from memwal.run import memory_arenas
 
 # Lance prints an error about its own field-less MemWAL index at every commit, and pyarrow datasets
 # warn about forks; neither tells an operator anything.
@@ -23,7 +23,7 @@ def main(arguments: list[str] | None = None) -> None:
         print(stranger, file=sys.stderr)
         raise SystemExit(2)
     gc_pause.pause()
-    heap.limit_arenas()
+    memory_arenas.limit_arenas()
     streams.prepare()
     # Imported late: with the garbage collector at rest.
     from memwal.cli.app import app

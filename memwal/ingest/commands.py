@@ -36,7 +36,7 @@ class Reached(Enum):
 
 @dataclass(kw_only=True, slots=True, eq=False)
 class Write(Generic[DeltaT]):
-    """Take in a delta; the answer is its epoch."""
+    """Add a delta; the answer is its epoch."""
 
     delta: DeltaT
     answer: asyncio.Future[int]
@@ -44,7 +44,7 @@ class Write(Generic[DeltaT]):
 
 @dataclass(kw_only=True, slots=True, eq=False)
 class Flush:
-    """Wait for a watermark. `epoch` None: everything that was written before."""
+    """Wait for a watermark. Without an `epoch`: for everything that was written before."""
 
     epoch: int | None
     until: Reached
@@ -60,7 +60,7 @@ class Shutdown:
 
 @dataclass(kw_only=True, slots=True, eq=False)
 class Durability:
-    """A flush that is on its way to safety; None: it is there."""
+    """A flush that is not known to be durable yet. Without a task there is nothing to wait for."""
 
     epoch: int
     task: asyncio.Task[None] | None
@@ -78,14 +78,14 @@ class Tasks:
     timer: asyncio.Task[None] | None = None
     durable: deque[Durability] = field(default_factory=deque)
 
-    def waitable(self, *, commands: bool) -> list[asyncio.Task[Any]]:
-        """What may be next to happen."""
+    def list_next(self, *, commands: bool) -> list[asyncio.Task[Any]]:
+        """The tasks that may be the next to end; `commands`: whether a new command is one."""
         first = self.durable[0].task if self.durable else None
         found = [self.flush, first, self.timer, self.command if commands else None]
         return [task for task in found if task is not None]
 
-    def all(self) -> list[asyncio.Task[Any]]:
-        """Everything that is still there."""
+    def list_all(self) -> list[asyncio.Task[Any]]:
+        """Every task that has not been dealt with."""
         found = [self.command, self.flush, self.timer, *(d.task for d in self.durable)]
         return [task for task in found if task is not None]
 
@@ -96,7 +96,7 @@ def make_future() -> asyncio.Future[int]:
 
 
 async def wait_for(durable: Awaitable[None]) -> None:
-    """Any awaitable as a coroutine."""
+    """Make a coroutine of any awaitable: a task can't be made of less."""
     await durable
 
 

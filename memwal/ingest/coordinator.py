@@ -9,7 +9,7 @@ Back-pressure is twofold: the command queue is bounded, and a write that finds t
 full waits, with all commands behind it, until a flush has taken that delta.
 
 A failure is final, as nobody knows what the failed flush left behind: every waiter and every later
-caller gets the error. What a fresh coordinator should write again, the caller finds out.
+caller gets the error. Finding out what a new coordinator has to write again is up to the caller.
 """
 
 from __future__ import annotations
@@ -89,7 +89,7 @@ class WriteCoordinator(Generic[DeltaT, SnapshotT]):
 
     @property
     def state(self) -> State:
-        """What it is doing."""
+        """What the coordinator is doing now."""
         if self._error is not None:
             return State.FAILED
         if self._tasks.flush is not None:
@@ -108,11 +108,11 @@ class WriteCoordinator(Generic[DeltaT, SnapshotT]):
 
     @property
     def pending_bytes(self) -> int:
-        """Size of the writes that no flush has taken yet."""
+        """The size of the writes that no flush has taken yet."""
         return 0 if self._pending is None else self._pending.size_bytes()
 
     async def write(self, delta: DeltaT) -> int:
-        """Hand over a delta; its epoch. Waits while too much is queued or pending.
+        """Hand over a delta and return its epoch. Waits while too much is queued or pending.
 
         Raises FlushFailed, Closed.
         """
@@ -121,13 +121,13 @@ class WriteCoordinator(Generic[DeltaT, SnapshotT]):
     async def flush(self, epoch: int | None = None, until: Reached = Reached.DURABLE) -> int:
         """Wait until `epoch` (None: all written so far) is durable, or in the snapshot.
 
-        The watermark is returned, which may be beyond `epoch`. Raises FlushFailed, Closed,
-        ValueError for an epoch that was never given out.
+        Returns the watermark, which may be beyond `epoch`. Raises FlushFailed, Closed, and
+        ValueError for an epoch that was never assigned.
         """
         return await self._ask(Flush(epoch=epoch, until=until, answer=make_future()))
 
     async def write_durable(self, delta: DeltaT) -> int:
-        """Write, and wait until it is durable; its epoch."""
+        """Write a delta, wait until it is durable, and return its epoch."""
         epoch = await self.write(delta)
         await self.flush(epoch)
         return epoch
@@ -137,7 +137,7 @@ class WriteCoordinator(Generic[DeltaT, SnapshotT]):
         return Subscription(self._broadcast)
 
     async def abandon(self) -> None:
-        """End without flushing what is pending; a flush that runs is cancelled. Waiters fail."""
+        """End without flushing what is pending. A running flush is cancelled; waiters fail."""
         self._owner.cancel()
         await asyncio.wait({self._owner})
 
@@ -165,7 +165,7 @@ class WriteCoordinator(Generic[DeltaT, SnapshotT]):
                 command.answer.exception()  # asyncio logs what nobody has looked at
 
     async def _enqueue(self, command: Command) -> None:
-        """Wait for a place in the queue; those who wait are called off when the end comes."""
+        """Wait for a place in the queue. When the coordinator ends first, this raises its error."""
         if not self._queue.full() and not self._putting:
             self._queue.put_nowait(command)
             return
@@ -201,13 +201,13 @@ class WriteCoordinator(Generic[DeltaT, SnapshotT]):
             await self._end()
 
     async def _turn(self) -> None:
-        """Wait for something to happen, and act on it: completions first, then one command."""
+        """Wait until something happens, and act on it: completions first, then one command."""
         if self._tasks.command is None:
             self._tasks.command = asyncio.ensure_future(self._queue.get())
-        waitable = self._tasks.waitable(commands=self._parked is None)
-        await asyncio.wait(waitable, return_when=asyncio.FIRST_COMPLETED)
-        self._on_flush_done()
-        self._on_durable()
+        tasks = self._tasks.list_next(commands=self._parked is None)
+        await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+        self._finish_flush()
+        self._advance_durable()
         if self._parked is not None:
             self._take_write(self._parked)
         elif self._tasks.command.done():
@@ -232,7 +232,7 @@ class WriteCoordinator(Generic[DeltaT, SnapshotT]):
                 self._flush_wanted = True
 
     def _take_write(self, write: Write[DeltaT]) -> None:
-        """Take the delta in, or put it aside while the pending one is full."""
+        """Add the delta to the pending one, or set it aside while that is full."""
         self._parked = None
         if self._stopping:
             refuse(write.answer, Closed(_CLOSED))
@@ -260,7 +260,7 @@ class WriteCoordinator(Generic[DeltaT, SnapshotT]):
     def _take_flush(self, command: Flush) -> None:
         epoch = self._epochs.assigned if command.epoch is None else command.epoch
         if not 0 <= epoch <= self._epochs.assigned:
-            refuse(command.answer, ValueError(f"epoch {epoch} was never given out"))
+            refuse(command.answer, ValueError(f"epoch {epoch} was never assigned"))
             return
         reached = self._epochs.durable
         if command.until is Reached.FLUSHED:
@@ -290,7 +290,7 @@ class WriteCoordinator(Generic[DeltaT, SnapshotT]):
         if self._parked is not None:
             self._take_write(self._parked)
 
-    def _on_flush_done(self) -> None:
+    def _finish_flush(self) -> None:
         task, epoch = self._tasks.flush, self._flushing_epoch
         if task is None or epoch is None or not task.done():
             return
@@ -313,10 +313,10 @@ class WriteCoordinator(Generic[DeltaT, SnapshotT]):
     def _track_durability(self, epoch: int, durable: Awaitable[None] | None) -> None:
         task = None if durable is None else asyncio.ensure_future(wait_for(durable))
         self._tasks.durable.append(Durability(epoch=epoch, task=task))
-        self._on_durable()
+        self._advance_durable()
 
-    def _on_durable(self) -> None:
-        """Advance over what is safe, in order: a later flush is not durable before an earlier."""
+    def _advance_durable(self) -> None:
+        """Advance over what is safe, in order: no flush counts as durable before an earlier one."""
         while self._tasks.durable:
             first = self._tasks.durable[0]
             if first.task is not None:
@@ -344,7 +344,7 @@ class WriteCoordinator(Generic[DeltaT, SnapshotT]):
         self._error = FlushFailed(error, self._epochs.durable)
 
     async def _end(self) -> None:
-        """Answer everybody who still waits; nobody is left hanging."""
+        """Answer everybody who is still waiting."""
         self._is_over = True
         over: BaseException = self._error or Closed(_CLOSED)
         self._broadcast.end(over)
@@ -360,7 +360,7 @@ class WriteCoordinator(Generic[DeltaT, SnapshotT]):
                 answer_with(answer, self._epochs.durable)
         for answer in list(self._asked):
             refuse(answer, self._error_for_caller())
-        tasks = self._tasks.all()
+        tasks = self._tasks.list_all()
         for task in tasks:
             task.cancel()
         for task in tasks:

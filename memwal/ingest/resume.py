@@ -1,9 +1,9 @@
-"""Writers that know what is written already: calls whose entries are in the WAL are skipped.
+"""Writers that resume: calls whose entries are in the WAL already are skipped.
 
 See `memwal.store.ingest_records` for why entries can be counted. What is counted is read after our
 own claim, whose sentinel ends every earlier writer's entries. An entry that is still stored is
-compared with the call that it is taken for; one that was collected meanwhile was merged, and its
-place alone counts, between sentinels that stay (invariant 7).
+compared with the call that it is taken for. One that was collected in the meantime had been merged:
+it is counted by its position alone, as the sentinels around it are never collected (invariant 7).
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ class ShardCounts:
 
 
 class ResumingWriters:
-    """Opens shards so that nothing is written again that the round wrote to them before."""
+    """Opens shards for writing, and skips what this round wrote to them before."""
 
     def __init__(
         self,
@@ -51,7 +51,9 @@ class ResumingWriters:
         key: tuple[str, ...],
         steps: Steps = no_steps,
     ) -> None:
-        """`tips` is where the WALs stood where reading starts. `steps` is told before each step."""
+        """`tips` says where each WAL stood at the row where reading starts. `steps` is called with
+        the name of each step before it is taken.
+        """
         self._writers = writers
         self._records = records
         self._tips = tips
@@ -62,7 +64,7 @@ class ResumingWriters:
     def open(
         self, shard_id: ShardId, spec_id: int = 0, entries: tuple[tuple[str, bytes], ...] = ()
     ) -> ResumedShard:
-        """Claim the shard, and find out what is done."""
+        """Claim the shard, and find out which calls are done."""
         self._steps("claim")
         inner = self._writers.open(shard_id, spec_id, entries)
         own = self._records.read_sessions(shard_id)
@@ -73,7 +75,7 @@ class ResumingWriters:
         return opened
 
     def check_all_used(self) -> None:
-        """Raise Corruption when the WAL holds entries of ours that the source did not ask for."""
+        """Raise Corruption when the WAL has entries of ours that no row of the source led to."""
         for shard_id, shard in self.opened.items():
             left = shard.count_left()
             if left:
@@ -83,7 +85,7 @@ class ResumingWriters:
                 )
 
     def check_positions(self) -> None:
-        """Compare what was written with the WALs. Raises Fenced, Corruption."""
+        """Check that each WAL ends where our last entry is. Raises Fenced, Corruption."""
         for shard in self.opened.values():
             shard.inner.check_position()
 
@@ -98,11 +100,11 @@ class _Call:
 
     @property
     def batches(self) -> int:
-        """In how many batches its rows are written: neighbours differ, where they can."""
+        """How many batches its rows are written in: not as many as the last call's, if possible."""
         return 1 + self.number % 2 if self.rows.num_rows > 1 else 1
 
     def make_batches(self) -> pa.Table:
-        """The rows in that many batches."""
+        """The rows, cut into that many batches."""
         whole = self.rows.combine_chunks()
         if self.batches == 1:
             return whole
@@ -110,12 +112,12 @@ class _Call:
 
 
 class ResumedShard:
-    """One shard's writer; skips calls that are done."""
+    """The writer of one shard, which skips calls that are done."""
 
     def __init__(
         self, owner: ResumingWriters, inner: OpenShard, done: Iterable[Tip], calls: int
     ) -> None:
-        """`done` are entries of calls from number `calls` on."""
+        """`done` are the entries of the calls from number `calls` on."""
         self._owner = owner
         self.inner = inner
         self._done = deque(done)
@@ -131,12 +133,12 @@ class ResumedShard:
         return replace(self._tip, calls=self._calls)
 
     def put(self, rows: pa.Table) -> None:
-        """Write rows, unless they are there already."""
+        """Write rows, unless they are in the WAL already."""
         if self._write(Kind.PUT, rows):
             self.counts.rows += rows.num_rows
 
     def delete(self, keys: pa.Table) -> None:
-        """Delete keys, unless that is done already."""
+        """Delete keys, unless the tombstones are in the WAL already."""
         if self._write(Kind.DELETE, keys):
             self.counts.rows_deleted += keys.num_rows
 
@@ -150,11 +152,11 @@ class ResumedShard:
         self.inner.abandon()
 
     def count_left(self) -> int:
-        """How many entries no call accounts for."""
+        """How many entries are left that no call accounts for."""
         return sum(self._is_copy(found, None) is False for found in self._done)
 
     def _write(self, kind: Kind, rows: pa.Table) -> bool:
-        """Make the call unless it is done; whether it had to be made."""
+        """Make the call unless it is done, and return whether it had to be made."""
         call = _Call(number=self._calls, kind=kind, rows=rows)
         done = self._is_done(call)
         if not done:
@@ -188,9 +190,9 @@ class ResumedShard:
         return False
 
     def _is_copy(self, found: Tip, call: _Call | None) -> bool:
-        """Whether an entry is another copy of the last call's, and not `call`'s.
+        """Whether an entry is a second copy of the last call's, rather than `call`'s own.
 
-        Raises Corruption when it is neither's.
+        Raises Corruption when it is neither.
         """
         shard_id, key = self.inner.claim.shard_id, self._owner._key
         try:
@@ -211,24 +213,24 @@ class ResumedShard:
 
 
 def _is_same(stored: pa.Table, call: _Call, key: tuple[str, ...]) -> bool:
-    """Whether an entry is what the call would have written: as many rows, with the same keys."""
+    """Whether an entry is what the call would write: as many rows, with the same keys."""
     if stored.num_rows != call.rows.num_rows:
         return False
     if layout.TOMBSTONE in stored.column_names:
         dead = stored[layout.TOMBSTONE].fill_null(False).to_pylist()
         if any(flag != (call.kind is Kind.DELETE) for flag in dead):
             return False
-    return all(_same_values(stored[name], call.rows[name]) for name in key)
+    return all(_has_same_values(stored[name], call.rows[name]) for name in key)
 
 
-def _same_values(stored: Any, wanted: Any) -> bool:
+def _has_same_values(stored: Any, wanted: Any) -> bool:
     return bool(stored.cast(wanted.type).combine_chunks().equals(wanted.combine_chunks()))
 
 
 def find_written(
     wal: WalEntries, claim: Claim, tip: Tip | None, own: Mapping[int, SessionRecord]
 ) -> list[Tip]:
-    """The entries of our own earlier epochs between `tip` and our new claim, in order."""
+    """The entries that our earlier epochs wrote between `tip` and our new claim, in order."""
     earlier = {epoch: s for epoch, s in own.items() if epoch < claim.writer_epoch}
     if not earlier:
         return []
@@ -242,7 +244,7 @@ def find_written(
         head = heads.get(position)
         if head is not None:
             epoch = head.writer_epoch
-        # A position without an entry was one, and not a sentinel: those are never collected.
+        # Where there is no entry now, one was collected. It was no sentinel: those never are.
         if epoch in earlier and (head is None or not head.fence_sentinel):
             found.append(Tip(writer_epoch=epoch, position=position, calls=0))
     return found
@@ -253,12 +255,12 @@ def _read_heads(wal: WalEntries, shard_id: ShardId, positions: range) -> dict[in
         return {}
     listed = {p: info for p, info in wal.list_entries(shard_id) if p in positions}
 
-    def head(position: int) -> WalHead | None:
+    def read_head(position: int) -> WalHead | None:
         info = listed[position]
         try:
             return wal.head(info.path, info.size_bytes)
         except Missing:
             return None
 
-    heads = zip(listed, side_by_side(head, list(listed), _READERS_MAX), strict=True)
+    heads = zip(listed, side_by_side(read_head, list(listed), _READERS_MAX), strict=True)
     return {position: head for position, head in heads if head is not None}

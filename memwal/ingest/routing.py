@@ -1,17 +1,17 @@
-"""Rows -> shards, by the table's shard spec. Pure.
+"""Chooses the shard of each row, by the table's shard spec. Pure.
 
-pylance leaves it to the caller which shard takes a row: it never ties a shard to a value, and its
-manifests name none. Here a shard's id follows from the spec and the values, so
-that any two writers agree without asking each other: the id that LanceDB's clients derive, for the
-specs that they route by, and one of our own for others. The values are stored in the shard's first
-manifest, where the merging read prunes by them. A shard that says it holds the same values,
-whatever its id, is used in the place of a new one: memwal had an id of its own for every spec once.
+pylance leaves it to the caller which shard takes a row: it ties no shard to a value, and its
+manifests name none. Here a shard's id follows from the spec and the values, so that any two writers
+agree without asking each other. For the specs that LanceDB's clients route by it is the id that
+they derive; for others it is one of our own. The values are stored in the shard's first manifest,
+and the merging read prunes by them. A shard that says it holds the same values is used in place of
+a new one, whatever its id: memwal once had an id of its own for every spec.
 
-One key, one shard: rows of a key in two shards have no order. So values that two shards have rows
-of beyond the base table are refused. Whether a shard has any, its WAL tells, and not its manifest:
-`waiting_beside` in strangers.py looks.
+One key belongs to one shard: nothing orders the rows that two shards have of it. So values are
+refused of which two shards have rows that are not merged. Whether a shard has any shows in its WAL,
+not in its manifest: `waiting_beside` in strangers.py looks.
 
-A table without a shard spec, one that is managed by hand, has one shard here.
+A table without a shard spec, whose shards are managed by hand, has one shard here.
 """
 
 from __future__ import annotations
@@ -77,7 +77,7 @@ def derive_id(spec: Spec | None, values: ShardValues) -> ShardId:
 
 
 def list_ids(spec: Spec | None) -> frozenset[ShardId]:
-    """Every id, LanceDB's or ours, of a spec that has few values; of others, those known."""
+    """Every id, LanceDB's or ours, that a spec of few values can lead to; of others, some."""
     spec_id = MANUAL_SPEC_ID if spec is None else spec.spec_id
     every = [ShardValues(spec_id=spec_id)]
     if spec is not None and len(spec.fields) == 1:
@@ -91,7 +91,7 @@ def list_ids(spec: Spec | None) -> frozenset[ShardId]:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Place:
-    """A shard that takes rows, and what its manifest says, or is to say when it is new."""
+    """A shard that takes rows, and the values that its manifest has, or is to have when made."""
 
     shard_id: ShardId
     values: ShardValues
@@ -99,7 +99,7 @@ class Place:
 
 @dataclass(frozen=True, kw_only=True, slots=True, eq=False)
 class Routed:
-    """Rows of one batch that go to one shard: their places in the batch, ascending."""
+    """The rows of one batch that go to one shard, by their numbers in the batch, ascending."""
 
     place: Place
     indices: pa.Array
@@ -130,10 +130,10 @@ def choose_spec(specs: Sequence[ShardSpec]) -> Spec | None:
 class Router:
     """Routes rows by one spec, or all of them to the `fixed` place.
 
-    `keyed`: rows of one key have an order, which a table without a primary key does not know.
-    `waiting` are the contested shards (`find_contested`) with rows beyond the base table; `written`
-    are those to which the same ingest has written already, and has to go on. Of the `broken` ones
-    nobody knows what waits there. `places` remembers where values were found to go.
+    `keyed` is whether the table has a primary key, so that the order of a key's rows matters.
+    `waiting` are the contested shards (`find_contested`) with rows that are not merged; `written`
+    are those that the same ingest wrote to before, and has to go on with. What waits in `broken`
+    ones is not known. `places` remembers the place of values that were looked up.
     """
 
     spec: Spec | None
@@ -167,7 +167,7 @@ class Router:
         return (self.sources[i] for i in field_ids if i in self.sources)
 
     def route(self, rows: pa.RecordBatch) -> list[Routed]:
-        """Where each row goes; shards in the order of their first rows.
+        """Find out where each row goes; the shards come in the order of their first rows.
 
         Raises Usage, Unsupported or Refused when a row's values can't be computed, and Refused for
         a SEALED shard and for values that wait in another shard too.

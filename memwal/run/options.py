@@ -11,7 +11,7 @@ from memwal.config import ResolvedTable, Settings
 
 if TYPE_CHECKING:
     from memwal.run.engines.pool import SharedEngines
-    from memwal.run.tables import KnownTables
+    from memwal.run.tables import OpenedBefore
 
 Limits = TypeVar("Limits")
 Options = TypeVar("Options")
@@ -27,7 +27,7 @@ class RunOptions:
     dry_run: bool = False
     lease: bool = True
     untested_lance_allowed: bool = False
-    known: KnownTables | None = None
+    opened_before: OpenedBefore | None = None
     engines: SharedEngines | None = None
 
     def for_job(

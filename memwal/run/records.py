@@ -50,7 +50,7 @@ class RunRecorder:
         The garbage job also prunes old records down to the bound, and says how many.
         """
         stores = table.stores
-        if not self._acts or not table.known or stores is None:
+        if not self._acts or not table.was_read or stores is None:
             return report
         if report.outcome in (NOTHING_TO_DO, HELD) or table.untrusted:
             return report

@@ -18,7 +18,7 @@ from memwal.threads import side_by_side
 
 # Each of these reads a table's shards in threads of its own (`memwal.store.view`).
 TABLE_READERS_MAX = 4
-KNOWN_SECONDS_MAX = 60.0
+OPENED_BEFORE_SECONDS_MAX = 60.0
 
 ReadView = Callable[[Stores], TableView]
 
@@ -28,33 +28,33 @@ def read_view(stores: Stores) -> TableView:
     return stores.views.table()
 
 
-class KnownTables:
+class OpenedBefore:
     """Views that one job read, for the next job of the same run, where the first changed nothing.
 
     What such a view shows as done is done; before anything is written, every job reads again.
     """
 
     def __init__(self) -> None:
-        self._known: dict[str, tuple[Stores, TableView, float]] = {}
+        self._opened: dict[str, tuple[Stores, TableView, float]] = {}
 
     def keep(self, table: OpenTable) -> None:
         """Remember the view that the table was opened with."""
         if table.view is not None and table.stores is not None:
-            self._known[table.resolved.uri] = (table.stores, table.view, table.began_seconds)
+            self._opened[table.resolved.uri] = (table.stores, table.view, table.began_seconds)
 
     def forget(self, table: ResolvedTable) -> None:
         """The table may have changed."""
-        self._known.pop(table.uri, None)
+        self._opened.pop(table.uri, None)
 
     def give(self, table: OpenTable) -> None:
-        """Open a table with its known view, if there is one that is not too old."""
-        known = self._known.get(table.resolved.uri)
-        if known is None:
+        """Open a table with the view of before, if there is one that is not too old."""
+        before = self._opened.get(table.resolved.uri)
+        if before is None:
             return
-        stores, view, seconds = known
-        if stores.clock.monotonic_seconds() - seconds > KNOWN_SECONDS_MAX:
+        stores, view, seconds = before
+        if stores.clock.monotonic_seconds() - seconds > OPENED_BEFORE_SECONDS_MAX:
             return
-        table.stores, table.view, table.known = stores, view, True
+        table.stores, table.view, table.was_read = stores, view, True
         table.requests_before = stores.objects.counts.as_dict()
         table.begin()
 
@@ -63,9 +63,10 @@ class KnownTables:
 class OpenTable:
     """One table on its way through a job. `lease` is None until there is work, or with no lease.
 
-    `unit_requests` is what units asked of the store. `known` is set once it was seen to be a table,
-    `worked_on` once a lease was taken for it, which may have been given back since, and `untrusted`
-    once its store was found to lack what writing needs. `warn` is called about the lease.
+    `unit_requests` is what units asked of the store. `was_read` is set once a view showed it to be
+    a table, `worked_on` once a lease was taken for it, which may have been given back since, and
+    `untrusted` once its store was found to lack what writing needs. `warn` is called about the
+    lease.
     """
 
     resolved: ResolvedTable
@@ -77,7 +78,7 @@ class OpenTable:
     untrusted: bool = False
     error: MemWalError | None = None
     unit_requests: list[Mapping[str, int]] = field(default_factory=list)
-    known: bool = False
+    was_read: bool = False
     began_at_nanos: int = 0
     began_seconds: float = 0.0
     requests_before: Mapping[str, int] = field(default_factory=dict)
@@ -173,14 +174,14 @@ def open_tables(
     try:
         _open_stores(tables)
         there = [t for t in tables if t.stores is not None]
-        if options.known is not None:
+        if options.opened_before is not None:
             for table in there:
-                options.known.give(table)
+                options.opened_before.give(table)
         unread = [table for table in there if table.view is None]
         side_by_side(lambda table: _read(table, read), unread, readers_max)
-        if options.known is not None:
+        if options.opened_before is not None:
             for table in unread:
-                options.known.keep(table)
+                options.opened_before.keep(table)
         yield tables
     except BaseException as error:
         ended = error
@@ -220,6 +221,6 @@ def _read(table: OpenTable, read: ReadView) -> None:
     table.begin()
     try:
         table.view = read(table.stores)
-        table.known = True
+        table.was_read = True
     except MemWalError as error:
         table.error = error

@@ -1,29 +1,29 @@
 """What an ingest has to remember, under `_maintenance/ingest/{id}/{round}/`.
 
-plan.json                         what is ingested, and how it is cut; written once, before a row is
+plan.json                         what is ingested, and how it is cut; written once, before any row
 progress/{track}/{number}.json    "every row before this one is in the WAL", and where each shard's
                                   WAL stood then; the newest counts, older ones are removed
 sessions/{shard}/{epoch}.json     "this writer epoch is ours", written before its first entry
 staged/{run}/…                    rows that Spark stored for the plan; only these are large
 
 Rows and offsets can't be stored in one object: pylance keeps nothing of a batch but its rows, and a
-column of ours has no place in a user's table. But one call of a writer is one WAL entry, stored
-whole or not at all, and a source that is cut in a fixed way gives each shard a fixed sequence of
-calls. So a count of entries is an offset, and the WAL itself, which has the rows, has the count:
-after a crash, the entries of our own epochs beyond the last progress document tell how many of the
-calls that follow it are done already. The documents only say which epochs are ours (anybody else's
-writer may come in between) and save counting from the start. A call whose outcome nobody learned
-needs no other rule: its entry is there, or it is not (see `memwal.ingest.resume`).
+column of ours has no place in a user's table. But each call of a writer makes one WAL entry, stored
+whole or not at all, and a source that is always cut in the same way gives each shard the same
+sequence of calls. So a count of entries is an offset, and the WAL, which has the rows, has the
+count as well: after a crash, the entries of our own epochs beyond the last progress document show
+how many of the calls that follow it are done already. The documents only say which epochs are ours
+(other writers may come in between), and save counting from the start. A call whose outcome is
+unknown needs no rule of its own: its entry is there, or it is not (see `memwal.ingest.resume`).
 
 pylance may store an entry twice, when the reply to the first request is lost. A copy is told from
 the next call's entry by its keys; where they are the same, by the number of batches, which
 alternates from call to call.
 
 All documents are created put-if-absent, and each states a fact that stays true: a stalled run that
-writes one late does no harm. They outlive what is staged: a rerun of a finished ingest finds by
-them that there is nothing to do, and one of an ingest that was given up is refused instead of
-writing rows again (`memwal.jobs.garbage.kinds.ingest`). Fields of a newer build are passed over:
-what changes which calls a plan comes to has to be another `format`.
+writes one late does no harm. They outlive what is staged: by them, a rerun of a finished ingest
+finds that there is nothing to do, and a rerun of one that was given up is refused instead of
+writing rows again (`memwal.jobs.garbage.kinds.ingest`). Fields of a newer build are ignored, so
+whatever changes the calls that a plan leads to needs another `format`.
 """
 
 from __future__ import annotations
@@ -142,7 +142,7 @@ class Round:
         self._create(f"{self.folder}/plan.json", plan)
 
     def read_progress(self, track: str) -> ProgressRecord:
-        """How far the track is; its start when it never began."""
+        """How far the track has come; START when it has not begun."""
         numbers = self._list_numbers(f"{self.folder}/progress/{track}")
         if not numbers:
             return START
@@ -161,7 +161,7 @@ class Round:
             self._objects.delete([old])
 
     def read_sessions(self, shard_id: ShardId) -> dict[int, SessionRecord]:
-        """Our epochs of a shard."""
+        """The epochs in which this round wrote to a shard."""
         folder = f"{self.folder}/sessions/{shard_id}"
         found = {}
         for epoch in self._list_numbers(folder):
@@ -173,12 +173,12 @@ class Round:
         return found
 
     def list_shards(self) -> set[ShardId]:
-        """The shards of which we had an epoch: they may hold rows of this round."""
+        """The shards that this round claimed: they may hold rows of it."""
         names = self._objects.list_folders(f"{self.folder}/sessions")
         return {layout.parse_shard_id(name) for name in names}
 
     def add_session(self, shard_id: ShardId, writer_epoch: int, start_position: int) -> None:
-        """Say that an epoch is ours, before anything is written in it."""
+        """Record that an epoch is ours, before anything is written in it."""
         session = SessionRecord(
             run_id=self.run_id, writer_epoch=writer_epoch, start_position=start_position
         )
@@ -209,7 +209,8 @@ class Round:
         except ValidationError as error:
             if any(problem["loc"] == ("format",) for problem in error.errors()):
                 raise Unsupported(
-                    f"{self._objects.uri}: {path} is of a newer memwal, which has to go on with it"
+                    f"{self._objects.uri}: {path} was written by a newer memwal, which has to "
+                    "go on with it"
                 ) from None
             text = str(error).split("\n", 1)[0]
             raise Corruption(f"{self._objects.uri}: {path}: {text}") from None
@@ -221,7 +222,7 @@ Begun = tuple[Round, PlanRecord]
 
 @dataclass(frozen=True, kw_only=True)
 class Rounds:
-    """The rounds of one ingest. `run_id` is that of the run that asks."""
+    """The rounds of one ingest, for the run `run_id`."""
 
     objects: Objects
     ingest_id: str
@@ -250,7 +251,7 @@ class Rounds:
         return None
 
     def begin(self, before: Begun | None, plan: PlanRecord) -> Begun:
-        """Begin the next round; the documents of the finished one before are no longer needed."""
+        """Begin the next round, and delete the documents of the finished one before it."""
         begun = self.after(before)
         begun.begin(plan)
         if before is not None:

@@ -307,7 +307,7 @@ async def test_empty_deltas_have_epochs_and_no_flush() -> None:
 async def test_an_epoch_that_was_never_given_out() -> None:
     scene = Scene()
     await scene.write(1)
-    with pytest.raises(ValueError, match="epoch 2 was never given out"):
+    with pytest.raises(ValueError, match="epoch 2 was never assigned"):
         await scene.coordinator.flush(2)
     assert scene.coordinator.state is State.ACCUMULATING
 

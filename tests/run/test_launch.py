@@ -26,7 +26,7 @@ from memwal.model import TableView
 from memwal.run import cancel, versions
 from memwal.run.engines.local import LocalEngine
 from memwal.run.options import RunOptions
-from memwal.run.tables import KNOWN_SECONDS_MAX, KnownTables, OpenTable, open_tables
+from memwal.run.tables import OPENED_BEFORE_SECONDS_MAX, OpenedBefore, OpenTable, open_tables
 from memwal.run.units import lost_unit
 
 
@@ -90,7 +90,7 @@ def test_leases_are_given_up_whatever_happens(tmp_path: Path) -> None:
     assert (lease.released, failed) == (1, ["oops"])
 
 
-def test_a_view_that_is_known_is_fresh_for_some_time_only(tmp_path: Path) -> None:
+def test_a_view_of_before_is_fresh_for_some_time_only(tmp_path: Path) -> None:
     class Clock:
         now = 0.0
 
@@ -108,18 +108,18 @@ def test_a_view_that_is_known_is_fresh_for_some_time_only(tmp_path: Path) -> Non
         clock = Clock()
         objects = type("Objects", (), {"counts": Counts()})
 
-    known, table = KnownTables(), OpenTable(resolved=resolved(tmp_path))
+    opened, table = OpenedBefore(), OpenTable(resolved=resolved(tmp_path))
     table.stores, table.view = cast("Any", Stores()), cast("TableView", object())
-    known.keep(table)
+    opened.keep(table)
 
     def given() -> TableView | None:
         again = OpenTable(resolved=resolved(tmp_path))
-        known.give(again)
+        opened.give(again)
         return again.view
 
-    Clock.now = KNOWN_SECONDS_MAX - 1
+    Clock.now = OPENED_BEFORE_SECONDS_MAX - 1
     assert given() is table.view
-    Clock.now = KNOWN_SECONDS_MAX + 1
+    Clock.now = OPENED_BEFORE_SECONDS_MAX + 1
     assert given() is None
 
 

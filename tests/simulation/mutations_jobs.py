@@ -29,7 +29,7 @@ JOBS: tuple[Mutation, ...] = (
         ),
         (
             "jobs: an old view is as good as a fresh one",
-            "        if stores.clock.monotonic_seconds() - seconds > KNOWN_SECONDS_MAX:",
+            "        if stores.clock.monotonic_seconds() - seconds > OPENED_BEFORE_SECONDS_MAX:",
             "        if False:",
         ),
         (

@@ -35,7 +35,7 @@ from memwal.run.engines.pool import SharedEngines, has_spark, start_engine
 from memwal.run.options import RunOptions, choose_limits
 from memwal.run.progress import Progress, Quiet
 from memwal.run.reports import add_counts, failed_report
-from memwal.run.tables import KnownTables, OpenTable, open_tables
+from memwal.run.tables import OpenedBefore, OpenTable, open_tables
 from memwal.run.versions import check_lance_version
 
 CONCURRENCY = 4
@@ -59,21 +59,22 @@ def run_backfill(options: BackfillOptions, progress: Progress) -> BackfillReport
     check_lance_version(options.untested_lance_allowed)
     clock = SystemClock()
     started = clock.monotonic_seconds()
-    known = KnownTables()
+    before = OpenedBefore()
     progress.say(f"looking at {len(options.tables)} tables")
     with open_tables(
-        replace(options, known=known), lambda stores: stores.views.table(pending_sizes=True)
+        replace(options, opened_before=before),
+        lambda stores: stores.views.table(pending_sizes=True),
     ) as opened:
         tables = _plan(opened, options)
         requests = add_counts(table.requests() for table in opened)
     engine = _choose_engine(tables, options)
     with SharedEngines(lambda name: start_engine(name, options)) as engines:
-        inside = replace(options, known=known, engines=engines)
+        inside = replace(options, opened_before=before, engines=engines)
         backfill = Backfill(
             tables=tables,
             jobs=[job for job in ORDER if job in options.jobs],
             run_job=lambda name, table: _run_job(name, table, inside, engine, progress),
-            forget=lambda table: known.forget(table.resolved),
+            forget=lambda table: before.forget(table.resolved),
             stop_engines=engines.cancel,
             show_report=options.so_far,
             engine=engine,

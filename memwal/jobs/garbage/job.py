@@ -83,7 +83,7 @@ class _Run:
         """Look once. A table without a MemWAL index is one too, where it left shards."""
         self.garbage.foresee(self.table.error or self.table.view)
         self.table.error = self.garbage.error
-        self.table.known = self.table.known or self.garbage.seen is not None
+        self.table.was_read = self.table.was_read or self.garbage.seen is not None
 
     def report(self) -> TableReport:
         """What came of it."""

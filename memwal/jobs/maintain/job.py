@@ -21,7 +21,7 @@ from memwal.run.chain import must_stop, sum_up_jobs
 from memwal.run.options import RunOptions
 from memwal.run.progress import Progress
 from memwal.run.reports import job_report
-from memwal.run.tables import KnownTables
+from memwal.run.tables import OpenedBefore
 
 Run = Callable[[Sequence[ResolvedTable]], JobReport]
 
@@ -50,8 +50,8 @@ def run_maintain(options: MaintainOptions, progress: Progress) -> JobReport:
     started = clock.monotonic_seconds()
     done: list[list[JobOnTable]] = [[] for _ in options.tables]
     requests: list[Mapping[str, int]] = []
-    known = KnownTables()
-    for name, run in _jobs(replace(options, known=known), progress):
+    before = OpenedBefore()
+    for name, run in _jobs(replace(options, opened_before=before), progress):
         going = [pair for pair in zip(options.tables, done, strict=True) if not must_stop(pair[1])]
         if not going:
             break
@@ -61,7 +61,7 @@ def run_maintain(options: MaintainOptions, progress: Progress) -> JobReport:
         for (table, jobs), report in zip(going, found.tables, strict=True):
             jobs.append(JobOnTable(job=name, report=report))
             if report.outcome != NOTHING_TO_DO:
-                known.forget(table)
+                before.forget(table)
     return job_report(
         "maintain",
         (

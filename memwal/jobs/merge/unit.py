@@ -17,7 +17,7 @@ from memwal.jobs.merge.store.table import LanceMergeTable
 from memwal.jobs.merge.store.turns import HostTurns
 from memwal.model import ShardId, ShardView
 from memwal.report import FAILED
-from memwal.run import cancel, heap
+from memwal.run import cancel, memory_arenas
 from memwal.run.stores import Stores
 from memwal.run.tables import OpenTable
 from memwal.run.units import TableUnit, UnitResult, run_unit
@@ -66,7 +66,7 @@ def make_units(
 
 def run_merge_unit(unit: MergeUnit) -> MergeResult:
     """Run one unit in this process. Never raises: a bad shard must not stop the others."""
-    heap.limit_arenas()
+    memory_arenas.limit_arenas()
     result = run_unit(unit, lambda stores: _merge(unit, stores))
     if isinstance(result.made, MemWalError):
         if len(unit.shard_ids) > 1:
