@@ -32,7 +32,7 @@ class Stopped(BaseException):
 
 def main() -> int:
     """Run until a signal comes (0), or something fails (1)."""
-    arguments = _arguments()
+    arguments = _parse_arguments()
     _stop_on_signals()
     demo = DemoFolder(folder=arguments.home.absolute())
     try:
@@ -45,7 +45,7 @@ def main() -> int:
         return 0
 
 
-def _arguments() -> argparse.Namespace:
+def _parse_arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument(
         "--home",
@@ -94,7 +94,7 @@ def _run(demo: DemoFolder, port: int) -> int:
         print(f"airflow demo: {error}", file=sys.stderr)
         return 1
     except Stopped:
-        print(_farewell(server), flush=True)
+        print(_describe_stop(server), flush=True)
         return 0
     ended = ", ".join(f"{name} ({code})" for name, code in server.ended.items()) or "the keeper"
     print(
@@ -129,7 +129,7 @@ def _stand_by(server: AirflowServer) -> None:
     """Show how the DAGs get on, until a signal comes or a part ends."""
     shown = ""
     while not server.has_ended(STATUS_SECONDS):
-        status = _status(server)
+        status = _describe_status(server)
         if sys.stdout.isatty():
             print(f"\r\x1b[K{time.strftime('%H:%M:%S')}  {status}", end="", flush=True)
         elif status != shown:
@@ -137,7 +137,7 @@ def _stand_by(server: AirflowServer) -> None:
         shown = status
 
 
-def _status(server: AirflowServer) -> str:
+def _describe_status(server: AirflowServer) -> str:
     """The newest runs in one line, as `merge 4 success 1 running`."""
     try:
         runs = server.client().newest_runs()
@@ -156,7 +156,7 @@ def _status(server: AirflowServer) -> str:
     return " | ".join(texts) or "no runs yet"
 
 
-def _farewell(server: AirflowServer) -> str:
+def _describe_stop(server: AirflowServer) -> str:
     if not server.stopped:
         return "\nStopped; nothing is left running."
     return f"\nStopped in {server.stopped['stopped']:.0f} s; nothing is left running."

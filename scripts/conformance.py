@@ -29,7 +29,7 @@ _STYLE = {PASSED: "green", FAILED: "red", SKIPPED: "yellow"}
 
 def main() -> int:
     """The command."""
-    arguments = _arguments()
+    arguments = _parse_arguments()
     found = [p for p in pairs.load() if not arguments.area or p.area in arguments.area]
     console = Console(highlight=False, soft_wrap=True)
     wrong = pairs.problems(found)
@@ -41,7 +41,7 @@ def main() -> int:
     return 1 if wrong or failed else 0
 
 
-def _arguments() -> argparse.Namespace:
+def _parse_arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description="Sentences, and the tests behind them.")
     areas = sorted({pair.area for pair in pairs.load()})
     parser.add_argument("--area", action="append", choices=areas, help="only this; repeatable")
@@ -109,11 +109,11 @@ def _run(found: Sequence[pairs.Pair]) -> dict[str, str]:
             stdout=sys.stderr,
             check=False,
         )
-        seen = _results(report) if report.is_file() else {}
+        seen = _read_results(report) if report.is_file() else {}
     return {test: seen.get(test, FAILED) for test in tests}
 
 
-def _results(report: Path) -> dict[str, str]:
+def _read_results(report: Path) -> dict[str, str]:
     """The worst result of each test function over its parameters."""
     order = (SKIPPED, PASSED, FAILED)
     results: dict[str, str] = {}

@@ -1,13 +1,13 @@
-"""The process under which an Airflow runs: it starts the parts, and ends with none of them left.
+"""The process that an Airflow runs under: it starts the parts, and leaves none of them behind.
 
 Airflow's own `standalone` leaves its children behind when it is told to stop, and a task's
 processes may leave their parents' groups and sessions. So the keeper is a "child subreaper" (Linux,
-prctl 2): whatever loses its parent below it becomes its child, and it ends only when it has none.
+prctl 2): whatever loses its parent below it becomes its child, and it ends once it has no child.
 
 It reads one line from stdin, `{"commands": [{"name", "argv", "env", "cwd", "log"}], "asking": S,
 "telling": S}` (see Patience), and runs until stdin ends (so it does not outlive whoever started it,
-however that one died), or a TERM or INT, or one of the commands has ended. It writes a line of JSON
-on stdout for what happens: `{"started": {NAME: PID}}`, `{"ended": NAME, "code": CODE}`,
+even if that was killed), a TERM or INT comes, or one of the commands ends. It writes a line of JSON
+on stdout for each event: `{"started": {NAME: PID}}`, `{"ended": NAME, "code": CODE}`,
 `{"stopped": SECONDS, "killed": N}`.
 """
 
@@ -34,8 +34,8 @@ _LIBC = ctypes.CDLL(None, use_errno=True)
 
 @dataclass(frozen=True, kw_only=True)
 class Patience:
-    """Seconds: how long the commands have to end when they are asked to, before everything below
-    them is told as well; and how long that has, before it is killed.
+    """How many seconds the commands have to end after a TERM, before everything below them gets one
+    too; and how many that has before it is killed.
     """
 
     asking: float = 4.0
@@ -45,10 +45,10 @@ class Patience:
 def main() -> None:
     """Run until it is time to stop."""
     _prctl(_PR_SET_CHILD_SUBREAPER, 1)
-    signals = _signal_pipe()
+    signals = _open_signal_pipe()
     plan = json.loads(sys.stdin.buffer.readline())
     parts = {_start(command).pid: command["name"] for command in plan["commands"]}
-    _tell(started={name: pid for pid, name in parts.items()})
+    _report(started={name: pid for pid, name in parts.items()})
     _watch(signals, parts)
     _stop(parts, Patience(**{k: plan[k] for k in ("asking", "telling") if k in plan}))
 
@@ -58,7 +58,7 @@ def _prctl(option: int, value: int) -> None:
         raise OSError(ctypes.get_errno(), f"prctl({option}, {value})")
 
 
-def _signal_pipe() -> int:
+def _open_signal_pipe() -> int:
     """A file descriptor that gets the number of each signal that arrives."""
     reading, writing = os.pipe()
     for end in (reading, writing):
@@ -84,7 +84,7 @@ def _start(command: dict[str, Any]) -> subprocess.Popen[bytes]:
         )
 
 
-def _tell(**event: Any) -> None:
+def _report(**event: Any) -> None:
     # Whoever listened may be gone; stopping goes on all the same.
     with contextlib.suppress(OSError):
         os.write(1, json.dumps(event).encode() + b"\n")
@@ -108,35 +108,35 @@ def _watch(signals: int, parts: dict[int, str]) -> None:
 
 
 def _reap(parts: dict[int, str]) -> bool:
-    """Collect the children that have ended; whether one of `parts` was among them."""
+    """Collect the children that have ended, and return whether one of `parts` was among them."""
     ended = False
-    for pid, status in _ended_children():
+    for pid, status in _collect_ended():
         if pid in parts:
             ended = True
-            _tell(ended=parts.pop(pid), code=os.waitstatus_to_exitcode(status))
+            _report(ended=parts.pop(pid), code=os.waitstatus_to_exitcode(status))
     return ended
 
 
-def _ended_children() -> Iterator[tuple[int, int]]:
+def _collect_ended() -> Iterator[tuple[int, int]]:
     with contextlib.suppress(ChildProcessError):
         while (found := os.waitpid(-1, os.WNOHANG)) != (0, 0):
             yield found
 
 
 def _stop(parts: dict[int, str], patience: Patience) -> None:
-    """Ask, tell, kill. Ends when nothing is left below this process."""
+    """Ask, tell, kill. Returns when nothing is left below this process."""
     began = time.monotonic()
     killed: set[int] = set()
     _signal_all(parts, signal.SIGTERM)
-    if not _gone_within(patience.asking):
-        _signal_all(_descendants(), signal.SIGTERM)
-        if not _gone_within(patience.telling):
+    if not _wait_until_gone(patience.asking):
+        _signal_all(_list_descendants(), signal.SIGTERM)
+        if not _wait_until_gone(patience.telling):
             # A process may start another one while it is looked at, so look until there are none.
-            while not _gone_within(0.05):
-                alive = _descendants()
+            while not _wait_until_gone(0.05):
+                alive = _list_descendants()
                 killed |= set(alive)
                 _signal_all(alive, signal.SIGKILL)
-    _tell(stopped=round(time.monotonic() - began, 2), killed=len(killed))
+    _report(stopped=round(time.monotonic() - began, 2), killed=len(killed))
 
 
 def _signal_all(pids: Iterable[int], number: int) -> None:
@@ -145,11 +145,11 @@ def _signal_all(pids: Iterable[int], number: int) -> None:
             os.kill(pid, number)
 
 
-def _gone_within(seconds: float) -> bool:
+def _wait_until_gone(seconds: float) -> bool:
     """Wait until there is no child; a subreaper without children has no descendants either."""
     end = time.monotonic() + seconds
     while True:
-        for _ in _ended_children():
+        for _ in _collect_ended():
             pass
         if not _has_children():
             return True
@@ -166,10 +166,10 @@ def _has_children() -> bool:
     return True
 
 
-def _descendants() -> list[int]:
+def _list_descendants() -> list[int]:
     """All processes below this one, parents before their children."""
     children: dict[int, list[int]] = {}
-    for pid, parent in _parents():
+    for pid, parent in _list_parents():
         children.setdefault(parent, []).append(pid)
     found = list(children.get(os.getpid(), []))
     for pid in found:
@@ -177,7 +177,7 @@ def _descendants() -> list[int]:
     return found
 
 
-def _parents() -> Iterator[tuple[int, int]]:
+def _list_parents() -> Iterator[tuple[int, int]]:
     """(process id, parent's id) of every process."""
     for folder in Path("/proc").glob("[0-9]*"):
         with contextlib.suppress(OSError):

@@ -11,7 +11,7 @@ from pathlib import Path
 from local_airflow.home import MARK
 
 
-def processes_of(home: Path) -> list[int]:
+def find_processes(home: Path) -> list[int]:
     """Process ids whose environment carries the mark of `home`; this process is not counted."""
     wanted = f"{MARK}={home}".encode()
     found = []
@@ -25,7 +25,7 @@ def processes_of(home: Path) -> list[int]:
 def kill_all(home: Path) -> int:
     """Kill what is left of an Airflow whose keeper is gone; returns how many that were."""
     killed: set[int] = set()
-    while alive := processes_of(home):
+    while alive := find_processes(home):
         killed |= set(alive)
         for pid in alive:
             with contextlib.suppress(ProcessLookupError):

@@ -47,7 +47,7 @@ class AirflowClient:
 
     def get(self, path: str, **params: Any) -> Any:
         """GET `/api/v2` + path."""
-        return self._json(self._again_on_500("GET", path, params=params))
+        return self._json(self._retry_on_500("GET", path, params=params))
 
     def post(self, path: str, body: Mapping[str, Any]) -> Any:
         """POST JSON to `/api/v2` + path."""
@@ -55,9 +55,9 @@ class AirflowClient:
 
     def patch(self, path: str, body: Mapping[str, Any]) -> Any:
         """PATCH `/api/v2` + path with JSON."""
-        return self._json(self._again_on_500("PATCH", path, json=dict(body)))
+        return self._json(self._retry_on_500("PATCH", path, json=dict(body)))
 
-    def _again_on_500(self, method: str, path: str, **rest: Any) -> httpx.Response:
+    def _retry_on_500(self, method: str, path: str, **rest: Any) -> httpx.Response:
         """Only for what may be done twice."""
         end = time.monotonic() + _SERVER_ERROR_SECONDS_MAX
         while True:
@@ -104,7 +104,7 @@ class AirflowClient:
         """Start a run; returns its run_id. The DAG has to be unpaused to get anywhere."""
         run_id = f"by-hand-{uuid.uuid4()}"
         body = {"dag_run_id": run_id, "logical_date": None, "conf": dict(conf or {})}
-        answer = self._again_on_500("POST", f"/dags/{dag_id}/dagRuns", json=body)
+        answer = self._retry_on_500("POST", f"/dags/{dag_id}/dagRuns", json=body)
         # A 500 may have come after the run was made.
         if answer.status_code != 409:
             self._json(answer)

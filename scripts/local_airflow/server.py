@@ -42,7 +42,7 @@ class Extra:
     argv: Sequence[str]
 
 
-def free_port(preferred: int = 0) -> int:
+def find_free_port(preferred: int = 0) -> int:
     """A port of the loopback interface that nobody listens on: `preferred`, or any."""
     for port in (preferred, 0):
         with socket.socket() as probe:
@@ -72,7 +72,7 @@ class AirflowServer:
     ) -> None:
         self.home = home
         self.passwords = dict(passwords)
-        self.port = free_port(port)
+        self.port = find_free_port(port)
         self.base_url = f"http://{LOOPBACK}:{self.port}"
         self.extras = list(extras)
         self.pids: dict[str, int] = {}
@@ -138,12 +138,12 @@ class AirflowServer:
         while not self.is_well():
             if self._keeper.poll() is not None or self.ended:
                 self._listener.join(timeout=5)
-                raise StartFailed(self._why())
+                raise StartFailed(self._explain_failure())
             if time.monotonic() >= end:
                 raise StartFailed(f"not well within {seconds_max:g} s: {self.health()}")
             time.sleep(0.25)
 
-    def _why(self) -> str:
+    def _explain_failure(self) -> str:
         texts = [
             f"{name} ended with {code}; the end of {self.log(name)}:\n"
             + self.log(name).read_text(errors="replace")[-3000:]
@@ -186,7 +186,7 @@ class AirflowServer:
         self._clients.clear()
 
     def has_ended(self, within_seconds: float) -> bool:
-        """Wait that long; whether the keeper has ended, because a part did or was it killed."""
+        """Wait that long; return whether the keeper has ended, be it killed or because a part ended."""
         try:
             self._keeper.wait(within_seconds)
         except subprocess.TimeoutExpired:

@@ -188,7 +188,7 @@ def check_that_the_folder_is_taken(folder: Path) -> None:
 
 def check_that_nothing_is_left(folder: Path, processes: list[psutil.Process]) -> None:
     assert [p for p in processes if p.is_running() and p.status() != psutil.STATUS_ZOMBIE] == []
-    assert leftovers.processes_of(folder / "airflow") == []
+    assert leftovers.find_processes(folder / "airflow") == []
 
 
 def test_a_folder_of_somebody_else_is_left_alone(tmp_path: Path) -> None:

@@ -98,7 +98,7 @@ def test_nothing_is_left(tmp_path: Path, way: str, script: str, killed: int) -> 
         # The deaf one's own `sleep` may be among them.
         assert bool(told[-1]["killed"]) is bool(killed)
         assert [pid for pid in pids.values() if psutil.pid_exists(pid)] == []
-        assert leftovers.processes_of(tmp_path) == []
+        assert leftovers.find_processes(tmp_path) == []
 
 
 def test_when_a_part_ends_the_rest_does(tmp_path: Path) -> None:
@@ -116,8 +116,8 @@ def test_a_killed_keeper_takes_its_parts_along_and_the_rest_is_found(tmp_path: P
         it.process.kill()
         it.process.wait()
         wait_until("its end", lambda: not psutil.pid_exists(pids["parent"]), 60)
-        assert pids["runaway"] in leftovers.processes_of(tmp_path)
+        assert pids["runaway"] in leftovers.find_processes(tmp_path)
 
         assert leftovers.kill_all(tmp_path) >= 1
 
-        assert leftovers.processes_of(tmp_path) == []
+        assert leftovers.find_processes(tmp_path) == []

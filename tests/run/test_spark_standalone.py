@@ -25,7 +25,7 @@ SPARK_HOME = Path(pyspark.__file__).parent
 UP_SECONDS = 90
 
 
-def free_port() -> int:
+def find_free_port() -> int:
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         return int(probe.getsockname()[1])
@@ -78,7 +78,7 @@ def wait_for_worker(web_port: int, log: Path) -> None:
 @pytest.fixture(scope="module")
 def master(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     folder = tmp_path_factory.mktemp("spark")
-    port, web_port, worker_port = free_port(), free_port(), free_port()
+    port, web_port, worker_port = find_free_port(), find_free_port(), find_free_port()
     url = f"spark://127.0.0.1:{port}"
     with (
         daemon(
