@@ -16,6 +16,7 @@ from __future__ import annotations
 import hashlib
 import tempfile
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, Literal
 from uuid import UUID
@@ -24,7 +25,7 @@ import pyarrow as pa
 from lance.file import LanceFileReader
 from pydantic import BaseModel, ValidationError
 
-from memwal.errors import Corruption, MemWalError, Missing
+from memwal.errors import Corruption, MemWalError, Missing, Unsupported
 from memwal.format import codec, layout
 from memwal.model import FlushedGeneration, MemWalState, ShardId, ShardManifest
 from memwal.ports import DOCUMENT_BYTES_MAX, Objects
@@ -84,6 +85,20 @@ class ShardSnapshots:
             return f"the snapshot has {len(found)} shards, and the index says {state.num_shards}"
         return found
 
+    def find_bytes(self, state: MemWalState) -> bytes | None:
+        """What is stored as a snapshot, confirmed or not; None where nothing is.
+
+        Raises Corruption for an object that is too large, StoreUnavailable, BadCredentials.
+        """
+        if state.inline_snapshots is not None or not state.snapshot_ts_millis:
+            return state.inline_snapshots or None
+        confirmed = self._read_confirmed(state)
+        known = [] if isinstance(confirmed, str) else [str(confirmed.index_uuid)]
+        for uuid in (state.index_uuid, *known):
+            with suppress(Missing):
+                return self._objects.get(external_path(uuid), DOCUMENT_BYTES_MAX)
+        return None
+
     def read_bytes(self, state: MemWalState) -> bytes | str:
         """The confirmed snapshot as it is stored, or why there is none."""
         if not state.snapshot_ts_millis:
@@ -136,8 +151,10 @@ def decode_snapshot(data: bytes) -> tuple[ShardManifest, ...]:
             _build_manifest(row, values)
             for row, values in zip(rows.drop(fields).to_pylist(), entries, strict=True)
         ]
-    except (KeyError, TypeError, ValueError, AttributeError) as error:
-        raise Corruption(f"is no shard snapshot of memwal's: {error!r}") from None
+    except KeyError as error:
+        raise Unsupported(f"is no shard snapshot of memwal's: it has no column {error}") from None
+    except (TypeError, ValueError, AttributeError) as error:
+        raise Corruption(f"is no shard snapshot: {error!r}") from None
     if len({manifest.shard_id for manifest in found}) < len(found):
         raise Corruption("has a shard twice")
     return tuple(found)

@@ -143,6 +143,8 @@ class Jobs:
     """How often a writer sleeps where that is most dangerous."""
     foreign: float = 0.0
     """How often a writer claims as pylance does."""
+    taken: dict[int, dict[ShardId, int]] = field(default_factory=dict)
+    """What was flushed by the time that a snapshot says it is of."""
     seen: Counter[str] = field(default_factory=Counter)
     """Interesting things that came about."""
 
@@ -239,8 +241,10 @@ class Jobs:
         """`memwal snapshot`, on a table with shards enough to have them read in groups."""
         stores = self.open(actor)
         since: list[int] = []
+        before: dict[ShardId, int] = {}
 
         def read() -> TableView:
+            before.update({s: self.truth.flushed(s) for s in self.shards})
             return read_view(stores, lambda groups: list(map(stores.read_shards, groups)), GROUPED)
 
         try:
@@ -253,7 +257,9 @@ class Jobs:
                 refreshed = SnapshotRefresher(
                     name="t",
                     views=stores,
-                    snapshots=SimSnapshots(stores),
+                    snapshots=SimSnapshots(
+                        stores, lambda millis: self.taken.setdefault(millis, dict(before))
+                    ),
                     clock=stores.clock,
                     read=read,
                     take_lease=take_lease,
@@ -316,12 +322,20 @@ class Jobs:
     # ---- readers
 
     def reader(self, actor: Actor) -> None:
-        """A merging read that takes its time: it must see some state that was flushed meanwhile."""
+        """A merging read that takes its time: it must see some state that was flushed meanwhile.
+
+        Every other one goes by the shard snapshot: then, or since that was taken.
+        """
         stores = self.open(actor)
         began = {s: self.truth.flushed(s) for s in self.shards}
         started = actor.scheduler.now_seconds
         try:
-            view = stores.table()
+            view = stores.from_snapshot() if actor.scheduler.dice.random() < 0.5 else None
+            if view is None:
+                view = stores.table()
+            elif view.taken_at_millis is not None:
+                began = self.taken[view.taken_at_millis]
+                self.seen["readers by a snapshot"] += 1
             rows = {key: value for key, (value, _) in stores.rows(view.version).items()}
         except OUTCOMES:
             # Lance expires a version by its age, also one that was the latest a moment ago.
@@ -333,6 +347,8 @@ class Jobs:
                     data = stores.objects.get(data_path(shard.shard_id, generation))
                     self.truth.rules.apply(rows, decode_changes(data))
         except Missing:
+            if view.taken_at_millis is not None:
+                return  # it reads the manifests then
             # Allowed for one that takes longer than the grace, which clocks that jump shorten.
             if (
                 actor.scheduler.now_seconds - started < GRACE_SECONDS

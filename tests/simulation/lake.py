@@ -46,6 +46,7 @@ class Version:
     changed: frozenset[int] = frozenset()
     indexed: frozenset[int] = frozenset()
     snapshot: bytes | None = None
+    taken_at_millis: int = 0
     num_shards: int = 0
     index_uuid: str = str(uuid5(NAMESPACE, "mem_wal"))
     has_mem_wal: bool = True
@@ -187,7 +188,13 @@ class Lake:
         )
 
     def replace_entry(
-        self, read: int, merged: Progress, data: bytes, num_shards: int, index_uuid: str
+        self,
+        read: int,
+        merged: Progress,
+        data: bytes,
+        num_shards: int,
+        index_uuid: str,
+        taken_at_millis: int,
     ) -> Version:
         """Replace the MemWAL entry by what it was in `read`, with `merged` raised. No conflict."""
         for other in self._since(read):
@@ -203,6 +210,7 @@ class Lake:
                 merged=raised,
                 catchup=_credited(seen.catchup, covered, raised),
                 snapshot=data,
+                taken_at_millis=taken_at_millis,
                 num_shards=num_shards,
                 index_uuid=index_uuid,
                 touched=frozenset(),
@@ -216,7 +224,7 @@ class Lake:
         return self._store(
             replace(
                 self.latest, kind="overwrite", merged={}, catchup={}, snapshot=None,
-                has_mem_wal=False, touched=frozenset(self.latest.rows),
+                taken_at_millis=0, has_mem_wal=False, touched=frozenset(self.latest.rows),
             )
         )  # fmt: skip
 
@@ -362,7 +370,11 @@ def _path(version: int) -> str:
 
 def _encoded(version: Version) -> bytes:
     """The manifest file: index section, manifest, footer."""
-    details = pb.MemWalIndexDetails(num_shards=version.num_shards)
+    details = pb.MemWalIndexDetails(
+        num_shards=version.num_shards,
+        snapshot_ts_millis=version.taken_at_millis,
+        inline_snapshots=version.snapshot,
+    )
     for shard, generation in sorted(version.merged.items()):
         details.merged_generations.add(shard_id=_uuid(shard), generation=generation)
     for name, progress in sorted(version.catchup.items()):

@@ -7,7 +7,7 @@ over objects in memory; only Lance itself is played by `lake`.
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -37,6 +37,7 @@ from memwal.store.fencing import ShardFencing
 from memwal.store.lease import StoredLeases
 from memwal.store.shard_listing import list_shards
 from memwal.store.shard_manifests import ShardManifests
+from memwal.store.shard_snapshots import ShardSnapshots
 from memwal.store.table_manifests import TableManifests
 from memwal.testing import Call, HookedObjects, MemoryObjects
 from tests.simulation.lake import KEY_FIELD, Lake, decode_changes
@@ -160,6 +161,15 @@ class SimStores:
         """A version, with every shard as it is now. Raises Missing."""
         return self._with_shards(self._base(version))
 
+    def from_snapshot(self) -> TableView | None:
+        """The latest version with its shards by the snapshot; None where that can't be used."""
+        view = self._base()
+        data = ShardSnapshots(self.objects).read_bytes(view.mem_wal)
+        if isinstance(data, str):
+            return None
+        shards = tuple(_shard_view(view, m) for m in decode_snapshot(data))
+        return replace(view, shards=shards, taken_at_millis=view.mem_wal.snapshot_ts_millis)
+
     def _with_shards(
         self,
         view: TableView,
@@ -278,13 +288,21 @@ class SimSnapshots:
     """The Snapshots port."""
 
     stores: SimStores
+    taken: Callable[[int], None]
+    """Told the time that each snapshot is said to be of."""
 
     def compare(self, state: MemWalState, data: bytes) -> Stored:
-        lake = self.stores.lake
-        found = [v for v in lake.versions.values() if v.index_uuid == state.index_uuid]
-        if not found or found[0].snapshot is None:
+        if state.inline_snapshots is None:
             return Stored.NONE
-        return Stored.SAME if found[0].snapshot == data else Stored.OTHER
+        if state.inline_snapshots != data:
+            return Stored.OTHER
+        is_confirmed = ShardSnapshots(self.stores.objects).is_confirmed(state, data)
+        return Stored.SAME if is_confirmed else Stored.UNCONFIRMED
+
+    def confirm(self, *, taken_at_millis: int, index_uuid: str, data: bytes) -> None:
+        ShardSnapshots(self.stores.objects).confirm(
+            taken_at_millis=taken_at_millis, index_uuid=index_uuid, data=data
+        )
 
     def encode(self, manifests: Sequence[ShardManifest], specs: object) -> bytes:
         return b"|".join(
@@ -300,11 +318,15 @@ class SimSnapshots:
         data: bytes,
         num_shards: int,
         index_uuid: str,
+        taken_at_millis: int,
         **rest: Any,
     ) -> int:
+        self.taken(taken_at_millis)
         landed = self.stores.actor.step(
             f"replace the MemWAL entry of {version}, raising {len(merged)}",
-            lambda: self.stores.lake.replace_entry(version, merged, data, num_shards, index_uuid),
+            lambda: self.stores.lake.replace_entry(
+                version, merged, data, num_shards, index_uuid, taken_at_millis
+            ),
         )
         return landed.number
 
@@ -314,6 +336,15 @@ class SimSnapshots:
             return len(seen.fragments), len(seen.rows)
 
         return self.stores.actor.step(f"count {version}", look)
+
+
+def decode_snapshot(data: bytes) -> Iterator[ShardManifest]:
+    """What `SimSnapshots.encode` wrote."""
+    for part in data.decode().split("|") if data else ():
+        shard, version, text = part.split(":")
+        yield codec.decode_shard_manifest(
+            bytes.fromhex(text), shard_id=ShardId(shard), version=int(version)
+        )
 
 
 def _shard_view(view: TableView, manifest: ShardManifest) -> ShardView:

@@ -66,7 +66,9 @@ def rows_of(manifests: Sequence[ShardManifest]) -> pa.Table:
     return to_table(manifests, ())
 
 
-def store_snapshot(stores: Stores, data: bytes, *, num_shards: int) -> None:
+def store_snapshot(
+    stores: Stores, data: bytes, *, num_shards: int, storage: Storage = Storage.INLINE
+) -> None:
     """Put these bytes in place of a snapshot, confirmed as memwal's own are."""
     version = stores.views.table_version()
     index_uuid, taken_at_millis = str(uuid.uuid4()), stores.clock.now_nanos() // 10**6
@@ -76,7 +78,7 @@ def store_snapshot(stores: Stores, data: bytes, *, num_shards: int) -> None:
         state=stores.views.mem_wal(version),
         index_uuid=index_uuid,
         data=data,
-        storage=Storage.INLINE,
+        storage=storage,
         num_shards=num_shards,
         taken_at_millis=taken_at_millis,
         merged={},

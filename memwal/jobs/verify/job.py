@@ -37,6 +37,7 @@ def run_verify(options: RunOptions, progress: Progress) -> JobReport:
             views=stores.views,
             manifests=stores.table_manifests,
             wal=stores.wal,
+            shard_manifests=stores.shard_manifests,
         )
         leavings: list[str] = []
         steps = _list_steps(facts, view, leavings)
@@ -70,6 +71,7 @@ def _list_steps(facts: StoredFacts, view: TableView, leavings: list[str]) -> dic
         return (
             plan.check_progress_history(history, facts.find_rewound(history)),
             plan.check_catch_up(view, facts.read_catch_up(view, history)),
+            plan.check_spec_ids(history, view.shards),
         )
 
     def check_wals() -> Sequence[Check]:
@@ -90,6 +92,7 @@ def _list_steps(facts: StoredFacts, view: TableView, leavings: list[str]) -> dic
         "listed generations": lambda: [plan.check_generations(facts.read_generations(view))],
         "one key, one shard": lambda: [check_keys()],
         "merge progress and catch-up": check_history,
+        "shard snapshot": lambda: [plan.check_snapshot(view, *facts.read_snapshot(view))],
         "WAL": check_wals,
         "folders": check_folders,
         "lineage": lambda: [plan.check_lineage(facts.find_foreign_shards(view))],

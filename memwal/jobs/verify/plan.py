@@ -8,11 +8,27 @@ from itertools import pairwise
 
 from memwal import invariants
 from memwal.format import layout
-from memwal.model import ShardId, ShardView, SharedKey, TableView, VersionManifest
+from memwal.model import (
+    ShardId,
+    ShardManifest,
+    ShardSpec,
+    ShardView,
+    SharedKey,
+    TableView,
+    VersionManifest,
+)
 from memwal.rows.holes import find_holes, hole_text
-from memwal.text import name_some
+from memwal.text import iso_time, name_some
 
 _NAMED_MAX = 20
+_SNAPSHOT_FIELDS = (
+    "shard_spec_id",
+    "writer_epoch",
+    "current_generation",
+    "replay_after_wal_entry_position",
+    "wal_entry_position_last_seen",
+    "flushed_generations",
+)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -272,6 +288,79 @@ def check_one_shard(found: SharedKey | None, rows: int, rows_max: int) -> Check:
         return Check(invariant=None, name=name, ok=None, detail=detail)
     problems = [] if found is None else [str(found)]
     return _verdict(None, name, problems, f"no key of {rows} pending rows is in two shards")
+
+
+def check_spec_ids(history: Sequence[VersionManifest], shards: Sequence[ShardView]) -> Check:
+    """An id stands for one shard spec for good (spec: Shard Spec), in the versions, ascending."""
+    problems: list[str] = []
+    known: dict[int, ShardSpec] = {}
+    for version in history:
+        specs = () if version.mem_wal is None else version.mem_wal.shard_specs
+        if version.mem_wal is None:
+            known = {}  # the next MemWAL index counts anew
+        ids = [spec.spec_id for spec in specs]
+        twice = {spec_id for spec_id in ids if ids.count(spec_id) > 1}
+        problems += [f"version {version.version} has spec id {i} twice" for i in sorted(twice)]
+        for spec in (s for s in specs if s.spec_id not in twice):
+            if known.setdefault(spec.spec_id, spec) != spec:
+                problems.append(
+                    f"version {version.version} gives spec id {spec.spec_id} to another spec than "
+                    "versions before it"
+                )
+            known[spec.spec_id] = spec
+    fields = {spec_id: {f.field_id for f in spec.fields} for spec_id, spec in known.items()}
+    for manifest in (shard.manifest for shard in shards):
+        spec_id = manifest.shard_spec_id
+        foreign = {name for name, _ in manifest.shard_field_entries} - fields.get(spec_id, set())
+        if foreign and spec_id in fields:
+            problems.append(
+                f"shard {manifest.shard_id} has values of {', '.join(sorted(foreign))}, which its "
+                f"spec {spec_id} does not have: the id was given to another one since"
+            )
+    return _verdict(None, "shard spec ids", problems, f"{len(known)} specs, each with its own")
+
+
+def check_snapshot(
+    view: TableView, found: Sequence[ShardManifest] | None, then: Mapping[ShardId, ShardManifest]
+) -> Check:
+    """The shard snapshot says what manifests said, and no less than readers count on.
+
+    `found` are its rows, None where there is none; `then` are the manifests that they are of, as
+    far as those are stored still.
+    """
+    if found is None:
+        return _verdict(None, "shard snapshot", (), "none was taken")
+    now = {shard.shard_id: shard for shard in view.shards}
+    problems = []
+    if len(found) != view.mem_wal.num_shards:
+        problems.append(f"it has {len(found)} shards, the index says {view.mem_wal.num_shards}")
+    broken = {shard.shard_id for shard in view.broken}
+    for row in (row for row in found if row.shard_id not in broken):
+        current, of = now.get(row.shard_id), then.get(row.shard_id)
+        if current is None:
+            problems.append(f"shard {row.shard_id} is in it, and has no manifest")
+        elif row.version > current.manifest.version:
+            problems.append(
+                f"shard {row.shard_id}: it has manifest {row.version}, the newest is "
+                f"{current.manifest.version}"
+            )
+        elif of is not None:
+            problems += [
+                f"shard {row.shard_id}: {name} is {_show(getattr(row, name))}, manifest "
+                f"{row.version} says {_show(getattr(of, name))}"
+                for name in _SNAPSHOT_FIELDS
+                if _show(getattr(row, name)) != _show(getattr(of, name))
+            ]
+    taken_at = iso_time(view.mem_wal.snapshot_ts_millis * 10**6)
+    fine = f"{len(found)} shards as of {taken_at}, as their manifests said"
+    return _verdict(None, "shard snapshot", name_some(problems, _NAMED_MAX, "of the kind"), fine)
+
+
+def _show(value: object) -> str:
+    """A field of a manifest; of generations what a snapshot has of them."""
+    if not isinstance(value, tuple):
+        return str(value)
+    return ", ".join(f"{g.generation} ({g.path})" for g in value) or "none"
 
 
 def check_lineage(problems: Sequence[str]) -> Check:

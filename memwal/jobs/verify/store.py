@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from itertools import pairwise
@@ -23,6 +23,7 @@ from memwal.jobs.verify.plan import (
 from memwal.model import (
     FlushedGeneration,
     ShardId,
+    ShardManifest,
     SharedKey,
     TableView,
     VersionManifest,
@@ -31,6 +32,8 @@ from memwal.ports import Objects
 from memwal.rows.keyset import find_shared_key
 from memwal.rows.lineage import check_lineage
 from memwal.store.generations import Generations
+from memwal.store.shard_manifests import ShardManifests
+from memwal.store.shard_snapshots import ShardSnapshots, decode_snapshot
 from memwal.store.table import LanceTables, tidy_text
 from memwal.store.table_manifests import TableManifests
 from memwal.store.view import StoredViews
@@ -51,6 +54,12 @@ class StoredFacts:
     views: StoredViews
     manifests: TableManifests
     wal: WalEntries
+    shard_manifests: ShardManifests
+
+    @property
+    def snapshots(self) -> ShardSnapshots:
+        """The table's shard snapshot."""
+        return ShardSnapshots(self.objects)
 
     @property
     def generations(self) -> Generations:
@@ -139,6 +148,32 @@ class StoredFacts:
                 )
             )
         return facts
+
+    def read_snapshot(
+        self, view: TableView
+    ) -> tuple[Sequence[ShardManifest] | None, Mapping[ShardId, ShardManifest]]:
+        """The shard snapshot's rows, and the manifests that they are of, as far as there are any.
+
+        Confirmed or not. Raises Corruption for one that can't be read.
+        """
+        data = self.snapshots.find_bytes(view.mem_wal)
+        if data is None:
+            return None, {}
+        found = decode_snapshot(data)
+        now = {shard.shard_id: shard.manifest for shard in view.shards}
+        of = side_by_side(lambda row: self._read_of(row, now), found, _READERS_MAX)
+        return found, {manifest.shard_id: manifest for manifest in of if manifest is not None}
+
+    def _read_of(
+        self, row: ShardManifest, now: Mapping[ShardId, ShardManifest]
+    ) -> ShardManifest | None:
+        current = now.get(row.shard_id)
+        if current is None or current.version == row.version:
+            return current
+        try:
+            return self.shard_manifests.read(row.shard_id, row.version)
+        except Missing:
+            return None  # collected since
 
     def read_wal(self, shard_id: ShardId) -> WalFacts:
         """A shard's WAL, entry by entry."""

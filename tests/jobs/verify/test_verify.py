@@ -11,9 +11,11 @@ import lance
 import pytest
 
 from memwal.format import layout
+from memwal.format._generated import memwal_pb2 as pb
 from memwal.jobs.snapshot.plan import Storage
 from memwal.jobs.verify.job import run_verify
 from memwal.jobs.verify.plan import CatchUpFacts, check_catch_up
+from memwal.jobs.verify.report import CheckReport
 from memwal.model import FlushedGeneration, MemWalState, ShardId
 from memwal.run.options import RunOptions
 from tests.support import snapshot_files
@@ -149,6 +151,57 @@ def test_progress_that_fell(table: Table) -> None:
         merged={},
     )
     assert broken(table) == ["merge progress"]
+
+
+def test_a_snapshot_that_contradicts_the_manifests(table: Table) -> None:
+    stores = table.stores
+    snapshot_files.refresh(stores)
+    table.flush(table.shards[0], Put([90], 1))
+    assert check_of(table, "shard snapshot").ok, "older is no contradiction"
+    manifests = [stores.shard_manifests.latest(shard) for shard in table.shards]
+    first, second = (m for m in manifests if m is not None)
+    wrong = replace(first, flushed_generations=first.flushed_generations[1:])
+    data = snapshot_files.to_lance_bytes(snapshot_files.rows_of([wrong, second]))
+    snapshot_files.store_snapshot(stores, data, num_shards=2)
+    found = check_of(table, "shard snapshot")
+    assert found.ok is False
+    assert f"shard {first.shard_id}: flushed_generations is 2 (" in found.detail
+    snapshot_files.store_snapshot(stores, b"torn", num_shards=2)
+    assert check_of(table, "shard snapshot").ok is False
+    snapshot_files.refresh(stores)
+    assert check_of(table, "shard snapshot").ok
+
+
+def test_a_reused_spec_id(table: Table) -> None:
+    """The index comes to say something else of an id that it has given out."""
+    stores = table.stores
+    for column in ("n", "text"):
+        version = stores.views.table_version()
+        state = stores.views.mem_wal(version)
+        details = pb.MemWalIndexDetails.FromString(state.raw)
+        del details.shard_specs[:]
+        spec = details.shard_specs.add(spec_id=1)
+        spec.fields.add(field_id=column, source_ids=[1], transform="identity")
+        snapshot_files.store_of(stores).commit(
+            version=version,
+            state=replace(state, raw=details.SerializeToString()),
+            index_uuid=stores.clock.new_id(),
+            data=b"",
+            storage=Storage.INLINE,
+            num_shards=0,
+            taken_at_millis=0,
+            merged={},
+        )
+    found = check_of(table, "shard spec ids")
+    assert found.ok is False
+    assert "gives spec id 1 to another spec" in found.detail
+
+
+def check_of(table: Table, name: str) -> CheckReport:
+    (report,) = run_verify(RunOptions(tables=[resolved(table)]), Quiet()).tables
+    [check] = [c for c in report.checks if c.name == name]
+    assert (report.exit_code == 8) == (check.ok is False)
+    return check
 
 
 def test_a_restore_is_no_damage(table: Table) -> None:

@@ -13,8 +13,10 @@ from memwal.model import (
     BrokenShard,
     FlushedGeneration,
     MemWalState,
+    ShardField,
     ShardId,
     ShardManifest,
+    ShardSpec,
     ShardView,
     SharedKey,
     TableView,
@@ -190,3 +192,100 @@ def test_strangers() -> None:
     assert verify.check_strangers((), inside).ok
     assert verify.check_strangers(("tmp",), inside).ok is False
     assert verify.check_strangers((), {SHARD: ["0a1b2c3d_gen_x"]}).ok is False
+
+
+# ---- shard specs
+
+
+def with_specs(number: int, *specs: ShardSpec) -> VersionManifest:
+    mem_wal = replace(state(0), shard_specs=specs)
+    return VersionManifest(version=number, timestamp_nanos=0, mem_wal=mem_wal)
+
+
+def spec(spec_id: int, field: str) -> ShardSpec:
+    return ShardSpec(spec_id=spec_id, fields=(ShardField(field_id=field, source_ids=(1,)),))
+
+
+def test_a_spec_id_that_is_kept_for_its_spec() -> None:
+    kept = [with_specs(1, spec(1, "a")), with_specs(2, spec(1, "a"), spec(2, "b"))]
+    assert verify.check_spec_ids(kept, [shard(1)]).ok
+    # Another MemWAL index counts anew.
+    remade = [*kept, version(3, None), with_specs(4, spec(1, "c"))]
+    assert verify.check_spec_ids(remade, []).ok
+
+
+@pytest.mark.parametrize(
+    ("specs", "told"),
+    [
+        ([spec(1, "b")], "version 3 gives spec id 1 to another spec"),
+        ([spec(1, "a"), spec(1, "b")], "version 3 has spec id 1 twice"),
+        ([spec(1, "a"), spec(1, "a")], "version 3 has spec id 1 twice"),
+    ],
+)
+def test_a_reused_spec_id(specs: list[ShardSpec], told: str) -> None:
+    history = [with_specs(1, spec(1, "a")), with_specs(2), with_specs(3, *specs)]
+    found = verify.check_spec_ids(history, [])
+    assert found.ok is False
+    assert found.detail.startswith(told)
+
+
+def test_a_shard_of_the_spec_that_had_the_id_before() -> None:
+    """The versions that had that spec are expired."""
+    one = shard(1)
+    manifest = replace(one.manifest, shard_spec_id=1, shard_field_entries=(("a", b"x"),))
+    bound = replace(one, manifest=manifest)
+    assert verify.check_spec_ids([with_specs(9, spec(1, "a"))], [bound]).ok
+    found = verify.check_spec_ids([with_specs(9, spec(1, "b"))], [bound])
+    assert found.ok is False
+    assert f"shard {SHARD} has values of a" in found.detail
+
+
+# ---- the shard snapshot
+
+
+def snapshot_of(*shards: ShardView) -> TableView:
+    seen = view()
+    mem_wal = replace(seen.mem_wal, num_shards=1, snapshot_ts_millis=1_000)
+    return replace(seen, mem_wal=mem_wal, shards=shards)
+
+
+def test_a_snapshot_that_says_what_manifests_said() -> None:
+    now = shard(2, 3)
+    older = replace(
+        now.manifest, version=2, flushed_generations=now.manifest.flushed_generations[:1]
+    )
+    seen = snapshot_of(now)
+    assert verify.check_snapshot(seen, None, {}).detail == "none was taken"
+    assert verify.check_snapshot(seen, [now.manifest], {SHARD: now.manifest}).ok
+    assert verify.check_snapshot(seen, [older], {SHARD: older}).ok
+    assert verify.check_snapshot(seen, [older], {}).ok, "its manifest was collected"
+
+
+@pytest.mark.parametrize(
+    ("changes", "told"),
+    [
+        ({"version": 4}, "it has manifest 4, the newest is 3"),
+        ({"writer_epoch": 9}, "writer_epoch is 9, manifest 3 says 2"),
+        ({"current_generation": 9}, "current_generation is 9, manifest 3 says 4"),
+        ({"shard_spec_id": 9}, "shard_spec_id is 9, manifest 3 says 0"),
+        ({"replay_after_wal_entry_position": 9}, "position is 9, manifest 3 says 4"),
+        ({"wal_entry_position_last_seen": 9}, "last_seen is 9, manifest 3 says 0"),
+        ({"flushed_generations": ()}, "flushed_generations is none, manifest 3 says 2 (0a1b2c3d"),
+    ],
+)
+def test_a_snapshot_that_contradicts_a_manifest(changes: dict[str, object], told: str) -> None:
+    now = shard(2, 3)
+    row = replace(now.manifest, **changes)  # type: ignore[arg-type]
+    found = verify.check_snapshot(snapshot_of(now), [row], {SHARD: now.manifest})
+    assert found.ok is False
+    assert told in found.detail
+
+
+def test_a_snapshot_of_shards_that_are_not_there() -> None:
+    row = shard(2).manifest
+    found = verify.check_snapshot(snapshot_of(), [row], {})
+    assert found.ok is False
+    assert found.detail == f"shard {SHARD} is in it, and has no manifest"
+    assert verify.check_snapshot(snapshot_of(shard(2)), [], {}).ok is False
+    torn = replace(snapshot_of(), broken=(BrokenShard(shard_id=SHARD, error=Corruption("torn")),))
+    assert verify.check_snapshot(torn, [row], {}).ok, "the manifest is what is broken"
