@@ -46,6 +46,16 @@ def test_every_call_is_one_entry_behind_the_sentinel(tmp_path) -> None:
     assert (manifest.shard_spec_id, manifest.shard_field_entries) == (1, VALUES)
 
 
+def test_a_put_is_in_the_wal_when_it_returns(tmp_path) -> None:
+    table = make(tmp_path / "t")
+    writers = table.writers(durable_write=False, max_wal_flush_interval_ms=500)
+    shard = writers.open(SHARD)
+    shard.put(rows_of([1]))
+    shard.check_position()
+    assert entries(writers)[-1] == (2, 2, 1)
+    shard.close()
+
+
 def test_entries_left_by_a_writer_that_never_closed(tmp_path) -> None:
     table = make(tmp_path / "t")
     first = table.writers().open(SHARD)

@@ -123,6 +123,15 @@ def test_a_hint_far_behind_costs_a_listing_instead_of_a_probe_each(objects: Obje
     assert reads(objects) - before <= 2 + 4 + 2
 
 
+def test_with_a_hint_nothing_is_listed(objects: Objects, shards: ShardManifests) -> None:
+    stored = shards.claim(SHARD)
+    for _ in range(3):
+        stored = shards.commit(stored, stored)
+    objects.put(HINT, b'{"version":2}')
+    unlisted = Fault(operation="list", path="*", nth=None, error=StoreUnavailable("no listing"))
+    assert ShardManifests(FaultyObjects(objects, unlisted)).latest(SHARD) == stored
+
+
 def test_versions_that_were_deleted_are_not_missed(
     objects: Objects, shards: ShardManifests
 ) -> None:
@@ -254,6 +263,15 @@ def test_an_outcome_that_cannot_be_looked_up_is_said_to_be_unknown(objects: Obje
         ShardManifests(FaultyObjects(objects, *faults)).commit(
             first, replace(first, current_generation=2)
         )
+
+
+def test_every_new_version_is_hinted_at(objects: Objects, shards: ShardManifests) -> None:
+    first = shards.commit(None, manifest(1))
+    assert objects.get(HINT) == b'{"version":1}'
+    shards.commit(first, first)
+    assert objects.get(HINT) == b'{"version":2}'
+    shards.claim(SHARD)
+    assert objects.get(HINT) == b'{"version":3}'
 
 
 def test_a_hint_that_cannot_be_written_does_not_matter(objects: Objects) -> None:

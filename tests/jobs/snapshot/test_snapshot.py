@@ -93,7 +93,7 @@ def test_external_file_above_the_threshold(table: Table) -> None:
     assert refresh(table, limits=limits).storage == "external"
     state = table.stores.views.mem_wal(int(table.dataset.version))
     assert state.inline_snapshots is None
-    assert table.stores.objects.exists(external_path(state.index_uuid))
+    assert table.stores.objects.exists(f"_indices/{state.index_uuid}/index.lance")
     assert stored_rows(table) == manifest_rows(table)
     assert refresh(table, limits=limits).outcome == "nothing_to_do"
     # A merge renews the uuid: the file lost its entry, which reads as absent, not as an error.
