@@ -40,6 +40,7 @@ from memwal.store.wal import WalEntries
 # pylance's own default, where neither the table nor the caller says otherwise.
 MEMTABLE_ROWS_MAX = 100_000
 _DURABLE = {"durable_write": True}
+_WRITERS_PER_TICK_MS = 16
 _NUMBERS = (
     "max_wal_buffer_size",
     "max_wal_flush_interval_ms",
@@ -95,6 +96,7 @@ class ShardWriters:
         self._uri = objects.uri
         self._tables = tables
         self._settings = {**(settings or {}), **_DURABLE}
+        self._opened = 0
         self.manifests = ShardManifests(objects)
         self.wal = WalEntries(objects)
 
@@ -110,7 +112,7 @@ class ShardWriters:
         if before.status is ShardStatus.SEALED:
             raise Refused(f"{self._uri}: shard {shard_id} is SEALED: no writer may claim it")
         try:
-            writer = self._tables.shard_writer(shard_id, **self._settings)
+            writer = self._tables.shard_writer(shard_id, **self._choose_settings())
         except BaseException as error:
             raise self._translate(shard_id, error) from None
         try:
@@ -119,6 +121,16 @@ class ShardWriters:
             _close_quietly(writer)
             raise
         return OpenShard(self, writer, claim)
+
+    def _choose_settings(self) -> dict[str, Any]:
+        """What a further writer starts from.
+
+        A call waits for its writer's next tick, 100 ms apart by default, and nothing comes in
+        between that could share its entry. A tick costs time as well, so many writers tick slower.
+        """
+        interval_ms = 1 + self._opened // _WRITERS_PER_TICK_MS
+        self._opened += 1
+        return {"max_wal_flush_interval_ms": interval_ms, **self._settings}
 
     def _create(
         self, shard_id: ShardId, spec_id: int, entries: tuple[tuple[str, bytes], ...]
