@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 import pyarrow as pa
@@ -16,8 +17,9 @@ import pyarrow.compute as pc
 from memwal.errors import DoesNotFit, Refused, Unsupported
 from memwal.rows.fold import ANCHORS_MAX, check_keys, find_tombstones
 from memwal.rows.keyset import Mask, Places
+from memwal.rows.pairwise import Operator, OperatorError
 from memwal.rows.policy import RowPolicy
-from memwal.rows.policy_operators import OperatorError, find_operator
+from memwal.rows.policy_operators import find_operator
 
 _ROWS_NAMED_MAX = 10
 _UNIT_NANOS = {"s": 10**9, "ms": 10**6, "us": 10**3, "ns": 1}
@@ -116,10 +118,16 @@ class PolicyFold:
         """Every key once."""
         return self._take_keys(self._groups.last)
 
-    @property
+    @cached_property
     def base_keys(self) -> pa.Table:
-        """Keys whose outcome needs the base's row: no barrier of the layers hides it."""
-        return self._take_keys(self._groups.last[self._last_barrier < 0])
+        """Keys whose outcome needs the base's row: no barrier hides it, and no column's fold ended.
+
+        A result lives for as long as its longest part, so with expiry the base's row is one.
+        """
+        open_ = self._last_barrier < 0
+        if self._policy.expiry is None:
+            open_ &= ~self._find_ended()
+        return self._take_keys(self._groups.last[open_])
 
     @property
     def anchors(self) -> pa.Table:
@@ -223,6 +231,27 @@ class PolicyFold:
         counted: Mask = above & ~self._tombstone & ~self._dropped
         return counted
 
+    def _find_ended(self) -> Mask:
+        """Keys of which every column's fold ended: to what counts, nothing older can add."""
+        ended = np.zeros(self._groups.count, dtype=bool)
+        counted = np.flatnonzero(self._find_counted())
+        codes = self._groups.codes[counted]
+        order = counted[np.argsort(codes, kind="stable")]
+        sizes = np.bincount(codes, minlength=self._groups.count)
+        there = np.flatnonzero(sizes)
+        if not len(there):
+            return ended
+        starts = np.cumsum(sizes[there]) - sizes[there]
+        found = np.ones(len(there), dtype=bool)
+        keys = self._stack.select(self._keys).take(pa.array(order[starts]))
+        operators = self._find_operators(keys)
+        if not all(operator.may_end for operator in operators.values()):
+            return ended
+        for name, operator in operators.items():
+            found &= operator.find_ends(_take(self._stack[name], order), starts) >= 0
+        ended[there] = found
+        return ended
+
     def _find_deleted(self, counted: Places) -> pa.Table:
         gone = (self._last_barrier >= 0) & ~self._find_live(counted)
         return self._take_keys(self._groups.last[gone])
@@ -248,11 +277,7 @@ class PolicyFold:
         if not len(starts):
             return self._schema.empty_table()
         newest = np.append(starts[1:], len(order)) - 1
-        operators = {
-            c.column: find_operator(c.operator, c.cap)
-            for c in self._policy.columns
-            if c.column in self._schema.names
-        }
+        operators = self._find_operators(stack.select(self._keys).take(pa.array(order[starts])))
         arrays = []
         for field in self._schema:
             if field.name == self._policy.marker:
@@ -271,6 +296,17 @@ class PolicyFold:
                     error.column = field.name
                     raise
         return pa.Table.from_arrays(arrays, schema=self._schema)
+
+    def _find_operators(self, keys: pa.Table) -> dict[str, Operator]:
+        """The operator of each column that comes out, for groups with these keys."""
+        found = {}
+        for column in self._policy.columns:
+            if column.column in self._schema.names:
+                operator = find_operator(column.operator, column.cap)
+                if operator.needs_key:
+                    operator = operator.bind(keys.combine_chunks().to_batches()[0])
+                found[column.column] = operator
+        return found
 
     def _refuse(
         self, error: OperatorError, stack: pa.Table, origins: Places, rows: Places

@@ -15,16 +15,18 @@ An operator is associative, and gets values oldest first. NULL adds nothing: NUL
 
 A user's own is an entry point of the group `memwal.operators`: a callable that takes two Arrow
 arrays of the column's type and one length, older values left, and returns a third of the same. It
-is asked for many keys at once, and in any grouping of neighbours.
+is asked for many keys at once, and in any grouping of neighbours. It may have two attributes:
+
+    needs_key   True: it is called with a RecordBatch of the key columns first, a row for each pair
+    ends_fold   a function of an array of values (and keys first, if it needs them) that tells, as
+                an array of booleans, which of them make all older values of their key irrelevant
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from decimal import localcontext
 from importlib.metadata import entry_points
-from typing import Protocol
 
 import numpy as np
 import pyarrow as pa
@@ -32,10 +34,9 @@ import pyarrow.compute as pc
 
 from memwal.errors import Unsupported
 from memwal.rows.keyset import Mask, Places
+from memwal.rows.pairwise import Combine, Operator, OperatorError, Pairwise, find_newest, skip_older
 
 GROUP = "memwal.operators"
-
-Combine = Callable[[pa.Array, pa.Array], pa.Array]
 
 _DECIMAL_DIGITS = 75
 _EXACT_DIGITS = 100  # of sums of up to 10**24 decimals
@@ -43,112 +44,12 @@ _HALF_BITS = 32
 _HALF = 2**32 - 1
 
 
-class OperatorError(Exception):
-    """An operator failed on the values of one key. `group` is the key's number.
-
-    `out_of_range`: its value does not fit its type; with later values it may. `column` is filled
-    in by the caller, who knows it.
-    """
-
-    column = ""
-
-    def __init__(self, group: int, cause: str, *, out_of_range: bool = False) -> None:
-        super().__init__(cause)
-        self.group = group
-        self.out_of_range = out_of_range
-
-
-class Operator(Protocol):
-    """Makes one value of each group of values."""
-
-    def accepts(self, kind: pa.DataType) -> bool:
-        """Whether a column of this type can have the operator."""
-        ...
-
-    def reduce(self, values: pa.Array, starts: Places) -> pa.Array:
-        """One value a group; a group is what lies between two starts, oldest first, never empty.
-
-        Raises OperatorError.
-        """
-        ...
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Pairwise:
-    """An operator on two arrays; neighbours are combined, in as many rounds as a tree is high."""
-
-    combine: Combine
-    any_type: bool = False
-
-    def accepts(self, kind: pa.DataType) -> bool:
-        """Whether Arrow can do it, and gives the type back."""
-        if self.any_type:
-            return True
-        try:
-            found: pa.DataType = self.combine(pa.nulls(1, kind), pa.nulls(1, kind)).type
-        except (pa.ArrowException, TypeError, ValueError):
-            return False
-        return bool(found == kind)
-
-    def reduce(self, values: pa.Array, starts: Places) -> pa.Array:
-        """See the protocol."""
-        counts = np.diff(starts, append=len(values))
-        while len(counts) and counts.max() > 1:
-            groups = np.repeat(np.arange(len(counts)), counts)
-            within = np.arange(len(values)) - np.repeat(starts, counts)
-            lefts = np.flatnonzero(within % 2 == 0)
-            paired = lefts[within[lefts] + 1 < counts[groups[lefts]]]
-            combined = self._combine(values, paired, groups)
-            # A left without a partner stays; the others are taken from behind the values.
-            source = lefts.copy()
-            source[np.searchsorted(lefts, paired)] = len(values) + np.arange(len(paired))
-            values = pa.concat_arrays([values, combined]).take(pa.array(source))
-            counts = (counts + 1) // 2
-            starts = np.cumsum(counts) - counts
-        return values
-
-    def _combine(self, values: pa.Array, lefts: Places, groups: Places) -> pa.Array:
-        left, right = values.take(pa.array(lefts)), values.take(pa.array(lefts + 1))
-        found = self._try(left, right)
-        if isinstance(found, pa.Array):
-            return found
-        # The half in which it fails; the first pair when it fails for no half alone.
-        start, end, error = 0, len(left), found
-        while end - start > 1:
-            half = (start + end) // 2
-            for part in (slice(start, half), slice(half, end)):
-                found = self._try(left[part], right[part])
-                if isinstance(found, str):
-                    start, end, error = part.start, part.stop, found
-                    break
-            else:
-                break
-        raise OperatorError(int(groups[lefts[start]]), error)
-
-    def _try(self, left: pa.Array, right: pa.Array) -> pa.Array | str:
-        """The result, or what is wrong with it."""
-        try:
-            found = self.combine(left, right)
-        except Exception as error:  # a user's operator may raise anything
-            return f"{type(error).__name__}: {error}"
-        if isinstance(found, pa.ChunkedArray):
-            found = found.combine_chunks()
-        if not isinstance(found, pa.Array) or found.type != left.type or len(found) != len(left):
-            what = (
-                f"{found.type} of length {len(found)}"
-                if isinstance(found, pa.Array)
-                else type(found)
-            )
-            return f"it returned {what} for {left.type} of length {len(left)}"
-        return found
-
-
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Sum(Pairwise):
     """Addition. Floats, whose sums depend on the grouping, are added in order; others exactly."""
 
     def reduce(self, values: pa.Array, starts: Places) -> pa.Array:
-        """See the protocol."""
+        """See the base class."""
         kind = values.type
         if pa.types.is_decimal256(kind):
             return _sum_decimals(values, starts)
@@ -228,7 +129,7 @@ def _fit(values: pa.Array, kind: pa.DataType) -> pa.Array:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Newest:
+class Newest(Operator):
     """The newest value; or the newest that is not NULL."""
 
     skip_nulls: bool
@@ -237,21 +138,28 @@ class Newest:
         """Values are only chosen, so any type will do."""
         return True
 
+    @property
+    def may_end(self) -> bool:
+        """It does with the value that is chosen."""
+        return True
+
+    def find_ends(self, values: pa.Array, starts: Places) -> Places:
+        """See the base class."""
+        wanted = np.ones(len(values), dtype=bool)
+        if self.skip_nulls:
+            wanted = values.is_valid().to_numpy(zero_copy_only=False)
+        return find_newest(wanted, starts)
+
     def reduce(self, values: pa.Array, starts: Places) -> pa.Array:
-        """See the protocol."""
+        """See the base class."""
         if not len(starts):
             return values
-        ends = np.append(starts[1:], len(values)) - 1
-        if self.skip_nulls and values.null_count:
-            valid = values.is_valid().to_numpy(zero_copy_only=False)
-            places = np.where(valid, np.arange(len(values)), -1)
-            newest = np.maximum.reduceat(places, starts)
-            ends = np.where(newest >= 0, newest, ends)
-        return values.take(pa.array(ends))
+        newest = self.find_ends(values, starts)
+        return values.take(pa.array(np.where(newest >= 0, newest, starts)))
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Lists:
+class Lists(Operator):
     """Lists of several rows as one. A row alone stays as it is."""
 
     distinct: bool = False
@@ -269,10 +177,27 @@ class Lists:
             return False
         return True
 
+    @property
+    def may_end(self) -> bool:
+        """It does where a cap is reached."""
+        return self.cap is not None
+
+    def find_ends(self, values: pa.Array, starts: Places) -> Places:
+        """See the base class. Two values at least, since one alone is not cut."""
+        sizes = values.value_lengths().fill_null(0).to_numpy().astype(np.int64)
+        stops = np.append(starts[1:], len(values))
+        groups = np.repeat(np.arange(len(starts)), stops - starts)
+        before = np.append(0, np.cumsum(sizes))
+        from_here = before[stops][groups] - before[:-1]
+        several = np.arange(len(values)) < stops[groups] - 1
+        full = from_here >= (np.inf if self.cap is None else self.cap)
+        return find_newest(several & full, starts)
+
     def reduce(self, values: pa.Array, starts: Places) -> pa.Array:
-        """See the protocol."""
+        """See the base class."""
         if not len(starts):
             return values
+        values, starts = skip_older(self, values, starts)
         counts = np.diff(starts, append=len(values))
         sizes = values.value_lengths().fill_null(0).to_numpy().astype(np.int64)
         groups = np.repeat(np.arange(len(starts)), counts)
@@ -361,7 +286,15 @@ def find_operator(name: str, cap: int | None = None) -> Operator:
     if cap is not None:
         return Lists(cap=cap)
     found = _BUILT_IN.get(name)
-    return found if found is not None else Pairwise(combine=_load(name), any_type=True)
+    if found is not None:
+        return found
+    combine = _load(name)
+    return Pairwise(
+        combine=combine,
+        any_type=True,
+        needs_key=bool(getattr(combine, "needs_key", False)),
+        ends_fold=getattr(combine, "ends_fold", None),
+    )
 
 
 def _load(name: str) -> Combine:

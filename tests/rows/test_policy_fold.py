@@ -6,15 +6,18 @@ import json
 import random
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime, timedelta
+from importlib.metadata import EntryPoint
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.compute as pc
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from memwal.errors import Refused, Unsupported
 from memwal.format import layout
+from memwal.rows import policy_operators
 from memwal.rows.policy import RowPolicy, is_stored, make_policy, parse_policy
 from memwal.rows.policy_fold import Layer, Outcome, PolicyFold, check_policy
 from tests.support.policy_model import OPERATORS, Model, append
@@ -235,6 +238,61 @@ def test_random_chains(base: Any, generations: Any, data: st.DataObject) -> None
         left = left[size:]
         assert MODEL.table(held, left, NOW) == truth
     assert read(held) == truth
+
+
+ENDING = {"log": ("list_append", 3), "seen": ("coalesce", None), "x": ("last", None)}
+ENDING_POLICY = make_policy(ENDING, "op", None)
+ENDING_MODEL = Model(
+    columns={"log": append(3), "seen": OPERATORS["coalesce"], "x": OPERATORS["last"]}, marker="op"
+)
+
+
+@settings(max_examples=150)
+@given(_BASE, st.lists(st.lists(_ENTRY, max_size=8), min_size=1, max_size=4), st.data())
+def test_random_chains_whose_folds_end_early(
+    base: Any, generations: Any, data: st.DataObject
+) -> None:
+    base = {key: {"id": key, **found} for key, found in base.items()}
+    left = [keyed(g) for g in generations]
+    truth = ENDING_MODEL.table(base, left, NOW)
+    while left:
+        size = data.draw(st.integers(1, len(left)))
+        # Rows of the base are given to those keys alone for which they were asked.
+        base = merged(base, outcome(base, left[:size], policy=ENDING_POLICY))
+        left = left[size:]
+        assert ENDING_MODEL.table(base, left, NOW) == truth
+
+
+def test_the_base_is_not_asked_for_keys_whose_folds_have_all_ended() -> None:
+    two = [(1, row(1, 1, log=[1, 2], seen="s")), (1, row(1, 2, log=[3]))]
+    once = [(2, row(2, 1, log=[1, 2, 3, 4], seen="s"))]  # not cut, unless there is another
+    open_ = [(3, row(3, 1, log=[1, 2])), (3, row(3, 2, log=[3]))]  # nothing seen yet
+    layers = [layer("g", [*two, *once, *open_])]
+    fold = PolicyFold(ENDING_POLICY, ["id"], SCHEMA, layers, now_nanos=NOW_NANOS)
+    assert fold.base_keys["id"].to_pylist() == [2, 3]
+    # With expiry the result may live as long as the base's row.
+    policy = make_policy(ENDING, "op", "until")
+    fold = PolicyFold(policy, ["id"], SCHEMA, layers, now_nanos=NOW_NANOS)
+    assert fold.base_keys["id"].to_pylist() == [1, 2, 3]
+
+
+def routed(keys: pa.RecordBatch, older: pa.Array, newer: pa.Array) -> pa.Array:
+    """By the key: the sum of even ones, the largest of others."""
+    even = pc.equal(pc.bit_wise_and(keys["id"], 1), 0)
+    return pc.if_else(even, pc.add(older, newer), pc.max_element_wise(older, newer))
+
+
+routed.needs_key = True  # type: ignore[attr-defined]
+
+
+def test_an_operator_may_go_by_the_key(monkeypatch: pytest.MonkeyPatch) -> None:
+    point = EntryPoint("routed", f"{__name__}:routed", policy_operators.GROUP)
+    monkeypatch.setattr(policy_operators, "entry_points", lambda group, name: [point])
+    policy = make_policy({"n": ("routed", None)}, None, None)
+    base = {key: row(key, 10) for key in range(5)}
+    generations = [[(key, row(key, n)) for key in (3, 2, 1, 2)] for n in (4, 30, 6)]
+    after = merged(base, outcome(base, generations, policy=policy))
+    assert [after[key]["n"] for key in range(5)] == [10, 30, 10 + 2 * 40, 30, 10]
 
 
 def test_many_rows_of_one_key() -> None:

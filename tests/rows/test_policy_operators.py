@@ -18,7 +18,8 @@ from hypothesis import strategies as st
 
 from memwal.errors import Unsupported
 from memwal.rows import policy_operators
-from memwal.rows.policy_operators import BUILT_IN, OperatorError, Pairwise, find_operator
+from memwal.rows.pairwise import OperatorError, Pairwise
+from memwal.rows.policy_operators import BUILT_IN, find_operator
 from tests.support.policy_model import OPERATORS, append, folded
 
 _SMALL = st.none() | st.integers(-50, 50)
@@ -278,3 +279,70 @@ def test_what_a_users_operator_does_wrong_is_named(
     with pytest.raises(OperatorError, match=text) as caught:
         reduced(Pairwise(combine=combine, any_type=True), groups, pa.string())
     assert caught.value.group == group
+
+
+# ---- early ends
+
+
+@settings(max_examples=100)
+@given(st.lists(st.lists(st.integers(0, 10), min_size=1, max_size=9), min_size=1, max_size=5))
+def test_a_fold_that_ends_early_comes_to_the_same(groups: list[list[int]]) -> None:
+    """A sum that stops at 10, which a 10 therefore settles."""
+    pairs: list[int] = []
+
+    def add(older: pa.Array, newer: pa.Array) -> pa.Array:
+        pairs.append(len(older))
+        return pc.min_element_wise(pc.add(older, newer), 10)
+
+    whole = Pairwise(combine=add, any_type=True)
+    ending = Pairwise(combine=add, any_type=True, ends_fold=lambda v: pc.greater_equal(v, 10))
+    wanted = [min(sum(group), 10) for group in groups]
+    assert reduced(whole, groups, pa.int64()) == wanted
+    combined, pairs[:] = sum(pairs), []
+    assert reduced(ending, groups, pa.int64()) == wanted
+    skipped = sum(max([0, *(n for n, v in enumerate(group) if v == 10)]) for group in groups)
+    assert sum(pairs) == combined - skipped
+
+
+@pytest.mark.parametrize(
+    ("name", "cap", "kind", "groups", "ends"),
+    [
+        ("last", None, pa.int64(), [[1, None], [2]], [1, 2]),
+        ("coalesce", None, pa.int64(), [[1, None, None], [None], [3, 4]], [0, -1, 5]),
+        ("list_append", 3, pa.list_(pa.int64()), [[[1], [2, 3], [4, 5]], [[1, 2, 3]]], [1, -1]),
+        (
+            "list_append",
+            3,
+            pa.list_(pa.int64()),
+            [[[1], [2], [3, 4, 5]], [None, [1, 2, 3]]],
+            [1, 3],
+        ),
+    ],
+)
+def test_where_folds_end(
+    name: str, cap: int | None, kind: pa.DataType, groups: list[list[Any]], ends: list[int]
+) -> None:
+    starts = np.cumsum([0, *map(len, groups)])[:-1].astype(np.int64)
+    values = pa.array([v for group in groups for v in group], kind)
+    operator = find_operator(name, cap)
+    assert operator.may_end
+    assert operator.find_ends(values, starts).tolist() == ends
+
+
+@pytest.mark.parametrize("answer", [lambda v: 1 / 0, lambda v: v, lambda v: pa.array([True]), None])
+def test_an_answer_that_is_none_ends_nothing(answer: Any) -> None:
+    operator = Pairwise(combine=pc.add, any_type=True, ends_fold=answer)
+    assert reduced(operator, [[1, 2, 3], [4]], pa.int64()) == [6, 4]
+
+
+def test_an_operator_that_fails_is_told_with_the_key_it_fails_for() -> None:
+    def failing(keys: pa.RecordBatch, older: pa.Array, newer: pa.Array) -> pa.Array:
+        if "bad" in keys["name"].to_pylist():
+            raise ValueError("no")
+        return pc.add(older, newer)
+
+    keys = pa.record_batch({"name": ["a", "b", "bad", "c"]})
+    operator = Pairwise(combine=failing, any_type=True, needs_key=True).bind(keys)
+    with pytest.raises(OperatorError, match="ValueError: no") as raised:
+        reduced(operator, [[1, 2], [3], [4, 5], [6, 7, 8]], pa.int64())
+    assert raised.value.group == 2

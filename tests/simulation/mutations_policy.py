@@ -45,18 +45,67 @@ POLICY: tuple[Mutation, ...] = (
             "        pass",
         ),
         (
+            "policy: one column's end ends all",
+            "            found &= operator.find_ends(",
+            "            found = operator.find_ends(",
+        ),
+        (
+            "policy: a base row that lives longer is left out",
+            "        if self._policy.expiry is None:\n            open_",
+            "        if True:\n            open_",
+        ),
+        (
+            "policy: operators are bound to no keys",
+            "                if operator.needs_key:",
+            "                if False:",
+        ),
+        (
+            "policy: the base is asked though all folds ended",
+            "            open_ &= ~self._find_ended()",
+            "            pass",
+        ),
+        (
             "policy: the first part's expiry is the result's",
             "    latest = np.maximum.reduceat(times, starts)",
             "    latest = times[starts]",
         ),
     ),
     *mutations(
-        "memwal/rows/policy_operators.py",
+        "memwal/rows/pairwise.py",
         _OPERATORS,
         (
             "policy: a user's operator may change the type",
             "found.type != left.type or len(found)",
             "len(found)",
+        ),
+        (
+            "policy: an operator gets another pair's key",
+            "            *self._take_keys(groups[lefts]),",
+            "            *self._take_keys(groups[lefts] * 0),",
+        ),
+        (
+            "policy: the value that ends a fold is left out",
+            "    kept = np.arange(len(values)) >= np.repeat(ends, counts)",
+            "    kept = np.arange(len(values)) > np.repeat(ends, counts)",
+        ),
+        (
+            "policy: the oldest value that ends a fold ends it",
+            "    return np.maximum.reduceat(np.where(wanted, np.arange(len(wanted)), -1), starts)",
+            "    return np.minimum.reduceat(np.where(wanted, np.arange(len(wanted)), -1), starts)",
+        ),
+        (
+            "policy: a fold does not end early",
+            "    if not operator.may_end or not len(starts):",
+            "    if True:",
+        ),
+    ),
+    *mutations(
+        "memwal/rows/policy_operators.py",
+        _OPERATORS,
+        (
+            "policy: one list alone ends a fold, and is not cut",
+            "        several = np.arange(len(values)) < stops[groups] - 1",
+            "        several = np.arange(len(values)) < stops[groups]",
         ),
         (
             "policy: a sum out of its type's range passes",
