@@ -25,6 +25,7 @@ RESCUES = f"{MAINTENANCE}/rescue"
 # Short-lived objects; what a killed run leaves here is garbage after a day.
 STAGING = f"{MAINTENANCE}/tmp"
 INGESTS = f"{MAINTENANCE}/ingest"
+LEASE = f"{MAINTENANCE}/lease"
 VERSIONS = "_versions"
 BRANCHES = "tree"
 MEM_WAL_INDEX_NAME = "__lance_mem_wal"
@@ -33,6 +34,8 @@ SYSTEM_INDEXES = frozenset({MEM_WAL_INDEX_NAME, "__lance_frag_reuse"})
 TOMBSTONE = "_tombstone"
 
 U64_MAX = 2**64 - 1
+_STOPPER_MARK = b"\x07collected"
+STOPPER_BYTES = len(_STOPPER_MARK) + 8
 # Lance marks versions of detached commits by the top bit; such names start with a `d`.
 DETACHED_BIT = 1 << 63
 
@@ -45,6 +48,7 @@ _RUN_ID = re.compile(r"[0-9a-f]{32}")
 _RUN_RECORD = re.compile(r"([0-9]{19})-([0-9a-f]{32})\.json")
 _INGEST_ID = re.compile(r"[a-z0-9][a-z0-9-]{0,63}")
 _INGEST_ROUND = re.compile(r"[0-9]{6}")
+_LEASE_CLAIM = re.compile(r"([0-9]{20})\.json")
 _SEQUENCE = re.compile(r"([0-9]{12})\.json")
 _NANOS_MAX = 2**63 - 1
 # What file managers, NFS clients and editors leave behind. A copy under a name that was changed a
@@ -111,6 +115,22 @@ def wal_folder(shard_id: ShardId) -> str:
 def shard_manifest_path(shard_id: ShardId, version: int) -> str:
     """Path of one shard manifest version."""
     return f"{manifest_folder(shard_id)}/{bit_reversed(version)}.binpb"
+
+
+def encode_stopper(written_at_nanos: int) -> bytes:
+    """What stands for a collected shard manifest whose name has to stay taken.
+
+    No Protobuf message begins like it, so that whoever takes it for a manifest fails, and a shard's
+    manifest is never as short. It tells when the manifest was written.
+    """
+    return _STOPPER_MARK + max(0, written_at_nanos).to_bytes(8)
+
+
+def decode_stopper(data: bytes) -> int | None:
+    """When the manifest was written that a stopper stands for; None for what is no stopper."""
+    if len(data) != STOPPER_BYTES or not data.startswith(_STOPPER_MARK):
+        return None
+    return int.from_bytes(data[len(_STOPPER_MARK) :])
 
 
 def version_hint_path(shard_id: ShardId) -> str:
@@ -237,6 +257,18 @@ def ingest_folder(ingest_id: str) -> str:
 def ingest_round_folder(ingest_id: str, number: int) -> str:
     """The folder of one round of an ingest."""
     return f"{ingest_folder(ingest_id)}/{number:06d}"
+
+
+def lease_claim_path(token: int) -> str:
+    """Where a claim on the lease is stored."""
+    return f"{LEASE}/{token:020d}.json"
+
+
+def parse_lease_claim(path: str) -> int | None:
+    """The token of the claim that is stored at a path, or None for any other path."""
+    folder, _, name = path.rpartition("/")
+    found = _LEASE_CLAIM.fullmatch(name) if folder == LEASE else None
+    return None if found is None else int(found[1])
 
 
 def parse_ingest_round(name: str) -> int | None:

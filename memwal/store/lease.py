@@ -1,7 +1,8 @@
 """The table's lease: numbered claims under `_maintenance/lease/`, made put-if-absent.
 
 The highest number is the lease; the number is the fencing token. A heartbeat rewrites the
-holder's own claim with a later expiry, a release rewrites it as released; nothing is deleted. Two
+holder's own claim with a later expiry, a release rewrites it as released. Garbage deletes
+superseded claims, lowest first: only a claim whose predecessor is there has lost none above it. Two
 layers keep a paused holder from doing harm (Zeppelin, Two-Layer Defense): it looks for a newer
 claim before each commit, and the commit itself is a compare-and-swap. Expiry is judged by this
 host's clock against the holder's, so skew costs a wait or an early take-over, never data. How long
@@ -35,17 +36,11 @@ TTL_SECONDS = 300.0
 RELEASE_SECONDS_MAX = 5.0
 _RELEASE_WAIT_SECONDS_MAX = 0.5
 _RELEASE_ATTEMPTS_MAX = 50
-FOLDER = f"{layout.MAINTENANCE}/lease"
-_HINT = f"{FOLDER}/hint.json"
+_HINT = f"{layout.LEASE}/hint.json"
 _PROBES_MAX = 64
 # Hosts that keep time differ by less.
 _CLOCKS_AGREE_NANOS = 5 * 10**9
 _NUMBER_MAX = 2**63 - 1
-
-
-def claim_path(token: int) -> str:
-    """Where a claim is stored."""
-    return f"{FOLDER}/{token:020d}.json"
 
 
 class StoredLeases:
@@ -82,7 +77,7 @@ class StoredLeases:
         for _ in range(_PROBES_MAX):
             following = self._read(found.token + 1)
             if following is None:
-                return found
+                return found if self._leads_up(found.token) else self._find_by_listing()
             found = following
         return self._find_by_listing()
 
@@ -91,7 +86,7 @@ class StoredLeases:
         most = self._objects.page_objects
         if most == 0:
             return self.current()
-        infos = list(islice(self._objects.list(FOLDER), most))
+        infos = list(islice(self._objects.list(layout.LEASE), most))
         if len(infos) == most:
             return self.current()
         tokens = _tokens(infos)
@@ -111,7 +106,7 @@ class StoredLeases:
         """Push the expiry out. Raises LeaseHeld when the claim was superseded."""
         self.check(claim.token)
         renewed = replace(claim, expires_at_nanos=self._clock.now_nanos() + claim.length_nanos)
-        self._objects.put(claim_path(claim.token), _encode(renewed))
+        self._objects.put(layout.lease_claim_path(claim.token), _encode(renewed))
         return renewed
 
     def release(self, claim: LeaseClaim) -> None:
@@ -119,7 +114,7 @@ class StoredLeases:
         data = _encode(replace(claim, released=True, expires_at_nanos=self._clock.now_nanos()))
         try:
             retry(
-                lambda: self._objects.put(claim_path(claim.token), data),
+                lambda: self._objects.put(layout.lease_claim_path(claim.token), data),
                 lambda error: isinstance(error, StoreUnavailable),
                 self._clock,
                 attempts_max=_RELEASE_ATTEMPTS_MAX,
@@ -131,7 +126,7 @@ class StoredLeases:
 
     def check(self, token: int) -> None:
         """Raise LeaseHeld when a newer claim exists; asked before every commit."""
-        newer = self._read(token + 1)
+        newer = self._find_newer(token)
         if newer is not None:
             raise LeaseHeld(
                 f"{self._objects.uri}: lease token {token} was superseded; "
@@ -168,7 +163,7 @@ class StoredLeases:
             length_nanos=self._ttl_nanos,
         )
         try:
-            self._objects.put_if_absent(claim_path(claim.token), _encode(claim))
+            self._objects.put_if_absent(layout.lease_claim_path(claim.token), _encode(claim))
         except (AlreadyExists, StoreUnavailable) as error:
             # A create whose reply was lost is ours all the same: the id tells.
             winner = self._read(claim.token)
@@ -178,6 +173,11 @@ class StoredLeases:
                 raise LeaseHeld(
                     self._held_text(winner) if winner else f"{self._objects.uri}: lost the lease"
                 ) from None
+        newer = None if self._leads_up(claim.token) else self._find_by_listing()
+        if newer is not None and newer.token > claim.token:
+            # The number was free because its claim was collected: we slept for long before that.
+            self.release(claim)
+            raise LeaseHeld(self._held_text(newer))
         with suppress(MemWalError):  # readers probe upwards from an old hint
             self._objects.put(_HINT, json.dumps({**self._hint, "token": claim.token}).encode())
         return claim
@@ -191,12 +191,23 @@ class StoredLeases:
         self._hint = hint
         return token if _is_number(token) and token > 0 else None
 
+    def _find_newer(self, token: int) -> LeaseClaim | None:
+        """A claim above a number, if there is one."""
+        newer = self._read(token + 1)
+        if newer is None and not self._leads_up(token):
+            newer = self._find_by_listing()
+        return newer if newer is not None and newer.token > token else None
+
+    def _leads_up(self, token: int) -> bool:
+        """Whether no claim above is gone: they are deleted lowest first."""
+        return token > 1 and self._objects.exists(layout.lease_claim_path(token - 1))
+
     def _find_by_listing(self) -> LeaseClaim | None:
-        tokens = _tokens(self._objects.list(FOLDER))
+        tokens = _tokens(self._objects.list(layout.LEASE))
         return self._read(max(tokens)) if tokens else None
 
     def _read(self, token: int) -> LeaseClaim | None:
-        path = claim_path(token)
+        path = layout.lease_claim_path(token)
         try:
             data = self._objects.get(path, DOCUMENT_BYTES_MAX)
         except Missing:
@@ -243,12 +254,8 @@ class StoredLeases:
 
 
 def _tokens(infos: Iterable[StoredFile]) -> list[int]:
-    tokens = []
-    for info in infos:
-        stem, _, extension = info.path.rsplit("/", 1)[-1].partition(".")
-        if extension == "json" and len(stem) == 20 and stem.isdecimal():
-            tokens.append(int(stem))
-    return tokens
+    found = (layout.parse_lease_claim(info.path) for info in infos)
+    return [token for token in found if token is not None]
 
 
 def _encode(claim: LeaseClaim) -> bytes:

@@ -44,10 +44,11 @@ class ShardManifests:
         """The newest manifest, or None for a shard that no writer has claimed yet.
 
         The hint, then upwards until a version is missing; a listing when the hint is absent,
-        points at nothing, or is more than `probes_max` behind. Raises Corruption for a torn or
-        forged manifest: an older version is never served in place of a broken newer one.
+        points at nothing or at what was collected, or is more than `probes_max` behind. Raises
+        Corruption for a torn or forged manifest: an older version is never served in place of a
+        broken newer one.
         """
-        hinted = self._hint(shard_id)
+        hinted = self.hint(shard_id)
         found = self._bytes(shard_id, hinted) if hinted is not None else None
         if hinted is None or found is None:
             return self._latest_by_listing(shard_id)
@@ -55,6 +56,8 @@ class ShardManifests:
         for _ in range(self._probes_max):
             following = self._bytes(shard_id, version + 1)
             if following is None:
+                if layout.decode_stopper(found) is not None:
+                    break
                 return self._decode(found, shard_id, version)
             found, version = following, version + 1
         return self._latest_by_listing(shard_id)
@@ -74,9 +77,10 @@ class ShardManifests:
     def read(self, shard_id: ShardId, version: int) -> ShardManifest:
         """One version. Raises Missing or Corruption."""
         data = self._bytes(shard_id, version)
-        if data is None:
+        if data is None or layout.decode_stopper(data) is not None:
             path = layout.shard_manifest_path(shard_id, version)
-            raise Missing(f"{self._objects.uri}: shard {shard_id}: {path} does not exist")
+            why = "does not exist" if data is None else "was collected"
+            raise Missing(f"{self._objects.uri}: shard {shard_id}: {path} {why}")
         return self._decode(data, shard_id, version)
 
     def was_listed(self, current: ShardManifest, generation: int) -> bool | None:
@@ -89,16 +93,24 @@ class ShardManifests:
         try:
             while low < high:
                 middle = (low + high) // 2
-                if self.read(current.shard_id, middle).current_generation > generation:
+                if self._is_past(current.shard_id, middle, generation):
                     high = middle
                 else:
                     low = middle + 1
             past = self.read(current.shard_id, low)
+            if low > 1:
+                self.read(current.shard_id, low - 1)  # Missing: it may be one that was collected
         except MemWalError:
             return None
         if past.current_generation <= generation:
             return None
         return any(listed.generation == generation for listed in past.flushed_generations)
+
+    def _is_past(self, shard_id: ShardId, version: int, generation: int) -> bool:
+        try:
+            return self.read(shard_id, version).current_generation > generation
+        except Missing:
+            return False  # collected: lower ones go first
 
     def versions(self, shard_id: ShardId) -> list[int]:
         """Every stored version, ascending, from a listing."""
@@ -212,7 +224,8 @@ class ShardManifests:
             )
         return current
 
-    def _hint(self, shard_id: ShardId) -> int | None:
+    def hint(self, shard_id: ShardId) -> int | None:
+        """The version hint's target; None when there is no hint, or one that can't be read."""
         try:
             path = layout.version_hint_path(shard_id)
             return codec.decode_version_hint(self._objects.get(path, DOCUMENT_BYTES_MAX))

@@ -27,6 +27,7 @@ from memwal.format.codec import (
     decode_shard_manifest,
     encode_shard_manifest,
 )
+from memwal.format.layout import LEASE, lease_claim_path
 from memwal.jobs.garbage.model import RetainedVersion
 from memwal.jobs.garbage.store import versions as retained_versions
 from memwal.jobs.garbage.store.versions import CACHE_PATH, RetainedVersions
@@ -36,7 +37,7 @@ from memwal.jobs.snapshot.store import StoredSnapshots
 from memwal.model import LeaseClaim, MemWalState, ShardManifest, VersionManifest
 from memwal.ports import check_object_path
 from memwal.report import RunRecord
-from memwal.store.lease import FOLDER, StoredLeases, claim_path
+from memwal.store.lease import StoredLeases
 from memwal.store.run_records import StoredRunRecords, record_path
 from memwal.store.shard_manifests import ShardManifests
 from memwal.store.shard_snapshots import external_path
@@ -297,8 +298,8 @@ CLAIM = LeaseClaim(
 
 def check_lease(claim: bytes, hint: bytes) -> None:
     objects = MemoryObjects(clock=ManualClock())
-    objects.put(claim_path(3), claim)
-    objects.put(f"{FOLDER}/hint.json", hint)
+    objects.put(lease_claim_path(3), claim)
+    objects.put(f"{LEASE}/hint.json", hint)
     leases = StoredLeases(objects, ManualClock(), holder="me")
     before = dict(objects.bucket.objects)
 
@@ -315,7 +316,7 @@ def check_lease(claim: bytes, hint: bytes) -> None:
             assert "memory://table" in str(error)
 
     written = objects.bucket.objects.keys() - before.keys()
-    assert written <= {claim_path(4)}, "only the next claim may be written"
+    assert written <= {lease_claim_path(4)}, "only the next claim may be written"
 
 
 def test_lease_claims() -> None:

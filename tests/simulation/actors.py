@@ -295,6 +295,7 @@ class Jobs:
                     evidence=stores.evidence,
                     expiry=SimExpiry(stores, retention_seconds=RETENTION_SECONDS),
                     manifests=stores.manifests,
+                    objects=stores.objects,
                     clock=stores.clock,
                     prove_store=lambda: None,
                     take_lease=lease.take,

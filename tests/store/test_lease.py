@@ -16,9 +16,10 @@ import pytest
 
 from memwal.clock import SystemClock
 from memwal.errors import BadCredentials, Corruption, LeaseHeld, MemWalError, StoreUnavailable
+from memwal.format.layout import LEASE, lease_claim_path
 from memwal.ports import Objects
 from memwal.run.lease import HeldLease
-from memwal.store.lease import FOLDER, RELEASE_SECONDS_MAX, StoredLeases, claim_path
+from memwal.store.lease import RELEASE_SECONDS_MAX, StoredLeases
 from memwal.store.process import is_gone, this_holder
 from memwal.testing import Fault, FaultyObjects, ManualClock, MemoryBucket, MemoryObjects
 
@@ -131,8 +132,8 @@ def test_nothing_is_deleted_and_breaking_leaves_a_record(open_store: Open) -> No
     with pytest.raises(LeaseHeld, match=r"broken by op.*host is gone"):
         first.check(claim.token)
     assert leases(open_store(), clock, "b").acquire("merge").token == 3
-    kept = sorted(info.path for info in open_store().list(FOLDER) if "hint" not in info.path)
-    assert kept == [claim_path(token) for token in (1, 2, 3)]
+    kept = sorted(info.path for info in open_store().list(LEASE) if "hint" not in info.path)
+    assert kept == [lease_claim_path(token) for token in (1, 2, 3)]
 
 
 def test_racing_claims_have_one_winner(open_store: Open) -> None:
@@ -155,7 +156,7 @@ def test_racing_claims_have_one_winner(open_store: Open) -> None:
 def test_a_bad_hint_does_not_hide_the_lease(open_store: Open, hint: bytes) -> None:
     clock = ManualClock()
     leases(open_store(), clock, "a").acquire("merge")
-    open_store().put(f"{FOLDER}/hint.json", hint)
+    open_store().put(f"{LEASE}/hint.json", hint)
     with pytest.raises(LeaseHeld):
         leases(open_store(), clock, "b").acquire("merge")
 
@@ -165,7 +166,7 @@ def test_an_old_hint_does_not_hide_a_newer_claim(open_store: Open) -> None:
     for _ in range(2):
         stored.release(stored.acquire("merge"))
     newest = stored.acquire("merge")
-    open_store().put(f"{FOLDER}/hint.json", b'{"token": 1}')
+    open_store().put(f"{LEASE}/hint.json", b'{"token": 1}')
     assert stored.current() == newest
     with pytest.raises(LeaseHeld, match="until"):
         stored.acquire("merge")
@@ -174,8 +175,8 @@ def test_an_old_hint_does_not_hide_a_newer_claim(open_store: Open) -> None:
 def test_a_torn_claim_is_never_taken_for_a_free_lease(open_store: Open) -> None:
     clock = ManualClock()
     leases(open_store(), clock, "a").acquire("merge")
-    open_store().put(claim_path(1), b'{"token": 1')
-    with pytest.raises(Corruption, match=claim_path(1)):
+    open_store().put(lease_claim_path(1), b'{"token": 1')
+    with pytest.raises(Corruption, match=lease_claim_path(1)):
         leases(open_store(), clock, "b").acquire("merge")
 
 
@@ -196,7 +197,7 @@ def test_a_claim_whose_reply_was_lost_is_ours() -> None:
         MemoryObjects(bucket=bucket, clock=clock),
         Fault(
             operation="put_if_absent",
-            path=f"{FOLDER}/*",
+            path=f"{LEASE}/*",
             nth=1,
             when="after",
             error=StoreUnavailable("reply lost"),
@@ -256,7 +257,7 @@ def test_a_take_over_that_the_heart_noticed_is_remembered() -> None:
         heart.join(BEAT_SECONDS_MAX)
         assert not heart.is_alive()
         # Whatever becomes of the newer claim, or of the store: this one is over.
-        objects.delete([claim_path(broken.token)])
+        objects.delete([lease_claim_path(broken.token)])
         with pytest.raises(LeaseHeld, match="superseded"):
             held.check()
 
@@ -415,7 +416,7 @@ def test_a_release_that_fails_says_that_the_lease_stands_and_until_when(
     error: MemWalError,
 ) -> None:
     clock = ManualClock(start_nanos=1_700_000_000 * 10**9)
-    full = Fault(operation="put", path=claim_path(1), nth=None, error=error)
+    full = Fault(operation="put", path=lease_claim_path(1), nth=None, error=error)
     stored = leases(FaultyObjects(MemoryObjects(), full), clock, "a")
     claim = stored.acquire("merge")
     with pytest.raises(type(error), match=r"stands until 2023-11-14T22:18:20.*lease break TABLE"):
@@ -428,7 +429,7 @@ def test_a_release_that_fails_says_that_the_lease_stands_and_until_when(
 def test_a_release_is_tried_again() -> None:
     clock = ManualClock()
     full = [
-        Fault(operation="put", path=claim_path(1), nth=n, error=StoreUnavailable("disk full"))
+        Fault(operation="put", path=lease_claim_path(1), nth=n, error=StoreUnavailable("disk full"))
         for n in (1, 2, 3)
     ]
     stored = leases(FaultyObjects(MemoryObjects(), *full), clock, "a")
@@ -438,7 +439,7 @@ def test_a_release_is_tried_again() -> None:
 
 def test_a_heart_that_meets_a_bug_beats_on_and_says_so() -> None:
     bucket, clock = MemoryBucket(), SystemClock()
-    odd = Fault(operation="put", path=claim_path(1), nth=1, error=ValueError("odd"))
+    odd = Fault(operation="put", path=lease_claim_path(1), nth=1, error=ValueError("odd"))
     objects = FaultyObjects(MemoryObjects(bucket=bucket, clock=clock), odd)
     stored = StoredLeases(objects, clock, ttl_seconds=0.15, holder="a")
     told: list[str] = []
@@ -455,7 +456,7 @@ def test_fields_of_a_newer_build_are_passed_over_and_kept(open_store: Open) -> N
     clock, objects = ManualClock(), open_store()
     stored = leases(objects, clock, "a")
     stored.acquire("merge")
-    for path in (claim_path(1), f"{FOLDER}/hint.json"):
+    for path in (lease_claim_path(1), f"{LEASE}/hint.json"):
         document = json.loads(objects.get(path))
         objects.put(path, json.dumps({**document, "zone": {"of": [1]}, "unknown": 2}).encode())
     with pytest.raises(LeaseHeld, match="held by a for merge"):
@@ -464,7 +465,7 @@ def test_fields_of_a_newer_build_are_passed_over_and_kept(open_store: Open) -> N
     assert claim is not None
     stored.release(stored.renew(claim))
     assert stored.acquire("merge").token == 2
-    for path in (claim_path(1), f"{FOLDER}/hint.json"):
+    for path in (lease_claim_path(1), f"{LEASE}/hint.json"):
         document = json.loads(objects.get(path))
         assert (document["zone"], document["unknown"]) == ({"of": [1]}, 2)
 

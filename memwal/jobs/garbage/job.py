@@ -104,6 +104,7 @@ def _open_garbage(
         evidence=StoredGarbageEvidence(stores.objects),
         expiry=LanceExpiry(stores.tables),
         manifests=stores.shard_manifests,
+        objects=stores.objects,
         clock=stores.clock,
         prove_store=table.prove_store,
         take_lease=partial(table.take_lease, "garbage", options),

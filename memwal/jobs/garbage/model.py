@@ -27,6 +27,8 @@ class GarbageLimits:
     """Bounds and switches of a run.
 
     `wal_entries_per_shard_max` is how many entries of a shard are looked at that no run remembers.
+    `numbered_kept_min` is how many of a shard's newest manifests stay whatever else, and of a
+    table's newest lease claims; `numbered_deletes_max` how many of either go in one run.
     """
 
     grace_seconds: float = 3600.0
@@ -40,6 +42,8 @@ class GarbageLimits:
     drops_in_flight_max: int = 16
     delete_call_objects_max: int = 4000
     unit_objects_max: int = 5000
+    numbered_kept_min: int = 8
+    numbered_deletes_max: int = 5000
 
 
 # ---- evidence
@@ -102,6 +106,30 @@ class StoredManifest:
 
     version: int
     modified_at_nanos: int
+    size_bytes: int = 0
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class EpochEnd:
+    """The last manifest that an epoch's own writer wrote, and the first one of a later epoch.
+
+    Between them are those of drops. `next_first` is None for the present epoch.
+    """
+
+    last_own: int
+    next_first: int | None = None
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ManifestHistory:
+    """What decides about a shard's older manifests; read only where some may go.
+
+    `hinted` is the version hint's target. `ends` are those of the epochs that may have manifests
+    below the floor, ascending; the present one's is last.
+    """
+
+    hinted: int | None
+    ends: tuple[EpochEnd, ...]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -117,13 +145,16 @@ class WriterClaim:
 class ShardEvidence:
     """What a listing of one shard's folder shows, and its manifest from before the grace.
 
-    `files` is everything recognised, for adoption; it is empty unless that was asked for.
+    `stoppers` stand for manifests that were collected and whose names stay taken. `files` is
+    everything recognised, for adoption; it is empty unless that was asked for.
     """
 
     shard_id: ShardId
     folders: tuple[GenerationFolder, ...] = ()
     wal: tuple[WalFile, ...] = ()
     manifests: tuple[StoredManifest, ...] = ()
+    stoppers: tuple[StoredFile, ...] = ()
+    history: ManifestHistory | None = None
     past: ShardManifest | None = None
     others: tuple[StoredFile, ...] = ()
     files: tuple[StoredFile, ...] = ()
@@ -151,7 +182,8 @@ class Item:
     """One candidate, what happens to it, and the evidence for that.
 
     `kind` is the report's word for it. `stages` are the objects to delete: a stage begins when the
-    one before it is gone whole.
+    one before it is gone whole. What is `in_order` goes one by one, after those before it in the
+    plan; what is `stopped` is overwritten before any of its folder goes.
     """
 
     kind: str
@@ -162,6 +194,8 @@ class Item:
     reason: str
     generation: int | None = None
     stages: tuple[tuple[StoredFile, ...], ...] = ()
+    in_order: bool = False
+    stopped: bool = False
 
     @property
     def objects(self) -> int:

@@ -81,6 +81,7 @@ class World(LakeWorld):
                 calls, SimExpiry(stores), expire_versions=lambda seconds: "expire"
             ),
             manifests=Recorded(calls, stores.manifests, commit=lambda *_: "drop"),  # type: ignore[arg-type]
+            objects=stores.objects,
             prove_store=lambda: None,
             take_lease=lambda: calls.append("take the lease"),
             before_commit=check,

@@ -30,7 +30,6 @@ from memwal.run.options import RunOptions
 from memwal.run.stores import open_stores
 from memwal.sharding.values import encode_value
 from memwal.store.lease import StoredLeases
-from memwal.store.shard_snapshots import external_path
 from tests.support import snapshot_files
 from tests.support.builders import Put, Table, check_versions, make_table
 from tests.support.indexed import resolved

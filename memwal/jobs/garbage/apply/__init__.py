@@ -5,8 +5,9 @@
 3. Look again, and expire versions that are older than the retention.
 4. Look again, by nothing that another process remembered: what goes is decided here.
 5. Drop generations from the shard manifests. Their folders go in a later run, after the grace.
-6. Delete what step 4 found. All tables' deletes fan out together.
-7. Look again, and delete the WAL entries that step 6 left without a generation.
+6. Delete old shard manifests and lease claims, lowest first.
+7. Delete what else step 4 found. All tables' deletes fan out together.
+8. Look again, and delete the WAL entries that step 7 left without a generation.
 
 It may be killed anywhere (invariant 8). A drop is one put-if-absent; what it leaves is a folder
 that no manifest names, which a later run finds. A deletion that was cut short leaves fewer files of
@@ -23,6 +24,7 @@ from memwal.errors import MemWalError, NotATable
 from memwal.invariants import InvariantBroken
 from memwal.jobs.garbage.apply.delete import Deleted, Deletion, make_deletions
 from memwal.jobs.garbage.apply.drop import Dropped, GenerationDropper
+from memwal.jobs.garbage.apply.prune import NumberedDeleter
 from memwal.jobs.garbage.kinds import generation, orphan, wal_entry
 from memwal.jobs.garbage.look import Look
 from memwal.jobs.garbage.model import Evidence, GarbageLimits, GarbagePlan, WriterClaim
@@ -35,7 +37,7 @@ from memwal.jobs.garbage.ports import (
     VersionExpiry,
 )
 from memwal.model import ShardId, TableView
-from memwal.ports import Clock, ShardCommits, Steps, no_steps
+from memwal.ports import Clock, Objects, ShardCommits, Steps, no_steps
 
 # S3 dates by whole seconds, and a listing takes time.
 _CLOCKS_AGREE_NANOS = 5 * 10**9
@@ -47,7 +49,7 @@ Delete = Callable[[Sequence[Sequence[Deletion]]], Sequence[Sequence[Deleted]]]
 
 
 def collect_garbage(tables: Sequence[TableGarbage], delete: Delete) -> None:
-    """Steps 2 to 7, for tables that were looked at once. Each keeps what came of its own."""
+    """Steps 2 to 8, for tables that were looked at once. Each keeps what came of its own."""
     for table in tables:
         table.drop()
         table.find_old_claim()
@@ -89,6 +91,7 @@ class TableGarbage:
     evidence: GarbageEvidence
     expiry: VersionExpiry
     manifests: ShardCommits
+    objects: Objects
     clock: Clock
     prove_store: Callable[[], None]
     """Called before the first write; raises Unsupported for a store that can't be trusted."""
@@ -148,6 +151,7 @@ class TableGarbage:
                 self.seen = self._look(verified=True)
                 self.acted = True
                 self._drop_generations(self.seen.plan)
+                self._delete_numbered(self.seen.plan)
             self.evidence.remember(self.prove_store)
         except InvariantBroken as broken:
             self.broken = broken
@@ -263,6 +267,15 @@ class TableGarbage:
             )
             self.progress.start("shards to drop from", len(plan.drops))
             self.dropped = dropper.run(plan, self.progress.done)
+
+    def _delete_numbered(self, plan: GarbagePlan) -> None:
+        deleter = NumberedDeleter(
+            objects=self.objects,
+            limits=self.limits,
+            steps=self.steps,
+            before_commit=self.before_commit,
+        )
+        self.deleted += deleter.run(plan)
 
     def _check(self, plan: GarbagePlan) -> tuple[Deletion, ...]:
         """The plan's deletions, where the plan is to be carried out."""

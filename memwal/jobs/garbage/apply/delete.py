@@ -111,7 +111,8 @@ def check_below(path: str, file: StoredFile) -> None:
 
 
 def make_deletions(plan: GarbagePlan) -> tuple[Deletion, ...]:
-    """What the plan deletes, each path checked once more (invariant 10)."""
-    for item in plan.deletes:
+    """What the plan deletes in any order, each path checked once more (invariant 10)."""
+    deletes = [item for item in plan.deletes if not item.in_order]
+    for item in deletes:
         check_item(item)
-    return tuple(Deletion(path=i.path, stages=i.stages) for i in plan.deletes)
+    return tuple(Deletion(path=i.path, stages=i.stages) for i in deletes)

@@ -10,7 +10,16 @@ from concurrent.futures import Executor
 from typing import Any, Protocol
 
 from memwal.invariants import InvariantBroken
-from memwal.jobs.garbage.kinds import generation, ingest, leftover, orphan, snapshot, wal_entry
+from memwal.jobs.garbage.kinds import (
+    generation,
+    ingest,
+    lease_claim,
+    leftover,
+    orphan,
+    shard_manifest,
+    snapshot,
+    wal_entry,
+)
 from memwal.jobs.garbage.look import Look
 from memwal.jobs.garbage.model import Item
 from memwal.ports import Objects
@@ -41,8 +50,8 @@ class KindBeside(Kind, Protocol):
         ...
 
 
-KINDS_BESIDE: tuple[KindBeside, ...] = (leftover, snapshot, ingest)
-KINDS: tuple[Kind, ...] = (generation, orphan, wal_entry, *KINDS_BESIDE)
+KINDS_BESIDE: tuple[KindBeside, ...] = (leftover, snapshot, ingest, lease_claim)
+KINDS: tuple[Kind, ...] = (generation, orphan, shard_manifest, wal_entry, *KINDS_BESIDE)
 
 
 def check_item(item: Item) -> None:

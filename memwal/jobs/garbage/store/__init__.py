@@ -55,7 +55,7 @@ class StoredGarbageEvidence:
         with ThreadPoolExecutor(self._readers_max) as pool:
             versions, problems = self._versions.read(pool, verified=verified)
             cutoff = cutoff_nanos(limits, now_nanos)
-            shards = self._shards.read(pool, manifests, cutoff, wal=limits.wal, whole=whole_shards)
+            shards = self._shards.read(pool, manifests, cutoff, limits=limits, whole=whole_shards)
             if limits.wal:
                 stored = not verified or find_deciding is not None
                 entries_max = limits.wal_entries_per_shard_max

@@ -12,6 +12,7 @@ from dataclasses import replace
 from memwal.errors import MemWalError
 from memwal.format import layout
 from memwal.jobs.garbage.model import (
+    GarbageLimits,
     GenerationFolder,
     ShardEvidence,
     StoredManifest,
@@ -19,6 +20,7 @@ from memwal.jobs.garbage.model import (
     WriterClaim,
     past_version,
 )
+from memwal.jobs.garbage.store.histories import ManifestHistories
 from memwal.model import ShardId, ShardManifest, StoredFile
 from memwal.ports import Objects
 from memwal.store.shard_listing import list_shards
@@ -33,6 +35,7 @@ class ShardFolders:
         self._manifests = ShardManifests(objects)
         self._past: dict[tuple[str, int], ShardManifest] = {}
         self._lock = threading.Lock()
+        self._histories = ManifestHistories(hint=self._manifests.hint, read=self._read)
 
     def read(
         self,
@@ -40,7 +43,7 @@ class ShardFolders:
         manifests: Mapping[ShardId, ShardManifest],
         cutoff_nanos: int,
         *,
-        wal: bool,
+        limits: GarbageLimits,
         whole: bool,
     ) -> list[ShardEvidence]:
         """All of them; what can't be read of one is its problem. `whole` keeps every file."""
@@ -49,9 +52,12 @@ class ShardFolders:
         def look(shard_id: ShardId) -> ShardEvidence:
             listed = ShardEvidence(shard_id=shard_id)
             try:
-                listed = _sort_files(shard_id, listing.files(shard_id), wal=wal, whole=whole)
+                listed = _sort_files(shard_id, listing.files(shard_id), wal=limits.wal, whole=whole)
                 manifest = manifests.get(shard_id)
-                return listed if manifest is None else self._date(listed, manifest, cutoff_nanos)
+                if manifest is None:
+                    return listed
+                listed = self._date(listed, manifest, cutoff_nanos)
+                return self._histories.add(listed, manifest, cutoff_nanos, limits)
             except MemWalError as error:
                 return replace(listed, problem=error)
 
@@ -141,27 +147,34 @@ class ShardFolders:
             before = min((c.claimed_at_nanos for c in found), default=before_nanos)
             if listed is not None and latest.writer_epoch > 0:
                 with suppress(MemWalError):
-                    found.extend(self._find_claim(latest, listed.manifests, before))
+                    found.extend(self._find_claim(latest, listed, before))
 
         list(pool.map(look, manifests.values()))
         return min(found, key=lambda c: c.claimed_at_nanos, default=None)
 
     def _find_claim(
-        self, latest: ShardManifest, stored: Sequence[StoredManifest], before_nanos: int
+        self, latest: ShardManifest, listed: ShardEvidence, before_nanos: int
     ) -> Iterable[WriterClaim]:
         """The claim on a shard, if it is from before then. Epochs never fall: found by halves."""
+        stored = listed.manifests
         old = past_version(stored, before_nanos)
         ordered = sorted((m for m in stored if old and m.version <= old), key=lambda m: m.version)
 
         def is_of_claim(manifest: StoredManifest) -> bool:
             return self._read(latest, manifest.version).writer_epoch == latest.writer_epoch
 
-        if ordered and is_of_claim(ordered[-1]):
-            first = bisect_left(ordered, True, key=is_of_claim)
+        claimed_at = None
+        if listed.stoppers and is_of_claim(min(listed.manifests, key=lambda m: m.version)):
+            # Collected: the newest stopper stands for it.
+            newest = max(listed.stoppers, key=lambda s: _version_of(s) or 0)
+            claimed_at = layout.decode_stopper(self._objects.get(newest.path))
+        elif ordered and is_of_claim(ordered[-1]):
+            claimed_at = ordered[bisect_left(ordered, True, key=is_of_claim)].modified_at_nanos
+        if claimed_at is not None and claimed_at <= before_nanos:
             yield WriterClaim(
                 shard_id=latest.shard_id,
                 writer_epoch=latest.writer_epoch,
-                claimed_at_nanos=ordered[first].modified_at_nanos,
+                claimed_at_nanos=claimed_at,
             )
 
 
@@ -173,15 +186,22 @@ def _sort_files(
     folders: dict[str, list[StoredFile]] = {}
     others: dict[str, StoredFile] = {}
     manifests: list[StoredManifest] = []
+    stoppers: list[StoredFile] = []
     entries: list[WalFile] = []
     files: list[StoredFile] = []
     for file in listed:
         top, _, rest = file.path.removeprefix(f"{below}/").partition("/")
         if top == "manifest" and rest:
             version = layout.parse_shard_manifest_name(rest)
-            if version is not None:
+            if version is not None and file.size_bytes == layout.STOPPER_BYTES:
+                stoppers.append(file)
+            elif version is not None:
                 manifests.append(
-                    StoredManifest(version=version, modified_at_nanos=file.modified_at_nanos)
+                    StoredManifest(
+                        version=version,
+                        modified_at_nanos=file.modified_at_nanos,
+                        size_bytes=file.size_bytes,
+                    )
                 )
         elif top == "wal" and rest:
             position = layout.parse_wal_entry_name(rest)
@@ -206,9 +226,14 @@ def _sort_files(
         ),
         wal=tuple(sorted(entries, key=lambda e: e.position)),
         manifests=tuple(manifests),
+        stoppers=tuple(stoppers),
         others=tuple(others.values()),
         files=tuple(files),
     )
+
+
+def _version_of(file: StoredFile) -> int | None:
+    return layout.parse_shard_manifest_name(file.path.rsplit("/", 1)[-1])
 
 
 def _add_file(before: StoredFile | None, file: StoredFile, path: str) -> StoredFile:

@@ -1,0 +1,71 @@
+"""Deletes numbered objects, lowest first: whatever lands below the rest finds its way up, or fails.
+
+Names that have to stay taken are stopped first. Each step leaves what a killed run may leave.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+
+from memwal.errors import MemWalError, StoreUnavailable
+from memwal.format import layout
+from memwal.jobs.garbage.apply.delete import Deleted
+from memwal.jobs.garbage.kinds import check_item
+from memwal.jobs.garbage.model import Action, GarbageLimits, GarbagePlan, Item
+from memwal.ports import Objects, Steps, no_steps
+
+_CHECKED_EVERY = 100
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class NumberedDeleter:
+    """Deletes what goes in order; folders side by side."""
+
+    objects: Objects
+    limits: GarbageLimits = GarbageLimits()
+    steps: Steps = no_steps
+    before_commit: Callable[[], None] = lambda: None
+    """Called now and then; raises when the run has lost its lease."""
+
+    def run(self, plan: GarbagePlan) -> list[Deleted]:
+        """Delete what the plan says. Never raises a MemWalError: each item says what came."""
+        folders: dict[str, list[Item]] = {}
+        for item in plan.items:
+            if item.in_order and (item.stopped or item.action is Action.DELETE):
+                check_item(item)
+                folders.setdefault(item.path.rpartition("/")[0], []).append(item)
+        going = [f for f in folders.values() if any(i.action is Action.DELETE for i in f)]
+        if not going:
+            return []
+        with ThreadPoolExecutor(min(self.limits.drops_in_flight_max, len(going))) as pool:
+            return [deleted for found in pool.map(self._delete_folder, going) for deleted in found]
+
+    def _delete_folder(self, items: Sequence[Item]) -> list[Deleted]:
+        """Stop names, then delete, ascending; what fails ends it, and is left to the next run."""
+        done: list[Deleted] = []
+        going = [item for item in items if not item.stopped]
+        try:
+            for number, item in enumerate(i for i in items if i.stopped):
+                self._check(number)
+                self.objects.put(
+                    item.path, layout.encode_stopper(item.stages[0][0].modified_at_nanos)
+                )
+            for number, item in enumerate(going):
+                self._check(number)
+                self._delete(item)
+                done.append(Deleted(path=item.path, objects=1, size_bytes=item.size_bytes))
+        except MemWalError as error:
+            path = going[len(done)].path
+            done.append(Deleted(path=path, objects=0, size_bytes=0, error=str(error)))
+        return done
+
+    def _check(self, number: int) -> None:
+        if number % _CHECKED_EVERY == 0:
+            self.before_commit()
+        self.steps("before_delete")
+
+    def _delete(self, item: Item) -> None:
+        for path, why in self.objects.delete([item.path]).failed:
+            raise StoreUnavailable(f"{path}: {why}")

@@ -1,0 +1,55 @@
+"""Claims on the table's lease that newer ones have superseded.
+
+The newest claim is the lease, and the newest few stay with it. Older ones go once they are older
+than the grace, lowest first, so that a claim whose predecessor is there has lost none above it: by
+that a holder that was stalled, or one about to claim, knows that it was overtaken.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from concurrent.futures import Executor
+
+from memwal.format import layout
+from memwal.jobs.garbage.look import Look
+from memwal.jobs.garbage.model import Action, Item
+from memwal.model import StoredFile
+from memwal.ports import Objects
+
+NAME = "lease_claim"
+
+
+def read_evidence(objects: Objects, pool: Executor) -> tuple[StoredFile, ...]:
+    """Every claim, ascending."""
+    found = (f for f in objects.list(layout.LEASE) if layout.parse_lease_claim(f.path) is not None)
+    return tuple(sorted(found, key=lambda file: file.path))
+
+
+def find_items(look: Look) -> Iterator[Item]:
+    """Every claim but the newest, ascending."""
+    claims: tuple[StoredFile, ...] = tuple(look.evidence.beside.get(NAME, ()))
+    limits = look.limits
+    candidates = claims[: -max(1, limits.numbered_kept_min)]
+    ages = (place for place, f in enumerate(candidates) if f.modified_at_nanos > look.cutoff_nanos)
+    young = next(ages, len(candidates))
+    for place, file in enumerate(candidates):
+        held = None
+        if place >= young:
+            held = "younger than the grace, or newer than one that is"
+        elif place >= limits.numbered_deletes_max:
+            held = f"{limits.numbered_deletes_max} go first: left to the next run"
+        yield Item(
+            kind=NAME,
+            shard_id=None,
+            path=file.path,
+            size_bytes=file.size_bytes,
+            action=Action.DELETE if held is None else Action.KEEP,
+            reason=held or "superseded by newer claims",
+            stages=() if held else ((file,),),
+            in_order=True,
+        )
+
+
+def may_delete(item: Item) -> bool:
+    """A claim's file."""
+    return layout.parse_lease_claim(item.path) is not None and item.kind == NAME

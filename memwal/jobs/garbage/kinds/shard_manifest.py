@@ -1,0 +1,168 @@
+"""Old shard manifests: all but the newest, save for names that a stalled writer may yet try for.
+
+A commit is put-if-absent of the next version, so whoever believes that version v is the latest must
+never find v + 1 free. And whoever looks for the latest one starts at the version hint and goes
+upwards. A shard's manifests stay as they are, one after the other, from the lowest of these on:
+
+1. the present epoch's own last manifest: its writer goes on from there;
+2. the one that was the latest when the grace began: readers, claims and drops that are under way
+   started there or later;
+3. the version hint's target, since all others start there;
+4. the first of the newest few, should writes of the hint have failed.
+
+Below that everything goes, lowest first, so that what is left leads up to the latest from wherever
+one lands. Of some of it the name stays, as a stopper of a few bytes that is no manifest:
+
+5. of every version after an earlier epoch's own last manifest, up to a later epoch's first one: the
+   writer of that epoch may be stalled anywhere between them. It fails at the next name, looks
+   again, and finds itself fenced;
+6. of version 1, where Lance up to 13 starts when the hint points at nothing.
+
+A stopper can't be read. So a hint that a stalled writer writes late, which leads to a stopper or to
+nothing, makes pylance list, or fail, where an old manifest would have it go on from an old state.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from memwal.format import layout
+from memwal.jobs.garbage.look import Look, ShardLook
+from memwal.jobs.garbage.model import (
+    Action,
+    GarbageLimits,
+    Item,
+    StoredManifest,
+    past_version,
+    size_of,
+)
+from memwal.model import ShardManifest, StoredFile
+
+NAME = "shard_manifest"
+
+_STOPS = "a writer that stalled before it must not find the name free: stays as a stopper"
+
+
+def find_items(look: Look) -> Iterator[Item]:
+    """The manifests of each shard but the newest, ascending; its stoppers as one."""
+    for shard in look.shards:
+        yield from _find_manifests(shard, look.limits)
+        if shard.found.stoppers:
+            yield Item(
+                kind=NAME,
+                shard_id=shard.shard_id,
+                path=layout.manifest_folder(shard.shard_id),
+                size_bytes=size_of(shard.found.stoppers),
+                action=Action.KEEP,
+                reason=f"{len(shard.found.stoppers)} stoppers, for good: they keep names taken",
+            )
+
+
+def may_delete(item: Item) -> bool:
+    """A shard manifest's file."""
+    match item.path.split("/"):
+        case [layout.MEM_WAL, shard, "manifest", name] if layout.is_shard_folder(shard):
+            return layout.parse_shard_manifest_name(name) is not None and item.kind == NAME
+    return False
+
+
+def _find_manifests(shard: ShardLook, limits: GarbageLimits) -> Iterator[Item]:
+    floor, why_floor = _find_floor(shard, limits)
+    stopped = _find_stopped(shard)
+    left = limits.numbered_deletes_max
+    lowest = find_lowest(shard.found.manifests, shard.manifest.version)
+    newest = shard.manifest.version + 1 - limits.numbered_kept_min
+    candidates = (m for m in shard.found.manifests if m.version < newest)
+    for stored in sorted(candidates, key=lambda m: m.version):
+        held = shard.shut
+        if held is None and not lowest <= stored.version < floor:
+            held = why_floor if stored.version >= lowest else "versions above it are missing"
+        left -= held is None
+        if held is None and left < 0:
+            held = f"{limits.numbered_deletes_max} go first: left to the next run"
+        stops = held is None and stored.version in stopped
+        path = layout.shard_manifest_path(shard.shard_id, stored.version)
+        file = StoredFile(
+            path=path, size_bytes=stored.size_bytes, modified_at_nanos=stored.modified_at_nanos
+        )
+        yield Item(
+            kind=NAME,
+            shard_id=shard.shard_id,
+            path=path,
+            size_bytes=stored.size_bytes,
+            action=Action.DELETE if held is None and not stops else Action.KEEP,
+            reason=held or (_STOPS if stops else "nothing starts from a version as old as this"),
+            stages=() if held else ((file,),),
+            in_order=True,
+            stopped=stops,
+        )
+
+
+def _find_floor(shard: ShardLook, limits: GarbageLimits) -> tuple[int, str]:
+    """The version from which on all stay, and why."""
+    found, latest = shard.found, shard.manifest.version
+    newest = max(1, latest + 1 - limits.numbered_kept_min)
+    reasons = [(newest, f"among the newest {limits.numbered_kept_min}")]
+    if shard.past is None:
+        return 0, "no manifest is older than the grace"
+    reasons.append((shard.past.version, "the latest when the grace began, or newer"))
+    if found.history is not None:
+        if found.history.hinted is None:
+            return 0, "the version hint can't be read: a writer may start anywhere"
+        reasons.append((found.history.hinted, "the version hint's target, or newer"))
+        own = found.history.ends[-1].last_own
+        reasons.append((own, "the last of the present epoch's writer, or newer"))
+        floor, why = min(reasons)
+        for end in found.history.ends[-2::-1]:
+            # From here on, so that the next run can tell which is the last that it wrote itself.
+            if end.last_own - 1 < floor <= (end.next_first or 0):
+                floor, why = end.last_own - 1, "near the end of an epoch"
+        return floor, why
+    if find_lowest(found.manifests, latest) < min(reasons)[0]:
+        return 0, "what the manifests say was not read"
+    return min(reasons)
+
+
+def _find_stopped(shard: ShardLook) -> set[int]:
+    """Versions whose names have to stay taken."""
+    history = shard.found.history
+    if history is None:
+        return set()
+    ends = ((e.last_own, e.next_first) for e in history.ends)
+    between = (range(own + 1, first + 1) for own, first in ends if first is not None)
+    return {1, *(version for versions in between for version in versions)}
+
+
+# ---- what has to be read
+
+
+def find_lowest(manifests: Sequence[StoredManifest], latest: int) -> int:
+    """The lowest version of those that are stored one after the other up to the latest one."""
+    stored = {m.version for m in manifests}
+    lowest = latest
+    while lowest - 1 in stored:
+        lowest -= 1
+    return lowest if latest in stored else latest + 1
+
+
+def find_top(
+    manifests: Sequence[StoredManifest], latest: int, cutoff_nanos: int, kept_min: int
+) -> int | None:
+    """The version below which some could go if what has to be read allowed it."""
+    past = past_version(manifests, cutoff_nanos)
+    return None if past is None else min(past, latest + 1 - kept_min)
+
+
+def is_drop(before: ShardManifest, after: ShardManifest) -> bool:
+    """Whether a manifest only lists less than the one before it, as a drop's does.
+
+    A writer's own claims, flushes and updates of what it has seen change something else, too.
+    """
+    left = {g.path for g in before.flushed_generations}
+    return (
+        before.writer_epoch == after.writer_epoch
+        and before.current_generation == after.current_generation
+        and before.replay_after_wal_entry_position == after.replay_after_wal_entry_position
+        and before.wal_entry_position_last_seen == after.wal_entry_position_last_seen
+        and {g.path for g in after.flushed_generations} < left
+    )
