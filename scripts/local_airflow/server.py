@@ -186,7 +186,7 @@ class AirflowServer:
         self._clients.clear()
 
     def has_ended(self, within_seconds: float) -> bool:
-        """Wait that long, and return whether the keeper has ended: killed, or after a part ended."""
+        """Wait that long; return whether the keeper has ended: killed, or after a part ended."""
         try:
             self._keeper.wait(within_seconds)
         except subprocess.TimeoutExpired:

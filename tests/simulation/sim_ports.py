@@ -288,7 +288,7 @@ class SimSnapshots:
     """The Snapshots port."""
 
     stores: SimStores
-    taken: Callable[[int], None]
+    taken: Callable[[int], None] = lambda millis: None
     """Told the time that each snapshot is said to be of."""
 
     def compare(self, state: MemWalState, data: bytes) -> Stored:

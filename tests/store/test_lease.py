@@ -102,9 +102,9 @@ def test_a_claim_that_says_no_length_has_the_one_of_former_builds(open_store: Op
     clock, objects = ManualClock(), open_store()
     stored = StoredLeases(objects, clock, ttl_seconds=20, holder="a")
     stored.acquire("merge")
-    document = json.loads(objects.get(claim_path(1)))
+    document = json.loads(objects.get(lease_claim_path(1)))
     del document["length_nanos"]
-    objects.put(claim_path(1), json.dumps(document).encode())
+    objects.put(lease_claim_path(1), json.dumps(document).encode())
     claim = stored.current()
     assert claim is not None
     assert stored.renew(claim).expires_at_nanos == clock.now_nanos() + 300 * 10**9
