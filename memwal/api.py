@@ -18,9 +18,8 @@ What a job says while it runs goes to the logger `memwal`.
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Literal, TypedDict, TypeVar, Unpack, get_args, overload
+from typing import TYPE_CHECKING, Any, Literal, TypeVar, Unpack, get_args, overload
 
 from memwal.config import (
     Config,
@@ -32,7 +31,8 @@ from memwal.config import (
     read_environment_options,
     resolve_table,
 )
-from memwal.errors import MemWalError, Usage, error_of
+from memwal.errors import Usage
+from memwal.jobs.checkpoint.report import CheckpointTableReport
 from memwal.jobs.compaction.report import CompactionTableReport
 from memwal.jobs.garbage.report import GarbageTableReport
 from memwal.jobs.index_catchup.report import IndexCatchupTableReport
@@ -42,18 +42,18 @@ from memwal.jobs.snapshot.report import SnapshotTableReport
 from memwal.jobs.status.report import StatusTableReport
 from memwal.jobs.verify.report import VerifyTableReport
 from memwal.model import Consistency
-from memwal.report import DONE, NOTHING_TO_DO, JobReport, TableReport
+from memwal.run.progress import LogProgress
+from memwal.run.reports import take_report
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
     from memwal.read import Nearest
+    from memwal.run.options import MergeKeywords
 
-Report = TypeVar("Report", bound=TableReport)
 Options = TypeVar("Options")
 
 _HOUR_SECONDS, _DAY_SECONDS = 3600.0, 86_400.0
-_LOG = logging.getLogger("memwal")
 
 
 def open_table(
@@ -98,18 +98,6 @@ def open_table(
     )
 
 
-class MergeKeywords(TypedDict, total=False):
-    """What `Table.merge` takes, dry run or not."""
-
-    shards: Sequence[str]
-    until_generation: int | None
-    generations_per_commit_max: int | None
-    bytes_per_commit_max: int | None
-    allow_index_join: bool
-    allow_holes: bool
-    allow_reinitialised: bool
-
-
 class Table:
     """A table with a MemWAL. Made by `open_table`; every method looks at the table anew."""
 
@@ -135,7 +123,7 @@ class Table:
         from memwal.run.options import RunOptions
 
         options = self._make_options(RunOptions)
-        return _take_report(run_status(options, consistency=self._consistency), StatusTableReport)
+        return take_report(run_status(options, consistency=self._consistency), StatusTableReport)
 
     @overload
     def merge(
@@ -186,10 +174,10 @@ class Table:
                 index_join_allowed=allow_index_join or None,
             ),
         )
-        report = run_merge(options, _LogProgress())
+        report = run_merge(options, LogProgress())
         if dry_run:
-            return _take_report(report, PlannedMergeReport)
-        return _take_report(report, MergeTableReport)
+            return take_report(report, PlannedMergeReport)
+        return take_report(report, MergeTableReport)
 
     def index_catchup(
         self,
@@ -216,7 +204,7 @@ class Table:
             request=CatchupRequest(names=tuple(indexes), method=methods[method]),
             limits=make_settings(append_rows_max=append_rows_max),
         )
-        return _take_report(run_index_catchup(options, _LogProgress()), IndexCatchupTableReport)
+        return take_report(run_index_catchup(options, LogProgress()), IndexCatchupTableReport)
 
     def snapshot(self, *, dry_run: bool = False) -> SnapshotTableReport:
         """Refresh the shard snapshot in the MemWAL index."""
@@ -224,7 +212,7 @@ class Table:
         from memwal.run.options import RunOptions
 
         options = self._make_options(RunOptions, dry_run=dry_run)
-        return _take_report(run_snapshot(options, _LogProgress()), SnapshotTableReport)
+        return take_report(run_snapshot(options, LogProgress()), SnapshotTableReport)
 
     def garbage(
         self,
@@ -263,7 +251,7 @@ class Table:
                 adopt_orphans=adopt_orphans,
             ),
         )
-        return _take_report(run_garbage(options, _LogProgress()), GarbageTableReport)
+        return take_report(run_garbage(options, LogProgress()), GarbageTableReport)
 
     def compaction(
         self,
@@ -285,7 +273,7 @@ class Table:
                 materialize_deletions_threshold=materialize_deletions_threshold,
             ),
         )
-        return _take_report(run_compaction(options, _LogProgress()), CompactionTableReport)
+        return take_report(run_compaction(options, LogProgress()), CompactionTableReport)
 
     def maintain(
         self,
@@ -317,7 +305,7 @@ class Table:
                 grace_seconds=grace_seconds, ingest_idle_seconds=ingest_idle_seconds, wal=wal
             ),
         )
-        return _take_report(run_maintain(options, _LogProgress()), MaintainTableReport)
+        return take_report(run_maintain(options, LogProgress()), MaintainTableReport)
 
     def verify(self) -> VerifyTableReport:
         """Check the invariants on the table at rest. Changes nothing.
@@ -327,9 +315,39 @@ class Table:
         from memwal.jobs.verify.job import run_verify
         from memwal.run.options import RunOptions
 
-        return _take_report(
-            run_verify(self._make_options(RunOptions), _LogProgress()), VerifyTableReport
+        return take_report(
+            run_verify(self._make_options(RunOptions), LogProgress()), VerifyTableReport
         )
+
+    def checkpoint(
+        self,
+        name: str,
+        *,
+        expires_seconds: float | None = None,
+        holder: str | None = None,
+        dry_run: bool = False,
+    ) -> CheckpointTableReport:
+        """Keep this moment, pending rows included, for `read(checkpoint=name)`.
+
+        Until it is dropped, where `expires_seconds` is None. `holder` says whose it is.
+        """
+        from memwal.jobs.checkpoint.job import CreateOptions, make_request, run_create
+
+        request = make_request(name, expires_seconds=expires_seconds, holder=holder)
+        options = self._make_options(CreateOptions, dry_run=dry_run, request=request)
+        return take_report(run_create(options, LogProgress()), CheckpointTableReport)
+
+    def checkpoints(self) -> CheckpointTableReport:
+        """The moments that are kept, and those that have expired and are not collected yet."""
+        from memwal.jobs.checkpoint.job import run_list
+
+        return take_report(run_list(self._table), CheckpointTableReport)
+
+    def drop_checkpoint(self, name: str, *, dry_run: bool = False) -> CheckpointTableReport:
+        """Drop a checkpoint: what it alone keeps is garbage from then on."""
+        from memwal.jobs.checkpoint.job import run_drop
+
+        return take_report(run_drop(self._table, name, dry_run=dry_run), CheckpointTableReport)
 
     def read(
         self,
@@ -340,6 +358,8 @@ class Table:
         key: Mapping[str, Any] | Sequence[Mapping[str, Any]] | None = None,
         nearest: Nearest | None = None,
         version: int | None = None,
+        merged_only: bool | None = None,
+        checkpoint: str | None = None,
         with_wal: bool = False,
         allow_holes: bool = False,
         allow_reinitialised: bool = False,
@@ -357,7 +377,7 @@ class Table:
         table = open_table(
             self._table.uri, self._table.storage_options, consistency=self._consistency
         )
-        if self._table.policy is not None:
+        if self._table.policy is not None and checkpoint is None:
             check_stored(self._table, table.at(version).policy_text)
         return table.read(
             columns=columns,
@@ -366,6 +386,8 @@ class Table:
             key=key,
             nearest=nearest,
             version=version,
+            merged_only=merged_only,
+            checkpoint=checkpoint,
             with_wal=with_wal,
             allow_holes=allow_holes,
             allow_reinitialised=allow_reinitialised,
@@ -373,38 +395,3 @@ class Table:
 
     def _make_options(self, kind: Callable[..., Options], **options: Any) -> Options:
         return kind(tables=[self._table], **self._options, **options)
-
-
-def _take_report(report: JobReport, kind: type[Report]) -> Report:
-    """The one table's report. Raises the error that it stands for."""
-    (table,) = report.tables
-    if isinstance(table, kind) and table.outcome in (DONE, NOTHING_TO_DO):
-        return table
-    error = table.cause
-    if not isinstance(error, MemWalError):
-        error = error_of(table.exit_code, table.outcome, table.error or table.outcome)
-    error.report = table
-    raise error
-
-
-class _LogProgress:
-    """What a job says while it runs, in the log."""
-
-    def start(self, what: str, total: int) -> None:
-        """A step with `total` units begins."""
-        _LOG.info("%s: %d", what, total)
-
-    def done(self, count: int) -> None:
-        """Not logged."""
-
-    def say(self, text: str) -> None:
-        """A line for people."""
-        _LOG.info("%s", text)
-
-    def warn(self, text: str) -> None:
-        """A line about trouble."""
-        _LOG.warning("%s", text)
-
-    def trace(self, text: str) -> None:
-        """A traceback."""
-        _LOG.debug("%s", text)

@@ -9,7 +9,7 @@ from typing import Generic, Literal, TypeVar
 from rich.table import Table
 from rich.text import Text
 
-from memwal.report import DONE, NOTHING_TO_DO, PARTIAL, LeaseReport
+from memwal.report import DONE, NOTHING_TO_DO, PARTIAL, CheckpointReport, LeaseReport
 
 Row = TypeVar("Row")
 
@@ -121,3 +121,14 @@ def start_table() -> Table:
 
 def _format_cell(value: str | Text | int | None) -> str | Text:
     return format_count(value) if value is None or isinstance(value, int) else value
+
+
+CHECKPOINTS: tuple[Column[CheckpointReport], ...] = (
+    words("checkpoint", lambda found: found.name),
+    words("state", lambda found: found.state),
+    words("version", lambda found: str(found.version)),
+    numbers("generations", lambda found: found.generations),
+    words("made", lambda found: found.created_at or "-"),
+    words("expires", lambda found: found.expires_at or "never"),
+    prose("holder", lambda found: found.holder),
+)

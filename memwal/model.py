@@ -172,6 +172,49 @@ class LeaseClaim:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
+class CheckpointShard:
+    """A shard in a checkpoint's cut: its generations up to `generation`, the newest there was.
+
+    `pending` are those of them that the checkpoint's version has not merged.
+    """
+
+    shard_id: ShardId
+    manifest_version: int
+    merged_generation: int
+    generation: int
+    pending: tuple[FlushedGeneration, ...] = ()
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Checkpoint:
+    """A moment of a table: a version of the base, and each shard's generations of that moment.
+
+    `key` is the name with an end of its own, so that no other checkpoint ever has it. It holds
+    what it names until `expires_at_nanos` (None: for good). `version_at_nanos` is when the version
+    was committed. One that is not `ready` was never finished.
+    """
+
+    name: str
+    key: str
+    version: int
+    version_at_nanos: int
+    created_at_nanos: int
+    expires_at_nanos: int | None
+    holder: str
+    shards: tuple[CheckpointShard, ...]
+    ready: bool = False
+
+    def is_expired(self, now_nanos: int) -> bool:
+        """Whether it holds nothing any more."""
+        return self.expires_at_nanos is not None and self.expires_at_nanos <= now_nanos
+
+    @property
+    def generations(self) -> int:
+        """How many generations it needs besides the version."""
+        return sum(len(shard.pending) for shard in self.shards)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
 class ColumnInfo:
     """One field of a table schema. `type_text` is Arrow's own rendering of the type."""
 

@@ -66,6 +66,23 @@ class LeaseReport(Section):
     reason: str | None = None
 
 
+class CheckpointReport(Section):
+    """A checkpoint. `cut` has the newest generation of each shard; `generations` are kept for it.
+
+    `state` is kept, expired, unfinished (never readable), or untagged: somebody deleted the tag.
+    """
+
+    name: str
+    state: str
+    version: int
+    generations: int
+    cut: dict[str, int]
+    holder: str
+    created_at: str | None
+    expires_at: str | None
+    tag: str
+
+
 class JobOnTable(Section):
     """What one job of several came to on a table. In the document, `job` stands in the report."""
 

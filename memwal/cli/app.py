@@ -9,6 +9,7 @@ import typer
 
 from memwal import __version__
 from memwal.cli.backfill import backfill
+from memwal.cli.checkpoint import checkpoint_app
 from memwal.cli.compaction import compaction
 from memwal.cli.console import stdout
 from memwal.cli.demo import demo
@@ -45,6 +46,7 @@ for command in (
 app.command(context_settings={"ignore_unknown_options": True})(submit)
 app.add_typer(inspect_app, name="inspect")
 app.add_typer(lease_app, name="lease")
+app.add_typer(checkpoint_app, name="checkpoint")
 
 
 def show_version(asked: bool) -> None:

@@ -50,6 +50,20 @@ Probes = Annotated[
     int | None, typer.Option("--nprobes", metavar="N", min=1, help="Partitions to look into.")
 ]
 WithWal = Annotated[bool, typer.Option("--with-wal", help="With rows that are in the WAL only.")]
+MergedOnly = Annotated[
+    bool | None,
+    typer.Option(
+        "--merged-only/--with-pending",
+        help="With --version: without, or with, generations that are listed now (default: with, "
+        "and a warning).",
+    ),
+]
+CheckpointName = Annotated[
+    str | None,
+    typer.Option(
+        "--checkpoint", metavar="NAME", help="The table of that moment, pending rows too."
+    ),
+]
 Explain = Annotated[
     bool, typer.Option("--explain", help="Show what would be read, and by which index.")
 ]
@@ -66,6 +80,8 @@ def read(
     condition: Filter = None,
     limit: Limit = None,
     version: Version = None,
+    merged_only: MergedOnly = None,
+    checkpoint: CheckpointName = None,
     key: Key = None,
     nearest: NearestTo = None,
     k: K = None,
@@ -92,6 +108,8 @@ def read(
             filter=condition,
             limit=SHOWN_ROWS if limit is None and for_people else limit,
             version=version,
+            merged_only=merged_only,
+            checkpoint=checkpoint,
             keys=key or (),
             nearest=nearest,
             k=k,

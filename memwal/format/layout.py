@@ -26,6 +26,7 @@ RESCUES = f"{MAINTENANCE}/rescue"
 STAGING = f"{MAINTENANCE}/tmp"
 INGESTS = f"{MAINTENANCE}/ingest"
 LEASE = f"{MAINTENANCE}/lease"
+CHECKPOINTS = f"{MAINTENANCE}/checkpoints"
 VERSIONS = "_versions"
 BRANCHES = "tree"
 MEM_WAL_INDEX_NAME = "__lance_mem_wal"
@@ -49,6 +50,9 @@ _RUN_RECORD = re.compile(r"([0-9]{19})-([0-9a-f]{32})\.json")
 _INGEST_ID = re.compile(r"[a-z0-9][a-z0-9-]{0,63}")
 _INGEST_ROUND = re.compile(r"[0-9]{6}")
 _LEASE_CLAIM = re.compile(r"([0-9]{20})\.json")
+# What Lance takes in a tag, with an end of its own; a dot stands alone, and at neither end.
+_CHECKPOINT_NAME = re.compile(r"(?=.{1,64}\Z)[A-Za-z0-9][A-Za-z0-9_-]*(?:\.[A-Za-z0-9_-]+)*")
+_CHECKPOINT_ID = re.compile(r"[0-9a-f]{8}")
 _SEQUENCE = re.compile(r"([0-9]{12})\.json")
 _NANOS_MAX = 2**63 - 1
 # What file managers, NFS clients and editors leave behind. A copy under a name that was changed a
@@ -279,6 +283,40 @@ def parse_ingest_round(name: str) -> int | None:
 def is_ingest_id(name: str) -> bool:
     """Whether a folder of that name is an ingest's."""
     return _INGEST_ID.fullmatch(name) is not None
+
+
+def parse_checkpoint_name(text: str) -> str:
+    """A checkpoint's name as a person types it. Raises Usage for one that can't be in a tag's."""
+    if not _CHECKPOINT_NAME.fullmatch(text):
+        raise Usage(
+            f"{text!r} is not a checkpoint's name: expected letters and digits of ASCII, '-', '_' "
+            "and single dots between them, 64 characters at most"
+        )
+    return text
+
+
+def checkpoint_path(key: str) -> str:
+    """Path of the record of a checkpoint, whose key is `{name}.{8 hex digits}`."""
+    return f"{CHECKPOINTS}/{key}.json"
+
+
+def parse_checkpoint_path(path: str) -> str | None:
+    """The key in such a path, or None for any other path."""
+    key = path.removeprefix(f"{CHECKPOINTS}/").removesuffix(".json")
+    name, _, end = key.rpartition(".")
+    if path != checkpoint_path(key) or not _CHECKPOINT_ID.fullmatch(end):
+        return None
+    return key if _CHECKPOINT_NAME.fullmatch(name) else None
+
+
+def checkpoint_tag(key: str) -> str:
+    """The tag of a checkpoint: nobody else makes one of that name."""
+    return f"memwal-checkpoint.{key}"
+
+
+def checkpoint_tag_path(key: str) -> str:
+    """Path of that tag."""
+    return f"_refs/tags/{checkpoint_tag(key)}.json"
 
 
 def sequence_name(number: int) -> str:

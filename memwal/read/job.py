@@ -32,6 +32,8 @@ class ReadOptions:
     filter: str | None = None
     limit: int | None = None
     version: int | None = None
+    merged_only: bool | None = None
+    checkpoint: str | None = None
     keys: Sequence[str] = ()
     nearest: str | None = None
     k: int | None = None
@@ -60,15 +62,16 @@ def run_read(options: ReadOptions) -> dict[str, Any]:
     )
     request = _build_request(table, options)
     if options.explain:
-        if options.table.policy is not None:
+        if options.table.policy is not None and options.checkpoint is None:
             check_stored(options.table, table.at(options.version).policy_text)
         found = {"explain": explain(table, request)}
         shards_from = found["explain"].pop("shards_from")
         found = {"version": found["explain"]["base"]["version"], **shards_from, **found}
     else:
         opened, reader = table.open_reader(request, with_wal=options.with_wal)
-        check_stored(options.table, opened.view.policy_text)
-        found = _write_rows(opened, reader, options.output)
+        if options.checkpoint is None:  # which has the policy of its moment, if any
+            check_stored(options.table, opened.view.policy_text)
+        found = _write_rows(opened, reader, options)
     return {
         "job": "read",
         "outcome": "done",
@@ -78,13 +81,16 @@ def run_read(options: ReadOptions) -> dict[str, Any]:
 
 
 def _write_rows(
-    opened: OpenedRead, reader: pa.RecordBatchReader, output: Path | None
+    opened: OpenedRead, reader: pa.RecordBatchReader, options: ReadOptions
 ) -> dict[str, Any]:
+    output = options.output
     rows = None if output is not None else rows_to_json(reader)
     count = write_file(reader, output) if output is not None else len(rows or ())
     return {
         "version": opened.plan.version,
         **opened.shards_from,
+        "checkpoint": options.checkpoint,
+        "merged_only": bool(options.merged_only),
         "schema": [{"name": f.name, "type": str(f.type)} for f in reader.schema],
         "num_rows": count,
         "rows": rows,
@@ -101,8 +107,10 @@ def _build_request(table: ReadableTable, options: ReadOptions) -> ReadRequest:
     if options.columns is not None:
         columns = tuple(name.strip() for name in options.columns.split(",") if name.strip())
     if options.keys:
-        key = parse_keys(options.keys, table.schema(options.version))
-        keys = table.check_keys(key, options.version)
+        version = options.version
+        if options.checkpoint is not None:
+            version = table.find_checkpoint(options.checkpoint).version
+        keys = table.check_keys(parse_keys(options.keys, table.schema(version)), version)
     return ReadRequest(
         columns=columns,
         filter=options.filter,
@@ -110,6 +118,8 @@ def _build_request(table: ReadableTable, options: ReadOptions) -> ReadRequest:
         keys=keys,
         nearest=_parse_nearest(options),
         version=options.version,
+        merged_only=options.merged_only,
+        checkpoint=options.checkpoint,
         holes_allowed=options.holes_allowed,
         reinitialised_allowed=options.reinitialised_allowed,
         consistency=options.consistency,

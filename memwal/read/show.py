@@ -77,6 +77,10 @@ def _show_warnings(table: Mapping[str, Any], console: Console) -> None:
 
 def _format_head(table: Mapping[str, Any]) -> Text:
     told = f"  version {table['version']}"
+    if table.get("merged_only"):
+        told += ", merged rows only"
+    if table.get("checkpoint") is not None:
+        told = f"  checkpoint {table['checkpoint']}:{told[1:]}"
     if table["taken_at"] is not None:
         told += f", shards as of {table['taken_at']}"
     return Text.assemble((table["table"], "bold"), (told, "dim"))

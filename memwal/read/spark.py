@@ -20,8 +20,12 @@ Spark prunes no columns for a Python data source and pushes no filter that is sa
 filter sticks to every later use of the DataFrame), so both are options: `columns`, and `filter` in
 Lance's SQL, which the newest row of each key is asked.
 
-Options, besides: `version`, `consistency` (`snapshot`: shards as the table's shard snapshot has
-them, in few requests; the log says so where it can't be used), `storage.KEY`, `allow_holes`,
+`version` reads that version of the base with whatever is listed now and not merged in it, rows that
+were written later among that; with `merged_only` as `true` the base alone. `checkpoint` is the name
+of a moment that `memwal checkpoint` kept, and exactly the table of then.
+
+Options, besides: `consistency` (`snapshot`: shards as the table's shard snapshot has them, in few
+requests; the log says so where it can't be used), `storage.KEY`, `allow_holes`,
 `allow_reinitialised`, `partition_bytes` (about what one task reads), `keys_bytes_max`: pending keys
 that take more memory are not sent to the tasks, which look them up instead, each in all
 generations. A task reads whole fragments and whole generations; with a row-merge policy all pending
@@ -88,6 +92,8 @@ def read(
     columns: Sequence[str] | None = None,
     filter: str | None = None,
     version: int | None = None,
+    merged_only: bool | None = None,
+    checkpoint: str | None = None,
     storage_options: Mapping[str, str] | None = None,
     **options: object,
 ) -> DataFrame:
@@ -101,6 +107,8 @@ def read(
         "columns": None if columns is None else write_names(columns),
         "filter": filter,
         "version": version,
+        "merged_only": None if merged_only is None else str(merged_only).lower(),
+        "checkpoint": checkpoint,
         **{f"{STORAGE_PREFIX}{name}": value for name, value in (storage_options or {}).items()},
         **options,
     }
@@ -209,7 +217,7 @@ def _take_snapshot(settings: Settings) -> Snapshot:
     def take(opened: OpenedRead) -> Snapshot:
         for text in opened.warnings:
             _LOG.warning("%s", text)
-        return take_snapshot(table.tables, opened.view, opened.plan, table.now_nanos())
+        return take_snapshot(table.tables, opened.view, opened.plan, opened.now_nanos())
 
     return table.use_read(settings.request, take)
 

@@ -12,20 +12,19 @@ import pyarrow as pa
 
 from memwal.config import parse_consistency
 from memwal.errors import (
-    Corruption,
-    MemWalError,
     Missing,
     NotATable,
     Refused,
     StoreUnavailable,
     Usage,
 )
-from memwal.model import Consistency, ShardId, TableView
+from memwal.model import Checkpoint, Consistency, ShardId, TableView
 from memwal.ports import Clock
 from memwal.read.keys import Key, check_keys
-from memwal.read.plan.request import Nearest, ReadRequest
-from memwal.read.plan.sources import Incomplete, ReadPlan, plan_read
+from memwal.read.plan.request import Moment, Nearest, ReadRequest, check_moment
+from memwal.read.plan.sources import Incomplete, ReadPlan, describe_mixed, plan_read
 from memwal.read.pruning import prune_shards
+from memwal.read.store.faults import explain_missing
 from memwal.read.store.opened import OpenRead
 from memwal.read.store.opening import open_read
 from memwal.read.store.wal_rows import Moved, StoredWalRows
@@ -47,6 +46,9 @@ class OpenedRead:
     view: TableView
     plan: ReadPlan
     read: OpenRead
+    request: ReadRequest
+    now_nanos: Callable[[], int]
+    """The instant at which rows expire, where a row-merge policy has them do so."""
 
     @property
     def taken_at(self) -> str | None:
@@ -68,7 +70,7 @@ class OpenedRead:
         """What whoever reads should know; of the rows, once they are being read."""
         unused = self.view.snapshot_unused_text
         first = () if unused is None else (f"{self.view.uri}: {unused}",)
-        return (*first, *self.read.warnings)
+        return (*first, *describe_mixed(self.plan, self.request), *self.read.warnings)
 
 
 class ReadableTable:
@@ -109,6 +111,8 @@ class ReadableTable:
         key: Key | Sequence[Key] | None = None,
         nearest: Nearest | None = None,
         version: int | None = None,
+        merged_only: bool | None = None,
+        checkpoint: str | None = None,
         with_wal: bool = False,
         allow_holes: bool = False,
         allow_reinitialised: bool = False,
@@ -123,8 +127,11 @@ class ReadableTable:
         key: values of the primary key's columns by name, or several of such keys.
         nearest: rows whose vector is nearest, in order, with `_distance` as the last column;
             `filter` and `key` choose among which.
-        version: a version of the base table and what it has not merged. Refused when that has been
-            collected meanwhile.
+        version: a version of the base table, and what is listed now that it has not merged: rows
+            that were written later may be among that. Refused when it has been collected meanwhile.
+        merged_only: the base alone, at that version or the latest: what its progress proves. False
+            says that pending generations are meant to be read with an older version.
+        checkpoint: the name of a moment that `memwal checkpoint` kept: exactly the table of then.
         with_wal: rows that are in the WAL only, too. Strongly consistent, then, as long as no
             writer holds acknowledged rows in memory alone.
         allow_holes: read on where generations are missing, whose rows are then missing too.
@@ -143,9 +150,11 @@ class ReadableTable:
             columns=None if columns is None else tuple(columns),
             filter=filter,
             limit=limit,
-            keys=None if key is None else self.check_keys(key, version),
+            keys=None if key is None else self.check_keys(key, version, checkpoint),
             nearest=nearest,
             version=version,
+            merged_only=merged_only,
+            checkpoint=checkpoint,
             holes_allowed=allow_holes,
             reinitialised_allowed=allow_reinitialised,
             consistency=self.consistency,
@@ -156,9 +165,14 @@ class ReadableTable:
         return rows
 
     def check_keys(
-        self, key: Key | Sequence[Key], version: int | None = None
+        self,
+        key: Key | Sequence[Key],
+        version: int | None = None,
+        checkpoint: str | None = None,
     ) -> tuple[tuple[object, ...], ...]:
         """One key or several, checked against the table, as a request has them. Raises Usage."""
+        if checkpoint is not None:
+            version = self.find_checkpoint(checkpoint).version
         dataset = self._base(version)
         return check_keys(key, primary_key_of(dataset), dataset.schema)
 
@@ -178,11 +192,25 @@ class ReadableTable:
 
         return self.use_read(request, start, with_wal=with_wal)
 
-    def count_rows(self, filter: str | None = None, *, version: int | None = None) -> int:
+    def count_rows(
+        self,
+        filter: str | None = None,
+        *,
+        version: int | None = None,
+        merged_only: bool | None = None,
+        checkpoint: str | None = None,
+    ) -> int:
         """How many rows `read` would return."""
-        dataset = self._base(version)
+        kept = None if checkpoint is None else self.find_checkpoint(checkpoint)
+        dataset = self._base(version if kept is None else kept.version)
         columns = primary_key_of(dataset) or tuple(dataset.schema.names)
-        reader = self.read(columns=columns[:1], filter=filter, version=version)
+        reader = self.read(
+            columns=columns[:1],
+            filter=filter,
+            version=version,
+            merged_only=merged_only,
+            checkpoint=checkpoint,
+        )
         return sum(batch.num_rows for batch in reader)
 
     def schema(self, version: int | None = None) -> pa.Schema:
@@ -197,13 +225,14 @@ class ReadableTable:
             self.at(version)  # says better what is wrong
             raise
 
-    def now_nanos(self) -> int:
-        """The instant at which rows of a read that starts now expire."""
-        return self._stores.clock.now_nanos()
+    def find_checkpoint(self, name: str) -> Checkpoint:
+        """The checkpoint of a name. Raises Usage without one, Refused for one that has expired."""
+        return self._stores.checkpoints.find(name, self._stores.clock.now_nanos())
 
     def plan(self, request: ReadRequest) -> ReadPlan:
         """What a read of the table as it is now would read; opens no generation."""
-        return self._use_view(request, lambda view: self._plan(view, request))
+        moment = self._find_moment(request)
+        return self._use_view(request, moment, lambda view: self._plan(view, request))
 
     def use_read(
         self, request: ReadRequest, use: Callable[[OpenedRead], T], *, with_wal: bool = False
@@ -212,16 +241,42 @@ class ReadableTable:
         if with_wal and request.consistency == "snapshot":
             raise Usage("consistency snapshot knows no WAL: with_wal goes with latest")
 
+        check_moment(request, with_wal=with_wal)
+        moment = self._find_moment(request)
+        clock, kept = self._stores.clock, moment.checkpoint
+        now = clock.now_nanos if kept is None else lambda: kept.created_at_nanos
+
         def attempt(view: TableView) -> T:
             rows: Mapping[ShardId, pa.Table] = {}
             if with_wal:
                 view, rows = self._with_wal(view, request)
             plan = self._plan(view, request)
             self._check_lineage(view, plan, request)
-            read = open_read(self.generations, view, plan, rows, self._stores.clock)
-            return use(OpenedRead(view=view, plan=plan, read=read))
+            read = open_read(self.generations, view, plan, rows, now)
+            opened = OpenedRead(view=view, plan=plan, read=read, request=request, now_nanos=now)
+            return use(opened)
 
-        return self._use_view(request, attempt)
+        return self._use_view(request, moment, attempt)
+
+    def _find_moment(self, request: ReadRequest) -> Moment:
+        name = request.checkpoint
+        return Moment(
+            version=request.version,
+            merged_only=bool(request.merged_only),
+            checkpoint=None if name is None else self.find_checkpoint(name),
+        )
+
+    def _view(self, moment: Moment) -> TableView:
+        kept = moment.checkpoint
+        if kept is None:
+            return self.at(moment.version, merged_only=moment.merged_only)
+        try:
+            return self.views.at_checkpoint(kept)
+        except Missing as error:
+            raise Refused(
+                f"{error}; it is that of checkpoint {kept.name!r}: somebody deleted its tag, and "
+                "expired it"
+            ) from None
 
     def _with_wal(
         self, view: TableView, request: ReadRequest
@@ -237,18 +292,18 @@ class ReadableTable:
         pruned = prune_shards(view, request, lambda: self.tables.base(view.version).schema)
         return plan_read(view, request, pruned)
 
-    def _use_view(self, request: ReadRequest, use: Callable[[TableView], T]) -> T:
+    def _use_view(self, request: ReadRequest, moment: Moment, use: Callable[[TableView], T]) -> T:
         """Use a view; a fresh one as long as something it names is gone, and the table moves on.
 
         What a shard snapshot names may be merged and collected by now: the manifests know better.
         """
         before: object = None
-        version, unused = request.version, None
+        unused = None
         for attempt in range(1, _VIEWS_MAX + 1):
-            if request.consistency == "snapshot" and unused is None:
+            if request.consistency == "snapshot" and moment.is_latest and unused is None:
                 view = self.views.from_snapshot(lambda: self.at(None))
             else:
-                view = replace(self.at(version), snapshot_unused=unused)
+                view = replace(self._view(moment), snapshot_unused=unused)
             try:
                 return use(view)
             except (Missing, Incomplete) as error:
@@ -257,17 +312,20 @@ class ReadableTable:
                     continue
                 state = (view.version, [(s.shard_id, s.manifest.version) for s in view.shards])
                 if state == before or attempt == _VIEWS_MAX:
-                    raise _explain_missing(error, version) from None
+                    raise explain_missing(error, moment) from None
                 before = state
             except Moved:
                 if attempt == _VIEWS_MAX:
                     raise
         raise AssertionError("unreachable")
 
-    def at(self, version: int | None) -> TableView:
-        """The table at a version. Raises Usage when that is gone, NotATable without a MemWAL."""
+    def at(self, version: int | None, *, merged_only: bool = False) -> TableView:
+        """The table at a version; with `merged_only` without its shards.
+
+        Raises Usage when the version is gone, NotATable without a MemWAL.
+        """
         try:
-            return self.views.at(version)
+            return self.views.base(version) if merged_only else self.views.at(version)
         except (NotATable, Missing):
             if version is None or version == (latest := self.views.table_version()):
                 raise
@@ -325,11 +383,3 @@ def _report_collected(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBa
         yield from batches
     except Missing as error:
         raise StoreUnavailable(f"{error}; it was collected while it was read, read again") from None
-
-
-def _explain_missing(error: MemWalError, version: int | None) -> MemWalError:
-    if isinstance(error, Incomplete):
-        return error
-    if version is not None:
-        return Refused(f"{error}; what version {version} needs is gone, read a later version")
-    return Corruption(f"{error}; it is listed and not merged, so its rows are lost")

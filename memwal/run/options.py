@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypedDict, TypeVar
 
 from memwal.config import ResolvedTable, Settings
 
@@ -15,6 +15,18 @@ if TYPE_CHECKING:
 
 Limits = TypeVar("Limits")
 Options = TypeVar("Options")
+
+
+class MergeKeywords(TypedDict, total=False):
+    """What `memwal.Table.merge` takes, dry run or not."""
+
+    shards: Sequence[str]
+    until_generation: int | None
+    generations_per_commit_max: int | None
+    bytes_per_commit_max: int | None
+    allow_index_join: bool
+    allow_holes: bool
+    allow_reinitialised: bool
 
 
 @dataclass(frozen=True, kw_only=True)

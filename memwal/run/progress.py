@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import logging
 from typing import Protocol
+
+_LOG = logging.getLogger("memwal")
 
 
 class Progress(Protocol):
@@ -61,6 +64,29 @@ class Quiet(Silent):
     def trace(self, text: str) -> None:
         """The traceback of an unexpected error."""
         self._progress.trace(text)
+
+
+class LogProgress:
+    """What a job says while it runs, in the log."""
+
+    def start(self, what: str, total: int) -> None:
+        """A step with `total` units begins."""
+        _LOG.info("%s: %d", what, total)
+
+    def done(self, count: int) -> None:
+        """Not logged."""
+
+    def say(self, text: str) -> None:
+        """A line for people."""
+        _LOG.info("%s", text)
+
+    def warn(self, text: str) -> None:
+        """A line about trouble."""
+        _LOG.warning("%s", text)
+
+    def trace(self, text: str) -> None:
+        """A traceback."""
+        _LOG.debug("%s", text)
 
 
 SILENT = Silent()

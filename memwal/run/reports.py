@@ -4,10 +4,13 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Mapping
+from typing import TypeVar
 
-from memwal.errors import MemWalError
-from memwal.report import NOTHING_TO_DO, EngineReport, JobReport, TableReport, sum_up_tables
+from memwal.errors import MemWalError, error_of
+from memwal.report import DONE, NOTHING_TO_DO, EngineReport, JobReport, TableReport, sum_up_tables
 from memwal.run.engines.choice import EngineChoice
+
+Report = TypeVar("Report", bound=TableReport)
 
 
 def failed_report(name: str, error: MemWalError) -> TableReport:
@@ -52,3 +55,15 @@ def add_counts(counts: Iterable[Mapping[str, int]]) -> dict[str, int]:
     for more in counts:
         total.update(more)
     return dict(total)
+
+
+def take_report(report: JobReport, kind: type[Report]) -> Report:
+    """The one table's report. Raises the error that it stands for."""
+    (table,) = report.tables
+    if isinstance(table, kind) and table.outcome in (DONE, NOTHING_TO_DO):
+        return table
+    error = table.cause
+    if not isinstance(error, MemWalError):
+        error = error_of(table.exit_code, table.outcome, table.error or table.outcome)
+    error.report = table
+    raise error

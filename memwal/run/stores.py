@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from memwal.clock import SystemClock
 from memwal.ports import Clock, Objects
 from memwal.store.base import StoreLimits
+from memwal.store.checkpoints import StoredCheckpoints
 from memwal.store.lease import TTL_SECONDS, StoredLeases
 from memwal.store.objects import normalise_uri, open_objects
 from memwal.store.put_proof import ensure_put_if_absent
@@ -69,6 +70,11 @@ class Stores:
     def leases(self) -> StoredLeases:
         """The table's lease."""
         return StoredLeases(self.objects, self.clock, ttl_seconds=self.lease_seconds)
+
+    @cached_property
+    def checkpoints(self) -> StoredCheckpoints:
+        """The table's checkpoints."""
+        return StoredCheckpoints(self.objects)
 
     @cached_property
     def run_records(self) -> StoredRunRecords:

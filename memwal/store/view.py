@@ -12,10 +12,11 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, TypeVar
 
-from memwal.errors import MemWalError, Missing, NotATable
+from memwal.errors import Corruption, MemWalError, Missing, NotATable
 from memwal.format import layout
 from memwal.model import (
     BrokenShard,
+    Checkpoint,
     MemWalState,
     ShardId,
     ShardManifest,
@@ -177,6 +178,34 @@ class StoredViews(StoredLineage):
             return replace(otherwise(), snapshot_unused=found)
         view = replace(view, taken_at_millis=view.mem_wal.snapshot_ts_millis)
         return _add_shards(view, found, ())
+
+    def base(self, version: int | None = None) -> TableView:
+        """The table at a version (None: the latest), without its shards."""
+        self._check_there()
+        return self._base_view(version)
+
+    def at_checkpoint(self, found: Checkpoint) -> TableView:
+        """The table at a checkpoint: its version, and the shards as they were, by its record.
+
+        Raises Missing when the version is gone, Corruption when another table has its number now.
+        """
+        view = self.base(found.version)
+        if view.manifest.timestamp_nanos != found.version_at_nanos:
+            raise Corruption(
+                f"{self._objects.uri}: version {found.version} is not the one that checkpoint "
+                f"{found.name!r} was made of: the table was deleted and written again since"
+            )
+        shards = [
+            ShardManifest(
+                shard_id=shard.shard_id,
+                version=shard.manifest_version,
+                writer_epoch=0,
+                current_generation=shard.generation + 1,
+                flushed_generations=shard.pending,
+            )
+            for shard in found.shards
+        ]
+        return _add_shards(view, shards, ())
 
     def table_version(self) -> int:
         """The latest version's number. Raises NotATable."""

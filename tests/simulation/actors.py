@@ -317,6 +317,9 @@ class Jobs:
         self.seen["drops tried again"] += sum(d.attempts > 1 for d in table.dropped)
         self.seen["clocks found fast"] += table.ahead_nanos > 0
         for item in table.deleted:
+            if item.path.startswith(layout.CHECKPOINTS):
+                self.seen["checkpoints collected"] += item.error is None
+                continue
             kind = {2: "shards", 3: "generations", 4: "WAL entries"}[len(item.path.split("/"))]
             self.seen[f"{kind} collected"] += item.error is None
 

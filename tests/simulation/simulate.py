@@ -20,6 +20,7 @@ from memwal.format import layout
 from memwal.jobs.merge.plan.shard import MergeLimits
 from memwal.model import ShardId
 from memwal.testing import MemoryBucket
+from tests.simulation import checkpoint_actors
 from tests.simulation.actors import GRACE_SECONDS, RETENTION_SECONDS, Jobs, decode_entry
 from tests.simulation.explore import explore
 from tests.simulation.lake import Lake
@@ -64,6 +65,7 @@ class Simulation:
             truth=self.truth,
             shards=self.shards,
             grace_seconds=GRACE_SECONDS,
+            retention_seconds=RETENTION_SECONDS,
             clocks_agree=lambda: not self.scheduler.injected["clock_jump"],
         )
         self.scheduler.audit = self.auditor.audit
@@ -94,6 +96,8 @@ class Simulation:
         parts = path.split("/")
         if data is None:
             self.auditor.watch_delete(actor, path)
+            if parts[:2] == ["_refs", "tags"]:
+                self.lake.tags.pop(parts[2].removesuffix(".json"), None)
             return
         if parts[0] == layout.MEM_WAL and parts[2] == "wal":
             position = layout.parse_wal_entry_name(parts[-1])
@@ -164,6 +168,7 @@ class Simulation:
         scheduler.faults_on = False
         # Longer than any claim that a holder made when its clock had jumped ahead.
         scheduler.now_seconds += 100_000.0
+        self._alone("checkpoint", self._drop_checkpoints)
         self._forget_references()
         if self.lake.latest.has_mem_wal:
             self.lake.overwrite()
@@ -238,6 +243,7 @@ class Simulation:
         if "rescue" in self.setup.jobs:
             self._alone("rescue", self.upkeep.rescue)
             self._check_rescued()
+        self._alone("checkpoint", self._drop_checkpoints)
         self._forget_references()
         for shard in self.shards:
             self._alone("writer", self.jobs.writer(shard, 1))
@@ -260,6 +266,9 @@ class Simulation:
         self._spawn(name, body)
         self.scheduler.run(self.scheduler.steps + 100_000)
 
+    def _drop_checkpoints(self, actor: Actor) -> None:
+        checkpoint_actors.drop_all(self.jobs, actor)
+
     def _check_rescued(self) -> None:
         """Every acknowledged row is in a generation, without a writer."""
         for shard in self.shards:
@@ -271,13 +280,16 @@ class Simulation:
 
     def _forget_references(self) -> None:
         for name in list(self.lake.tags):
-            self.lake.untag(name)
+            if not name.startswith(layout.checkpoint_tag("")):
+                self.lake.untag(name)
         for name in list(self.lake.branches):
             self.lake.unrefer(name)
             self.lake.unbranch(name)
 
     def _check_healed(self) -> None:
         latest = self.lake.latest
+        if kept := checkpoint_actors.find_left(self.lake.bucket.objects):
+            raise Violation(f"a leak: {kept} are left of checkpoints")
         for shard in self.shards:
             flushed = self.truth.flushed(shard)
             if latest.merged.get(shard, 0) != flushed:

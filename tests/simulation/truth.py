@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from functools import cache
 
 from memwal.format import codec, layout
-from memwal.model import ShardId, ShardManifest
+from memwal.model import Checkpoint, ShardId, ShardManifest
 from tests.simulation.lake import Lake, Version, decode_changes
 from tests.simulation.row_rules import NEWEST_WINS, Changes, RowRules
 from tests.simulation.scheduler import Violation
@@ -45,6 +45,10 @@ class Truth:
     """Files of shards that rescues wrote."""
     users: State = field(default_factory=dict)
     """A user's own rows."""
+    checkpoints: dict[str, tuple[Checkpoint, dict[ShardId, State]]] = field(default_factory=dict)
+    """Those that were made, by key, with the rows that each shard had."""
+    checkpointed: set[int] = field(default_factory=set)
+    """Versions that a checkpoint was made of, ever."""
 
     def state(self, shard: ShardId, generation: int, version: int | None = None) -> State:
         """What the shard's rows are when generations up to this one were flushed.
@@ -68,6 +72,18 @@ class Truth:
     def flushed(self, shard: ShardId) -> int:
         """The newest flushed generation."""
         return len(self.replay[shard]) - 1
+
+    def promise(self, made: Checkpoint, began: dict[ShardId, int], *, lagging: bool) -> None:
+        """Told of a checkpoint: its cut is of a moment between then and now."""
+        cut = {shard.shard_id: shard.generation for shard in made.shards}
+        for shard, least in began.items():
+            if not lagging and not least <= cut.get(shard, 0) <= self.flushed(shard):
+                raise Violation(
+                    f"5: checkpoint {made.key} has generations up to {cut.get(shard, 0)} of shard "
+                    f"{shard[:4]}, which had {least} before"
+                )
+        states = {shard: self.state(shard, upto, made.version) for shard, upto in cut.items()}
+        self.checkpoints[made.key] = made, states
 
 
 def _fold_upto(truth: Truth, shard: ShardId, position: int, version: int | None = None) -> State:
@@ -111,6 +127,7 @@ class Auditor:
     truth: Truth
     shards: list[ShardId]
     grace_seconds: float
+    retention_seconds: float
     clocks_agree: Callable[[], bool]
     dropped_at: dict[tuple[ShardId, str], int] = field(default_factory=dict)
     audited: object = None
@@ -191,7 +208,7 @@ class Auditor:
 
     def _proven(self, shard: ShardId, number: int, what: str) -> None:
         """Invariant 6, at the moment in which it counts."""
-        merged = (v.merged.get(shard, 0) for v in self.lake.retained if v.has_mem_wal)
+        merged = (v.merged.get(shard, 0) for v in self._find_holding() if v.has_mem_wal)
         # No version knows the shard any more when all that did were overwritten and expired.
         lowest = min(merged, default=number)
         if lowest < number:
@@ -202,10 +219,24 @@ class Auditor:
             if reached < number:
                 raise Violation(f"6: generation {number} was {what}, {name} is at {reached}")
 
+    def _find_holding(self) -> list[Version]:
+        """Retained versions that may be read with what is listed.
+
+        An old one that a checkpoint was made of holds no more than that needs, then nothing.
+        """
+        found = (v for v in self.lake.versions.values() if not self._is_released(v))
+        return [*found, *self.lake.branches.values()]
+
+    def _is_released(self, version: Version) -> bool:
+        old = self.lake.now_nanos() - round(self.retention_seconds * 1e9)
+        is_old = version.at_nanos <= old or not self.clocks_agree()
+        return is_old and version.number in self.truth.checkpointed and version != self.lake.latest
+
     def watch_delete(self, actor: str, path: str) -> None:
         """Told of every object before it is deleted."""
         parts = path.split("/")
         if parts[0] != layout.MEM_WAL:
+            self._check_kept(actor, parts)
             return
         shard = ShardId(parts[1])
         if not any(version.has_mem_wal for version in self.lake.retained):
@@ -225,6 +256,20 @@ class Auditor:
             self._check_uncovered(shard, layout.parse_wal_entry_name(parts[3]) or 0)
         else:
             raise Violation(f"10: {actor} deleted {path}")
+
+    def _check_kept(self, actor: str, parts: list[str]) -> None:
+        """No tag of a user's is touched; a checkpoint goes when it has expired, or was dropped."""
+        name = parts[-1].removesuffix(".json")
+        if parts[:2] == ["_refs", "tags"] and not name.startswith(layout.checkpoint_tag("")):
+            raise Violation(f"6: {actor} deleted tag {name}")
+        key = name.removeprefix(layout.checkpoint_tag(""))
+        if key in self.truth.checkpoints and self._is_promised(self.truth.checkpoints[key][0]):
+            raise Violation(f"6: {actor} deleted {'/'.join(parts)}, which has not expired")
+
+    def _is_promised(self, checkpoint: Checkpoint) -> bool:
+        """Whether it has not expired, by clocks that agree within some seconds."""
+        end = checkpoint.expires_at_nanos
+        return self.clocks_agree() and (end is None or self.lake.now_nanos() < end - 6 * 10**9)
 
     def _check_adopted(self, shard: ShardId, path: str) -> None:
         """A shard that no version knows goes when nobody is at work in it, manifests last."""
@@ -261,10 +306,11 @@ class Auditor:
     def audit(self) -> None:
         """Everything that must hold at this instant."""
         if self.orphaned:
+            self._checkpoints()
             return
         objects = self.lake.bucket.objects
         mark = (self.lake.latest.number, len(self.lake.retained), len(objects),
-                tuple(self.lake.tags.values()),
+                tuple(self.lake.tags.values()), len(self.truth.checkpoints),
                 sum(len(m) for m in self.truth.manifests.values()),
                 sum(len(a) for a in self.truth.acknowledged.values()))  # fmt: skip
         if mark == self.audited:
@@ -277,6 +323,7 @@ class Auditor:
                 self._retained(shard)
                 self._durable(shard)
                 self._time_travel(shard)
+        self._checkpoints()
         if self.lake.doubled:
             raise Violation(f"1: keys {sorted(self.lake.doubled)} are in the base twice")
         self._progress()
@@ -311,6 +358,8 @@ class Auditor:
         for name, number in self.lake.tags.items():
             if number not in self.lake.versions:
                 raise Violation(f"6: version {number}, which is tag {name}, was expired")
+            if self._is_released(self.lake.version(number)):
+                continue
             rows = self._merged_read(shard, self.lake.version(number))
             wanted = self.truth.state(shard, self.truth.flushed(shard), number)
             if rows != wanted:
@@ -318,6 +367,23 @@ class Auditor:
                     f"5: shard {shard[:4]} at tag {name}, version {number}, reads "
                     f"{_difference(rows, wanted)}"
                 )
+
+    def _checkpoints(self) -> None:
+        """Invariants 5 and 6 of every checkpoint: by its record, the rows of its moment."""
+        for checkpoint, states in self.truth.checkpoints.values():
+            if not self._is_promised(checkpoint):
+                continue
+            if checkpoint.version not in self.lake.versions:
+                raise Violation(f"6: version {checkpoint.version} of {checkpoint.key} was expired")
+            version = self.lake.version(checkpoint.version)
+            for cut in checkpoint.shards:
+                rows = {k: v for k, (v, _) in version.rows.items() if self._own(cut.shard_id, k)}
+                for generation in cut.pending:
+                    path = data_path(cut.shard_id, generation)
+                    self.truth.rules.apply(rows, self._content(cut.shard_id, path))
+                if rows != states[cut.shard_id]:
+                    found = _difference(rows, states[cut.shard_id])
+                    raise Violation(f"5: checkpoint {checkpoint.key} reads {found}")
 
     def _content(self, shard: ShardId, path: str) -> Changes:
         stored = self.lake.bucket.objects.get(path)
@@ -327,7 +393,7 @@ class Auditor:
 
     def _retained(self, shard: ShardId) -> None:
         """Invariant 6: what any retained version has not merged is listed and there."""
-        lowest = min(v.merged.get(shard, 0) for v in self.lake.retained)
+        lowest = min(v.merged.get(shard, 0) for v in self._find_holding())
         listed = {g.generation: g for g in self.truth.manifests[shard][-1].flushed_generations}
         for number in range(lowest + 1, self.truth.flushed(shard) + 1):
             if number not in listed:

@@ -27,6 +27,7 @@ from memwal.model import ShardId, TableView
 from memwal.read.store.wal_rows import StoredWalRows
 from memwal.store.fencing import ShardClaim
 from memwal.store.wal import WalEntries, WalLimits
+from tests.simulation import checkpoint_actors
 from tests.simulation.actors import GRACE_SECONDS, OUTCOMES, Jobs, Session, make_catchup_job
 from tests.simulation.lake import Progress, Version, decode_changes
 from tests.simulation.row_rules import NEWEST_WINS
@@ -51,6 +52,7 @@ UPKEEP = (
     "wal_reader",
     "status",
     "wait",
+    "checkpoint",
 )
 """Their names, which are those of the methods that run them."""
 
@@ -126,6 +128,10 @@ class Upkeep:
             ),
             default=0,
         )
+
+    def checkpoint(self, actor: Actor) -> None:
+        """`memwal checkpoint`."""
+        checkpoint_actors.keep_or_drop(self.jobs, actor)
 
     # ---- users with plain Lance
 
@@ -216,7 +222,8 @@ class Upkeep:
     def time_traveller(self, actor: Actor) -> None:
         """A merging read at a tag: never mind how long it takes, nothing of it may go."""
         stores, truth = self.jobs.open(actor), self.jobs.truth
-        tags = dict(stores.lake.tags)
+        # Of a version that a checkpoint was made of, memwal may refuse to read more than that.
+        tags = {n: v for n, v in stores.lake.tags.items() if v not in truth.checkpointed}
         if not tags:
             return
         name = actor.scheduler.dice.choice(sorted(tags))

@@ -6,7 +6,7 @@ Every gate fails closed: evidence that is missing, unreadable or ambiguous keeps
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Set
+from collections.abc import Iterable, Mapping, Set
 from dataclasses import dataclass, replace
 from functools import cache, cached_property
 
@@ -20,12 +20,14 @@ from memwal.jobs.garbage.model import (
     past_version,
 )
 from memwal.model import (
+    Checkpoint,
     ShardId,
     ShardManifest,
     ShardStatus,
     ShardView,
     TableView,
 )
+from memwal.text import iso_time
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -40,6 +42,8 @@ class Look:
     evidence: Evidence = Evidence()
     limits: GarbageLimits = GarbageLimits()
     now_nanos: int
+    checkpointed: frozenset[int] = frozenset()
+    """Versions of main that are there for checkpoints alone: these hold their cuts, and no more."""
 
     @property
     def cutoff_nanos(self) -> int:
@@ -68,7 +72,8 @@ class Look:
         """The shards that have a manifest."""
         if self.view is None:
             return ()
-        gates = Gates(self.view, self.evidence, self.unreadable)
+        kept = [c for c in self.evidence.checkpoints if self.is_kept(c)]
+        gates = Gates(self.view, self.evidence, self.unreadable, kept, self.checkpointed)
         return tuple(self._shard(shard, gates) for shard in self.view.shards)
 
     def _shard(self, shard: ShardView, gates: Gates) -> ShardLook:
@@ -80,6 +85,12 @@ class Look:
             manifest=shard.manifest, found=found, gates=gates, cutoff_nanos=self.cutoff_nanos
         )
 
+    def is_kept(self, checkpoint: Checkpoint) -> bool:
+        """Whether it has not expired, and is, or may yet get, ready."""
+        leftover_nanos = round(self.limits.leftover_age_seconds * 1e9)
+        may_go_on = checkpoint.created_at_nanos > self.now_nanos - leftover_nanos
+        return not checkpoint.is_expired(self.now_nanos) and (checkpoint.ready or may_go_on)
+
     def without_versions(self, expired: Set[int]) -> Look:
         """The same table once these versions of main are gone."""
         versions = self.evidence.versions
@@ -90,16 +101,43 @@ class Look:
 class Gates:
     """What may need a generation that a shard has, in one table."""
 
-    def __init__(self, view: TableView, evidence: Evidence, unreadable: str | None) -> None:
+    def __init__(
+        self,
+        view: TableView,
+        evidence: Evidence,
+        unreadable: str | None,
+        kept: Iterable[Checkpoint] = (),
+        checkpointed: Set[int] = frozenset(),
+    ) -> None:
         self._state = view.mem_wal
         self._indexes = covering_indexes(view.manifest, view.mem_wal)
-        self._versions = [v for v in evidence.versions if v.merged is not None]
+        self._versions = [
+            v
+            for v in evidence.versions
+            if v.merged is not None and not (v.on_main and v.version in checkpointed)
+        ]
         self._unreadable = unreadable
         self._lowest = cache(self._lowest_version)
+        self._cuts: dict[ShardId, list[tuple[range, str]]] = {}
+        for checkpoint in kept:
+            until = iso_time(checkpoint.expires_at_nanos) or "it is dropped"
+            why = f"checkpoint {checkpoint.name!r} of {checkpoint.holder} needs it until {until}"
+            for cut in checkpoint.shards:
+                needed = range(cut.merged_generation + 1, cut.generation + 1)
+                self._cuts.setdefault(cut.shard_id, []).append((needed, why))
 
     def held(self, shard_id: ShardId, generation: int) -> str | None:
         """Why the generation is still needed; None when nothing holds it."""
-        return self.version_holds(shard_id, generation) or self.index_holds(shard_id, generation)
+        return (
+            self.checkpoint_holds(shard_id, generation)
+            or self.version_holds(shard_id, generation)
+            or self.index_holds(shard_id, generation)
+        )
+
+    def checkpoint_holds(self, shard_id: ShardId, generation: int) -> str | None:
+        """In no checkpoint's cut, whose version may be the only one that has not merged it."""
+        cuts = self._cuts.get(shard_id, ())
+        return next((why for needed, why in cuts if generation in needed), None)
 
     def version_holds(self, shard_id: ShardId, generation: int) -> str | None:
         """Merged at every retained version, which the latest is one of."""

@@ -8,7 +8,7 @@ from enum import Enum
 from typing import Any
 
 from memwal.format import layout
-from memwal.model import BrokenShard, ShardId, ShardManifest, StoredFile
+from memwal.model import BrokenShard, Checkpoint, ShardId, ShardManifest, StoredFile
 
 ORPHAN = "orphan"
 """The report's word for whatever belongs to nothing that is live."""
@@ -171,6 +171,7 @@ class Evidence:
     versions: tuple[RetainedVersion, ...] = ()
     shards: Mapping[ShardId, ShardEvidence] = field(default_factory=dict)
     beside: Mapping[str, Sequence[Any]] = field(default_factory=dict)
+    checkpoints: Sequence[Checkpoint] = ()
     problems: tuple[Exception, ...] = ()
 
 

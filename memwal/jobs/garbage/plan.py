@@ -7,6 +7,7 @@ candidate carries its reason.
 from __future__ import annotations
 
 import math
+from collections.abc import Set
 
 from memwal.errors import Refused, Usage
 from memwal.format import layout
@@ -15,7 +16,7 @@ from memwal.jobs.garbage.kinds import KINDS
 from memwal.jobs.garbage.kinds.orphan import find_refusal
 from memwal.jobs.garbage.look import Look
 from memwal.jobs.garbage.model import GarbageLimits, GarbagePlan
-from memwal.model import BrokenShard, TableView
+from memwal.model import BrokenShard, Checkpoint, TableView
 
 RETENTION_SECONDS_MIN = 86_400.0
 GRACE_SECONDS_MIN = 600.0
@@ -68,6 +69,12 @@ def find_expirable(look: Look, retention_seconds: float) -> frozenset[int]:
         and v.problem is None
         and v.timestamp_nanos < cutoff
     )
+
+
+def find_checkpoints_of(look: Look, versions: Set[int]) -> tuple[Checkpoint, ...]:
+    """The checkpoints that are kept, and are of these versions of main."""
+    kept = (c for c in look.evidence.checkpoints if look.is_kept(c))
+    return tuple(c for c in kept if c.version in versions)
 
 
 def find_never_merged(view: TableView) -> tuple[str, ...]:

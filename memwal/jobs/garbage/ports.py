@@ -59,6 +59,10 @@ class GarbageEvidence(Protocol):
         """
         ...
 
+    def claimed_versions(self) -> frozenset[int] | None:
+        """The same without tags of checkpoints; None where a reference can't be read."""
+        ...
+
     def oldest_claim(
         self,
         manifests: Mapping[ShardId, ShardManifest],

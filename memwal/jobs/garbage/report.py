@@ -189,6 +189,12 @@ def _find_warnings(garbage: TableGarbage, seen: Seen) -> Iterable[str]:
             "generations and were never merged. Only an old version proves that those belong to "
             "this MemWAL index; merge them first, or mend what can't be read"
         )
+    for found in seen.untagged:
+        yield (
+            f"no version is expired: somebody deleted the tag of checkpoint {found.name!r}, and "
+            f"version {found.version} would go with the others; drop the checkpoint if nobody "
+            "reads it any more"
+        )
     claim = _describe_claim(garbage)
     if claim is not None and retention_seconds is not None:
         age, retention = _days(claim["age_seconds"]), _days(retention_seconds)

@@ -11,6 +11,7 @@ from memwal.errors import MemWalError
 from memwal.jobs.status.plan import AbandonedLimits, DueLimits, find_due_shards, measure_wal
 from memwal.jobs.status.report import report_status
 from memwal.model import (
+    Checkpoint,
     Consistency,
     LeaseClaim,
     ShardId,
@@ -19,6 +20,7 @@ from memwal.model import (
     TableView,
 )
 from memwal.report import JobReport, RunRecord, TableReport
+from memwal.run.checkpoints import describe_checkpoint
 from memwal.run.fanout import Fanout
 from memwal.run.lease import describe_lease
 from memwal.run.options import RunOptions, choose_limits
@@ -53,6 +55,7 @@ class _Look:
     view: TableView
     wal: Wal
     lease: LeaseClaim | MemWalError | None
+    checkpoints: Sequence[Checkpoint] | MemWalError
 
 
 def _look(stores: Stores, consistency: Consistency) -> _Look:
@@ -70,7 +73,12 @@ def _look(stores: Stores, consistency: Consistency) -> _Look:
         return view
 
     view = look() if consistency == "latest" else stores.views.from_snapshot(look, sizes=True)
-    return _Look(view=view, wal=wal, lease=lease)
+    checkpoints: Sequence[Checkpoint] | MemWalError
+    try:
+        checkpoints = stores.checkpoints.list()
+    except MemWalError as error:
+        checkpoints = error
+    return _Look(view=view, wal=wal, lease=lease, checkpoints=checkpoints)
 
 
 def _status(table: ResolvedTable, stores: Stores, look: _Look) -> TableReport:
@@ -80,6 +88,10 @@ def _status(table: ResolvedTable, stores: Stores, look: _Look) -> TableReport:
     if isinstance(look.lease, MemWalError):
         raise look.lease
     skew = None if look.lease is None else stores.leases.skew_text(look.lease)
+    warnings = list_policy_warnings(table, view) + ([skew] if skew else [])
+    checkpoints = look.checkpoints
+    if isinstance(checkpoints, MemWalError):
+        warnings, checkpoints = [*warnings, str(checkpoints)], ()
     return report_status(
         table.name,
         view,
@@ -94,7 +106,8 @@ def _status(table: ResolvedTable, stores: Stores, look: _Look) -> TableReport:
         due=find_due_shards(view, choose_limits(DueLimits, table), now),
         lease=describe_lease(look.lease, now),
         records=_records(stores, view),
-        warnings=(*list_policy_warnings(table, view), *([skew] if skew else ())),
+        checkpoints=tuple(describe_checkpoint(found, now) for found in checkpoints),
+        warnings=warnings,
     )
 
 

@@ -17,7 +17,17 @@ from memwal.jobs.status.plan import (
     find_reclaimable,
 )
 from memwal.model import BrokenShard, Consistency, ShardId, ShardView, TableView, sum_known
-from memwal.report import DONE, FAILED, LeaseReport, Part, RunRecord, Section, TableReport, sum_up
+from memwal.report import (
+    DONE,
+    FAILED,
+    CheckpointReport,
+    LeaseReport,
+    Part,
+    RunRecord,
+    Section,
+    TableReport,
+    sum_up,
+)
 from memwal.rows.holes import find_holes, hole_text
 from memwal.rows.policy import policy_document
 from memwal.text import iso_time, name_some
@@ -117,6 +127,7 @@ class StatusTableReport(TableReport):
     snapshot: SnapshotStatusReport | None = None
     reclaimable: ReclaimableReport | None = None
     lease: LeaseReport | None = None
+    checkpoints: tuple[CheckpointReport, ...] = ()
     warnings: tuple[str, ...] = ()
 
 
@@ -129,6 +140,7 @@ def report_status(
     due: Mapping[ShardId, tuple[str, ...]],
     lease: LeaseReport | None = None,
     records: Sequence[RunRecord] = (),
+    checkpoints: tuple[CheckpointReport, ...] = (),
     warnings: Sequence[str] = (),
 ) -> StatusTableReport:
     """The status report of one table. The two callables look up what a view does not hold.
@@ -176,6 +188,7 @@ def report_status(
         ),
         reclaimable=reclaimable,
         lease=lease,
+        checkpoints=checkpoints,
         warnings=(
             *view.warnings,
             *_warn_of_shards(view, shards),

@@ -9,6 +9,7 @@ from rich.console import RenderableType
 from rich.text import Text
 
 from memwal.grid import (
+    CHECKPOINTS,
     Column,
     build_table,
     describe_lease,
@@ -64,6 +65,8 @@ def _describe(report: StatusTableReport) -> Iterator[RenderableType]:
         yield Text(f"  snapshot: {taken}, {report.snapshot.num_shards} shards{shown}")
     if report.lease is not None and report.lease.state in ("held", "broken"):
         yield describe_lease(report.lease)
+    if report.checkpoints:
+        yield build_table(report.checkpoints, CHECKPOINTS)
     if report.storage is not None:
         yield Text(_format_storage(report))
     yield from _list_due(report)

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from memwal.errors import Usage
-from memwal.model import Consistency, TableView
+from memwal.model import Checkpoint, Consistency, TableView
 from memwal.rows.keys import keys_in
 
 # Lance's own columns, which differ between the base table and a generation that holds the same row.
@@ -36,6 +36,8 @@ class ReadRequest:
     """What is asked for. None is no bound: all columns, all rows, the latest version.
 
     `keys` are values in the primary key's order. A filter restricts `nearest` and `keys` too.
+    `merged_only` leaves pending generations out (None: they are in, and nobody said that they are
+    meant); `checkpoint` is the name of a moment that was kept, instead of a version.
     """
 
     columns: tuple[str, ...] | None = None
@@ -44,6 +46,8 @@ class ReadRequest:
     keys: tuple[tuple[object, ...], ...] | None = None
     nearest: Nearest | None = None
     version: int | None = None
+    merged_only: bool | None = None
+    checkpoint: str | None = None
     holes_allowed: bool = False
     reinitialised_allowed: bool = False
     consistency: Consistency = "latest"
@@ -52,6 +56,30 @@ class ReadRequest:
         """Raise Usage for what does not go together."""
         if self.consistency == "snapshot" and self.version is not None:
             raise Usage("consistency snapshot is of the latest version: it goes with no version")
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Moment:
+    """Which state of the table is read. With no version and no checkpoint, the latest."""
+
+    version: int | None = None
+    merged_only: bool = False
+    checkpoint: Checkpoint | None = None
+
+    @property
+    def is_latest(self) -> bool:
+        """Whether it is the table as it is now, shards and all."""
+        return self == Moment()
+
+
+def check_moment(request: ReadRequest, *, with_wal: bool) -> None:
+    """Raise Usage for two moments at a time, or for newer rows than a moment has."""
+    if request.checkpoint is not None and (
+        request.version is not None or request.merged_only is not None
+    ):
+        raise Usage("a checkpoint is a whole moment: neither a version nor merged only go with it")
+    if with_wal and (request.checkpoint is not None or request.merged_only):
+        raise Usage("rows of the WAL are in no checkpoint, nor in what is merged")
 
 
 def choose_columns(view: TableView, request: ReadRequest) -> tuple[str, ...]:

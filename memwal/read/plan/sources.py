@@ -122,6 +122,18 @@ def plan_read(
     )
 
 
+def describe_mixed(plan: ReadPlan, request: ReadRequest) -> tuple[str, ...]:
+    """A warning where an older version is read with pending generations, and nobody said so."""
+    if request.version is None or request.merged_only is not None or not plan.generations:
+        return ()
+    return (
+        f"version {plan.version} is read with {plan.generations} generations that are listed now "
+        "and that it has not merged: rows that were written after it may be among them. "
+        "--merged-only (merged_only=True) leaves them out, --with-pending (merged_only=False) says "
+        "that they are meant; a checkpoint keeps a moment whole",
+    )
+
+
 def _read_shard(shard: ShardView) -> ShardRead:
     newest_first = tuple(reversed(shard.pending))
     return ShardRead(

@@ -8,7 +8,9 @@ from typing import TypeVar
 
 import pyarrow as pa
 
-from memwal.errors import Corruption, MemWalError, Missing, StoreUnavailable, Usage
+from memwal.errors import Corruption, MemWalError, Missing, Refused, StoreUnavailable, Usage
+from memwal.read.plan.request import Moment
+from memwal.read.plan.sources import Incomplete
 from memwal.store.table import GONE, is_panic, tidy_text
 
 T = TypeVar("T")
@@ -53,3 +55,19 @@ def _as_ours(where: str, error: BaseException) -> BaseException:
     if is_panic(error):
         return Corruption(f"{where}: can't be read: {text}")
     return StoreUnavailable(f"{where}: can't be read: {text}")
+
+
+def explain_missing(error: MemWalError, moment: Moment) -> MemWalError:
+    """What it means that something is gone which a read of that moment needs."""
+    if isinstance(error, Incomplete):
+        return error
+    if moment.version is not None:
+        return Refused(
+            f"{error}; what version {moment.version} needs is gone, read a later version"
+        )
+    if moment.checkpoint is not None:
+        return Corruption(
+            f"{error}; checkpoint {moment.checkpoint.name!r} keeps it, so that whoever deleted it "
+            "was not memwal"
+        )
+    return Corruption(f"{error}; it is listed and not merged, so its rows are lost")

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 import lance
 import pyarrow as pa
 
 from memwal.model import FlushedGeneration, ShardId, TableView
-from memwal.ports import Clock
 from memwal.read.plan.sources import ReadPlan, ShardRead
 from memwal.read.store.newest_rows import NewestRows
 from memwal.read.store.opened import OpenRead
@@ -28,18 +27,19 @@ def open_read(
     view: TableView,
     plan: ReadPlan,
     unflushed: Mapping[ShardId, pa.Table],
-    clock: Clock,
+    now_nanos: Callable[[], int],
 ) -> OpenRead:
     """Open every table that the plan names, lined up with the view's columns.
 
     `unflushed` are rows newer than any generation of their shard: the base's columns and
-    `_tombstone` (bool). Raises Missing for a generation that is gone, Refused for schema drift that
-    would drop or mix up data, Usage for a filter that Lance refuses.
+    `_tombstone` (bool). `now_nanos` gives the instant at which rows expire. Raises Missing for a
+    generation that is gone, Refused for schema drift that would drop or mix up data, Usage for a
+    filter that Lance refuses.
     """
     base = Base.of(view, generations.tables.base(plan.version))
     policy = read_policy(view, generations.tables.base)
     if policy is not None:
-        return FoldedRows(policy, plan, generations, view, base, unflushed, clock)
+        return FoldedRows(policy, plan, generations, view, base, unflushed, now_nanos)
     schema = read_schema(base.dataset)
     listed = [(shard, g) for shard in plan.shards for g in shard.generations]
     parts: dict[ShardId, list[Part]] = {

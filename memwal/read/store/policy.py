@@ -8,7 +8,7 @@ nothing of folded rows.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from itertools import chain
@@ -19,7 +19,6 @@ import pyarrow as pa
 from memwal.errors import MemWalError, Unsupported, Usage
 from memwal.format import layout
 from memwal.model import FlushedGeneration, ShardId, TableView
-from memwal.ports import Clock
 from memwal.read.plan.sources import ReadPlan, ShardRead
 from memwal.read.store.faults import guard
 from memwal.read.store.held_rows import match_filter, may_name
@@ -209,7 +208,7 @@ class FoldedRows(OpenRead):
         view: TableView,
         base: Base,
         unflushed: Mapping[ShardId, pa.Table],
-        clock: Clock,
+        now_nanos: Callable[[], int],
     ) -> None:
         """Opens everything. Raises Unsupported for a search, Usage for a filter Lance refuses."""
         if plan.nearest is not None:
@@ -219,13 +218,11 @@ class FoldedRows(OpenRead):
             )
         super().__init__(plan, base, base.dataset.schema)
         self._policy = policy
-        self._clock = clock
+        self._now_nanos = now_nanos
         self._pending = open_pending(generations, view, plan.shards, unflushed)
 
     def _read(self) -> Batches:
-        folding = Folding(
-            self._policy, self._plan, self._base.dataset.schema, self._clock.now_nanos()
-        )
+        folding = Folding(self._policy, self._plan, self._base.dataset.schema, self._now_nanos())
         tables, keys = folding.fold_rows(self._base, self._pending)
         hidden = KeySet(pa.concat_tables(keys.values()).columns) if keys else None
         if hidden is not None and hidden.count < sum(map(len, keys.values())):

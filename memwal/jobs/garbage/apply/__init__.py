@@ -28,7 +28,12 @@ from memwal.jobs.garbage.apply.prune import NumberedDeleter
 from memwal.jobs.garbage.kinds import generation, orphan, wal_entry
 from memwal.jobs.garbage.look import Look
 from memwal.jobs.garbage.model import Evidence, GarbageLimits, GarbagePlan, WriterClaim
-from memwal.jobs.garbage.plan import find_expirable, find_never_merged, plan_garbage
+from memwal.jobs.garbage.plan import (
+    find_checkpoints_of,
+    find_expirable,
+    find_never_merged,
+    plan_garbage,
+)
 from memwal.jobs.garbage.ports import (
     DropProgress,
     Expired,
@@ -36,7 +41,7 @@ from memwal.jobs.garbage.ports import (
     GarbageViews,
     VersionExpiry,
 )
-from memwal.model import ShardId, TableView
+from memwal.model import Checkpoint, ShardId, TableView
 from memwal.ports import Clock, Objects, ShardCommits, Steps, no_steps
 
 # S3 dates by whole seconds, and a listing takes time.
@@ -68,13 +73,14 @@ def _delete_each(
 class Seen:
     """What a look at a table came to. `expirable` versions are to be expired first.
 
-    `never_merged` are the shards for whose sake no version may be expired.
+    `never_merged` are the shards, `untagged` the checkpoints for whose sake no version may be.
     """
 
     look: Look
     plan: GarbagePlan
     expirable: int = 0
     never_merged: tuple[str, ...] = ()
+    untagged: tuple[Checkpoint, ...] = ()
 
     @property
     def has_work(self) -> bool:
@@ -234,13 +240,26 @@ class TableGarbage:
             return Seen(look=look, plan=plan_garbage(look))
         never_merged = () if look.view is None else find_never_merged(look.view)
         old = frozenset[int]() if never_merged else find_expirable(look, self.retention_seconds)
+        look = replace(look, checkpointed=self._find_checkpointed(look, old))
         old = old and old - self.evidence.referenced_versions()
+        untagged = find_checkpoints_of(look, old)
+        old = frozenset[int]() if untagged else old
         if old and not self.acts:
             self.expiry.check_expirable()
             look = look.without_versions(old)
         return Seen(
-            look=look, plan=plan_garbage(look), expirable=len(old), never_merged=never_merged
+            look=look,
+            plan=plan_garbage(look),
+            expirable=len(old),
+            never_merged=never_merged,
+            untagged=untagged,
         )
+
+    def _find_checkpointed(self, look: Look, old: frozenset[int]) -> frozenset[int]:
+        """Old versions that nobody would find any more, were it not for a checkpoint."""
+        found = frozenset(c.version for c in find_checkpoints_of(look, old))
+        claimed = self.evidence.claimed_versions() if found else frozenset[int]()
+        return frozenset[int]() if claimed is None else found - claimed
 
     def _compare_clocks(self) -> None:
         store_now = self.evidence.store_now_nanos(self.clock.new_id())

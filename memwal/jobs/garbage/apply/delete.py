@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from memwal.errors import MemWalError
+from memwal.format import layout
 from memwal.invariants import InvariantBroken
 from memwal.jobs.garbage.kinds import check_item
 from memwal.jobs.garbage.model import GarbageLimits, GarbagePlan
@@ -101,11 +102,17 @@ class Deleter:
 
 
 def check_below(path: str, file: StoredFile) -> None:
-    """Raise InvariantBroken when an item would delete anything but itself (invariant 10)."""
+    """Raise InvariantBroken when an item would delete anything but itself (invariant 10).
+
+    With the record of a checkpoint goes its tag.
+    """
     try:
         check_object_path(file.path)
     except ValueError as error:
         raise InvariantBroken(10, str(error)) from None
+    key = layout.parse_checkpoint_path(path)
+    if key is not None and file.path == layout.checkpoint_tag_path(key):
+        return
     if file.path != path and not file.path.startswith(f"{path}/"):
         raise InvariantBroken(10, f"{file.path} is not below {path}")
 

@@ -11,6 +11,7 @@ from typing import Any, Protocol
 
 from memwal.invariants import InvariantBroken
 from memwal.jobs.garbage.kinds import (
+    checkpoint,
     generation,
     ingest,
     lease_claim,
@@ -51,7 +52,14 @@ class KindBeside(Kind, Protocol):
 
 
 KINDS_BESIDE: tuple[KindBeside, ...] = (leftover, snapshot, ingest, lease_claim)
-KINDS: tuple[Kind, ...] = (generation, orphan, shard_manifest, wal_entry, *KINDS_BESIDE)
+KINDS: tuple[Kind, ...] = (
+    generation,
+    orphan,
+    shard_manifest,
+    wal_entry,
+    checkpoint,
+    *KINDS_BESIDE,
+)
 
 
 def check_item(item: Item) -> None:

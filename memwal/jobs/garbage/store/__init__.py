@@ -17,6 +17,7 @@ from memwal.jobs.garbage.store.versions import RetainedVersions
 from memwal.jobs.garbage.store.wal_heads import WalHeads
 from memwal.model import ShardId, ShardManifest
 from memwal.ports import Objects
+from memwal.store.checkpoints import StoredCheckpoints
 from memwal.store.links import find_link
 from memwal.store.shard_listing import list_shards
 from memwal.store.table import LanceTables, tidy_text
@@ -35,6 +36,7 @@ class StoredGarbageEvidence:
         self._shards = ShardFolders(objects)
         self._versions = RetainedVersions(objects)
         self._heads = WalHeads(objects)
+        self._checkpoints = StoredCheckpoints(objects, readers_max=readers_max)
         self._readers_max = readers_max
 
     def has_shards(self) -> bool:
@@ -63,6 +65,7 @@ class StoredGarbageEvidence:
             evidence = Evidence(
                 versions=versions,
                 shards={s.shard_id: s for s in shards},
+                checkpoints=self._checkpoints.list(),
                 beside={k.NAME: k.read_evidence(self._objects, pool) for k in KINDS_BESIDE},
                 problems=tuple(problems),
             )
@@ -90,6 +93,10 @@ class StoredGarbageEvidence:
     def referenced_versions(self) -> frozenset[int]:
         """Versions of main that tags name or branches start from (see the port)."""
         return self._versions.read_referenced()
+
+    def claimed_versions(self) -> frozenset[int] | None:
+        """The same without tags of checkpoints (see the port)."""
+        return self._versions.read_claimed()
 
     def oldest_claim(
         self,

@@ -62,15 +62,28 @@ class RetainedVersions:
 
     def read_referenced(self) -> frozenset[int]:
         """Versions of main that tags name or branches start from."""
-        found = set()
+        found = (version for _, version in self._read_references())
+        return frozenset(version for version in found if version is not None)
+
+    def read_claimed(self) -> frozenset[int] | None:
+        """The same without tags of checkpoints; None where a reference can't be read."""
+        ours = layout.checkpoint_tag_path("").removesuffix(".json")
+        found = [v for path, v in self._read_references() if not path.startswith(ours)]
+        return None if None in found else frozenset(v for v in found if v is not None)
+
+    def _read_references(self) -> Iterator[tuple[str, int | None]]:
+        """Paths of references to main, with the version of each; None for one that is odd."""
         for kind, of, number in (("tags", "branch", "version"),
                                  ("branches", "parentBranch", "parentVersion")):  # fmt: skip
             for info in self._objects.list(f"_refs/{kind}"):
-                with suppress(Missing, *_NOT_A_REFERENCE):
+                try:
                     reference = json.loads(self._objects.get(info.path, DOCUMENT_BYTES_MAX))
                     if reference[of] is None:
-                        found.add(int(reference[number]))
-        return frozenset(found)
+                        yield info.path, int(reference[number])
+                except Missing:
+                    continue
+                except _NOT_A_REFERENCE:
+                    yield info.path, None
 
     def remember(self, before_write: Callable[[], None]) -> None:
         """Store what is known of the versions, for the next run."""

@@ -1,0 +1,63 @@
+"""`memwal checkpoint`."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from memwal.cli.console import RunProgress
+from memwal.cli.flags import JobFlags, ReadFlags, command
+from memwal.cli.options import OneTable
+from memwal.cli.parse import parse_duration
+from memwal.report import JobReport
+
+Name = Annotated[
+    str, typer.Argument(metavar="NAME", help="Letters, digits, '-', '_', and dots between them.")
+]
+Expires = Annotated[
+    str | None,
+    typer.Option("--expires", metavar="7d", help="Default: it stays until it is dropped."),
+]
+Holder = Annotated[
+    str | None, typer.Option("--holder", metavar="TEXT", help="Whose it is. Default: user@host.")
+]
+
+checkpoint_app = typer.Typer(help="Moments of a table that are kept.", no_args_is_help=True)
+
+
+@checkpoint_app.command()
+@command(JobFlags, job="checkpoint")
+def create(
+    table: OneTable,
+    name: Name,
+    expires: Expires = None,
+    holder: Holder = None,
+    *,
+    flags: JobFlags,
+    progress: RunProgress,
+) -> JobReport:
+    """Keep this moment of a table, pending rows included, for `memwal read --checkpoint NAME`."""
+    from memwal.jobs.checkpoint.job import CreateOptions, make_request, run_create
+
+    seconds = None if expires is None else parse_duration(expires, "--expires")
+    request = make_request(name, expires_seconds=seconds, holder=holder)
+    return run_create(flags.run_options(CreateOptions, [table], request=request), progress)
+
+
+@checkpoint_app.command("list")
+@command(job="checkpoint")
+def list_(table: OneTable, *, flags: ReadFlags) -> JobReport:
+    """Show a table's checkpoints, and what each keeps."""
+    from memwal.jobs.checkpoint.job import run_list
+
+    return run_list(flags.tables([table])[0])
+
+
+@checkpoint_app.command()
+@command(JobFlags, job="checkpoint")
+def drop(table: OneTable, name: Name, *, flags: JobFlags) -> JobReport:
+    """Drop a checkpoint: what it alone keeps is garbage from then on."""
+    from memwal.jobs.checkpoint.job import run_drop
+
+    return run_drop(flags.tables([table])[0], name, dry_run=flags.dry_run)

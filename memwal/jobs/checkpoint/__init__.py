@@ -1,0 +1,1 @@
+"""Keeps a moment of a table until it is dropped or expires."""

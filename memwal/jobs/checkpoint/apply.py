@@ -1,0 +1,116 @@
+"""Makes a checkpoint: every step, and in which order.
+
+1. Take the lease, so that no job of ours works on the table meanwhile.
+2. Look, and store the record, which is not ready: from now on garbage keeps the cut's generations.
+3. Tag the version, and see that it still is the latest one. A cleanup that began before the tag was
+   there has then seen a latest version, which none removes; one that begins later sees the tag. If
+   it is not, another version has landed: remove all that, and try the new one.
+4. Mark the record as ready, and see that no other of its name is: of two that were made at a time,
+   the one that looks last sees both, so that no two stay.
+
+The lease spares work. Without it the order holds: no generation of the cut was merged at the
+version, which was there from its commit on, so that no garbage run finds it merged at every
+retained version, before the tag or after it (invariant 6).
+
+It may be killed anywhere (invariant 8): a record that is not ready can't be read, and goes with its
+tag, by the next checkpoint of its name, or a day later by garbage.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass, replace
+
+from memwal.errors import LostRace, MemWalError, Refused
+from memwal.format import layout
+from memwal.jobs.checkpoint.plan import CheckpointLimits, CheckpointRequest, plan_checkpoint
+from memwal.jobs.checkpoint.ports import Checkpoints, ProbedViews, Tags
+from memwal.model import Checkpoint
+from memwal.ports import Clock, Steps, no_steps
+from memwal.text import iso_time
+
+
+@dataclass(frozen=True, kw_only=True)
+class CheckpointMaker:
+    """Makes checkpoints of one table."""
+
+    uri: str
+    views: ProbedViews
+    checkpoints: Checkpoints
+    tags: Tags
+    clock: Clock
+    take_lease: Callable[[], None]
+    """Proves the store, and claims the table. Raises LeaseHeld."""
+    before_commit: Callable[[], None]
+    """Called before each writing step; raises LeaseHeld when the claim was lost."""
+    limits: CheckpointLimits = CheckpointLimits()
+    steps: Steps = no_steps
+
+    def plan(self, request: CheckpointRequest) -> Checkpoint:
+        """What would be kept now. Raises Refused for a name that is taken, or rows that miss."""
+        self._check_free(request.name)
+        now, end = self.clock.now_nanos(), self.clock.new_id().replace("-", "")[:8]
+        view = self.views.table(probed=True)
+        return plan_checkpoint(view, request, key=f"{request.name}.{end}", now_nanos=now)
+
+    def create(self, request: CheckpointRequest) -> Checkpoint:
+        """Keep this moment. Raises Refused, LostRace, LeaseHeld, Corruption, StoreUnavailable."""
+        self._check_free(request.name)
+        self.take_lease()
+        self._clear(request.name)
+        for _ in range(self.limits.attempts_max):
+            made = self.plan(request)
+            try:
+                if self._hold(made):
+                    return self._finish(made)
+            except MemWalError:
+                with suppress(MemWalError):  # what is left is garbage
+                    self.checkpoints.remove(made)
+                raise
+            self.checkpoints.remove(made)
+        raise LostRace(
+            f"{self.uri}: others committed to the table each of {self.limits.attempts_max} times "
+            "that its latest version was to be kept; run again"
+        )
+
+    def _hold(self, made: Checkpoint) -> bool:
+        """Steps 2 and 3; whether the version that was looked at is still the latest."""
+        self.before_commit()
+        self.steps("record")
+        self.checkpoints.put(made)
+        self.steps("tag")
+        try:
+            self.tags.tag(layout.checkpoint_tag(made.key), made.version)
+        except LostRace:
+            return False
+        self.steps("tagged")
+        return self.views.table_version() == made.version
+
+    def _finish(self, made: Checkpoint) -> Checkpoint:
+        self.before_commit()
+        self.steps("ready")
+        ready = replace(made, ready=True)
+        self.checkpoints.put(ready)
+        self.steps("made")
+        self._check_free(made.name, but=made.key)
+        return ready
+
+    def _check_free(self, name: str, but: str = "") -> None:
+        """Raise Refused where a checkpoint of that name is ready and has not expired."""
+        now = self.clock.now_nanos()
+        for other in self.checkpoints.list():
+            is_other = other.name == name and other.key != but
+            if is_other and other.ready and not other.is_expired(now):
+                raise Refused(
+                    f"{self.uri}: checkpoint {name!r} is there, of version {other.version}, "
+                    f"made {iso_time(other.created_at_nanos)} for {other.holder}: choose another "
+                    "name, or drop it first"
+                )
+
+    def _clear(self, name: str) -> None:
+        """Remove what a run that was killed, and had the lease before, left of that name."""
+        for other in self.checkpoints.list():
+            if other.name == name and not other.ready:
+                self.before_commit()
+                self.checkpoints.remove(other)

@@ -1,0 +1,131 @@
+"""`memwal checkpoint`: create, list, drop, each on one table."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import partial
+
+from memwal.config import ResolvedTable
+from memwal.errors import MemWalError, Refused
+from memwal.format.layout import parse_checkpoint_name
+from memwal.jobs.checkpoint.apply import CheckpointMaker
+from memwal.jobs.checkpoint.plan import CheckpointRequest, check_request
+from memwal.jobs.checkpoint.report import CheckpointTableReport
+from memwal.model import Checkpoint, TableView
+from memwal.ports import Steps, no_steps
+from memwal.report import DONE, NOTHING_TO_DO, JobReport, TableReport
+from memwal.run.checkpoints import describe_checkpoint
+from memwal.run.fanout import Fanout
+from memwal.run.options import RunOptions
+from memwal.run.progress import Progress
+from memwal.run.reports import failed_report, job_report
+from memwal.run.runner import JobRunner
+from memwal.run.stores import Stores, open_stores
+from memwal.run.tables import OpenTable
+from memwal.store.checkpoints import LanceTags
+from memwal.store.process import this_holder
+
+NAME = "checkpoint"
+
+
+@dataclass(frozen=True, kw_only=True)
+class CreateOptions(RunOptions):
+    """What `checkpoint create` takes."""
+
+    request: CheckpointRequest
+
+
+def make_request(
+    name: str, *, expires_seconds: float | None, holder: str | None
+) -> CheckpointRequest:
+    """What is asked for, checked. The holder is this user and host where none is given."""
+    request = CheckpointRequest(
+        name=parse_checkpoint_name(name),
+        holder=this_holder().partition(":")[0] if holder is None else holder,
+        expires_seconds=expires_seconds,
+    )
+    check_request(request)
+    return request
+
+
+def run_create(options: CreateOptions, progress: Progress, steps: Steps = no_steps) -> JobReport:
+    """Keep this moment of the table."""
+    if not options.lease and not options.dry_run:
+        raise Refused("a checkpoint is made under the table's lease: run it without --no-lease")
+
+    def create(table: OpenTable, stores: Stores, view: TableView, fanout: Fanout) -> TableReport:
+        maker = CheckpointMaker(
+            uri=stores.uri,
+            views=stores.views,
+            checkpoints=stores.checkpoints,
+            tags=LanceTags(stores.tables),
+            clock=stores.clock,
+            take_lease=partial(table.take_lease, NAME, options),
+            before_commit=table.before_commit,
+            steps=steps,
+        )
+        made = (maker.plan if options.dry_run else maker.create)(options.request)
+        report = describe_checkpoint(made, stores.clock.now_nanos())
+        return CheckpointTableReport(
+            table=table.resolved.name,
+            outcome=DONE,
+            version_before=made.version,
+            version_after=made.version,
+            checkpoints=(report,),
+        )
+
+    runner = JobRunner(name=NAME, engine=lambda fanout: None)
+    return runner.run_each(options, create, progress)
+
+
+def run_list(table: ResolvedTable) -> JobReport:
+    """Every checkpoint of the table, also of one that was overwritten and lost its MemWAL."""
+
+    def look(stores: Stores) -> tuple[str, Sequence[Checkpoint]]:
+        return DONE, stores.checkpoints.list()
+
+    return _report(table, look, tagged=True)
+
+
+def run_drop(table: ResolvedTable, name: str, *, dry_run: bool = False) -> JobReport:
+    """Drop all checkpoints of a name: expired and unfinished ones too.
+
+    Needs no lease: each is removed by a name that no other ever has.
+    """
+
+    def drop(stores: Stores) -> tuple[str, Sequence[Checkpoint]]:
+        found = stores.checkpoints.named(name)
+        for checkpoint in () if dry_run else found:
+            stores.checkpoints.remove(checkpoint)
+        return DONE, found
+
+    return _report(table, drop, dry_run=dry_run)
+
+
+def _report(
+    table: ResolvedTable,
+    work: Callable[[Stores], tuple[str, Sequence[Checkpoint]]],
+    *,
+    tagged: bool = False,
+    dry_run: bool = False,
+) -> JobReport:
+    """What `work` found; with `tagged`, whether the tags of these are there."""
+    report: TableReport
+    try:
+        stores = open_stores(table.uri, table.storage_options)
+        version = stores.views.table_version()
+        outcome, found = work(stores)
+        now, is_tagged = stores.clock.now_nanos(), stores.checkpoints.is_tagged
+        report = CheckpointTableReport(
+            table=table.name,
+            outcome=outcome if found else NOTHING_TO_DO,
+            version_before=version,
+            version_after=version,
+            checkpoints=tuple(
+                describe_checkpoint(c, now, tagged=not tagged or is_tagged(c)) for c in found
+            ),
+        )
+    except MemWalError as error:
+        report = failed_report(table.name, error)
+    return job_report(NAME, [report], dry_run=dry_run)

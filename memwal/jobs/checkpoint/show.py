@@ -1,0 +1,16 @@
+"""What people see of `memwal checkpoint`."""
+
+from __future__ import annotations
+
+from rich.console import RenderableType
+from rich.text import Text
+
+from memwal.grid import CHECKPOINTS, build_table
+from memwal.jobs.checkpoint.report import CheckpointTableReport
+
+
+def show_table(report: CheckpointTableReport) -> list[RenderableType]:
+    """The checkpoints."""
+    if not report.checkpoints:
+        return [Text("  no checkpoints", style="dim")]
+    return [build_table(report.checkpoints, CHECKPOINTS)]

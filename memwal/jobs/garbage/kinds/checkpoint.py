@@ -1,0 +1,49 @@
+"""Checkpoints: one that has expired is deleted, its tag first; one that has not holds its cut.
+
+A record without its tag is found again by the next run; the other way round nothing would tell
+whose tag it is. What it held is garbage for the next run.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from memwal.format import layout
+from memwal.jobs.garbage.look import Look
+from memwal.jobs.garbage.model import Item, plan_delete
+from memwal.model import Checkpoint, StoredFile
+from memwal.text import iso_time
+
+NAME = "checkpoint"
+
+
+def find_items(look: Look) -> Iterator[Item]:
+    """Every checkpoint."""
+    for found in look.evidence.checkpoints:
+        path = layout.checkpoint_path(found.key)
+        files = (layout.checkpoint_tag_path(found.key), path)
+        yield plan_delete(
+            NAME,
+            path,
+            *([StoredFile(path=file, size_bytes=0, modified_at_nanos=0)] for file in files),
+            why=_describe_end(found, look),
+            held=describe_hold(found) if look.is_kept(found) else None,
+        )
+
+
+def may_delete(item: Item) -> bool:
+    """A checkpoint's record; with it goes the tag that is named after it."""
+    return item.kind == NAME and layout.parse_checkpoint_path(item.path) is not None
+
+
+def _describe_end(found: Checkpoint, look: Look) -> str:
+    if found.is_expired(look.now_nanos):
+        return f"expired {iso_time(found.expires_at_nanos)}; it was kept for {found.holder}"
+    return "it was never finished: the run that made it was killed"
+
+
+def describe_hold(found: Checkpoint) -> str:
+    """Until when it is kept, for whom, and what it holds."""
+    until = iso_time(found.expires_at_nanos) or "it is dropped"
+    kept = f"version {found.version} and {found.generations} generations"
+    return f"kept until {until} for {found.holder}, with {kept}"
