@@ -536,6 +536,27 @@ _SNAPSHOT = (
             "        if not wanted.is_fresh:",
         ),
         (
+            "snapshot: it is said to be of the time when it is written",
+            "                return self._attempt(run, self.read())",
+            "                view = self.read()\n"
+            "                run.taken_at_millis = self.clock.now_nanos() // 10**6\n"
+            "                return self._attempt(run, view)",
+        ),
+        (
+            "snapshot: it is confirmed before what it lowered is raised",
+            "            while fell := self._find_lowered(run, version):",
+            "            self.snapshots.confirm(\n"
+            "                taken_at_millis=run.taken_at_millis, index_uuid=run.index_uuid,\n"
+            "                data=wanted.data,\n"
+            "            )\n"
+            "            while fell := self._find_lowered(run, version):",
+        ),
+        (
+            "snapshot: it is confirmed though nobody can tell what it lowered",
+            "            if not run.unseen:\n",
+            "            if True:\n",
+        ),
+        (
             "snapshot: the lease is taken when all is done",
             "        self.take_lease()\n        return self._refresh(run)",
             "        done = self._refresh(run)\n        self.take_lease()\n        return done",

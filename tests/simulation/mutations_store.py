@@ -839,6 +839,80 @@ _STORED_SNAPSHOTS = mutations(
     ),
 )
 
+_READ_SNAPSHOTS = (
+    *mutations(
+        "memwal/store/shard_snapshots.py",
+        "tests/read/test_read_consistency.py",
+        (
+            "shard snapshot: one that was not confirmed is read",
+            "        if found.taken_at_millis != state.snapshot_ts_millis:",
+            "        if False:",
+        ),
+        (
+            "shard snapshot: other bytes than were confirmed are read",
+            "        if _digest(data) != confirmed.sha256:",
+            "        if False:",
+        ),
+        (
+            "shard snapshot: one that was cut off is not found",
+            "            path = external_path(str(confirmed.index_uuid))",
+            "            path = external_path(state.index_uuid)",
+        ),
+        (
+            "shard snapshot: it may have a shard twice",
+            "    if len({manifest.shard_id for manifest in found}) < len(found):",
+            "    if False:",
+        ),
+        (
+            "shard snapshot: shards may be missing",
+            "        if len(found) != state.num_shards:",
+            "        if False:",
+        ),
+    ),
+    *mutations(
+        "memwal/jobs/snapshot/store.py",
+        "tests/read/test_read_consistency.py -k 'not_confirmed'",
+        (
+            "snapshot: one that nobody confirmed is taken for fresh",
+            "return Stored.SAME if self._stored.is_confirmed(state, data) else Stored.UNCONFIRMED",
+            "return Stored.SAME",
+        ),
+    ),
+    *mutations(
+        "memwal/read/table.py",
+        "tests/read/test_read_consistency.py -k 'collected_since or goes_with'",
+        (
+            "read: what a snapshot lists and is gone is lost",
+            "                if view.taken_at_millis is not None:",
+            "                if False:",
+        ),
+        (
+            "read: the WAL is read beside a snapshot of shards",
+            '        if with_wal and request.consistency == "snapshot":',
+            "        if False:",
+        ),
+    ),
+    *mutations(
+        "memwal/jobs/verify/plan.py",
+        "tests/jobs/verify/test_verify_plan.py -k 'spec or snapshot'",
+        (
+            "verify: an id may be given to another spec",
+            "            if known.setdefault(spec.spec_id, spec) != spec:",
+            "            if known.setdefault(spec.spec_id, spec) is None:",
+        ),
+        (
+            "verify: a snapshot may be newer than the manifests",
+            "        elif row.version > current.manifest.version:",
+            "        elif False:",
+        ),
+        (
+            "verify: a snapshot may say other things than the manifest",
+            "                if _show(getattr(row, name)) != _show(getattr(of, name))",
+            "                if False",
+        ),
+    ),
+)
+
 STORE: tuple[Mutation, ...] = (
     *_NAMES,
     *_BYTES,
@@ -847,4 +921,5 @@ STORE: tuple[Mutation, ...] = (
     *_LEASES,
     *_STORES,
     *_STORED_SNAPSHOTS,
+    *_READ_SNAPSHOTS,
 )

@@ -150,12 +150,9 @@ def report_status(
     """
     stuck = find_stuck_shards(view, records)
     shards = tuple(
-        _report_shard(s, wal(s.shard_id), due.get(s.shard_id, ()), stuck.get(s.shard_id))
+        _report_shard(view, s, wal(s.shard_id), due.get(s.shard_id, ()), stuck.get(s.shard_id))
         for s in view.shards
     )
-    from_snapshot = view.taken_at_millis is not None
-    if from_snapshot:  # it does not have a shard's status
-        shards = tuple(s.model_copy(update={"status": None}) for s in shards)
     reclaimable = _report_reclaimable(view)
     broken = tuple(_report_broken(b) for b in view.broken)
     outcome, code = sum_up((*shards, *broken), otherwise=DONE)
@@ -176,7 +173,7 @@ def report_status(
             wal_bytes=sum_known(s.wal_bytes for s in shards),
         ),
         version=view.version,
-        consistency="snapshot" if from_snapshot else "latest",
+        consistency="latest" if view.taken_at_millis is None else "snapshot",
         rows=view.rows,
         primary_key=view.primary_key,
         policy=policy_document(view.policy_text),
@@ -192,7 +189,7 @@ def report_status(
         warnings=(
             *view.warnings,
             *_warn_of_shards(view, shards),
-            *([] if (unused := view.snapshot_unused_text) is None else [unused]),
+            *filter(None, [view.snapshot_unused_text]),
             *warnings,
         ),
     )
@@ -231,13 +228,14 @@ def _warn_of_shards(view: TableView, shards: Sequence[ShardStatusReport]) -> Ite
 
 
 def _report_shard(
-    shard: ShardView, wal: WalSize, due: tuple[str, ...], stuck: str | None
+    view: TableView, shard: ShardView, wal: WalSize, due: tuple[str, ...], stuck: str | None
 ) -> ShardStatusReport:
     manifest, pending = shard.manifest, shard.pending
     return ShardStatusReport(
         outcome=DONE,
         shard_id=shard.shard_id,
-        status=manifest.status.name,
+        # A shard snapshot does not tell it.
+        status=None if view.taken_at_millis is not None else manifest.status.name,
         writer_epoch=manifest.writer_epoch,
         manifest_version=manifest.version,
         current_generation=manifest.current_generation,

@@ -8,7 +8,15 @@ from typing import Any
 
 import pytest
 
-from memwal.errors import Corruption, LeaseHeld, LostRace, Refused, StoreUnavailable
+from memwal.errors import (
+    Corruption,
+    LeaseHeld,
+    LostRace,
+    Missing,
+    OutcomeUnknown,
+    Refused,
+    StoreUnavailable,
+)
 from memwal.jobs.snapshot.apply import SnapshotRefresher, read_view
 from memwal.jobs.snapshot.plan import (
     SnapshotLimits,
@@ -48,6 +56,8 @@ class FakeTable:
     commits: list[tuple[int, dict[ShardId, int]]] = field(default_factory=list)
     uuid: str = ""
     confirmed: tuple[int, str, bytes] | None = None
+    confirmed_at: list[dict[ShardId, int]] = field(default_factory=list)
+    """Progress at each confirmation."""
 
     def merge(self, shard: ShardId, generation: int) -> None:
         self.progress.append({**self.progress[-1], shard: generation})
@@ -84,6 +94,7 @@ class FakeTable:
     def confirm(self, *, taken_at_millis: int, index_uuid: str, data: bytes) -> None:
         assert (index_uuid, data) == (self.uuid, self.snapshot)
         self.confirmed = (taken_at_millis, index_uuid, data)
+        self.confirmed_at.append(self.progress[-1])
 
     def encode(self, manifests: Sequence[ShardManifest], specs: object) -> bytes:
         return repr(manifests).encode()
@@ -122,9 +133,8 @@ def refresh(
         name="t",
         views=where,  # type: ignore[arg-type]
         snapshots=where,  # type: ignore[arg-type]
-        clock=ManualClock(),
         read=read or where.view,
-        **settings,
+        **{"clock": ManualClock(), **settings},
     )
     return refresher.run(where.view(), dry_run=dry_run)
 
@@ -245,6 +255,59 @@ def test_what_fell_is_told_for_each_shard_by_its_highest() -> None:
 def test_many_shards_are_stored_outside(table: FakeTable) -> None:
     assert choose_storage(3, SnapshotLimits(inline_shards_max=3)) is Storage.INLINE
     assert choose_storage(3, SnapshotLimits(inline_shards_max=2)) is Storage.EXTERNAL
+
+
+# ---- what readers may go by
+
+
+def test_it_is_of_the_time_before_anything_was_read(table: FakeTable) -> None:
+    clock = ManualClock()
+    began = clock.now_nanos() // 10**6
+
+    def read() -> TableView:
+        clock.sleep(60)
+        return table.view()
+
+    refresh(table, read, clock=clock)
+    assert table.confirmed is not None
+    assert table.confirmed[0] == began
+
+
+def test_it_is_confirmed_once_nothing_is_lowered(table: FakeTable) -> None:
+    table.before = [lambda: table.merge(A, 5), lambda: table.merge(A, 6)]
+    assert refresh(table).repairs == 2
+    assert table.confirmed_at == [{A: 6}]
+
+
+def test_it_is_not_confirmed_where_nobody_can_tell_what_it_lowered() -> None:
+    class Expiring(FakeTable):
+        def mem_wal(self, version: int) -> MemWalState:
+            if version == 2:
+                raise Missing("version 2 was expired")
+            return super().mem_wal(version)
+
+    table = Expiring()
+    table.before = [lambda: table.merge(A, 5)]
+    with pytest.raises(OutcomeUnknown, match="versions 2 were expired"):
+        refresh(table)
+    assert table.confirmed is None
+    # The next one writes it again, although manifests say what it says.
+    assert refresh(table).outcome == "done"
+    assert table.confirmed is not None
+
+
+def test_what_can_t_be_confirmed_is_written_again(table: FakeTable) -> None:
+    left = [StoreUnavailable("no reply")]
+    confirm = table.confirm
+
+    def failing(**what: Any) -> None:
+        if left:
+            raise left.pop()
+        confirm(**what)
+
+    table.confirm = failing  # type: ignore[method-assign]
+    assert refresh(table).outcome == "done"
+    assert (len(table.commits), table.confirmed is not None) == (2, True)
 
 
 # ---- in which order
