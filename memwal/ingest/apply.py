@@ -67,7 +67,7 @@ class Ingester:
     """Told why this process writes by itself, without units."""
     say: Callable[[str], None]
     show_rows: Callable[[int, int], Callable[[int], None]]
-    """Called with all rows and those written before; what it returns, with rows taken in."""
+    """Called with all rows and those written before; what it returns, with more durable rows."""
     _merges: int = field(default=0, init=False)
     _unmerged: tuple[str, ...] = field(default=(), init=False)
     _rows_known: dict[str, int | None] = field(default_factory=dict, init=False)

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Coroutine
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, suppress
 from threading import Thread
 from typing import Any, Generic, TypeVar
 
-from memwal.ingest.broadcast import Published
+from memwal.ingest.broadcast import Published, Subscription
 from memwal.ingest.commands import Reached, State
 from memwal.ingest.coordinator import WriteCoordinator
-from memwal.ingest.ports import Closed, Delta
+from memwal.ingest.ports import Closed, Delta, FlushFailed
 
 DeltaT = TypeVar("DeltaT", bound=Delta)
 SnapshotT = TypeVar("SnapshotT")
@@ -32,6 +32,7 @@ class BlockingCoordinator(
         self._loop = asyncio.new_event_loop()
         self._thread = Thread(target=self._loop.run_forever, name="write coordinator", daemon=True)
         self._thread.start()
+        self._followers: list[asyncio.Task[None]] = []
         try:
             self._coordinator = self._call(_make(make))
         except BaseException:
@@ -53,6 +54,14 @@ class BlockingCoordinator(
         """The highest epoch that would survive a crash."""
         return self._coordinator.durable_epoch
 
+    def follow(self, told: Callable[[Published[SnapshotT]], None]) -> None:
+        """Call `told` with each newer snapshot, some passed over, in the coordinator's own thread.
+
+        It should be quick. The last call is over when `shutdown` returns, which raises what it
+        raised.
+        """
+        self._followers.append(self._call(_follow(self._coordinator.subscribe(), told)))
+
     def write(self, delta: DeltaT) -> int:
         """Hand over a delta; its epoch."""
         return self._call(self._coordinator.write(delta))
@@ -71,6 +80,7 @@ class BlockingCoordinator(
             return
         try:
             self._call(self._coordinator.shutdown())
+            self._call(_end_of(self._followers))
         finally:
             self._stop()
 
@@ -93,9 +103,26 @@ class BlockingCoordinator(
             raise
 
     def _stop(self) -> None:
+        if self._followers:
+            self._call(_end_of(self._followers, raises=False))
         self._loop.call_soon_threadsafe(self._loop.stop)
         self._thread.join()
         self._loop.close()
+
+
+async def _follow(
+    subscription: Subscription[SnapshotT], told: Callable[[Published[SnapshotT]], None]
+) -> asyncio.Task[None]:
+    async def follow() -> None:
+        with suppress(Closed, FlushFailed):  # whoever writes gets them
+            while True:
+                told(await subscription.changed())
+
+    return asyncio.ensure_future(follow())
+
+
+async def _end_of(tasks: list[asyncio.Task[None]], *, raises: bool = True) -> None:
+    await asyncio.gather(*tasks, return_exceptions=not raises)
 
 
 async def _make(

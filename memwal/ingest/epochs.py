@@ -2,7 +2,8 @@
 
 Every write gets the next epoch; epochs live in memory only. `flushed` is the highest epoch that is
 in the current snapshot, `durable` the highest that would survive a crash: two events, and the
-second never overtakes the first.
+second never overtakes the first. For a MemWAL table both come at once, since pylance's put returns
+when it is durable; they are apart for handlers of stores that acknowledge later.
 """
 
 from __future__ import annotations

@@ -104,7 +104,7 @@ def _merge(options: IngestOptions, progress: Progress, table: OpenTable) -> bool
 
 
 class _RowsShown:
-    """Rows taken in so far, for people; `before` were written by earlier runs."""
+    """Rows that are durable so far, for people; `before` were written by earlier runs."""
 
     def __init__(self, progress: Progress, clock: Clock, total: int, before: int) -> None:
         progress.start("rows", total)

@@ -53,7 +53,7 @@ class TrackResult:
 class Track:
     """Runs one track to its end.
 
-    `on_rows` is told how many rows were taken in; `between` is called between chunks.
+    `on_rows` is told how many more rows are durable; `between` is called between chunks.
     """
 
     name: str
@@ -69,6 +69,8 @@ class Track:
     steps: Steps = no_steps
     _marks: deque[tuple[int, ProgressRecord]] = field(default_factory=deque, init=False)
     """For each epoch of the coordinator, the progress that its rows make."""
+    _taken: deque[tuple[int, int]] = field(default_factory=deque, init=False)
+    """For each epoch, its rows: added as they are handed over, taken out by who is told of more."""
     _stored: ProgressRecord = field(default=START, init=False)
     _stored_at_seconds: float = field(default=0.0, init=False)
 
@@ -108,6 +110,8 @@ class Track:
         with BlockingCoordinator[ShardOperations, Tips](
             lambda: WriteCoordinator(handler, began.tips, limits=limits)
         ) as coordinator:
+            # The handler flushes only what is durable, so its snapshots tell of durable rows.
+            coordinator.follow(lambda published: self._show(published.epoch))
             rows, deleted = began.rows, began.rows_deleted
             for place, row, chunk in self._read_chunks(began):
                 conformed, gone = self.shape.conform(chunk, self.splits[place].name)
@@ -123,13 +127,20 @@ class Track:
                 mark = ProgressRecord(
                     number=0, run_id="", split=place, row=row, rows=rows, rows_deleted=deleted
                 )
-                self._marks.append((coordinator.write(delta), mark))
-                self.on_rows(len(chunk))
+                epoch = coordinator.write(delta)
+                self._marks.append((epoch, mark))
+                self._taken.append((epoch, len(chunk)))
                 if self._read_clock() - self._stored_at_seconds >= self.limits.progress_seconds:
                     self._store(coordinator)
                 self.between()
-            coordinator.flush()
+            last = coordinator.flush()
             self._store(coordinator)
+        # The follower has ended; an epoch may have been flushed before it was noted here.
+        self._show(last)
+
+    def _show(self, epoch: int) -> None:
+        while self._taken and self._taken[0][0] <= epoch:
+            self.on_rows(self._taken.popleft()[1])
 
     def _read_chunks(self, began: ProgressRecord) -> Iterator[tuple[int, int, pa.Table]]:
         """(split, first row after the chunk, chunk) from where the track stands."""

@@ -92,6 +92,14 @@ class TableWriter(AbstractContextManager["TableWriter"]):
         return epoch
 
     @property
+    def durable_epoch(self) -> int:
+        """The highest epoch that would survive a crash, to be asked for without waiting.
+
+        What was written up to it, a source of the rows may forget.
+        """
+        return self._coordinator.durable_epoch
+
+    @property
     def tips(self) -> Tips:
         """How far each shard's WAL goes with what was flushed."""
         return self._coordinator.snapshot.snapshot

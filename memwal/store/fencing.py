@@ -1,7 +1,8 @@
 """Writer fencing: claim a shard, verify before each update, losers retry (spec: Writer Fencing).
 
-A library for whoever writes to shards; nothing in maintenance calls it (invariant 4). It works
-against pylance's writers in both directions.
+Library only: for programs that write to shards without pylance; the simulation's writers are made
+of it. No command calls it, as maintenance claims nothing (invariant 4), and ingest and rescue write
+through pylance, which fences by itself. It works against pylance's writers in both directions.
 
 The spec fences a writer when it next updates the manifest; until then its WAL entries are accepted
 and replayed. pylance 14.0.2 goes further, and so does a claim here: an empty entry, the sentinel,

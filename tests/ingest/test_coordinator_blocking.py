@@ -45,6 +45,29 @@ def test_shutdown_flushes_and_ends() -> None:
         coordinator.write(ListDelta(items=[2]))
 
 
+def test_a_follower_is_told_to_the_end() -> None:
+    told: list[tuple[int, tuple[int, ...]]] = []
+    with make(GatedHandler(gated=False, durable_apart=False)) as coordinator:
+        coordinator.follow(lambda published: told.append((published.epoch, published.snapshot)))
+        for n in range(20):
+            coordinator.write(ListDelta(items=[n]))
+    assert told[-1] == (20, tuple(range(20)))
+    epochs = [epoch for epoch, _ in told]
+    assert epochs == sorted(set(epochs))
+
+
+def test_what_a_follower_raises_is_raised_at_the_end() -> None:
+    def told(published: object) -> None:
+        raise KeyError("told")
+
+    with (
+        pytest.raises(KeyError, match="told"),
+        make(GatedHandler(gated=False, durable_apart=False)) as coordinator,
+    ):
+        coordinator.follow(told)
+        coordinator.write_durable(ListDelta(items=[1]))
+
+
 def test_an_error_in_the_block_abandons_what_is_pending() -> None:
     handler = GatedHandler()
     with pytest.raises(KeyError), make(handler) as coordinator:

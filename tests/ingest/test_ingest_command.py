@@ -19,14 +19,18 @@ from typer.testing import CliRunner
 import memwal.ingest.apply
 import memwal.ingest.backlog
 from memwal.cli.app import app
+from memwal.config import Config, resolve_table
 from memwal.errors import Refused
 from memwal.ingest.backlog import Backlog
+from memwal.ingest.job import run_ingest
+from memwal.ingest.plan import IngestOptions, IngestRequest
 from memwal.ingest.shape import Shape
 from memwal.ingest.track import Track
 from memwal.rows.policy import STORED_KEY
 from memwal.run.stores import Stores, open_stores
 from memwal.testing import ManualClock
 from tests.support.ingest_tables import KEY, MemWalTable, make, rows_of, wal_rows
+from tests.support.progress import Quiet
 from tests.support.stopping import Stopper
 
 pytestmark = pytest.mark.integration
@@ -351,3 +355,32 @@ def test_on_s3(make_s3_uri, s3_server, tmp_path, monkeypatch) -> None:
     assert run("ingest", table.uri, str(tmp_path / "a.parquet"))["exit_code"] == 0
     assert run("ingest", table.uri, str(tmp_path / "a.parquet"))["outcome"] == "nothing_to_do"
     assert MemWalTable(uri=table.uri, options=options).read() == content(rows_of(range(30)))
+
+
+class DurableRows(Quiet):
+    """Compares each count with the rows of all WAL entries."""
+
+    def __init__(self, table: MemWalTable) -> None:
+        self.table = table
+        self.counts: list[int] = []
+
+    def done(self, count: int) -> None:
+        self.counts.append(count)
+        assert count <= sum(map(len, wal_rows(self.table).values()))
+
+
+def test_what_is_shown_as_done_is_durable(tmp_path) -> None:
+    table = make(tmp_path / "t", **SPEC)
+    source = tmp_path / "a.parquet"
+    pq.write_table(rows_of(range(300)), source)
+    progress = DurableRows(table)
+    report = run_ingest(
+        IngestOptions(
+            tables=[resolve_table(table.uri, Config(), {})],
+            request=IngestRequest(sources=(str(source),), chunk_rows=20),
+        ),
+        progress,
+    )
+    assert report.outcome == "done", report
+    assert progress.counts == sorted(set(progress.counts))
+    assert progress.counts[-1] == 300

@@ -113,6 +113,15 @@ INGEST: tuple[Mutation, ...] = (
         ),
     ),
     *mutations(
+        "memwal/ingest/track.py",
+        "tests/ingest/test_ingest_command.py -k shown_as_done",
+        (
+            "ingest: rows are shown as done before they are durable",
+            "        while self._taken and self._taken[0][0] <= epoch:",
+            "        while self._taken:",
+        ),
+    ),
+    *mutations(
         "memwal/ingest/shape.py",
         "tests/ingest/test_shape.py",
         (
