@@ -173,6 +173,14 @@ def test_an_expired_operand_drops_out_and_an_expired_value_deletes() -> None:
     assert merged({1: BASE}, outcome({1: BASE}, [chain[:1]])) == {}
 
 
+def test_an_operand_that_expires_after_its_merge_stays_in_the_value() -> None:
+    chain = [(1, row(1, 7)), (1, row(1, 5, until=later(1)))]
+    merged_before = merged({1: BASE}, outcome({1: BASE}, [chain]))
+    assert read(merged_before, later(2))[1]["n"] == 112
+    expired = NOW_NANOS + 2 * 10**9
+    assert merged({1: BASE}, outcome({1: BASE}, [chain], now_nanos=expired))[1]["n"] == 107
+
+
 def test_when_all_operands_expired_the_base_row_is_left_alone() -> None:
     found = outcome({1: BASE}, [[(1, row(1, 5, until=later(-1)))]])
 
