@@ -112,6 +112,19 @@ def test_while_a_refresh_holds_the_lease_nothing_is_merged(
     assert watched_merge(table, leases).outcome == "nothing_to_do"
 
 
+def test_a_refresh_with_a_longer_lease_than_the_mergers_is_waited_for(table: Table) -> None:
+    objects = MemoryObjects(bucket=MemoryBucket(), clock=table.clock)
+    refresher = StoredLeases(objects, table.clock, ttl_seconds=3600, holder="refresher")
+    mergers = StoredLeases(objects, table.clock, ttl_seconds=20, holder="merger")
+    claim = refresher.acquire("snapshot")
+    table.set_progress(0)
+    table.clock.sleep(60)  # three times what the merger's own would last
+    assert watched_merge(table, mergers).exit_code == 4
+    assert refresher.is_live(claim)  # so that it repairs
+    table.set_progress(3)
+    assert table.found == 3
+
+
 def test_a_refresh_that_begins_after_the_view_holds_the_commit_back(
     table: Table, leases: StoredLeases
 ) -> None:
