@@ -139,4 +139,50 @@ _SPECS = (
     ),
 )
 
-SPEC: tuple[Mutation, ...] = (*_SNAPSHOTS, *_SHARD_FIELDS, *_EPOCHS, *_SPECS)
+_PLACES = (
+    *mutations(
+        "memwal/store/shard_snapshots.py",
+        "tests/jobs/snapshot/test_snapshot.py -m 'not spark' "
+        "-k '(external_file and local) or column_for_each'",
+        (
+            "spec: a snapshot's shard fields have names of their own",
+            'FIELD_PREFIX = "region_field_"',
+            'FIELD_PREFIX = "shard_field_"',
+        ),
+        (
+            "spec: an external snapshot has a name of its own",
+            '    return f"_indices/{index_uuid}/index.lance"',
+            '    return f"_indices/{index_uuid}/snapshot.lance"',
+        ),
+    ),
+    *mutations(
+        _MANIFESTS,
+        f"tests/store/test_manifests.py {_FAST} -k 'hinted_at or nothing_is_listed or lost_its_race'",
+        (
+            "spec: a new manifest is not hinted at",
+            "        self._write_hint(proposed.shard_id, proposed.version)\n",
+            "",
+        ),
+        (
+            "spec: the hint at the newest manifest is not used",
+            "        hinted = self._hint(shard_id)",
+            "        hinted = None",
+        ),
+        (
+            "spec: a manifest overwrites one of its version",
+            "        self._objects.put_if_absent(path, data)",
+            "        self._objects.put(path, data)",
+        ),
+    ),
+    *mutations(
+        "memwal/store/shard_writers.py",
+        "tests/ingest/test_shard_writers.py -k in_the_wal_when",
+        (
+            "spec: ingest's puts return before they are durable",
+            '_DURABLE = {"durable_write": True}',
+            '_DURABLE = {"durable_write": False}',
+        ),
+    ),
+)
+
+SPEC: tuple[Mutation, ...] = (*_SNAPSHOTS, *_SHARD_FIELDS, *_EPOCHS, *_SPECS, *_PLACES)
