@@ -77,6 +77,20 @@ def test_a_broken_rule_is_named(rule: int, text: str, kinds: Any, result: pa.Dat
     assert text in str(refused.value)
 
 
+@pytest.mark.parametrize(
+    "text",
+    [
+        "CASE WHEN col0 IS NULL THEN 1 / 0 ELSE col0 END",
+        "CASE WHEN col0 IS NULL AND col1 IS NULL THEN 1 / 0 ELSE 1 END",
+        "10 / coalesce(col0, 0)",
+    ],
+)
+def test_an_expression_that_fails_on_null_is_refused(text: str) -> None:
+    """Which rule is named hangs on what is tried first: a removed column is NULL too."""
+    with pytest.raises(Refused, match=r"breaks rule [45] \("):
+        check_expression(a_field(text, pa.int64()), [pa.int64(), pa.int64()])
+
+
 def test_a_text_that_gives_no_number_breaks_rule_6_on_its_values() -> None:
     with pytest.raises(Refused, match="fails on every value that was tried: a value does not fit"):
         check_expression(a_field("col0 || 'x'", pa.int32()), [pa.string()])

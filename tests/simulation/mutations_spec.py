@@ -141,6 +141,15 @@ _SPECS = (
 
 _PLACES = (
     *mutations(
+        "memwal/rows/fold.py",
+        "tests/rows/test_fold.py -k any_order",
+        (
+            "spec: of rows of one generation the one that comes last wins",
+            '        return table.take(pa.array(np.argsort(flat, kind="stable")))',
+            "        return table",
+        ),
+    ),
+    *mutations(
         "memwal/store/shard_snapshots.py",
         "tests/jobs/snapshot/test_snapshot.py -m 'not spark' "
         "-k '(external_file and local) or column_for_each'",
@@ -185,4 +194,63 @@ _PLACES = (
     ),
 )
 
-SPEC: tuple[Mutation, ...] = (*_SNAPSHOTS, *_SHARD_FIELDS, *_EPOCHS, *_SPECS, *_PLACES)
+_EXPRESSIONS = (
+    *mutations(
+        "memwal/sharding/expression.py",
+        "tests/sharding/test_sharding_expression.py -k 'broken_rule or fails_on_null'",
+        (
+            "spec: an expression may hang on the type of a number",
+            "                if not self.values(wider, 3).equals(expected):",
+            "                if False:",
+        ),
+        (
+            "spec: an expression may tell a removed column from NULL",
+            "            if not gone.equals(self.values(typed, 4)):",
+            "            if False:",
+        ),
+        (
+            "spec: an expression may fail on NULL",
+            "    trial.check_removal(batch)\n    trial.check_nulls()\n",
+            "",
+        ),
+        (
+            "spec: an expression may have another type than the spec says",
+            "        if not _is_same(planned, self.result_type):",
+            "        if False:",
+        ),
+    ),
+    *mutations(
+        "memwal/sharding/spec.py",
+        "tests/sharding/test_sharding_spec.py -k 'source or understood'",
+        (
+            "spec: a shard field's sources are counted instead of looked up",
+            "    return [sources.get(field_id) for field_id in field.source_ids]",
+            "    return [list(sources.values())[field_id] for field_id in field.source_ids]",
+        ),
+        (
+            "spec: a bucket may be said to have any type",
+            "    if said not in (None, pa.int32()):",
+            "    if False:",
+        ),
+    ),
+    *mutations(
+        "memwal/sharding/evaluate.py",
+        "tests/sharding/test_sharding_values.py -k 'abs_of_the_hash'",
+        (
+            "spec: NULL has a bucket",
+            "    return pa.array(numbers.astype(np.int32), mask=hashed.nulls)",
+            "    return pa.array(numbers.astype(np.int32))",
+        ),
+    ),
+    *mutations(
+        "memwal/sharding/pruning.py",
+        "tests/sharding/test_sharding_pruning.py -k 'one_bucket or own_spec'",
+        (
+            "spec: no shard is pruned",
+            "    if why is not None:\n        return judge(why, can_match=False)",
+            "    if False:\n        return judge(why, can_match=False)",
+        ),
+    ),
+)
+
+SPEC: tuple[Mutation, ...] = (*_SNAPSHOTS, *_SHARD_FIELDS, *_EPOCHS, *_SPECS, *_PLACES, *_EXPRESSIONS)
