@@ -174,13 +174,22 @@ _PLACES = (
         ),
         (
             "spec: the hint at the newest manifest is not used",
-            "        hinted = self._hint(shard_id)",
+            "        hinted = self.hint(shard_id)",
             "        hinted = None",
         ),
         (
             "spec: a manifest overwrites one of its version",
             "        self._objects.put_if_absent(path, data)",
             "        self._objects.put(path, data)",
+        ),
+    ),
+    *mutations(
+        "memwal/store/fencing.py",
+        f"tests/store/test_fencing.py {_FAST} -k leave_no_hole",
+        (
+            "spec: a sentinel leaves a hole below it",
+            "        first = manifest.replay_after_wal_entry_position + 1",
+            "        first = manifest.replay_after_wal_entry_position + 2",
         ),
     ),
     *mutations(

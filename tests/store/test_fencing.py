@@ -73,6 +73,13 @@ def test_a_claim_puts_a_sentinel_at_the_tip(open_store: OpenStore) -> None:
         put_entry(store, 3, epoch=1)
 
 
+def test_claims_in_turn_leave_no_hole(open_store: OpenStore) -> None:
+    store = open_store()
+    claims = [ShardFencing(store).claim(SHARD) for _ in range(4)]
+    assert [claim.next_position for claim in claims] == [1, 2, 3, 4]
+    assert positions(store) == [1, 2, 3]
+
+
 def test_the_sentinel_goes_above_what_gets_in_first(open_store: OpenStore) -> None:
     store = open_store()
     ShardFencing(store).claim(SHARD)
