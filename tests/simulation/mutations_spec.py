@@ -262,4 +262,11 @@ _EXPRESSIONS = (
     ),
 )
 
-SPEC: tuple[Mutation, ...] = (*_SNAPSHOTS, *_SHARD_FIELDS, *_EPOCHS, *_SPECS, *_PLACES, *_EXPRESSIONS)
+SPEC: tuple[Mutation, ...] = (
+    *_SNAPSHOTS,
+    *_SHARD_FIELDS,
+    *_EPOCHS,
+    *_SPECS,
+    *_PLACES,
+    *_EXPRESSIONS,
+)

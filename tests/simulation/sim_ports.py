@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import Executor, Future
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -89,6 +90,20 @@ class _TrueClock(ActorClock):
         return self.actor.scheduler.now_nanos()
 
 
+class _Inline(Executor):
+    """A pool that is no thread: an actor is one already, and to start another costs more than all
+    that it reads.
+    """
+
+    def submit(self, fn: Callable[..., T], /, *args: Any, **kwargs: Any) -> Future[T]:
+        done: Future[T] = Future()
+        try:
+            done.set_result(fn(*args, **kwargs))
+        except BaseException as error:
+            done.set_exception(error)
+        return done
+
+
 class SimStores:
     """What a job opens: all ports of one actor."""
 
@@ -103,7 +118,9 @@ class SimStores:
         self.manifests = ShardManifests(self.objects)
         self.table_manifests = TableManifests(self.objects)
         self.fencing = ShardFencing(self.objects, self.manifests)
-        self.evidence = StoredGarbageEvidence(self.objects, readers_max=1)
+        self.evidence = StoredGarbageEvidence(
+            self.objects, readers_max=1, make_pool=lambda _: _Inline()
+        )
 
     @cached_property
     def leases(self) -> StoredLeases:

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Executor, ThreadPoolExecutor
 from contextlib import suppress
 from datetime import timedelta
+from functools import partial
 
 from memwal.errors import MemWalError, Refused, StoreUnavailable
 from memwal.format import layout
@@ -31,13 +32,19 @@ class StoredGarbageEvidence:
     version had.
     """
 
-    def __init__(self, objects: Objects, *, readers_max: int = 16) -> None:
+    def __init__(
+        self,
+        objects: Objects,
+        *,
+        readers_max: int = 16,
+        make_pool: Callable[[int], Executor] = ThreadPoolExecutor,
+    ) -> None:
         self._objects = objects
         self._shards = ShardFolders(objects)
         self._versions = RetainedVersions(objects)
         self._heads = WalHeads(objects)
         self._checkpoints = StoredCheckpoints(objects, readers_max=readers_max)
-        self._readers_max = readers_max
+        self._make_pool = partial(make_pool, readers_max)
 
     def has_shards(self) -> bool:
         """Whether a folder of any shard is there."""
@@ -54,7 +61,7 @@ class StoredGarbageEvidence:
         find_deciding: FindDeciding | None = None,
     ) -> Evidence:
         """Everything (see the port)."""
-        with ThreadPoolExecutor(self._readers_max) as pool:
+        with self._make_pool() as pool:
             versions, problems = self._versions.read(pool, verified=verified)
             cutoff = cutoff_nanos(limits, now_nanos)
             shards = self._shards.read(pool, manifests, cutoff, limits=limits, whole=whole_shards)
@@ -105,7 +112,7 @@ class StoredGarbageEvidence:
         before_nanos: int,
     ) -> WriterClaim | None:
         """The oldest claim that still holds a shard (see the port)."""
-        with ThreadPoolExecutor(self._readers_max) as pool:
+        with self._make_pool() as pool:
             return self._shards.find_oldest_claim(pool, manifests, evidence.shards, before_nanos)
 
     def remember(self, before_write: Callable[[], None]) -> None:
