@@ -14,6 +14,7 @@ from datetime import timedelta
 from typing import Any
 
 from airflow.sdk import (
+    DAG,
     AssetAny,
     AssetOrTimeSchedule,
     CronTriggerTimetable,
@@ -33,6 +34,7 @@ from memwal_airflow.asset_events import (
     build_alias,
     build_asset,
 )
+from memwal_airflow.forms import build_run_fields, build_run_params, choose_tables
 from memwal_airflow.job_operators import SUMMARY_KEY, MemWalJobOperator
 from memwal_airflow.settings import read_dag_config
 
@@ -142,6 +144,23 @@ def chain_jobs(table: Any, jobs: Sequence[str], config: Config, fields: JobField
             current >> announce(job, STEPS[job], config, f"announce_{STEPS[job]}")
         previous = current
     return first
+
+
+def build_job_dag(
+    job: str, config: Config, text: str | None, *, schedule: Any, runs_max: int = 1
+) -> DAG:
+    """The shipped DAG of a job: the tables that a run is about, each in a mapped task."""
+    with DAG(
+        f"memwal_{name_task(job)}",
+        schedule=schedule,
+        catchup=False,
+        max_active_runs=runs_max,
+        params=build_run_params(config, job),
+        tags=["memwal"],
+        doc_md=text,
+    ) as dag:
+        map_job(job, choose_tables(), config, **build_run_fields(job))
+    return dag
 
 
 def memwal_task_group(
