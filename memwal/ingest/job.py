@@ -20,7 +20,6 @@ from memwal.run.progress import Progress, Quiet
 from memwal.run.runner import JobRunner
 from memwal.run.stores import Stores
 from memwal.run.tables import OpenTable
-from memwal.run.units import lost_unit
 from memwal.store.ingest_records import PlanRecord, Round, Rounds, SourceFile
 
 _SAID_EVERY_SECONDS = 30.0
@@ -60,7 +59,6 @@ def _make_ingester(
             units,
             what="shards",
             in_memory_bytes=0,
-            lost=lost_unit,
         )
 
     return Ingester(

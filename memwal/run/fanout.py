@@ -17,6 +17,7 @@ from memwal.run.engines.pool import Started, has_spark, start_engine
 from memwal.run.options import RunOptions
 from memwal.run.progress import Progress
 from memwal.run.tables import OpenTable
+from memwal.run.units import UnitResult, lost_unit
 
 if TYPE_CHECKING:
     from memwal.run.engines.spark import SparkEngine
@@ -38,7 +39,7 @@ class Counted(Protocol):
 
 Unit = TypeVar("Unit")
 Result = TypeVar("Result")
-CountedResult = TypeVar("CountedResult", bound=Counted)
+Made = TypeVar("Made")
 
 
 class Fanout(AbstractContextManager["Fanout"]):
@@ -74,17 +75,38 @@ class Fanout(AbstractContextManager["Fanout"]):
     def run_for(
         self,
         tables: Sequence[OpenTable],
-        work: Callable[[Unit], CountedResult],
+        work: Callable[[Unit], UnitResult[Made]],
         units: Sequence[Unit],
         *,
         what: str,
         in_memory_bytes: int,
-        lost: Callable[[Unit, MemWalError], CountedResult],
-    ) -> Sequence[CountedResult]:
-        """The same, with a table for each unit; its requests are counted as the table's."""
-        results = self.run(work, units, what=what, in_memory_bytes=in_memory_bytes, lost=lost)
+    ) -> Sequence[UnitResult[Made]]:
+        """The same, with a table for each unit; its requests are counted as the table's.
+
+        A unit that kills its process has the error in its result.
+        """
+        results = self.run(work, units, what=what, in_memory_bytes=in_memory_bytes, lost=lost_unit)
         self.count(tables, results)
         return results
+
+    def run_tasks(
+        self,
+        table: OpenTable,
+        kind: Callable[..., Unit],
+        work: Callable[[Unit], UnitResult[Made]],
+        tasks: Sequence[object],
+        *,
+        what: str,
+        in_memory_bytes: int,
+    ) -> Sequence[Made | MemWalError]:
+        """Run tasks of one table, each as a unit of this `kind`; what each made, or its error."""
+        place = table.resolved
+        units = [
+            kind(uri=place.uri, storage_options=place.storage_options, task=task) for task in tasks
+        ]
+        tables = [table] * len(units)
+        results = self.run_for(tables, work, units, what=what, in_memory_bytes=in_memory_bytes)
+        return [result.made for result in results]
 
     def count(self, tables: Sequence[OpenTable], results: Sequence[Counted]) -> None:
         """Count the requests of each result as its table's, and show its traceback."""

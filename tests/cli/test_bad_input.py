@@ -550,12 +550,17 @@ def test_an_untested_pylance(
     ],
 )
 def test_bad_requests(table: Path, arguments: list[str], says: str) -> None:
+    assert says in run_refused(table, arguments).errors
+
+
+def run_refused(table: Path, arguments: list[str]) -> Ran:
+    """A merge that is refused as usage, and changes nothing."""
     before = listing(table)
     ran = run("merge", table, *arguments, "--json", folder=table.parent)
     assert ran.code == USAGE, ran.text
-    assert says in ran.errors
     assert "Traceback" not in ran.text
     assert listing(table) == before
+    return ran
 
 
 @pytest.mark.parametrize(
@@ -570,13 +575,9 @@ def test_bad_requests(table: Path, arguments: list[str], says: str) -> None:
 )
 def test_options_that_cannot_be_parsed(table: Path, arguments: list[str], says: str) -> None:
     """These end before a job is known, so there is no document either."""
-    before = listing(table)
-    ran = run("merge", table, *arguments, "--json", folder=table.parent)
-    assert ran.code == USAGE, ran.text
+    ran = run_refused(table, arguments)
     assert says in ran.err
     assert ran.out == ""
-    assert "Traceback" not in ran.text
-    assert listing(table) == before
 
 
 def test_no_table_and_no_such_command(tmp_path: Path) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
+from memwal.jobs.merge.plan.shard import FoldFacts
 from memwal.model import (
     FlushedGeneration,
     IndexEntry,
@@ -15,6 +16,18 @@ from memwal.model import (
     TableView,
     VersionManifest,
 )
+
+FACTS = FoldFacts(
+    generations=1,
+    live_rows=10,
+    tombstones=0,
+    anchored=True,
+    anchored_in_base=False,
+    base_rows=1_000_000,
+    key_types=("int64",),
+    key_indexed=True,
+)
+"""A fold whose commit is guarded, and cheaper with the index."""
 
 
 def make_generation(

@@ -21,7 +21,6 @@ from memwal.run.progress import Progress
 from memwal.run.runner import JobRunner
 from memwal.run.stores import Stores
 from memwal.run.tables import OpenTable
-from memwal.run.units import lost_unit
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -40,16 +39,10 @@ def run_compaction(options: CompactionOptions, progress: Progress) -> JobReport:
 
     def compact(table: OpenTable, stores: Stores, view: TableView, fanout: Fanout) -> TableReport:
         def rewrite(tasks: Sequence[CompactionTask]) -> Sequence[Rewritten]:
-            size = sum(task.file_bytes for task in tasks)
-            units = [
-                CompactionUnit(uri=stores.uri, storage_options=stores.storage_options, task=task)
-                for task in tasks
-            ]
-            results = fanout.run_for(
-                [table] * len(units), run_compaction_unit, units,
-                what="rewrites", in_memory_bytes=size, lost=lost_unit,
+            return fanout.run_tasks(
+                table, CompactionUnit, run_compaction_unit, tasks,
+                what="rewrites", in_memory_bytes=sum(task.file_bytes for task in tasks),
             )  # fmt: skip
-            return [result.made for result in results]
 
         catchup = make_catchup_job(table, stores, fanout, catchup_options)
         return Compactor(

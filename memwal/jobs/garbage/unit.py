@@ -14,7 +14,7 @@ from memwal.run.engines.choice import LOCAL_BYTES_PER_SECOND
 from memwal.run.fanout import Fanout
 from memwal.run.stores import Stores
 from memwal.run.tables import OpenTable
-from memwal.run.units import TableUnit, UnitResult, lost_unit, run_unit
+from memwal.run.units import TableUnit, UnitResult, run_unit
 
 # One prefix of an S3 bucket takes about 3,500 deletes a second; local disks some more.
 _DELETES_PER_SECOND = 2000
@@ -105,7 +105,6 @@ class DeleteFanout:
             units,
             what="units to delete",
             in_memory_bytes=objects * LOCAL_BYTES_PER_SECOND // _DELETES_PER_SECOND,
-            lost=lost_unit,
         )
         deleted: list[list[Deleted]] = [[] for _ in batches]
         for place, unit, result in zip(owners, units, results, strict=True):

@@ -22,7 +22,6 @@ from memwal.run.progress import Progress
 from memwal.run.runner import JobRunner
 from memwal.run.stores import Stores
 from memwal.run.tables import OpenTable
-from memwal.run.units import lost_unit
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -54,16 +53,10 @@ def make_catchup_job(
 
     def build(tasks: Sequence[SegmentTask]) -> Sequence[Built]:
         seconds = sum(COSTS.seconds(t.kind, sum(f.rows for f in t.fragments)) for t in tasks)
-        size = int(seconds * LOCAL_BYTES_PER_SECOND)
-        units = [
-            SegmentUnit(uri=stores.uri, storage_options=stores.storage_options, task=task)
-            for task in tasks
-        ]
-        results = fanout.run_for(
-            [table] * len(units), run_segment_unit, units,
-            what="segments", in_memory_bytes=size, lost=lost_unit,
+        return fanout.run_tasks(
+            table, SegmentUnit, run_segment_unit, tasks,
+            what="segments", in_memory_bytes=int(seconds * LOCAL_BYTES_PER_SECOND),
         )  # fmt: skip
-        return [result.made for result in results]
 
     return IndexCatchupJob(
         name=table.resolved.name,

@@ -8,7 +8,6 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from typing import TypeVar
 
-from memwal.errors import MemWalError
 from memwal.run import cancel
 
 Unit = TypeVar("Unit")
@@ -31,7 +30,7 @@ class LocalEngine:
         work: Callable[[Unit], Result],
         units: Sequence[Unit],
         on_done: Callable[[int], None],
-        lost: Callable[[Unit, MemWalError], Result] | None = None,
+        lost: object = None,
     ) -> Sequence[Result]:
         """Run `work` on each unit. An interrupt stops running units before their next commit.
 

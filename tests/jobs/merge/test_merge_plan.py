@@ -38,7 +38,7 @@ from memwal.model import (
 )
 from memwal.rows.keys import new_keys_are_compared
 from memwal.rows.lineage import check_lineage
-from tests.support.views import make_generation, make_shard
+from tests.support.views import FACTS, make_generation, make_shard
 
 SHARD = ShardId("6f2c5a8e-1d0b-4d55-9a53-0f6f6a1f0c11")
 ALL = MergeRequest()
@@ -250,16 +250,7 @@ def test_a_run_covers_what_is_wanted_once_in_order_and_within_its_limits(
 
 
 def facts(**changes: object) -> FoldFacts:
-    base = FoldFacts(
-        generations=3,
-        live_rows=100,
-        tombstones=0,
-        anchored=True,
-        anchored_in_base=False,
-        base_rows=1_000,
-        key_types=("int64",),
-        key_indexed=False,
-    )
+    base = replace(FACTS, generations=3, live_rows=100, base_rows=1_000, key_indexed=False)
     return replace(base, **changes)  # type: ignore[arg-type]
 
 

@@ -142,19 +142,11 @@ def test_units_commit_nothing_once_the_lease_is_lost(
     assert (report.exit_code, table.progress()) == (4, {})
 
 
-def test_the_limit_in_the_configuration(table: Table, tmp_path: Path) -> None:
-    config = tmp_path / "memwal.toml"
-    config.write_text("[defaults]\nshards_per_commit_max = 5\n")
-    code, report = merge(table, "--engine", "local", "--config", str(config))
-    assert code == 0
-    assert report["version_after"] - report["version_before"] == 3
-    builders.check_merged(table)
-
-
-def test_tombstones_wait_for_a_commit_with_room(table: Table, tmp_path: Path) -> None:
+@pytest.mark.parametrize("limit", ["shards_per_commit_max", "tombstones_in_commit_max"])
+def test_the_limits_in_the_configuration(table: Table, tmp_path: Path, limit: str) -> None:
     """Twelve shards that delete one key each, five at a time; the last two share as well."""
     config = tmp_path / "memwal.toml"
-    config.write_text("[defaults]\ntombstones_in_commit_max = 5\n")
+    config.write_text(f"[defaults]\n{limit} = 5\n")
     code, report = merge(table, "--engine", "local", "--config", str(config))
     assert code == 0
     assert report["version_after"] - report["version_before"] == 3

@@ -26,7 +26,7 @@ from memwal.jobs.merge.plan.shared import (
     shape_shared,
 )
 from memwal.model import FlushedGeneration, ShardId, ShardView, TableView
-from tests.support.views import make_generation, make_shard, make_view
+from tests.support.views import FACTS, make_generation, make_shard, make_view
 
 ALL = MergeRequest()
 LIMITS = MergeLimits()
@@ -50,18 +50,6 @@ def view(policy_text: str | None = None) -> TableView:
 
 def plan(count: int, size: int | None = 10) -> NextCommit:
     return NextCommit(generations=generations(count, size))
-
-
-FACTS = FoldFacts(
-    generations=1,
-    live_rows=10,
-    tombstones=0,
-    anchored=True,
-    anchored_in_base=False,
-    base_rows=1_000_000,
-    key_types=("int64",),
-    key_indexed=True,
-)
 
 
 # ---- units
