@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import pyarrow as pa
@@ -40,36 +40,30 @@ class ShardCounts:
     rows_found: int = 0
 
 
+@dataclass(frozen=True)
 class ResumingWriters:
-    """Opens shards for writing, and skips what this round wrote to them before."""
+    """Opens shards for writing, and skips what this round wrote to them before.
 
-    def __init__(
-        self,
-        writers: ShardWriters,
-        records: Round,
-        tips: Mapping[ShardId, Tip],
-        key: tuple[str, ...],
-        steps: Steps = no_steps,
-    ) -> None:
-        """`tips` says where each WAL stood at the row where reading starts. `steps` is called with
-        the name of each step before it is taken.
-        """
-        self._writers = writers
-        self._records = records
-        self._tips = tips
-        self._key = key
-        self._steps = steps
-        self.opened: dict[ShardId, ResumedShard] = {}
+    `tips` says where each WAL stood at the row where reading starts. `steps` is called with the
+    name of each step before it is taken.
+    """
+
+    writers: ShardWriters
+    records: Round
+    tips: Mapping[ShardId, Tip]
+    key: tuple[str, ...]
+    steps: Steps = no_steps
+    opened: dict[ShardId, ResumedShard] = field(init=False, default_factory=dict)
 
     def open(
         self, shard_id: ShardId, spec_id: int = 0, entries: tuple[tuple[str, bytes], ...] = ()
     ) -> ResumedShard:
         """Claim the shard, and find out which calls are done."""
-        self._steps("claim")
-        inner = self._writers.open(shard_id, spec_id, entries)
-        own = self._records.read_sessions(shard_id)
-        tip = self._tips.get(shard_id)
-        done = find_written(self._writers.wal, inner.claim, tip, own)
+        self.steps("claim")
+        inner = self.writers.open(shard_id, spec_id, entries)
+        own = self.records.read_sessions(shard_id)
+        tip = self.tips.get(shard_id)
+        done = find_written(self.writers.wal, inner.claim, tip, own)
         opened = ResumedShard(self, inner, done, 0 if tip is None else tip.calls)
         self.opened[shard_id] = opened
         return opened
@@ -144,7 +138,7 @@ class ResumedShard:
 
     def close(self) -> None:
         """Flush to a generation and close."""
-        self._owner._steps("close")
+        self._owner.steps("close")
         self.inner.close()
 
     def abandon(self) -> None:
@@ -162,7 +156,7 @@ class ResumedShard:
         if not done:
             self._announce()
             (self.inner.put if kind is Kind.PUT else self.inner.delete)(call.make_batches())
-            self._owner._steps("written")
+            self._owner.steps("written")
             self._tip = self.inner.tip
             self.counts.entries += 1
         self._calls, self._last = self._calls + 1, call
@@ -171,12 +165,12 @@ class ResumedShard:
     def _announce(self) -> None:
         if not self._announced:
             claim = self.inner.claim
-            self._owner._steps("session")
-            self._owner._records.add_session(
+            self._owner.steps("session")
+            self._owner.records.add_session(
                 claim.shard_id, claim.writer_epoch, claim.start_position
             )
             self._announced = True
-        self._owner._steps("entry")
+        self._owner.steps("entry")
 
     def _is_done(self, call: _Call) -> bool:
         while self._done:
@@ -194,9 +188,9 @@ class ResumedShard:
 
         Raises Corruption when it is neither.
         """
-        shard_id, key = self.inner.claim.shard_id, self._owner._key
+        shard_id, key = self.inner.claim.shard_id, self._owner.key
         try:
-            stored = self._owner._writers.wal.rows(shard_id, found.position)
+            stored = self._owner.writers.wal.rows(shard_id, found.position)
         except Missing:
             return False
         rows = pa.Table.from_batches(stored.batches, schema=stored.schema)

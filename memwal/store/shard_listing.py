@@ -10,6 +10,7 @@ to do; what is about to be deleted is judged by manifests that were probed for.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from itertools import islice
 
 from memwal.format import layout
@@ -17,20 +18,14 @@ from memwal.model import ShardId, StoredFile
 from memwal.ports import Objects
 
 
+@dataclass(frozen=True, slots=True)
 class ShardListing:
     """One look at a table's shards: which there are, and, where `is_whole`, all of their files."""
 
-    def __init__(
-        self,
-        objects: Objects,
-        shards: Sequence[ShardId],
-        strangers: Sequence[str],
-        files: Mapping[ShardId, Sequence[StoredFile]] | None,
-    ) -> None:
-        self._objects = objects
-        self._files = files
-        self.shards = shards
-        self.strangers = strangers
+    _objects: Objects
+    shards: Sequence[ShardId]
+    strangers: Sequence[str]
+    _files: Mapping[ShardId, Sequence[StoredFile]] | None
 
     @property
     def is_whole(self) -> bool:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from itertools import islice
 
 from memwal.errors import MemWalError
@@ -20,21 +20,15 @@ _HOLED_SHARDS_MAX = 20
 _HOLES_MAX = 8
 
 
+@dataclass(frozen=True, slots=True)
 class ViewDetails:
     """Reads the details of one table's views. Sizes are remembered."""
 
-    def __init__(
-        self,
-        tables: LanceTables,
-        manifests: ShardManifests,
-        lineage: StoredLineage,
-        readers_max: int,
-    ) -> None:
-        self._tables = tables
-        self._manifests = manifests
-        self._lineage = lineage
-        self._readers_max = readers_max
-        self._sizes: dict[str, FlushedGeneration | None] = {}
+    _tables: LanceTables
+    _manifests: ShardManifests
+    _lineage: StoredLineage
+    _readers_max: int
+    _sizes: dict[str, FlushedGeneration | None] = field(init=False, default_factory=dict)
 
     def add_sizes(self, view: TableView) -> TableView:
         """With the sizes of pending generations whose writers recorded none, oldest first."""

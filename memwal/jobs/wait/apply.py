@@ -7,7 +7,7 @@ for `collected` the shards that are merged and not collected yet. No generation 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from memwal.errors import Missing, NotATable, StoreUnavailable
 from memwal.jobs.wait.plan import Until, find_collected, find_indexed, find_merged, find_missing
@@ -37,33 +37,23 @@ class Waited:
     looks: int
 
 
+@dataclass(kw_only=True)
 class Waiter:
-    """Waits on one table. `folders` gives the numbers of a shard's generation folders."""
+    """Waits on one table. `folders` gives the numbers of a shard's generation folders.
 
-    def __init__(
-        self,
-        *,
-        views: Views,
-        shards: ShardCommits,
-        folders: Callable[[ShardId], Iterable[int]],
-        clock: Clock,
-        limits: WaitLimits = WaitLimits(),
-        tell: Callable[[Mapping[ShardId, int]], None] = lambda missing: None,
-        readers_max: int = _READERS_MAX,
-    ) -> None:
-        """`tell` gets what is missing after each look in which that has changed.
+    `tell` gets what is missing after each look in which that has changed. `readers_max` shards are
+    looked at side by side.
+    """
 
-        `readers_max` shards are looked at side by side.
-        """
-        self._views = views
-        self._shards = shards
-        self._folders = folders
-        self._clock = clock
-        self._limits = limits
-        self._tell = tell
-        self._readers_max = readers_max
-        self._manifest: VersionManifest | None = None
-        self._reached: dict[ShardId, int] = {}
+    views: Views
+    shards: ShardCommits
+    folders: Callable[[ShardId], Iterable[int]]
+    clock: Clock
+    limits: WaitLimits = WaitLimits()
+    tell: Callable[[Mapping[ShardId, int]], None] = lambda missing: None
+    readers_max: int = _READERS_MAX
+    _manifest: VersionManifest | None = field(init=False, default=None)
+    _reached: dict[ShardId, int] = field(init=False, default_factory=dict)
 
     def run(self, until: Until, target: Mapping[ShardId, int], *, timeout_seconds: float) -> Waited:
         """Look until nothing is missing or the time is over; at least once, and once at the end.
@@ -71,8 +61,8 @@ class Waiter:
         A store that does not answer is tried again. Raises StoreUnavailable when it did not answer
         at the end, NotATable when the table or its MemWAL index went away.
         """
-        deadline = self._clock.monotonic_seconds() + timeout_seconds
-        wait = self._limits.first_wait_seconds
+        deadline = self.clock.monotonic_seconds() + timeout_seconds
+        wait = self.limits.first_wait_seconds
         missing: dict[ShardId, int] | None = None
         looks = expired = 0
         while True:
@@ -82,26 +72,26 @@ class Waiter:
             except (Missing, StoreUnavailable) as error:
                 # The store answered: the version was expired between two requests, and a look at
                 # the next one needs no time.
-                if self._clock.monotonic_seconds() >= deadline:
+                if self.clock.monotonic_seconds() >= deadline:
                     expired += 1
                     if not isinstance(error, Missing) or expired > _EXPIRED_MAX:
                         raise StoreUnavailable(str(error)) from None
             else:
                 if now != missing:
-                    self._tell(now)
+                    self.tell(now)
                 missing = now
-                over = self._clock.monotonic_seconds() >= deadline
+                over = self.clock.monotonic_seconds() >= deadline
                 if over or not missing:
                     version = 0 if self._manifest is None else self._manifest.version
                     return Waited(missing=missing, version=version, looks=looks)
-            left = deadline - self._clock.monotonic_seconds()
-            self._clock.sleep(max(0.0, min(wait * (0.75 + self._clock.random() / 2), left)))
-            wait = min(wait * self._limits.growth, self._limits.wait_seconds_max)
+            left = deadline - self.clock.monotonic_seconds()
+            self.clock.sleep(max(0.0, min(wait * (0.75 + self.clock.random() / 2), left)))
+            wait = min(wait * self.limits.growth, self.limits.wait_seconds_max)
 
     def _look(self, until: Until, target: Mapping[ShardId, int]) -> Mapping[ShardId, int]:
-        version = self._views.table_version()
+        version = self.views.table_version()
         if self._manifest is None or self._manifest.version != version:
-            self._manifest = self._views.manifest(version)
+            self._manifest = self.views.manifest(version)
         manifest, state = self._manifest, self._manifest.mem_wal
         if state is None:
             raise NotATable(f"version {version} has no MemWAL index any more")
@@ -124,11 +114,11 @@ class Waiter:
         ]
 
         def look(shard: ShardId) -> int:
-            manifest = self._shards.latest(shard)
+            manifest = self.shards.latest(shard)
             listed = () if manifest is None else manifest.flushed_generations
-            left = {*(g.generation for g in listed), *self._folders(shard)}
+            left = {*(g.generation for g in listed), *self.folders(shard)}
             return find_collected(find_merged(state, shard), left)
 
-        found = side_by_side(look, asked, self._readers_max)
+        found = side_by_side(look, asked, self.readers_max)
         self._reached.update(zip(asked, found, strict=True))
         return self._reached
