@@ -53,6 +53,8 @@ class Outcome:
 
 
 _SMALL_WAL = ("WRITERS=3", "LAST=4", "COLLECTIONS=1")
+_TWO_WRITERS = ("WRITERS=2", "LAST=5", "DROPS=1", "COLLECTIONS=1")
+_ONE_WRITER = ("WRITERS=1", "LAST=6", "DROPS=2", "COLLECTIONS=1")
 _SMALL_MERGE = ("GENERATIONS=2", "READS=1")
 
 
@@ -62,6 +64,11 @@ def _fencing(name: str, switch: str, *, quick: bool = False) -> Variant:
 
 def _merging(name: str, switch: str, *, quick: bool = False) -> Variant:
     return Variant(model="merging", name=name, switches=(switch, *_SMALL_MERGE), quick=quick)
+
+
+def _manifests(name: str, switch: str, *switches: str, quick: bool = False) -> Variant:
+    switches = switches or _TWO_WRITERS
+    return Variant(model="manifests", name=name, switches=(switch, *switches), quick=quick)
 
 
 NEWEST_SENTINEL = _fencing("the newest sentinel is deleted", "DELETE_NEWEST_SENTINEL", quick=True)
@@ -118,6 +125,31 @@ VARIANTS = (
     Variant(model="lease", name="claims overwrite", switches=("PLAIN_PUT",)),
     Variant(model="lease", name="what exists is taken for ours", switches=("EXISTS_IS_OURS",)),
     Variant(model="lease", name="no look before a commit", switches=("NO_LOOK",)),
+    Variant(
+        model="lease", name="nobody asks for the claim before", quick=True,
+        switches=("HOLDERS=2", "NO_PREDECESSOR"),
+    ),
+    Variant(
+        model="lease", name="claims are deleted highest first",
+        switches=("HOLDERS=2", "HIGHEST_FIRST"),
+    ),
+    Variant(model="manifests", name="as it is", switches=_TWO_WRITERS, safe=True),
+    Variant(
+        model="manifests", name="as it is, one writer and drops", safe=True, quick=True,
+        switches=_ONE_WRITER,
+    ),
+    Variant(
+        model="manifests", name="as it is, two collections", safe=True, deep=True,
+        switches=("WRITERS=2", "LAST=6", "DROPS=2", "COLLECTIONS=2"),
+    ),
+    _manifests("no name stays taken", "FREE_NAMES", quick=True),
+    _manifests("one name stays taken, whatever drops follow", "FREE_AFTER_DROPS"),
+    _manifests("the present epoch's last one goes", "FREE_PRESENT", *_ONE_WRITER),
+    _manifests("what stays can be read", "LEFT_READABLE"),
+    _manifests("version 1 is deleted", "FIRST_IS_GONE"),
+    _manifests("the hint's target goes", "BELOW_HINT"),
+    _manifests("highest first", "HIGHEST_FIRST", *_ONE_WRITER),
+    _manifests("no grace for claims and drops", "NO_GRACE", quick=True),
 )  # fmt: skip
 
 

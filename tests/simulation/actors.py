@@ -283,6 +283,7 @@ class Jobs:
             adopt_orphans=adopt,
             drops_in_flight_max=1,
             delete_call_objects_max=4,
+            numbered_kept_min=1,
         )
 
         def body(actor: Actor) -> None:
@@ -317,10 +318,14 @@ class Jobs:
         self.seen["drops tried again"] += sum(d.attempts > 1 for d in table.dropped)
         self.seen["clocks found fast"] += table.ahead_nanos > 0
         for item in table.deleted:
-            if item.path.startswith(layout.CHECKPOINTS):
-                self.seen["checkpoints collected"] += item.error is None
-                continue
-            kind = {2: "shards", 3: "generations", 4: "WAL entries"}[len(item.path.split("/"))]
+            parts = item.path.split("/")
+            by_folder = {
+                "wal": "WAL entries",
+                "manifest": "manifests",
+                "lease": "claims",
+                "checkpoints": "checkpoints",
+            }
+            kind = by_folder.get(parts[-2]) or {2: "shards", 3: "generations"}[len(parts)]
             self.seen[f"{kind} collected"] += item.error is None
 
     # ---- readers

@@ -6,11 +6,12 @@ import math
 from collections import defaultdict
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from functools import cache
+from functools import cache, cached_property
 
 from memwal.format import codec, layout
 from memwal.model import Checkpoint, ShardId, ShardManifest
 from tests.simulation.lake import Lake, Version, decode_changes
+from tests.simulation.manifest_names import ManifestNames
 from tests.simulation.row_rules import NEWEST_WINS, Changes, RowRules
 from tests.simulation.scheduler import Violation
 from tests.simulation.sim_ports import data_path
@@ -137,6 +138,11 @@ class Auditor:
     """Whether the table was overwritten: of its shards only what is deleted matters any more."""
     checks: int = 0
 
+    @cached_property
+    def numbered(self) -> ManifestNames:
+        """What may become of manifests."""
+        return ManifestNames(bucket=self.lake.bucket, now_nanos=self.lake.now_nanos)
+
     def watch(self, actor: str, path: str, data: bytes) -> None:
         """Told of every object that was written, by whom."""
         parts = path.split("/")
@@ -149,7 +155,9 @@ class Auditor:
             raise Violation(f"9: {actor} wrote {path}")
         if parts[2] == "manifest":
             version = layout.parse_shard_manifest_name(parts[-1])
-            if version is not None:
+            if version is not None and layout.decode_stopper(data) is not None:
+                self.numbered.check_gone(shard, version, self._hold_seconds())
+            elif version is not None:
                 self._new_manifest(
                     actor, codec.decode_shard_manifest(data, shard_id=shard, version=version)
                 )
@@ -175,6 +183,11 @@ class Auditor:
         else:
             self._dropped(actor, old, new)
         known.append(new)
+        self.numbered.note(new, may_write(actor), self.lake.now_nanos())
+
+    def _hold_seconds(self) -> float:
+        """How long what is replaced has to be out of use."""
+        return self.grace_seconds if self.clocks_agree() else 0.0
 
     def _flushed(self, old: ShardManifest | None, new: ShardManifest) -> None:
         replay = self.truth.replay[new.shard_id]
@@ -252,6 +265,9 @@ class Auditor:
             waited = math.inf if dropped is None else (self.lake.now_nanos() - dropped) / 1e9
             if waited < self.grace_seconds and self.clocks_agree():
                 raise Violation(f"6: {path} was deleted {waited:g} s after it was dropped")
+        elif parts[2] == "manifest":
+            version = layout.parse_shard_manifest_name(parts[3]) or 0
+            self.numbered.check_deleted(shard, version, self._hold_seconds())
         elif parts[2] == "wal":
             self._check_uncovered(shard, layout.parse_wal_entry_name(parts[3]) or 0)
         else:
@@ -323,6 +339,7 @@ class Auditor:
                 self._retained(shard)
                 self._durable(shard)
                 self._time_travel(shard)
+                self.numbered.check_leads_up(shard)
         self._checkpoints()
         if self.lake.doubled:
             raise Violation(f"1: keys {sorted(self.lake.doubled)} are in the base twice")
