@@ -153,7 +153,7 @@ class ShardEvidence:
     folders: tuple[GenerationFolder, ...] = ()
     wal: tuple[WalFile, ...] = ()
     manifests: tuple[StoredManifest, ...] = ()
-    stoppers: tuple[StoredFile, ...] = ()
+    stoppers: tuple[StoredManifest, ...] = ()
     history: ManifestHistory | None = None
     past: ShardManifest | None = None
     others: tuple[StoredFile, ...] = ()

@@ -32,9 +32,9 @@ from memwal.jobs.garbage.model import (
     Action,
     GarbageLimits,
     Item,
+    ShardEvidence,
     StoredManifest,
     past_version,
-    size_of,
 )
 from memwal.model import ShardManifest, StoredFile
 
@@ -52,7 +52,7 @@ def find_items(look: Look) -> Iterator[Item]:
                 kind=NAME,
                 shard_id=shard.shard_id,
                 path=layout.manifest_folder(shard.shard_id),
-                size_bytes=size_of(shard.found.stoppers),
+                size_bytes=sum(s.size_bytes for s in shard.found.stoppers),
                 action=Action.KEEP,
                 reason=f"{len(shard.found.stoppers)} stoppers, for good: they keep names taken",
             )
@@ -71,12 +71,16 @@ def _find_manifests(shard: ShardLook, limits: GarbageLimits) -> Iterator[Item]:
     stopped = _find_stopped(shard)
     left = limits.numbered_deletes_max
     lowest = find_lowest(shard.found.manifests, shard.manifest.version)
+    stopped_upto = max((s.version for s in shard.found.stoppers), default=0)
     newest = shard.manifest.version + 1 - limits.numbered_kept_min
     candidates = (m for m in shard.found.manifests if m.version < newest)
     for stored in sorted(candidates, key=lambda m: m.version):
         held = shard.shut
-        if held is None and not lowest <= stored.version < floor:
-            held = why_floor if stored.version >= lowest else "versions above it are missing"
+        if held is None and stored.version >= floor:
+            held = why_floor
+        # A name is stopped when all below it is to go: a run that was killed left what is there.
+        if held is None and stopped_upto < stored.version < lowest:
+            held = "versions above it are missing"
         left -= held is None
         if held is None and left < 0:
             held = f"{limits.numbered_deletes_max} go first: left to the next run"
@@ -114,11 +118,11 @@ def _find_floor(shard: ShardLook, limits: GarbageLimits) -> tuple[int, str]:
         reasons.append((own, "the last of the present epoch's writer, or newer"))
         floor, why = min(reasons)
         for end in found.history.ends[-2::-1]:
-            # From here on, so that the next run can tell which is the last that it wrote itself.
-            if end.last_own - 1 < floor <= (end.next_first or 0):
-                floor, why = end.last_own - 1, "near the end of an epoch"
+            # From here on, so that the next run can tell what comes after it.
+            if end.last_own < floor <= (end.next_first or 0):
+                floor, why = end.last_own, "at the end of an epoch"
         return floor, why
-    if find_lowest(found.manifests, latest) < min(reasons)[0]:
+    if has_collectable(found, latest, min(reasons)[0]):
         return 0, "what the manifests say was not read"
     return min(reasons)
 
@@ -147,16 +151,22 @@ def find_lowest(manifests: Sequence[StoredManifest], latest: int) -> int:
 
 def find_top(
     manifests: Sequence[StoredManifest], latest: int, cutoff_nanos: int, kept_min: int
-) -> int | None:
+) -> int:
     """The version below which some could go if what has to be read allowed it."""
-    past = past_version(manifests, cutoff_nanos)
-    return None if past is None else min(past, latest + 1 - kept_min)
+    return min(past_version(manifests, cutoff_nanos) or 0, latest + 1 - kept_min)
+
+
+def has_collectable(found: ShardEvidence, latest: int, top: int) -> bool:
+    """Whether any below that version could go."""
+    stopped_upto = max((s.version for s in found.stoppers), default=0)
+    lowest = find_lowest(found.manifests, latest)
+    return lowest < top or any(m.version < min(stopped_upto, top) for m in found.manifests)
 
 
 def is_drop(before: ShardManifest, after: ShardManifest) -> bool:
-    """Whether a manifest only lists less than the one before it, as a drop's does.
+    """Whether a manifest lists less than the one before it at most, as a drop's does.
 
-    A writer's own claims, flushes and updates of what it has seen change something else, too.
+    A writer's own claims, flushes and updates of what it has seen change something else.
     """
     left = {g.path for g in before.flushed_generations}
     return (
@@ -164,5 +174,5 @@ def is_drop(before: ShardManifest, after: ShardManifest) -> bool:
         and before.current_generation == after.current_generation
         and before.replay_after_wal_entry_position == after.replay_after_wal_entry_position
         and before.wal_entry_position_last_seen == after.wal_entry_position_last_seen
-        and {g.path for g in after.flushed_generations} < left
+        and {g.path for g in after.flushed_generations} <= left
     )

@@ -8,7 +8,12 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 
 from memwal.errors import MemWalError
-from memwal.jobs.garbage.kinds.shard_manifest import find_lowest, find_top, is_drop
+from memwal.jobs.garbage.kinds.shard_manifest import (
+    find_lowest,
+    find_top,
+    has_collectable,
+    is_drop,
+)
 from memwal.jobs.garbage.model import EpochEnd, GarbageLimits, ManifestHistory, ShardEvidence
 from memwal.model import ShardId, ShardManifest
 
@@ -33,7 +38,7 @@ class ManifestHistories:
         """The evidence with the history; without one where nothing can go, or it can't be read."""
         lowest = find_lowest(listed.manifests, latest.version)
         top = find_top(listed.manifests, latest.version, cutoff_nanos, limits.numbered_kept_min)
-        if top is None or lowest >= top:
+        if not has_collectable(listed, latest.version, top):
             return listed
         with suppress(MemWalError):
             walk = _Walk(latest=latest, lowest=lowest, read=self.read)
@@ -57,7 +62,9 @@ class _Walk:
 
     def find_ends(self, top: int) -> list[EpochEnd]:
         """The ends of earlier epochs up to the one that `top` is of, ascending."""
-        ends = []
+        ends: list[EpochEnd] = []
+        if top <= self.lowest:
+            return ends
         if self._epoch(top) != self.latest.writer_epoch:
             after = top + 1
             while self._is_drop(after):
@@ -74,12 +81,11 @@ class _Walk:
     def go_down(self, version: int) -> int:
         """From a version over drops to the last one that the epoch's writer wrote itself.
 
-        Of the lowest it can't be told whether it is a drop: in an earlier epoch it counts as one.
+        The lowest is one: nothing goes up to the middle of drops at the end of an epoch.
         """
         while version > self.lowest and self._is_drop(version):
             version -= 1
-        earlier = self._epoch(version) != self.latest.writer_epoch
-        return version - 1 if version == self.lowest > 1 and earlier else version
+        return version
 
     def _find_first(self, version: int) -> int:
         """The first version of the same epoch."""

@@ -166,8 +166,9 @@ class ShardFolders:
         claimed_at = None
         if listed.stoppers and is_of_claim(min(listed.manifests, key=lambda m: m.version)):
             # Collected: the newest stopper stands for it.
-            newest = max(listed.stoppers, key=lambda s: _version_of(s) or 0)
-            claimed_at = layout.decode_stopper(self._objects.get(newest.path))
+            newest = max(s.version for s in listed.stoppers)
+            path = layout.shard_manifest_path(latest.shard_id, newest)
+            claimed_at = layout.decode_stopper(self._objects.get(path))
         elif ordered and is_of_claim(ordered[-1]):
             claimed_at = ordered[bisect_left(ordered, True, key=is_of_claim)].modified_at_nanos
         if claimed_at is not None and claimed_at <= before_nanos:
@@ -186,17 +187,16 @@ def _sort_files(
     folders: dict[str, list[StoredFile]] = {}
     others: dict[str, StoredFile] = {}
     manifests: list[StoredManifest] = []
-    stoppers: list[StoredFile] = []
+    stoppers: list[StoredManifest] = []
     entries: list[WalFile] = []
     files: list[StoredFile] = []
     for file in listed:
         top, _, rest = file.path.removeprefix(f"{below}/").partition("/")
         if top == "manifest" and rest:
             version = layout.parse_shard_manifest_name(rest)
-            if version is not None and file.size_bytes == layout.STOPPER_BYTES:
-                stoppers.append(file)
-            elif version is not None:
-                manifests.append(
+            if version is not None:
+                found_as = stoppers if file.size_bytes == layout.STOPPER_BYTES else manifests
+                found_as.append(
                     StoredManifest(
                         version=version,
                         modified_at_nanos=file.modified_at_nanos,
@@ -230,10 +230,6 @@ def _sort_files(
         others=tuple(others.values()),
         files=tuple(files),
     )
-
-
-def _version_of(file: StoredFile) -> int | None:
-    return layout.parse_shard_manifest_name(file.path.rsplit("/", 1)[-1])
 
 
 def _add_file(before: StoredFile | None, file: StoredFile, path: str) -> StoredFile:

@@ -1,0 +1,416 @@
+"""Shard manifests and lease claims: which names are free again, and who finds out that he lost."""
+
+from __future__ import annotations
+
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
+
+import pytest
+
+from memwal.errors import LeaseHeld, Missing, StoreUnavailable
+from memwal.format import layout
+from memwal.invariants import InvariantBroken
+from memwal.jobs.garbage.apply.prune import NumberedDeleter
+from memwal.jobs.garbage.kinds import check_item, lease_claim, shard_manifest
+from memwal.jobs.garbage.look import Look
+from memwal.jobs.garbage.model import (
+    Evidence,
+    GarbageLimits,
+    GarbagePlan,
+)
+from memwal.jobs.garbage.store.shards import ShardFolders
+from memwal.model import (
+    FlushedGeneration,
+    LeaseClaim,
+    MemWalState,
+    ShardId,
+    ShardManifest,
+    ShardStatus,
+    ShardView,
+    TableView,
+    VersionManifest,
+)
+from memwal.store.lease import StoredLeases
+from memwal.store.shard_manifests import ShardManifests
+from memwal.testing.clock import ManualClock
+from memwal.testing.objects import MemoryObjects
+
+SHARD = ShardId("6f2c5a8e-1d0b-4d55-9a53-0f6f6a1f0c11")
+GRACE_SECONDS = 60
+LIMITS = GarbageLimits(grace_seconds=GRACE_SECONDS, numbered_kept_min=1)
+
+
+@dataclass
+class Shard:
+    """A shard whose manifests are written by letter: Claim, Flush, Drop; old unless said."""
+
+    clock: ManualClock = field(default_factory=ManualClock)
+    objects: MemoryObjects = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.objects = MemoryObjects(clock=self.clock)
+
+    @property
+    def manifests(self) -> ShardManifests:
+        return ShardManifests(self.objects)
+
+    @property
+    def latest(self) -> ShardManifest:
+        found = self.manifests.latest(SHARD)
+        assert found is not None
+        return found
+
+    def write(self, steps: str, *, then_seconds: float = 10 * GRACE_SECONDS) -> Shard:
+        for step in steps:
+            self.clock.sleep(1)
+            if step == "C":
+                self.manifests.claim(SHARD)
+                continue
+            now = self.latest
+            number = now.current_generation
+            listed = FlushedGeneration(generation=number, path=f"0a1b2c3d_gen_{number}")
+            proposed = replace(now, flushed_generations=now.flushed_generations[1:])
+            if step == "F":
+                generations = (*now.flushed_generations, listed)
+                proposed = replace(
+                    now, current_generation=number + 1, flushed_generations=generations
+                )
+            self.manifests.commit(now, proposed)
+        self.clock.sleep(then_seconds)
+        return self
+
+    def hint(self, data: bytes | None) -> Shard:
+        if data is None:
+            self.objects.delete([layout.version_hint_path(SHARD)])
+        else:
+            self.objects.put(layout.version_hint_path(SHARD), data)
+        return self
+
+    def stored(self) -> str:
+        """Versions that are stored, stoppers with an s."""
+        names = []
+        for version in range(1, 60):
+            path = layout.shard_manifest_path(SHARD, version)
+            if self.objects.exists(path):
+                stopped = layout.decode_stopper(self.objects.get(path)) is not None
+                names.append(f"{version}{'s' * stopped}")
+        return " ".join(names)
+
+    def plan(self, latest: ShardManifest | None = None, **limits: int) -> GarbagePlan:
+        latest, chosen = latest or self.latest, replace(LIMITS, **limits)
+        cutoff = self.clock.now_nanos() - GRACE_SECONDS * 10**9
+        with ThreadPoolExecutor(1) as pool:
+            shards = ShardFolders(self.objects).read(
+                pool, {SHARD: latest}, cutoff, limits=chosen, whole=False
+            )
+        state = MemWalState(index_uuid=None, created_at_millis=None, merged={}, index_catchup={})
+        view = TableView(
+            uri="memory://t",
+            version=1,
+            primary_key=("k",),
+            columns=(),
+            rows=0,
+            manifest=VersionManifest(version=1, timestamp_nanos=0, mem_wal=state, indexes=()),
+            mem_wal=state,
+            shards=(ShardView(manifest=latest, merged_generation=0),),
+        )
+        look = Look(
+            view=view,
+            version=1,
+            evidence=Evidence(shards={s.shard_id: s for s in shards}),
+            limits=chosen,
+            now_nanos=self.clock.now_nanos(),
+        )
+        return GarbagePlan(items=tuple(shard_manifest.find_items(look)))
+
+    def collect(self, **limits: int) -> str:
+        """What is left once the plan is carried out."""
+        for deleted in NumberedDeleter(objects=self.objects).run(self.plan(**limits)):
+            assert deleted.error is None
+        return self.stored()
+
+    def reasons(self) -> set[str]:
+        return {item.reason for item in self.plan().items}
+
+
+@pytest.mark.parametrize(
+    ("steps", "left"),
+    [
+        ("CFFFF", "1s 5"),  # the writer stays open: only its last, and where old Lance starts
+        ("CFFFD", "1s 4 5"),  # it believes 4 to be the latest, and must find 5 taken
+        ("CFDFDFDD", "1s 6 7 8"),
+        ("CFFCFF", "1s 4s 6"),  # the first writer may try for 4
+        ("CFFDDCFF", "1s 4s 5s 6s 8"),  # or for 5 or 6, if it stalled after it met a drop
+        ("CCCC", "1 2 3 4"),
+        ("CFDCFDCFDC", "1s 3s 4s 6s 7s 8 9 10"),
+    ],
+)
+def test_what_stays(steps: str, left: str) -> None:
+    assert Shard().write(steps).collect() == left
+
+
+@pytest.mark.parametrize("steps", ["CFFCFF", "CFDCFDCFDCFFFDD", "CFFDDCFFDCCFF"])
+def test_run_after_run_leaves_the_same_as_one_run(steps: str) -> None:
+    once, often = Shard().write(steps + "FFF"), Shard()
+    for step in steps + "FFF":
+        often.write(step).collect()
+        assert often.latest.version == max(int(v) for v in often.stored().split() if "s" not in v)
+    assert often.collect() == once.collect()
+
+
+def test_a_writer_that_stalled_is_fenced_wherever_it_stands() -> None:
+    steps = "CFDDCFFDCFFF"
+    for stalled in range(1, len(steps)):
+        shard = Shard().write(steps[:stalled])
+        stands = shard.latest
+        shard.write(steps[stalled:]).collect()
+        ended = stands.writer_epoch < shard.latest.writer_epoch
+        is_last = all(s == "D" for s in steps[stalled : steps.find("C", stalled)])
+        if ended and is_last:
+            with pytest.raises(Exception, match="written by someone else"):
+                shard.manifests.commit(stands, replace(stands, current_generation=99))
+
+
+@pytest.mark.parametrize(
+    ("hint", "why"),
+    [
+        (b'{"version":3}', "the version hint's target, or newer"),
+        (b"torn", "the version hint can't be read: a writer may start anywhere"),
+        (None, "the version hint can't be read: a writer may start anywhere"),
+    ],
+)
+def test_where_others_start_stays(hint: bytes | None, why: str) -> None:
+    shard = Shard().write("CFFFFF").hint(hint)
+    assert why in shard.reasons()
+    assert shard.collect() == ("1s 3 4 5 6" if hint and b"3" in hint else "1 2 3 4 5 6")
+
+
+def test_what_was_the_latest_within_the_grace_stays() -> None:
+    shard = Shard().write("CFFF").write("FF", then_seconds=GRACE_SECONDS / 2)
+    assert shard.collect() == "1s 4 5 6"
+    assert "the latest when the grace began, or newer" in shard.reasons()
+    young = Shard().write("CFFF", then_seconds=GRACE_SECONDS / 2)
+    assert young.reasons() == {"no manifest is older than the grace"}
+
+
+def test_the_newest_few_stay_and_are_no_candidates() -> None:
+    shard = Shard().write("CFFFFFFFFF")
+    assert {i.path for i in shard.plan(numbered_kept_min=8).items} == {
+        layout.shard_manifest_path(SHARD, version) for version in (1, 2)
+    }
+    assert shard.collect(numbered_kept_min=8) == "1s 3 4 5 6 7 8 9 10"
+
+
+def test_no_more_than_some_go_in_a_run() -> None:
+    shard = Shard().write("CFFFFFF")
+    assert shard.collect(numbered_deletes_max=3) == "1s 4 5 6 7"
+    assert shard.collect(numbered_deletes_max=3) == "1s 7"
+
+
+def test_below_a_gap_nothing_goes() -> None:
+    shard = Shard().write("CFFFFFF")
+    shard.objects.delete([layout.shard_manifest_path(SHARD, 3)])
+    assert shard.collect() == "1 2 7"
+    assert "versions above it are missing" in shard.reasons()
+
+
+def test_a_listing_that_misses_the_latest_one_deletes_nothing() -> None:
+    shard = Shard().write("CFFFF")
+    assert not shard.plan(replace(shard.latest, version=7)).deletes
+
+
+def test_a_sealed_shard_and_unreadable_manifests_keep_all() -> None:
+    shard = Shard().write("CFFFF")
+    sealed = replace(shard.latest, status=ShardStatus.SEALED)
+    assert not shard.plan(sealed).deletes
+    shard.objects.put(layout.shard_manifest_path(SHARD, 4), b"torn")
+    assert not shard.plan().deletes
+    assert shard.reasons() == {"what the manifests say was not read"}
+
+
+def test_a_run_that_was_killed_leaves_what_leads_up() -> None:
+    for survived in range(8):
+        shard = Shard().write("CFFDCFFFF")
+        left = [survived]
+
+        def die(step: str, left: list[int] = left) -> None:
+            left[0] -= 1
+            if left[0] < 0:
+                raise KeyboardInterrupt
+
+        deleter = NumberedDeleter(objects=shard.objects, steps=die)
+        with suppress(KeyboardInterrupt):
+            deleter.run(shard.plan())
+        for version in range(1, 10):
+            hinted = shard.hint(b'{"version":%d}' % version)
+            assert hinted.latest.version == 9, (survived, version)
+
+
+def test_what_cannot_be_deleted_ends_the_folder() -> None:
+    shard = Shard().write("CFFFF")
+
+    def lost() -> None:
+        raise LeaseHeld("superseded")
+
+    (deleted,) = NumberedDeleter(objects=shard.objects, before_commit=lost).run(shard.plan())
+    assert deleted.error == "superseded"
+    assert shard.stored() == "1 2 3 4 5"
+    odd = replace(shard.plan().items[0], path=f"{layout.manifest_folder(SHARD)}/version_hint.json")
+    with pytest.raises(InvariantBroken):
+        check_item(odd)
+
+
+def test_a_collected_manifest_is_missing_and_its_generation_unknown() -> None:
+    shard = Shard().write("CFFFFDF")
+    assert shard.manifests.was_listed(shard.latest, 2) is True
+    shard.collect()
+    for version in (1, 2):
+        with pytest.raises(Missing):
+            shard.manifests.read(SHARD, version)
+    assert shard.manifests.was_listed(shard.latest, 2) is None
+
+
+def test_the_age_of_a_claim_outlasts_its_manifest() -> None:
+    shard = Shard()
+    claimed = shard.clock.now_nanos() + 10**9
+    shard.write("CFFFF").collect()
+    with ThreadPoolExecutor(1) as pool:
+        folders = ShardFolders(shard.objects)
+        found = folders.read(pool, {SHARD: shard.latest}, 0, limits=LIMITS, whole=False)
+        listed = {s.shard_id: s for s in found}
+        claim = folders.find_oldest_claim(
+            pool, {SHARD: shard.latest}, listed, shard.clock.now_nanos()
+        )
+    assert claim is not None
+    assert claim.claimed_at_nanos == claimed
+
+
+# ---- lease claims
+
+
+def claims_of(objects: MemoryObjects, clock: ManualClock, **limits: int) -> GarbagePlan:
+    with ThreadPoolExecutor(1) as pool:
+        found = lease_claim.read_evidence(objects, pool)
+    look = Look(
+        view=None,
+        version=1,
+        evidence=Evidence(beside={lease_claim.NAME: found}),
+        limits=replace(LIMITS, **limits),
+        now_nanos=clock.now_nanos(),
+    )
+    return GarbagePlan(items=tuple(lease_claim.find_items(look)))
+
+
+def tokens(objects: MemoryObjects) -> list[int]:
+    found = (layout.parse_lease_claim(info.path) for info in objects.list(layout.LEASE))
+    return sorted(token for token in found if token is not None)
+
+
+@dataclass
+class Table:
+    """A table whose lease was held and given back some times."""
+
+    clock: ManualClock = field(default_factory=ManualClock)
+    objects: MemoryObjects = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.objects = MemoryObjects(clock=self.clock)
+
+    def leases(self) -> StoredLeases:
+        return StoredLeases(self.objects, self.clock, holder="somebody")
+
+    def hold(self, times: int) -> LeaseClaim:
+        for _ in range(times):
+            claim = self.leases().acquire("merge")
+            self.leases().release(claim)
+        self.clock.sleep(10 * GRACE_SECONDS)
+        return claim
+
+    def collect(self) -> list[int]:
+        NumberedDeleter(objects=self.objects).run(claims_of(self.objects, self.clock))
+        return tokens(self.objects)
+
+
+def test_superseded_claims_go_and_the_lease_stays() -> None:
+    table = Table()
+    table.hold(5)
+    assert table.collect() == [5]
+    assert table.leases().acquire("merge").token == 6
+    assert table.collect() == [6]
+
+
+def test_claims_younger_than_the_grace_stay_with_all_above_them() -> None:
+    table = Table()
+    table.hold(3)
+    table.objects.put(layout.lease_claim_path(2), table.objects.get(layout.lease_claim_path(2)))
+    assert table.collect() == [2, 3]
+    plan = claims_of(table.objects, table.clock, numbered_deletes_max=0)
+    assert {i.reason for i in plan.items} == {"younger than the grace, or newer than one that is"}
+
+
+def test_a_holder_that_stalled_does_not_commit_once_its_successor_was_collected() -> None:
+    table = Table()
+    table.hold(2)
+    stalled = table.leases().acquire("merge")
+    table.clock.sleep(1000)
+    table.hold(3)
+    assert table.collect() == [6]
+    with pytest.raises(LeaseHeld, match="superseded"):
+        table.leases().check(stalled.token)
+    with pytest.raises(LeaseHeld):
+        table.leases().renew(stalled)
+
+
+def test_a_renewal_that_was_stalled_brings_nothing_back() -> None:
+    table = Table()
+    table.hold(2)
+    stalled = table.leases().acquire("merge")
+    table.clock.sleep(1000)
+    table.hold(3)
+    table.collect()
+    table.objects.put(layout.lease_claim_path(stalled.token), b"{}")
+    with pytest.raises(LeaseHeld):
+        table.leases().check(stalled.token)
+
+
+def test_a_claim_that_stalled_does_not_win_a_number_again() -> None:
+    table = Table()
+    before = table.hold(2)
+    current = table.leases().current()
+    assert current == replace(before, released=True, expires_at_nanos=current.expires_at_nanos)  # type: ignore[union-attr]
+    table.hold(3)
+    table.collect()
+
+    class Stalled(StoredLeases):
+        def current(self) -> LeaseClaim | None:
+            return current
+
+    with pytest.raises(LeaseHeld):
+        Stalled(table.objects, table.clock, holder="late").acquire("merge")
+    newest = table.leases().current()
+    assert newest is not None
+    assert newest.token == 5
+    assert table.leases().acquire("merge").token == 6
+
+
+def test_a_hint_that_was_written_late_leads_to_the_lease() -> None:
+    table = Table()
+    table.hold(5)
+    table.collect()
+    table.objects.put(f"{layout.LEASE}/hint.json", b'{"token": 2}')
+    assert table.leases().acquire("merge").token == 6
+
+
+def test_a_store_that_fails_keeps_the_rest() -> None:
+    table = Table()
+    table.hold(4)
+
+    class Failing(MemoryObjects):
+        def delete(self, paths):  # type: ignore[no-untyped-def]
+            raise StoreUnavailable("away")
+
+    failing = Failing(bucket=table.objects.bucket, clock=table.clock)
+    (deleted,) = NumberedDeleter(objects=failing).run(claims_of(table.objects, table.clock))
+    assert deleted.error == "away"
+    assert tokens(table.objects) == [1, 2, 3, 4]
