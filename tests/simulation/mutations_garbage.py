@@ -746,8 +746,8 @@ _CLAIMS = (
         ),
         (
             "garbage: a claim is as old as its shard",
-            "first = bisect_left(ordered, True, key=is_of_claim)",
-            "first = 0",
+            "ordered[bisect_left(ordered, True, key=is_of_claim)]",
+            "ordered[0]",
         ),
     ),
     *mutations(
@@ -757,6 +757,130 @@ _CLAIMS = (
             "garbage: an old claim is not told",
             "    claim = garbage.old_claim\n",
             "    claim = None\n",
+        ),
+    ),
+)
+
+_NUMBERED_TESTS = "tests/jobs/garbage/test_garbage_numbered.py"
+_NUMBERED = (
+    *mutations(
+        f"{_JOB}/kinds/shard_manifest.py",
+        _NUMBERED_TESTS,
+        (
+            "shard manifests: the present writer's last one goes",
+            """        reasons.append((own, "the last of the present epoch's writer, or newer"))\n""",
+            "",
+        ),
+        (
+            "shard manifests: the hint's target goes",
+            """        reasons.append((found.history.hinted, "the version hint's target, or newer"))\n""",
+            "",
+        ),
+        (
+            "shard manifests: a hint that can't be read is none",
+            """        if found.history.hinted is None:
+            return 0, "the version hint can't be read: a writer may start anywhere"
+        reasons.append((""",
+            """        if found.history.hinted is not None:
+            reasons.append((""",
+        ),
+        (
+            "shard manifests: what readers hold goes",
+            """    reasons.append((shard.past.version, "the latest when the grace began, or newer"))\n""",
+            "",
+        ),
+        ("shard manifests: version 1 goes", "return {1, *(version for", "return {*(version for"),
+        (
+            "shard manifests: after an epoch's last one, drops go",
+            "range(own + 1, first + 1)",
+            "range(own + 1, own + 2)",
+        ),
+        (
+            "shard manifests: no name stays taken",
+            "range(own + 1, first + 1)",
+            "range(0)",
+        ),
+        (
+            "shard manifests: what the next run needs to know an epoch's end goes",
+            "            if end.last_own < floor <= (end.next_first or 0):",
+            "            if False:",
+        ),
+        (
+            "shard manifests: those below a gap go",
+            "        if held is None and stopped_upto < stored.version < lowest:",
+            "        if False:",
+        ),
+        (
+            "shard manifests: they go without having been read",
+            "    if has_collectable(found, latest, min(reasons)[0]):",
+            "    if False:",
+        ),
+    ),
+    *mutations(
+        f"{_JOB}/apply/prune.py",
+        _NUMBERED_TESTS,
+        (
+            "numbered: highest first",
+            "enumerate(going):",
+            "enumerate(going[::-1]):",
+        ),
+        (
+            "numbered: names are not stopped",
+            "                self.objects.put(item.path, layout.encode_stopper(stored.modified_at_nanos))",
+            "                pass",
+        ),
+        (
+            "numbered: a lost lease is not noticed",
+            "            self.before_commit()",
+            "            pass",
+        ),
+    ),
+    *mutations(
+        f"{_JOB}/kinds/lease_claim.py",
+        _NUMBERED_TESTS,
+        (
+            "lease claims: the lease goes",
+            "claims[: -max(1, limits.numbered_kept_min)]",
+            "claims",
+        ),
+        (
+            "lease claims: young ones go",
+            "    young = next(ages, len(candidates))",
+            "    young = len(candidates)",
+        ),
+    ),
+    *mutations(
+        "memwal/store/lease.py",
+        _NUMBERED_TESTS,
+        (
+            "lease: nobody asks for the claim before",
+            "        return token > 1 and self._objects.exists(",
+            "        return token > 0 or self._objects.exists(",
+        ),
+        (
+            "lease: a number that was collected is won again",
+            "        if newer is not None and newer.token > claim.token:",
+            "        if False:",
+        ),
+    ),
+    *mutations(
+        "memwal/store/shard_manifests.py",
+        _NUMBERED_TESTS,
+        (
+            "shard manifests: a stopper ends the way up",
+            """                if layout.decode_stopper(found) is not None:
+                    break
+""",
+            "",
+        ),
+    ),
+    *mutations(
+        f"{_JOB}/kinds/shard_manifest.py",
+        "",
+        (
+            "simulated: after an epoch's last manifest no name stays taken",
+            "    return {1, *(version for versions in between for version in versions)}",
+            "    return {1}",
         ),
     ),
 )
@@ -780,6 +904,7 @@ GARBAGE = (
     *_HEADS,
     *_LIMITS,
     *_CLAIMS,
+    *_NUMBERED,
     *_GATES,
     *_GENERATIONS,
     *_ORDER,

@@ -49,9 +49,8 @@ class NumberedDeleter:
         try:
             for number, item in enumerate(i for i in items if i.stopped):
                 self._check(number)
-                self.objects.put(
-                    item.path, layout.encode_stopper(item.stages[0][0].modified_at_nanos)
-                )
+                ((stored,),) = item.stages
+                self.objects.put(item.path, layout.encode_stopper(stored.modified_at_nanos))
             for number, item in enumerate(going):
                 self._check(number)
                 self._delete(item)
