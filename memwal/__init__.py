@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from memwal.jobs.snapshot.report import SnapshotTableReport
     from memwal.jobs.status.report import StatusTableReport
     from memwal.jobs.verify.report import VerifyTableReport
-    from memwal.read import Nearest
+    from memwal.read import Nearest, Search
 
 __all__ = [
     "CompactionTableReport",
@@ -35,6 +35,7 @@ __all__ = [
     "MergeTableReport",
     "Nearest",
     "PlannedMergeReport",
+    "Search",
     "SnapshotTableReport",
     "StatusTableReport",
     "Table",
@@ -47,10 +48,10 @@ def __getattr__(name: str) -> object:
     """The API is imported when it is first used: `import memwal` costs nothing."""
     if name not in __all__:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    if name == "Nearest":
-        from memwal.read import Nearest
+    if name in ("Nearest", "Search"):
+        from memwal import read
 
-        return Nearest
+        return getattr(read, name)
     from memwal import api
 
     return getattr(api, name)

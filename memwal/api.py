@@ -48,7 +48,7 @@ from memwal.run.reports import take_report
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from memwal.read import Nearest
+    from memwal.read import Nearest, Search
     from memwal.run.options import MergeKeywords
 
 Options = TypeVar("Options")
@@ -357,6 +357,7 @@ class Table:
         limit: int | None = None,
         key: Mapping[str, Any] | Sequence[Mapping[str, Any]] | None = None,
         nearest: Nearest | None = None,
+        search: Search | None = None,
         version: int | None = None,
         merged_only: bool | None = None,
         checkpoint: str | None = None,
@@ -367,7 +368,8 @@ class Table:
         """The newest row of every key, base and MemWAL together, without deleted ones.
 
         The keywords are those of `memwal.read.ReadableTable.read`, which says what each does. The
-        rows have the base table's columns, or those in `columns`; with `nearest` also `_distance`.
+        rows have the base table's columns, or those in `columns`; with `nearest` also `_distance`,
+        with `search` `_score`.
         """
         from memwal.read import open_table
         from memwal.run.policy import check_stored
@@ -385,6 +387,7 @@ class Table:
             limit=limit,
             key=key,
             nearest=nearest,
+            search=search,
             version=version,
             merged_only=merged_only,
             checkpoint=checkpoint,

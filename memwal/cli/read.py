@@ -49,6 +49,17 @@ Metric = Annotated[
 Probes = Annotated[
     int | None, typer.Option("--nprobes", metavar="N", min=1, help="Partitions to look into.")
 ]
+SearchFor = Annotated[
+    str | None,
+    typer.Option(
+        "--search", metavar="COLUMN=TEXT", help="Rows whose text has these words, best first."
+    ),
+]
+Operator = Annotated[
+    str | None,
+    typer.Option("--operator", metavar="or|and", help="Any of the words (default), or all."),
+]
+Phrase = Annotated[bool, typer.Option("--phrase", help="The words one after the other.")]
 WithWal = Annotated[bool, typer.Option("--with-wal", help="With rows that are in the WAL only.")]
 MergedOnly = Annotated[
     bool | None,
@@ -87,6 +98,9 @@ def read(
     k: K = None,
     metric: Metric = None,
     nprobes: Probes = None,
+    search: SearchFor = None,
+    operator: Operator = None,
+    phrase: Phrase = False,
     with_wal: WithWal = False,
     consistency: Consistency = "latest",
     explain: Explain = False,
@@ -115,6 +129,9 @@ def read(
             k=k,
             metric=metric,
             nprobes=nprobes,
+            search=search,
+            operator=operator,
+            phrase=phrase,
             with_wal=with_wal,
             consistency=parse_consistency(consistency),
             explain=explain,

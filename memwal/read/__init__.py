@@ -1,6 +1,6 @@
 """The LSM merging read: a table as its readers have to see it, base and MemWAL together.
 
-    from memwal.read import Nearest, open_table
+    from memwal.read import Nearest, Search, open_table
 
     table = open_table("s3://bucket/events", {"aws_region": "eu-west-1"})
     reader = table.read(columns=["id", "text"], filter="score > 0.5", limit=100)
@@ -8,6 +8,7 @@
         ...
     row = table.read(key={"id": 42}).read_all()
     near = table.read(nearest=Nearest(column="vector", vector=query, k=10)).read_all()
+    best = table.read(search=Search(column="text", query="lost parcel"), limit=10).read_all()
     then = table.read(version=17).read_all()
 
 table    the Python API
@@ -25,13 +26,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from memwal.read.plan.request import Nearest, ReadRequest
+from memwal.read.plan.request import Nearest, ReadRequest, Search
 from memwal.read.plan.sources import ReadPlan
 
 if TYPE_CHECKING:
     from memwal.read.table import ReadableTable, open_table
 
-__all__ = ["Nearest", "ReadPlan", "ReadRequest", "ReadableTable", "open_table"]
+__all__ = ["Nearest", "ReadPlan", "ReadRequest", "ReadableTable", "Search", "open_table"]
 
 
 def __getattr__(name: str) -> Any:

@@ -17,7 +17,7 @@ from memwal.model import Consistency
 from memwal.read.explain import explain
 from memwal.read.keys import parse_keys
 from memwal.read.output import check_file, rows_to_json, write_file
-from memwal.read.plan.request import Nearest, ReadRequest
+from memwal.read.plan.request import Nearest, ReadRequest, Search, parse_search
 from memwal.read.table import OpenedRead, ReadableTable, open_table
 from memwal.run.policy import check_stored
 from memwal.run.versions import check_lance_version
@@ -39,6 +39,9 @@ class ReadOptions:
     k: int | None = None
     metric: str | None = None
     nprobes: int | None = None
+    search: str | None = None
+    operator: str | None = None
+    phrase: bool = False
     with_wal: bool = False
     consistency: Consistency = "latest"
     explain: bool = False
@@ -117,6 +120,7 @@ def _build_request(table: ReadableTable, options: ReadOptions) -> ReadRequest:
         limit=options.limit,
         keys=keys,
         nearest=_parse_nearest(options),
+        search=_parse_search(options),
         version=options.version,
         merged_only=options.merged_only,
         checkpoint=options.checkpoint,
@@ -145,6 +149,14 @@ def _parse_nearest(options: ReadOptions) -> Nearest | None:
         metric=options.metric,
         nprobes=options.nprobes,
     )
+
+
+def _parse_search(options: ReadOptions) -> Search | None:
+    if options.search is None:
+        if options.operator is not None or options.phrase:
+            raise Usage("--operator and --phrase go with --search")
+        return None
+    return parse_search("--search", options.search, options.operator, phrase=options.phrase)
 
 
 def _is_number(value: object) -> bool:

@@ -20,6 +20,10 @@ Spark prunes no columns for a Python data source and pushes no filter that is sa
 filter sticks to every later use of the DataFrame), so both are options: `columns`, and `filter` in
 Lance's SQL, which the newest row of each key is asked.
 
+With `search`, as `COLUMN=TEXT`, a DataFrame has the rows whose text has these words, the best first
+in its one partition, and a column `_score`; one task does it. With it go `limit`,
+`search_operator` (`or`, `and`) and `search_phrase` (`true`).
+
 `version` reads that version of the base with whatever is listed now and not merged in it, rows that
 were written later among that; with `merged_only` as `true` the base alone. `checkpoint` is the name
 of a moment that `memwal checkpoint` kept, and exactly the table of then.
@@ -55,6 +59,7 @@ from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import StructType
 
 from memwal.errors import Missing, StoreUnavailable, Usage
+from memwal.read.plan.request import SCORE
 from memwal.read.plan.tasks import ReadTask, plan_tasks
 from memwal.read.spark_options import STORAGE_PREFIX, Settings, parse_settings, write_names
 from memwal.read.spark_types import check_schema, convert_batch, convert_schema
@@ -143,7 +148,8 @@ class MemWalDataSource(DataSource):  # type: ignore[misc]
         asked = schema.jsonValue()
         check_schema(asked, self._schema())
         plan = self._snapshot.plan
-        columns = tuple(field["name"] for field in asked["fields"])
+        added = () if plan.search is None else (SCORE,)
+        columns = tuple(f["name"] for f in asked["fields"] if f["name"] not in added)
         if not columns:
             raise Usage("a schema needs a column")
         hidden = tuple(key for key in plan.primary_key if key not in columns)
@@ -151,8 +157,11 @@ class MemWalDataSource(DataSource):  # type: ignore[misc]
         return MemWalReader(self._settings, narrowed, schema)
 
     def _schema(self) -> dict[str, Any]:
-        schema = self._snapshot.schema
-        return convert_schema(pa.schema([schema.field(n) for n in self._snapshot.plan.columns]))
+        schema, plan = self._snapshot.schema, self._snapshot.plan
+        fields = [schema.field(name) for name in plan.columns]
+        if plan.search is not None:
+            fields.append(pa.field(SCORE, pa.float32()))
+        return convert_schema(pa.schema(fields))
 
 
 class MemWalPartition(InputPartition):  # type: ignore[misc]
@@ -196,7 +205,8 @@ class MemWalReader(DataSourceReader):  # type: ignore[misc]
         decided = self._decided
         if decided is not None:
             decided = replace(decided, winners=partition.winners)
-        batches = _open_reads(self._settings, self._snapshot).read(partition.task, decided)
+        found = _open_reads(self._settings, self._snapshot).read(partition.task, decided)
+        batches = (batch.select(self._arrow.names) for batch in found)
         end = object()
         while (batch := _advise_reload(self._snapshot, lambda: next(batches, end))) is not end:
             yield from convert_batch(batch, self._arrow)

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 
 from memwal.config import parse_consistency, read_environment_options
 from memwal.errors import Usage
-from memwal.read.plan.request import ReadRequest
+from memwal.read.plan.request import ReadRequest, Search, parse_search
 
 STORAGE_PREFIX = "storage."
 
@@ -20,6 +20,10 @@ KEYS_BYTES_MAX = 64 * 1024 * 1024
 _KNOWN = (
     "columns",
     "filter",
+    "search",
+    "search_operator",
+    "search_phrase",
+    "limit",
     "version",
     "consistency",
     "merged_only",
@@ -61,6 +65,8 @@ def parse_settings(options: Mapping[str, str]) -> Settings:
     request = ReadRequest(
         columns=None if columns is None else parse_names(columns),
         filter=options.get("filter"),
+        search=_parse_search(options),
+        limit=_parse_number(options, "limit"),
         version=_parse_number(options, "version"),
         merged_only=_parse_flag(options, "merged_only") if "merged_only" in options else None,
         checkpoint=options.get("checkpoint"),
@@ -80,6 +86,17 @@ def parse_settings(options: Mapping[str, str]) -> Settings:
         partition_bytes=_parse_number(options, "partition_bytes") or PARTITION_BYTES,
         keys_bytes_max=_parse_number(options, "keys_bytes_max") or KEYS_BYTES_MAX,
     )
+
+
+def _parse_search(options: Mapping[str, str]) -> Search | None:
+    if "search" not in options:
+        for name in ("search_operator", "search_phrase", "limit"):
+            if name in options:
+                raise Usage(f"option {name} goes with the option search")
+        return None
+    phrase = _parse_flag(options, "search_phrase")
+    operator = options.get("search_operator")
+    return parse_search("option search", options["search"], operator, phrase=phrase)
 
 
 def parse_names(text: str) -> tuple[str, ...]:

@@ -21,7 +21,7 @@ from memwal.errors import (
 from memwal.model import Checkpoint, Consistency, ShardId, TableView
 from memwal.ports import Clock
 from memwal.read.keys import Key, check_keys
-from memwal.read.plan.request import Moment, Nearest, ReadRequest, check_moment
+from memwal.read.plan.request import Moment, Nearest, ReadRequest, Search, check_moment
 from memwal.read.plan.sources import Incomplete, ReadPlan, describe_mixed, plan_read
 from memwal.read.pruning import prune_shards
 from memwal.read.store.faults import explain_missing
@@ -110,6 +110,7 @@ class ReadableTable:
         limit: int | None = None,
         key: Key | Sequence[Key] | None = None,
         nearest: Nearest | None = None,
+        search: Search | None = None,
         version: int | None = None,
         merged_only: bool | None = None,
         checkpoint: str | None = None,
@@ -127,6 +128,8 @@ class ReadableTable:
         key: values of the primary key's columns by name, or several of such keys.
         nearest: rows whose vector is nearest, in order, with `_distance` as the last column;
             `filter` and `key` choose among which.
+        search: rows whose text matches, the best first and ties by key, with `_score` as the last
+            column; `filter` and `key` choose among which, `limit` how many.
         version: a version of the base table, and what is listed now that it has not merged: rows
             that were written later may be among that. Refused when it has been collected meanwhile.
         merged_only: the base alone, at that version or the latest: what its progress proves. False
@@ -152,6 +155,7 @@ class ReadableTable:
             limit=limit,
             keys=None if key is None else self.check_keys(key, version, checkpoint),
             nearest=nearest,
+            search=search,
             version=version,
             merged_only=merged_only,
             checkpoint=checkpoint,

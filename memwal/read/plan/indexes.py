@@ -23,6 +23,7 @@ SCAN = "scan"
 NOT_READ = "not read"
 
 # How Lance's plans name the indexes that they use.
+_SEARCHED = re.compile(r"(?<!Flat)(?:Match|Phrase)Query: column=")
 _USED = re.compile(r"\]@([^()\n]+)\(|ANNSubIndex: name=([^,\n]+)|MatchQuery: .*?index=([^,\n]+)")
 
 
@@ -82,6 +83,8 @@ def find_wanted_indexes(plan: ReadPlan, indexes: TableIndexes) -> Iterator[tuple
         if index.is_vector:
             if plan.nearest is not None and plan.nearest.column == column:
                 yield index, "nearest"
+        elif plan.search is not None and plan.search.column == column and index.kind == "INVERTED":
+            yield index, "search"
         elif column and re.search(rf"(?<!\w){re.escape(column)}(?!\w)", text, re.IGNORECASE):
             yield index, "full text" if index.kind == "INVERTED" else "filter"
 
@@ -103,8 +106,8 @@ def explain_indexes(
                 purpose=purpose,
                 caught_up=caught_up,
                 answers=(
-                    *_explain_base(index, facts),
-                    *_explain_generations(index, plan, state, facts),
+                    *_explain_base(index, purpose, facts),
+                    *_explain_generations(index, purpose, plan, state, facts),
                 ),
             )
         )
@@ -125,10 +128,16 @@ def find_gap(
     return tuple(g for g in shard.skipped if g.generation > caught_up)
 
 
-def _explain_base(index: IndexFacts, facts: ReadFacts) -> Iterator[Answer]:
+def _is_used(index: IndexFacts, purpose: str, lance_plan: str | None) -> bool:
+    if purpose == "search":  # Lance names no index then
+        return _SEARCHED.search(lance_plan or "") is not None
+    return index.name in find_used_indexes(lance_plan)
+
+
+def _explain_base(index: IndexFacts, purpose: str, facts: ReadFacts) -> Iterator[Answer]:
     uncovered = facts.indexes.uncovered(index)
     rows = sum(fragment.rows for fragment in uncovered)
-    used = index.name in find_used_indexes(facts.base_plan)
+    used = _is_used(index, purpose, facts.base_plan)
     yield Answer(
         source="base, covered by the index",
         rows=facts.indexes.rows - rows,
@@ -148,7 +157,7 @@ def _explain_base(index: IndexFacts, facts: ReadFacts) -> Iterator[Answer]:
 
 
 def _explain_generations(
-    index: IndexFacts, plan: ReadPlan, state: MemWalState, facts: ReadFacts
+    index: IndexFacts, purpose: str, plan: ReadPlan, state: MemWalState, facts: ReadFacts
 ) -> Iterator[Answer]:
     gap = [(s, g) for s in plan.shards for g in find_gap(index, s, state, facts.indexes)]
     pending = [(s, g) for s in plan.shards for g in s.generations]
@@ -157,8 +166,10 @@ def _explain_generations(
         own = index.name in facts.own.get(listed, ())
         if place < len(gap):
             by, why = NOT_READ, "merged; its rows are among the base's that are scanned"
-        elif index.name in find_used_indexes(facts.plans.get(listed)):
+        elif _is_used(index, purpose, facts.plans.get(listed)):
             by, why = OWN_INDEX, "in Lance's plan"
+        elif own and purpose == "search":
+            by, why = SCAN, "its index lacks rows, or cuts texts in another way than the base's"
         elif own:
             by, why = SCAN, "it has the index, but Lance's plan does not use it for this query"
         else:

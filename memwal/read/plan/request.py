@@ -14,6 +14,9 @@ from memwal.rows.keys import keys_in
 _SYSTEM_COLUMNS = re.compile(r"\b(_row\w+|_tombstone)\b", re.IGNORECASE)
 
 DISTANCE = "_distance"
+SCORE = "_score"
+
+OPERATORS = ("or", "and")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -32,12 +35,26 @@ class Nearest:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
+class Search:
+    """The rows whose text in `column` has words of `query`, cut as the column's index cuts them.
+
+    `operator` is `or` (any of the words) or `and` (all of them); with `phrase` they have to follow
+    one another.
+    """
+
+    column: str
+    query: str
+    operator: str = "or"
+    phrase: bool = False
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
 class ReadRequest:
     """What is asked for. None is no bound: all columns, all rows, the latest version.
 
-    `keys` are values in the primary key's order. A filter restricts `nearest` and `keys` too.
-    `merged_only` leaves pending generations out (None: they are in, and nobody said that they are
-    meant); `checkpoint` is the name of a moment that was kept, instead of a version.
+    `keys` are values in the primary key's order. A filter restricts `nearest`, `search` and `keys`
+    too. `merged_only` leaves pending generations out (None: they are in, and nobody said that they
+    are meant); `checkpoint` is the name of a moment that was kept, instead of a version.
     """
 
     columns: tuple[str, ...] | None = None
@@ -45,6 +62,7 @@ class ReadRequest:
     limit: int | None = None
     keys: tuple[tuple[object, ...], ...] | None = None
     nearest: Nearest | None = None
+    search: Search | None = None
     version: int | None = None
     merged_only: bool | None = None
     checkpoint: str | None = None
@@ -109,15 +127,36 @@ def check_request(view: TableView, request: ReadRequest) -> None:
     for key in request.keys or ():
         if len(key) != len(view.primary_key):
             raise Usage(f"a key needs a value for each of {', '.join(view.primary_key)}")
-    nearest = request.nearest
-    if nearest is None:
-        return
-    if nearest.column not in [column.name for column in view.columns]:
-        raise Usage(f"{view.uri}: there is no column {nearest.column!r} to search")
-    if nearest.k < 1:
-        raise Usage(f"k {nearest.k} is not positive")
-    if DISTANCE in (request.columns or ()):
-        raise Usage(f"{DISTANCE} is added by itself")
+    if request.nearest is not None and request.search is not None:
+        raise Usage("a read is for the nearest vectors or for a text, not for both")
+    if request.nearest is not None:
+        _check_searched(view, request, request.nearest.column, DISTANCE)
+        if request.nearest.k < 1:
+            raise Usage(f"k {request.nearest.k} is not positive")
+    if request.search is not None:
+        _check_searched(view, request, request.search.column, SCORE)
+        if not request.search.query.strip():
+            raise Usage("there is no text to search for")
+        if request.search.operator not in OPERATORS:
+            raise Usage(f"operator {request.search.operator!r}: expected {' or '.join(OPERATORS)}")
+
+
+def _check_searched(view: TableView, request: ReadRequest, column: str, added: str) -> None:
+    names = [column.name for column in view.columns]
+    if column not in names:
+        raise Usage(f"{view.uri}: there is no column {column!r} to search")
+    if added in names:
+        raise Usage(f"{view.uri}: a search adds {added}, and the table has such a column")
+    if added in (request.columns or ()):
+        raise Usage(f"{added} is added by itself")
+
+
+def parse_search(option: str, text: str, operator: str | None, *, phrase: bool) -> Search:
+    """A search from `COLUMN=TEXT`. Raises Usage, which names the option."""
+    column, equals, query = text.partition("=")
+    if not equals or not column:
+        raise Usage(f"{option} {text!r}: expected COLUMN=TEXT")
+    return Search(column=column, query=query, operator=operator or OPERATORS[0], phrase=phrase)
 
 
 def check_filter(view: TableView, text: str) -> None:

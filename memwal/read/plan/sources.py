@@ -21,6 +21,7 @@ from memwal.model import FlushedGeneration, ShardId, ShardView, TableView
 from memwal.read.plan.request import (
     Nearest,
     ReadRequest,
+    Search,
     check_request,
     choose_columns,
     write_predicate,
@@ -72,6 +73,7 @@ class ReadPlan:
     predicate: str | None = None
     limit: int | None = None
     nearest: Nearest | None = None
+    search: Search | None = None
 
     @property
     def scanned(self) -> tuple[str, ...]:
@@ -119,6 +121,7 @@ def plan_read(
         predicate=write_predicate(view.primary_key, request),
         limit=request.limit,
         nearest=request.nearest,
+        search=request.search,
     )
 
 

@@ -23,10 +23,11 @@ GenerationRead = tuple[ShardId, FlushedGeneration]
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ReadTask:
-    """What one task reads: fragments of the base by id, or generations."""
+    """What one task reads: fragments of the base by id, or generations; a search reads all."""
 
     fragments: tuple[int, ...] = ()
     generations: tuple[GenerationRead, ...] = ()
+    searches: bool = False
 
 
 def plan_tasks(
@@ -42,6 +43,8 @@ def plan_tasks(
     `task_bytes`, which is about what a task reads at most, unless one fragment or generation alone
     is larger. With `whole_shards`, a shard's generations stay together, in one task of their own.
     """
+    if plan.search is not None:
+        return (ReadTask(searches=True),)
     if whole_shards:
         shards = [
             tuple((shard.shard_id, g) for g in shard.generations)

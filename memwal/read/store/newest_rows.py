@@ -31,6 +31,7 @@ from memwal.read.store.keys import collect_keys, collect_wanted_keys
 from memwal.read.store.opened import OpenRead
 from memwal.read.store.search import Search
 from memwal.read.store.sources import Base, Batches, Found, Listed, Part, Rows
+from memwal.read.store.text_search import TextSearch
 from memwal.read.store.threads import choose_threads, map_in_order, scan_ahead
 from memwal.read.store.verdict import OpenShard, Verdict, list_parts
 from memwal.rows.keyset import KeySet
@@ -58,11 +59,18 @@ class NewestRows(OpenRead):
         self._keys = [schema.field(name) for name in plan.primary_key]
         self._threads = choose_threads(plan.uri)
         self._parts = list_parts(shards)
+        self._search = None
+        if plan.search is not None:
+            self._search = TextSearch(
+                plan.search, base, self._parts, self._rows, schema, self._threads
+            )
 
     def _read(self) -> Batches:
         if self._plan.nearest is not None:
             search = Search(self._plan.nearest, self._base, self._parts, self._rows)
             return search.run(self._drop_superseded)
+        if self._search is not None:
+            return self._search.run(self._plan.primary_key, self._plan.limit, self._drop_superseded)
         if self._looks_up:
             return self._look_up()
         return self._read_held() if self._holds else self._read_few()
@@ -72,6 +80,11 @@ class NewestRows(OpenRead):
         """How the read goes about it, for people."""
         if self._plan.nearest is not None:
             return "candidates of each table, then their keys in the generations"
+        if self._search is not None:
+            return (
+                "the best matches of each table, then their keys in the generations, ranked by "
+                "statistics of all tables together"
+            )
         if not self._parts:
             return "the base alone: nothing is pending"
         if self._looks_up:
@@ -88,6 +101,9 @@ class NewestRows(OpenRead):
     def explain_plans(self) -> tuple[str, dict[Listed, str | None]]:
         """Lance's plans (see `OpenRead`)."""
         rows = self._rows
+        if self._search is not None:
+            plans = {p.listed: self._search.explain_scan(p) for p in self._parts if p.listed}
+            return self._base.explain_scan(self._search.rows()), plans
         if self._plan.nearest is not None:
             search = Search(self._plan.nearest, self._base, self._parts, rows)
             rows = search.rows(self._plan.nearest.k)
@@ -105,11 +121,15 @@ class NewestRows(OpenRead):
         self._warn(verdict.shared)
         return verdict
 
+    @property
+    def _searches(self) -> bool:
+        return self._plan.nearest is not None or self._plan.search is not None
+
     # -- by key
 
     @property
     def _looks_up(self) -> bool:
-        return bool(self._parts and self._plan.keys and self._plan.nearest is None)
+        return bool(self._parts and self._plan.keys) and not self._searches
 
     def _look_up(self) -> Batches:
         only = collect_wanted_keys(self._plan, self._base_schema)
@@ -125,7 +145,7 @@ class NewestRows(OpenRead):
     @property
     def _holds(self) -> bool:
         plan = self._plan
-        if not self._parts or not plan.primary_key or plan.nearest is not None or self._looks_up:
+        if not self._parts or not plan.primary_key or self._searches or self._looks_up:
             return False
         return may_hold(self._parts, self._rows_to_hold(), plan.predicate, _HELD_BYTES_MAX)
 

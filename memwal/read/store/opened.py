@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 import pyarrow as pa
 
 from memwal.model import SharedKey
-from memwal.read.plan.request import DISTANCE
+from memwal.read.plan.request import DISTANCE, SCORE
 from memwal.read.plan.sources import ReadPlan
 from memwal.read.store.sources import Base, Batches, Listed, Rows, trim
 
@@ -26,13 +26,15 @@ class OpenRead(ABC):
         shown = list(self._scanned)[: len(plan.columns)]
         if plan.nearest is not None:
             shown.append(pa.field(DISTANCE, pa.float32()))
+        if plan.search is not None:
+            shown.append(pa.field(SCORE, pa.float32()))
         self.schema = pa.schema(shown, metadata=schema.metadata)
         if plan.filter is not None:
             # By itself, so that its parentheses are its own.
             base.explain_scan(Rows(schema=self._scanned, predicate=plan.filter))
 
     def start(self) -> Batches:
-        """The rows, in `schema`, in no promised order; nearest first for a search.
+        """The rows, in `schema`, in no promised order; a search gives the best first.
 
         Who wins is decided before this returns; payload is read as it is taken. `warnings` are then
         what whoever reads should know. Raises Missing when something that the plan names is gone,

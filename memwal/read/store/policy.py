@@ -211,10 +211,12 @@ class FoldedRows(OpenRead):
         now_nanos: Callable[[], int],
     ) -> None:
         """Opens everything. Raises Unsupported for a search, Usage for a filter Lance refuses."""
-        if plan.nearest is not None:
+        if plan.nearest is not None or plan.search is not None:
+            what = "vectors" if plan.search is None else "texts"
             raise Unsupported(
-                f"{plan.uri}: a table with a row-merge policy can't be searched for vectors: its "
-                "indexes do not know the rows that come of folding"
+                f"{plan.uri}: a table with a row-merge policy can't be searched for {what}: its "
+                "indexes do not know the rows that come of folding; once it is merged and its "
+                "indexes have caught up, Lance's own search finds them in the base table"
             )
         super().__init__(plan, base, base.dataset.schema)
         self._policy = policy

@@ -18,6 +18,7 @@ from memwal.errors import Usage
 from memwal.read.plan.request import DISTANCE, Nearest
 from memwal.read.store.faults import guard
 from memwal.read.store.sources import Base, Batches, Found, Part, Rows, Table
+from memwal.read.store.threads import map_in_order
 
 # So many times more are fetched when too many candidates of a source were superseded.
 _FETCH_GROWTH = 4
@@ -50,19 +51,18 @@ class Search:
 
     def run(self, drop_superseded: Callable[[Sequence[Found]], list[Found]]) -> Batches:
         """The k nearest of all rows that are the newest of their keys, in order of distance."""
-        found: list[Found] = [(table, []) for table in self._tables]
-        fetch = dict.fromkeys(range(len(found)), self._wanted.k)
-        while fetch:
-            for place, rows in fetch.items():
-                table = self._tables[place]
-                found[place] = (table, list(table.scan(self.rows(rows))))
-            newest = drop_superseded(found)
-            fetch = {
-                place: rows * _FETCH_GROWTH
-                for place, rows in fetch.items()
-                if _count_rows(found[place]) >= rows and _count_rows(newest[place]) < self._wanted.k
-            }
+        scans = [partial(self._scan, table) for table in self._tables]
+        newest = fetch_candidates(
+            self._tables,
+            scans,
+            [self._wanted.k] * len(scans),
+            drop_superseded,
+            lambda _, newest: [count_rows(one) < self._wanted.k for one in newest],
+        )
         return self._choose_best([batch for _, batches in newest for batch in batches])
+
+    def _scan(self, table: Table, fetch: int | None) -> Batches:
+        return table.scan(self.rows(fetch or self._wanted.k))
 
     def _choose_best(self, live: Sequence[pa.RecordBatch]) -> Batches:
         schema = self.rows(1).found
@@ -95,5 +95,36 @@ class Search:
             raise Usage(f"column {self._wanted.column!r} can't be searched: {error}") from None
 
 
-def _count_rows(found: Found) -> int:
+def fetch_candidates(
+    tables: Sequence[Table],
+    scans: Sequence[Callable[[int | None], Batches]],
+    first: Sequence[int | None],
+    drop_superseded: Callable[[Sequence[Found]], list[Found]],
+    find_short: Callable[[Sequence[Found], list[Found]], Sequence[bool]],
+    threads: int = 1,
+) -> list[Found]:
+    """The best candidates of each table, as many as it takes, without superseded ones.
+
+    Each scan gives as many as it is asked for: `first`, and then more where `find_short` says of
+    what was found, and of what is left of it, that it is not enough. With None all are fetched.
+    """
+    found: list[Found] = [(table, []) for table in tables]
+    fetch = dict(enumerate(first))
+    while fetch:
+        for (place, _), batches in map_in_order(
+            lambda one: list(scans[one[0]](one[1])), list(fetch.items()), threads
+        ):
+            found[place] = (tables[place], batches)
+        newest = drop_superseded(found)
+        short = find_short(found, newest)
+        fetch = {
+            place: rows * _FETCH_GROWTH
+            for place, rows in fetch.items()
+            if rows is not None and count_rows(found[place]) >= rows and short[place]
+        }
+    return newest
+
+
+def count_rows(found: Found) -> int:
+    """The rows that were found in a table."""
     return sum(batch.num_rows for batch in found[1])

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import lance
@@ -12,8 +12,9 @@ import pyarrow as pa
 
 from memwal.format import layout
 from memwal.model import FlushedGeneration, ShardId, TableView
-from memwal.read.plan.request import DISTANCE
+from memwal.read.plan.request import DISTANCE, SCORE, Search
 from memwal.read.store.faults import guard, guard_each
+from memwal.read.store.texts import Settings, build_query, index_texts
 from memwal.rows.fold import ROW_ADDRESS
 from memwal.rows.keyset import KeySet, Mask
 from memwal.store.blobs import BlobReader, as_storage, as_type, blob_columns
@@ -34,16 +35,17 @@ _SCANNED_TYPES = ("binary", "extension")
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Rows:
-    """What to scan for: `predicate` as SQL, the first `limit` rows, or a nearest-neighbour query.
+    """What to scan for: `predicate` as SQL, the first `limit` rows, a query for vectors or a text.
 
-    `nearest` is what Lance's scanner takes, with its `k`. With `tombstones`, a generation's rows
-    say whether they are one.
+    `nearest` is what Lance's scanner takes, with its `k`; of a `search` the first are the best.
+    With `tombstones`, a generation's rows say whether they are one.
     """
 
     schema: pa.Schema
     predicate: str | None = None
     limit: int | None = None
     nearest: dict[str, Any] | None = None
+    search: Search | None = None
     tombstones: bool = False
 
     @property
@@ -57,16 +59,21 @@ class Rows:
         options: dict[str, Any] = {"filter": self.predicate, "limit": self.limit}
         if self.nearest is not None:
             options |= {"nearest": self.nearest, "prefilter": True}
-            # The distance is among the columns that are asked for; Lance adds none of its own.
+        if self.search is not None:
+            options |= {"full_text_query": build_query(self.search), "prefilter": True}
+        if len(self.found) > len(self.schema):
+            # What a search adds is among the columns that are asked for; Lance adds none itself.
             options["disable_scoring_autoprojection"] = True
         return options
 
     @property
     def found(self) -> pa.Schema:
-        """The schema of what is found: with the distance of a search."""
-        if self.nearest is None:
-            return self.schema
-        return self.schema.append(pa.field(DISTANCE, pa.float32()))
+        """The schema of what is found: with the distance or the score of a search."""
+        if self.nearest is not None:
+            return self.schema.append(pa.field(DISTANCE, pa.float32()))
+        if self.search is not None:
+            return self.schema.append(pa.field(SCORE, pa.float32()))
+        return self.schema
 
     @property
     def addressed(self) -> pa.Schema:
@@ -162,6 +169,10 @@ class Part:
         batches = guard(self.where, lambda: _take_all(self.source, stored))
         return self.scan(rows) if batches is None else self._convert(iter(batches), rows)
 
+    def stored_name(self, column: str) -> str | None:
+        """What the generation calls a column of the base; None when it has not got it."""
+        return self.source.alignment.columns[column]
+
     def _stored_names(self, columns: Sequence[str], *, tombstones: bool) -> list[str]:
         """What the generation calls these columns, without those that it has not got."""
         found = self.source.alignment.sources_of(columns)
@@ -173,10 +184,16 @@ class Part:
         columns = self._stored_names(rows.columns, tombstones=rows.tombstones)
         if rows.nearest is not None:
             columns.append(DISTANCE)
-            searched = self._stored_names([rows.nearest["column"]], tombstones=False)
-            if not searched:
+            searched = self.stored_name(rows.nearest["column"])
+            if searched is None:
                 return None
-            options["nearest"] = {**rows.nearest, "column": searched[0]}
+            options["nearest"] = {**rows.nearest, "column": searched}
+        if rows.search is not None:
+            columns.append(SCORE)
+            searched = self.stored_name(rows.search.column)
+            if searched is None:
+                return None
+            options["full_text_query"] = build_query(replace(rows.search, column=searched))
         options |= {
             "columns": columns,
             "batch_size": self.source.batch_rows,
@@ -188,7 +205,7 @@ class Part:
     def scan(self, rows: Rows) -> Batches:
         """The rows found, in `rows.addressed`."""
         if self.is_drifted(rows.predicate):
-            return guard_each(self.where, lambda: self._scan_copy(rows))
+            return self.scan_copy(guard(self.where, self.make_copy), rows)
         scanner = self.scanner(rows)
         if scanner is None:
             return iter(())
@@ -227,11 +244,12 @@ class Part:
                     arrays.append(pa.array(np.zeros(batch.num_rows, dtype=bool)))
             yield pa.RecordBatch.from_arrays(arrays, schema=rows.addressed)
 
-    def _scan_copy(self, rows: Rows) -> Batches:
-        """Scan a copy in memory whose columns are the base's, so that the predicate fits it.
+    def make_copy(self, column: str | None = None, settings: Settings | None = None) -> Any:
+        """A copy in memory whose columns are the base's, so that a predicate fits it.
 
         Lance has to judge the filter, since no other engine agrees with it on everything. The copy
-        has all the base's columns: which of them the filter reads is known to Lance alone.
+        has all the base's columns: which of them the filter reads is known to Lance alone. Texts in
+        `column` are cut into words as the settings say.
         """
         loose = pa.schema([pa.field(f.name, f.type) for f in self.base_schema])
         whole = Rows(schema=loose)
@@ -239,7 +257,15 @@ class Part:
             self._convert(self.scanner(whole).to_batches(), whole), schema=whole.addressed
         )
         plain = as_storage(table.rename_columns([*loose.names, _ORIGIN]))
-        copy = lance.write_dataset(plain, "memory://")
+        if column is None or settings is None:
+            return lance.write_dataset(plain, "memory://")
+        return index_texts(plain, column, settings)
+
+    def scan_copy(self, copy: Any, rows: Rows) -> Batches:
+        """The rows found in a copy, as `scan` gives them."""
+        return guard_each(self.where, lambda: self._scan_copy(copy, rows))
+
+    def _scan_copy(self, copy: Any, rows: Rows) -> Batches:
         scanner = copy.scanner(columns=[*rows.found.names, _ORIGIN], **rows.options)
         for batch in scanner.to_batches():
             batch = batch.rename_columns({_ORIGIN: ROW_ADDRESS})

@@ -19,6 +19,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
+from memwal.clock import SystemClock
 from memwal.errors import Missing, Refused, Usage
 from memwal.model import (
     FlushedGeneration,
@@ -31,6 +32,7 @@ from memwal.model import (
 from memwal.read.plan.sources import ReadPlan, ShardRead
 from memwal.read.plan.tasks import ReadTask
 from memwal.read.store.keys import collect_keys
+from memwal.read.store.opening import open_read
 from memwal.read.store.policy import Folding, open_pending
 from memwal.read.store.sources import Base, Batches, Listed, Part, Rows
 from memwal.read.store.threads import choose_threads, map_in_order
@@ -116,7 +118,7 @@ class TaskReads:
         Raises Missing when a generation is gone, Refused for a NULL in a key, Usage where a
         row-merge policy needs them.
         """
-        if not self._keys or not self._plan.generations:
+        if not self._keys or not self._plan.generations or self._plan.search is not None:
             return Decided()
         tables = self._read_keys(keys_bytes_max)
         if tables is None:
@@ -158,6 +160,10 @@ class TaskReads:
 
         Raises Missing when the base's files or a generation are gone.
         """
+        if task.searches:
+            view, now = self._snapshot.view, SystemClock().now_nanos
+            yield from open_read(self._generations, view, self._plan, {}, now).start()
+            return
         if self._policy is not None:
             yield from self._fold(self._policy, task, decided or Decided())
             return

@@ -1,0 +1,264 @@
+"""Full-text search over base and generations, against a plain model."""
+
+from __future__ import annotations
+
+import random
+import shutil
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import lance
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from memwal.errors import Usage
+from memwal.read import Search, open_table
+from memwal.read.explain import explain
+from memwal.read.plan.request import ReadRequest
+from tests.support.texts import INDEX, SETTINGS, TextTable, make_texts, rows_of, zipf_texts
+
+pytestmark = pytest.mark.integration
+
+WORDS = ["apple", "Apples", "pie", "crust", "the", "tart", "universities", "university", "fox"]
+
+
+def search(table: TextTable, query: str, **asked: Any) -> list[dict[str, Any]]:
+    how = {name: asked.pop(name) for name in ("operator", "phrase") if name in asked}
+    wanted = Search(column="text", query=query, **how)
+    found: list[dict[str, Any]] = (
+        open_table(table.uri).read(search=wanted, **asked).read_all().to_pylist()
+    )
+    return found
+
+
+def keys(found: Sequence[dict[str, Any]]) -> list[int]:
+    return [row["id"] for row in found]
+
+
+def answers(table: TextTable, query: str) -> dict[str, str]:
+    """What answers the search in each table, as `--explain` has it."""
+    request = ReadRequest(search=Search(column="text", query=query))
+    (index,) = explain(open_table(table.uri), request)["indexes"]
+    assert (index["name"], index["purpose"]) == (INDEX, "search")
+    return {answer["source"]: answer["answered_by"] for answer in index["answers"]}
+
+
+def text(rng: random.Random) -> str | None:
+    return (
+        rng.choice([None, ""])
+        if rng.random() < 0.1
+        else " ".join(rng.choices(WORDS, k=rng.randint(1, 6)))
+    )
+
+
+# ---- what matches
+
+
+@pytest.mark.parametrize("maintained", [True, False])
+@pytest.mark.parametrize("seed", range(2))
+def test_the_matches_are_the_model_s_whatever_is_merged_and_indexed(
+    tmp_path: Path, maintained: bool, seed: int
+) -> None:
+    rng = random.Random(seed)
+    table = make_texts(tmp_path / "t", {n: text(rng) for n in range(40)}, maintained=maintained)
+    for _ in range(4):
+        some = {rng.randrange(60): text(rng) for _ in range(8)}
+        table.flush(some, deletes=rng.sample(range(60), 3))
+    for step in ("pending", "partly merged", "merged", "caught up"):
+        if step == "partly merged":
+            table.merge(until=2)
+        elif step == "merged":
+            table.merge()
+        elif step == "caught up":
+            table.catch_up()
+        for how in ({}, {"operator": "and"}, {"phrase": True}):
+            for query in rng.sample(("apple", "university pie", "the", "crust pie fox"), 2):
+                wanted = table.find(Search(column="text", query=query, **how))
+                found = search(table, query, **how)
+                assert sorted(keys(found)) == sorted(wanted), (step, query, how)
+                best = sorted(found, key=lambda row: (-row["_score"], row["id"]))
+                assert found == best
+                assert keys(search(table, query, limit=3, **how)) == keys(best[:3])
+                filtered = search(table, query, filter="n < 300", columns=["n"], **how)
+                assert sorted(row["n"] for row in filtered) == [
+                    10 * key for key in sorted(wanted) if key < 30
+                ]
+
+
+def test_a_row_whose_newest_text_does_not_match_is_no_match(tmp_path: Path) -> None:
+    table = make_texts(tmp_path / "t", {1: "lost parcel", 2: "lost key", 3: "parcel"})
+    table.flush({1: "found parcel", 4: "lost and found"})
+    table.flush({4: "found"}, deletes=[2])
+    assert keys(search(table, "lost")) == []
+    assert sorted(keys(search(table, "parcel"))) == [1, 3]
+    # The filter is the newest row's affair too.
+    assert keys(search(table, "parcel", filter="text LIKE 'lost%'")) == []
+    assert keys(search(table, "parcel", key={"id": 3})) == [3]
+
+
+def test_rows_that_are_in_the_wal_only(tmp_path: Path) -> None:
+    table = make_texts(tmp_path / "t", {1: "one apple", 2: "a pie"})
+    table.flush({2: "apples"})
+    writer = table.writer()
+    writer.put(rows_of({1: "none", 5: "Apple tart"}))
+    assert sorted(keys(search(table, "apple"))) == [1, 2]
+    assert sorted(keys(search(table, "apple", with_wal=True))) == [2, 5]
+    writer.close()
+
+
+def test_an_old_version_and_a_pruned_limit(tmp_path: Path) -> None:
+    table = make_texts(tmp_path / "t", {1: "apple", 2: "pie"})
+    table.flush({2: "apple pie"})
+    before = int(table.dataset.version)
+    table.merge()
+    assert sorted(keys(search(table, "apple", version=before))) == [1, 2]
+    assert search(table, "apple", limit=0) == []
+
+
+# ---- which index
+
+
+def test_own_indexes_are_used_and_what_none_covers_is_scanned(tmp_path: Path) -> None:
+    table = make_texts(tmp_path / "t", {1: "apple", 2: "pie"})
+    table.flush({3: "apple pie"})
+    assert answers(table, "apple") == {
+        "base, covered by the index": "base index",
+        "generation 1": "own index",
+    }
+    lance.write_dataset(rows_of({9: "apple"}), table.uri, mode="append")
+    assert answers(table, "apple")["base, not covered"] == "scan"
+    assert sorted(keys(search(table, "apples"))) == [1, 3, 9]
+
+
+def test_a_generation_whose_own_index_lacks_rows_hides_no_match(tmp_path: Path) -> None:
+    """As pylance 14.0.2 leaves private indexes when it flushes in the background."""
+    table = make_texts(tmp_path / "t", {1: "apple"})
+    table.flush({2: "pear"})
+    table.flush({3: "apple", 4: "apple pie", 5: "pear"})
+    one, three = (next(iter(folder.glob("_indices/*"))) for folder in table.generations())
+    shutil.rmtree(three)
+    shutil.copytree(one, three)
+    assert sorted(keys(search(table, "apple"))) == [1, 3, 4]
+    assert answers(table, "apple")["generation 2"] == "scan"
+
+
+def test_own_stop_words_of_the_base_s_index(tmp_path: Path) -> None:
+    """pylance 14.0.2 flushes the generation's index with the language's stop words instead."""
+    settings = {"custom_stop_words": ["apple"], "stem": False}
+    table = make_texts(tmp_path / "t", {1: "the apple", 2: "pie"}, settings=settings)
+    table.flush({3: "the apple", 4: "apple"})
+    assert sorted(keys(search(table, "the"))) == [1, 3]
+    assert keys(search(table, "apple")) == []
+    assert answers(table, "the")["generation 1"] == "scan"
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {"stem": False, "remove_stop_words": False},
+        {"language": "German"},
+        {"base_tokenizer": "ngram", "min_ngram_length": 2, "max_ngram_length": 3},
+        {"base_tokenizer": "whitespace", "lower_case": False},
+        {"max_token_length": None},
+    ],
+    ids=str,
+)
+@pytest.mark.parametrize("maintained", [True, False])
+def test_words_are_the_index_s_words(
+    tmp_path: Path, settings: dict[str, Any], maintained: bool
+) -> None:
+    base = {n: f"{word}, Äpfel" for n, word in enumerate(WORDS)}
+    table = make_texts(tmp_path / "t", base, settings=settings, maintained=maintained)
+    table.flush({20: "Universities of apples", 21: "Apfel", 1: "UNIVERSITY", 22: "Laufen"})
+    for query in ("university", "apples", "Apfel", "APPLE pie", "laufen"):
+        found = search(table, query)
+        assert set(keys(found)) == table.find(Search(column="text", query=query)), query
+
+
+def test_a_column_with_another_name_and_one_that_is_not_there_yet(tmp_path: Path) -> None:
+    table = make_texts(tmp_path / "t", {1: "apple", 2: "pie"})
+    table.flush({2: "apple pie"})
+    table.dataset.alter_columns({"path": "text", "name": "body"})
+    wanted = Search(column="body", query="apples")
+    found = open_table(table.uri).read(search=wanted, columns=["id"]).read_all()
+    assert sorted(found["id"].to_pylist()) == [1, 2]
+    table.dataset.add_columns(pa.field("title", pa.string()))
+    table.dataset.create_scalar_index("title", "INVERTED")
+    wanted = Search(column="title", query="apples")
+    assert open_table(table.uri).read(search=wanted).read_all().num_rows == 0
+
+
+# ---- ranks
+
+
+def test_ranks_and_scores_stay_when_pending_rows_are_merged_and_indexed(tmp_path: Path) -> None:
+    """New words weigh what they weigh in all tables, not in the generation that has them."""
+    rng = np.random.default_rng(4)
+    base = dict(enumerate(zipf_texts(rng, 600, 200, 30)))
+    table = make_texts(tmp_path / "t", base)
+    for start in (600, 650):
+        fresh = [f"{one} quark" for one in zipf_texts(rng, 50, 200, 30)]
+        table.flush(dict(enumerate(fresh, start)))
+    queries = ("w5q", "quark w5q", "w1q w30q w190q", "quark", "w9q w9q w2q")
+    before = [search(table, query, limit=10) for query in queries]
+    table.merge()
+    lagging = [search(table, query, limit=10) for query in queries]
+    table.catch_up()
+    after = [search(table, query, limit=10) for query in queries]
+    plain = [
+        table.dataset.to_table(full_text_query=query, limit=10, columns=["id", "_score"])
+        for query in queries
+    ]
+    for one, two, three, four in zip(before, lagging, after, plain, strict=True):
+        assert keys(one) == keys(two) == keys(three)
+        scores = [[row["_score"] for row in found] for found in (one, two, three)]
+        assert scores[0] == pytest.approx(scores[2], rel=1e-4)
+        assert scores[1] == pytest.approx(scores[2], rel=1e-4)
+        assert scores[2] == four["_score"].to_pylist()
+
+
+def test_ties_are_broken_by_key_wherever_a_row_lies(tmp_path: Path) -> None:
+    table = make_texts(tmp_path / "t", dict.fromkeys(range(100, 0, -1), "same words"))
+    table.flush(dict.fromkeys((7, 3, 120), "same words"))
+    assert keys(search(table, "words", limit=8)) == list(range(1, 9))
+    table.merge()
+    table.catch_up()
+    assert keys(search(table, "words", limit=8)) == list(range(1, 9))
+
+
+def test_all_is_pending(tmp_path: Path) -> None:
+    table = make_texts(tmp_path / "t", {})
+    table.flush({1: "apple", 2: "apple pie with crust", 3: "tart"})
+    table.flush({4: "apple apple tart"})
+    assert keys(search(table, "apple tart")) == [4, 3, 1, 2]
+
+
+# ---- refusals
+
+
+def test_what_can_not_be_searched(tmp_path: Path) -> None:
+    table = make_texts(tmp_path / "t", {1: "apple"}, settings={"with_position": False})
+    reads = open_table(table.uri)
+    for wrong, why in (
+        (Search(column="n", query="1"), "'n' holds no text"),
+        (Search(column="text", query="a b", phrase=True), "with_position=True"),
+    ):
+        with pytest.raises(Usage, match=why):
+            reads.read(search=wrong)
+    table.dataset.create_scalar_index("text", "INVERTED", name="two", replace=False, stem=False)
+    with pytest.raises(Usage, match=r"\(text_idx, two\) cut texts in different ways"):
+        reads.read(search=Search(column="text", query="apple"))
+    for name in (INDEX, "two"):
+        table.dataset.drop_index(name)
+    with pytest.raises(Usage, match="no full-text index"):
+        reads.read(search=Search(column="text", query="apple"))
+
+
+def test_parts_of_words_are_no_phrases(tmp_path: Path) -> None:
+    table = make_texts(
+        tmp_path / "t", {1: "apple"}, settings={**SETTINGS, "base_tokenizer": "ngram"}
+    )
+    with pytest.raises(Usage, match="no phrases"):
+        open_table(table.uri).read(search=Search(column="text", query="app", phrase=True))
