@@ -55,6 +55,7 @@ class Outcome:
 _SMALL_WAL = ("WRITERS=3", "LAST=4", "COLLECTIONS=1")
 _TWO_WRITERS = ("WRITERS=2", "LAST=5", "DROPS=1", "COLLECTIONS=1")
 _ONE_WRITER = ("WRITERS=1", "LAST=6", "DROPS=2", "COLLECTIONS=1")
+_SNAPSHOT_READER = ("READER", "MERGERS=1", "VERSIONS=5")
 _SMALL_MERGE = ("GENERATIONS=2", "READS=1")
 
 
@@ -116,6 +117,18 @@ VARIANTS = (
     _merging("the reader passes over holes", "NO_HOLE_CHECK"),
     Variant(model="snapshot", name="as it is, mergers without the lease", safe=True, quick=True),
     Variant(model="snapshot", name="no repair", switches=("NO_REPAIR",)),
+    Variant(
+        model="snapshot", name="as it is, with a reader", switches=_SNAPSHOT_READER,
+        safe=True, quick=True,
+    ),
+    Variant(
+        model="snapshot", name="readers go by any snapshot", quick=True,
+        switches=("UNCONFIRMED", *_SNAPSHOT_READER),
+    ),
+    Variant(
+        model="snapshot", name="a repair has the stamp of its cause",
+        switches=("ONE_STAMP", *_SNAPSHOT_READER),
+    ),
     Variant(
         model="snapshot", name="killed before its repair, 8-bit keys",
         switches=("KILLED_UNCOMPARED",),

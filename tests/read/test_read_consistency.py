@@ -100,11 +100,13 @@ def test_a_read_of_the_latest_tells_no_time(table: Table) -> None:
 
 def lower_progress(table: Table, then: Callable[[], None]) -> None:
     """A refresh lowers progress of a generation that it does not list, and then something comes."""
+    snapshot_files.refresh(table.stores)
+    table.flush(table.shards[0], Put([20, 21], 40))
     done: list[object] = []
 
     def steps(step: str) -> None:
         if step == "commit" and not done:
-            # Newer than the generation that the snapshot lists, over the same keys.
+            # Newer than the generations that the snapshot lists, over the same keys.
             table.flush(table.shards[0], Put([20], 777), Delete([21]))
             done.extend(table.merge_all())
         if step == "committed" and len(done) == len(table.shards):

@@ -543,6 +543,11 @@ _SNAPSHOT = (
             "                return self._attempt(run, view)",
         ),
         (
+            "snapshot: a repair is said to be of the same time as what it repairs",
+            "        run.taken_at_millis -= 1 if",
+            "        run.taken_at_millis -= 0 if",
+        ),
+        (
             "snapshot: it is confirmed before what it lowered is raised",
             "            while fell := self._find_lowered(run, version):",
             "            self.snapshots.confirm(\n"

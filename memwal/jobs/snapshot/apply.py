@@ -126,11 +126,11 @@ class SnapshotRefresher:
 
     def _refresh(self, run: _Run) -> SnapshotTableReport:
         """Refresh from a fresh view, as often as a conflict makes it."""
+        # Before anything is read: what was flushed by then is in the snapshot.
+        run.taken_at_millis = self.clock.now_nanos() // 10**6
         error: MemWalError | None = None
         for _ in range(self.limits.attempts_max):
             try:
-                # Before anything is read: what was flushed by then is in it.
-                run.taken_at_millis = self.clock.now_nanos() // 10**6
                 return self._attempt(run, self.read())
             except (LostRace, StoreUnavailable) as caught:
                 error = caught
@@ -198,6 +198,9 @@ class SnapshotRefresher:
             self.before_commit()
         self.steps("commit")
         run.index_uuid = self.clock.new_id()
+        # Each commit says another time. A reader may hold a version that is repaired meanwhile: it
+        # must not take what is confirmed then for the snapshot of that version.
+        run.taken_at_millis -= 1 if run.taken_at_millis - 1 != state.snapshot_ts_millis else 2
         landed = self.snapshots.commit(
             version=version,
             state=state,

@@ -56,6 +56,8 @@ class FakeTable:
     commits: list[tuple[int, dict[ShardId, int]]] = field(default_factory=list)
     uuid: str = ""
     confirmed: tuple[int, str, bytes] | None = None
+    times: list[int] = field(default_factory=list)
+    stored_millis: int = 0
     confirmed_at: list[dict[ShardId, int]] = field(default_factory=list)
     """Progress at each confirmation."""
 
@@ -82,7 +84,8 @@ class FakeTable:
         return len(self.progress)
 
     def mem_wal(self, version: int) -> MemWalState:
-        return make_state(merged=self.progress[version - 1])
+        state = make_state(merged=self.progress[version - 1])
+        return replace(state, snapshot_ts_millis=self.stored_millis)
 
     def compare(self, state: MemWalState, data: bytes) -> Stored:
         if self.snapshot is None:
@@ -100,8 +103,16 @@ class FakeTable:
         return repr(manifests).encode()
 
     def commit(
-        self, *, version: int, data: bytes, merged: Progress, index_uuid: str, **rest: Any
+        self,
+        *,
+        version: int,
+        data: bytes,
+        merged: Progress,
+        index_uuid: str,
+        taken_at_millis: int,
+        **rest: Any,
     ) -> int:
+        self.times.append(taken_at_millis)
         if self.before:
             self.before.pop(0)()
         kept = self.progress[version - 1]
@@ -270,7 +281,22 @@ def test_it_is_of_the_time_before_anything_was_read(table: FakeTable) -> None:
 
     refresh(table, read, clock=clock)
     assert table.confirmed is not None
-    assert table.confirmed[0] == began
+    assert began - 10 < table.confirmed[0] <= began
+
+
+def test_each_commit_says_another_time(table: FakeTable) -> None:
+    """Else a reader that holds a lowered version would take its snapshot for the confirmed one."""
+    table.before = [lambda: table.merge(A, 5), lambda: table.merge(A, 6)]
+    table.errors = [None, StoreUnavailable("no reply")]
+    refresh(table)
+    assert len(table.commits) == len(set(table.times)) > 2
+    assert table.confirmed is not None
+    assert table.confirmed[0] == table.times[-1]
+    # The one that is stored may be of a host whose clock is ahead.
+    table.snapshot = b"old"
+    table.stored_millis = ManualClock().now_nanos() // 10**6 - 1
+    refresh(table)
+    assert table.times[-1] != table.stored_millis
 
 
 def test_it_is_confirmed_once_nothing_is_lowered(table: FakeTable) -> None:
