@@ -40,7 +40,7 @@ from memwal.report import RunRecord
 from memwal.store.lease import StoredLeases
 from memwal.store.run_records import StoredRunRecords, record_path
 from memwal.store.shard_manifests import ShardManifests
-from memwal.store.shard_snapshots import external_path
+from memwal.store.shard_snapshots import ShardSnapshots, external_path
 from memwal.store.table_manifests import TableManifests
 from memwal.store.wal import WalEntries
 from memwal.testing import ManualClock, MemoryObjects
@@ -266,22 +266,41 @@ def test_footers_of_data_files() -> None:
 # ---- snapshots
 
 
-def test_snapshots_are_compared_and_never_parsed() -> None:
+def test_snapshots_are_compared_and_not_parsed_unless_they_are_as_they_were_confirmed() -> None:
     """Lance's reader ends the process on some of these (`b"\xff"` in a footer's counts)."""
     ours = bytes(range(256)) * 8
 
     def check(data: bytes) -> None:
-        state = MemWalState(index_uuid=SHARD, created_at_millis=0, merged={}, index_catchup={})
+        state = make_snapshot_state()
         objects = MemoryObjects()
+        ShardSnapshots(objects).confirm(taken_at_millis=7, index_uuid=SHARD, data=ours)
         snapshots = StoredSnapshots(objects, None)  # type: ignore[arg-type]
         expected = Stored.SAME if data == ours else Stored.OTHER
         assert snapshots.compare(state, ours) is Stored.NONE
         assert snapshots.compare(replace(state, inline_snapshots=data), ours) is expected
         objects.put(external_path(SHARD), data)
         assert snapshots.compare(state, ours) is expected
-        assert objects.counts.bytes_read <= len(ours)
+        assert objects.counts.bytes_read <= 3 * len(ours)
+        read = ShardSnapshots(objects).read_bytes(state)
+        assert read == (ours if data == ours else "the snapshot is not what was stored")
 
     attack("snapshot, inline and external", damaged(ours), check)
+
+
+def test_confirmations_of_snapshots() -> None:
+    def check(data: bytes) -> None:
+        objects = MemoryObjects()
+        objects.put("_maintenance/snapshot.json", data)
+        read = ShardSnapshots(objects).read_bytes(make_snapshot_state(inline_snapshots=b"ours"))
+        assert read == b"ours" or "confirm" in str(read) or "not what was stored" in str(read)
+
+    sample = {"format": 1, "taken_at_millis": 7, "index_uuid": SHARD, "sha256": "0" * 64}
+    attack("confirmation of a snapshot", odd_json(sample), check)
+
+
+def make_snapshot_state(inline_snapshots: bytes | None = None) -> MemWalState:
+    state = MemWalState(index_uuid=SHARD, created_at_millis=0, merged={}, index_catchup={})
+    return replace(state, snapshot_ts_millis=7, inline_snapshots=inline_snapshots)
 
 
 # ---- lease claims

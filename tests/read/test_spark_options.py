@@ -26,6 +26,10 @@ def test_options_become_a_request() -> None:
             "keys_bytes_max": "10",
         }
     )
+    assert (
+        parse_settings({"path": "/t", "consistency": "snapshot"}).request.consistency == "snapshot"
+    )
+    assert found.request.consistency == "latest"
     assert found.request.columns == ("b", "a")
     assert (found.request.filter, found.request.version) == ("a > 1", 7)
     assert (found.request.holes_allowed, found.request.reinitialised_allowed) == (True, False)
@@ -42,6 +46,8 @@ def test_options_become_a_request() -> None:
         ({"path": "/t", "version": "0"}, "version '0'"),
         ({"path": "/t", "partition_bytes": "-1"}, "partition_bytes '-1'"),
         ({"path": "/t", "allow_holes": "yes"}, "allow_holes 'yes'"),
+        ({"path": "/t", "consistency": "strong"}, "consistency 'strong': expected latest or"),
+        ({"path": "/t", "consistency": "snapshot", "version": "3"}, "goes with no version"),
         ({"path": "/t", "columns": "a,,b"}, "columns 'a,,b'"),
         ({"path": "/t", "columns": "a,`b"}, "columns 'a,`b'"),
     ],
