@@ -98,14 +98,15 @@ def _compare(bench: Bench, shape: Shape, size: int, keys: int, batches: int) -> 
     )
     _check_equal(ended["policy"], ended["loop"])
     changes = sum(map(len, picks))
-    bench.figure(
+    bench.ratio(
         CASE,
         f"{shape.name}, {size:,} B a value, {keys:,} keys, {batches} batches of {len(picks[0])}: "
         "read-modify-write against operands and their merge",
-        seconds["loop"] / seconds["policy"],
-        "x",
+        seconds,
+        "policy",
+        "loop",
+        inverse=True,
         at_least=10 if shape is COUNTERS and keys == KEYS else None,
-        measured=f"{seconds['loop']:.3g} s against {seconds['policy']:.3g} s",
         costs={
             "seconds of the writer": min(puts),
             "changes a second": changes / seconds["policy"],

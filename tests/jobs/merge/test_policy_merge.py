@@ -465,6 +465,48 @@ def test_an_operator_of_ones_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     )
 
 
+(KEY_1,) = KINDS["int64"].key(1)
+
+
+def routed(keys: pa.RecordBatch, older: pa.Array, newer: pa.Array) -> pa.Array:
+    """By the key: the longer text of 1, the newest of others."""
+    is_longer = pc.greater(pc.utf8_length(older), pc.utf8_length(newer))
+    return pc.if_else(pc.and_(pc.equal(keys["k"], KEY_1), is_longer), older, newer)
+
+
+def settles(keys: pa.RecordBatch, values: pa.Array) -> pa.Array:
+    return pc.not_equal(keys["k"], KEY_1)
+
+
+routed.needs_key, routed.ends_fold = True, settles  # type: ignore[attr-defined]
+
+
+def test_an_operator_that_goes_by_the_key_and_ends_a_fold(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    point = EntryPoint("routed", f"{__name__}:routed", policy_operators.GROUP)
+    monkeypatch.setattr(policy_operators, "entry_points", lambda group, name: [point])
+    asked: list[list[Any]] = []
+    read_base_rows = policy_merge.read_base_rows
+
+    def read_rows(base: Any, keys: pa.Table, columns: Any) -> pa.Table:
+        asked.append(keys["k"].to_pylist())
+        return read_base_rows(base, keys, columns)
+
+    monkeypatch.setattr(policy_merge, "read_base_rows", read_rows)
+    table = make_policy_table(tmp_path / "t", rows=[1, 2], stored=False)
+    assert job(table, make_policy({"note": ("routed", None)}, None, None)).exit_code == 0
+    table.flush(*((key, table.row(key, n)) for key in (1, 2, 3) for n in (4, 5)))
+    wanted = ["note 1001", "note 5", "note 5"]
+
+    read = open_table(table.uri).read().read_all()
+    assert job(table, None).exit_code == 0
+
+    assert asked == [[KEY_1]]  # what is settled is not read
+    for found in (read, table.dataset.to_table()):
+        assert sorted(found["note"].to_pylist()) == wanted
+
+
 def test_an_operator_error_stops_its_shard_only(tmp_path: Path) -> None:
     table = make_policy_table(tmp_path / "t", Variant(expiry=False), rows=[1, 2], shards=2)
     bad, good = table.shards
