@@ -277,6 +277,16 @@ _WATCH = (
         ),
     ),
     *mutations(
+        "memwal/store/lease.py",
+        "tests/jobs/merge/test_refresh_watch.py",
+        (
+            "watch: a refresh lasts as long as the merger's own lease would",
+            "claim.released and claim.expires_at_nanos > self._clock.now_nanos()",
+            "claim.released and claim.expires_at_nanos - claim.length_nanos + self._ttl_nanos"
+            " > self._clock.now_nanos()",
+        ),
+    ),
+    *mutations(
         "memwal/jobs/merge/unit.py",
         "tests/jobs/merge/test_merge_shared_command.py -k 'commits_nothing or commit_nothing'",
         ("merge: units don't know the lease", "            lease_token=table.lease_token,\n", ""),
