@@ -37,16 +37,6 @@ _SNAPSHOTS = mutations(
     ),
 )
 
-_SHARD_FIELDS = mutations(
-    "memwal/store/shard_snapshots.py",
-    "tests/jobs/snapshot/test_snapshot.py -k 'stored_columns or column_for_each'",
-    (
-        "spec: a snapshot's shard fields have names of their own",
-        'FIELD_PREFIX = "region_field_"',
-        'FIELD_PREFIX = "shard_field_"',
-    ),
-)
-
 _EPOCHS = (
     Mutation(
         name="spec: an epoch may fall",
@@ -264,7 +254,6 @@ _EXPRESSIONS = (
 
 SPEC: tuple[Mutation, ...] = (
     *_SNAPSHOTS,
-    *_SHARD_FIELDS,
     *_EPOCHS,
     *_SPECS,
     *_PLACES,
