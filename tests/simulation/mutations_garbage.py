@@ -290,8 +290,8 @@ _SIMULATED = (
         ),
         (
             "simulated: neither do the latest version and the others",
-            "return self.version_holds(shard_id, generation) or self",
-            "return self",
+            "            or self.version_holds(shard_id, generation)\n",
+            "",
         ),
         _off("simulated: indexes don't hold a generation", "reached < generation"),
         (

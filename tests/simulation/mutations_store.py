@@ -443,8 +443,8 @@ _LEASES = (
         ),
         (
             "lease: claims overwrite each other",
-            "            self._objects.put_if_absent(claim_path(claim.token), _encode(claim))",
-            "            self._objects.put(claim_path(claim.token), _encode(claim))",
+            "            self._objects.put_if_absent(layout.lease_claim_path(claim.token), _encode(claim))",
+            "            self._objects.put(layout.lease_claim_path(claim.token), _encode(claim))",
         ),
         (
             "lease: whoever has the name, it is ours",
