@@ -76,7 +76,8 @@ install_packages() {
   local constraints=$1 gigabytes=$2
   shift 2
   say "Installing packages in $venv_name (a minute or two the first time)"
-  logged "$venv/bin/python" -m pip install -q -c "$constraints" "$@" ||
+  # Of twenty thousand files most are never imported; those that are, Python compiles once itself.
+  logged "$venv/bin/python" -m pip install -q --no-compile -c "$constraints" "$@" ||
     die "pip could not install the packages in $venv_name" \
       "If it found no versions or could not connect: check the network, proxy and pip's configuration." \
       "If it found no space: the environment needs about $gigabytes GB." \
