@@ -176,7 +176,7 @@ def deleted_by(table: Table, prefix: int) -> list[builders.Key]:
 def test_a_second_merger_around_the_commit(
     laid_out: LaidOut, workload: str, join: str, step: str, route: str
 ) -> None:
-    # Once the first has landed, what it covers is nothing to do, however much of it is asked.
+    # Once the first has landed, what it covers is nothing to do, however much of it is asked for.
     for prefix in PREFIXES if step == "commit" else PREFIXES[FIRST_PREFIX - 1 :]:
         table = laid_out(workload, join)
         assert interleave(table, step, prefix, limits_of(route), JOINS[join])
