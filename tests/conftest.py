@@ -20,10 +20,9 @@ _load_file = cache(JSONFileLoader().load_file)
 # Nearly all of making a client is reading these files, and each bucket of a test has a client.
 JSONFileLoader.load_file = lambda self, path: _load_file(path)
 
-# JVMs, and writers, servers and kills that race in real time, share a machine with whatever else it
-# does. What failed is tried once more, and what it said the first time is shown; `--force-reruns 0`
-# turns that off. All other tests fail at once.
-_RACES = ("spark", "races")
+# Writers, servers and kills that race in real time share a machine with whatever else it does. What
+# failed is tried once more, and what it said the first time is shown; `--force-reruns 0` turns that
+# off. All other tests fail at once.
 _ONCE_MORE = pytest.mark.flaky(reruns=1)
 
 
@@ -32,7 +31,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     heavy = {item.path for item in items if item.get_closest_marker("spark")}
     items.sort(key=lambda item: item.path not in heavy)
     for item in items:
-        if any(item.get_closest_marker(name) for name in _RACES):
+        if item.get_closest_marker("races"):
             item.add_marker(_ONCE_MORE)
 
 

@@ -22,6 +22,9 @@ JOBS_BIN = Path(os.environ.get("VENV", ROOT / ".venv")).absolute() / "bin"
 MARK = "LOCAL_AIRFLOW_HOME"
 """The environment variable that all processes of one Airflow have, with its folder."""
 
+DATABASE_WAIT_SECONDS = 60
+"""How long a writer waits for another: SQLite has one at a time, and five seconds are too few."""
+
 ROLES = {"admin": "admin", "viewer": "viewer"}
 """Each user's role in Airflow's SimpleAuthManager."""
 
@@ -90,8 +93,9 @@ class AirflowHome:
             "CORE__SIMPLE_AUTH_MANAGER_USERS": ",".join(f"{u}:{r}" for u, r in ROLES.items()),
             "CORE__SIMPLE_AUTH_MANAGER_PASSWORDS_FILE": str(self.passwords_file),
             "CORE__MIN_SERIALIZED_DAG_UPDATE_INTERVAL": "1",
-            # SQLite has one writer at a time; on a busy machine five seconds are too few.
-            "DATABASE__SQL_ALCHEMY_CONN": f"sqlite:///{self.database}?timeout=60",
+            "DATABASE__SQL_ALCHEMY_CONN": (
+                f"sqlite:///{self.database}?timeout={DATABASE_WAIT_SECONDS}"
+            ),
             "DATABASE__LOAD_DEFAULT_CONNECTIONS": "False",
             "LOGGING__BASE_LOG_FOLDER": str(self.logs),
             "LOGGING__COLORED_CONSOLE_LOG": "False",

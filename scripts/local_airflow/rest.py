@@ -9,12 +9,15 @@ from typing import Any, TypeVar
 
 import httpx
 
+from local_airflow.home import DATABASE_WAIT_SECONDS
+
 _T = TypeVar("_T")
 _FINISHED = ("success", "failed")
 # On a busy machine the server waits long for its database, which the scheduler writes to.
-_ANSWER_SECONDS_MAX = 120.0
-# Airflow on SQLite answers 500 when another process writes between its reading and its writing.
-_SERVER_ERROR_SECONDS_MAX = 30.0
+_ANSWER_SECONDS_MAX = 2.0 * DATABASE_WAIT_SECONDS
+# Airflow on SQLite answers 500 when another process writes between its reading and its writing, and
+# when it has waited in vain: that has to leave time for another try.
+_SERVER_ERROR_SECONDS_MAX = 2.5 * DATABASE_WAIT_SECONDS
 
 
 def wait_until(

@@ -73,10 +73,10 @@ class InProcessAirflow:
         sync_bag_to_db(bag, "dags-folder", None)
 
     def load_dag(self, dag_id: str) -> Any:
-        """Parse our DAG files anew (the configuration file is read by then), and get one DAG."""
+        """Parse its file in dags/ anew: the configuration file is read by then."""
         from airflow.dag_processing.dagbag import DagBag
 
-        bag = DagBag(dag_folder=DAGS, bundle_path=DAGS)
+        bag = DagBag(dag_folder=DAGS / f"{dag_id}.py", bundle_path=DAGS)
         assert bag.import_errors == {}
         return bag.dags[dag_id]
 

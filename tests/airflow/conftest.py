@@ -8,10 +8,12 @@ from __future__ import annotations
 
 import atexit
 import importlib.util
+import json
 import os
 import shutil
 import tempfile
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -19,6 +21,7 @@ import pytest
 if importlib.util.find_spec("airflow") is None:
     pytest.exit("tests/airflow runs in Airflow's environment: make test-airflow", returncode=4)
 
+from jsonschema import Draft202012Validator
 from local_airflow.home import AirflowHome
 
 from tests.airflow.airflow_server import (
@@ -34,17 +37,33 @@ from tests.airflow.tables import TableMaker, Tables
 
 _FOLDER = Path(tempfile.mkdtemp(prefix="memwal-airflow-tests-"))
 atexit.register(shutil.rmtree, _FOLDER, ignore_errors=True)
-_IN_PROCESS = AirflowHome(folder=_FOLDER / "home", dags=DAGS, config_file=_FOLDER / "memwal.toml")
+# `dag.test()` parses and stores all DAGs of the folder each time: there are none in it, and a test
+# registers the one that it runs.
+_IN_PROCESS = AirflowHome(
+    folder=_FOLDER / "home", dags=_FOLDER / "no-dags", config_file=_FOLDER / "memwal.toml"
+)
+_IN_PROCESS.dags.mkdir()
 os.environ.update(_IN_PROCESS.environment(port=0))
+
+_check_schema = cache(lambda text: _CHECK_SCHEMA(json.loads(text)))
+_CHECK_SCHEMA = Draft202012Validator.check_schema
+# At each look at a param Airflow asks whether its schema is one: a fifth of a run in this process.
+Draft202012Validator.check_schema = lambda schema: _check_schema(json.dumps(schema))
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """A browser and whole Airflows share two cores with the other suite: tried once more."""
+    """Whole Airflows share two cores with the other suite: tried once more.
+
+    Those that share one come last, as it works at its own pace for as long as it is there.
+    """
+    items.sort(key=_needs_server)
     for item in items:
-        whole = "airflow_server" in getattr(item, "fixturenames", ())
-        demo = item.path.stem == "test_airflow_demo"
-        if whole or demo or item.get_closest_marker("browser"):
+        if _needs_server(item) or item.path.stem == "test_airflow_demo":
             item.add_marker(pytest.mark.flaky(reruns=1))
+
+
+def _needs_server(item: pytest.Item) -> bool:
+    return "airflow_server" in getattr(item, "fixturenames", ())
 
 
 @pytest.fixture(scope="session")
