@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, SerializeAsAny, field_validator, model_serializer
 
@@ -41,9 +41,12 @@ class TableReport(Part):
     version_before: int | None = None
     version_after: int | None = None
 
+    SUMMARISED: ClassVar[tuple[str, ...]] = ()
+    """The few numbers of a run that people compare over time."""
+
     def summary(self) -> Mapping[str, int | None]:
-        """The few numbers of a run that people compare over time; they go into its record."""
-        return {}
+        """Those numbers, for the run's record."""
+        return {name: getattr(self, name) for name in self.SUMMARISED}
 
     def stuck(self) -> Mapping[str, tuple[int, str | None]]:
         """Shards that no further run mends: the generation that each is left at, and why."""

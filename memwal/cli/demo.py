@@ -48,4 +48,4 @@ def demo(
             master=master or settings.get("master"),
         )
 
-    Output("demo", as_json=as_json, debug=debug, shows=False).run(work)
+    Output(job="demo", as_json=as_json, debug=debug, shows=False).run(work)

@@ -111,7 +111,7 @@ class ReadFlags:
             place = ReportPlace(
                 self.report, lambda: self._look_up(names[:1], quiet=True)[0].storage_options
             )
-        return Output(job, as_json=self.as_json, debug=self.debug, report=place)
+        return Output(job=job, as_json=self.as_json, debug=self.debug, place=place)
 
 
 @dataclass(frozen=True, kw_only=True)

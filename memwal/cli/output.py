@@ -110,25 +110,18 @@ class Document:
         return json.dumps(self.content, indent=2) + "\n"
 
 
+@dataclass(kw_only=True)
 class Output:
-    """Where a command's report goes, and how its errors end."""
+    """Where a command's report goes, and how its errors end.
 
-    def __init__(
-        self,
-        job: str,
-        *,
-        as_json: bool,
-        debug: bool = False,
-        report: ReportPlace | None = None,
-        shows: bool = True,
-    ) -> None:
-        """`shows` is False for a job that has shown people everything by the time it returns."""
-        self._job = job
-        self._quiet = is_quiet(as_json)
-        self._json = as_json
-        self._debug = debug
-        self._place = report
-        self._shows = shows
+    `shows` is False for a job that has shown people everything by the time it returns.
+    """
+
+    job: str
+    as_json: bool
+    debug: bool = False
+    place: ReportPlace | None = None
+    shows: bool = True
 
     def run(self, work: Callable[[RunProgress], JobReport | Document]) -> NoReturn:
         """Do the work, show and store what it returns, and exit with its code.
@@ -140,8 +133,8 @@ class Output:
         document = Document.of(result) if isinstance(result, JobReport) else result
         report = document.report
         shown = self._show(document)
-        if report is not None and not self._quiet:
-            for error in _list_errors(report, tables=self._json or not shown):
+        if report is not None and not is_quiet(self.as_json):
+            for error in _list_errors(report, tables=self.as_json or not shown):
                 stderr().print(f"error: {error}", style="red")
         stored = self._store(document)
         code = 0 if report is None else report.exit_code
@@ -149,17 +142,17 @@ class Output:
 
     def so_far(self, report: JobReport) -> None:
         """Store the report of a run that goes on; a problem with that shows at its end."""
-        if self._place is not None:
-            self._place.write(Document.of(report).text)
+        if self.place is not None:
+            self.place.write(Document.of(report).text)
 
     def _guard(self, work: Callable[[RunProgress], JobReport | Document]) -> JobReport | Document:
         signal.signal(signal.SIGTERM, _interrupt)
         if signal.getsignal(signal.SIGHUP) != signal.SIG_IGN:  # as under nohup
             signal.signal(signal.SIGHUP, _interrupt)
         try:
-            if self._place is not None:
-                self._place.check()
-            with RunProgress(debug=self._debug, quiet=self._quiet) as progress:
+            if self.place is not None:
+                self.place.check()
+            with RunProgress(debug=self.debug, quiet=is_quiet(self.as_json)) as progress:
                 return work(progress)
         except KeyboardInterrupt as error:
             text = "cancelled; what was committed stays, run again to go on"
@@ -175,9 +168,9 @@ class Output:
     def _from_error(
         self, error: BaseException, outcome: str, code: int, text: str | None = None
     ) -> JobReport:
-        if self._debug:
+        if self.debug:
             print_trace("".join(traceback.format_exception(error)), stderr())
-        return JobReport(job=self._job, outcome=outcome, error=text or str(error), exit_code=code)
+        return JobReport(job=self.job, outcome=outcome, error=text or str(error), exit_code=code)
 
     def _show(self, document: Document) -> bool:
         """Put the result on stdout. What can't go there is said on stderr, with what the run did.
@@ -185,9 +178,9 @@ class Output:
         False where it is lost. Of a stdout that was closed from the beginning nobody expects one.
         """
         problem = None
-        if self._json:
+        if self.as_json:
             problem = streams.deliver(lambda: sys.stdout.write(document.text))
-        elif self._shows or document.report is None:
+        elif self.shows or document.report is None:
             problem = streams.deliver(lambda: document.show(document.content, stdout()))
         if problem is not None:
             did = "" if document.report is None else f"; {_summarise(document.report)}"
@@ -196,7 +189,7 @@ class Output:
         return problem is None or sys.stdout is None
 
     def _store(self, document: Document) -> bool:
-        problem = None if self._place is None else self._place.write(document.text)
+        problem = None if self.place is None else self.place.write(document.text)
         if problem is not None:
             stderr().print(f"error: {problem}", style="red")
         return problem is None

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import asdict
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, ClassVar
 
 from memwal.errors import MemWalError
 from memwal.model import ShardId
@@ -60,13 +60,7 @@ class IngestTableReport(TableReport):
     merges: int = 0
     warnings: tuple[str, ...] = ()
 
-    def summary(self) -> Mapping[str, int | None]:
-        """What this run wrote."""
-        return {
-            "rows_written": self.rows_written,
-            "rows_deleted": self.rows_deleted,
-            "merges": self.merges,
-        }
+    SUMMARISED: ClassVar = ("rows_written", "rows_deleted", "merges")
 
 
 def describe_sources(

@@ -5,26 +5,19 @@ from __future__ import annotations
 import os
 import signal
 from functools import partial
-from threading import Lock
 from typing import Any
 
 import memwal.ingest.apply
 from memwal.cli import main
 from memwal.ingest.track import Track, TrackLimits
+from tests.support.stopping import Stopper
 
 
-class Killer:
+class Killer(Stopper):
     """Ends the process at the nth step as a power cut would."""
 
-    def __init__(self, nth: int) -> None:
-        self._left = nth
-        self._lock = Lock()
-
-    def __call__(self, step: str) -> None:
-        with self._lock:
-            self._left -= 1
-            if self._left == 0:
-                os.kill(os.getpid(), signal.SIGKILL)
+    def stop(self, step: str) -> None:
+        os.kill(os.getpid(), signal.SIGKILL)
 
 
 def ingest_and_die(nth: int, words: list[str]) -> None:

@@ -20,4 +20,7 @@ class Stopper:
         with self.lock:
             self.left -= 1
             if self.left <= 0:
-                raise Stop(step)
+                self.stop(step)
+
+    def stop(self, step: str) -> None:
+        raise Stop(step)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from typing import ClassVar
 
 from memwal.jobs.index_catchup.report import IndexCatchupReport
 from memwal.report import TableReport
@@ -30,10 +30,4 @@ class CompactionTableReport(TableReport):
     indexes: tuple[IndexCatchupReport, ...] = ()
     warnings: tuple[str, ...] = ()
 
-    def summary(self) -> Mapping[str, int | None]:
-        """How many fragments became how many, and what was rewritten for that."""
-        return {
-            "fragments_before": self.fragments_before,
-            "fragments_after": self.fragments_after,
-            "bytes_rewritten": self.bytes_rewritten,
-        }
+    SUMMARISED: ClassVar = ("fragments_before", "fragments_after", "bytes_rewritten")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import ClassVar
 
 from memwal.errors import EXIT_DONE, MemWalError
 from memwal.jobs.rescue.apply import RescuedShard
@@ -36,9 +37,7 @@ class RescueTableReport(TableReport):
     shards: tuple[RescueShardReport, ...] = ()
     warnings: tuple[str, ...] = ()
 
-    def summary(self) -> Mapping[str, int | None]:
-        """What was rescued."""
-        return {"generations": self.generations, "rows": self.rows}
+    SUMMARISED: ClassVar = ("generations", "rows")
 
     @property
     def has_claimed(self) -> bool:

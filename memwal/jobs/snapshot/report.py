@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from typing import ClassVar
 
 from memwal.report import TableReport
 
@@ -16,6 +16,4 @@ class SnapshotTableReport(TableReport):
     reason: str | None = None
     warnings: tuple[str, ...] = ()
 
-    def summary(self) -> Mapping[str, int | None]:
-        """How many shards the snapshot holds, and how often progress had to be put right."""
-        return {"num_shards": self.num_shards, "repairs": self.repairs}
+    SUMMARISED: ClassVar = ("num_shards", "repairs")
