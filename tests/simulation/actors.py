@@ -7,6 +7,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
@@ -39,6 +40,9 @@ from tests.simulation.pylance_claims import PylanceClaims
 from tests.simulation.scheduler import Actor
 from tests.simulation.sim_ports import SimExpiry, SimSnapshots, SimStores, data_path
 from tests.simulation.truth import USER_KEYS, Truth, Violation
+
+if TYPE_CHECKING:
+    from tests.simulation.weather import Setup
 
 GRACE_SECONDS = 600.0
 GROUPED = SnapshotLimits(fanned_out_shards_min=2, shards_per_unit_max=1)
@@ -128,21 +132,9 @@ class Jobs:
     open: Callable[[Actor], SimStores]
     truth: Truth
     shards: list[ShardId]
-    keys: int
+    setup: Setup
     refreshed: Callable[[int], None]
-    leases_on: bool = True
-    watched: bool = True
-    shared: bool = False
-    """Whether a merge's shards share commits."""
     turns: SimTurns = field(default_factory=SimTurns)
-    deletes: float = 0.3
-    """How often a writer deletes a key instead of putting it."""
-    flushes: float = 0.4
-    """How often a writer flushes after a put."""
-    stalls: float = 0.0
-    """How often a writer sleeps where that is most dangerous."""
-    foreign: float = 0.0
-    """How often a writer claims as pylance does."""
     taken: dict[int, dict[ShardId, int]] = field(default_factory=dict)
     """What was flushed by the time that a snapshot says it is of."""
     seen: Counter[str] = field(default_factory=Counter)
@@ -170,7 +162,7 @@ class Jobs:
     def lease_of(self, stores: SimStores, job: str) -> Iterator[SimLease]:
         """The lease of one run, which takes it once there is work; given back at the end."""
         lease = SimLease(leases=stores.leases, job=job, seen=self.seen)
-        lease.is_on = self.leases_on or job == "snapshot"
+        lease.is_on = self.setup.leases_on or job == "snapshot"
         try:
             yield lease
         finally:
@@ -195,7 +187,7 @@ class Jobs:
                     return
                 with self.lease(stores, "merge") as check:
                     watch = RefreshWatch(leases=stores.leases)
-                    watched = self.watched and not self.leases_on
+                    watched = self.setup.watched and not self.setup.leases_on
                     merger = ShardMerger(
                         views=stores,
                         table=stores,
@@ -205,7 +197,7 @@ class Jobs:
                         before_view=watch.before_view if watched else (lambda: None),
                         turns=self.turns,
                     )
-                    if self.shared:
+                    if self.setup.shared:
                         results = SharedMerger(single=merger).run(work, MergeRequest())
                     else:
                         results = tuple(merger.run(shard, MergeRequest()) for shard in work)
@@ -394,11 +386,11 @@ class Session:
     def run(self, puts: int) -> None:
         """Claim, replay, and work; raises Fenced when somebody took over."""
         dice = self.stores.actor.scheduler.dice
-        foreign = dice.random() < self.jobs.foreign
+        foreign = dice.random() < self.jobs.setup.foreign
         claim = self._claimed_as_pylance() if foreign else self.open()
         for _ in range(puts):
             self._put(claim, self._changes())
-            if dice.random() < self.jobs.flushes:
+            if dice.random() < self.jobs.setup.flushes:
                 claim = self.flush(claim)
         if dice.random() < 0.7:
             self.flush(claim)
@@ -423,7 +415,7 @@ class Session:
 
     def _stall(self) -> None:
         dice = self.stores.actor.scheduler.dice
-        if dice.random() < self.jobs.stalls:
+        if dice.random() < self.jobs.setup.stalls:
             self.jobs.seen["writers stalled"] += 1
             self.stores.actor.scheduler.note(f"{self.stores.actor.name}: stalls")
             self.stores.actor.sleep(dice.choice((300.0, 700.0, 2000.0, 6000.0)))
@@ -433,8 +425,8 @@ class Session:
         place = self.jobs.shards.index(self.shard)
         found: dict[int, int | None] = {}
         for _ in range(dice.choice((1, 1, 2, 4))):
-            key = dice.randrange(self.jobs.keys) * len(self.jobs.shards) + place
-            deleted = dice.random() < self.jobs.deletes
+            key = dice.randrange(self.jobs.setup.keys) * len(self.jobs.shards) + place
+            deleted = dice.random() < self.jobs.setup.deletes
             found[key] = None if deleted else self.jobs.truth.rules.put(dice.getrandbits(30))
         return found
 

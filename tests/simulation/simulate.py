@@ -73,15 +73,8 @@ class Simulation:
             open=self._open,
             truth=self.truth,
             shards=self.shards,
-            keys=setup.keys,
+            setup=setup,
             refreshed=self.auditor.refreshed,
-            leases_on=setup.leases_on,
-            watched=setup.watched,
-            shared=setup.shared,
-            deletes=setup.deletes,
-            flushes=setup.flushes,
-            stalls=setup.stalls,
-            foreign=setup.foreign,
         )
         # A refresh that overwrites progress brings a generation back above a plain write for the
         # moment until it is repaired.
