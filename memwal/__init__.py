@@ -16,6 +16,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from memwal.api import Table, open_table
     from memwal.errors import MemWalError
+    from memwal.jobs.checkpoint.report import CheckpointTableReport
     from memwal.jobs.compaction.report import CompactionTableReport
     from memwal.jobs.garbage.report import GarbageTableReport
     from memwal.jobs.index_catchup.report import IndexCatchupTableReport
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
     from memwal.read import Nearest, Search
 
 __all__ = [
+    "CheckpointTableReport",
     "CompactionTableReport",
     "GarbageTableReport",
     "IndexCatchupTableReport",

@@ -31,6 +31,7 @@ from memwal.config import (
     read_environment_options,
     resolve_table,
 )
+from memwal.errors import MemWalError as MemWalError
 from memwal.errors import Usage
 from memwal.jobs.checkpoint.report import CheckpointTableReport
 from memwal.jobs.compaction.report import CompactionTableReport

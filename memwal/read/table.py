@@ -122,8 +122,7 @@ class ReadableTable:
 
         columns: names, in the order wanted; None for all.
         filter: SQL as Lance takes it (`` `Name` `` quotes a column, 'text' a text). Only the newest
-            row of a key can match. Older ones may be looked at, so that a filter that fails on one
-            of them (a cast, a division) fails the read.
+            row of a key can match; one that fails on an older one (a cast) fails the read.
         limit: the most rows to return; which ones is not promised.
         key: values of the primary key's columns by name, or several of such keys.
         nearest: rows whose vector is nearest, in order, with `_distance` as the last column;
@@ -132,8 +131,7 @@ class ReadableTable:
             column; `filter` and `key` choose among which, `limit` how many.
         version: a version of the base table, and what is listed now that it has not merged: rows
             that were written later may be among that. Refused when it has been collected meanwhile.
-        merged_only: the base alone, at that version or the latest: what its progress proves. False
-            says that pending generations are meant to be read with an older version.
+        merged_only: True for the base alone; False where pending ones are meant with a `version`.
         checkpoint: the name of a moment that `memwal checkpoint` kept: exactly the table of then.
         with_wal: rows that are in the WAL only, too. Strongly consistent, then, as long as no
             writer holds acknowledged rows in memory alone.
@@ -144,8 +142,8 @@ class ReadableTable:
         flushed before that time is read, or is merged. The key is missing where manifests were read
         after all.
 
-        Warns (UserWarning) of a key that waits in two shards: both its rows are among those read;
-        and of a shard snapshot that could not be used.
+        Warns (UserWarning) of a key that waits in two shards, whose rows are both read, of pending
+        generations in an older version, and of a shard snapshot that could not be used.
         Raises NotATable, Usage, Refused, Corruption, StoreUnavailable, BadCredentials, Unsupported;
         the reader raises StoreUnavailable when the table goes away while rows are read.
         """

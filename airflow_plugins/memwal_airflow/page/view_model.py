@@ -86,6 +86,7 @@ def show_table(look: Look, now: datetime, limits: HealthLimits, query: ShardQuer
         **show_line(look, now, limits),
         **status.model_dump(include={"version", "rows", "primary_key", "snapshot"}),
         "warnings": status.warnings[:WARNINGS_SHOWN_MAX],
+        "checkpoints": [found.model_dump(exclude={"cut", "tag"}) for found in status.checkpoints],
         "indexes": [index.model_dump(exclude={"caught_up"}) for index in status.indexes],
         "shard_page": shard_page(look, query),
         "runs": [show_run(run) for run in look.runs[:RUNS_SHOWN_MAX]],

@@ -166,12 +166,7 @@ def report_status(
         uri=view.uri,
         due=bool(due),
         due_reasons=describe_due_shards(due),
-        storage=StorageReport(
-            base_bytes=view.file_bytes,
-            pending_bytes=sum_known(s.pending_bytes for s in shards),
-            reclaimable_bytes=reclaimable.bytes,
-            wal_bytes=sum_known(s.wal_bytes for s in shards),
-        ),
+        storage=_report_storage(view, shards, reclaimable),
         version=view.version,
         consistency="latest" if view.taken_at_millis is None else "snapshot",
         rows=view.rows,
@@ -179,10 +174,7 @@ def report_status(
         policy=policy_document(view.policy_text),
         shards=(*shards, *broken),
         indexes=_report_indexes(view, unindexed_rows),
-        snapshot=SnapshotStatusReport(
-            taken_at=iso_time(view.mem_wal.snapshot_ts_millis * 10**6 or None),
-            num_shards=view.mem_wal.num_shards,
-        ),
+        snapshot=_report_snapshot(view),
         reclaimable=reclaimable,
         lease=lease,
         checkpoints=checkpoints,
@@ -192,6 +184,24 @@ def report_status(
             *filter(None, [view.snapshot_unused_text]),
             *warnings,
         ),
+    )
+
+
+def _report_snapshot(view: TableView) -> SnapshotStatusReport:
+    return SnapshotStatusReport(
+        taken_at=iso_time(view.mem_wal.snapshot_ts_millis * 10**6 or None),
+        num_shards=view.mem_wal.num_shards,
+    )
+
+
+def _report_storage(
+    view: TableView, shards: Sequence[ShardStatusReport], reclaimable: ReclaimableReport
+) -> StorageReport:
+    return StorageReport(
+        base_bytes=view.file_bytes,
+        pending_bytes=sum_known(s.pending_bytes for s in shards),
+        reclaimable_bytes=reclaimable.bytes,
+        wal_bytes=sum_known(s.wal_bytes for s in shards),
     )
 
 

@@ -44,7 +44,7 @@ export function tablePage(name, session, reload) {
       if (!shardSection.isConnected && !unseen) body.after(shardSection);
       part(body, "plots", [backlog, throughput, data.storage], () => [plots(data), storage(data)]);
       part(shards, "shards", [page, session.value], () => shardTable(page, query, reload, session, start));
-      part(tail, "tail", [data.indexes, runs, data.runs_error, data.runs_unreadable], () => [indexes(data), runTable(data)]);
+      part(tail, "tail", [data.indexes, data.checkpoints, runs, data.runs_error, data.runs_unreadable], () => [indexes(data), checkpoints(data), runTable(data)]);
     },
   };
 }
@@ -199,6 +199,23 @@ function indexes(data) {
           h("th", { scope: "row" }, index.name),
           h("td", { class: "number" }, index.lag_generations === null ? h("span", { class: "muted" }, "not recorded") : count(index.lag_generations)),
           h("td", { class: "number" }, count(index.unindexed_rows))))))));
+}
+
+function checkpoints(data) {
+  if (data.checkpoints.length === 0) return null;
+  return h("section", { "aria-labelledby": "checkpoints-title" },
+    h("h2", { id: "checkpoints-title" }, "Checkpoints"),
+    h("div", { class: "scroll", tabindex: 0, role: "region", "aria-label": "Checkpoints" },
+      h("table", {},
+        h("thead", {}, h("tr", {}, ["Checkpoint", "State", "Version", "Generations", "Made", "Expires", "Holder"].map((name) => h("th", { scope: "col", class: /^[VG]/.test(name) ? "number" : null }, name)))),
+        h("tbody", {}, data.checkpoints.map((one) => h("tr", { "data-checkpoint": one.name },
+          h("th", { scope: "row" }, one.name),
+          h("td", {}, one.state),
+          h("td", { class: "number" }, count(one.version)),
+          h("td", { class: "number" }, count(one.generations)),
+          h("td", {}, since(one.created_at)),
+          h("td", {}, one.expires_at || "never"),
+          h("td", { class: "muted" }, one.holder)))))));
 }
 
 function deed(one) {
