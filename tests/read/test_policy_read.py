@@ -13,12 +13,15 @@ import pytest
 
 from memwal.config import ResolvedTable, Settings
 from memwal.errors import Refused, Unsupported
+from memwal.jobs.checkpoint.apply import CheckpointMaker
+from memwal.jobs.checkpoint.plan import CheckpointRequest
 from memwal.jobs.merge.plan.shard import MergeRequest
 from memwal.read.explain import explain
 from memwal.read.job import ReadOptions, run_read
 from memwal.read.plan.request import Nearest, ReadRequest
 from memwal.read.table import ReadableTable
 from memwal.rows.policy import RowPolicy, make_policy
+from memwal.store.checkpoints import LanceTags
 from tests.support.policy_tables import (
     PolicyTable,
     Variant,
@@ -111,6 +114,32 @@ def test_time_passes_for_readers(tmp_path: Path) -> None:
         table.clock.advance(9)
     table.merge()
     assert {r["n"] for r in rows_of(table).values()} == {1001}
+
+
+def test_a_checkpoint_has_the_policy_and_the_expiry_of_its_moment(tmp_path: Path) -> None:
+    table = make_policy_table(tmp_path / "t", stored=False)
+    table.flush((1, table.row(1, 5, op=False, until=seconds(10))), (2, table.row(2, 5)))
+    maker = CheckpointMaker(
+        uri=table.uri,
+        views=table.stores.views,
+        checkpoints=table.stores.checkpoints,
+        tags=LanceTags(table.stores.tables),
+        clock=table.clock,
+        take_lease=lambda: None,
+        before_commit=lambda: None,
+    )
+    maker.create(CheckpointRequest(name="bare", holder="ann"))
+    bare = rows_of(table)
+    table.stores.tables.put_policy(table.variant.policy.as_text())
+    table.flush((2, table.row(2, 6)))
+    maker.create(CheckpointRequest(name="folded", holder="ann"))
+    folded = rows_of(table)
+    assert folded == table.by_key(table.truth())
+    table.clock.advance(60)
+    table.merge()
+    assert rows_of(table) == {key: row for key, row in folded.items() if row["until"] is None}
+    assert rows_of(table, checkpoint="folded") == folded
+    assert rows_of(table, checkpoint="bare") == bare
 
 
 def test_what_was_merged_expires_in_the_base(tmp_path: Path) -> None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from tests.simulation.mutation_list import Change, Mutation
 from tests.simulation.mutations_airflow import AIRFLOW
+from tests.simulation.mutations_checkpoint import CHECKPOINT
 from tests.simulation.mutations_garbage import GARBAGE
 from tests.simulation.mutations_indexes import INDEXES
 from tests.simulation.mutations_ingest import INGEST
@@ -23,6 +24,7 @@ __all__ = ["MUTATIONS", "Change", "Mutation"]
 
 MUTATIONS = (
     *GARBAGE,
+    *CHECKPOINT,
     *MERGE,
     *MERGE_SHARED,
     *POLICY,
