@@ -74,26 +74,26 @@ def run_read(options: ReadOptions) -> dict[str, Any]:
         opened, reader = table.open_reader(request, with_wal=options.with_wal)
         if options.checkpoint is None:  # which has the policy of its moment, if any
             check_stored(options.table, opened.view.policy_text)
-        found = _write_rows(opened, reader, options)
+        found = _write_rows(opened, reader, options.output)
+    moment = {"checkpoint": options.checkpoint, "merged_only": bool(options.merged_only)}
     return {
         "job": "read",
         "outcome": "done",
         "seconds": round(clock.monotonic_seconds() - began, 3),
-        "tables": [{"table": options.table.name, "outcome": "done", "error": None, **found}],
+        "tables": [
+            {"table": options.table.name, "outcome": "done", "error": None, **moment, **found}
+        ],
     }
 
 
 def _write_rows(
-    opened: OpenedRead, reader: pa.RecordBatchReader, options: ReadOptions
+    opened: OpenedRead, reader: pa.RecordBatchReader, output: Path | None
 ) -> dict[str, Any]:
-    output = options.output
     rows = None if output is not None else rows_to_json(reader)
     count = write_file(reader, output) if output is not None else len(rows or ())
     return {
         "version": opened.plan.version,
         **opened.shards_from,
-        "checkpoint": options.checkpoint,
-        "merged_only": bool(options.merged_only),
         "schema": [{"name": f.name, "type": str(f.type)} for f in reader.schema],
         "num_rows": count,
         "rows": rows,

@@ -77,9 +77,9 @@ def _show_warnings(table: Mapping[str, Any], console: Console) -> None:
 
 def _format_head(table: Mapping[str, Any]) -> Text:
     told = f"  version {table['version']}"
-    if table.get("merged_only"):
+    if table["merged_only"]:
         told += ", merged rows only"
-    if table.get("checkpoint") is not None:
+    if table["checkpoint"] is not None:
         told = f"  checkpoint {table['checkpoint']}:{told[1:]}"
     if table["taken_at"] is not None:
         told += f", shards as of {table['taken_at']}"

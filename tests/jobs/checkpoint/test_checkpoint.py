@@ -21,6 +21,7 @@ from memwal.jobs.checkpoint.job import CreateOptions, make_request, run_create
 from memwal.jobs.garbage.report import GarbageTableReport
 from memwal.ports import Steps, no_steps
 from memwal.read import open_table
+from memwal.read.spark import MemWalDataSource
 from tests.support import builders
 from tests.support import garbage_runs as runs
 from tests.support.builders import Delete, Put, Rows, Table
@@ -113,6 +114,19 @@ def _generations(report: GarbageTableReport, action: str, table: Table) -> list[
     listed = runs.manifest(table).flushed_generations
     paths = {f"{layout.shard_folder(table.shards[0])}/{g.path}": g for g in listed}
     return [paths[i.path] for i in report.items if i.action == action and i.path in paths]
+
+
+def test_spark_reads_it(table: Table) -> None:
+    create(table)
+    table.flush(table.shards[0], Put([1, 100], 7))
+    source = MemWalDataSource({"path": table.uri, "columns": "k,n", "checkpoint": "monday"})
+    reader = source.reader(source.schema())
+    batches = [batch for task in reader.partitions() for batch in reader.read(task)]
+    wanted = table.keyed(
+        open_table(table.uri).read(columns=["k", "n"], checkpoint="monday").read_all()
+    )
+    assert table.keyed(pa.Table.from_batches(batches)) == wanted
+    assert len(wanted) == len(read(table))
 
 
 def test_it_is_shown(table: Table) -> None:
