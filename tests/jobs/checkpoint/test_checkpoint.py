@@ -320,7 +320,6 @@ def _record(table: Table) -> Path:
         {"format": 2},
         {"version": "6"},
         {"key": "monday.00000000"},
-        {"shards": [{"shard_id": "../x"}]},
         {"expires_at_nanos": -1},
     ],
 )
@@ -335,12 +334,13 @@ def test_a_record_that_cant_be_read_holds_everything(table: Table, change: Any) 
     assert "can't be read as a checkpoint" in memwal.open_table(table.uri).status().warnings[-1]
 
 
-def test_a_record_with_a_path_that_leads_elsewhere_is_refused(table: Table) -> None:
+@pytest.mark.parametrize("forged", ["path", "shard"])
+def test_a_record_that_leads_elsewhere_is_refused(table: Table, forged: str) -> None:
     create(table)
     record = _record(table)
-    text = record.read_text()
     (path,) = [g.path for g in runs.manifest(table).flushed_generations if g.generation == 3]
-    record.write_text(text.replace(path, "../../../x_gen_3"))
+    before, after = {"path": (path, "../x_gen_3"), "shard": (table.shards[0], "../x")}[forged]
+    record.write_text(record.read_text().replace(before, after))
     with pytest.raises(Corruption, match="can't be read as a checkpoint"):
         read(table)
 
