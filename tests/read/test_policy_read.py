@@ -18,7 +18,7 @@ from memwal.jobs.checkpoint.plan import CheckpointRequest
 from memwal.jobs.merge.plan.shard import MergeRequest
 from memwal.read.explain import explain
 from memwal.read.job import ReadOptions, run_read
-from memwal.read.plan.request import Nearest, ReadRequest
+from memwal.read.plan.request import Nearest, ReadRequest, Search
 from memwal.read.table import ReadableTable
 from memwal.rows.policy import RowPolicy, make_policy
 from memwal.store.checkpoints import LanceTags
@@ -196,8 +196,10 @@ def test_a_large_backlog_is_folded_shard_by_shard(
     assert rows_of(table) == table.by_key(table.truth())
 
 
-def test_a_search_for_vectors_is_unsupported(tmp_path: Path) -> None:
+def test_a_search_is_unsupported(tmp_path: Path) -> None:
     table = make_policy_table(tmp_path / "t", rows=[1])
+    with pytest.raises(Unsupported, match=r"can't be searched for texts: .*; once it is merged"):
+        reader(table).read(search=Search(column="n", query="a"))
     with pytest.raises(Unsupported, match="row-merge policy can't be searched"):
         reader(table).read(nearest=Nearest(column="n", vector=(1.0,)))
 

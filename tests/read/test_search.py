@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import json
+import pickle
 import random
 import shutil
+import uuid
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -12,12 +16,18 @@ import lance
 import numpy as np
 import pyarrow as pa
 import pytest
+from pyspark.sql.datasource import CaseInsensitiveDict
 
+from memwal.cli import main
 from memwal.errors import Usage
-from memwal.read import Search, open_table
+from memwal.format import layout
+from memwal.model import ShardId, ShardManifest
+from memwal.read import Nearest, ReadPlan, Search, open_table
 from memwal.read.explain import explain
 from memwal.read.plan.request import ReadRequest
-from tests.support.texts import INDEX, SETTINGS, TextTable, make_texts, rows_of, zipf_texts
+from memwal.read.spark import MemWalDataSource
+from memwal.run.stores import Stores
+from tests.support.texts import INDEX, KEY, SETTINGS, TextTable, make_texts, rows_of, zipf_texts
 
 pytestmark = pytest.mark.integration
 
@@ -262,3 +272,115 @@ def test_parts_of_words_are_no_phrases(tmp_path: Path) -> None:
     )
     with pytest.raises(Usage, match="no phrases"):
         open_table(table.uri).read(search=Search(column="text", query="app", phrase=True))
+
+
+# ---- shards that a filter leaves out
+
+
+def test_a_filter_leaves_shards_out_of_both_kinds_of_search(tmp_path: Path) -> None:
+    """The shards' recorded values tell; a pruned shard may even be unreadable."""
+    schema = pa.schema(
+        [
+            pa.field("id", pa.int64(), nullable=False, metadata=KEY),
+            pa.field("text", pa.string()),
+            pa.field("vector", pa.list_(pa.float32(), 2)),
+        ]
+    )
+
+    def rows(*ids: int) -> pa.Table:
+        return pa.table(
+            {"id": ids, "text": ["an apple"] * len(ids), "vector": [[float(n), 0] for n in ids]},
+            schema=schema,
+        )
+
+    uri = str(tmp_path / "t")
+    dataset = lance.write_dataset(rows(), uri)
+    dataset.create_scalar_index("text", "INVERTED")
+    dataset.initialize_mem_wal(identity_column="id", maintained_indexes=[INDEX])
+    table = TextTable(uri=uri, settings={})
+    for key in (1, 2):
+        shard = ShardId(str(uuid.uuid4()))
+        with table.writer(shard) as writer:
+            writer.put(rows(key))
+        record_shard_value(table.stores, shard, key.to_bytes(8, "little"))
+    reads = open_table(uri)
+    kinds = (
+        {"search": Search(column="text", query="apples")},
+        {"nearest": Nearest(column="vector", vector=(2.0, 0.0), k=5)},
+    )
+    for kind in kinds:
+        assert sorted(reads.read(**kind).read_all()["id"].to_pylist()) == [1, 2]
+        plan = reads.plan(ReadRequest(filter="id = 2", **kind))
+        assert (len(plan.shards), len(plan.pruned)) == (1, 1)
+        assert reads.read(filter="id = 2", **kind).read_all()["id"].to_pylist() == [2]
+    shutil.rmtree(Path(uri, layout.generation_folder(*_pruned(plan))))
+    for kind in kinds:
+        assert reads.read(filter="id = 2", **kind).read_all()["id"].to_pylist() == [2]
+
+
+def _pruned(plan: ReadPlan) -> tuple[ShardId, str, int]:
+    (shard,) = plan.pruned
+    (generation,) = shard.generations
+    return shard.shard_id, generation.path, generation.generation
+
+
+def record_shard_value(stores: Stores, shard: ShardId, value: bytes) -> None:
+    """Write into the shard's manifest which rows it holds, as another writer does."""
+    current = stores.shard_manifests.latest(shard)
+    assert isinstance(current, ShardManifest)
+    (spec,) = stores.views.table().mem_wal.shard_specs
+    entry = (spec.fields[0].field_id, value)
+    proposed = replace(current, shard_field_entries=(entry,), shard_spec_id=spec.spec_id)
+    stores.shard_manifests.commit(current, proposed)
+
+
+# ---- the command, and Spark's tasks
+
+
+def test_the_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    table = make_texts(tmp_path / "t", {1: "lost parcel", 2: "a found parcel", 3: "key"})
+    table.flush({3: "lost parcel parcel"})
+
+    def run(*arguments: str, code: int = 0) -> str:
+        with pytest.raises(SystemExit) as ended:
+            main(["read", table.uri, *arguments])
+        shown = capsys.readouterr()
+        assert ended.value.code == code, shown.err
+        return shown.out + shown.err
+
+    asked = ("--search", "text=parcel lost", "--columns", "n", "--json")
+    (found,) = json.loads(run(*asked))["tables"]
+    assert [row["n"] for row in found["rows"]] == [10, 30, 20]
+    assert [field["name"] for field in found["schema"]] == ["n", "_score"]
+    (found,) = json.loads(run(*asked, "--operator", "and", "--limit", "1"))["tables"]
+    assert [row["n"] for row in found["rows"]] == [10]
+    (found,) = json.loads(run(*asked, "--phrase"))["tables"]
+    assert found["num_rows"] == 0
+    assert "own index" in run("--search", "text=parcel", "--explain")
+    for wrong, why in (
+        (("--search", "parcel"), "expected COLUMN=TEXT"),
+        (("--search", "text= "), "no text to search for"),
+        (("--search", "title=parcel"), "no column 'title'"),
+        (("--search", "text=a", "--operator", "xor"), "'xor': expected or or and"),
+        (("--search", "text=a", "--nearest", "n=[1]"), "not for both"),
+        (("--phrase",), "go with --search"),
+        (("--search", "text=a", "--columns", "_score"), "no column '_score'"),
+    ):
+        assert why in run(*wrong, code=2)
+
+
+def test_the_spark_source_searches_in_one_task(tmp_path: Path) -> None:
+    table = make_texts(tmp_path / "t", {1: "lost parcel", 2: "a parcel", 3: "key"})
+    table.flush({3: "lost parcel parcel"})
+    options = {"path": table.uri, "search": "text=parcel", "columns": "n", "limit": "2"}
+    source = pickle.loads(pickle.dumps(MemWalDataSource(CaseInsensitiveDict(options))))
+    assert source.schema().names == ["n", "_score"]
+    reader = source.reader(source.schema())
+    (part,) = reader.partitions()
+    batches = list(pickle.loads(pickle.dumps(reader)).read(part))
+    rows = pa.Table.from_batches(batches).to_pylist()
+    wanted = search(table, "parcel", limit=2, columns=["n"])
+    assert [row["n"] for row in rows] == [row["n"] for row in wanted] == [20, 30]
+    assert [row["_score"] for row in rows] == [row["_score"] for row in wanted]
+    with pytest.raises(Usage, match="option limit goes with the option search"):
+        MemWalDataSource(CaseInsensitiveDict({"path": table.uri, "limit": "2"}))

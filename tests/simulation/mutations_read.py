@@ -168,6 +168,30 @@ READ: tuple[Mutation, ...] = (
         ),
     ),
     *mutations(
+        "memwal/read/store/text_search.py",
+        "tests/read/test_search.py -k 'lacks_rows or stop_words or ranks or ties'",
+        (
+            "search: an index that lacks rows is believed",
+            "                if index.documents >= _count_texts(dataset, column):\n",
+            "                if True:\n",
+        ),
+        (
+            "search: an index that cuts texts in another way is used",
+            "            same = index.settings == self._index.settings\n",
+            "            same = True\n",
+        ),
+        (
+            "search: each table ranks by its own scores",
+            "        if statistics is not None:\n            together",
+            "        if False:\n            together",
+        ),
+        (
+            "search: what may rank higher is not fetched",
+            "_find_least(batches) * self._stretch[place] >= least",
+            "False",
+        ),
+    ),
+    *mutations(
         "memwal/read/table.py",
         "tests/read/test_read_shapes.py -m 'not spark'",
         (

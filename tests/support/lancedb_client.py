@@ -13,6 +13,7 @@ from typing import Any
 import lancedb
 import pyarrow as pa
 from lancedb import LsmWriteSpec
+from lancedb.index import FTS
 
 SCHEMA = pa.schema(
     [
@@ -21,6 +22,9 @@ SCHEMA = pa.schema(
         pa.field("n", pa.int64()),
     ]
 )
+
+
+TEXTS = pa.schema([pa.field("id", pa.int64(), nullable=False), pa.field("text", pa.string())])
 
 
 class Client:
@@ -46,6 +50,29 @@ class Client:
 
     def read(self) -> list[dict[str, Any]]:
         return self._table.to_arrow().to_pylist()
+
+    def create_texts(self, texts: list[str]) -> None:
+        """A table of texts with a full-text index that its writers keep."""
+        first = pa.table({"id": range(len(texts)), "text": texts}, schema=TEXTS)
+        self._table = self._db.create_table("texts", first)
+        self._table.set_unenforced_primary_key("id")
+        self._table.create_index("text", config=FTS(with_position=True))
+        spec = LsmWriteSpec.unsharded().with_maintained_indexes(["text_idx"])
+        self._table.set_lsm_write_spec(spec)
+
+    def put_texts(self, texts: dict[str, str]) -> None:
+        """Upsert texts by key."""
+        rows = {"id": [int(key) for key in texts], "text": list(texts.values())}
+        upsert = self._table.merge_insert("id").when_matched_update_all()
+        upsert.when_not_matched_insert_all().execute(pa.table(rows, schema=TEXTS))
+        self._table.close_lsm_writers()
+
+    def search(self, query: str, where: str | None = None) -> list[int]:
+        """The keys of the texts that match, over base and MemWAL."""
+        found = self._table.search(query, query_type="fts", fts_columns="text").use_lsm(True)
+        if where is not None:
+            found = found.where(where, prefilter=True)
+        return found.limit(1000).to_arrow()["id"].to_pylist()
 
 
 def main(folder: str) -> None:
