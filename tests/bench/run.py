@@ -39,6 +39,7 @@ CASES = (
     "garbage",
     "index_catchup",
     "read",
+    "search",
     "policies",
     "ingest",
     "startup",

@@ -1,0 +1,129 @@
+"""B16: full-text search with 5 % of the rows pending, and once they are merged and indexed.
+
+Texts have a vocabulary whose frequencies fall as a language's do. What a search finds is compared
+before and after: the same ten rows, but for what new words and lengths do to the ranks. Beside it
+stands a scan that looks for a word in every text.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import lance
+import numpy as np
+
+from memwal.read import ReadableTable, Search, open_table
+from tests.bench.harness import Bench, against, program, run_process
+from tests.bench.tables import copy_of
+from tests.support.texts import TextTable, make_texts, zipf_texts
+
+TITLE = "Full-text search with pending generations"
+
+CASE = "B16"
+_QUERIES = 100
+_LIMIT = 10
+_WORDS = 30_000
+_LENGTH = 90
+_GENERATIONS = 5
+
+
+def run(bench: Bench) -> None:
+    """B16."""
+    rows = 20_000 if bench.quick else 100_000
+    tables = {kept: _tables(bench, rows, maintained=kept) for kept in (True, False)}
+    queries = _queries(np.random.default_rng(3))
+    for kept, (before, after) in tables.items():
+        how = "by their own indexes" if kept else "row by row"
+        same = _count_same(before, after, queries)
+        bench.figure(
+            CASE,
+            f"5 % pending, {how}: the same among the best {_LIMIT} of {len(queries)} queries",
+            same,
+            "",
+            at_least=0.95,
+        )
+        seconds = bench.side_by_side(
+            {
+                "before": lambda t=before: _search_all(t, queries),
+                "after": lambda t=after: _search_all(t, queries),
+            }
+        )
+        bench.figure(
+            CASE,
+            f"5 % pending, {how}: {len(queries)} queries before against after the merge",
+            seconds["before"] / seconds["after"],
+            "x",
+            at_most=3 if kept else None,
+            measured=against(seconds, "before", "after"),
+        )
+        if kept:
+            _compare_with_scan(bench, before, seconds["before"] / len(queries))
+
+
+def _tables(bench: Bench, rows: int, *, maintained: bool) -> tuple[ReadableTable, ReadableTable]:
+    rng = np.random.default_rng(11)
+    folder = bench.new_folder("search")
+    bench.say(f"{rows:,} texts, {_GENERATIONS} generations of {rows // 100:,}")
+    texts = zipf_texts(rng, rows, _WORDS, _LENGTH)
+    settings = {"stem": False, "remove_stop_words": False}
+    table = make_texts(
+        folder / "before", dict(enumerate(texts)), maintained=maintained, settings=settings
+    )
+    for number in range(_GENERATIONS):
+        _flush(table, rng, rows, number)
+    after = copy_of(folder / "before", folder / "after")
+    for job in ("merge", "index-catchup"):
+        run_process([program("memwal"), job, after, "--engine", "local"], folder)
+    return open_table(table.uri), open_table(str(after))
+
+
+def _flush(table: TextTable, rng: np.random.Generator, rows: int, number: int) -> None:
+    """A hundredth of the rows: half of them new, half written again."""
+    half = rows // 200
+    keys = [*range(rows + number * half, rows + (number + 1) * half)]
+    keys += rng.choice(rows, half, replace=False).tolist()
+    texts = zipf_texts(rng, len(keys), _WORDS, _LENGTH)
+    table.flush(dict(zip(keys, texts, strict=True)))
+
+
+def _queries(rng: np.random.Generator) -> list[str]:
+    """One to four words, common ones and rare ones."""
+    ranks = np.exp(rng.uniform(np.log(2), np.log(_WORDS / 10), size=(_QUERIES, 4))).astype(int)
+    return [
+        " ".join(f"w{rank:x}q" for rank in some[: 1 + place % 4])
+        for place, some in enumerate(ranks)
+    ]
+
+
+def _search(table: ReadableTable, query: str) -> list[int]:
+    wanted = Search(column="text", query=query)
+    found = table.read(search=wanted, columns=["id"], limit=_LIMIT).read_all()
+    keys: list[int] = found["id"].to_pylist()
+    return keys
+
+
+def _search_all(table: ReadableTable, queries: Sequence[str]) -> None:
+    for query in queries:
+        _search(table, query)
+
+
+def _count_same(before: ReadableTable, after: ReadableTable, queries: Sequence[str]) -> float:
+    """The share of the best rows of all queries that are the same before and after."""
+    pairs = [(set(_search(before, q)), set(_search(after, q))) for q in queries]
+    return sum(len(one & other) for one, other in pairs) / max(1, sum(len(o) for _, o in pairs))
+
+
+def _compare_with_scan(bench: Bench, table: ReadableTable, seconds: float) -> None:
+    dataset = lance.dataset(str(Path(table.uri)))
+    scan = bench.side_by_side(
+        {"scan": lambda: dataset.to_table(columns=["id"], filter="text LIKE '%w12cq%'")}
+    )["scan"]
+    bench.figure(
+        CASE,
+        "5 % pending: a search against a scan of the base's texts",
+        seconds / scan,
+        "x",
+        at_most=0.5,
+        measured=f"{seconds:.3g} s against {scan:.3g} s",
+    )
