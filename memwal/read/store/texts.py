@@ -44,13 +44,14 @@ class TextIndex:
     """A full-text index of a table: what it covers, and how it cuts texts into words.
 
     `documents` are the texts in it, those of deleted rows too; without `positions` it can't find
-    phrases.
+    phrases. `identity` is another for every change.
     """
 
     name: str
     settings: Settings
     positions: bool
     documents: int
+    identity: str
     fragment_ids: frozenset[int]
 
     def cut(self, text: str) -> list[str]:
@@ -119,6 +120,7 @@ def _describe(dataset: Any, described: Any) -> TextIndex:
         },
         positions=bool(settings.get("with_position")),
         documents=sum(int(part.get("num_docs", 0)) for part in parts),
+        identity=",".join(sorted(str(s.uuid) for s in described.segments)),
         fragment_ids=frozenset(f for s in described.segments for f in s.fragment_ids),
     )
 

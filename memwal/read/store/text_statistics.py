@@ -1,0 +1,224 @@
+"""What tables hold of a query's words, for ranks by the statistics of all of them."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import lru_cache, partial
+from typing import Any
+
+import pyarrow as pa
+
+from memwal.read.plan.ranking import Sample, Scored, Statistics, measure, read_off
+from memwal.read.plan.request import SCORE, Search
+from memwal.read.store.faults import guard
+from memwal.read.store.sources import Batches, Found, Part, Rows, Table
+from memwal.read.store.texts import TextIndex, build_query
+from memwal.read.store.threads import map_in_order
+
+# So many texts tell what an index holds of a word.
+_SAMPLES = 8
+# Texts whose words are kept, as most are asked for twice.
+_COUNTED_MAX = 4096
+# Numbers about indexes that are kept, some 200 bytes each.
+_KEPT_MAX = 50_000
+# Stands for the mean length: no word is empty.
+_MEAN = ""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True, eq=False)
+class Searched:
+    """A table as it is searched: `dataset` is it or a copy of it, `documents` the texts in it.
+
+    Lance scores what is in `uncovered` by the statistics of the whole table, the rest by those of
+    its index. `copied` says that rows are compared one by one. `identity` stands for what is
+    searched, which never changes; None for what has no name.
+    """
+
+    table: Table
+    dataset: Any
+    column: str
+    documents: int
+    identity: str | None
+    copied: bool = False
+    uncovered: Sequence[Any] = ()
+
+    def scan(self, rows: Rows) -> Batches:
+        """The best matches."""
+        if self.copied and isinstance(self.table, Part):
+            return self.table.scan_copy(self.dataset, rows)
+        return self.table.scan(rows)
+
+
+class _Kept:
+    """What was found out about indexes, which never change: by their segments' names."""
+
+    def __init__(self) -> None:
+        self._numbers: dict[tuple[str, str], float] = {}
+
+    def get(self, identity: str | None, term: str) -> float | None:
+        """How many texts have the word, or the mean length; None where it is not known."""
+        return None if identity is None else self._numbers.get((identity, term))
+
+    def keep(self, identity: str | None, term: str, number: float | None) -> float:
+        """Remember a number that is known, and return it."""
+        if identity is not None and number is not None:
+            if len(self._numbers) >= _KEPT_MAX:
+                self._numbers.clear()
+            self._numbers[identity, term] = number
+        return number or 0.0
+
+
+_KEPT = _Kept()
+
+
+class QueryWords:
+    """The words of one query, and what tables hold of them."""
+
+    def __init__(self, index: TextIndex, wanted: Search, *, whole: bool) -> None:
+        """`whole` says that no filter leaves matches out."""
+        self._index = index
+        self._wanted = wanted
+        self._whole = whole
+        self.terms = index.cut(wanted.query)
+        self._probes = self._find_probes()
+        self.count = lru_cache(_COUNTED_MAX)(index.count)
+
+    def _find_probes(self) -> Mapping[str, str] | None:
+        """For each word of the query a text that has it alone; None where one has none."""
+        query = self._wanted.query
+        found = {}
+        for term in dict.fromkeys(self.terms):
+            texts = (term, *re.findall(r"\w+", query), *query.split(), query)
+            probe = next((text for text in texts if self._index.cut(text) == [term]), None)
+            if probe is None:
+                return None
+            found[term] = probe
+        return found
+
+    def read_statistics(
+        self,
+        tables: Sequence[Searched],
+        found: Sequence[Found],
+        limit: int | None,
+        threads: int,
+    ) -> list[tuple[Statistics, ...]] | None:
+        """For each table those that Lance scores by, the whole table's last.
+
+        `found` are the first `limit` matches of each, or more; the base is the first. None where
+        Lance's own scores are taken: they can be compared, or they can't be told apart.
+        """
+        base = tables[0]
+        if self._probes is None or (len(tables) == 1 and not base.uncovered):
+            return None
+        most = _SAMPLES if limit is None else limit
+        scored = [list(self._count_words(batches, most)) for _, batches in found]
+        any_words = next((some[0].counts for some in scored if some), Counter[str]())
+        own = map_in_order(
+            lambda place: self._read_own(tables[place], scored[place], limit),
+            range(1, len(tables)),
+            threads,
+        )
+        return [self._read_base(base, scored[0], any_words), *((one,) for _, one in own)]
+
+    def _read_own(self, one: Searched, scored: Sequence[Scored], limit: int | None) -> Statistics:
+        """A generation's: none of its rows are ever deleted, so that matches can be counted."""
+        all_found = self._matches_any and limit is not None and len(scored) < limit
+        having: dict[str, float] = {}
+        for term, probe in (self._probes or {}).items():
+            count = _KEPT.get(one.identity, term)
+            if count is None and all_found:
+                count = sum(term in text.counts for text in scored)
+            elif count is None:
+                query = build_query(Search(column=one.column, query=probe))
+                scan = partial(one.dataset.scanner, full_text_query=query)
+                count = guard(one.table.where, guard(one.table.where, scan).count_rows)
+            having[term] = _KEPT.keep(one.identity, term, count)
+        having = {term: count for term, count in having.items() if count}
+        mean = _KEPT.get(one.identity, _MEAN)
+        if mean is None:
+            found = measure(one.documents, having, self.terms, scored)
+            _KEPT.keep(one.identity, _MEAN, found.mean_length or None)
+            return found
+        return Statistics(documents=one.documents, mean_length=mean, having=having)
+
+    def _read_base(
+        self, one: Searched, scored: Sequence[Scored], any_words: Mapping[str, int]
+    ) -> tuple[Statistics, ...]:
+        """The base's, which `any_words` tell more of where it has no word of the query."""
+        probes = self._probes or {}
+        indexed = self._read_index(one, scored, any_words)
+        if not one.uncovered:
+            return (indexed,)
+        documents = one.documents + sum(fragment.count_rows() for fragment in one.uncovered)
+        whole = read_off(documents, self._sample(one, probes, fragments=one.uncovered), _SAMPLES)
+        both = dict(indexed.having)
+        both.update(whole.having)
+        mean = whole.mean_length or indexed.mean_length
+        return indexed, replace(whole, mean_length=mean, having=both)
+
+    def _read_index(
+        self, one: Searched, scored: Sequence[Scored], any_words: Mapping[str, int]
+    ) -> Statistics:
+        probes = self._probes or {}
+        kept = {term: _KEPT.get(one.identity, term) for term in (*probes, _MEAN)}
+        mean = kept.pop(_MEAN)
+        if mean is not None and None not in kept.values():
+            having = {term: count for term, count in kept.items() if count}
+            return Statistics(documents=one.documents, mean_length=mean, having=having)
+        if len(self.terms) == 1 and self._matches_any and not one.uncovered:
+            samples = {term: _as_samples(term, scored[:_SAMPLES]) for term in probes}
+        else:
+            samples = self._sample(one, probes, fast_search=True)
+        found = read_off(one.documents, samples, _SAMPLES)
+        words = iter([word for word in any_words if self._index.cut(word) == [word]][:_SAMPLES])
+        while not found.mean_length and one.documents and (word := next(words, None)):
+            other = self._sample(one, {word: word}, fast_search=True)
+            mean = read_off(one.documents, other, _SAMPLES).mean_length
+            found = replace(found, mean_length=mean)
+        for term in probes:
+            _KEPT.keep(one.identity, term, found.having.get(term, 0))
+        _KEPT.keep(one.identity, _MEAN, found.mean_length or None)
+        return found
+
+    @property
+    def _matches_any(self) -> bool:
+        """Whether all texts with a word of the query match."""
+        wanted = self._wanted
+        loose = len(self.terms) == 1 or (wanted.operator == "or" and not wanted.phrase)
+        return loose and self._whole
+
+    def _count_words(self, batches: Sequence[pa.RecordBatch], most: int) -> Iterator[Scored]:
+        for batch in pa.Table.from_batches(batches).slice(0, most).to_batches() if batches else ():
+            texts = batch[self._wanted.column].to_pylist()
+            for text, score in zip(texts, batch[SCORE].to_pylist(), strict=True):
+                yield Scored(counts=self.count(text), score=score)
+
+    def _sample(
+        self, one: Searched, probes: Mapping[str, str], **options: Any
+    ) -> dict[str, list[Sample]]:
+        """Of each word some texts that have it."""
+
+        def find(term: str, probe: str) -> list[Sample]:
+            query = build_query(Search(column=one.column, query=probe))
+            columns = [one.column, SCORE]
+            scanner = one.dataset.scanner(
+                columns=columns, full_text_query=query, limit=_SAMPLES, **options
+            )
+            batches = scanner.to_table().to_batches()
+            return _as_samples(term, list(self._count_words(batches, _SAMPLES)))
+
+        return {
+            term: guard(one.table.where, partial(find, term, probe))
+            for term, probe in probes.items()
+        }
+
+
+def _as_samples(term: str, scored: Sequence[Scored]) -> list[Sample]:
+    return [
+        Sample(score=one.score, count=one.counts[term], length=sum(one.counts.values()))
+        for one in scored
+        if one.counts.get(term)
+    ]
