@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
+from threading import Lock
 from typing import Any
 
 import pyarrow as pa
@@ -26,6 +27,10 @@ from memwal.read.store.texts import TextIndex, choose_text_index, find_text_inde
 from memwal.read.store.threads import map_in_order
 
 _SPARE = 8
+# Copies of generations that are kept for the next search, by where they lie and how they are cut.
+_COPIES_BYTES_MAX = 64 * 1024 * 1024
+_COPIES: dict[str, tuple[Any, int]] = {}
+_COPIES_LOCK = Lock()
 # How much Lance's scores may be off: they have 24 bits, and so has what a word weighs.
 _OFF_BY = 1e-6
 _OFF_BY_SHARE = 1e-4
@@ -118,15 +123,32 @@ class TextSearch:
                 documents=index.documents,
                 identity=index.identity,
             )
-        copy = guard(part.where, lambda: part.make_copy(column, self._index.settings))
+        copy, identity = guard(part.where, lambda: self._copy(part))
         return Searched(
             table=part,
             dataset=copy,
             column=column,
             documents=_count_texts(copy, column),
-            identity=None,
+            identity=identity,
             copied=True,
         )
+
+    def _copy(self, part: Part) -> tuple[Any, str | None]:
+        """A copy of a part, and its name; that of a generation, which never changes, is kept."""
+        column, settings = self._wanted.column, self._index.settings
+        size = part.in_memory_bytes or _COPIES_BYTES_MAX
+        if part.listed is None or size >= _COPIES_BYTES_MAX:
+            return part.make_copy(column, settings), None
+        identity = f"{part.where} {part.base_schema} {column} {settings}"
+        with _COPIES_LOCK:
+            kept = _COPIES.pop(identity, None)
+        if kept is None:
+            kept = (part.make_copy(column, settings), size)
+        with _COPIES_LOCK:
+            _COPIES[identity] = kept  # the last to go
+            while sum(bytes_ for _, bytes_ in _COPIES.values()) > _COPIES_BYTES_MAX:
+                _COPIES.pop(next(iter(_COPIES)))
+        return kept[0], identity
 
     def _find_own(self, part: Part, column: str) -> TextIndex | None:
         """The generation's own index; None if it can't answer for the whole of it.
