@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import IntEnum
 from typing import Literal, NewType
@@ -146,6 +146,14 @@ class VersionManifest:
     branch: str | None = None
     file_bytes: int = 0
     requests: int = 0
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ShardFiles:
+    """A shard's WAL entries with their positions, and how many objects its manifests are."""
+
+    wal: Sequence[tuple[int, StoredFile]]
+    manifests: int
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

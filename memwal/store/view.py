@@ -18,6 +18,7 @@ from memwal.model import (
     BrokenShard,
     Checkpoint,
     MemWalState,
+    ShardFiles,
     ShardId,
     ShardManifest,
     ShardView,
@@ -46,8 +47,7 @@ R = TypeVar("R")
 
 Found = ShardManifest | BrokenShard | None
 ReadShards = Callable[[Sequence[ShardId]], Sequence[Found]]
-WalFiles = Sequence[tuple[int, StoredFile]]
-Wal = Mapping[ShardId, WalFiles]
+Listed = Mapping[ShardId, ShardFiles]
 
 _READERS_MAX = 16
 _LATEST_ATTEMPTS_MAX = 3
@@ -100,21 +100,21 @@ class StoredViews(StoredLineage):
         view = self._settle(look)
         return self._details.add_sizes(view) if pending_sizes else view
 
-    def table_and_wal(self, *, reached: bool = False) -> tuple[TableView, Wal]:
-        """The table with ages and sizes, and its shards' WAL entries from the same reads.
+    def table_and_wal(self, *, reached: bool = False) -> tuple[TableView, Listed]:
+        """The table with ages and sizes, and what its shards store, from the same reads.
 
         `reached`: the store answered a moment ago, so whether it does is not checked first.
         """
-        wal: dict[ShardId, WalFiles] = {}
+        listed: dict[ShardId, ShardFiles] = {}
 
         def look() -> TableView:
             view = self._view_reached() if reached else self._check_and_view()
             listing = list_shards(self._objects)
             looks = self._each(lambda shard: self._look(shard, listing), listing.shards)
-            wal.update(zip(listing.shards, (entries for _, entries in looks), strict=True))
+            listed.update(zip(listing.shards, (files for _, files in looks), strict=True))
             return _add_shards(view, [found for found, _ in looks], listing.strangers)
 
-        return self._details.add_ages(self._details.add_sizes(self._settle(look))), wal
+        return self._details.add_ages(self._details.add_sizes(self._settle(look))), listed
 
     def _settle(self, look: Callable[[], TableView]) -> TableView:
         """A view of the latest version, without holes that come from the timing of its reads.
@@ -132,13 +132,17 @@ class StoredViews(StoredLineage):
                 return self._details.add_causes(view)
         return view
 
-    def _look(self, shard_id: ShardId, listing: ShardListing) -> tuple[Found, WalFiles]:
+    def _look(self, shard_id: ShardId, listing: ShardListing) -> tuple[Found, ShardFiles]:
         if self._objects.page_objects == 0:
-            # Each folder costs a request, so only the WAL's is listed.
+            # Each folder costs a request, so only these two are listed.
             found = self._try_shard(shard_id)
-            return found, wal_entries(shard_id, self._objects.list(layout.wal_folder(shard_id)))
-        files = listing.files(shard_id)
-        return self._try_shard(shard_id, files), wal_entries(shard_id, files)
+            folders = (layout.wal_folder(shard_id), layout.manifest_folder(shard_id))
+            files = [file for folder in folders for file in self._objects.list(folder)]
+        else:
+            files = list(listing.files(shard_id))
+            found = self._try_shard(shard_id, files)
+        manifests = len(manifest_versions(shard_id, files))
+        return found, ShardFiles(wal=wal_entries(shard_id, files), manifests=manifests)
 
     def read_shards(self, shard_ids: Sequence[ShardId]) -> Sequence[Found]:
         """The latest manifest of each shard, read in threads; None for one without any."""

@@ -123,9 +123,12 @@ def test_a_look_with_wals_is_the_view_and_the_listings(address: Address) -> None
         table.flush(shard, Put([number], number))
     plain = table.stores.views.table()
     for reached in (False, True):
-        view, wal = table.stores.views.table_and_wal(reached=reached)
+        view, listed = table.stores.views.table_and_wal(reached=reached)
         assert view.file_bytes
         assert all(shard.oldest_pending_flushed_at_nanos for shard in view.shards)
         shards = tuple(replace(s, oldest_pending_flushed_at_nanos=None) for s in view.shards)
         assert replace(view, file_bytes=None, shards=shards) == plain
-        assert wal == {shard: table.stores.wal.list_entries(shard) for shard in table.shards}
+        entries = {shard: table.stores.wal.list_entries(shard) for shard in table.shards}
+        assert {shard: files.wal for shard, files in listed.items()} == entries
+        versions = {s.shard_id: s.manifest.version for s in view.shards}
+        assert {shard: files.manifests for shard, files in listed.items()} == versions

@@ -14,6 +14,7 @@ from memwal.model import (
     Checkpoint,
     Consistency,
     LeaseClaim,
+    ShardFiles,
     ShardId,
     ShardManifest,
     StoredFile,
@@ -28,7 +29,7 @@ from memwal.run.policy import list_policy_warnings
 from memwal.run.runner import JobRunner
 from memwal.run.stores import Stores
 from memwal.run.tables import OpenTable
-from memwal.store.view import Wal, WalFiles
+from memwal.store.view import Listed
 
 # Two rounds of maintenance: each of its jobs may leave a record.
 _RECORDS_MAX = 8
@@ -53,7 +54,7 @@ class _Look:
     """All that was read of one table. `lease` is an error where the claim is unreadable."""
 
     view: TableView
-    wal: Wal
+    listed: Listed
     lease: LeaseClaim | MemWalError | None
     checkpoints: Sequence[Checkpoint] | MemWalError
 
@@ -65,11 +66,11 @@ def _look(stores: Stores, consistency: Consistency) -> _Look:
         reached = True
     except MemWalError as error:
         lease, reached = error, False
-    wal: dict[ShardId, WalFiles] = {}
+    listed: dict[ShardId, ShardFiles] = {}
 
     def look() -> TableView:
         view, found = stores.views.table_and_wal(reached=reached)
-        wal.update(found)
+        listed.update(found)
         return view
 
     view = look() if consistency == "latest" else stores.views.from_snapshot(look, sizes=True)
@@ -78,7 +79,7 @@ def _look(stores: Stores, consistency: Consistency) -> _Look:
         checkpoints = stores.checkpoints.list()
     except MemWalError as error:
         checkpoints = error
-    return _Look(view=view, wal=wal, lease=lease, checkpoints=checkpoints)
+    return _Look(view=view, listed=listed, lease=lease, checkpoints=checkpoints)
 
 
 def _status(table: ResolvedTable, stores: Stores, look: _Look) -> TableReport:
@@ -97,7 +98,7 @@ def _status(table: ResolvedTable, stores: Stores, look: _Look) -> TableReport:
         view,
         wal=lambda shard: measure_wal(
             manifests[shard],
-            look.wal.get(shard),
+            look.listed.get(shard),
             choose_limits(AbandonedLimits, table),
             now,
             partial(_is_covered, stores, manifests[shard]),

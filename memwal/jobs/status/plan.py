@@ -13,6 +13,7 @@ from memwal.format.replay import SENTINEL_BYTES_MAX, count_unflushed
 from memwal.indexes import covering_indexes
 from memwal.model import (
     FlushedGeneration,
+    ShardFiles,
     ShardId,
     ShardManifest,
     ShardStatus,
@@ -90,7 +91,7 @@ def describe_due_shards(shards: Mapping[ShardId, Sequence[str]]) -> tuple[str, .
 class WalSize:
     """A shard's WAL as a listing shows it. `abandoned`: rows, and no sign of life for long.
 
-    All is None of one that was not listed.
+    `manifests` is how many objects its manifests are. All is None of one that was not listed.
     """
 
     entries: int | None = None
@@ -98,11 +99,12 @@ class WalSize:
     unflushed: int | None = None
     idle_seconds: float | None = None
     abandoned: bool = False
+    manifests: int | None = None
 
 
 def measure_wal(
     manifest: ShardManifest,
-    listed: Sequence[tuple[int, StoredFile]] | None,
+    files: ShardFiles | None,
     limits: AbandonedLimits,
     now_nanos: int,
     is_covered: Callable[[int, StoredFile], bool],
@@ -112,8 +114,9 @@ def measure_wal(
     It is called only before a false alarm would be raised, whatever the replay position says:
     pylance understates that at times (see `format.replay`).
     """
-    if listed is None:
+    if files is None:
         return WalSize()
+    listed = files.wal
     unflushed = count_unflushed(manifest, ((p, info.size_bytes) for p, info in listed))
     newest = max((info.modified_at_nanos for _, info in listed), default=None)
     idle = None if newest is None else max(0.0, (now_nanos - newest) / 1e9)
@@ -128,6 +131,7 @@ def measure_wal(
         unflushed=unflushed,
         idle_seconds=None if idle is None else round(idle, 1),
         abandoned=abandoned,
+        manifests=files.manifests,
     )
 
 

@@ -39,13 +39,15 @@ class StorageReport(Section):
     """Bytes by kind; None where not known. Pending and reclaimable are in-memory bytes.
 
     `base_bytes` is what the version's manifest names: data files, and index files as far as their
-    sizes are recorded. A shard that could not be read is left out.
+    sizes are recorded. `small_objects` counts the shards' manifests and WAL entries; a few of each
+    writer's claim stay for good. A shard that could not be read is left out.
     """
 
     base_bytes: int | None
     pending_bytes: int | None
     reclaimable_bytes: int | None
     wal_bytes: int | None
+    small_objects: int | None = None
 
 
 class ShardStatusReport(Part):
@@ -53,6 +55,7 @@ class ShardStatusReport(Part):
 
     `holes` have `from_generation`, `to_generation` and a `cause` of `memwal.rows.holes`.
     `sizes_estimated`: the writer recorded none, so that they are told by the generations' files.
+    `manifests` counts those that are stored, stoppers of collected ones included.
     `unflushed_wal_entries` is judged by a listing alone; `idle_seconds` since the newest WAL entry.
     `stuck` is why the last merge of the shard, by its record, could not go on from where it stands.
     """
@@ -70,6 +73,7 @@ class ShardStatusReport(Part):
     sizes_estimated: bool = False
     oldest_pending_flushed_at: str | None = None
     replay_after_wal_entry_position: int | None = None
+    manifests: int | None = None
     wal_entries: int | None = None
     wal_bytes: int | None = None
     unflushed_wal_entries: int | None = None
@@ -178,13 +182,13 @@ def report_status(
         reclaimable=reclaimable,
         lease=lease,
         checkpoints=checkpoints,
-        warnings=(
-            *view.warnings,
-            *_warn_of_shards(view, shards),
-            *filter(None, [view.snapshot_unused_text]),
-            *warnings,
-        ),
+        warnings=(*_find_warnings(view, shards), *warnings),
     )
+
+
+def _find_warnings(view: TableView, shards: Sequence[ShardStatusReport]) -> tuple[str, ...]:
+    unused = (view.snapshot_unused_text,) if view.snapshot_unused_text else ()
+    return (*view.warnings, *_warn_of_shards(view, shards), *unused)
 
 
 def _report_snapshot(view: TableView) -> SnapshotStatusReport:
@@ -202,6 +206,7 @@ def _report_storage(
         pending_bytes=sum_known(s.pending_bytes for s in shards),
         reclaimable_bytes=reclaimable.bytes,
         wal_bytes=sum_known(s.wal_bytes for s in shards),
+        small_objects=sum_known(n for s in shards for n in (s.manifests, s.wal_entries)),
     )
 
 
@@ -260,6 +265,7 @@ def _report_shard(
         sizes_estimated=any(g.estimated for g in pending),
         oldest_pending_flushed_at=iso_time(shard.oldest_pending_flushed_at_nanos),
         replay_after_wal_entry_position=manifest.replay_after_wal_entry_position,
+        manifests=wal.manifests,
         wal_entries=wal.entries,
         wal_bytes=wal.size_bytes,
         unflushed_wal_entries=wal.unflushed,

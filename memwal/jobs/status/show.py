@@ -98,6 +98,8 @@ def _format_storage(report: StatusTableReport) -> str:
     text = "  storage: " + ", ".join(sizes)
     if report.reclaimable is not None and report.reclaimable.generations:
         text += f" ({report.reclaimable.generations} generations)"
+    if report.storage is not None and report.storage.small_objects:
+        text += f"; {report.storage.small_objects:,} manifests and WAL entries"
     return text
 
 

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from memwal import open_table
 from memwal.format import layout
 from tests.support import builders, garbage_runs
 from tests.support.builders import Put, Table
@@ -74,6 +75,10 @@ def test_a_writer_that_opens_anew_leaves_three_small_objects_a_claim(tmp_path: P
     rounds = len(seen) - 5
     assert dict(seen[-1] - seen[4]) == {"manifest": 2 * rounds, "wal": rounds}
     assert sorted(sizes(table))[: 2 * rounds] == [layout.STOPPER_BYTES] * 2 * rounds
+    found = open_table(table.uri).status()
+    assert found.storage is not None
+    assert found.shards[0].manifests == len(sizes(table))
+    assert found.storage.small_objects == len(sizes(table)) + seen[-1]["wal"]
 
 
 def test_a_writer_of_pylance_that_stalled_is_fenced(tmp_path: Path) -> None:
