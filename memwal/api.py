@@ -368,9 +368,8 @@ class Table:
     ) -> pa.RecordBatchReader:
         """The newest row of every key, base and MemWAL together, without deleted ones.
 
-        The keywords are those of `memwal.read.ReadableTable.read`, which says what each does. The
-        rows have the base table's columns, or those in `columns`; with `nearest` also `_distance`,
-        with `search` `_score`.
+        The keywords are those of `memwal.read.ReadableTable.read`, which says what each does. Rows
+        have the base's columns, or `columns`; `nearest` adds `_distance`, `search` adds `_score`.
         """
         from memwal.read import open_table
         from memwal.run.policy import check_stored

@@ -125,27 +125,22 @@ class ReadableTable:
             row of a key can match; one that fails on an older one (a cast) fails the read.
         limit: the most rows to return; which ones is not promised.
         key: values of the primary key's columns by name, or several of such keys.
-        nearest: rows whose vector is nearest, in order, with `_distance` as the last column;
-            `filter` and `key` choose among which.
-        search: rows whose text matches, the best first and ties by key, with `_score` as the last
-            column; `filter` and `key` choose among which, `limit` how many.
-        version: a version of the base table, and what is listed now that it has not merged: rows
-            that were written later may be among that. Refused when it has been collected meanwhile.
+        nearest: rows whose vector is nearest, in order, with `_distance` as the last column.
+        search: rows whose text matches, best first, ties by key, with `_score` as the last column;
+            of these and of `nearest`, `filter` and `key` choose among which.
+        version: of the base table, with what is listed now that it has not merged: rows written
+            later may be among that. Refused when it has been collected meanwhile.
         merged_only: True for the base alone; False where pending ones are meant with a `version`.
         checkpoint: the name of a moment that `memwal checkpoint` kept: exactly the table of then.
         with_wal: rows that are in the WAL only, too. Strongly consistent, then, as long as no
             writer holds acknowledged rows in memory alone.
-        allow_holes: read on where generations are missing, whose rows are then missing too.
+        allow_holes: read on where generations are missing, and their rows with them.
         allow_reinitialised: read generations that are older than the table's MemWAL index.
-
-        With `consistency="snapshot"` the reader's schema has metadata `memwal.taken_at`: what was
-        flushed before that time is read, or is merged. The key is missing where manifests were read
-        after all.
 
         Warns (UserWarning) of a key that waits in two shards, whose rows are both read, of pending
         generations in an older version, and of a shard snapshot that could not be used.
-        Raises NotATable, Usage, Refused, Corruption, StoreUnavailable, BadCredentials, Unsupported;
-        the reader raises StoreUnavailable when the table goes away while rows are read.
+        Raises NotATable, Usage, Refused, Corruption, StoreUnavailable (the reader, too, when the
+        table goes away while rows are read), BadCredentials, Unsupported.
         """
         request = ReadRequest(
             columns=None if columns is None else tuple(columns),
@@ -372,7 +367,9 @@ def open_table(
 
     `uri` is a path or an s3:// address, `storage_options` are as pylance takes them. With
     `consistency="snapshot"` shards are as the table's shard snapshot has them, which takes few
-    requests however many there are. Raises Usage, Unsupported.
+    requests however many there are; a reader's schema then has metadata `memwal.taken_at`, the time
+    up to which all that was flushed is read, unless manifests had to be read after all. Raises
+    Usage, Unsupported.
 
         rows = open_table("/data/events").read(filter="kind = 'click'").read_all()
     """

@@ -61,10 +61,8 @@ def run_backfill(options: BackfillOptions, progress: Progress) -> BackfillReport
     started = clock.monotonic_seconds()
     before = OpenedBefore()
     progress.say(f"looking at {len(options.tables)} tables")
-    with open_tables(
-        replace(options, opened_before=before),
-        lambda stores: stores.views.table(pending_sizes=True),
-    ) as opened:
+    looking = replace(options, opened_before=before)
+    with open_tables(looking, lambda stores: stores.views.table(pending_sizes=True)) as opened:
         tables = _plan(opened, options)
         requests = add_counts(table.requests() for table in opened)
     engine = _choose_engine(tables, options)
