@@ -80,8 +80,7 @@ def open_table(
     lease: whether jobs take the table's lease.
     lease_seconds: how long others wait for it when a job dies, 15 to 3600; by default 300.
     consistency: `snapshot` has `read` and `status` take shards from the table's shard snapshot, in
-        a few requests however many there are, as they were when it was taken. Jobs that change the
-        table always go by what is there now.
+        a few requests, as they were when it was taken; the other jobs go by what is there now.
 
     Raises Usage for a configuration that can't be read, or an engine that there is not.
     """

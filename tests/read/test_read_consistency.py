@@ -343,6 +343,8 @@ def test_what_goes_with_no_snapshot(table: Table) -> None:
     reading = open_table(table.uri, consistency="snapshot")
     with pytest.raises(Usage, match="goes with no version"):
         reading.read(version=1)
+    with pytest.raises(Usage, match="or checkpoint"):
+        reading.read(checkpoint="monday")
     with pytest.raises(Usage, match="with_wal goes with latest"):
         reading.read(with_wal=True)
     with pytest.raises(Usage, match="expected latest or snapshot"):

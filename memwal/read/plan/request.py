@@ -72,8 +72,8 @@ class ReadRequest:
 
     def __post_init__(self) -> None:
         """Raise Usage for what does not go together."""
-        if self.consistency == "snapshot" and self.version is not None:
-            raise Usage("consistency snapshot is of the latest version: it goes with no version")
+        if self.consistency == "snapshot" and (self.version, self.checkpoint) != (None, None):
+            raise Usage("consistency snapshot is of now: it goes with no version or checkpoint")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
