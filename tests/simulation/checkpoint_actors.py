@@ -43,7 +43,7 @@ def keep_or_drop(jobs: Jobs, actor: Actor) -> None:
     name = dice.choice(NAMES)
     try:
         known = [c for c in checkpoints.list() if c.name == name and c.ready]
-        if known and dice.random() < 0.5:
+        if known and dice.random() < 0.2:
             for checkpoint in known:
                 # From here on it may be gone, whatever becomes of the drop.
                 jobs.truth.checkpoints.pop(checkpoint.key, None)
@@ -63,7 +63,9 @@ def keep_or_drop(jobs: Jobs, actor: Actor) -> None:
                 before_commit=lease.check,
             ).create(
                 CheckpointRequest(
-                    name=name, holder=actor.name, expires_seconds=dice.choice((None, 50.0, 2000.0))
+                    name=name,
+                    holder=actor.name,
+                    expires_seconds=dice.choice((None, None, 50.0, 2000.0)),
                 )
             )
             jobs.truth.promise(made, began, lagging=bool(actor.scheduler.injected["stale_listing"]))

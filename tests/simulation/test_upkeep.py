@@ -7,6 +7,7 @@ from dataclasses import replace
 
 import pytest
 
+from memwal.jobs.garbage import look
 from memwal.jobs.rescue import plan as rescue
 from memwal.jobs.wait import apply as wait
 from tests.simulation import simulate
@@ -57,6 +58,7 @@ ACTS = (
     "wal_reader-",
     "status-",
     "wait-",
+    " as memwal-checkpoint.",
 )
 
 
@@ -109,6 +111,19 @@ def test_garbage_that_overlooks_branches_is_noticed() -> None:
             pass
 
     assert "6: generation" in first_failure(["referrer", "cleaner"], Unseen)
+
+
+def run_with_checkpoints(seed: int) -> str | None:
+    """Time passes quickly, so that all but checkpoints is expired and collected."""
+    quick = setup(seed, "checkpoint", rates=FaultRates(delay=0.02))
+    return simulate.run_setup(replace(quick, pace=10.0, flushes=0.9)).failure
+
+
+def test_garbage_that_overlooks_checkpoints_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert run_with_checkpoints(2) is None
+    monkeypatch.setattr(look.Gates, "checkpoint_holds", lambda *_: None)
+    found = (failure for seed in range(2, 30) if (failure := run_with_checkpoints(seed)))
+    assert "and gone" in next(found)
 
 
 def test_a_rescue_of_a_shard_that_is_not_idle_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
