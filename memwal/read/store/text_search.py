@@ -29,7 +29,7 @@ from memwal.read.store.threads import map_in_order
 _SPARE = 8
 # Copies of generations that are kept for the next search, by where they lie and how they are cut.
 _COPIES_BYTES_MAX = 64 * 1024 * 1024
-_COPIES: dict[str, tuple[Any, int]] = {}
+_COPIES: dict[str, tuple[Any, int, int]] = {}
 _COPIES_LOCK = Lock()
 # How much Lance's scores may be off: they have 24 bits, and so has what a word weighs.
 _OFF_BY = 1e-6
@@ -95,6 +95,10 @@ class TextSearch:
 
     def _choose_first(self, one: Searched, limit: int | None) -> int | None:
         """How many to fetch at first: some of the base's are superseded, or rank lower."""
+        if one.copied and self._rows.predicate is not None:
+            return (
+                None  # Lance scores by the filtered rows' statistics then: nothing tells the rest
+            )
         if limit is None or isinstance(one.table, Part):
             return limit
         return limit + limit // 2 + _SPARE
@@ -123,32 +127,41 @@ class TextSearch:
                 documents=index.documents,
                 identity=index.identity,
             )
-        copy, identity = guard(part.where, lambda: self._copy(part))
+        copy, identity, documents = guard(part.where, lambda: self._copy(part))
         return Searched(
             table=part,
             dataset=copy,
             column=column,
-            documents=_count_texts(copy, column),
+            documents=documents,
             identity=identity,
             copied=True,
         )
 
-    def _copy(self, part: Part) -> tuple[Any, str | None]:
-        """A copy of a part, and its name; that of a generation, which never changes, is kept."""
+    def _copy(self, part: Part) -> tuple[Any, str | None, int]:
+        """A copy of a part, its name, and the texts in it that have words.
+
+        That of a generation, which never changes, is kept.
+        """
         column, settings = self._wanted.column, self._index.settings
         size = part.in_memory_bytes or _COPIES_BYTES_MAX
         if part.listed is None or size >= _COPIES_BYTES_MAX:
-            return part.make_copy(column, settings), None
+            copy = part.make_copy(column, settings)
+            return copy, None, self._count_texts(copy)
         identity = f"{part.where} {part.base_schema} {column} {settings}"
         with _COPIES_LOCK:
             kept = _COPIES.pop(identity, None)
         if kept is None:
-            kept = (part.make_copy(column, settings), size)
+            copy = part.make_copy(column, settings)
+            kept = (copy, size, self._count_texts(copy))
         with _COPIES_LOCK:
             _COPIES[identity] = kept  # the last to go
-            while sum(bytes_ for _, bytes_ in _COPIES.values()) > _COPIES_BYTES_MAX:
+            while sum(one[1] for one in _COPIES.values()) > _COPIES_BYTES_MAX:
                 _COPIES.pop(next(iter(_COPIES)))
-        return kept[0], identity
+        return kept[0], identity, kept[2]
+
+    def _count_texts(self, copy: Any) -> int:
+        texts = copy.to_table(columns=[self._wanted.column])[0].to_pylist()
+        return sum(bool(self._index.cut(text or "")) for text in texts)
 
     def _find_own(self, part: Part, column: str) -> TextIndex | None:
         """The generation's own index; None if it can't answer for the whole of it.
@@ -232,7 +245,7 @@ def _scan(search: TextSearch, one: Searched, fetch: int | None) -> Batches:
 
 
 def _count_texts(dataset: Any, column: str) -> int:
-    """The texts of a table: about those that have words."""
+    """The texts of a table that are not empty."""
     return int(dataset.count_rows(filter=f"`{column}` != ''"))
 
 

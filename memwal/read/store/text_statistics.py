@@ -139,7 +139,9 @@ class QueryWords:
         having = {term: count for term, count in having.items() if count}
         mean = _KEPT.get(one.identity, _MEAN)
         if mean is None:
-            found = measure(one.documents, having, self.terms, scored)
+            # Rows of a copy are scored by the statistics of those that pass the filter.
+            usable = scored if self._whole or not one.copied else ()
+            found = measure(one.documents, having, self.terms, usable)
             _KEPT.keep(one.identity, _MEAN, found.mean_length or None)
             return found
         return Statistics(documents=one.documents, mean_length=mean, having=having)
@@ -157,7 +159,10 @@ class QueryWords:
         both = dict(indexed.having)
         both.update(whole.having)
         mean = whole.mean_length or indexed.mean_length
-        return indexed, replace(whole, mean_length=mean, having=both)
+        # With a filter Lance counts only what passes it of these: a word then weighs no less than
+        # by all that have it among the fewest texts.
+        least = replace(indexed, having=both)
+        return indexed, least, replace(whole, mean_length=mean, having=both)
 
     def _read_index(
         self, one: Searched, scored: Sequence[Scored], any_words: Mapping[str, int]
