@@ -806,6 +806,11 @@ _NUMBERED = (
             "            if False:",
         ),
         (
+            "shard manifests: a hint that leads nowhere stays",
+            "        if shard.found.astray and shard.shut is None:",
+            "        if False:",
+        ),
+        (
             "shard manifests: those below a gap go",
             "        if held is None and stopped_upto < stored.version < lowest:",
             "        if False:",
@@ -826,8 +831,8 @@ _NUMBERED = (
         ),
         (
             "numbered: names are not stopped",
-            "                self.objects.put(item.path, layout.encode_stopper(stored.modified_at_nanos))",
-            "                pass",
+            "                    self.objects.put(item.path, item.replacement)",
+            "                    pass",
         ),
         (
             "numbered: a lost lease is not noticed",

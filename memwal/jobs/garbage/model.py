@@ -145,8 +145,9 @@ class WriterClaim:
 class ShardEvidence:
     """What a listing of one shard's folder shows, and its manifest from before the grace.
 
-    `stoppers` stand for manifests that were collected and whose names stay taken. `files` is
-    everything recognised, for adoption; it is empty unless that was asked for.
+    `stoppers` stand for manifests that were collected and whose names stay taken; `astray` is set
+    where the version hint leads to none that can be read. `files` is everything recognised, for
+    adoption; it is empty unless that was asked for.
     """
 
     shard_id: ShardId
@@ -155,6 +156,7 @@ class ShardEvidence:
     manifests: tuple[StoredManifest, ...] = ()
     stoppers: tuple[StoredManifest, ...] = ()
     history: ManifestHistory | None = None
+    astray: bool = False
     past: ShardManifest | None = None
     others: tuple[StoredFile, ...] = ()
     files: tuple[StoredFile, ...] = ()
@@ -184,7 +186,7 @@ class Item:
 
     `kind` is the report's word for it. `stages` are the objects to delete: a stage begins when the
     one before it is gone whole. What is `in_order` goes one by one, after those before it in the
-    plan; what is `stopped` is overwritten before any of its folder goes.
+    plan; what has a `replacement` is overwritten before any of its folder goes.
     """
 
     kind: str
@@ -196,7 +198,7 @@ class Item:
     generation: int | None = None
     stages: tuple[tuple[StoredFile, ...], ...] = ()
     in_order: bool = False
-    stopped: bool = False
+    replacement: bytes | None = None
 
     @property
     def objects(self) -> int:
@@ -247,6 +249,11 @@ class GarbagePlan:
             if item.action is Action.DROP and item.shard_id is not None:
                 found.setdefault(item.shard_id, []).append(item)
         return {shard: tuple(items) for shard, items in found.items()}
+
+    @property
+    def has_mends(self) -> bool:
+        """Whether anything is to be overwritten for its own sake."""
+        return any(item.replacement is not None and not item.stages for item in self.items)
 
     @property
     def deletes(self) -> tuple[Item, ...]:

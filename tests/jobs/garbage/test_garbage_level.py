@@ -97,4 +97,41 @@ def test_a_writer_of_pylance_that_stalled_is_fenced(tmp_path: Path) -> None:
     table.flush(shard, Put([4], 7))
     maintain(table)
     rows = {row[table.kind.names[0]]: row["n"] for row in table.dataset.to_table().to_pylist()}
-    assert (rows[1], rows[2], rows[4]) == (10, 4, 7)
+    (one,), (two,), (four,) = (table.kind.key(number) for number in (1, 2, 4))
+    assert (rows[one], rows[two], rows[four]) == (10, 4, 7)
+
+
+def test_a_hint_that_is_written_late_leads_pylance_to_the_latest_manifest_or_nowhere(
+    tmp_path: Path,
+) -> None:
+    table = builders.make_table(tmp_path / "t", rows=range(5))
+    (shard,) = table.shards
+    for number in range(3):
+        table.flush(shard, Put([number], number))
+        maintain(table)
+    hint = Path(table.uri) / layout.version_hint_path(shard)
+    latest = garbage_runs.manifest(table).version
+    stored = {v for v in range(1, latest + 1) if is_stored(table, v)}
+    gone, stopped = max(set(range(2, latest)) - stored), min(set(stopped_of(table)) - {1})
+    for late in (gone, None):
+        hint.write_text(f'{{"version":{late}}}')
+        table.flush(shard, Put([5], 5))
+        assert garbage_runs.manifest(table).version > latest
+        latest = garbage_runs.manifest(table).version
+    hint.write_text(f'{{"version":{stopped}}}')
+    with pytest.raises(OSError, match="decode manifest"):
+        table.flush(shard, Put([6], 6))
+    assert garbage_runs.manifest(table).version == latest, "memwal lists"
+    maintain(table)
+    table.flush(shard, Put([7], 7))
+    assert garbage_runs.manifest(table).version > latest
+
+
+def is_stored(table: Table, version: int) -> bool:
+    return (Path(table.uri) / layout.shard_manifest_path(table.shards[0], version)).exists()
+
+
+def stopped_of(table: Table) -> list[int]:
+    folder = Path(table.uri) / layout.manifest_folder(table.shards[0])
+    paths = [p for p in folder.glob("*.binpb") if p.stat().st_size == layout.STOPPER_BYTES]
+    return [layout.parse_shard_manifest_name(p.name) or 0 for p in paths]

@@ -186,6 +186,18 @@ def test_where_others_start_stays(hint: bytes | None, why: str) -> None:
     assert shard.collect() == ("1s 3 4 5 6" if hint and b"3" in hint else "1 2 3 4 5 6")
 
 
+@pytest.mark.parametrize("hint", [b'{"version":2}', b'{"version":3}', b"torn", None])
+def test_a_hint_that_leads_nowhere_is_written_anew(hint: bytes | None) -> None:
+    shard = Shard().write("CFCFFF")
+    assert shard.collect() == "1s 3s 6"
+    assert not shard.plan().has_mends
+    (item,) = [i for i in shard.hint(hint).plan().items if i.replacement]
+    assert "written anew" in item.reason
+    assert shard.plan().has_mends
+    assert shard.collect() == "1s 3s 6"
+    assert shard.manifests.hint(SHARD) == 6
+
+
 def test_what_was_the_latest_within_the_grace_stays() -> None:
     shard = Shard().write("CFFF").write("FF", then_seconds=GRACE_SECONDS / 2)
     assert shard.collect() == "1s 4 5 6"
@@ -256,7 +268,7 @@ def test_what_cannot_be_deleted_ends_the_folder() -> None:
     (deleted,) = NumberedDeleter(objects=shard.objects, before_commit=lost).run(shard.plan())
     assert deleted.error == "superseded"
     assert shard.stored() == "1 2 3 4 5"
-    odd = replace(shard.plan().items[0], path=f"{layout.manifest_folder(SHARD)}/version_hint.json")
+    odd = replace(shard.plan().deletes[0], path=layout.version_hint_path(SHARD))
     with pytest.raises(InvariantBroken):
         check_item(odd)
 

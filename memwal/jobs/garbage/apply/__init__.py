@@ -85,7 +85,8 @@ class Seen:
     @property
     def has_work(self) -> bool:
         """Whether a run that acts would do anything."""
-        return bool(self.plan.drops or self.plan.deletes or self.expirable)
+        plan = self.plan
+        return bool(plan.drops or plan.deletes or plan.has_mends or self.expirable)
 
 
 @dataclass(kw_only=True, slots=True)

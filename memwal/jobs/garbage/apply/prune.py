@@ -10,7 +10,6 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
 from memwal.errors import MemWalError, StoreUnavailable
-from memwal.format import layout
 from memwal.jobs.garbage.apply.delete import Deleted
 from memwal.jobs.garbage.kinds import check_item
 from memwal.jobs.garbage.model import Action, GarbageLimits, GarbagePlan, Item
@@ -33,10 +32,10 @@ class NumberedDeleter:
         """Delete what the plan says. Never raises a MemWalError: each item says what came."""
         folders: dict[str, list[Item]] = {}
         for item in plan.items:
-            if item.in_order and (item.stopped or item.action is Action.DELETE):
+            if item.in_order and (item.replacement or item.action is Action.DELETE):
                 check_item(item)
                 folders.setdefault(item.path.rpartition("/")[0], []).append(item)
-        going = [f for f in folders.values() if any(i.action is Action.DELETE for i in f)]
+        going = [f for f in folders.values() if any(_is_due(i) for i in f)]
         if not going:
             return []
         with ThreadPoolExecutor(min(self.limits.drops_in_flight_max, len(going))) as pool:
@@ -45,18 +44,18 @@ class NumberedDeleter:
     def _delete_folder(self, items: Sequence[Item]) -> list[Deleted]:
         """Stop names, then delete, ascending; what fails ends it, and is left to the next run."""
         done: list[Deleted] = []
-        going = [item for item in items if not item.stopped]
+        going = [item for item in items if item.action is Action.DELETE]
         try:
-            for number, item in enumerate(i for i in items if i.stopped):
-                self._check(number)
-                ((stored,),) = item.stages
-                self.objects.put(item.path, layout.encode_stopper(stored.modified_at_nanos))
+            for number, item in enumerate(items):
+                if item.replacement is not None:
+                    self._check(number)
+                    self.objects.put(item.path, item.replacement)
             for number, item in enumerate(going):
                 self._check(number)
                 self._delete(item)
                 done.append(Deleted(path=item.path, objects=1, size_bytes=item.size_bytes))
         except MemWalError as error:
-            path = going[len(done)].path
+            path = going[len(done)].path if going else items[0].path
             done.append(Deleted(path=path, objects=0, size_bytes=0, error=str(error)))
         return done
 
@@ -68,3 +67,8 @@ class NumberedDeleter:
     def _delete(self, item: Item) -> None:
         for path, why in self.objects.delete([item.path]).failed:
             raise StoreUnavailable(f"{path}: {why}")
+
+
+def _is_due(item: Item) -> bool:
+    """Whether it is a reason to go over its folder: stoppers are written where something goes."""
+    return item.action is Action.DELETE or not item.stages

@@ -20,6 +20,7 @@ one lands. Of some of it the name stays, as a stopper of a few bytes that is no 
 
 A stopper can't be read. So a hint that a stalled writer writes late, which leads to a stopper or to
 nothing, makes pylance list, or fail, where an old manifest would have it go on from an old state.
+The next run of garbage, or whoever commits next, writes such a hint anew.
 """
 
 from __future__ import annotations
@@ -27,6 +28,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from memwal.format import layout
+from memwal.format.codec import encode_version_hint
 from memwal.jobs.garbage.look import Look, ShardLook
 from memwal.jobs.garbage.model import (
     Action,
@@ -36,7 +38,7 @@ from memwal.jobs.garbage.model import (
     StoredManifest,
     past_version,
 )
-from memwal.model import ShardManifest, StoredFile
+from memwal.model import ShardId, ShardManifest, StoredFile
 
 NAME = "shard_manifest"
 
@@ -46,6 +48,17 @@ _STOPS = "a writer that stalled before it must not find the name free: stays as 
 def find_items(look: Look) -> Iterator[Item]:
     """The manifests of each shard but the newest, ascending; its stoppers as one."""
     for shard in look.shards:
+        if shard.found.astray and shard.shut is None:
+            yield Item(
+                kind=NAME,
+                shard_id=shard.shard_id,
+                path=layout.version_hint_path(shard.shard_id),
+                size_bytes=0,
+                action=Action.KEEP,
+                reason="leads to no manifest: is written anew, else pylance may not open the shard",
+                in_order=True,
+                replacement=encode_version_hint(shard.manifest.version),
+            )
         yield from _find_manifests(shard, look.limits)
         if shard.found.stoppers:
             yield Item(
@@ -59,9 +72,11 @@ def find_items(look: Look) -> Iterator[Item]:
 
 
 def may_delete(item: Item) -> bool:
-    """A shard manifest's file."""
+    """A shard manifest's file, and a hint that is overwritten."""
     match item.path.split("/"):
         case [layout.MEM_WAL, shard, "manifest", name] if layout.is_shard_folder(shard):
+            if item.path == layout.version_hint_path(ShardId(shard)):
+                return item.action is Action.KEEP and item.kind == NAME
             return layout.parse_shard_manifest_name(name) is not None and item.kind == NAME
     return False
 
@@ -98,7 +113,7 @@ def _find_manifests(shard: ShardLook, limits: GarbageLimits) -> Iterator[Item]:
             reason=held or (_STOPS if stops else "nothing starts from a version as old as this"),
             stages=() if held else ((file,),),
             in_order=True,
-            stopped=stops,
+            replacement=layout.encode_stopper(stored.modified_at_nanos) if stops else None,
         )
 
 

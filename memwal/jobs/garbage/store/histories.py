@@ -35,7 +35,17 @@ class ManifestHistories:
         cutoff_nanos: int,
         limits: GarbageLimits,
     ) -> ShardEvidence:
-        """The evidence with the history; without one where nothing can go, or it can't be read."""
+        """The evidence with the history; without one where nothing can go, or it can't be read.
+
+        Where something was collected, also whether the hint leads to a manifest.
+        """
+        if listed.stoppers:
+            with suppress(MemWalError):
+                hinted = self.hint(latest.shard_id) or 0
+                found = hinted > latest.version or any(
+                    m.version == hinted for m in listed.manifests
+                )
+                listed = replace(listed, astray=not found)
         lowest = find_lowest(listed.manifests, latest.version)
         top = find_top(listed.manifests, latest.version, cutoff_nanos, limits.numbered_kept_min)
         if not has_collectable(listed, latest.version, top):
