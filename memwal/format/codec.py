@@ -162,11 +162,6 @@ def decode_version_hint(data: bytes) -> int | None:
     return version if type(version) is int and 0 < version <= layout.U64_MAX else None
 
 
-def encode_version_hint(version: int) -> bytes:
-    """The bytes of `version_hint.json`, as pylance writes them."""
-    return json.dumps({"version": version}, separators=(",", ":")).encode()
-
-
 # ---- table manifests
 
 

@@ -12,6 +12,7 @@ Where the spec and pylance 14's bytes differ, the bytes win:
 
 from __future__ import annotations
 
+import json
 import re
 from uuid import UUID
 
@@ -119,6 +120,11 @@ def wal_folder(shard_id: ShardId) -> str:
 def shard_manifest_path(shard_id: ShardId, version: int) -> str:
     """Path of one shard manifest version."""
     return f"{manifest_folder(shard_id)}/{bit_reversed(version)}.binpb"
+
+
+def encode_version_hint(version: int) -> bytes:
+    """The bytes of `version_hint.json`, as pylance writes them."""
+    return json.dumps({"version": version}, separators=(",", ":")).encode()
 
 
 def encode_stopper(written_at_nanos: int) -> bytes:

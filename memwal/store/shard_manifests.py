@@ -254,7 +254,7 @@ class ShardManifests:
         # Best effort by the spec: a reader probes upwards from whatever the hint says.
         try:
             self._objects.put(
-                layout.version_hint_path(shard_id), codec.encode_version_hint(version)
+                layout.version_hint_path(shard_id), layout.encode_version_hint(version)
             )
         except MemWalError:
             return

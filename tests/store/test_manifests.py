@@ -116,7 +116,7 @@ def test_the_latest_manifest_is_found_whatever_the_hint_says(
 
 def test_a_hint_far_behind_costs_a_listing_instead_of_a_probe_each(objects: Objects) -> None:
     store_versions(objects, *range(1, 40))
-    objects.put(HINT, codec.encode_version_hint(2))
+    objects.put(HINT, layout.encode_version_hint(2))
     before = reads(objects)
 
     assert latest_version(ShardManifests(objects, probes_max=4)) == 39
@@ -137,7 +137,7 @@ def test_versions_that_were_deleted_are_not_missed(
 ) -> None:
     store_versions(objects, 7, 8)  # the older ones were collected
     assert latest_version(shards) == 8
-    objects.put(HINT, codec.encode_version_hint(3))
+    objects.put(HINT, layout.encode_version_hint(3))
     assert latest_version(shards) == 8
     assert shards.versions(SHARD) == [7, 8]
     with pytest.raises(Missing, match=SHARD):
@@ -155,7 +155,7 @@ def test_a_broken_newest_manifest_is_corruption_and_hides_behind_no_older_one(
     path = layout.shard_manifest_path(SHARD, 3)
     objects.put(path, data)
     if hint is not None:
-        objects.put(HINT, codec.encode_version_hint(hint))
+        objects.put(HINT, layout.encode_version_hint(hint))
 
     with pytest.raises(Corruption) as found:
         shards.latest(SHARD)
@@ -194,7 +194,7 @@ def test_commits_follow_one_another(objects: Objects, shards: ShardManifests) ->
         current = shards.commit(current, proposed)
         assert current.version == version
         assert shards.latest(SHARD) == current
-        assert objects.get(HINT) == codec.encode_version_hint(version)
+        assert objects.get(HINT) == layout.encode_version_hint(version)
     assert shards.versions(SHARD) == [1, 2, 3, 4]
 
 
@@ -702,7 +702,7 @@ def test_every_manifest_that_pylance_wrote_is_read_and_written_again_byte_for_by
     assert latest == found
     assert latest.writer_epoch == 3
     assert [g.generation for g in latest.flushed_generations] == [1, 2, 3]
-    assert objects.get(HINT) == codec.encode_version_hint(latest.version)
+    assert objects.get(HINT) == layout.encode_version_hint(latest.version)
 
 
 def test_a_live_writer_goes_on_after_a_manifest_of_ours(address: Address) -> None:

@@ -28,7 +28,6 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from memwal.format import layout
-from memwal.format.codec import encode_version_hint
 from memwal.jobs.garbage.look import Look, ShardLook
 from memwal.jobs.garbage.model import (
     Action,
@@ -57,7 +56,7 @@ def find_items(look: Look) -> Iterator[Item]:
                 action=Action.KEEP,
                 reason="leads to no manifest: is written anew, else pylance may not open the shard",
                 in_order=True,
-                replacement=encode_version_hint(shard.manifest.version),
+                replacement=layout.encode_version_hint(shard.manifest.version),
             )
         yield from _find_manifests(shard, look.limits)
         if shard.found.stoppers:
