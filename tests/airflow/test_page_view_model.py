@@ -344,3 +344,19 @@ def test_no_stored_text_keeps_the_page_busy(text: str) -> None:
     began = time.process_time()
     assert CLEAN.clean(text * 20_000) is not None
     assert time.process_time() - began < 2  # by the square of its length it took 20 s
+
+
+def test_checkpoints_are_listed_without_their_cut() -> None:
+    kept = {
+        "name": "monday",
+        "state": "kept",
+        "version": 9,
+        "generations": 3,
+        "cut": {"00000000-0000-4000-8000-000000000001": 7},
+        "holder": "ann",
+        "created_at": samples.ago(minutes=6),
+        "expires_at": None,
+        "tag": "memwal-checkpoint.monday.12345678",
+    }
+    (shown,) = show_table(look(checkpoints=[kept]), NOW, LIMITS, ShardQuery())["checkpoints"]
+    assert shown == {name: kept[name] for name in kept.keys() - {"cut", "tag"}}
