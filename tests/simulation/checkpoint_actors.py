@@ -15,6 +15,8 @@ from tests.simulation.scheduler import Actor
 from tests.simulation.sim_ports import SimStores
 
 NAMES = ("daily", "export")
+DROPS = 0.2
+EXPIRES: tuple[float | None, ...] = (None, None, 50.0, 2000.0)
 
 
 @dataclass(frozen=True)
@@ -43,7 +45,7 @@ def keep_or_drop(jobs: Jobs, actor: Actor) -> None:
     name = dice.choice(NAMES)
     try:
         known = [c for c in checkpoints.list() if c.name == name and c.ready]
-        if known and dice.random() < 0.2:
+        if known and dice.random() < DROPS:
             for checkpoint in known:
                 # From here on it may be gone, whatever becomes of the drop.
                 jobs.truth.checkpoints.pop(checkpoint.key, None)
@@ -65,7 +67,7 @@ def keep_or_drop(jobs: Jobs, actor: Actor) -> None:
                 CheckpointRequest(
                     name=name,
                     holder=actor.name,
-                    expires_seconds=dice.choice((None, None, 50.0, 2000.0)),
+                    expires_seconds=dice.choice(EXPIRES),
                 )
             )
             jobs.truth.promise(made, began, lagging=bool(actor.scheduler.injected["stale_listing"]))

@@ -10,7 +10,7 @@ import pytest
 from memwal.jobs.garbage import look
 from memwal.jobs.rescue import plan as rescue
 from memwal.jobs.wait import apply as wait
-from tests.simulation import simulate
+from tests.simulation import checkpoint_actors, simulate
 from tests.simulation.lake import Lake, Version
 from tests.simulation.scheduler import FaultRates
 from tests.simulation.upkeep_actors import UPKEEP
@@ -120,6 +120,8 @@ def run_with_checkpoints(seed: int) -> str | None:
 
 
 def test_garbage_that_overlooks_checkpoints_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(checkpoint_actors, "DROPS", 0.0)
+    monkeypatch.setattr(checkpoint_actors, "EXPIRES", (None,))
     assert run_with_checkpoints(2) is None
     monkeypatch.setattr(look.Gates, "checkpoint_holds", lambda *_: None)
     found = (failure for seed in range(2, 30) if (failure := run_with_checkpoints(seed)))
