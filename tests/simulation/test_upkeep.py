@@ -124,7 +124,7 @@ def test_garbage_that_overlooks_checkpoints_is_noticed(monkeypatch: pytest.Monke
     monkeypatch.setattr(checkpoint_actors, "EXPIRES", (None,))
     assert run_with_checkpoints(2) is None
     monkeypatch.setattr(look.Gates, "checkpoint_holds", lambda *_: None)
-    found = (failure for seed in range(2, 30) if (failure := run_with_checkpoints(seed)))
+    found = (failure for seed in range(2, 100) if (failure := run_with_checkpoints(seed)))
     assert "and gone" in next(found)
 
 
