@@ -9,14 +9,16 @@ from memwal.text import iso_time
 
 
 def describe_checkpoint(
-    found: Checkpoint, now_nanos: int, *, tagged: bool = True
+    found: Checkpoint, now_nanos: int, *, tagged: bool = True, dropped: bool = False
 ) -> CheckpointReport:
-    """A checkpoint for people; its `state` is kept, expired, unfinished or untagged."""
+    """A checkpoint for people; its `state` is kept, expired, unfinished, untagged or dropped."""
     state = "kept" if tagged else "untagged"
     if not found.ready:
         state = "unfinished"
     if found.is_expired(now_nanos):
         state = "expired"
+    if dropped:
+        state = "dropped"
     return CheckpointReport(
         name=found.name,
         state=state,

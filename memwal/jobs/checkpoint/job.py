@@ -100,7 +100,7 @@ def run_drop(table: ResolvedTable, name: str, *, dry_run: bool = False) -> JobRe
             stores.checkpoints.remove(checkpoint)
         return DONE, found
 
-    return _report(table, drop, dry_run=dry_run)
+    return _report(table, drop, dropped=not dry_run, dry_run=dry_run)
 
 
 def _report(
@@ -108,9 +108,10 @@ def _report(
     work: Callable[[Stores], tuple[str, Sequence[Checkpoint]]],
     *,
     tagged: bool = False,
+    dropped: bool = False,
     dry_run: bool = False,
 ) -> JobReport:
-    """What `work` found; with `tagged`, whether the tags of these are there."""
+    """What `work` found, or `dropped`; with `tagged`, whether the tags of these are there."""
     report: TableReport
     try:
         stores = open_stores(table.uri, table.storage_options)
@@ -123,7 +124,8 @@ def _report(
             version_before=version,
             version_after=version,
             checkpoints=tuple(
-                describe_checkpoint(c, now, tagged=not tagged or is_tagged(c)) for c in found
+                describe_checkpoint(c, now, tagged=not tagged or is_tagged(c), dropped=dropped)
+                for c in found
             ),
         )
     except MemWalError as error:
