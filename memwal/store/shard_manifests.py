@@ -6,7 +6,7 @@ put-if-absent (spec: Shard Manifest Versioning, Writer Fencing).
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 
 from memwal import invariants
@@ -22,7 +22,7 @@ from memwal.errors import (
     StoreUnavailable,
 )
 from memwal.format import codec, layout
-from memwal.model import ShardId, ShardManifest, ShardStatus
+from memwal.model import ShardId, ShardManifest, ShardStatus, StoredFile
 from memwal.ports import DOCUMENT_BYTES_MAX, Objects
 
 
@@ -114,20 +114,23 @@ class ShardManifests:
 
     def versions(self, shard_id: ShardId) -> list[int]:
         """Every stored version, ascending, from a listing."""
-        return sorted(
-            version
-            for info in self._objects.list(layout.manifest_folder(shard_id))
-            if (version := layout.parse_shard_manifest_name(info.path.rsplit("/", 1)[-1]))
-            is not None
-        )
+        return sorted(version for version, _ in self._list(shard_id))
+
+    def _list(self, shard_id: ShardId) -> Iterator[tuple[int, StoredFile]]:
+        """The manifests and stoppers, by version."""
+        for file in self._objects.list(layout.manifest_folder(shard_id)):
+            version = layout.parse_shard_manifest_name(file.path.rsplit("/", 1)[-1])
+            if version is not None:
+                yield version, file
 
     def commit(self, current: ShardManifest | None, proposed: ShardManifest) -> ShardManifest:
         """Write `proposed` as the version after `current` (None: as the first one).
 
         Put-if-absent is the compare-and-swap; a name that is taken by exactly our bytes is our
-        own create whose reply was lost. Raises LostRace when another writer got there first,
-        Fenced when `proposed` carries an older epoch than `current`, StoreUnavailable when nothing
-        was written, OutcomeUnknown when that can't be looked up.
+        own create whose reply was lost. Raises LostRace when another writer got there first, also
+        when that is so long ago that its manifest was collected and the name is free again; Fenced
+        when `proposed` carries an older epoch than `current`, StoreUnavailable when nothing was
+        written, OutcomeUnknown when that can't be looked up.
         """
         proposed = self._number(current, proposed)
         data = codec.encode_shard_manifest(proposed)
@@ -135,7 +138,7 @@ class ShardManifests:
             self._create(proposed, data)
         except (AlreadyExists, StoreUnavailable) as error:
             self._check_ours(proposed, data, error)
-        return self._finish(proposed, data)
+        return self._finish(current, proposed, data)
 
     def _number(self, current: ShardManifest | None, proposed: ShardManifest) -> ShardManifest:
         if current is not None and proposed.writer_epoch < current.writer_epoch:
@@ -169,9 +172,90 @@ class ShardManifests:
             f"{where}: manifest version {proposed.version} was written by someone else"
         ) from None
 
-    def _finish(self, proposed: ShardManifest, data: bytes) -> ShardManifest:
-        self._write_hint(proposed.shard_id, proposed.version)
-        return self._decode(data, proposed.shard_id, proposed.version)
+    def _finish(
+        self, current: ShardManifest | None, proposed: ShardManifest, data: bytes
+    ) -> ShardManifest:
+        """After the put, before anybody is led there: the name may have been free again.
+
+        Manifests are collected lowest first. So while the version before is there, none above it
+        was. Version 1 is never free again.
+        """
+        shard_id, version = proposed.shard_id, proposed.version
+        try:
+            if current is None or self._is_stored(shard_id, current.version):
+                self._write_hint(shard_id, version)
+            elif self._is_late(shard_id, version):
+                self._take_back(shard_id, version)
+                raise LostRace(
+                    f"{self._objects.uri}: shard {shard_id}: manifest version {version} was "
+                    "written by someone else, and collected since"
+                )
+        except StoreUnavailable as error:
+            raise OutcomeUnknown(
+                f"{self._objects.uri}: shard {shard_id}: manifest version {version} was written, "
+                f"but not whether its name had been collected could be looked up: {error}"
+            ) from None
+        return self._decode(data, shard_id, version)
+
+    def _is_late(self, shard_id: ShardId, version: int) -> bool:
+        """Whether a version above what was just put is older than that.
+
+        Where all are newer, ours was the next one, and the one before it was collected since.
+        """
+        dates = {
+            v: file.modified_at_nanos
+            for v, file in self._list(shard_id)
+            if file.size_bytes != layout.STOPPER_BYTES
+        }
+        if not self._is_stored(shard_id, version):
+            return False
+        mine = dates.get(version)  # None: the listing lags behind
+        return any(v > version and (mine is None or at < mine) for v, at in dates.items())
+
+    def _take_back(self, shard_id: ShardId, version: int) -> None:
+        path = layout.shard_manifest_path(shard_id, version)
+        for _, why in self._objects.delete([path]).failed:
+            raise OutcomeUnknown(
+                f"{self._objects.uri}: shard {shard_id}: {path} was written too late, and could "
+                f"not be taken back ({why}): delete it, its name was collected long ago"
+            )
+
+    def check_unforked(self, shard_id: ShardId, sizes: Mapping[int, int] | None = None) -> None:
+        """Raise Corruption for a manifest that leads to none of those above it.
+
+        They are collected lowest first, so a name that is missing below the latest one had all
+        below it collected before. What is there all the same was written after that, by a writer
+        that stalled for longer than the grace, and goes on from an old state. `sizes` are what a
+        listing showed, in bytes by version. Raises StoreUnavailable for one that lags behind.
+        """
+        if sizes is None:
+            sizes = {version: file.size_bytes for version, file in self._list(shard_id)}
+        lowest = max(sizes, default=0)
+        while lowest - 1 in sizes:
+            lowest -= 1
+        below = [v for v, size in sizes.items() if v < lowest and size != layout.STOPPER_BYTES]
+        if not below:
+            return
+        if self._bytes(shard_id, lowest - 1) is not None:
+            raise StoreUnavailable(
+                f"{self._objects.uri}: shard {shard_id}: the store's listing misses manifest "
+                f"version {lowest - 1}, which is there: it lags behind; run again"
+            )
+        # Those that others delete meanwhile are gone by now.
+        for version in sorted(below, reverse=True):
+            if self._is_stored(shard_id, version):
+                path = layout.shard_manifest_path(shard_id, version)
+                raise Corruption(
+                    f"{self._objects.uri}: shard {shard_id}: {path} (version {version}) leads "
+                    f"nowhere, as the latest version is {max(sizes)}: a writer that stalled for "
+                    "longer than the grace went on from an old state; close the shard's writers, "
+                    "look at what it wrote, and move the file away"
+                )
+
+    def _is_stored(self, shard_id: ShardId, version: int) -> bool:
+        """Whether a version is there, and was not collected."""
+        data = self._bytes(shard_id, version)
+        return data is not None and layout.decode_stopper(data) is None
 
     def claim(self, shard_id: ShardId) -> ShardManifest:
         """Claim the shard as a writer: the next epoch, losers retry (spec: Writer Fencing).
@@ -199,9 +283,9 @@ class ShardManifests:
             data = codec.encode_shard_manifest(proposed)
             try:
                 self._create(proposed, data)
-            except AlreadyExists:
+                return self._finish(current, proposed, data)
+            except (AlreadyExists, LostRace):
                 continue
-            return self._finish(proposed, data)
         raise LostRace(
             f"{self._objects.uri}: shard {shard_id}: lost the race for its epoch "
             f"{self._claim_attempts_max} times"

@@ -301,6 +301,10 @@ class Jobs:
                 table.foresee()
                 collect_garbage([table], lambda batches: [deleter.run(b) for b in batches])
                 self._count_garbage(table)
+                if not any(d.error for d in table.dropped) and actor.name in (
+                    self.truth.forks.values()
+                ):
+                    raise Violation("3: a drop that came too late left its manifest")
 
         return body
 

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
+from memwal.errors import StoreUnavailable
 from memwal.format import codec, layout
 from memwal.model import ShardId, ShardManifest
+from memwal.testing import Call
 from tests.simulation.scheduler import Violation
 
 
@@ -84,3 +86,45 @@ class ManifestNames:
 
     def _last_own(self, shard: ShardId, epoch: int) -> int:
         return max(v for v, w in self.written[shard].items() if w.own and w.epoch == epoch)
+
+
+@dataclass(kw_only=True)
+class ClaimLimits:
+    """Gives claims up that took longer than the grace from their look at a manifest to their put.
+
+    That long the grace protects a claim that is under way, and nothing else could.
+    """
+
+    grace_seconds: float
+    now_seconds: Callable[[], float]
+    seen: Counter[str]
+    looks: dict[tuple[ShardId, int], tuple[float, bytes]] = field(default_factory=dict)
+
+    def looked(self, path: str, data: bytes) -> None:
+        """The actor read an object."""
+        if (named := _parse(path)) is not None and layout.decode_stopper(data) is None:
+            self.looks[named] = self.now_seconds(), data
+
+    def check(self, call: Call) -> None:
+        """Before a put-if-absent takes effect."""
+        named = _parse(call.paths[0])
+        if named is None or call.data is None or (named[0], named[1] - 1) not in self.looks:
+            return
+        shard, version = named
+        began, data = self.looks[shard, version - 1]
+        before = codec.decode_shard_manifest(data, shard_id=shard, version=version - 1)
+        after = codec.decode_shard_manifest(call.data, shard_id=shard, version=version)
+        if (
+            after.writer_epoch > before.writer_epoch
+            and self.now_seconds() - began >= self.grace_seconds
+        ):
+            self.seen["claims given up"] += 1
+            raise StoreUnavailable("a claim took longer than the grace")
+
+
+def _parse(path: str) -> tuple[ShardId, int] | None:
+    match path.split("/"):
+        case [layout.MEM_WAL, shard, "manifest", name]:
+            version = layout.parse_shard_manifest_name(name)
+            return None if version is None else (ShardId(shard), version)
+    return None

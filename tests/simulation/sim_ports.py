@@ -42,6 +42,7 @@ from memwal.store.shard_snapshots import ShardSnapshots
 from memwal.store.table_manifests import TableManifests
 from memwal.testing import Call, HookedObjects, MemoryObjects
 from tests.simulation.lake import KEY_FIELD, Lake, decode_changes
+from tests.simulation.manifest_names import ClaimLimits
 from tests.simulation.row_rules import NEWEST_WINS, RowRules
 from tests.simulation.scheduler import Actor, ActorClock, Violation
 from tests.simulation.sim_merge import SimFold, SimSharedFold, shared
@@ -54,7 +55,9 @@ LISTING_LAG_NANOS = 5 * 10**9
 LATEST_ATTEMPTS_MAX = 3
 
 
-def sim_objects(actor: Actor, lake: Lake, watch: Watch) -> HookedObjects:
+def sim_objects(
+    actor: Actor, lake: Lake, watch: Watch, claims: ClaimLimits | None
+) -> HookedObjects:
     """The Objects port of one actor over the shared bucket: each call is a step of its own."""
     inner = MemoryObjects(bucket=lake.bucket, clock=_TrueClock(actor=actor), uri="sim://table")
 
@@ -62,7 +65,11 @@ def sim_objects(actor: Actor, lake: Lake, watch: Watch) -> HookedObjects:
         if call.operation == "delete":
             for path in call.paths:
                 watch(actor.name, path, None)
+        if claims is not None and call.operation == "put_if_absent":
+            claims.check(call)
         result = effect()
+        if claims is not None and call.operation == "get":
+            claims.looked(call.paths[0], cast("bytes", result))
         if call.data is not None:
             watch(actor.name, call.paths[0], call.data)
         if call.operation == "list" and actor.scheduler.stale(actor):
@@ -108,13 +115,18 @@ class SimStores:
     """What a job opens: all ports of one actor."""
 
     def __init__(
-        self, actor: Actor, lake: Lake, watch: Watch, rules: RowRules = NEWEST_WINS
+        self,
+        actor: Actor,
+        lake: Lake,
+        watch: Watch,
+        rules: RowRules = NEWEST_WINS,
+        claims: ClaimLimits | None = None,
     ) -> None:
         self.actor = actor
         self.rules = rules
         self.lake = lake
         self.clock = ActorClock(actor=actor)
-        self.objects = sim_objects(actor, lake, watch)
+        self.objects = sim_objects(actor, lake, watch, claims)
         self.manifests = ShardManifests(self.objects)
         self.table_manifests = TableManifests(self.objects)
         self.fencing = ShardFencing(self.objects, self.manifests)

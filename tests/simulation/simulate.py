@@ -24,6 +24,7 @@ from tests.simulation import checkpoint_actors
 from tests.simulation.actors import GRACE_SECONDS, RETENTION_SECONDS, Jobs, decode_entry
 from tests.simulation.explore import explore
 from tests.simulation.lake import Lake
+from tests.simulation.manifest_names import ClaimLimits
 from tests.simulation.row_rules import COUNTERS, NEWEST_WINS
 from tests.simulation.scheduler import Actor, Scheduler
 from tests.simulation.sim_ports import SimStores
@@ -83,7 +84,12 @@ class Simulation:
         self.number = 0
 
     def _open(self, actor: Actor) -> SimStores:
-        return SimStores(actor, self.lake, self._watch, self.truth.rules)
+        claims = ClaimLimits(
+            grace_seconds=GRACE_SECONDS,
+            now_seconds=lambda: self.scheduler.now_seconds,
+            seen=self.jobs.seen,
+        )
+        return SimStores(actor, self.lake, self._watch, self.truth.rules, claims)
 
     def _watch(self, actor: str, path: str, data: bytes | None) -> None:
         parts = path.split("/")
@@ -111,6 +117,9 @@ class Simulation:
                 self._orphan()
             else:
                 self.scheduler.note("---- quiet")
+                for path in self.truth.forks:
+                    self.lake.bucket.objects.pop(path, None)  # as garbage asks for
+                self.truth.forks.clear()
                 self._heal()
                 if sleepers:
                     self._wake(sleepers)

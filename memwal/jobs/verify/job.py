@@ -86,8 +86,13 @@ def _list_steps(facts: StoredFacts, view: TableView, leavings: list[str]) -> dic
             plan.count_orphans(view.shards, folders.inside),
         )
 
+    def check_manifests() -> Sequence[Check]:
+        for shard in view.shards:
+            facts.shard_manifests.check_unforked(shard.shard_id)
+        return [plan.check_manifests(view)]
+
     return {
-        "shard manifests": lambda: [plan.check_manifests(view)],
+        "shard manifests": check_manifests,
         "generations contiguous": lambda: [plan.check_contiguous(view.shards)],
         "listed generations": lambda: [plan.check_generations(facts.read_generations(view))],
         "one key, one shard": lambda: [check_keys()],

@@ -2,22 +2,26 @@
 
 from __future__ import annotations
 
+import re
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 
 import pytest
 
-from memwal.errors import LeaseHeld, Missing, StoreUnavailable
-from memwal.format import layout
+from memwal.errors import LeaseHeld, LostRace, Missing, OutcomeUnknown, StoreUnavailable
+from memwal.format import codec, layout
 from memwal.invariants import InvariantBroken
 from memwal.jobs.garbage.apply.prune import NumberedDeleter
 from memwal.jobs.garbage.kinds import check_item, lease_claim, shard_manifest
 from memwal.jobs.garbage.look import Look
 from memwal.jobs.garbage.model import (
+    Action,
     Evidence,
     GarbageLimits,
     GarbagePlan,
+    ShardEvidence,
 )
 from memwal.jobs.garbage.store.shards import ShardFolders
 from memwal.model import (
@@ -28,11 +32,13 @@ from memwal.model import (
     ShardManifest,
     ShardStatus,
     ShardView,
+    StoredFile,
     TableView,
     VersionManifest,
 )
 from memwal.store.lease import StoredLeases
 from memwal.store.shard_manifests import ShardManifests
+from memwal.testing import Fault, FaultyObjects
 from memwal.testing.clock import ManualClock
 from memwal.testing.objects import MemoryObjects
 
@@ -97,13 +103,19 @@ class Shard:
                 names.append(f"{version}{'s' * stopped}")
         return " ".join(names)
 
-    def plan(self, latest: ShardManifest | None = None, **limits: int) -> GarbagePlan:
-        latest, chosen = latest or self.latest, replace(LIMITS, **limits)
+    def evidence(
+        self, latest: ShardManifest | None = None, limits: GarbageLimits = LIMITS
+    ) -> ShardEvidence:
         cutoff = self.clock.now_nanos() - GRACE_SECONDS * 10**9
         with ThreadPoolExecutor(1) as pool:
-            shards = ShardFolders(self.objects).read(
-                pool, {SHARD: latest}, cutoff, limits=chosen, whole=False
+            (found,) = ShardFolders(self.objects).read(
+                pool, {SHARD: latest or self.latest}, cutoff, limits=limits, whole=False
             )
+        return found
+
+    def plan(self, latest: ShardManifest | None = None, **limits: int) -> GarbagePlan:
+        latest, chosen = latest or self.latest, replace(LIMITS, **limits)
+        shards = [self.evidence(latest, chosen)]
         state = MemWalState(index_uuid=None, created_at_millis=None, merged={}, index_catchup={})
         view = TableView(
             uri="memory://t",
@@ -220,11 +232,133 @@ def test_no_more_than_some_go_in_a_run() -> None:
     assert shard.collect(numbered_deletes_max=3) == "1s 7"
 
 
-def test_below_a_gap_nothing_goes() -> None:
+def test_a_version_that_leads_nowhere_is_corruption_and_nothing_goes() -> None:
+    """Somebody who slept for longer than the grace took a name that was collected."""
+    shard = Shard().write("CFFCF")
+    stalled = shard.latest
+    shard.write("FFFF").collect()
+    assert shard.stored() == "1s 4s 9"
+    forked = replace(stalled, version=6, writer_epoch=3)
+    shard.objects.put(layout.shard_manifest_path(SHARD, 6), codec.encode_shard_manifest(forked))
+    before = shard.stored()
+    assert shard.evidence().problem is not None
+    assert re.search(
+        f"{SHARD}: .*binpb .version 6. leads nowhere, as the latest version is 9",
+        str(shard.evidence().problem),
+    )
+    assert shard.collect() == before
+    assert all(item.action is Action.KEEP for item in shard.plan().items)
+    shard.hint(b'{"version":6}')
+    assert shard.latest.version == 6
+    assert not any(item.replacement for item in shard.plan().items)
+    shard.objects.delete([layout.shard_manifest_path(SHARD, 6)])
+    shard.collect()
+    assert shard.latest.version == 9
+    assert shard.manifests.hint(SHARD) == 9
+
+
+class Listed(MemoryObjects):
+    """Lists what was there before, and not what is hidden."""
+
+    hidden: tuple[int, ...] = ()
+    deletes: tuple[int, ...] = ()
+
+    def list(self, prefix: str) -> Iterator[StoredFile]:
+        listed = [*super().list(prefix)]
+        hidden = {layout.shard_manifest_path(SHARD, version) for version in self.hidden}
+        self.delete([layout.shard_manifest_path(SHARD, version) for version in self.deletes])
+        return (file for file in listed if file.path not in hidden)
+
+
+def test_a_listing_that_misses_what_is_there_lets_nothing_go() -> None:
     shard = Shard().write("CFFFFFF")
-    shard.objects.delete([layout.shard_manifest_path(SHARD, 3)])
-    assert shard.collect() == "1 2 7"
+    shard.objects = lagging = Listed(bucket=shard.objects.bucket, clock=shard.clock)
+    lagging.hidden = (3,)
+    assert isinstance(shard.evidence().problem, StoreUnavailable)
+    assert shard.collect() == "1 2 3 4 5 6 7"
+
+
+def test_names_that_are_deleted_while_they_are_listed_are_no_fork() -> None:
+    shard = Shard().write("CFFFFFF")
+    shard.objects = racing = Listed(bucket=shard.objects.bucket, clock=shard.clock)
+    racing.hidden, racing.deletes = (2, 3), (1, 2, 3)
     assert "versions above it are missing" in shard.reasons()
+
+
+@pytest.mark.parametrize("killed_after", [0, 1, 2, 3, 4, None])
+def test_a_drop_that_stalled_takes_its_manifest_back(killed_after: int | None) -> None:
+    """Wherever the run stopped that collected the name, and those above it."""
+    shard = Shard().write("CFFDF")
+    stands = shard.latest
+    shard.write("FFFF")
+    hinted = shard.manifests.hint(SHARD)
+    left = [4 + 4 if killed_after is None else 4 + killed_after]
+
+    def die(step: str) -> None:
+        left[0] -= 1
+        if left[0] < 0:
+            raise KeyboardInterrupt
+
+    with suppress(KeyboardInterrupt):
+        NumberedDeleter(objects=shard.objects, steps=die).run(shard.plan())
+    before = shard.stored()
+    with pytest.raises(LostRace, match="written by someone else"):
+        shard.manifests.commit(stands, replace(stands, flushed_generations=()))
+    assert shard.stored() == before
+    assert shard.manifests.hint(SHARD) == hinted
+    assert shard.manifests.claim(SHARD).version == 10
+
+
+def test_a_claim_that_stalled_takes_its_manifest_back_and_looks_again() -> None:
+    shard = Shard().write("CFFF")
+    stands = shard.latest
+    shard.write("FFFF").collect()
+
+    class Stalled(ShardManifests):
+        slept = False
+
+        def latest(self, shard_id: ShardId) -> ShardManifest | None:
+            found = super().latest(shard_id) if self.slept else stands
+            self.slept = True
+            return found
+
+    claimed = Stalled(shard.objects).claim(SHARD)
+    assert (claimed.version, claimed.writer_epoch) == (9, 2)
+    assert shard.stored() == "1s 8 9"
+
+
+def test_a_commit_that_was_the_next_one_stays_though_the_one_before_was_collected_since() -> None:
+    """Its writer slept between its put and its look at the one before."""
+    for steps in ("FFFF", "CFF"):
+        shard = Shard().write("CFFF")
+        stands = shard.latest
+        path = layout.shard_manifest_path(SHARD, stands.version + 1)
+
+        def sleep(steps: str = steps, shard: Shard = shard) -> None:
+            shard.write("").hint(b'{"version":5}')
+            shard.write(steps).collect()
+
+        fault = Fault(operation="put_if_absent", path=path, when="after", hook=sleep)
+        manifests = ShardManifests(FaultyObjects(shard.objects, fault))
+        committed = manifests.commit(stands, replace(stands, flushed_generations=()))
+        assert committed.version == 5
+        assert shard.stored() == {"FFFF": "1s 9", "CFF": "1s 5s 6s 8"}[steps]
+        assert shard.manifests.hint(SHARD) == shard.latest.version
+
+
+def test_what_cannot_be_taken_back_is_told() -> None:
+    shard = Shard().write("CFFF")
+    stands = shard.latest
+    shard.write("FFFF").collect()
+    proposed = replace(stands, flushed_generations=())
+    error = StoreUnavailable("down")
+    looks = Fault(operation="get", path=layout.shard_manifest_path(SHARD, 4), error=error)
+    with pytest.raises(OutcomeUnknown, match="could be looked up"):
+        ShardManifests(FaultyObjects(shard.objects, looks)).commit(stands, proposed)
+    shard.objects.delete([layout.shard_manifest_path(SHARD, 5)])
+    deletes = Fault(operation="delete", error=error)
+    with pytest.raises(OutcomeUnknown, match="down"):
+        ShardManifests(FaultyObjects(shard.objects, deletes)).commit(stands, proposed)
 
 
 def test_a_listing_that_misses_the_latest_one_deletes_nothing() -> None:

@@ -56,6 +56,9 @@ class ShardFolders:
                 manifest = manifests.get(shard_id)
                 if manifest is None:
                     return listed
+                numbered = (*listed.manifests, *listed.stoppers)
+                sizes = {stored.version: stored.size_bytes for stored in numbered}
+                self._manifests.check_unforked(shard_id, sizes)
                 listed = self._date(listed, manifest, cutoff_nanos)
                 return self._histories.add(listed, manifest, cutoff_nanos, limits)
             except MemWalError as error:
