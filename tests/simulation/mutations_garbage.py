@@ -878,6 +878,54 @@ _NUMBERED = (
 """,
             "",
         ),
+        (
+            "shard manifests: a commit that came late stays",
+            "            if current is None or self._is_stored(shard_id, current.version):",
+            "            if True:",
+        ),
+        (
+            "shard manifests: a commit is late wherever there are newer ones",
+            "any(v > version and (mine is None or at < mine)",
+            "any(v > version",
+        ),
+        (
+            "shard manifests: what was collected since is taken back",
+            "        if not self._is_stored(shard_id, version):",
+            "        if False:",
+        ),
+        (
+            "shard manifests: what could not be taken back is a lost race",
+            "        for _, why in self._objects.delete([path]).failed:",
+            "        for _, why in self._objects.delete([path]).failed[:0]:",
+        ),
+        (
+            "shard manifests: a listing that lags shows a fork",
+            "        if self._bytes(shard_id, lowest - 1) is not None:",
+            "        if False:",
+        ),
+        (
+            "shard manifests: what is deleted while it is listed is a fork",
+            "            if self._is_stored(shard_id, version):\n                path",
+            "            if True:\n                path",
+        ),
+    ),
+    *mutations(
+        f"{_JOB}/store/shards.py",
+        _NUMBERED_TESTS,
+        (
+            "garbage: a version that leads nowhere is not noticed",
+            "                self._manifests.check_unforked(shard_id, sizes)",
+            "                pass",
+        ),
+    ),
+    *mutations(
+        "memwal/jobs/verify/job.py",
+        "tests/jobs/verify/test_verify.py -k leads_nowhere",
+        (
+            "verify: a version that leads nowhere is not noticed",
+            "            facts.shard_manifests.check_unforked(shard.shard_id)",
+            "            pass",
+        ),
     ),
     *mutations(
         f"{_JOB}/kinds/shard_manifest.py",

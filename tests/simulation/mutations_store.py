@@ -160,8 +160,8 @@ _SHARD_MANIFESTS = mutations(
     ),
     (
         "manifests: an outcome that can't be looked up is a failure",
-        "            raise OutcomeUnknown(",
-        "            raise StoreUnavailable(",
+        '            raise OutcomeUnknown(\n                f"{where}: manifest version',
+        '            raise StoreUnavailable(\n                f"{where}: manifest version',
     ),
     (
         "manifests: a fenced writer's commit is taken",
@@ -274,8 +274,8 @@ _FENCES = (
         ),
         (
             "simulated: two claims share an epoch",
-            "            except AlreadyExists:\n                continue",
-            "            except AlreadyExists:\n                pass",
+            "            except (AlreadyExists, LostRace):\n                continue",
+            "            except AlreadyExists:\n                return self._finish(current, proposed, data)",
         ),
     ),
     *mutations(

@@ -86,6 +86,17 @@ def test_a_torn_manifest(table: Table) -> None:
     assert broken(table) == ["shard manifests"]
 
 
+def test_a_manifest_that_leads_nowhere(table: Table) -> None:
+    path = Path(table.uri) / layout.shard_manifest_path(table.shards[0], 2)
+    path.unlink()
+    code, checks = verify(table)
+    assert code == 8
+    found = checks["shard manifests"]
+    assert found["ok"] is False
+    assert table.shards[0] in found["detail"]
+    assert "(version 1) leads nowhere, as the latest version is" in found["detail"]
+
+
 def test_a_missing_generation(table: Table) -> None:
     first = sorted(shard_path(table, table.shards[0]).glob("*_gen_2"))[0]
     first.rename(Path(table.uri) / "elsewhere")
