@@ -14,6 +14,7 @@ from memwal.model import Checkpoint, CheckpointShard, ShardView, TableView
 from memwal.rows.holes import find_holes, hole_text
 
 HOLDER_CHARACTERS_MAX = 200
+EXPIRES_SECONDS_MAX = 36_500 * 86_400.0
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -34,8 +35,11 @@ class CheckpointLimits:
 
 def check_request(request: CheckpointRequest) -> None:
     """Raise Usage for an expiry that keeps nothing, or a holder who can't be shown."""
-    if request.expires_seconds is not None and request.expires_seconds <= 0:
+    seconds = request.expires_seconds
+    if seconds is not None and seconds <= 0:
         raise Usage("a checkpoint that expires at once keeps nothing")
+    if seconds is not None and not seconds <= EXPIRES_SECONDS_MAX:  # or not a number
+        raise Usage("a checkpoint expires within 100 years; without an expiry it stays for good")
     if not request.holder.strip() or len(request.holder) > HOLDER_CHARACTERS_MAX:
         raise Usage(f"a holder has 1 to {HOLDER_CHARACTERS_MAX} characters")
 

@@ -383,3 +383,18 @@ def test_an_older_version_is_read_with_what_is_listed_and_warns(table: Table) ->
 def test_two_moments_at_a_time_are_refused(table: Table, asked: Any) -> None:
     with pytest.raises(Usage, match=r"a checkpoint is a whole moment|rows of the WAL"):
         open_table(table.uri).read(**asked)
+
+
+@pytest.mark.parametrize("seconds", [-1.0, 0.0, float("nan"), float("inf"), 1e18])
+def test_an_expiry_that_no_record_can_have_is_refused(table: Table, seconds: float) -> None:
+    with pytest.raises(Usage, match="expires"):
+        memwal.open_table(table.uri).checkpoint("monday", expires_seconds=seconds)
+    assert memwal.open_table(table.uri).checkpoints().checkpoints == ()
+
+
+def test_a_drop_says_so_and_a_dry_run_of_one_that_it_is_kept(table: Table) -> None:
+    create(table)
+    opened = memwal.open_table(table.uri)
+    for dry_run, state in ((True, "kept"), (False, "dropped")):
+        (found,) = opened.drop_checkpoint("monday", dry_run=dry_run).checkpoints
+        assert found.state == state
