@@ -124,6 +124,11 @@ class JobFlags(ReadFlags):
     no_lease: NoLease = False
     lease_seconds: LeaseSeconds = None
 
+    def check(self) -> None:
+        """As of every command, and the settings that these flags hold."""
+        super().check()
+        make_settings(lease_seconds=self.lease_seconds)
+
     def tables(self, names: Sequence[str]) -> list[ResolvedTable]:
         """As of every command, with the settings that these flags hold."""
         given = make_settings(lease_seconds=self.lease_seconds)

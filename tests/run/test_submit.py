@@ -65,6 +65,7 @@ def test_every_option_of_spark_s() -> None:
         (["garbage", "t", "--grace", "5 minutes"], "--grace '5 minutes': expected a number and"),
         (["maintain", "t", "--retention", "7"], "--retention '7': expected a number and"),
         (["merge", "t", "--shard", "one"], "'one'"),
+        (["merge", "t", "--lease-seconds", "3"], "lease_seconds: Input should be greater than"),
         (["merge", "t", "--engine", "sparks"], "--engine 'sparks': expected auto"),
         (["snapshot", "t", "--storage-option", "region"], "--storage-option 'region': expected"),
         (["index-catchup", "t", "--method", "fast"], "--method 'fast': expected auto"),
