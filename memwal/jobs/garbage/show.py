@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from collections import Counter
+from collections.abc import Sequence
+
 from rich.console import RenderableType
 from rich.text import Text
 
-from memwal.format.layout import parse_wal_entry_name
+from memwal.format.layout import parse_shard_manifest_name, parse_wal_entry_name
 from memwal.grid import Column, build_table, format_size, numbers, words
 from memwal.jobs.garbage.report import GarbageItemReport, GarbageTableReport
 
@@ -28,6 +31,8 @@ def show_table(report: GarbageTableReport) -> list[RenderableType]:
     ]
     if (more := len(items) - _ROWS_MAX) > 0:
         parts.append(Text(f"  and {more:,} more: --json has all of them", style="dim"))
+    if going := [item for item in items if item.action != "keep"]:
+        parts.append(Text(f"  listed to go: {_sum_up(going)}"))
     done = f"  dropped {report.dropped}, deleted {report.deleted}, "
     done += f"{format_size(report.bytes_freed)} freed"
     if report.versions_expired:
@@ -38,11 +43,22 @@ def show_table(report: GarbageTableReport) -> list[RenderableType]:
     return [*parts, Text(done)]
 
 
+def _sum_up(items: Sequence[GarbageItemReport]) -> str:
+    kinds = Counter(item.kind for item in items)
+    sizes = {kind: sum(item.bytes for item in items if item.kind == kind) for kind in kinds}
+    return ", ".join(
+        f"{count:,} {kind} ({format_size(sizes[kind])})" for kind, count in kinds.items()
+    )
+
+
 def _format_path(item: GarbageItemReport) -> str:
-    """The path; of a WAL entry its position instead of 64 digits."""
+    """The path; of a WAL entry its position, of a manifest its version, instead of 64 digits."""
     folder, _, name = item.path.rpartition("/")
-    position = parse_wal_entry_name(name) if item.kind == "wal_entry" else None
-    return item.path if position is None else f"{folder}: position {position}"
+    if item.kind == "wal_entry" and (position := parse_wal_entry_name(name)) is not None:
+        return f"{folder}: position {position}"
+    if item.kind == "shard_manifest" and (version := parse_shard_manifest_name(name)) is not None:
+        return f"{folder}: version {version}"
+    return item.path
 
 
 def _format_action(item: GarbageItemReport) -> Text:
