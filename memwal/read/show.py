@@ -109,7 +109,9 @@ def _build_rows(schema: Sequence[Mapping[str, str]], rows: Sequence[Mapping[str,
 def _format_cell(value: Any) -> Text:
     if value is None:
         return Text("NULL", style="dim")
-    text = one_line(value if isinstance(value, str) else json.dumps(_shorten(value)))
+    text = one_line(
+        value if isinstance(value, str) else json.dumps(_shorten(value), ensure_ascii=False)
+    )
     return Text(text if len(text) <= _CELL_MAX else f"{text[: _CELL_MAX - 1]}…")
 
 

@@ -361,10 +361,11 @@ def test_the_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None
         (("--search", "parcel"), "expected COLUMN=TEXT"),
         (("--search", "text= "), "no text to search for"),
         (("--search", "title=parcel"), "no column 'title'"),
-        (("--search", "text=a", "--operator", "xor"), "'xor': expected or or and"),
+        (("--search", "text=a", "--operator", "xor"), "'xor': expected 'or' or 'and'"),
         (("--search", "text=a", "--nearest", "n=[1]"), "not for both"),
         (("--phrase",), "go with --search"),
-        (("--search", "text=a", "--columns", "_score"), "no column '_score'"),
+        (("--search", "text=a", "--columns", "_score"), "_score is added by itself"),
+        (("--search", "text.words=a"), "what is inside of 'text' can't be named by itself"),
     ):
         assert why in run(*wrong, code=2)
 

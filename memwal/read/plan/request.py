@@ -107,13 +107,19 @@ def choose_columns(view: TableView, request: ReadRequest) -> tuple[str, ...]:
         return tuple(known)
     for name in request.columns:
         if name not in known:
-            raise Usage(
-                f"{view.uri}: version {view.version} has no column {name!r}; it has "
-                f"{', '.join(known)}"
-            )
+            raise _no_column(view, name)
     if not request.columns or len(set(request.columns)) < len(request.columns):
         raise Usage("columns must be named, each of them once")
     return request.columns
+
+
+def _no_column(view: TableView, name: str) -> Usage:
+    known = [column.name for column in view.columns]
+    whole = name.partition(".")[0]
+    why = f"; what is inside of {whole!r} can't be named by itself" if whole in known else ""
+    return Usage(
+        f"{view.uri}: version {view.version} has no column {name!r}; it has {', '.join(known)}{why}"
+    )
 
 
 def check_request(view: TableView, request: ReadRequest) -> None:
@@ -138,13 +144,14 @@ def check_request(view: TableView, request: ReadRequest) -> None:
         if not request.search.query.strip():
             raise Usage("there is no text to search for")
         if request.search.operator not in OPERATORS:
-            raise Usage(f"operator {request.search.operator!r}: expected {' or '.join(OPERATORS)}")
+            known = " or ".join(map(repr, OPERATORS))
+            raise Usage(f"operator {request.search.operator!r}: expected {known}")
 
 
 def _check_searched(view: TableView, request: ReadRequest, column: str, added: str) -> None:
     names = [column.name for column in view.columns]
     if column not in names:
-        raise Usage(f"{view.uri}: there is no column {column!r} to search")
+        raise _no_column(view, column)
     if added in names:
         raise Usage(f"{view.uri}: a search adds {added}, and the table has such a column")
     if added in (request.columns or ()):

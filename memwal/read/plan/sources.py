@@ -97,8 +97,8 @@ def plan_read(
     """
     for broken in view.broken:
         raise broken.error
-    columns = choose_columns(view, request)
     check_request(view, request)
+    columns = choose_columns(view, request)
     reasons = pruned or {}
     shards = tuple(s for s in view.shards if s.shard_id not in reasons)
     if not request.holes_allowed:
