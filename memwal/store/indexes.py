@@ -92,6 +92,19 @@ def index_kind(described: Any) -> str:
     return _KINDS.get(kind, kind.upper())
 
 
+def read_text_index(dataset: Any, described: Any) -> tuple[dict[str, Any], int]:
+    """The settings of a full-text index, and how many texts are in it.
+
+    An index is described without its own stop words. Its segments' statistics have them: the first
+    segment's count, those of an index that covers nothing are not known.
+    """
+    parts = dataset.stats.index_stats(described.name).get("indices", ())
+    settings = dict(described.details)
+    for part in reversed(parts):
+        settings |= part.get("params", {})
+    return settings, sum(int(part.get("num_docs", 0)) for part in parts)
+
+
 def _read_partition_rows(dataset: Any, name: str, first: str) -> list[tuple[int, ...]]:
     """Partition sizes, added up over segments of one model, and the first segment's alone.
 

@@ -78,6 +78,33 @@ INDEXES: tuple[Mutation, ...] = (
         ),
     ),
     *mutations(
+        "memwal/jobs/index_catchup/plan.py",
+        _TABLES,
+        (
+            "catch-up: segments of an empty full-text index forget its stop words",
+            " or bool(index.covered)\n",
+            " or True\n",
+        ),
+    ),
+    *mutations(
+        "memwal/store/indexes.py",
+        _TABLES,
+        (
+            "catch-up: a full-text index forgets its own stop words",
+            '        settings |= part.get("params", {})\n',
+            "        pass\n",
+        ),
+    ),
+    *mutations(
+        "memwal/jobs/index_catchup/store.py",
+        _TABLES,
+        (
+            "catch-up: a full-text index changes its format",
+            '    return {**settings, "format_version": version or None}',
+            "    return settings",
+        ),
+    ),
+    *mutations(
         "memwal/indexes.py",
         f"{_PLAN} {_APPLY}",
         (

@@ -20,7 +20,9 @@ What Lance 14.0.2 does, and what follows from it
 - With stable row ids, an updated row keeps its id, and an older segment goes on answering with the
   row's old value once a newer one covers its new place: WRONG results. Merging drops old values, so
   there every append merges all segments, and segments are only built over all fragments.
-- Segments lose the settings of types that don't describe them (zone maps, bloom filters).
+- Segments lose the settings of types that don't describe them (zone maps, bloom filters), and the
+  page size of a BTREE, which no answer depends on. A full-text index tells its settings once it
+  covers something: before, only an append knows them.
 """
 
 from __future__ import annotations
@@ -217,7 +219,10 @@ class _Planner:
     @property
     def _takes_segments(self) -> bool:
         """Whether segments of it may be built apart."""
-        return self.index.kind in SEGMENT_KINDS and len(self.index.columns) == 1
+        index = self.index
+        # A full-text index that covers nothing tells no stop words; a nested one can't be appended.
+        told = index.kind != "INVERTED" or index.is_nested or bool(index.covered)
+        return index.kind in SEGMENT_KINDS and len(index.columns) == 1 and told
 
     def _refusal(self) -> str | None:
         """Why nothing can make the index cover what it doesn't, if so."""

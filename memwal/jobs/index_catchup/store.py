@@ -9,7 +9,7 @@ from typing import Any
 from memwal.errors import Refused
 from memwal.jobs.index_catchup.plan import PQ_TRAINING_ROWS_MIN
 from memwal.jobs.index_catchup.ports import BuiltSegment, SegmentTask
-from memwal.store.indexes import LanceIndexes, find_index, index_kind
+from memwal.store.indexes import LanceIndexes, find_index, index_kind, read_text_index
 from memwal.store.lance_calls import call_lance
 
 
@@ -41,8 +41,6 @@ class LanceIndexTable(LanceIndexes):
         dataset = self._tables.at(task.version)
         described = find_index(dataset, task.index)
         kind = index_kind(described)
-        # Lance describes the settings of a full-text index; the other types built here have none.
-        settings = described.details if kind == "INVERTED" else {}
         segment = call_lance(
             lambda: dataset.create_index_uncommitted(
                 described.field_names[0],
@@ -50,7 +48,7 @@ class LanceIndexTable(LanceIndexes):
                 name=task.index,
                 replace=True,
                 fragment_ids=[f.fragment_id for f in task.fragments],
-                **{key: value for key, value in settings.items() if value is not None},
+                **(_text_settings(dataset, described) if kind == "INVERTED" else {}),
             )
         )
         return BuiltSegment(index=task.index, data=pickle.dumps(segment))
@@ -70,6 +68,14 @@ class LanceIndexTable(LanceIndexes):
         dataset = self._tables.base()
         find_index(dataset, name)  # Lance passes over a name that it does not know
         call_lance(lambda: dataset.optimize.optimize_indices(index_names=[name], **options))
+
+
+def _text_settings(dataset: Any, described: Any) -> dict[str, Any]:
+    """A full-text index's settings as Lance takes them; None is a setting, too."""
+    settings, _ = call_lance(lambda: read_text_index(dataset, described))
+    settings.pop("lance_tokenizer")  # by the column's type
+    version = max(segment.index_version for segment in described.segments)
+    return {**settings, "format_version": version or None}
 
 
 def _check_training_rows(dataset: Any, described: Any) -> None:

@@ -14,7 +14,7 @@ from lance.query import FullTextOperator, FullTextQuery, MatchQuery, PhraseQuery
 
 from memwal.errors import Unsupported, Usage
 from memwal.read.plan.request import Search
-from memwal.store.indexes import describe_indexes, index_kind
+from memwal.store.indexes import describe_indexes, index_kind, read_text_index
 
 Settings = Mapping[str, Any]
 
@@ -106,12 +106,7 @@ def choose_text_index(where: str, dataset: Any, wanted: Search) -> TextIndex:
 
 
 def _describe(dataset: Any, described: Any) -> TextIndex:
-    # What an index is described by lacks its own stop words; its statistics have them, once there
-    # is something in it.
-    parts = dataset.stats.index_stats(described.name).get("indices", ())
-    settings = dict(described.details)
-    for part in parts:
-        settings |= part.get("params", {})
+    settings, documents = read_text_index(dataset, described)
     return TextIndex(
         name=str(described.name),
         settings={
@@ -119,7 +114,7 @@ def _describe(dataset: Any, described: Any) -> TextIndex:
             **{name: settings.get(name) for name in _CUTTING},
         },
         positions=bool(settings.get("with_position")),
-        documents=sum(int(part.get("num_docs", 0)) for part in parts),
+        documents=documents,
         identity=",".join(sorted(str(s.uuid) for s in described.segments)),
         fragment_ids=frozenset(f for s in described.segments for f in s.fragment_ids),
     )

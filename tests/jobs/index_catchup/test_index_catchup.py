@@ -8,7 +8,10 @@ from pathlib import Path
 from typing import Any
 
 import lance
+import pyarrow as pa
 import pytest
+from lance.dataset import DocumentGranularity
+from lance.query import MatchQuery
 
 from memwal.config import Settings
 from memwal.jobs.index_catchup.job import IndexCatchupOptions, run_index_catchup
@@ -33,6 +36,7 @@ from tests.support.indexed import (
 )
 from tests.support.lsm_reads import lsm_read
 from tests.support.progress import Quiet
+from tests.support.texts import KEY
 
 pytestmark = pytest.mark.integration
 
@@ -98,15 +102,82 @@ def test_segments_catch_up_every_kind_that_takes_them(tmp_path: Path) -> None:
     check_caught_up(table, NO_PQ)
 
 
-def test_segments_of_a_full_text_index_keep_its_settings(tmp_path: Path) -> None:
-    table = make_indexed(tmp_path / "t", ["text_idx"])
-    write_and_merge(table, 1)
-    done(catch_up(table, method=Method.SEGMENTS))
-    params = [s["params"] for s in table.dataset.stats.index_stats("text_idx")["segments"]]
-    assert len(params) == 2
-    assert params[0] == params[1]
-    assert params[1]["with_position"] is True
-    assert params[1]["stem"] is False
+# A column each, so that Lance can't take one index for another's query.
+TEXT_SETTINGS: dict[str, dict[str, Any]] = {
+    "own_stop_words": {"custom_stop_words": ["apple"], "stem": False, "with_position": True},
+    "no_stop_words": {"custom_stop_words": []},
+    "long_words": {"max_token_length": None},
+    "code": {"analyzer": "code", "index_operators": True, "split_on_numerics": False},
+    "ngrams": {"base_tokenizer": "ngram", "min_ngram_length": 2, "prefix_only": True},
+    "german": {"language": "German", "ascii_folding": False, "lower_case": False},
+    "blocks": {"block_size": 256, "base_tokenizer": "whitespace"},
+    "old_format": {"format_version": 1},
+    "new_format": {"format_version": 3},
+    "elements": {"document_granularity": DocumentGranularity.LIST_ELEMENT},
+}
+TEXTS = ["the Apple fooBar x1y2 a+b", "Äpfel laufen of the pie " + "q" * 50, None]
+WORDS = (
+    "apple",
+    "the",
+    "pie",
+    "q" * 50,
+    "foo",
+    "foobar",
+    "x1",
+    "+",
+    "pi",
+    "Äpfel",
+    "äpfel",
+    "lauf",
+)
+
+
+def text_rows() -> pa.Table:
+    columns = {
+        name: [[t] for t in TEXTS] if name == "elements" else TEXTS for name in TEXT_SETTINGS
+    }
+    key = pa.field("k", pa.int64(), nullable=False, metadata=KEY)
+    return pa.table(columns).append_column(key, [list(range(len(TEXTS)))])
+
+
+def hits(dataset: Any, column: str) -> dict[str, list[int]]:
+    """For each word the keys that the index finds."""
+    found = {}
+    for word in WORDS:
+        query = MatchQuery(word, column)
+        some = dataset.scanner(columns=["k"], full_text_query=query, fast_search=True).to_table()
+        found[word] = sorted(some["k"].to_pylist())
+    return found
+
+
+@pytest.mark.parametrize("covered", [True, False], ids=["covered", "empty"])
+@pytest.mark.parametrize("method", [Method.APPEND, Method.SEGMENTS, Method.RETRAIN])
+def test_a_full_text_index_keeps_its_settings(
+    tmp_path: Path, method: Method, covered: bool
+) -> None:
+    dataset = lance.write_dataset(text_rows().slice(0, None if covered else 0), tmp_path / "t")
+    whole = lance.write_dataset(text_rows(), "memory://")
+    for table in (dataset, whole):
+        for name, settings in TEXT_SETTINGS.items():
+            table.create_scalar_index(name, "INVERTED", name=name, **settings)
+    dataset.initialize_mem_wal()
+    table = Table(uri=str(tmp_path / "t"), kind="int64")
+    dataset = lance.write_dataset(text_rows(), dataset, mode="append")
+    done(catch_up(table, method=method))
+    dataset = table.dataset
+    described = {d.name: d for d in dataset.describe_indices()}
+    for wanted in whole.describe_indices():
+        name, index = wanted.name, described[wanted.name]
+        assert index.details == wanted.details, name
+        versions = {s.index_version for s in index.segments}
+        assert versions == {s.index_version for s in wanted.segments}, name
+        params = [p["params"] for p in dataset.stats.index_stats(name)["indices"] if p]
+        expected = whole.stats.index_stats(name)["indices"][0]["params"]
+        assert params, name
+        assert all(one == expected for one in params), name
+        times = 2 if covered else 1
+        wanted_hits = {word: sorted(times * found) for word, found in hits(whole, name).items()}
+        assert hits(dataset, name) == wanted_hits, name
 
 
 @pytest.mark.parametrize("names", [NO_PQ, ("pq_idx",)], ids=["most kinds", "pq"])
