@@ -107,6 +107,11 @@ class StoredLeases:
         self.check(claim.token)
         renewed = replace(claim, expires_at_nanos=self._clock.now_nanos() + claim.length_nanos)
         self._objects.put(layout.lease_claim_path(claim.token), _encode(renewed))
+        try:
+            self.check(claim.token)
+        except LeaseHeld:
+            self._withdraw(claim.token)
+            raise
         return renewed
 
     def release(self, claim: LeaseClaim) -> None:
@@ -123,6 +128,9 @@ class StoredLeases:
             )
         except MemWalError as error:
             raise type(error)(self._stands_text(claim, error)) from error
+        with suppress(MemWalError):
+            if self._find_newer(claim.token) is not None:
+                self._withdraw(claim.token)
 
     def check(self, token: int) -> None:
         """Raise LeaseHeld when a newer claim exists; asked before every commit."""
@@ -173,14 +181,24 @@ class StoredLeases:
                 raise LeaseHeld(
                     self._held_text(winner) if winner else f"{self._objects.uri}: lost the lease"
                 ) from None
-        newer = None if self._leads_up(claim.token) else self._find_by_listing()
+        # Whoever held the lease before may have slept, too, and have brought its claim back.
+        as_seen = current is not None and self._read(current.token) == current
+        newer = None if as_seen else self._find_by_listing()
         if newer is not None and newer.token > claim.token:
             # The number was free because its claim was collected: we slept for long before that.
-            self.release(claim)
+            self._withdraw(claim.token)
             raise LeaseHeld(self._held_text(newer))
         with suppress(MemWalError):  # readers probe upwards from an old hint
             self._objects.put(_HINT, json.dumps({**self._hint, "token": claim.token}).encode())
         return claim
+
+    def _withdraw(self, token: int) -> None:
+        """Take back what was put under a number that had been collected: it would lead nowhere.
+
+        Where the next number is there, this one's place is below it, and it stays.
+        """
+        if not self._objects.exists(layout.lease_claim_path(token + 1)):
+            self._objects.delete([layout.lease_claim_path(token)])
 
     def _read_hint(self) -> int | None:
         try:

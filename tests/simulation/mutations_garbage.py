@@ -867,6 +867,31 @@ _NUMBERED = (
             "        if newer is not None and newer.token > claim.token:",
             "        if False:",
         ),
+        (
+            "lease: a claim that was brought back is taken for the one that was seen",
+            "self._read(current.token) == current",
+            "self._read(current.token) is not None",
+        ),
+        (
+            "lease: a renewal that stalled before its put stands",
+            """        try:
+            self.check(claim.token)
+        except LeaseHeld:
+            self._withdraw(claim.token)
+            raise
+""",
+            "",
+        ),
+        (
+            "lease: a release that stalled before its put stands",
+            "            if self._find_newer(claim.token) is not None:",
+            "            if False:",
+        ),
+        (
+            "lease: who was overtaken makes a hole",
+            "        if not self._objects.exists(layout.lease_claim_path(token + 1)):",
+            "        if True:",
+        ),
     ),
     *mutations(
         "memwal/store/shard_manifests.py",

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
@@ -36,6 +36,7 @@ from memwal.model import (
     TableView,
     VersionManifest,
 )
+from memwal.ports import DeleteResult
 from memwal.store.lease import StoredLeases
 from memwal.store.shard_manifests import ShardManifests
 from memwal.testing import Fault, FaultyObjects
@@ -327,23 +328,26 @@ def test_a_claim_that_stalled_takes_its_manifest_back_and_looks_again() -> None:
     assert shard.stored() == "1s 8 9"
 
 
-def test_a_commit_that_was_the_next_one_stays_though_the_one_before_was_collected_since() -> None:
+@pytest.mark.parametrize(
+    ("steps", "hint", "left"),
+    [("FFFF", 9, "1s 9"), ("CFF", 8, "1s 5s 6s 8"), ("FFFF", 5, "1s 5 6 7 8 9")],
+)
+def test_a_commit_that_was_the_next_one_stays_though_the_one_before_was_collected_since(
+    steps: str, hint: int, left: str
+) -> None:
     """Its writer slept between its put and its look at the one before."""
-    for steps in ("FFFF", "CFF"):
-        shard = Shard().write("CFFF")
-        stands = shard.latest
-        path = layout.shard_manifest_path(SHARD, stands.version + 1)
+    shard = Shard().write("CFFF")
+    stands = shard.latest
+    path = layout.shard_manifest_path(SHARD, 5)
 
-        def sleep(steps: str = steps, shard: Shard = shard) -> None:
-            shard.write("").hint(b'{"version":5}')
-            shard.write(steps).collect()
+    def sleep() -> None:
+        shard.write(steps).hint(layout.encode_version_hint(hint)).collect()
 
-        fault = Fault(operation="put_if_absent", path=path, when="after", hook=sleep)
-        manifests = ShardManifests(FaultyObjects(shard.objects, fault))
-        committed = manifests.commit(stands, replace(stands, flushed_generations=()))
-        assert committed.version == 5
-        assert shard.stored() == {"FFFF": "1s 9", "CFF": "1s 5s 6s 8"}[steps]
-        assert shard.manifests.hint(SHARD) == shard.latest.version
+    slept = Fault(operation="put_if_absent", path=path, when="after", hook=sleep)
+    manifests = ShardManifests(FaultyObjects(shard.objects, slept))
+    assert manifests.commit(stands, replace(stands, flushed_generations=())).version == 5
+    assert shard.stored() == left
+    assert shard.manifests.hint(SHARD) == hint
 
 
 def test_what_cannot_be_taken_back_is_told() -> None:
@@ -356,9 +360,14 @@ def test_what_cannot_be_taken_back_is_told() -> None:
     with pytest.raises(OutcomeUnknown, match="could be looked up"):
         ShardManifests(FaultyObjects(shard.objects, looks)).commit(stands, proposed)
     shard.objects.delete([layout.shard_manifest_path(SHARD, 5)])
-    deletes = Fault(operation="delete", error=error)
-    with pytest.raises(OutcomeUnknown, match="down"):
-        ShardManifests(FaultyObjects(shard.objects, deletes)).commit(stands, proposed)
+
+    class Denied(MemoryObjects):
+        def delete(self, paths: Iterable[str]) -> DeleteResult:
+            return DeleteResult(failed=tuple((path, "denied") for path in paths))
+
+    denied = Denied(bucket=shard.objects.bucket, clock=shard.clock)
+    with pytest.raises(OutcomeUnknown, match="could not be taken back"):
+        ShardManifests(denied).commit(stands, proposed)
 
 
 def test_a_listing_that_misses_the_latest_one_deletes_nothing() -> None:
@@ -518,6 +527,62 @@ def test_a_renewal_that_was_stalled_brings_nothing_back() -> None:
     table.objects.put(layout.lease_claim_path(stalled.token), b"{}")
     with pytest.raises(LeaseHeld):
         table.leases().check(stalled.token)
+
+
+@pytest.mark.parametrize("step", ["renew", "release"])
+def test_a_holder_that_stalled_before_its_put_takes_it_back(step: str) -> None:
+    table = Table()
+    table.hold(2)
+    stalled = table.leases().acquire("merge")
+
+    def sleep() -> None:
+        table.clock.sleep(1000)
+        table.hold(3)
+        assert table.collect() == [6]
+
+    path = layout.lease_claim_path(stalled.token)
+    put = Fault(operation="put", path=path, hook=sleep)
+    leases = StoredLeases(FaultyObjects(table.objects, put), table.clock, holder="somebody")
+    if step == "release":
+        leases.release(stalled)
+    else:
+        with pytest.raises(LeaseHeld, match="superseded"):
+            leases.renew(stalled)
+    assert tokens(table.objects) == [6]
+
+
+def test_a_holder_that_was_overtaken_leaves_its_claim_below_the_newer_one() -> None:
+    table = Table()
+    stalled = table.leases().acquire("merge")
+    table.clock.sleep(1000)
+    table.hold(2)
+    table.leases().release(stalled)
+    assert tokens(table.objects) == [1, 2, 3]
+
+
+def test_a_claim_brought_back_from_the_dead_lets_nobody_win_the_next_number() -> None:
+    """Its holder was killed right after the put of a renewal that had stalled."""
+    table = Table()
+    table.hold(2)
+    dead = table.leases().acquire("merge")
+    table.clock.sleep(1000)
+    path = layout.lease_claim_path(dead.token)
+    renewed = table.objects.get(path).replace(
+        str(dead.expires_at_nanos).encode(), str(table.clock.now_nanos()).encode()
+    )
+    table.hold(3)
+    table.collect()
+
+    class Stalled(StoredLeases):
+        def current(self) -> LeaseClaim | None:
+            return dead
+
+    table.objects.put(path, renewed)
+    with pytest.raises(LeaseHeld):
+        Stalled(table.objects, table.clock, holder="late").acquire("merge")
+    assert tokens(table.objects) == [3, 6]
+    table.objects.put(f"{layout.LEASE}/hint.json", b'{"token": 3}')
+    assert table.leases().acquire("merge").token == 7
 
 
 def test_a_claim_that_stalled_does_not_win_a_number_again() -> None:
