@@ -27,7 +27,6 @@ from memwal.config import (
     ResolvedTable,
     load_config,
     make_settings,
-    parse_consistency,
     read_environment_options,
     resolve_table,
 )
@@ -43,6 +42,7 @@ from memwal.jobs.snapshot.report import SnapshotTableReport
 from memwal.jobs.status.report import StatusTableReport
 from memwal.jobs.verify.report import VerifyTableReport
 from memwal.model import Consistency
+from memwal.read.plan.request import parse_consistency
 from memwal.run.progress import LogProgress
 from memwal.run.reports import take_report
 

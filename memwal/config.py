@@ -13,12 +13,11 @@ import stat
 import tomllib
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated, Any, Literal, cast, get_args
+from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
 from memwal.errors import Usage
-from memwal.model import Consistency
 from memwal.rows.policy import RowPolicy, make_policy
 
 DEFAULT_FILE = "memwal.toml"
@@ -347,13 +346,6 @@ def read_environment_options(environment: Mapping[str, str] = os.environ) -> dic
             raise Usage(f"{STORAGE_OPTIONS_VARIABLE}: {key!r}: expected a text, a number or a bool")
         options[key] = str(value)
     return options
-
-
-def parse_consistency(text: str) -> Consistency:
-    """`latest` or `snapshot`. Raises Usage for anything else."""
-    if text not in get_args(Consistency):
-        raise Usage(f"consistency {text!r}: expected {' or '.join(get_args(Consistency))}")
-    return cast("Consistency", text)
 
 
 def parse_pairs(pairs: list[str], option: str) -> dict[str, str]:

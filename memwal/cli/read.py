@@ -10,7 +10,7 @@ import typer
 from memwal.cli.flags import ReadFlags, command
 from memwal.cli.options import AllowHoles, AllowReinitialised, Consistency, OneTable, Version
 from memwal.cli.output import Document
-from memwal.config import parse_consistency
+from memwal.read.plan.request import parse_consistency
 
 SHOWN_ROWS = 20
 

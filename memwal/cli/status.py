@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from memwal.cli.flags import ReadFlags, command
 from memwal.cli.options import Consistency, Tables
-from memwal.config import parse_consistency
+from memwal.read.plan.request import parse_consistency
 from memwal.report import JobReport
 
 

@@ -6,9 +6,9 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from memwal.config import parse_consistency, read_environment_options
+from memwal.config import read_environment_options
 from memwal.errors import Usage
-from memwal.read.plan.request import ReadRequest, Search, parse_search
+from memwal.read.plan.request import ReadRequest, Search, parse_consistency, parse_search
 
 STORAGE_PREFIX = "storage."
 

@@ -10,7 +10,6 @@ from typing import Any, TypeVar
 
 import pyarrow as pa
 
-from memwal.config import parse_consistency
 from memwal.errors import (
     Missing,
     NotATable,
@@ -21,7 +20,14 @@ from memwal.errors import (
 from memwal.model import Checkpoint, Consistency, ShardId, TableView
 from memwal.ports import Clock
 from memwal.read.keys import Key, check_keys
-from memwal.read.plan.request import Moment, Nearest, ReadRequest, Search, check_moment
+from memwal.read.plan.request import (
+    Moment,
+    Nearest,
+    ReadRequest,
+    Search,
+    check_moment,
+    parse_consistency,
+)
 from memwal.read.plan.sources import Incomplete, ReadPlan, describe_mixed, plan_read
 from memwal.read.pruning import prune_shards
 from memwal.read.store.faults import explain_missing

@@ -372,7 +372,13 @@ class Jobs:
                 k: v for k, v in rows.items() if k < USER_KEYS and k % len(self.shards) == place
             }
             upto = range(began[shard], self.truth.flushed(shard) + 1)
-            if not any(mine == self.truth.state(shard, g, view.version) for g in upto):
+            true = [self.truth.state(shard, g, view.version) for g in upto]
+            # By a snapshot, the deletes of a merge that is under way are seen before its rows.
+            by_key = view.taken_at_millis is not None and all(
+                any(mine.get(key) == state.get(key) for state in true)
+                for key in mine.keys() | {key for state in true for key in state}
+            )
+            if mine not in true and not by_key:
                 raise Violation(f"5: a reader of shard {shard[:4]} saw {mine}")
         self.seen["readers that saw a true state"] += 1
 

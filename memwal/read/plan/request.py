@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import cast, get_args
 
 from memwal.errors import Usage
 from memwal.model import Checkpoint, Consistency, TableView
@@ -204,3 +205,10 @@ def write_predicate(primary_key: Sequence[str], request: ReadRequest) -> str | N
         condition = keys_in(primary_key, request.keys) if request.keys else "false"
         parts.insert(0, condition)
     return " AND ".join(parts) or None
+
+
+def parse_consistency(text: str) -> Consistency:
+    """`latest` or `snapshot`. Raises Usage for anything else."""
+    if text not in get_args(Consistency):
+        raise Usage(f"consistency {text!r}: expected {' or '.join(get_args(Consistency))}")
+    return cast("Consistency", text)
