@@ -816,6 +816,16 @@ _NUMBERED = (
             "        if False:",
         ),
         (
+            "shard manifests: a run that is full ends anywhere",
+            "        reasons.append((versions[most], f",
+            "        return (versions[most], f",
+        ),
+        (
+            "shard manifests: what a killed run left below a stopper goes",
+            " or stored.version < stopped_upto)",
+            ")",
+        ),
+        (
             "shard manifests: they go without having been read",
             "    if has_collectable(found, latest, min(reasons)[0]):",
             "    if False:",
@@ -830,9 +840,14 @@ _NUMBERED = (
             "enumerate(going[::-1]):",
         ),
         (
+            "numbered: names are stopped lowest first",
+            "for item in reversed(items) if",
+            "for item in items if",
+        ),
+        (
             "numbered: names are not stopped",
-            "                    self.objects.put(item.path, item.replacement)",
-            "                    pass",
+            "                self.objects.put(path, replacement)",
+            "                pass",
         ),
         (
             "numbered: a lost lease is not noticed",

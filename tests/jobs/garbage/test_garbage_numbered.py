@@ -402,6 +402,30 @@ def test_a_run_that_was_killed_leaves_what_leads_up() -> None:
             assert hinted.latest.version == 9, (survived, version)
 
 
+@pytest.mark.parametrize("limit", [6, 7, 1000])
+@pytest.mark.parametrize("steps", ["CFFDDCFFDCFFFF", "CCDCFDCFFF", "CFDCFFFF"])
+def test_names_are_stopped_by_the_runs_after_one_that_was_killed_or_full(
+    steps: str, limit: int
+) -> None:
+    """A writer that stalled in an earlier epoch finds the next name taken whatever came between."""
+    wanted = set(Shard().write(steps).collect().split())
+    for survived in range(len(steps)):
+        shard, left = Shard().write(steps), [survived]
+
+        def die(step: str, left: list[int] = left) -> None:
+            left[0] -= 1
+            if left[0] < 0:
+                raise KeyboardInterrupt
+
+        with suppress(KeyboardInterrupt):
+            plan = shard.plan(numbered_deletes_max=limit)
+            NumberedDeleter(objects=shard.objects, steps=die).run(plan)
+        for _ in steps:
+            shard.collect(numbered_deletes_max=limit)
+        assert wanted <= set(shard.stored().split()), survived
+        assert shard.latest.version == len(steps)
+
+
 def test_what_cannot_be_deleted_ends_the_folder() -> None:
     shard = Shard().write("CFFFF")
 

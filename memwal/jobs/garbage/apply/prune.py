@@ -45,11 +45,12 @@ class NumberedDeleter:
         """Stop names, then delete, ascending; what fails ends it, and is left to the next run."""
         done: list[Deleted] = []
         going = [item for item in items if item.action is Action.DELETE]
+        # Highest first: what a killed run leaves below a stopper, the next one stops, too.
+        stops = [(item.path, item.replacement) for item in reversed(items) if item.replacement]
         try:
-            for number, item in enumerate(items):
-                if item.replacement is not None:
-                    self._check(number)
-                    self.objects.put(item.path, item.replacement)
+            for number, (path, replacement) in enumerate(stops):
+                self._check(number)
+                self.objects.put(path, replacement)
             for number, item in enumerate(going):
                 self._check(number)
                 self._delete(item)

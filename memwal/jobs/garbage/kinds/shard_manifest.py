@@ -83,7 +83,6 @@ def may_delete(item: Item) -> bool:
 def _find_manifests(shard: ShardLook, limits: GarbageLimits) -> Iterator[Item]:
     floor, why_floor = _find_floor(shard, limits)
     stopped = _find_stopped(shard)
-    left = limits.numbered_deletes_max
     lowest = find_lowest(shard.found.manifests, shard.manifest.version)
     stopped_upto = max((s.version for s in shard.found.stoppers), default=0)
     newest = shard.manifest.version + 1 - limits.numbered_kept_min
@@ -95,10 +94,8 @@ def _find_manifests(shard: ShardLook, limits: GarbageLimits) -> Iterator[Item]:
         # A name is stopped when all below it is to go: a run that was killed left what is there.
         if held is None and stopped_upto < stored.version < lowest:
             held = "versions above it are missing"
-        left -= held is None
-        if held is None and left < 0:
-            held = f"{limits.numbered_deletes_max} go first: left to the next run"
-        stops = held is None and stored.version in stopped
+        # Or it was killed while it stopped names: the highest first, so those below are due, too.
+        stops = held is None and (stored.version in stopped or stored.version < stopped_upto)
         path = layout.shard_manifest_path(shard.shard_id, stored.version)
         file = StoredFile(
             path=path, size_bytes=stored.size_bytes, modified_at_nanos=stored.modified_at_nanos
@@ -124,6 +121,9 @@ def _find_floor(shard: ShardLook, limits: GarbageLimits) -> tuple[int, str]:
     if shard.past is None:
         return 0, "no manifest is older than the grace"
     reasons.append((shard.past.version, "the latest when the grace began, or newer"))
+    most, versions = limits.numbered_deletes_max, sorted(m.version for m in found.manifests)
+    if most < len(versions):
+        reasons.append((versions[most], f"{most} go first: left to the next run"))
     if found.history is not None:
         if found.history.hinted is None:
             return 0, "the version hint can't be read: a writer may start anywhere"
