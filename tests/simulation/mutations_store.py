@@ -180,8 +180,8 @@ _SHARD_MANIFESTS = mutations(
     ),
     (
         "manifests: two claims share an epoch",
-        "            except AlreadyExists:\n                continue",
-        "            except AlreadyExists:\n                pass",
+        "            except (AlreadyExists, LostRace):\n                continue",
+        "            except AlreadyExists:\n                return self._finish(current, proposed, data)",
     ),
     (
         "manifests: an epoch that was never stored is verified",
