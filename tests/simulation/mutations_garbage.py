@@ -816,9 +816,9 @@ _NUMBERED = (
             "        if False:",
         ),
         (
-            "shard manifests: a run that is full ends anywhere",
-            "        reasons.append((versions[most], f",
-            "        return (versions[most], f",
+            "shard manifests: a run has no limit",
+            "    if most < len(versions):",
+            "    if False:",
         ),
         (
             "shard manifests: what a killed run left below a stopper goes",
