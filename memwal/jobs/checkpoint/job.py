@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 
+from memwal.clock import SystemClock
 from memwal.config import ResolvedTable
 from memwal.errors import MemWalError, Refused
 from memwal.format.layout import parse_checkpoint_name
@@ -113,11 +114,14 @@ def _report(
 ) -> JobReport:
     """What `work` found, or `dropped`; with `tagged`, whether the tags of these are there."""
     report: TableReport
+    clock = SystemClock()
+    started = clock.monotonic_seconds()
+    requests: list[Mapping[str, int]] = []
     try:
-        stores = open_stores(table.uri, table.storage_options)
+        stores = open_stores(table.uri, table.storage_options, clock=clock)
         version = stores.views.table_version()
         outcome, found = work(stores)
-        now, is_tagged = stores.clock.now_nanos(), stores.checkpoints.is_tagged
+        now, is_tagged = clock.now_nanos(), stores.checkpoints.is_tagged
         report = CheckpointTableReport(
             table=table.name,
             outcome=outcome if found else NOTHING_TO_DO,
@@ -128,6 +132,8 @@ def _report(
                 for c in found
             ),
         )
+        requests.append(stores.objects.counts.as_dict())
     except MemWalError as error:
         report = failed_report(table.name, error)
-    return job_report(NAME, [report], dry_run=dry_run)
+    seconds = clock.monotonic_seconds() - started
+    return job_report(NAME, [report], seconds=seconds, requests=requests, dry_run=dry_run)

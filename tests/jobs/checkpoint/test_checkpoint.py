@@ -17,7 +17,7 @@ import memwal
 from memwal.config import ResolvedTable, Settings
 from memwal.errors import Corruption, Refused, Usage
 from memwal.format import layout
-from memwal.jobs.checkpoint.job import CreateOptions, make_request, run_create
+from memwal.jobs.checkpoint.job import CreateOptions, make_request, run_create, run_list
 from memwal.jobs.garbage.report import GarbageTableReport
 from memwal.ports import Steps, no_steps
 from memwal.read import open_table
@@ -398,3 +398,8 @@ def test_a_drop_says_so_and_a_dry_run_of_one_that_it_is_kept(table: Table) -> No
     for dry_run, state in ((True, "kept"), (False, "dropped")):
         (found,) = opened.drop_checkpoint("monday", dry_run=dry_run).checkpoints
         assert found.state == state
+
+
+def test_the_requests_of_a_list_are_counted(table: Table) -> None:
+    resolved = ResolvedTable(name="t", uri=table.uri, settings=Settings(), storage_options={})
+    assert run_list(resolved).requests["list"] >= 1
