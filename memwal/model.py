@@ -307,10 +307,10 @@ class TableView:
         """The same for people, with what to do."""
         if self.snapshot_unused is None:
             return None
-        return (
-            f"{self.snapshot_unused}; so every shard's manifest was read, as for latest. "
-            "`memwal snapshot` takes one, and so does maintain"
-        )
+        text = f"{self.snapshot_unused}; so every shard's manifest was read, as for latest"
+        if self.policy_text is not None:
+            return text
+        return f"{text}. `memwal snapshot` takes one, and so does maintain"
 
     @property
     def warnings(self) -> tuple[str, ...]:

@@ -16,6 +16,7 @@ from memwal.errors import Refused, Unsupported
 from memwal.jobs.checkpoint.apply import CheckpointMaker
 from memwal.jobs.checkpoint.plan import CheckpointRequest
 from memwal.jobs.merge.plan.shard import MergeRequest
+from memwal.read import open_table
 from memwal.read.explain import explain
 from memwal.read.job import ReadOptions, run_read
 from memwal.read.plan.request import Nearest, ReadRequest, Search
@@ -114,6 +115,12 @@ def test_time_passes_for_readers(tmp_path: Path) -> None:
         table.clock.advance(9)
     table.merge()
     assert {r["n"] for r in rows_of(table).values()} == {1001}
+
+
+def test_no_snapshot_is_advised_where_none_is_taken(tmp_path: Path) -> None:
+    table = make_policy_table(tmp_path / "t", rows=[1])
+    with pytest.warns(UserWarning, match="policy gets no snapshot; .* as for latest$"):
+        open_table(table.uri, consistency="snapshot").read().read_all()
 
 
 def test_a_checkpoint_has_the_policy_and_the_expiry_of_its_moment(tmp_path: Path) -> None:

@@ -44,7 +44,7 @@ from memwal.report import DONE, NOTHING_TO_DO
 
 _WAIT_SECONDS_MAX = 2.0
 _FRESH = "the snapshot says what the shard manifests say"
-_POLICY = "a table with a row-merge policy gets none: its operands might count twice meanwhile"
+_POLICY = "a table with a row-merge policy gets no snapshot: operands might count twice meanwhile"
 
 ReadGroups = Callable[[Sequence[Sequence[ShardId]]], Sequence[Sequence[Found]]]
 """Reads the manifests of each group's shards, side by side; results in the order of the groups."""
