@@ -19,7 +19,7 @@ import pytest
 from pyspark.sql.datasource import CaseInsensitiveDict
 
 from memwal.cli import main
-from memwal.errors import Usage
+from memwal.errors import Corruption, Usage
 from memwal.format import layout
 from memwal.model import ShardId, ShardManifest
 from memwal.read import Nearest, ReadPlan, Search, open_table
@@ -152,6 +152,26 @@ def test_a_generation_whose_own_index_lacks_rows_hides_no_match(tmp_path: Path) 
     shutil.copytree(one, three)
     assert sorted(keys(search(table, "apple"))) == [1, 3, 4]
     assert answers(table, "apple")["generation 2"] == "scan"
+
+
+@pytest.mark.parametrize("maintained", [True, False])
+def test_nothing_is_kept_of_a_generation_for_another_of_the_same_name(
+    tmp_path: Path, maintained: bool
+) -> None:
+    base = dict.fromkeys((1, 2, 3), "apple")
+    table, other = (make_texts(tmp_path / name, base, maintained=maintained) for name in "tu")
+    table.flush({2: "pear"})
+    other.flush({3: "pear"})
+    for _ in range(2):
+        assert (keys(search(table, "apple")), keys(search(table, "pear"))) == ([1, 3], [2])
+    (old,), (new,) = table.generations(), other.generations()
+    shutil.rmtree(old)
+    shutil.copytree(new, old)
+    for _ in range(2):
+        assert (keys(search(table, "apple")), keys(search(table, "pear"))) == ([1, 2], [3])
+    shutil.rmtree(old)
+    with pytest.raises(Corruption, match="its rows are lost"):
+        search(table, "apple")
 
 
 def test_own_stop_words_of_the_base_s_index(tmp_path: Path) -> None:

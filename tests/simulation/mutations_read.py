@@ -168,6 +168,15 @@ READ: tuple[Mutation, ...] = (
         ),
     ),
     *mutations(
+        "memwal/read/store/sources.py",
+        "tests/read/test_search.py -k nothing_is_kept",
+        (
+            "search: a generation of the same name is taken for the one before",
+            "{self.where} {files} {self",
+            "{self.where} {self",
+        ),
+    ),
+    *mutations(
         "memwal/read/store/text_search.py",
         "tests/read/test_search.py -k 'lacks_rows or stop_words or ranks or ties'",
         (

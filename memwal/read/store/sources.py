@@ -14,6 +14,7 @@ from memwal.format import layout
 from memwal.model import FlushedGeneration, ShardId, TableView
 from memwal.read.plan.request import DISTANCE, SCORE, Search
 from memwal.read.store.faults import guard, guard_each
+from memwal.read.store.kept import BYTES_MAX, Kept
 from memwal.read.store.texts import Settings, build_query, index_texts
 from memwal.rows.fold import ROW_ADDRESS
 from memwal.rows.keyset import KeySet, Mask
@@ -21,6 +22,7 @@ from memwal.store.blobs import BlobReader, as_storage, as_type, blob_columns
 from memwal.store.generations import Source, as_base_rows
 
 Batches = Iterator[pa.RecordBatch]
+_KEYS = Kept[pa.Table]()
 Listed = tuple[ShardId, int]
 """A shard and the number of one of its generations."""
 
@@ -156,9 +158,26 @@ class Part:
         """Key columns, addresses and tombstones: of all rows, or of those with certain keys."""
         fields = [self.base_schema.field(key) for key in keys]
         rows = Rows(schema=pa.schema(fields), tombstones=True)
-        batches = self._read_all(rows)
-        found = batches if only is None else only.inside(batches, keys)
-        return pa.Table.from_batches(found, schema=rows.addressed)
+        if only is None:
+            return self.read_all(rows)
+        name = self.identify(rows.addressed)
+        kept = None if name is None else _KEYS.find(name)
+        if kept is None and name is not None:
+            kept = self.read_all(rows)
+            _KEYS.keep(name, kept, kept.nbytes)
+        batches = self._read_all(rows) if kept is None else iter(kept.to_batches())
+        return pa.Table.from_batches(only.inside(batches, keys), schema=rows.addressed)
+
+    def identify(self, schema: pa.Schema) -> str | None:
+        """What stands for the generation's rows in a schema; None where they are not to be kept.
+
+        Its data files have random names, so that it is another for any other generation, also one
+        of the same name, in a table that was dropped and made again.
+        """
+        if self.listed is None or (self.in_memory_bytes or BYTES_MAX) >= BYTES_MAX:
+            return None
+        files = [fragment.metadata for fragment in self.source.dataset.get_fragments()]
+        return f"{self.where} {files} {self.source.alignment} {schema}"
 
     def read_all(self, rows: Rows) -> pa.Table:
         """All rows at once, in `rows.addressed`; `rows` has no bounds."""

@@ -11,7 +11,6 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
-from threading import Lock
 from typing import Any
 
 import pyarrow as pa
@@ -20,6 +19,7 @@ import pyarrow.compute as pc
 from memwal.read.plan.ranking import Statistics, add_up, make_scorer, stretch
 from memwal.read.plan.request import SCORE, Search
 from memwal.read.store.faults import guard
+from memwal.read.store.kept import Kept
 from memwal.read.store.search import fetch_candidates
 from memwal.read.store.sources import Base, Batches, Found, Part, Rows
 from memwal.read.store.text_statistics import QueryWords, Searched
@@ -28,9 +28,7 @@ from memwal.read.store.threads import map_in_order
 
 _SPARE = 8
 # Copies of generations that are kept for the next search, by where they lie and how they are cut.
-_COPIES_BYTES_MAX = 64 * 1024 * 1024
-_COPIES: dict[str, tuple[Any, int, int]] = {}
-_COPIES_LOCK = Lock()
+_COPIES = Kept[tuple[Any, int]]()
 # How much Lance's scores may be off: they have 24 bits, and so has what a word weighs.
 _OFF_BY = 1e-6
 _OFF_BY_SHARE = 1e-4
@@ -143,21 +141,17 @@ class TextSearch:
         That of a generation, which never changes, is kept.
         """
         column, settings = self._wanted.column, self._index.settings
-        size = part.in_memory_bytes or _COPIES_BYTES_MAX
-        if part.listed is None or size >= _COPIES_BYTES_MAX:
-            copy = part.make_copy(column, settings)
-            return copy, None, self._count_texts(copy)
-        identity = f"{part.where} {part.base_schema} {column} {settings}"
-        with _COPIES_LOCK:
-            kept = _COPIES.pop(identity, None)
-        if kept is None:
-            copy = part.make_copy(column, settings)
-            kept = (copy, size, self._count_texts(copy))
-        with _COPIES_LOCK:
-            _COPIES[identity] = kept  # the last to go
-            while sum(one[1] for one in _COPIES.values()) > _COPIES_BYTES_MAX:
-                _COPIES.pop(next(iter(_COPIES)))
-        return kept[0], identity, kept[2]
+        identity = part.identify(part.base_schema)
+        if identity is not None:
+            identity = f"{identity} {column} {settings}"
+            kept = _COPIES.find(identity)
+            if kept is not None:
+                return kept[0], identity, kept[1]
+        copy = part.make_copy(column, settings)
+        documents = self._count_texts(copy)
+        if identity is not None:
+            _COPIES.keep(identity, (copy, documents), part.in_memory_bytes or 0)
+        return copy, identity, documents
 
     def _count_texts(self, copy: Any) -> int:
         texts = copy.to_table(columns=[self._wanted.column])[0].to_pylist()

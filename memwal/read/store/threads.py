@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor, wait
 from typing import TypeVar
 
 from memwal.read.store.sources import Batches, Part, Rows
@@ -19,6 +19,9 @@ _TOGETHER_MAX = 16
 # What is read before its turn: so many parts, none of them larger.
 _AHEAD_PARTS_MAX = 16
 _AHEAD_BYTES_MAX = 8 * 1024 * 1024
+# A pool of each size that nobody uses: to start one takes longer than to look into a small table.
+_IDLE: dict[int, ThreadPoolExecutor] = {}
+os.register_at_fork(after_in_child=_IDLE.clear)  # a child has none of the threads
 
 
 def choose_threads(uri: str) -> int:
@@ -39,12 +42,17 @@ def map_in_order(work: Callable[[S], T], items: Sequence[S], threads: int) -> It
     # To hand over work costs about as much as to open a small table, so several go together.
     step = min(_TOGETHER_MAX, max(1, len(items) // (_TURNS * threads)))
     groups = [items[start : start + step] for start in range(0, len(items), step)]
-    pool = ThreadPoolExecutor(threads)
+    pool = _IDLE.pop(threads, None) or ThreadPoolExecutor(threads)
+    jobs = [pool.submit(lambda some: [(one, work(one)) for one in some], g) for g in groups]
     try:
-        for found in pool.map(lambda group: [(item, work(item)) for item in group], groups):
-            yield from found
+        for job in jobs:
+            yield from job.result()
     finally:
-        pool.shutdown(cancel_futures=True)
+        for job in jobs:
+            job.cancel()
+        wait(jobs)
+        if _IDLE.setdefault(threads, pool) is not pool:
+            pool.shutdown()
 
 
 def scan_ahead(parts: Sequence[Part], rows: Rows, threads: int) -> Iterator[tuple[Part, Batches]]:

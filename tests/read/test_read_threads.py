@@ -1,0 +1,33 @@
+"""Threads that a read leaves to the next one."""
+
+from __future__ import annotations
+
+import pytest
+
+from memwal.read.store.kept import BYTES_MAX, Kept
+from memwal.read.store.threads import map_in_order
+
+
+def nest(number: int) -> list[int]:
+    return [twice for _, twice in map_in_order(lambda n: n * 2, range(number), 2)]
+
+
+def test_work_inside_work_and_work_that_ends_early_leave_nothing_behind() -> None:
+    for _ in range(3):
+        assert [found for _, found in map_in_order(nest, range(4), 2)] == [
+            [], [0], [0, 2], [0, 2, 4],
+        ]  # fmt: skip
+        started = map_in_order(lambda n: 1 // (33 - n), range(40), 2)
+        assert next(started) == (0, 0)
+        with pytest.raises(ZeroDivisionError):
+            list(started)
+
+
+def test_what_is_kept_has_a_bound_and_the_oldest_goes() -> None:
+    kept = Kept[str]()
+    for name in "abc":
+        kept.keep(name, name.upper(), BYTES_MAX // 3)
+    assert kept.find("a") == "A"
+    kept.keep("d", "D", BYTES_MAX // 3)
+    kept.keep("d", "E", BYTES_MAX // 3)
+    assert [kept.find(name) for name in "abcd"] == ["A", None, "C", "E"]
