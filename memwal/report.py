@@ -72,8 +72,8 @@ class LeaseReport(Section):
 class CheckpointReport(Section):
     """A checkpoint. `cut` has the newest generation of each shard; `generations` are kept for it.
 
-    `state` is kept, expired, unfinished (never readable), untagged (somebody deleted the tag), or
-    dropped, by this run.
+    `state` is kept, expired, unfinished (never readable), untagged (somebody deleted the tag);
+    by this run, planned (a dry run) or dropped.
     """
 
     name: str

@@ -9,19 +9,17 @@ from memwal.text import iso_time
 
 
 def describe_checkpoint(
-    found: Checkpoint, now_nanos: int, *, tagged: bool = True, dropped: bool = False
+    found: Checkpoint, now_nanos: int, *, tagged: bool = True, fate: str | None = None
 ) -> CheckpointReport:
-    """A checkpoint for people; its `state` is kept, expired, unfinished, untagged or dropped."""
+    """A checkpoint for people. `fate` is its state where this run makes or drops it."""
     state = "kept" if tagged else "untagged"
     if not found.ready:
         state = "unfinished"
     if found.is_expired(now_nanos):
         state = "expired"
-    if dropped:
-        state = "dropped"
     return CheckpointReport(
         name=found.name,
-        state=state,
+        state=fate or state,
         version=found.version,
         generations=found.generations,
         cut={shard.shard_id: shard.generation for shard in found.shards},

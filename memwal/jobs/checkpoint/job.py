@@ -67,7 +67,8 @@ def run_create(options: CreateOptions, progress: Progress, steps: Steps = no_ste
             steps=steps,
         )
         made = (maker.plan if options.dry_run else maker.create)(options.request)
-        report = describe_checkpoint(made, stores.clock.now_nanos())
+        fate = "planned" if options.dry_run else None
+        report = describe_checkpoint(made, stores.clock.now_nanos(), fate=fate)
         return CheckpointTableReport(
             table=table.resolved.name,
             outcome=DONE,
@@ -101,7 +102,7 @@ def run_drop(table: ResolvedTable, name: str, *, dry_run: bool = False) -> JobRe
             stores.checkpoints.remove(checkpoint)
         return DONE, found
 
-    return _report(table, drop, dropped=not dry_run, dry_run=dry_run)
+    return _report(table, drop, fate=None if dry_run else "dropped", dry_run=dry_run)
 
 
 def _report(
@@ -109,10 +110,10 @@ def _report(
     work: Callable[[Stores], tuple[str, Sequence[Checkpoint]]],
     *,
     tagged: bool = False,
-    dropped: bool = False,
+    fate: str | None = None,
     dry_run: bool = False,
 ) -> JobReport:
-    """What `work` found, or `dropped`; with `tagged`, whether the tags of these are there."""
+    """What `work` found, and its `fate`; with `tagged`, whether the tags of these are there."""
     report: TableReport
     clock = SystemClock()
     started = clock.monotonic_seconds()
@@ -128,7 +129,7 @@ def _report(
             version_before=version,
             version_after=version,
             checkpoints=tuple(
-                describe_checkpoint(c, now, tagged=not tagged or is_tagged(c), dropped=dropped)
+                describe_checkpoint(c, now, tagged=not tagged or is_tagged(c), fate=fate)
                 for c in found
             ),
         )

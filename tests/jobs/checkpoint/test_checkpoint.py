@@ -140,7 +140,7 @@ def test_it_is_shown(table: Table) -> None:
 
 def test_a_dry_run_keeps_nothing(table: Table) -> None:
     report = memwal.open_table(table.uri).checkpoint("monday", dry_run=True)
-    assert report.checkpoints[0].generations == 1
+    assert (report.checkpoints[0].generations, report.checkpoints[0].state) == (1, "planned")
     assert (names(table), tags(table)) == ([], [])
 
 
