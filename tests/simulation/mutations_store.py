@@ -462,11 +462,6 @@ _LEASES = (
             "        if False:\n            raise LeaseHeld",
         ),
         (
-            "lease: a superseded holder's heart beats on",
-            "        self.check(claim.token)\n        renewed",
-            "        renewed",
-        ),
-        (
             "lease: a hint is the latest",
             "            following = self._read(found.token + 1)",
             "            following = None",
