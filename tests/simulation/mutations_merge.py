@@ -192,7 +192,7 @@ _DONE = mutations(
     (
         "merge: a table that was initialised again is not noticed on the way",
         "            shard = view.shards[0]\n            self.check_same_table(run, view, shard, request)\n",
-        "            shard = view.shards[0]",
+        "            shard = view.shards[0]\n",
     ),
     (
         "merge: nor after a lost race",

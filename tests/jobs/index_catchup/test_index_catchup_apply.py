@@ -53,6 +53,8 @@ class FakeTable:
     trouble: Trouble = no_trouble
     after: Trouble = no_trouble
     commits: list[tuple[str, str]] = field(default_factory=list)
+    looked: list[int] = field(default_factory=list)
+    """The versions whose facts were asked for."""
 
     # -- what others do
 
@@ -73,6 +75,7 @@ class FakeTable:
     # -- IndexTable
 
     def facts(self, version: int) -> TableIndexes:
+        self.looked.append(version)
         return TableIndexes(
             version=version,
             fragments=tuple(
@@ -470,9 +473,11 @@ def test_the_lease_is_taken_first_and_everything_is_planned_again_then() -> None
     def take_lease() -> None:
         done.append("lease")
         table.merge()  # by somebody who held it until now
+        table.looked.clear()
 
     report = job(table, take_lease=take_lease, steps=done.append).run(table.table())
     assert done == ["lease", "append", "append_done"]
+    assert min(table.looked) > report.version_before
     assert (report.version_before, report.indexes[0].unindexed_rows_before) == (3, 30)
     assert report.indexes[0].caught_up == {A: 2, B: 1}
 
