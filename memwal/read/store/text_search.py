@@ -94,9 +94,8 @@ class TextSearch:
     def _choose_first(self, one: Searched, limit: int | None) -> int | None:
         """How many to fetch at first: some of the base's are superseded, or rank lower."""
         if one.copied and self._rows.predicate is not None:
-            return (
-                None  # Lance scores by the filtered rows' statistics then: nothing tells the rest
-            )
+            # Lance scores by the statistics of the filtered rows then: nothing tells the rest.
+            return None
         if limit is None or isinstance(one.table, Part):
             return limit
         return limit + limit // 2 + _SPARE

@@ -39,26 +39,21 @@ class ManifestHistories:
 
         Where something was collected, also whether the hint leads to a manifest.
         """
-        if listed.stoppers:
-            with suppress(MemWalError):
-                hinted = self.hint(latest.shard_id) or 0
-                found = hinted > latest.version or any(
-                    m.version == hinted for m in listed.manifests
-                )
-                listed = replace(listed, astray=not found)
         lowest = find_lowest(listed.manifests, latest.version)
         top = find_top(listed.manifests, latest.version, cutoff_nanos, limits.numbered_kept_min)
-        if not has_collectable(listed, latest.version, top):
+        is_collectable = has_collectable(listed, latest.version, top)
+        if not is_collectable and not listed.stoppers:
             return listed
         with suppress(MemWalError):
-            walk = _Walk(latest=latest, lowest=lowest, read=self.read)
-            return replace(
-                listed,
-                history=ManifestHistory(
-                    hinted=self.hint(latest.shard_id),
-                    ends=(*walk.find_ends(top), EpochEnd(last_own=walk.go_down(latest.version))),
-                ),
-            )
+            hinted = self.hint(latest.shard_id)
+            if listed.stoppers:
+                target = hinted or 0
+                is_there = any(m.version == target for m in listed.manifests)
+                listed = replace(listed, astray=target <= latest.version and not is_there)
+            if is_collectable:
+                walk = _Walk(latest=latest, lowest=lowest, read=self.read)
+                ends = (*walk.find_ends(top), EpochEnd(last_own=walk.go_down(latest.version)))
+                listed = replace(listed, history=ManifestHistory(hinted=hinted, ends=ends))
         return listed
 
 
