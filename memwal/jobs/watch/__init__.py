@@ -1,0 +1,1 @@
+"""Keeps tables fresh, as long as it runs."""

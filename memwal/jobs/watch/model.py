@@ -1,0 +1,34 @@
+"""What `memwal watch` knows of a table, and what it may ask of a worker."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from memwal.model import ShardId, TableView
+
+Generation = tuple[ShardId, int]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Look:
+    """What a look found.
+
+    `flushed_at_nanos` says when each generation was flushed that is pending, or merged and still
+    stored. `changed` tells whether anything differs from the look before. `requests` is what this
+    look asked of the store, by operation.
+    """
+
+    view: TableView
+    flushed_at_nanos: Mapping[Generation, int]
+    changed: bool
+    requests: Mapping[str, int]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Round:
+    """Jobs to be run on one table, in order, under one lease. `large` rounds go to Spark."""
+
+    table: str
+    jobs: tuple[str, ...]
+    large: bool = False
