@@ -176,11 +176,28 @@ def test_the_entry_is_read_again_at_the_last_moment(table: FakeTable) -> None:
 
 
 def test_a_repair_whose_reply_was_lost_is_looked_into(table: FakeTable) -> None:
-    """The first commit lowers progress and reports an error; the snapshot itself is fresh then."""
+    """The first commit lowers progress and reports an error."""
     table.before = [lambda: table.merge(A, 5)]
     table.errors = [StoreUnavailable("no reply")]
     done = refresh(table)
     assert (done.outcome, table.progress[-1]) == ("done", {A: 5})
+
+
+def test_what_it_lowered_is_put_right_also_when_another_run_confirmed_the_snapshot(
+    table: FakeTable,
+) -> None:
+    """The other run began after our commit, so it took the lowered progress for the table's."""
+
+    def read() -> TableView:
+        if table.commits:
+            assert table.snapshot is not None
+            table.confirm(taken_at_millis=1, index_uuid=table.uuid, data=table.snapshot)
+        return table.view()
+
+    table.before = [lambda: table.merge(A, 5)]
+    table.errors = [StoreUnavailable("no reply")]
+    done = refresh(table, read)
+    assert (done.outcome, done.repairs, table.progress[-1]) == ("done", 1, {A: 5})
 
 
 def test_later_attempts_look_back_as_far_as_the_first(table: FakeTable) -> None:
