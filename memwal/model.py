@@ -321,6 +321,30 @@ class TableView:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
+class Standing:
+    """How a table stands, for metrics. None is not known, and is not shown as 0.
+
+    `oldest_pending_at_nanos` and `oldest_unindexed_at_nanos` are when the oldest generation was
+    flushed that the base lacks, or that is merged and an index lacks; None too where there is none,
+    as `pending_generations` and `index_lag_generations` tell. `reason` is why the last `failures`
+    rounds failed, in one word of a few. `lease_held_at_nanos`: since when somebody else works.
+    """
+
+    looked_at_nanos: int
+    pending_generations: int | None = None
+    pending_bytes: int | None = None
+    oldest_pending_at_nanos: int | None = None
+    oldest_unindexed_at_nanos: int | None = None
+    index_lag_generations: Mapping[str, int] = field(default_factory=dict)
+    reclaimable_bytes: int | None = None
+    freshness_target_seconds: float | None = None
+    abandoned_shards: int | None = None
+    lease_held_at_nanos: int | None = None
+    failures: int = 0
+    reason: str | None = None
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
 class SharedKey:
     """A key that two shards have rows of, for messages.
 

@@ -9,6 +9,7 @@ from typing import Any, ClassVar, Literal
 from pydantic import BaseModel, ConfigDict, Field, SerializeAsAny, field_validator, model_serializer
 
 from memwal.errors import EXIT_PARTIAL
+from memwal.model import Standing
 
 DONE = "done"
 NOTHING_TO_DO = "nothing_to_do"
@@ -47,6 +48,15 @@ class TableReport(Part):
     def summary(self) -> Mapping[str, int | None]:
         """Those numbers, for the run's record."""
         return {name: getattr(self, name) for name in self.SUMMARISED}
+
+    def count_rows(self) -> Mapping[str, int]:
+        """The rows that the run committed, by what was done with them."""
+        found = self.summary().items()
+        return {name[5:]: rows for name, rows in found if rows and name.startswith("rows_")}
+
+    def standing(self) -> Standing | None:
+        """How the table stands; None for a job that does not tell."""
+        return None
 
     def stuck(self) -> Mapping[str, tuple[int, str | None]]:
         """Shards that no further run mends: the generation that each is left at, and why."""

@@ -62,6 +62,10 @@ class IngestTableReport(TableReport):
 
     SUMMARISED: ClassVar = ("rows_written", "rows_deleted", "merges")
 
+    def count_rows(self) -> Mapping[str, int]:
+        """What this run wrote: the other counts are of all runs together."""
+        return {"written": self.rows_written} if self.rows_written else {}
+
 
 def describe_sources(
     files: Iterable[SourceFile], rows: Mapping[str, int | None]

@@ -1,0 +1,65 @@
+"""What reports add to the counters: the one place that derives these from them. Pure."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Mapping
+
+from memwal.errors import MemWalError, error_of
+from memwal.report import DONE, NOTHING_TO_DO, JobReport, TableReport
+
+Labels = tuple[tuple[str, str], ...]
+Counts = Counter[tuple[str, Labels]]
+"""What counters are to be raised by: their names, and their labels in order."""
+
+
+def count_report(report: JobReport) -> Counts:
+    """What a report adds to the counters. A run that ended before its tables counts once."""
+    total = count_requests(report.requests)
+    if not report.tables:
+        total[_key("memwal_runs_total", job=report.job, outcome=report.outcome)] += 1
+    for table in report.tables:
+        total.update(count_table(report.job, table, acted=not report.dry_run))
+    return total
+
+
+def count_table(job: str, report: TableReport, *, acted: bool = True) -> Counts:
+    """What a table's report adds; that of a job which chains others, what theirs do too."""
+    counts: Counts = Counter()
+    counts[_key("memwal_runs_total", job=job, outcome=report.outcome)] += 1
+    for inner in getattr(report, "jobs", ()):
+        counts.update(count_table(inner.job, inner.report, acted=acted))
+    if acted:
+        for kind, rows in report.count_rows().items():
+            counts[_key("memwal_rows_total", job=job, kind=kind)] += rows
+        if conflicts := sum(_find_conflicts(report)):
+            counts[_key("memwal_conflicts_total", job=job)] += conflicts
+    return counts
+
+
+def _find_conflicts(report: TableReport) -> Iterator[int]:
+    parts = (report, *getattr(report, "shards", ()), *getattr(report, "indexes", ()))
+    return (getattr(part, "conflicts", 0) for part in parts)
+
+
+def count_requests(requests: Mapping[str, int]) -> Counts:
+    """What requests add, as reports have them."""
+    counts: Counts = Counter()
+    for operation in ("list", "get", "put", "delete"):
+        counts[_key("memwal_requests_total", operation=operation)] += requests.get(operation, 0)
+    counts[_key("memwal_retries_total")] += requests.get("retries", 0)
+    return +counts
+
+
+def name_failure(report: TableReport) -> str | None:
+    """Why a run on a table failed, in one word of a few, for a label; None where it did not."""
+    if report.outcome in (DONE, NOTHING_TO_DO):
+        return None
+    error = report.cause
+    if not isinstance(error, MemWalError):
+        error = error_of(report.exit_code, report.outcome, "")
+    return type(error).__name__
+
+
+def _key(name: str, **labels: str) -> tuple[str, Labels]:
+    return name, tuple(sorted(labels.items()))

@@ -1,0 +1,243 @@
+"""The one home of OpenTelemetry: metrics as Prometheus's text and as a push, and traces as a push.
+
+Importing it takes a fifth of a second and the extra `metrics`, so only `start_metrics` does.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+from collections.abc import Callable, Collection, Mapping
+from threading import Lock
+
+from opentelemetry import trace
+from opentelemetry.exporter.otlp.proto.http.metric_exporter import OTLPMetricExporter
+from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
+from opentelemetry.exporter.prometheus import PrometheusMetricReader
+from opentelemetry.metrics import CallbackOptions, Observation
+from opentelemetry.sdk.metrics import MeterProvider, ObservableGauge
+from opentelemetry.sdk.metrics.export import PeriodicExportingMetricReader
+from opentelemetry.sdk.resources import OTELResourceDetector, Resource
+from opentelemetry.sdk.trace import TracerProvider
+from opentelemetry.sdk.trace.export import BatchSpanProcessor
+from prometheus_client import CollectorRegistry, generate_latest
+
+from memwal.clock import SystemClock
+from memwal.model import Standing
+from memwal.run.metrics.catalogue import FRESHNESS_BUCKETS_SECONDS, METRICS, Metric
+from memwal.run.metrics.counts import Counts
+from memwal.run.metrics.sink import Metrics, Stage
+from memwal.text import one_line, shorten
+
+# OpenTelemetry would add up what is above its own limit of 2,000 under no table's name.
+_SERIES_MAX = 1_000_000
+_PUSH_SECONDS_MAX = 5.0
+_WARNING_CHARACTERS_MAX = 300
+_WARNINGS_MAX = 100
+
+Values = list[tuple[Mapping[str, str], float | None]]
+
+
+class Telemetry(Metrics):
+    """Metrics that are kept, shown and pushed."""
+
+    def __init__(
+        self,
+        *,
+        readers: Collection[object],
+        registry: CollectorRegistry | None = None,
+        now_nanos: Callable[[], int] | None = None,
+        on_close: Callable[[], None] = lambda: None,
+    ) -> None:
+        """`registry` is the one that a reader serves, for `exposition`."""
+        self._standings: dict[str, Standing] = {}
+        self._lock = Lock()
+        self._registry = registry
+        self._now_nanos = now_nanos or SystemClock().now_nanos
+        self._on_close = on_close
+        self.provider = MeterProvider(
+            metric_readers=readers, resource=_resource(), shutdown_on_exit=False
+        )
+        meter = self.provider.get_meter("memwal")
+        self._counters = {
+            m.name: meter.create_counter(m.name, unit=m.unit, description=m.text)
+            for m in METRICS
+            if m.kind == "counter"
+        }
+        self._histograms = {
+            m.name: meter.create_histogram(
+                m.name,
+                unit=m.unit,
+                description=m.text,
+                explicit_bucket_boundaries_advisory=FRESHNESS_BUCKETS_SECONDS,
+            )
+            for m in METRICS
+            if m.kind == "histogram"
+        }
+        for metric in METRICS:
+            if metric.kind == "gauge":
+                meter.create_observable_gauge(
+                    metric.name,
+                    callbacks=[self._observe(metric)],
+                    unit=metric.unit,
+                    description=metric.text,
+                )
+
+    def record_standing(self, table: str, standing: Standing) -> None:
+        """How a table stands now; takes the place of what was recorded of it before."""
+        self._standings[table] = standing
+
+    def forget_table(self, table: str) -> None:
+        """The table is not looked at any more: its gauges end."""
+        self._standings.pop(table, None)
+
+    def record_freshness(self, stage: Stage, seconds: float) -> None:
+        """A generation was merged, or indexed, so long after its flush."""
+        # Two hosts' clocks: what seems to be merged before it was flushed took no time.
+        self._histograms["memwal_freshness_seconds"].record(max(0.0, seconds), {"stage": stage})
+
+    def record_worker_replaced(self, reason: str) -> None:
+        """A worker process took another's place."""
+        self._counters["memwal_worker_replacements_total"].add(1, {"reason": reason})
+
+    def add(self, counts: Counts) -> None:
+        """Raise counters."""
+        for (name, labels), value in counts.items():
+            self._counters[name].add(value, {key: _label(text) for key, text in labels})
+
+    def exposition(self) -> bytes:
+        """Everything in Prometheus's text format."""
+        with self._lock:  # two at once would take each other's
+            return b"" if self._registry is None else generate_latest(self._registry)
+
+    def close(self) -> None:
+        """Push what is to be pushed, within a few seconds, and end."""
+        self.provider.shutdown(timeout_millis=_PUSH_SECONDS_MAX * 1000)
+        self._on_close()
+
+    def _observe(self, metric: Metric) -> Callable[[CallbackOptions], list[Observation]]:
+        measure = _GAUGES[metric.name]
+
+        def observe(_: CallbackOptions) -> list[Observation]:
+            now = self._now_nanos()
+            return [
+                Observation(value, {"table": _label(table), **labels})
+                for table, standing in list(self._standings.items())
+                for labels, value in measure(standing, now)
+                if value is not None
+            ]
+
+        return observe
+
+
+def start(*, shown: bool, signals: Collection[str], warn: Callable[[str], None]) -> Telemetry:
+    """Metrics that are shown, pushed or both, and traces, as `signals` say."""
+    log = _Log(warn)
+    readers: list[object] = []
+    registry = None
+    if shown:
+        registry = CollectorRegistry()
+        readers.append(make_shown_reader(registry))
+    if "METRICS" in signals:
+        exporter = OTLPMetricExporter(timeout=_push_timeout("METRICS"))
+        readers.append(PeriodicExportingMetricReader(exporter, cardinality_limits=_LIMITS))
+    on_close = log.close
+    if "TRACES" in signals:
+        tracers = TracerProvider(resource=_resource(), shutdown_on_exit=False)
+        spans = OTLPSpanExporter(timeout=_push_timeout("TRACES"))
+        tracers.add_span_processor(BatchSpanProcessor(spans))
+        trace.set_tracer_provider(tracers)
+
+        def on_close() -> None:
+            tracers.shutdown()
+            log.close()
+
+    return Telemetry(readers=readers, registry=registry, on_close=on_close)
+
+
+def make_shown_reader(registry: CollectorRegistry) -> PrometheusMetricReader:
+    """A reader that puts what is measured into the registry, under the names of `METRICS`."""
+    return PrometheusMetricReader(
+        disable_target_info=True,
+        scope_info_enabled=False,
+        registry=registry,
+        cardinality_limits=_LIMITS,
+    )
+
+
+class _Log(logging.Handler):
+    """What OpenTelemetry logs, as warnings of ours: each text once, however often it comes."""
+
+    def __init__(self, warn: Callable[[str], None]) -> None:
+        super().__init__(logging.WARNING)
+        self._warn = warn
+        self._said: set[str] = set()
+        self._logger = logging.getLogger("opentelemetry")
+        self._logger.addHandler(self)
+        self._logger.propagate = False
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """Pass it on."""
+        text = shorten(one_line(record.getMessage()), _WARNING_CHARACTERS_MAX)
+        if text not in self._said and len(self._said) < _WARNINGS_MAX:
+            self._said.add(text)
+            self._warn(f"telemetry: {text}")
+
+    def close(self) -> None:
+        """Leave OpenTelemetry's log as it was."""
+        self._logger.removeHandler(self)
+        self._logger.propagate = True
+        super().close()
+
+
+def _resource() -> Resource:
+    # What OTEL_SERVICE_NAME and OTEL_RESOURCE_ATTRIBUTES say counts.
+    named = Resource({"service.name": "memwal"})
+    return named.merge(OTELResourceDetector().detect())
+
+
+def _push_timeout(signal: str) -> float | None:
+    """Seconds; None leaves it to the variables that OpenTelemetry reads."""
+    names = ("OTEL_EXPORTER_OTLP_TIMEOUT", f"OTEL_EXPORTER_OTLP_{signal}_TIMEOUT")
+    return None if any(os.environ.get(name) for name in names) else _PUSH_SECONDS_MAX
+
+
+def _label(text: str) -> str:
+    """The text without what UTF-8 can't hold: a path's name may be any bytes."""
+    return text.encode("utf-8", "backslashreplace").decode()
+
+
+def _age(since_nanos: int | None, now_nanos: int) -> float | None:
+    return None if since_nanos is None else max(0.0, (now_nanos - since_nanos) / 1e9)
+
+
+def _age_of_pending(standing: Standing, now_nanos: int) -> Values:
+    nothing = standing.pending_generations == 0
+    return [({}, 0.0 if nothing else _age(standing.oldest_pending_at_nanos, now_nanos))]
+
+
+def _age_of_unindexed(standing: Standing, now_nanos: int) -> Values:
+    nothing = not any(standing.index_lag_generations.values())
+    return [({}, 0.0 if nothing else _age(standing.oldest_unindexed_at_nanos, now_nanos))]
+
+
+def _failures(standing: Standing, now_nanos: int) -> Values:
+    return [({"reason": standing.reason or "unknown"}, standing.failures or None)]
+
+
+_GAUGES: Mapping[str, Callable[[Standing, int], Values]] = {
+    "memwal_pending_generations": lambda s, now: [({}, s.pending_generations)],
+    "memwal_pending_bytes": lambda s, now: [({}, s.pending_bytes)],
+    "memwal_oldest_pending_seconds": _age_of_pending,
+    "memwal_oldest_unindexed_seconds": _age_of_unindexed,
+    "memwal_index_lag_generations": lambda s, now: [
+        ({"index": _label(name)}, lag) for name, lag in s.index_lag_generations.items()
+    ],
+    "memwal_reclaimable_bytes": lambda s, now: [({}, s.reclaimable_bytes)],
+    "memwal_freshness_target_seconds": lambda s, now: [({}, s.freshness_target_seconds)],
+    "memwal_abandoned_shards": lambda s, now: [({}, s.abandoned_shards)],
+    "memwal_lease_held_seconds": lambda s, now: [({}, _age(s.lease_held_at_nanos, now))],
+    "memwal_consecutive_failures": _failures,
+    "memwal_last_look_timestamp_seconds": lambda s, now: [({}, s.looked_at_nanos / 1e9)],
+}
+_LIMITS = {ObservableGauge: _SERIES_MAX}
