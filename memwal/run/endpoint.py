@@ -1,0 +1,246 @@
+"""Metrics and health of a process that stays, over HTTP: for Prometheus and for probes.
+
+The standard library's server is enough: a handful of clients ask every few seconds. It is given
+what it lacks: a bound on clients and on the time that one may take, so that none holds up another,
+and no lookup of host names.
+"""
+
+from __future__ import annotations
+
+import socket
+import threading
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass
+from functools import partial
+from http import HTTPStatus
+from http.server import BaseHTTPRequestHandler
+from socketserver import TCPServer, ThreadingMixIn
+from types import TracebackType
+from typing import Any
+
+from memwal.errors import Usage
+from memwal.ports import Clock
+from memwal.text import iso_time, name_some
+
+LOOPBACK = "127.0.0.1"
+PROMETHEUS_TEXT = "text/plain; version=0.0.4; charset=utf-8"
+
+_PLAIN = "text/plain; charset=utf-8"
+_CLIENTS_MAX = 16
+_CLIENT_SECONDS_MAX = 10.0
+_ROOM_SECONDS_MAX = 0.5
+_NAMED_MAX = 20
+# A loop may wait for a store that is away; whoever ends the process for that gains nothing.
+_ROUNDS_MISSED_MAX = 5
+_SILENT_SECONDS_MIN = 60.0
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Beat:
+    """A loop's sign of life.
+
+    `at_seconds`, on the monotonic clock, is when it last went round, which it means to do every
+    `every_seconds`; `doing` is what it went on to. `unseen` are the tables that no look has
+    succeeded on yet.
+    """
+
+    at_seconds: float
+    every_seconds: float
+    doing: str
+    unseen: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Pages:
+    """What the endpoint answers. Called from several threads, while the loop goes on."""
+
+    metrics: Callable[[], str]
+    beat: Callable[[], Beat]
+    clock: Clock
+
+    def answer(self, path: str) -> tuple[HTTPStatus, str, str]:
+        """The status, the content type and the text for a path."""
+        match path.partition("?")[0]:
+            case "/metrics":
+                return HTTPStatus.OK, PROMETHEUS_TEXT, self.metrics()
+            case "/healthz":
+                return _plain(self._what_stopped())
+            case "/readyz":
+                return _plain(self._what_is_missing())
+        return HTTPStatus.NOT_FOUND, _PLAIN, "/metrics, /healthz and /readyz are here\n"
+
+    def _what_stopped(self) -> str:
+        beat = self.beat()
+        silent = self.clock.monotonic_seconds() - beat.at_seconds
+        if silent <= max(_SILENT_SECONDS_MIN, _ROUNDS_MISSED_MAX * beat.every_seconds):
+            return ""
+        since = iso_time(self.clock.now_nanos() - int(silent * 10**9))
+        return (
+            f"stopped since {since}, {silent:.0f} s ago, at: {beat.doing}. "
+            f"Looks go on every {beat.every_seconds:g} s"
+        )
+
+    def _what_is_missing(self) -> str:
+        unseen = self.beat().unseen
+        names = name_some(unseen, _NAMED_MAX, "tables")
+        return f"not looked at yet: {', '.join(names)}" if unseen else ""
+
+
+def _plain(trouble: str) -> tuple[HTTPStatus, str, str]:
+    status = HTTPStatus.SERVICE_UNAVAILABLE if trouble else HTTPStatus.OK
+    return status, _PLAIN, f"{trouble or 'ok'}\n"
+
+
+class Endpoint:
+    """Serves pages until it is closed. Raises Usage where the address can't be had."""
+
+    def __init__(self, pages: Pages, *, host: str = LOOPBACK, port: int) -> None:
+        """Listens at once, and answers. Port 0 takes one that is free."""
+        self._server = _listen(pages, host, port)
+        self._thread = threading.Thread(
+            target=self._server.serve_forever, name="memwal-endpoint", daemon=True
+        )
+        self._thread.start()
+
+    @property
+    def url(self) -> str:
+        """Where it listens, with the port that it got."""
+        host, port = (str(part) for part in self._server.server_address[:2])
+        return f"http://{f'[{host}]' if ':' in host else host}:{port}"
+
+    def close(self) -> None:
+        """Answer nobody any more. Clients that are being answered are cut off."""
+        self._server.shutdown()
+        self._thread.join()
+        self._server.server_close()
+
+    def __enter__(self) -> Endpoint:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+
+def _listen(pages: Pages, host: str, port: int) -> _Server:
+    try:
+        found = socket.getaddrinfo(host or LOOPBACK, port, type=socket.SOCK_STREAM)
+        family, _, _, _, address = found[0]
+        return _Server(pages, family, address)
+    except (OSError, OverflowError, UnicodeError) as error:
+        why = getattr(error, "strerror", None) or error
+        raise Usage(
+            f"metrics can't be served on port {port} of {host}: {why}. --metrics-port 0 takes a "
+            "port that is free, and says which"
+        ) from None
+
+
+class _Server(ThreadingMixIn, TCPServer):
+    """A thread a client, and at most so many: the one that has been there longest makes way."""
+
+    allow_reuse_address = True
+    daemon_threads = True
+    block_on_close = False
+    request_queue_size = 64
+
+    def __init__(self, pages: Pages, family: socket.AddressFamily, address: Any) -> None:
+        self.address_family = family
+        self._clock = pages.clock
+        self._room = threading.Condition()
+        self._since: dict[Any, float] = {}
+        super().__init__(address, partial(_Handler, pages))
+
+    def process_request(self, request: Any, client_address: Any) -> None:
+        with self._room:
+            if len(self._since) >= _CLIENTS_MAX:
+                _cut_off(next(iter(self._since)))
+                self._room.wait_for(lambda: len(self._since) < _CLIENTS_MAX, _ROOM_SECONDS_MAX)
+            has_room = len(self._since) < _CLIENTS_MAX
+            if has_room:
+                self._since[request] = self._clock.monotonic_seconds()
+        if has_room:
+            super().process_request(request, client_address)
+        else:
+            self.shutdown_request(request)
+
+    def shutdown_request(self, request: Any) -> None:
+        super().shutdown_request(request)
+        with self._room:
+            self._since.pop(request, None)
+            self._room.notify()
+
+    def service_actions(self) -> None:
+        """Called twice a second: whoever takes too long is cut off, however it goes about it."""
+        now = self._clock.monotonic_seconds()
+        with self._room:
+            for request, since in self._since.items():
+                if now - since > _CLIENT_SECONDS_MAX:
+                    _cut_off(request)
+
+    def handle_error(self, request: Any, client_address: Any) -> None:
+        """Clients go away as they like."""
+
+    def server_close(self) -> None:
+        super().server_close()
+        with self._room:
+            for request in self._since:
+                _cut_off(request)
+
+
+def _cut_off(request: socket.socket) -> None:
+    with suppress(OSError):
+        request.shutdown(socket.SHUT_RDWR)
+
+
+class _Handler(BaseHTTPRequestHandler):
+    """One request of one client."""
+
+    server_version = "memwal"
+    sys_version = ""
+    timeout = _CLIENT_SECONDS_MAX
+
+    def __init__(self, pages: Pages, *arguments: Any) -> None:
+        self._pages = pages
+        super().__init__(*arguments)
+
+    def do_GET(self) -> None:
+        """Answer with a page."""
+        self._send(*self._try_to_answer())
+
+    def do_HEAD(self) -> None:
+        """The same without its text."""
+        self._send(*self._try_to_answer())
+
+    def send_error(self, code: int, message: str | None = None, explain: str | None = None) -> None:
+        """In the status' own words: the library's repeat what the client sent."""
+        wrong_method = code == HTTPStatus.NOT_IMPLEMENTED
+        status = HTTPStatus.METHOD_NOT_ALLOWED if wrong_method else HTTPStatus(code)
+        self._send(status, _PLAIN, f"{status.phrase}\n")
+
+    def _send(self, status: HTTPStatus, kind: str, text: str) -> None:
+        body = text.encode()
+        self.send_response(status)
+        self.send_header("Content-Type", kind)
+        self.send_header("Content-Length", str(len(body)))
+        self.send_header("Cache-Control", "no-store")
+        if status == HTTPStatus.METHOD_NOT_ALLOWED:
+            self.send_header("Allow", "GET, HEAD")
+        self.end_headers()
+        if self.command != "HEAD":
+            self.wfile.write(body)
+
+    def _try_to_answer(self) -> tuple[HTTPStatus, str, str]:
+        try:
+            return self._pages.answer(self.path)
+        except Exception as error:
+            # Its text may have an address in it.
+            told = f"{type(error).__name__}\n"
+            return HTTPStatus.INTERNAL_SERVER_ERROR, _PLAIN, told
+
+    def log_message(self, format: str, *arguments: Any) -> None:
+        """Who asks, and how often, is not logged."""
