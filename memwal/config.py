@@ -11,14 +11,22 @@ import os
 import re
 import stat
 import tomllib
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+from pydantic import (
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    ValidationError,
+    model_validator,
+)
 
 from memwal.errors import Usage
 from memwal.rows.policy import RowPolicy, make_policy
+from memwal.text import parse_bytes, parse_seconds
 
 DEFAULT_FILE = "memwal.toml"
 STORAGE_OPTIONS_VARIABLE = "MEMWAL_STORAGE_OPTIONS"
@@ -32,6 +40,21 @@ _STRICT = ConfigDict(extra="forbid", frozen=True, defer_build=True)
 EngineName = Literal["auto", "spark", "local"]
 
 
+def _with_unit(parse: Callable[[str], float]) -> BeforeValidator:
+    """Takes a text that ends in a unit by `parse`; a plain number is left to pydantic."""
+
+    def read(value: object) -> object:
+        return parse(value) if isinstance(value, str) and value.strip()[-1:].isalpha() else value
+
+    return BeforeValidator(read)
+
+
+ByteCount = Annotated[int, _with_unit(parse_bytes)]
+"""`268435456`, `"256MB"` or `"1GiB"`."""
+Seconds = Annotated[float, _with_unit(parse_seconds)]
+"""`90`, `"90s"`, `"10m"`, `"1h"` or `"7d"`."""
+
+
 class Settings(BaseModel):
     """Settings that `[defaults]` and each `[tables.NAME]` may hold. None: not set here."""
 
@@ -41,13 +64,13 @@ class Settings(BaseModel):
     master: str | None = None
     generations_per_commit_max: int | None = Field(default=None, ge=1)
     shards_per_commit_max: int | None = Field(default=None, ge=1)
-    bytes_per_commit_max: int | None = Field(default=None, ge=1)
+    bytes_per_commit_max: ByteCount | None = Field(default=None, ge=1)
     conflict_attempts_max: int | None = Field(default=None, ge=1)
-    conflict_seconds_max: float | None = Field(default=None, gt=0)
+    conflict_seconds_max: Seconds | None = Field(default=None, gt=0)
     index_join_allowed: bool | None = None
     tombstones_in_commit_max: int | None = Field(default=None, ge=0, le=10_000)
     append_rows_max: int | None = Field(default=None, ge=0)
-    append_seconds_max: float | None = Field(default=None, ge=0)
+    append_seconds_max: Seconds | None = Field(default=None, ge=0)
     segment_rows_min: int | None = Field(default=None, ge=1)
     segment_tasks_max: int | None = Field(default=None, ge=1)
     retrain_unindexed_percent_max: float | None = Field(default=None, ge=0)
@@ -59,12 +82,12 @@ class Settings(BaseModel):
     compaction_tasks_max: int | None = Field(default=None, ge=1)
     materialize_deletions_threshold: float | None = Field(default=None, ge=0, le=1)
     due_generations_min: int | None = Field(default=None, ge=1)
-    due_bytes_min: int | None = Field(default=None, ge=1)
-    due_age_seconds_min: float | None = Field(default=None, ge=0)
-    abandoned_after_seconds: float | None = Field(default=None, ge=0)
+    due_bytes_min: ByteCount | None = Field(default=None, ge=1)
+    due_age_seconds_min: Seconds | None = Field(default=None, ge=0)
+    abandoned_after_seconds: Seconds | None = Field(default=None, ge=0)
     runs_kept_max: int | None = Field(default=None, ge=1, le=4000)
     # A shorter one lapses while the store retries; a longer one, heartbeats make unnecessary.
-    lease_seconds: float | None = Field(default=None, ge=15, le=3600)
+    lease_seconds: Seconds | None = Field(default=None, ge=15, le=3600)
     storage_options: dict[str, str] = Field(default_factory=dict)
 
 
@@ -139,8 +162,8 @@ class AirflowDags(BaseModel):
     runs_in_flight_max: int = Field(default=3, ge=1)
     tasks_in_flight_max: int = Field(default=4, ge=1)
     retries: int = Field(default=3, ge=0)
-    retry_delay_seconds: float = Field(default=60, gt=0)
-    execution_timeout_seconds: float = Field(default=6 * 3600, gt=0)
+    retry_delay_seconds: Seconds = Field(default=60, gt=0)
+    execution_timeout_seconds: Seconds = Field(default=6 * 3600, gt=0)
 
 
 class Config(BaseModel):
@@ -217,8 +240,12 @@ def _explain(error: ValidationError) -> str:
         if problem["type"] == "extra_forbidden":
             texts.append(f"unknown key {place!r}")
         else:
-            texts.append(f"{place}: {problem['msg']}")
+            texts.append(f"{place}: {_say(problem)}")
     return "; ".join(texts)
+
+
+def _say(problem: Mapping[str, Any]) -> str:
+    return str(problem["msg"]).removeprefix("Value error, ")
 
 
 def resolve_table(
@@ -276,7 +303,7 @@ def read_environment_settings(environment: Mapping[str, str] = os.environ) -> di
     try:
         return Settings.model_validate(given).model_dump(exclude_unset=True)
     except ValidationError as error:
-        texts = (f"{name_variable(str(p['loc'][0]))}: {p['msg']}" for p in error.errors())
+        texts = (f"{name_variable(str(p['loc'][0]))}: {_say(p)}" for p in error.errors())
         raise Usage("; ".join(texts)) from None
 
 

@@ -1,14 +1,29 @@
-"""Text as it may be shown, whoever wrote it: on terminals, in logs, in Airflow."""
+"""Text as it may be shown, whoever wrote it: on terminals, in logs, in Airflow. And amounts as
+people write them.
+"""
 
 from __future__ import annotations
 
+import re
 import unicodedata
 from collections.abc import Sequence
 from datetime import UTC, datetime
+from decimal import Decimal
 
 # Control characters, those that turn the direction of text or hide in it, halves of surrogate
 # pairs, and the separators of lines and paragraphs.
 _UNSHOWN = ("Cc", "Cf", "Cs", "Zl", "Zp")
+
+_AMOUNT = re.compile(r"([0-9]{1,18}(?:\.[0-9]{1,9})?)([A-Za-z]{0,3})")
+_BYTES = {"b": 1} | {
+    unit: base**power
+    for base, units in ((1000, ("kb", "mb", "gb", "tb")), (1024, ("kib", "mib", "gib", "tib")))
+    for power, unit in enumerate(units, start=1)
+}
+_SECONDS = {"s": 1.0, "m": 60.0, "h": 3600.0, "d": 86_400.0}
+_SECONDS_MAX = 36_500 * 86_400.0
+BYTES_EXPECTED = "expected bytes, such as 268435456, 256MB or 1GiB"
+SECONDS_EXPECTED = "expected seconds, such as 90, or 90s, 10m, 1h or 7d"
 
 
 def one_line(text: str) -> str:
@@ -40,3 +55,22 @@ def name_some(lines: Sequence[str], lines_max: int, what: str) -> tuple[str, ...
     """The first lines, and how many more there are of `what`: there may be very many."""
     more = len(lines) - lines_max
     return (*lines[:lines_max], *([f"and {more} more {what}"] if more > 0 else ()))
+
+
+def parse_bytes(text: str) -> int:
+    """Bytes in `268435456`, `256MB` (millions) or `1GiB` (powers of 2). Raises ValueError."""
+    match = _AMOUNT.fullmatch(text.strip())
+    unit = (match[2].lower() or "b") if match else ""
+    if match is None or unit not in _BYTES or (unit == "b" and "." in match[1]):
+        raise ValueError(f"{text!r}: {BYTES_EXPECTED}")
+    return int(Decimal(match[1]) * _BYTES[unit])
+
+
+def parse_seconds(text: str) -> float:
+    """Seconds in `90`, `90s`, `10m`, `1h` or `7d`. Raises ValueError."""
+    match = _AMOUNT.fullmatch(text.strip())
+    unit = (match[2] or "s") if match else ""
+    seconds = float(match[1]) * _SECONDS[unit] if match and unit in _SECONDS else None
+    if seconds is None or seconds > _SECONDS_MAX:
+        raise ValueError(f"{text!r}: {SECONDS_EXPECTED}")
+    return seconds

@@ -10,7 +10,15 @@ import pytest
 
 import memwal
 from memwal.cli import main
-from memwal.config import Config, Settings, load_config, name_variable, parse_pairs, resolve_table
+from memwal.config import (
+    Config,
+    Settings,
+    load_config,
+    make_settings,
+    name_variable,
+    parse_pairs,
+    resolve_table,
+)
 from memwal.errors import Usage
 from tests.support import builders
 
@@ -121,6 +129,37 @@ def test_mistakes_are_named_with_their_file(tmp_path: Path, text: str, named: st
         load_config(written(tmp_path, text), {})
     assert named in str(refused.value)
     assert "bad.toml" in str(refused.value)
+
+
+@pytest.mark.parametrize(
+    ("text", "found"),
+    [("7", 7), ("256MB", 256_000_000), ("1GiB", 2**30), ("1.5kib", 1536), (" 3TB ", 3 * 10**12),
+     ("5XB", None), ("1.5B", None), ("1M", None), ("GiB", None), ("0MB", None), ("-1GB", None)],
+)  # fmt: skip
+def test_bytes_take_units_wherever_they_are_given(
+    tmp_path: Path, text: str, found: int | None
+) -> None:
+    name = "bytes_per_commit_max"
+    file = written(tmp_path, f"[tables.t]\nuri = '/t'\n{name} = '{text}'\n")
+    given = [
+        lambda: resolve_table("t", load_config(file, {}), {}, {}).settings,
+        lambda: resolve_table("t", Config(), {}, {name_variable(name): text}).settings,
+        lambda: make_settings(bytes_per_commit_max=text),
+    ]
+    for read in given:
+        if found is not None:
+            assert read().bytes_per_commit_max == found
+            continue
+        with pytest.raises(Usage, match=rf"(?i){name}: ") as refused:
+            read()
+        assert "such as 268435456, 256MB or 1GiB" in str(refused.value) or text in ("0MB", "-1GB")
+
+
+def test_seconds_take_units_too() -> None:
+    assert make_settings(lease_seconds="5m") == make_settings(lease_seconds="300")
+    assert make_settings(due_age_seconds_min="1.5d").due_age_seconds_min == 129_600
+    with pytest.raises(Usage, match=r"^lease_seconds: '5 weeks': expected seconds, such as 90"):
+        make_settings(lease_seconds="5 weeks")
 
 
 def test_every_mistake_is_named_at_once(tmp_path: Path) -> None:

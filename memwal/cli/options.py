@@ -42,10 +42,10 @@ NoLease = Annotated[
     ),
 ]
 LeaseSeconds = Annotated[
-    float | None,
+    str | None,
     typer.Option(
         "--lease-seconds",
-        metavar="N",
+        metavar="5m",
         help="How long others wait for this run's lease if it dies: 15 to 3600 (default: 300).",
     ),
 ]
@@ -96,11 +96,10 @@ GenerationsPerCommitMax = Annotated[
     typer.Option("--generations-per-commit-max", metavar="N", min=1),
 ]
 BytesPerCommitMax = Annotated[
-    int | None,
+    str | None,
     typer.Option(
         "--bytes-per-commit-max",
-        metavar="N",
-        min=1,
+        metavar="256MB",
         help="In-memory bytes; at least one generation is always taken.",
     ),
 ]

@@ -2,28 +2,25 @@
 
 from __future__ import annotations
 
-import re
 from typing import TYPE_CHECKING
 
 from memwal.errors import Usage
 from memwal.format.layout import parse_shard_id
 from memwal.model import ShardId
+from memwal.text import parse_seconds
 
 if TYPE_CHECKING:
     from memwal.jobs.index_catchup.plan import Method
 
-_DURATION = re.compile(r"([0-9]{1,9}(?:\.[0-9]{1,9})?)([smhd])")
-_SECONDS = {"s": 1.0, "m": 60.0, "h": 3600.0, "d": 86_400.0}
-_DURATION_SECONDS_MAX = 36_500 * 86_400.0
-
 
 def parse_duration(text: str, option: str) -> float:
-    """Seconds in `90s`, `10m`, `1h` or `7d`."""
-    match = _DURATION.fullmatch(text)
-    seconds = float(match[1]) * _SECONDS[match[2]] if match else None
-    if seconds is None or seconds > _DURATION_SECONDS_MAX:
-        raise Usage(f"{option} {text!r}: expected a number and a unit, such as 90s, 10m, 1h or 7d")
-    return seconds
+    """Seconds in `90s`, `10m`, `1h` or `7d`. A number alone says too little to delete by."""
+    try:
+        if text[-1:].isalpha():
+            return parse_seconds(text)
+    except ValueError:
+        pass
+    raise Usage(f"{option} {text!r}: expected a number and a unit, such as 90s, 10m, 1h or 7d")
 
 
 def parse_engine(name: str | None) -> str | None:
