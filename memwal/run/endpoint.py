@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import socket
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
@@ -21,83 +21,92 @@ from typing import Any
 
 from memwal.errors import Usage
 from memwal.ports import Clock
+from memwal.run.metrics.sink import CONTENT_TYPE
 from memwal.text import iso_time, name_some
 
 LOOPBACK = "127.0.0.1"
-PROMETHEUS_TEXT = "text/plain; version=0.0.4; charset=utf-8"
 
 _PLAIN = "text/plain; charset=utf-8"
 _CLIENTS_MAX = 16
 _CLIENT_SECONDS_MAX = 10.0
 _ROOM_SECONDS_MAX = 0.5
 _NAMED_MAX = 20
-# A loop may wait for a store that is away; whoever ends the process for that gains nothing.
-_ROUNDS_MISSED_MAX = 5
+# A busy machine is no reason to end the process, which is what a probe that fails leads to.
+_TURNS_MISSED_MAX = 5
 _SILENT_SECONDS_MIN = 60.0
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Beat:
-    """A loop's sign of life.
+class Pulse:
+    """What a loop tells of itself: that it goes round, over which tables, and which it has seen."""
 
-    `at_seconds`, on the monotonic clock, is when it last went round, which it means to do every
-    `every_seconds`; `doing` is what it went on to. `unseen` are the tables that no look has
-    succeeded on yet.
-    """
+    def __init__(self, clock: Clock, every_seconds: float) -> None:
+        """`every_seconds`: how long a turn of the loop takes at most when all is well."""
+        self._clock = clock
+        self._silent_seconds_max = max(_SILENT_SECONDS_MIN, _TURNS_MISSED_MAX * every_seconds)
+        self._turned = clock.monotonic_seconds()
+        self._tables: Sequence[str] | None = None
+        self._seen: set[str] = set()
 
-    at_seconds: float
-    every_seconds: float
-    doing: str
-    unseen: tuple[str, ...] = ()
+    def turn(self, tables: Sequence[str]) -> None:
+        """The loop goes round once more; these are its tables."""
+        self._turned = self._clock.monotonic_seconds()
+        self._tables = tables
+
+    def see(self, table: str) -> None:
+        """A look at the table ended well."""
+        self._seen.add(table)
+
+    def forget(self, table: str) -> None:
+        """It is no table of the loop any more, or another one now."""
+        self._seen.discard(table)
+
+    def what_stopped(self) -> str:
+        """That the loop has not gone round for long, and since when; empty while it does."""
+        silent = self._clock.monotonic_seconds() - self._turned
+        if silent <= self._silent_seconds_max:
+            return ""
+        since = iso_time(self._clock.now_nanos() - int(silent * 10**9))
+        return f"looks have stopped: the watch has not gone round since {since}, for {silent:.0f} s"
+
+    def what_is_missing(self) -> str:
+        """The tables that no look has succeeded on yet; empty when there is none."""
+        if self._tables is None:
+            return "the watch has not gone round yet"
+        unseen = [table for table in self._tables if table not in self._seen]
+        names = name_some(unseen, _NAMED_MAX, "tables")
+        return f"not looked at yet: {', '.join(names)}" if unseen else ""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Pages:
     """What the endpoint answers. Called from several threads, while the loop goes on."""
 
-    metrics: Callable[[], str]
-    beat: Callable[[], Beat]
-    clock: Clock
+    metrics: Callable[[], bytes]
+    pulse: Pulse
 
-    def answer(self, path: str) -> tuple[HTTPStatus, str, str]:
+    def answer(self, path: str) -> tuple[HTTPStatus, str, bytes]:
         """The status, the content type and the text for a path."""
         match path.partition("?")[0]:
             case "/metrics":
-                return HTTPStatus.OK, PROMETHEUS_TEXT, self.metrics()
+                return HTTPStatus.OK, CONTENT_TYPE, self.metrics()
             case "/healthz":
-                return _plain(self._what_stopped())
+                return _plain(self.pulse.what_stopped())
             case "/readyz":
-                return _plain(self._what_is_missing())
-        return HTTPStatus.NOT_FOUND, _PLAIN, "/metrics, /healthz and /readyz are here\n"
-
-    def _what_stopped(self) -> str:
-        beat = self.beat()
-        silent = self.clock.monotonic_seconds() - beat.at_seconds
-        if silent <= max(_SILENT_SECONDS_MIN, _ROUNDS_MISSED_MAX * beat.every_seconds):
-            return ""
-        since = iso_time(self.clock.now_nanos() - int(silent * 10**9))
-        return (
-            f"stopped since {since}, {silent:.0f} s ago, at: {beat.doing}. "
-            f"Looks go on every {beat.every_seconds:g} s"
-        )
-
-    def _what_is_missing(self) -> str:
-        unseen = self.beat().unseen
-        names = name_some(unseen, _NAMED_MAX, "tables")
-        return f"not looked at yet: {', '.join(names)}" if unseen else ""
+                return _plain(self.pulse.what_is_missing())
+        return HTTPStatus.NOT_FOUND, _PLAIN, b"/metrics, /healthz and /readyz are here\n"
 
 
-def _plain(trouble: str) -> tuple[HTTPStatus, str, str]:
+def _plain(trouble: str) -> tuple[HTTPStatus, str, bytes]:
     status = HTTPStatus.SERVICE_UNAVAILABLE if trouble else HTTPStatus.OK
-    return status, _PLAIN, f"{trouble or 'ok'}\n"
+    return status, _PLAIN, f"{trouble or 'ok'}\n".encode()
 
 
 class Endpoint:
     """Serves pages until it is closed. Raises Usage where the address can't be had."""
 
-    def __init__(self, pages: Pages, *, host: str = LOOPBACK, port: int) -> None:
+    def __init__(self, pages: Pages, clock: Clock, *, host: str = LOOPBACK, port: int) -> None:
         """Listens at once, and answers. Port 0 takes one that is free."""
-        self._server = _listen(pages, host, port)
+        self._server = _listen(pages, clock, host, port)
         self._thread = threading.Thread(
             target=self._server.serve_forever, name="memwal-endpoint", daemon=True
         )
@@ -127,11 +136,11 @@ class Endpoint:
         self.close()
 
 
-def _listen(pages: Pages, host: str, port: int) -> _Server:
+def _listen(pages: Pages, clock: Clock, host: str, port: int) -> _Server:
     try:
         found = socket.getaddrinfo(host or LOOPBACK, port, type=socket.SOCK_STREAM)
         family, _, _, _, address = found[0]
-        return _Server(pages, family, address)
+        return _Server(pages, clock, family, address)
     except (OSError, OverflowError, UnicodeError) as error:
         why = getattr(error, "strerror", None) or error
         raise Usage(
@@ -148,9 +157,11 @@ class _Server(ThreadingMixIn, TCPServer):
     block_on_close = False
     request_queue_size = 64
 
-    def __init__(self, pages: Pages, family: socket.AddressFamily, address: Any) -> None:
+    def __init__(
+        self, pages: Pages, clock: Clock, family: socket.AddressFamily, address: Any
+    ) -> None:
         self.address_family = family
-        self._clock = pages.clock
+        self._clock = clock
         self._room = threading.Condition()
         self._since: dict[Any, float] = {}
         super().__init__(address, partial(_Handler, pages))
@@ -220,10 +231,9 @@ class _Handler(BaseHTTPRequestHandler):
         """In the status' own words: the library's repeat what the client sent."""
         wrong_method = code == HTTPStatus.NOT_IMPLEMENTED
         status = HTTPStatus.METHOD_NOT_ALLOWED if wrong_method else HTTPStatus(code)
-        self._send(status, _PLAIN, f"{status.phrase}\n")
+        self._send(status, _PLAIN, f"{status.phrase}\n".encode())
 
-    def _send(self, status: HTTPStatus, kind: str, text: str) -> None:
-        body = text.encode()
+    def _send(self, status: HTTPStatus, kind: str, body: bytes) -> None:
         self.send_response(status)
         self.send_header("Content-Type", kind)
         self.send_header("Content-Length", str(len(body)))
@@ -234,13 +244,13 @@ class _Handler(BaseHTTPRequestHandler):
         if self.command != "HEAD":
             self.wfile.write(body)
 
-    def _try_to_answer(self) -> tuple[HTTPStatus, str, str]:
+    def _try_to_answer(self) -> tuple[HTTPStatus, str, bytes]:
         try:
             return self._pages.answer(self.path)
         except Exception as error:
             # Its text may have an address in it.
             told = f"{type(error).__name__}\n"
-            return HTTPStatus.INTERNAL_SERVER_ERROR, _PLAIN, told
+            return HTTPStatus.INTERNAL_SERVER_ERROR, _PLAIN, told.encode()
 
     def log_message(self, format: str, *arguments: Any) -> None:
         """Who asks, and how often, is not logged."""

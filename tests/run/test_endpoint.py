@@ -8,12 +8,13 @@ import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from http.client import HTTPConnection
+from typing import Any, cast
 from urllib.parse import urlsplit
 
 import pytest
 
 from memwal.errors import Usage
-from memwal.run.endpoint import Beat, Endpoint, Pages
+from memwal.run.endpoint import Endpoint, Pages, Pulse
 from memwal.testing.clock import ManualClock
 
 SECRET = "AKIAVERYSECRET"
@@ -24,31 +25,32 @@ class Loop:
     """Stands for a watch: what it would tell."""
 
     clock: ManualClock = field(default_factory=ManualClock)
-    metrics: Callable[[], str] = lambda: "memwal_pending_generations 1\n"
-    unseen: tuple[str, ...] = ()
-    every_seconds: float = 5.0
-    went_round: float = 0.0
+    metrics: Callable[[], bytes] = lambda: b"memwal_pending_generations 1\n"
 
     def __post_init__(self) -> None:
-        self.went_round = self.clock.monotonic_seconds()
+        self.pulse = Pulse(self.clock, 5.0)
 
-    def beat(self) -> Beat:
-        return Beat(
-            at_seconds=self.went_round,
-            every_seconds=self.every_seconds,
-            doing="looking at orders",
-            unseen=self.unseen,
-        )
+    def serve(self, **where: Any) -> Endpoint:
+        # Tests that share an endpoint change what it shows.
+        pages = Pages(metrics=lambda: self.metrics(), pulse=cast(Pulse, _Now(self)))
+        return Endpoint(pages, self.clock, **{"port": 0, **where})
 
-    def pages(self) -> Pages:
-        return Pages(metrics=lambda: self.metrics(), beat=self.beat, clock=self.clock)
+
+@dataclass
+class _Now:
+    """The pulse that the loop has now."""
+
+    loop: Loop
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.loop.pulse, name)
 
 
 @pytest.fixture(scope="module")
 def served() -> Iterator[tuple[Loop, Endpoint]]:
     """One for all tests: each end of one takes a moment."""
     loop = Loop()
-    with Endpoint(loop.pages(), port=0) as endpoint:
+    with loop.serve() as endpoint:
         yield loop, endpoint
 
 
@@ -116,13 +118,14 @@ def test_health_is_that_the_loop_goes_round(endpoint: Endpoint, loop: Loop) -> N
     status, text, _ = ask(endpoint, "/healthz")
 
     assert status == 503
-    assert text.startswith("stopped since ") and "61 s ago, at: looking at orders." in text
-    loop.went_round = loop.clock.monotonic_seconds()
+    assert text.startswith("looks have stopped: the watch has not gone round since 2")
+    assert text.endswith(", for 61 s\n")
+    loop.pulse.turn([])
     assert ask(endpoint, "/healthz")[0] == 200
 
 
 def test_a_loop_that_seldom_goes_round_is_given_longer(endpoint: Endpoint, loop: Loop) -> None:
-    loop.every_seconds = 60
+    loop.pulse = Pulse(loop.clock, 60)
     loop.clock.advance(299)
     assert ask(endpoint, "/healthz")[0] == 200
     loop.clock.advance(2)
@@ -130,16 +133,25 @@ def test_a_loop_that_seldom_goes_round_is_given_longer(endpoint: Endpoint, loop:
 
 
 def test_it_is_ready_once_every_table_was_looked_at(endpoint: Endpoint, loop: Loop) -> None:
-    loop.unseen = ("orders", "events")
-    assert ask(endpoint, "/readyz")[:2] == (503, "not looked at yet: orders, events\n")
-    loop.unseen = tuple(f"t{n}" for n in range(1000))
-    assert ask(endpoint, "/readyz")[1].endswith(", t19, and 980 more tables\n")
-    loop.unseen = ()
+    assert ask(endpoint, "/readyz")[:2] == (503, "the watch has not gone round yet\n")
+    loop.pulse.turn(["orders", "events"])
+    loop.pulse.see("events")
+    assert ask(endpoint, "/readyz")[:2] == (503, "not looked at yet: orders\n")
+    loop.pulse.see("orders")
     assert ask(endpoint, "/readyz")[:2] == (200, "ok\n")
+    loop.pulse.forget("orders")
+    assert ask(endpoint, "/readyz")[:2] == (503, "not looked at yet: orders\n")
+    loop.pulse.turn(["events"])
+    assert ask(endpoint, "/readyz")[0] == 200
+
+
+def test_of_many_tables_it_names_a_few(endpoint: Endpoint, loop: Loop) -> None:
+    loop.pulse.turn([f"t{n}" for n in range(1000)])
+    assert ask(endpoint, "/readyz")[1].endswith(", t19, and 980 more tables\n")
 
 
 def test_an_error_tells_nothing_of_a_store(endpoint: Endpoint, loop: Loop) -> None:
-    def fail() -> str:
+    def fail() -> bytes:
         raise RuntimeError(f"s3://lake/orders with {SECRET}")
 
     loop.metrics = fail
@@ -212,7 +224,7 @@ def test_a_client_that_takes_too_long_is_cut_off(endpoint: Endpoint, loop: Loop)
 
 
 def test_a_client_that_does_not_read_is_cut_off(endpoint: Endpoint, loop: Loop) -> None:
-    loop.metrics = lambda: "x" * 50_000_000
+    loop.metrics = lambda: b"x" * 50_000_000
     with socket.create_connection(place(endpoint), timeout=10) as deaf:
         deaf.sendall(b"GET /metrics HTTP/1.1\r\n\r\n")
         wait_for(lambda: clients_of(endpoint) == 1)
@@ -221,7 +233,7 @@ def test_a_client_that_does_not_read_is_cut_off(endpoint: Endpoint, loop: Loop) 
 
 
 def test_it_ends_although_somebody_hangs(loop: Loop) -> None:
-    endpoint = Endpoint(loop.pages(), port=0)
+    endpoint = loop.serve()
     with socket.create_connection(place(endpoint), timeout=10) as client:
         client.sendall(b"GET")
         wait_for(lambda: clients_of(endpoint) == 1)
@@ -235,16 +247,16 @@ def test_it_ends_although_somebody_hangs(loop: Loop) -> None:
 
 def test_it_listens_on_loopback_alone_unless_told(endpoint: Endpoint, loop: Loop) -> None:
     assert endpoint.url.startswith("http://127.0.0.1:")
-    with Endpoint(loop.pages(), host="", port=0) as other:
+    with loop.serve(host="") as other:
         assert other.url.startswith("http://127.0.0.1:")
-    with Endpoint(loop.pages(), host="0.0.0.0", port=0) as other:
+    with loop.serve(host="0.0.0.0") as other:
         assert other.url.startswith("http://0.0.0.0:")
 
 
 @pytest.mark.skipif(not socket.has_ipv6, reason="this host has no IPv6")
 def test_an_address_of_the_longer_kind_will_do(loop: Loop) -> None:
     try:
-        endpoint = Endpoint(loop.pages(), host="::1", port=0)
+        endpoint = loop.serve(host="::1")
     except Usage as error:
         pytest.skip(str(error))
     with endpoint:
@@ -255,16 +267,16 @@ def test_an_address_of_the_longer_kind_will_do(loop: Loop) -> None:
 @pytest.mark.parametrize("host", ["192.0.2.1", "no such host", "x" * 300, "a.invalid"])
 def test_an_address_of_somebody_else_is_refused(loop: Loop, host: str) -> None:
     with pytest.raises(Usage, match=r"metrics can't be served on port 0 of "):
-        Endpoint(loop.pages(), host=host, port=0)
+        loop.serve(host=host)
 
 
 def test_a_port_that_is_taken_is_refused_and_then_had(loop: Loop) -> None:
-    endpoint = Endpoint(loop.pages(), port=0)
+    endpoint = loop.serve()
     _, port = place(endpoint)
     with pytest.raises(Usage, match=rf"on port {port} of 127.0.0.1: .* in use. --metrics-port 0"):
-        Endpoint(loop.pages(), port=port)
+        loop.serve(port=port)
     ask(endpoint, "/healthz")
     endpoint.close()
     # Its connections linger; the next watch need not wait for them.
-    with Endpoint(loop.pages(), port=port) as next_one:
+    with loop.serve(port=port) as next_one:
         assert ask(next_one, "/healthz")[0] == 200
