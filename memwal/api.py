@@ -149,11 +149,11 @@ class Table:
     ) -> MergeTableReport | PlannedMergeReport:
         """Fold flushed generations into the base table, oldest first.
 
-        shards: their ids; by default all.
+        shards: their ids, or how they begin; by default all.
         until_generation: the last one to merge, in every shard.
         dry_run: change nothing, and return the commits that a merge would make.
         """
-        from memwal.format.layout import parse_shard_id
+        from memwal.format.layout import parse_shard
         from memwal.jobs.merge.job import MergeOptions, run_merge
         from memwal.jobs.merge.plan.shard import MergeRequest
 
@@ -162,7 +162,7 @@ class Table:
         options = self._make_options(
             MergeOptions,
             dry_run=dry_run,
-            shards=[parse_shard_id(shard) for shard in shards],
+            shards=[parse_shard(shard) for shard in shards],
             request=MergeRequest(
                 until_generation=until_generation,
                 holes_allowed=allow_holes,

@@ -303,6 +303,11 @@ class TableView:
     snapshot_unused: str | None = None
 
     @property
+    def shard_ids(self) -> list[ShardId]:
+        """Every shard, those that can't be read included."""
+        return [*(s.shard_id for s in self.shards), *(ShardId(b.shard_id) for b in self.broken)]
+
+    @property
     def snapshot_unused_text(self) -> str | None:
         """The same for people, with what to do."""
         if self.snapshot_unused is None:

@@ -29,7 +29,7 @@ _LIMITS = {
     "generations_per_commit_max": "Generations in one commit, at most",
     "bytes_per_commit_max": "Bytes in one commit, at most (in memory)",
 }
-_SHARD = "^[0-9a-fA-F]{8}(-?[0-9a-fA-F]{4}){3}-?[0-9a-fA-F]{12}$"
+_SHARD = "^[0-9a-fA-F][0-9a-fA-F-]{0,35}$"
 
 
 def build_backfill_params(config: Config) -> dict[str, Param]:
@@ -50,7 +50,7 @@ def build_backfill_params(config: Config) -> dict[str, Param]:
             [],
             type=["array", "null"],
             title="Shards",
-            description="Merge these only (shard ids); empty: all",
+            description="Merge these only (shard ids, or how they begin); empty: all",
             items={"type": "string", "pattern": _SHARD},
             maxItems=SHARDS_MAX,
             uniqueItems=True,

@@ -6,6 +6,7 @@ operators' fields. Pure: nothing of Airflow in it.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from difflib import get_close_matches
 from typing import Any
@@ -16,6 +17,7 @@ from memwal.errors import Usage
 from memwal.text import one_line
 
 NAME_CHARACTERS_MAX = 2_048
+_BEGINNING = re.compile("[0-9a-fA-F][0-9a-fA-F-]{0,30}")
 
 
 def check_name(what: str, name: Any) -> str:
@@ -35,12 +37,14 @@ def check_name(what: str, name: Any) -> str:
 
 
 def parse_shard(shard: Any) -> str:
-    """The id of a shard, in its usual form. Raises Usage."""
+    """The id of a shard, in its usual form, or how it begins. Raises Usage."""
     text = check_name("shard", shard)
+    if _BEGINNING.fullmatch(text):
+        return text
     try:
         return str(UUID(text))
     except ValueError:
-        raise Usage(f"shard {mask(text)}: expected a UUID") from None
+        raise Usage(f"shard {mask(text)}: expected a UUID, or how one begins") from None
 
 
 def mask(text: str) -> str:

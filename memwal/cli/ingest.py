@@ -10,7 +10,7 @@ from memwal.cli.flags import Job, JobFlags, command
 from memwal.cli.options import OneTable
 from memwal.cli.parse import parse_duration
 from memwal.config import parse_pairs
-from memwal.format.layout import parse_shard_id
+from memwal.format.layout import parse_shard
 
 Sources = Annotated[
     list[str],
@@ -111,7 +111,7 @@ def ingest(
             format=source_format,
             source_options=tuple(parse_pairs(option or [], "--option").items()),
             delete_column=delete_column,
-            shard=None if shard is None else parse_shard_id(shard),
+            shard=None if shard is None else parse_shard(shard),
             ingest_id=ingest_id,
             again=again,
             skips_unknown_columns=skip_unknown_columns,

@@ -9,7 +9,7 @@ import typer
 from memwal.cli.flags import ReadFlags, command
 from memwal.cli.options import OneTable, Version
 from memwal.cli.output import Document
-from memwal.format.layout import parse_shard_id
+from memwal.format.layout import parse_shard
 
 Shard = Annotated[str | None, typer.Option("--shard", metavar="ID", help="Only this one.")]
 EntriesMax = Annotated[
@@ -62,7 +62,7 @@ def _inspect(
     found = run_inspect(
         what,
         flags.tables([table])[0],
-        shard=None if shard is None else parse_shard_id(shard),
+        shard=None if shard is None else parse_shard(shard),
         untested_lance_allowed=flags.allow_untested_lance,
         **more,
     )

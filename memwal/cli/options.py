@@ -86,7 +86,8 @@ Version = Annotated[
     int | None, typer.Option("--version", metavar="N", min=1, help="Default: the latest.")
 ]
 Shards = Annotated[
-    list[str] | None, typer.Option("--shard", metavar="ID", help="Only these; repeatable.")
+    list[str] | None,
+    typer.Option("--shard", metavar="ID", help="Only these; repeatable. How an id begins will do."),
 ]
 UntilGeneration = Annotated[
     int | None, typer.Option("--until-generation", metavar="N", min=1, help="Up to this one.")

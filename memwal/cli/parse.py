@@ -5,8 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from memwal.errors import Usage
-from memwal.format.layout import parse_shard_id
-from memwal.model import ShardId
+from memwal.format.layout import parse_shard
 from memwal.text import parse_seconds
 
 if TYPE_CHECKING:
@@ -41,6 +40,6 @@ def parse_method(name: str) -> Method | None:
     return known[name]
 
 
-def parse_shards(texts: list[str] | None) -> list[ShardId]:
-    """The shards that `--shard` names."""
-    return [parse_shard_id(text) for text in texts or ()]
+def parse_shards(texts: list[str] | None) -> list[str]:
+    """The shards that `--shard` names: ids, or how they begin."""
+    return [parse_shard(text) for text in texts or ()]

@@ -11,8 +11,7 @@ from memwal.cli.flags import Job, ReadFlags, command
 from memwal.cli.options import OneTable
 from memwal.cli.parse import parse_duration
 from memwal.errors import Usage
-from memwal.format.layout import parse_shard_id
-from memwal.model import ShardId
+from memwal.format.layout import parse_shard
 
 if TYPE_CHECKING:
     from memwal.jobs.wait.plan import Until
@@ -63,14 +62,14 @@ def _parse_until(text: str) -> Until:
         raise Usage(f"--until {text!r}: expected one of {names}") from None
 
 
-def _parse_generations(texts: list[str]) -> dict[ShardId, int]:
+def _parse_generations(texts: list[str]) -> dict[str, int]:
     """`SHARD=N` texts. Raises Usage for another form, or a shard that is named twice."""
-    found: dict[ShardId, int] = {}
+    found: dict[str, int] = {}
     for text in texts:
         shard, _, number = text.partition("=")
         if not re.fullmatch("[1-9][0-9]{0,18}", number):
             raise Usage(f"--generation {text!r}: expected SHARD=N with a generation from 1 on")
-        shard_id = parse_shard_id(shard)
+        shard_id = parse_shard(shard)
         if shard_id in found:
             raise Usage(f"--generation names shard {shard_id} twice")
         found[shard_id] = int(number)

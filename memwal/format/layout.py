@@ -14,10 +14,13 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Collection
+from difflib import get_close_matches
 from uuid import UUID
 
 from memwal.errors import Corruption, Usage
 from memwal.model import ShardId
+from memwal.text import name_some
 
 MEM_WAL = "_mem_wal"
 MAINTENANCE = "_maintenance"
@@ -56,6 +59,8 @@ _CHECKPOINT_NAME = re.compile(r"(?=.{1,64}\Z)[A-Za-z0-9][A-Za-z0-9_-]*(?:\.[A-Za
 _CHECKPOINT_ID = re.compile(r"[0-9a-f]{8}")
 _SEQUENCE = re.compile(r"([0-9]{12})\.json")
 _NANOS_MAX = 2**63 - 1
+_SHARDS_NAMED_MAX = 5
+_LIKENESS_MIN = 0.75  # of two texts, from 0 to 1; random ids are less alike
 # What file managers, NFS clients and editors leave behind. A copy under a name that was changed a
 # little is none if it may be one of a shard, a generation, an entry or a manifest.
 _LEAVING = re.compile(
@@ -87,6 +92,32 @@ def parse_shard_id(text: str) -> ShardId:
         return ShardId(str(UUID(text)))
     except ValueError:
         raise Usage(f"{text!r} is not a shard id: expected a UUID such as {UUID(int=0)}") from None
+
+
+def parse_shard(text: str) -> str:
+    """A shard id as a person types it, or how one begins; canonical. Raises Usage for neither.
+
+    `find_shard` tells which shard it is.
+    """
+    digits = text.strip().removesuffix("…").replace("-", "").lower()
+    if not re.fullmatch("[0-9a-f]{1,31}", digits):
+        return parse_shard_id(text)
+    parts = (digits[:8], digits[8:12], digits[12:16], digits[16:20], digits[20:])
+    return "-".join(filter(None, parts))
+
+
+def find_shard(asked: str, there: Collection[str], where: str) -> ShardId:
+    """The one shard that has this id, or whose id begins so. Raises Usage, which names some."""
+    found = [asked] if asked in there else sorted(s for s in there if s.startswith(asked))
+    if len(found) == 1:
+        return ShardId(found[0])
+    if found:
+        text = f"{len(found)} shards begin with {asked}: "
+        raise Usage(f"{where}: {text}{', '.join(name_some(found, _SHARDS_NAMED_MAX, 'shards'))}")
+    beginnings = {shard[: len(asked)]: shard for shard in there}
+    near = get_close_matches(asked, beginnings, cutoff=_LIKENESS_MIN)
+    meant = f" (is {' or '.join(beginnings[text] for text in near)} meant?)" if near else ""
+    raise Usage(f"{where}: the table has no shard {asked}{meant}")
 
 
 def is_shard_folder(name: str) -> bool:

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 from memwal.errors import MemWalError
+from memwal.format.layout import find_shard, is_shard_folder
 from memwal.ingest.apply import Ingester
 from memwal.ingest.plan import IngestOptions
 from memwal.ingest.shape import Shape
@@ -31,9 +33,19 @@ def run_ingest(options: IngestOptions, progress: Progress) -> JobReport:
     def ingest_one(
         table: OpenTable, stores: Stores, view: TableView, fanout: Fanout
     ) -> TableReport:
-        return _make_ingester(options, progress, table, stores, view, fanout).run()
+        named = _name_shard(options, view)
+        return _make_ingester(named, progress, table, stores, view, fanout).run()
 
     return JobRunner(name="ingest").run_each(options, ingest_one, progress)
+
+
+def _name_shard(options: IngestOptions, view: TableView) -> IngestOptions:
+    """With the shard's whole id: it is part of what names the ingest, and may be a new one."""
+    asked = options.request.shard
+    if asked is None or is_shard_folder(asked):
+        return options
+    shard = find_shard(asked, view.shard_ids, view.uri)
+    return replace(options, request=replace(options.request, shard=shard))
 
 
 def _make_ingester(

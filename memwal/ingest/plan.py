@@ -15,7 +15,6 @@ from dataclasses import dataclass
 
 from memwal.errors import Refused
 from memwal.format import layout
-from memwal.model import ShardId
 from memwal.run.options import RunOptions
 from memwal.store.ingest_records import PlanRecord, SourceFile, StagedRecord
 from memwal.store.objects import normalise_uri
@@ -29,7 +28,7 @@ class IngestRequest:
     format: str | None = None
     source_options: tuple[tuple[str, str], ...] = ()
     delete_column: str | None = None
-    shard: ShardId | None = None
+    shard: str | None = None
     ingest_id: str | None = None
     again: bool = False
     skips_unknown_columns: bool = False

@@ -29,10 +29,12 @@ class IngestTable:
     only: ShardId | None
 
     @classmethod
-    def read(cls, stores: Stores, view: TableView, only: ShardId | None) -> IngestTable:
+    def read(cls, stores: Stores, view: TableView, only: str | None) -> IngestTable:
         """Read the table's schema too."""
         schema = stores.tables.seen(view.version).schema
-        return cls(stores=stores, view=view, schema=schema, only=only)
+        return cls(
+            stores=stores, view=view, schema=schema, only=None if only is None else ShardId(only)
+        )
 
     @property
     def spec_id(self) -> int:

@@ -71,8 +71,10 @@ def test_what_is_one() -> None:
     assert parse_tables(("b", "a", "b")) == ["b", "a"]
     assert parse_tables(None) == []
     assert parse_shard(SHARD.upper()) == parse_shard(SHARD.replace("-", "")) == SHARD
-    with pytest.raises(Usage, match="expected a UUID"):
-        parse_shard("../../x")
+    assert parse_shard(SHARD[:6]) == SHARD[:6]
+    for bad in ("../../x", "shard-1", SHARD + "0"):
+        with pytest.raises(Usage, match="expected a UUID, or how one begins"):
+            parse_shard(bad)
 
 
 def test_tables_stand_behind_a_double_dash() -> None:

@@ -18,7 +18,7 @@ from memwal.jobs.backfill.plan import (
     ORDER,
     check_shards,
     estimate_bytes,
-    list_shards,
+    find_shards,
     measure_backlog,
     sort_largest_first,
 )
@@ -27,7 +27,6 @@ from memwal.jobs.backfill.workers import Backfill
 from memwal.jobs.index_catchup.job import IndexCatchupOptions, run_index_catchup
 from memwal.jobs.merge.job import MergeOptions, run_merge
 from memwal.jobs.merge.plan.shard import MergeLimits, MergeRequest
-from memwal.model import ShardId
 from memwal.report import NOTHING_TO_DO, EngineReport, JobOnTable, JobReport, TableReport
 from memwal.run import cancel
 from memwal.run.engines.choice import choose_engine
@@ -46,7 +45,7 @@ class BackfillOptions(RunOptions):
     """What `backfill` takes besides. `so_far` gets the run's document as it grows."""
 
     jobs: Sequence[str] = ORDER
-    shards: Sequence[ShardId] = ()
+    shards: Sequence[str] = ()
     request: MergeRequest = MergeRequest()
     limits: Settings = Settings()
     concurrency: int = CONCURRENCY
@@ -94,6 +93,7 @@ def _plan(opened: Sequence[OpenTable], options: BackfillOptions) -> list[TableBa
     for table in opened:
         try:
             stores, view = table.require()
+            shards = find_shards(view, options.shards)
         except MemWalError as error:
             failed = JobOnTable(job="look", report=failed_report(table.resolved.name, error))
             broken.append(TableBackfill(resolved=table.resolved, state=FINISHED, jobs=[failed]))
@@ -101,7 +101,7 @@ def _plan(opened: Sequence[OpenTable], options: BackfillOptions) -> list[TableBa
         backlog = measure_backlog(
             view,
             options.jobs,
-            options.shards,
+            shards or options.shards,
             options.request,
             partial(stores.tables.unindexed_rows, view.version),
         )
@@ -110,7 +110,7 @@ def _plan(opened: Sequence[OpenTable], options: BackfillOptions) -> list[TableBa
                 resolved=table.resolved,
                 backlog=backlog,
                 limits=choose_limits(MergeLimits, table.resolved, options.limits),
-                shards=tuple(s for s in options.shards if s in list_shards(view)),
+                shards=shards,
             )
         )
     order = sort_largest_first([table.backlog for table in readable if table.backlog is not None])

@@ -10,7 +10,7 @@ from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, replace
 
 from memwal.errors import Usage
-from memwal.format.layout import SYSTEM_INDEXES
+from memwal.format.layout import SYSTEM_INDEXES, find_shard
 from memwal.indexes import find_behind
 from memwal.jobs.merge.plan.shard import MergeLimits, MergeRequest, choose_generations
 from memwal.model import ShardId, TableView, sum_known
@@ -35,25 +35,26 @@ class Backlog:
         return not (self.generations or self.unindexed_rows or self.indexes_behind)
 
 
-def list_shards(view: TableView) -> set[ShardId]:
-    """The shards of a table, those that can't be read included."""
-    return {s.shard_id for s in view.shards} | {ShardId(b.shard_id) for b in view.broken}
+def find_shards(view: TableView, asked: Sequence[str]) -> tuple[ShardId, ...]:
+    """Those of the shards that the table has. Raises Usage where one may be several of its own."""
+    there = set(view.shard_ids)
+    named = (s for s in asked if any(shard.startswith(s) for shard in there))
+    return tuple(dict.fromkeys(find_shard(shard, there, view.uri) for shard in named))
 
 
-def check_shards(views: Sequence[TableView | None], asked: Sequence[ShardId]) -> None:
+def check_shards(views: Sequence[TableView | None], asked: Sequence[str]) -> None:
     """Raise Usage for a shard that no table has; one may be in a table that could not be read."""
-    if None in views:
-        return
-    there = {shard for view in views if view is not None for shard in list_shards(view)}
-    for shard in asked:
-        if shard not in there:
-            raise Usage(f"none of the tables has a shard {shard}")
+    if None not in views:
+        there = {shard for view in views if view is not None for shard in view.shard_ids}
+        for shard in asked:
+            if not any(known.startswith(shard) for known in there):
+                raise Usage(f"none of the tables has a shard {shard}")
 
 
 def measure_backlog(
     view: TableView,
     jobs: Collection[str],
-    shards: Collection[ShardId],
+    shards: Collection[str],
     request: MergeRequest,
     count_unindexed_rows: Callable[[str], int | None],
 ) -> Backlog:

@@ -6,8 +6,9 @@ from typing import Any
 
 from memwal.config import ResolvedTable
 from memwal.errors import Missing, Usage
+from memwal.format.layout import find_shard
 from memwal.jobs.inspect import report
-from memwal.model import ShardId, ShardManifest
+from memwal.model import ShardManifest
 from memwal.rows.policy import STORED_KEY, policy_document
 from memwal.run.stores import Stores, open_stores
 from memwal.run.versions import check_lance_version
@@ -20,7 +21,7 @@ def run_inspect(
     what: str,
     table: ResolvedTable,
     *,
-    shard: ShardId | None = None,
+    shard: str | None = None,
     version: int | None = None,
     untested_lance_allowed: bool = False,
     shown_max: int = WAL_ENTRIES_SHOWN_MAX,
@@ -51,17 +52,15 @@ def run_inspect(
     return {"table": table.name, "version": latest, "shards": documents}
 
 
-def _shards(stores: Stores, shard: ShardId | None, version: int | None) -> list[ShardManifest]:
+def _shards(stores: Stores, shard: str | None, version: int | None) -> list[ShardManifest]:
     found = list_shards(stores.objects, folders_only=True).shards
     if shard is not None:
-        if shard not in found:
-            raise Usage(f"{stores.uri}: the table has no shard {shard}")
-        found = [shard]
+        found = [find_shard(shard, found, stores.uri)]
     if version is not None:
         if shard is None:
             raise Usage("--version of a shard manifest needs --shard")
         try:
-            return [stores.shard_manifests.read(shard, version)]
+            return [stores.shard_manifests.read(found[0], version)]
         except Missing as missing:
             raise Usage(str(missing)) from None
     manifests = (stores.shard_manifests.latest(s) for s in found)

@@ -23,7 +23,7 @@ from memwal.jobs.merge.unit import (
     report_shards,
     run_merge_unit,
 )
-from memwal.model import ShardId, ShardView
+from memwal.model import ShardView
 from memwal.report import DONE, NOTHING_TO_DO, JobReport, TableReport
 from memwal.run.fanout import Fanout
 from memwal.run.options import RunOptions, choose_limits
@@ -37,9 +37,9 @@ from memwal.run.units import lost_unit
 
 @dataclass(frozen=True, kw_only=True)
 class MergeOptions(RunOptions):
-    """What `merge` takes besides."""
+    """What `merge` takes besides. `shards` are ids, or how they begin; none are all."""
 
-    shards: Sequence[ShardId] = ()
+    shards: Sequence[str] = ()
     request: MergeRequest = MergeRequest()
     limits: Settings = Settings()
 

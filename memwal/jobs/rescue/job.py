@@ -28,13 +28,13 @@ Confirm = Callable[[str, Sequence[ShardRescue]], bool]
 
 @dataclass(frozen=True, kw_only=True)
 class RescueOptions(RunOptions):
-    """What the job takes. No `shards` means all of them.
+    """What the job takes. `shards` are ids, or how they begin; none are all of them.
 
     `confirm` is called once a table, with the shards that are about to be claimed.
     """
 
     confirm: Confirm
-    shards: Sequence[ShardId] = ()
+    shards: Sequence[str] = ()
     limits: RescueLimits = field(default_factory=RescueLimits)
 
 

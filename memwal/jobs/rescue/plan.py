@@ -16,7 +16,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from enum import Enum
 
-from memwal.errors import Corruption, MemWalError, Refused, Usage
+from memwal.errors import Corruption, MemWalError, Refused
 from memwal.format import layout
 from memwal.format.replay import Replay, WalEntry, replay
 from memwal.model import ShardId, ShardManifest, ShardStatus, TableView
@@ -104,14 +104,14 @@ class ShardRescue:
     memtable_batches_max: int = _MEMTABLE_BATCHES_MIN
 
 
-def choose_shards(view: TableView, asked: Sequence[ShardId]) -> list[ShardId]:
-    """The shards to look at; all of them where none is asked for. Raises Usage."""
-    there = [shard.shard_id for shard in view.shards]
-    broken = {shard.shard_id for shard in view.broken}
-    for shard in asked:
-        if shard not in there and shard not in broken:
-            raise Usage(f"{view.uri}: the table has no shard {shard}")
-    return list(dict.fromkeys(asked)) or there
+def choose_shards(view: TableView, asked: Sequence[str]) -> list[ShardId]:
+    """The shards to look at, by their ids or how these begin; all of them where none is asked for.
+
+    Raises Usage.
+    """
+    there = set(view.shard_ids)
+    found = [layout.find_shard(shard, there, view.uri) for shard in asked]
+    return list(dict.fromkeys(found)) or [shard.shard_id for shard in view.shards]
 
 
 def plan_rescue(found: RescueEvidence, limits: RescueLimits, now_nanos: int) -> ShardRescue:

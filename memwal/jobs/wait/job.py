@@ -22,11 +22,11 @@ from memwal.run.tables import OpenTable
 
 @dataclass(frozen=True, kw_only=True)
 class WaitOptions(RunOptions):
-    """What `wait` takes besides. `generations` names targets by shard."""
+    """What `wait` takes besides. `generations` names targets by shard, or by how its id begins."""
 
     until: Until
     timeout_seconds: float
-    generations: Mapping[ShardId, int] = field(default_factory=dict)
+    generations: Mapping[str, int] = field(default_factory=dict)
     limits: WaitLimits = WaitLimits()
 
 

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping
 from enum import Enum
 
 from memwal.errors import Usage
+from memwal.format.layout import find_shard
 from memwal.indexes import covering_indexes
 from memwal.model import MemWalState, ShardId, TableView, VersionManifest
 
@@ -25,22 +26,25 @@ class Until(Enum):
     COLLECTED = "collected"
 
 
-def choose_target(view: TableView, named: Mapping[ShardId, int]) -> Mapping[ShardId, int]:
+def choose_target(view: TableView, named: Mapping[str, int]) -> Mapping[ShardId, int]:
     """The generation to wait for, by shard: the named ones only, or each shard's highest flushed.
 
-    Raises Usage for a named shard that the table has not, and what is wrong with a shard whose
-    manifest is needed and can't be read.
+    A name may be how an id begins. Raises Usage for one that the table has not, and what is wrong
+    with a shard whose manifest is needed and can't be read.
     """
     broken = {ShardId(b.shard_id): b.error for b in view.broken}
-    for shard in named or broken:
+    there = set(view.shard_ids)
+    asked: dict[ShardId, int] = {}
+    for text, generation in named.items():
+        shard = find_shard(text, there, view.uri)
+        if shard in asked:
+            raise Usage(f"--generation names shard {shard} twice")
+        asked[shard] = generation
+    for shard in asked or broken:
         if shard in broken:
             raise broken[shard]
-    if named:
-        known = {s.shard_id for s in view.shards}
-        for shard in named:
-            if shard not in known:
-                raise Usage(f"{view.uri}: the table has no shard {shard}")
-        return dict(named)
+    if asked:
+        return asked
     highest = {
         s.shard_id: max(
             (s.merged_generation, *(g.generation for g in s.manifest.flushed_generations))

@@ -25,13 +25,14 @@ against the spec (one key, one shard) and can also bring a deleted key back.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from enum import Enum
 
 from memwal import invariants
-from memwal.errors import MemWalError, Refused, Unsupported, Usage
-from memwal.model import FlushedGeneration, ShardId, ShardStatus, ShardView, TableView, sum_known
+from memwal.errors import MemWalError, Refused, Unsupported
+from memwal.format.layout import find_shard
+from memwal.model import FlushedGeneration, ShardStatus, ShardView, TableView, sum_known
 from memwal.rows.holes import find_holes, hole_text
 from memwal.rows.keys import new_keys_are_compared
 
@@ -137,18 +138,16 @@ def leave_shard(shard: ShardView, error: MemWalError | None = None) -> LeftShard
 
 
 def choose_shards(
-    view: TableView, asked: Sequence[ShardId], request: MergeRequest
+    view: TableView, asked: Sequence[str], request: MergeRequest
 ) -> tuple[tuple[ShardView, ...], tuple[LeftShard, ...]]:
     """The shards with work, among those asked for (by default all), and those that are left.
 
-    Raises Usage for a shard that the table does not have, Unsupported as `check_table`.
+    A shard may be asked for by how its id begins. Raises Usage for one that the table does not
+    have, Unsupported as `check_table`.
     """
     check_table(view)
-    known = {s.shard_id for s in view.shards} | {b.shard_id for b in view.broken}
-    for shard_id in asked:
-        if shard_id not in known:
-            raise Usage(f"{view.uri}: the table has no shard {shard_id}")
-    chosen: Collection[str] = asked or known
+    known = set(view.shard_ids)
+    chosen = {find_shard(shard, known, view.uri) for shard in asked} or known
     work = []
     left = [LeftShard(shard_id=b.shard_id, error=b.error) for b in view.broken]
     for shard in view.shards:
