@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 import uuid
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -83,6 +83,7 @@ class PolicyTable:
     uri: str
     variant: Variant
     clock: ManualClock
+    options: dict[str, str] = field(default_factory=dict)
     base: dict[Any, Row] = field(default_factory=dict)
     shards: list[ShardId] = field(default_factory=list)
     written: dict[ShardId, list[list[Entry]]] = field(default_factory=dict)
@@ -93,11 +94,11 @@ class PolicyTable:
 
     @property
     def dataset(self) -> Any:
-        return lance.dataset(self.uri)
+        return lance.dataset(self.uri, storage_options=self.options or None)
 
     @property
     def stores(self) -> Stores:
-        return open_stores(self.uri, {}, clock=self.clock)
+        return open_stores(self.uri, self.options, clock=self.clock)
 
     def merger(self, **settings: Any) -> ShardMerger:
         stores = self.stores
@@ -186,18 +187,25 @@ def make_policy_table(
     shards: int = 1,
     stored: bool = True,
     indexed: bool = False,
+    options: Mapping[str, str] | None = None,
     **mem_wal: Any,
 ) -> PolicyTable:
     """A table with `rows` (keys by number) in its base, and its policy in it, if `stored`.
 
     `mem_wal` is what its MemWAL index is made with.
     """
-    clock = ManualClock(start_nanos=int(NOW.timestamp()) * 10**9)
-    table = PolicyTable(uri=str(uri), variant=variant or Variant(), clock=clock)
+    table = PolicyTable(
+        uri=str(uri),
+        variant=variant or Variant(),
+        clock=ManualClock(start_nanos=int(NOW.timestamp()) * 10**9),
+        options=dict(options or {}),
+    )
     table.base = {key: table.row(key, 1000 + key, op=False) for key in rows}
     schema = pa.schema([*table.kind.fields, *_columns()])
     dataset = lance.write_dataset(
-        pa.Table.from_pylist(list(table.base.values()), schema=schema), table.uri
+        pa.Table.from_pylist(list(table.base.values()), schema=schema),
+        table.uri,
+        storage_options=table.options or None,
     )
     if indexed:
         dataset.create_scalar_index(table.kind.names[0], "BTREE", name="key_idx")
