@@ -35,6 +35,7 @@ CASES = (
     "first_merge",
     "base_size",
     "idle",
+    "freshness",
     "memory",
     "garbage",
     "index_catchup",
