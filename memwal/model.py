@@ -326,7 +326,7 @@ class TableView:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Standing:
+class TableGauges:
     """How a table stands, for metrics. None is not known, and is not shown as 0.
 
     `oldest_pending_at_nanos` and `oldest_unindexed_at_nanos` are when the oldest generation was

@@ -9,7 +9,7 @@ from typing import Any, ClassVar, Literal
 from pydantic import BaseModel, ConfigDict, Field, SerializeAsAny, field_validator, model_serializer
 
 from memwal.errors import EXIT_PARTIAL
-from memwal.model import Standing
+from memwal.model import TableGauges
 
 DONE = "done"
 NOTHING_TO_DO = "nothing_to_do"
@@ -54,7 +54,7 @@ class TableReport(Part):
         found = self.summary().items()
         return {name[5:]: rows for name, rows in found if rows and name.startswith("rows_")}
 
-    def standing(self) -> Standing | None:
+    def gauges(self, looked_at_nanos: int) -> TableGauges | None:
         """How the table stands; None for a job that does not tell."""
         return None
 

@@ -19,6 +19,7 @@ from memwal.cli.options import (
     Json,
     LeaseSeconds,
     Master,
+    MetricsFile,
     NoLease,
     Report,
     StorageOption,
@@ -63,6 +64,7 @@ class ReadFlags:
     debug: Debug = False
     allow_untested_lance: Untested = False
     report: Report = None
+    metrics_file: MetricsFile = None
     engine: UnusedEngine = None
     master: UnusedMaster = None
     no_lease: UnusedNoLease = False
@@ -111,7 +113,13 @@ class ReadFlags:
             place = ReportPlace(
                 self.report, lambda: self._look_up(names[:1], quiet=True)[0].storage_options
             )
-        return Output(job=job, as_json=self.as_json, debug=self.debug, place=place)
+        return Output(
+            job=job,
+            as_json=self.as_json,
+            debug=self.debug,
+            place=place,
+            metrics_file=self.metrics_file,
+        )
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -10,7 +10,6 @@ import traceback
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
-from pathlib import Path
 from types import FrameType
 from typing import Any, NoReturn
 
@@ -18,9 +17,10 @@ from rich.console import Console
 
 from memwal.cli import streams
 from memwal.cli.console import RunProgress, print_trace, show_document, show_report, stderr, stdout
+from memwal.cli.files import check_place, write_whole
+from memwal.cli.measures import Measures
 from memwal.errors import EXIT_CANCELLED, MemWalError, Usage
-from memwal.report import JobReport
-from memwal.run.whole_file import whole_file
+from memwal.report import DONE, JobReport
 
 _TABLES_NAMED_MAX = 20
 
@@ -44,12 +44,8 @@ class ReportPlace:
         if "://" in self._place:
             self._write = self._object()
             return
-        file = Path(self._place)
-        if file.is_dir():
-            raise Usage(f"--report {file}: that is a folder")
-        if not file.parent.is_dir():
-            raise Usage(f"--report {file}: there is no folder {file.parent}")
-        self._write = lambda document: _write_whole(file, document)
+        file = check_place("--report", self._place)
+        self._write = lambda document: write_whole(file, document)
 
     def write(self, document: str) -> str | None:
         """Write it, unless `check` refused the place; what went wrong, if anything did."""
@@ -73,15 +69,6 @@ class ReportPlace:
             raise Usage("--report needs a key: s3://bucket/path/report.json")
         objects = open_objects(folder, self._options(), SystemClock())
         return lambda document: objects.put(name, document.encode())
-
-
-def _write_whole(file: Path, document: str) -> None:
-    """A file that is there whole or as it was: a run may be killed while it writes."""
-    if file.exists() and not file.is_file():
-        file.write_text(document)  # a pipe or a terminal
-        return
-    with whole_file(file.resolve()) as out:
-        out.write(document.encode())
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -122,6 +109,7 @@ class Output:
     debug: bool = False
     place: ReportPlace | None = None
     shows: bool = True
+    metrics_file: str | None = None
 
     def run(self, work: Callable[[RunProgress], JobReport | Document]) -> NoReturn:
         """Do the work, show and store what it returns, and exit with its code.
@@ -136,9 +124,14 @@ class Output:
         if report is not None and not is_quiet(self.as_json):
             for error in _list_errors(report, tables=self.as_json or not shown):
                 stderr().print(f"error: {error}", style="red")
-        stored = self._store(document)
+        stored = all([self._store(document), self._measure(report)])
         code = 0 if report is None else report.exit_code
         raise SystemExit(code or (0 if stored and shown else 1))
+
+    @cached_property
+    def measures(self) -> Measures:
+        """What the command measures."""
+        return Measures(self.metrics_file, self._warn)
 
     def so_far(self, report: JobReport) -> None:
         """Store the report of a run that goes on; a problem with that shows at its end."""
@@ -152,6 +145,7 @@ class Output:
         try:
             if self.place is not None:
                 self.place.check()
+            self.measures.begin()
             with RunProgress(debug=self.debug, quiet=is_quiet(self.as_json)) as progress:
                 return work(progress)
         except KeyboardInterrupt as error:
@@ -193,6 +187,16 @@ class Output:
         if problem is not None:
             stderr().print(f"error: {problem}", style="red")
         return problem is None
+
+    def _measure(self, report: JobReport | None) -> bool:
+        problem = self.measures.end(report or JobReport(job=self.job, outcome=DONE))
+        if problem is not None:
+            stderr().print(f"error: {problem}", style="red")
+        return problem is None
+
+    def _warn(self, text: str) -> None:
+        if not is_quiet(self.as_json):
+            stderr().print(f"warning: {text}", style="yellow")
 
 
 def _list_errors(report: JobReport, *, tables: bool) -> Iterator[str]:

@@ -6,6 +6,7 @@ Airflow reads its classes: nothing heavy may be imported here.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from datetime import datetime
 from itertools import islice
 from typing import Any
 
@@ -16,7 +17,15 @@ from memwal.jobs.status.plan import (
     describe_due_shards,
     find_reclaimable,
 )
-from memwal.model import BrokenShard, Consistency, ShardId, ShardView, TableView, sum_known
+from memwal.model import (
+    BrokenShard,
+    Consistency,
+    ShardId,
+    ShardView,
+    TableGauges,
+    TableView,
+    sum_known,
+)
 from memwal.report import (
     DONE,
     FAILED,
@@ -133,6 +142,34 @@ class StatusTableReport(TableReport):
     lease: LeaseReport | None = None
     checkpoints: tuple[CheckpointReport, ...] = ()
     warnings: tuple[str, ...] = ()
+
+    def gauges(self, looked_at_nanos: int) -> TableGauges | None:
+        """How the table stands, for metrics; None where it could not be told."""
+        if self.version is None:
+            return None
+        flushed = [f for s in self.shards if (f := _nanos(s.oldest_pending_flushed_at)) is not None]
+        # Of an index of which nothing is recorded, it is not known that it has caught up.
+        behind = max((s.merged_generation for s in self.shards), default=0)
+        held = self.lease if self.lease and self.lease.state == "held" else None
+        return TableGauges(
+            looked_at_nanos=looked_at_nanos,
+            pending_generations=sum(len(s.pending_generations) for s in self.shards),
+            pending_bytes=sum_known(s.pending_bytes for s in self.shards),
+            oldest_pending_at_nanos=min(flushed, default=None),
+            index_lag_generations={
+                i.name: behind if i.lag_generations is None else i.lag_generations
+                for i in self.indexes
+            },
+            reclaimable_bytes=None if self.reclaimable is None else self.reclaimable.bytes,
+            abandoned_shards=None
+            if self.consistency == "snapshot"
+            else sum(s.abandoned for s in self.shards),
+            lease_held_at_nanos=None if held is None else _nanos(held.acquired_at),
+        )
+
+
+def _nanos(time: str | None) -> int | None:
+    return None if time is None else int(datetime.fromisoformat(time).timestamp()) * 10**9
 
 
 def report_status(

@@ -29,14 +29,14 @@ METRICS = (
         kind="gauge",
         labels=("table",),
         unit="By",
-        text="In-memory bytes of those generations.",
+        text="In-memory bytes of flushed generations that the base table lacks.",
     ),
     Metric(
         name="memwal_oldest_pending_seconds",
         kind="gauge",
         labels=("table",),
         unit="s",
-        text="For how long the oldest of them has been waiting; 0 where none is.",
+        text="Age of the oldest flushed generation that the base table lacks; 0 where there is none.",
     ),
     Metric(
         name="memwal_oldest_unindexed_seconds",

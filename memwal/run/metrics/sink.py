@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Literal
 
-from memwal.model import Standing
+from memwal.clock import SystemClock
+from memwal.model import TableGauges
 from memwal.report import JobReport, TableReport
 from memwal.run.metrics.counts import Counts, count_report, count_requests, count_table
 
@@ -18,7 +19,7 @@ Stage = Literal["merged", "indexed"]
 class Metrics:
     """Takes what is measured, and keeps none of it."""
 
-    def record_standing(self, table: str, standing: Standing) -> None:
+    def record_gauges(self, table: str, gauges: TableGauges) -> None:
         """How a table stands now; takes the place of what was recorded of it before."""
 
     def forget_table(self, table: str) -> None:
@@ -36,17 +37,22 @@ class Metrics:
     def record_report(self, report: JobReport) -> None:
         """What a job came to, on all its tables."""
         self.add(count_report(report))
+        now = SystemClock().now_nanos()
         for table in report.tables:
-            if (standing := table.standing()) is not None:
-                self.record_standing(table.table, standing)
+            if (gauges := table.gauges(now)) is not None:
+                self.record_gauges(table.table, gauges)
 
     def record_table(self, job: str, report: TableReport, requests: Mapping[str, int]) -> None:
         """What a job came to on one table of a run that goes on."""
         self.add(count_table(job, report) + count_requests(requests))
 
-    def exposition(self) -> bytes:
-        """Everything in Prometheus's text format, of `CONTENT_TYPE`."""
-        return b""
+    def exposition(self, before: str = "") -> str:
+        """Everything in Prometheus's text format, of `CONTENT_TYPE`.
+
+        Counters go on from where those in the text `before` ended, which earlier runs wrote; they
+        begin anew where that is no such text.
+        """
+        return ""
 
     def close(self) -> None:
         """Push what is to be pushed, within a few seconds, and end."""

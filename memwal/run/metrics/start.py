@@ -30,7 +30,7 @@ def start_metrics(*, shown: bool, warn: Callable[[str], None]) -> Metrics:
             raise Unsupported(text) from error
         warn(f"OTEL_* variables ask for telemetry and nothing is sent: {text}")
         return NO_METRICS
-    return telemetry.start(shown=shown, signals=signals, warn=warn)
+    return telemetry.start(signals, warn)
 
 
 def _is_asked_for(signal: str) -> bool:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from threading import Lock
 
 from opentelemetry import trace
@@ -21,9 +21,11 @@ from opentelemetry.sdk.resources import OTELResourceDetector, Resource
 from opentelemetry.sdk.trace import TracerProvider
 from opentelemetry.sdk.trace.export import BatchSpanProcessor
 from prometheus_client import CollectorRegistry, generate_latest
+from prometheus_client.metrics_core import Metric as Family
+from prometheus_client.parser import text_string_to_metric_families
 
 from memwal.clock import SystemClock
-from memwal.model import Standing
+from memwal.model import TableGauges
 from memwal.run.metrics.catalogue import FRESHNESS_BUCKETS_SECONDS, METRICS, Metric
 from memwal.run.metrics.counts import Counts
 from memwal.run.metrics.sink import Metrics, Stage
@@ -45,12 +47,12 @@ class Telemetry(Metrics):
         self,
         *,
         readers: Collection[object],
-        registry: CollectorRegistry | None = None,
+        registry: CollectorRegistry,
         now_nanos: Callable[[], int] | None = None,
         on_close: Callable[[], None] = lambda: None,
     ) -> None:
         """`registry` is the one that a reader serves, for `exposition`."""
-        self._standings: dict[str, Standing] = {}
+        self._gauges: dict[str, TableGauges] = {}
         self._lock = Lock()
         self._registry = registry
         self._now_nanos = now_nanos or SystemClock().now_nanos
@@ -83,13 +85,13 @@ class Telemetry(Metrics):
                     description=metric.text,
                 )
 
-    def record_standing(self, table: str, standing: Standing) -> None:
+    def record_gauges(self, table: str, gauges: TableGauges) -> None:
         """How a table stands now; takes the place of what was recorded of it before."""
-        self._standings[table] = standing
+        self._gauges[table] = gauges
 
     def forget_table(self, table: str) -> None:
         """The table is not looked at any more: its gauges end."""
-        self._standings.pop(table, None)
+        self._gauges.pop(table, None)
 
     def record_freshness(self, stage: Stage, seconds: float) -> None:
         """A generation was merged, or indexed, so long after its flush."""
@@ -105,10 +107,13 @@ class Telemetry(Metrics):
         for (name, labels), value in counts.items():
             self._counters[name].add(value, {key: _label(text) for key, text in labels})
 
-    def exposition(self) -> bytes:
-        """Everything in Prometheus's text format."""
+    def exposition(self, before: str = "") -> str:
+        """Everything in Prometheus's text format, counters on top of those in `before`."""
         with self._lock:  # two at once would take each other's
-            return b"" if self._registry is None else generate_latest(self._registry)
+            families = {family.name: family for family in self._registry.collect()}
+        for counted in _parse_counters(before):
+            _add_up(families.setdefault(counted.name, counted), counted)
+        return generate_latest(_Families(families.values())).decode()
 
     def close(self) -> None:
         """Push what is to be pushed, within a few seconds, and end."""
@@ -122,22 +127,19 @@ class Telemetry(Metrics):
             now = self._now_nanos()
             return [
                 Observation(value, {"table": _label(table), **labels})
-                for table, standing in list(self._standings.items())
-                for labels, value in measure(standing, now)
+                for table, gauges in list(self._gauges.items())
+                for labels, value in measure(gauges, now)
                 if value is not None
             ]
 
         return observe
 
 
-def start(*, shown: bool, signals: Collection[str], warn: Callable[[str], None]) -> Telemetry:
-    """Metrics that are shown, pushed or both, and traces, as `signals` say."""
+def start(signals: Collection[str], warn: Callable[[str], None]) -> Telemetry:
+    """Metrics that can be shown; they are pushed, and traces too, as `signals` say."""
     log = _Log(warn)
-    readers: list[object] = []
-    registry = None
-    if shown:
-        registry = CollectorRegistry()
-        readers.append(make_shown_reader(registry))
+    registry = CollectorRegistry()
+    readers: list[object] = [make_shown_reader(registry)]
     if "METRICS" in signals:
         exporter = OTLPMetricExporter(timeout=_push_timeout("METRICS"))
         readers.append(PeriodicExportingMetricReader(exporter, cardinality_limits=_LIMITS))
@@ -163,6 +165,39 @@ def make_shown_reader(registry: CollectorRegistry) -> PrometheusMetricReader:
         registry=registry,
         cardinality_limits=_LIMITS,
     )
+
+
+class _Families:
+    """A registry of what was collected."""
+
+    def __init__(self, families: Iterable[Family]) -> None:
+        self._families = families
+
+    def collect(self) -> Iterable[Family]:
+        """All of it."""
+        return self._families
+
+
+def _parse_counters(text: str) -> list[Family]:
+    """The counters of ours in a text of Prometheus's format; none where it is no such text."""
+    ours = {metric.name for metric in METRICS if metric.kind == "counter"}
+    try:
+        families = list(text_string_to_metric_families(text))
+    except ValueError:
+        return []
+    return [family for family in families if f"{family.name}_total" in ours]
+
+
+def _add_up(family: Family, before: Family) -> None:
+    """Add what was counted before to what is counted now."""
+    if family is before:
+        return
+    now = {tuple(sorted(sample.labels.items())): sample for sample in family.samples}
+    for sample in before.samples:
+        key = tuple(sorted(sample.labels.items()))
+        value = sample.value + (now[key].value if key in now else 0.0)
+        now[key] = sample._replace(value=value)
+    family.samples = list(now.values())
 
 
 class _Log(logging.Handler):
@@ -211,21 +246,21 @@ def _age(since_nanos: int | None, now_nanos: int) -> float | None:
     return None if since_nanos is None else max(0.0, (now_nanos - since_nanos) / 1e9)
 
 
-def _age_of_pending(standing: Standing, now_nanos: int) -> Values:
-    nothing = standing.pending_generations == 0
-    return [({}, 0.0 if nothing else _age(standing.oldest_pending_at_nanos, now_nanos))]
+def _age_of_pending(gauges: TableGauges, now_nanos: int) -> Values:
+    nothing = gauges.pending_generations == 0
+    return [({}, 0.0 if nothing else _age(gauges.oldest_pending_at_nanos, now_nanos))]
 
 
-def _age_of_unindexed(standing: Standing, now_nanos: int) -> Values:
-    nothing = not any(standing.index_lag_generations.values())
-    return [({}, 0.0 if nothing else _age(standing.oldest_unindexed_at_nanos, now_nanos))]
+def _age_of_unindexed(gauges: TableGauges, now_nanos: int) -> Values:
+    nothing = not any(gauges.index_lag_generations.values())
+    return [({}, 0.0 if nothing else _age(gauges.oldest_unindexed_at_nanos, now_nanos))]
 
 
-def _failures(standing: Standing, now_nanos: int) -> Values:
-    return [({"reason": standing.reason or "unknown"}, standing.failures or None)]
+def _failures(gauges: TableGauges, now_nanos: int) -> Values:
+    return [({"reason": gauges.reason or "unknown"}, gauges.failures or None)]
 
 
-_GAUGES: Mapping[str, Callable[[Standing, int], Values]] = {
+_GAUGES: Mapping[str, Callable[[TableGauges, int], Values]] = {
     "memwal_pending_generations": lambda s, now: [({}, s.pending_generations)],
     "memwal_pending_bytes": lambda s, now: [({}, s.pending_bytes)],
     "memwal_oldest_pending_seconds": _age_of_pending,

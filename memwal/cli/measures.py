@@ -1,0 +1,75 @@
+"""What a command measures: for `--metrics-file`, and to where OTEL_* variables say."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from memwal.cli.files import check_place, write_whole
+
+if TYPE_CHECKING:
+    from memwal.report import JobReport
+    from memwal.run.metrics.sink import Metrics
+
+_FILE_BYTES_MAX = 64 * 1024 * 1024
+# Whoever collects it is another user.
+_FILE_MODE = 0o644
+
+
+class Measures:
+    """Metrics of one command, from before its work until its report is known."""
+
+    def __init__(self, place: str | None, warn: Callable[[str], None]) -> None:
+        """`place` is the file for metrics, if one was asked for."""
+        self._place = place
+        self._warn = warn
+        self._file: Path | None = None
+        self._metrics: Metrics | None = None
+        self._takes_reports = True
+
+    def begin(self) -> None:
+        """Raises Usage for a file that can't be, Unsupported where OpenTelemetry is missing."""
+        from memwal.run.metrics.start import start_metrics
+
+        if self._place is not None:
+            self._file = check_place("--metrics-file", self._place)
+        self._metrics = start_metrics(shown=self._file is not None, warn=self._warn)
+
+    def take(self, *, shown: bool) -> Metrics:
+        """The metrics, for a job that records by itself what it does.
+
+        Raises Unsupported where they are to be `shown` and OpenTelemetry is missing.
+        """
+        from memwal.run.metrics.sink import NO_METRICS
+        from memwal.run.metrics.start import start_metrics
+
+        self._takes_reports = False
+        if self._metrics is None or (shown and self._metrics is NO_METRICS):
+            self._metrics = start_metrics(shown=shown, warn=self._warn)
+        return self._metrics
+
+    def end(self, report: JobReport) -> str | None:
+        """Record, write and push what came of the command; what went wrong with the file."""
+        if self._metrics is None:
+            return None
+        if self._takes_reports:
+            self._metrics.record_report(report)
+        try:
+            if self._file is not None:
+                text = self._metrics.exposition(_read(self._file))
+                write_whole(self._file, text, _FILE_MODE)
+        except OSError as error:
+            return f"the metrics can't be written: {error}"
+        finally:
+            self._metrics.close()
+        return None
+
+
+def _read(file: Path) -> str:
+    """What earlier runs wrote; nothing where that can't be read: counters begin anew then."""
+    with suppress(OSError, ValueError):
+        if file.is_file() and file.stat().st_size <= _FILE_BYTES_MAX:
+            return file.read_text(encoding="utf-8")
+    return ""
