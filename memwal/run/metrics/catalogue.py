@@ -36,7 +36,7 @@ METRICS = (
         kind="gauge",
         labels=("table",),
         unit="s",
-        text="Age of the oldest flushed generation that the base table lacks; 0 where there is none.",
+        text="Age of the oldest generation that the base table lacks; 0 where there is none.",
     ),
     Metric(
         name="memwal_oldest_unindexed_seconds",

@@ -33,8 +33,8 @@ from memwal.text import one_line, shorten
 
 # OpenTelemetry would add up what is above its own limit of 2,000 under no table's name.
 _SERIES_MAX = 1_000_000
-_PUSH_SECONDS_MAX = 5.0
-_WARNING_CHARACTERS_MAX = 300
+_PUSH_SECONDS_MAX = 3.0
+_WARNING_CHARACTERS_MAX = 200
 _WARNINGS_MAX = 100
 
 Values = list[tuple[Mapping[str, str], float | None]]
@@ -201,22 +201,26 @@ def _add_up(family: Family, before: Family) -> None:
 
 
 class _Log(logging.Handler):
-    """What OpenTelemetry logs, as warnings of ours: each text once, however often it comes."""
+    """What OpenTelemetry's log says of failed pushes, as warnings of ours: each text once."""
 
     def __init__(self, warn: Callable[[str], None]) -> None:
         super().__init__(logging.WARNING)
         self._warn = warn
+        self._cause = ""
         self._said: set[str] = set()
         self._logger = logging.getLogger("opentelemetry")
         self._logger.addHandler(self)
         self._logger.propagate = False
 
     def emit(self, record: logging.LogRecord) -> None:
-        """Pass it on."""
+        """Pass an error on, with the last of the warnings about tries before it."""
         text = shorten(one_line(record.getMessage()), _WARNING_CHARACTERS_MAX)
-        if text not in self._said and len(self._said) < _WARNINGS_MAX:
+        if record.levelno < logging.ERROR:
+            self._cause = f" ({text})"
+        elif text not in self._said and len(self._said) < _WARNINGS_MAX:
             self._said.add(text)
-            self._warn(f"telemetry: {text}")
+            self._warn(f"telemetry was not sent: {text}{self._cause}")
+            self._cause = ""
 
     def close(self) -> None:
         """Leave OpenTelemetry's log as it was."""
