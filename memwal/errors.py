@@ -150,6 +150,18 @@ def unexpected(error: BaseException) -> MemWalError:
     return MemWalError(f"unexpected {type(error).__name__}: {error}")
 
 
+def make_sendable(error: BaseException) -> Exception:
+    """The error, if it can travel to another process, or one that tells of it."""
+    import pickle  # most commands have no use for it
+
+    try:
+        if isinstance(error, Exception) and type(pickle.loads(pickle.dumps(error))) is type(error):
+            return error
+    except Exception:  # whatever an error's own class raises
+        pass
+    return unexpected(error)
+
+
 def error_of(exit_code: int, outcome: str, text: str) -> MemWalError:
     """The error that goes with an exit code and an outcome in a report."""
     held = LeaseHeld if outcome == LeaseHeld.outcome else LostRace

@@ -5,7 +5,6 @@ from __future__ import annotations
 import itertools
 import logging
 import os
-import pickle
 import re
 import sys
 import threading
@@ -21,7 +20,7 @@ from py4j.protocol import Py4JError, Py4JJavaError
 from pyspark import SparkContext, TaskContext
 from pyspark.sql import SparkSession
 
-from memwal.errors import MemWalError, Refused, WorkerDied
+from memwal.errors import MemWalError, Refused, WorkerDied, make_sendable
 
 Unit = TypeVar("Unit")
 Result = TypeVar("Result")
@@ -81,17 +80,7 @@ class _Task(Generic[Unit, Result]):
         except (KeyboardInterrupt, SystemExit):
             raise
         except BaseException as error:  # a panic in Lance's Rust code is no Exception
-            return _Outcome(error=_sendable(error))
-
-
-def _sendable(error: BaseException) -> Exception:
-    """The error, if it can travel, or one that tells of it."""
-    try:
-        if isinstance(error, Exception) and type(pickle.loads(pickle.dumps(error))) is type(error):
-            return error
-    except Exception:  # whatever an error's own class raises
-        pass
-    return MemWalError(f"unexpected {type(error).__name__}: {error}")
+            return _Outcome(error=make_sendable(error))
 
 
 class SparkEngine:

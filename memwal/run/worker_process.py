@@ -1,0 +1,147 @@
+"""What runs inside a worker process of `memwal.run.workers`: units, one after the other.
+
+The process obeys its parent alone: a Ctrl-C in the terminal, or a service manager that signals the
+whole group, must not end a commit in the middle. When the parent is gone, its end of the pipe is
+closed: the unit in hand ends before its next commit, and then the process.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import resource
+import signal
+import sys
+import threading
+import traceback
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass
+from multiprocessing.connection import Connection
+from pathlib import Path
+from queue import SimpleQueue
+from typing import Any, Protocol
+
+from memwal.errors import MemWalError, make_sendable, unexpected
+from memwal.run import memory_arenas
+
+ORPHANED_SECONDS_MAX = 60.0
+"""How long a unit may still take to reach its next commit once the parent is gone."""
+
+
+@dataclass(frozen=True, slots=True)
+class Said:
+    """A line for the parent's log; with the level `doing`, what the unit does from now on."""
+
+    level: str
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class Done:
+    """A unit has ended: its result or its error, and the memory that the process has now."""
+
+    result: object
+    resident_bytes: int
+
+
+class Worker(Protocol):
+    """Does units in a worker process, which keeps it from one unit to the next."""
+
+    def run(self, unit: Any, post: Post) -> object:
+        """Do a unit. What it raises is its end, and the process goes on."""
+        ...
+
+    def cancel(self) -> None:
+        """Make the unit in hand stop before its next commit. Called in another thread."""
+        ...
+
+    def close(self) -> None:
+        """No unit will come any more."""
+        ...
+
+
+MakeWorker = Callable[[], Worker]
+"""Makes the worker, in its process; travels there by pickle. Imports what units need."""
+
+
+class Post(logging.Handler):
+    """Sends things to the parent, from any thread. Nobody listens once the parent is gone."""
+
+    def __init__(self, pipe: Connection) -> None:
+        super().__init__(logging.WARNING)
+        self._pipe = pipe
+        self._turn = threading.Lock()
+
+    def send(self, message: object) -> None:
+        """Send it. Raises what pickling it does."""
+        with self._turn, suppress(OSError):
+            self._pipe.send(message)
+
+    def say(self, level: str, text: str) -> None:
+        """A line for the parent's log."""
+        self.send(Said(level, text))
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """What a library logs."""
+        self.say("warning", record.getMessage())
+
+
+def serve(descriptor: int) -> None:
+    """Do the units that come through the inherited socket, until the parent wants no more."""
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        signal.signal(number, signal.SIG_IGN)
+    os.set_inheritable(descriptor, False)
+    memory_arenas.limit_arenas()
+    pipe = Connection(descriptor)
+    post = Post(pipe)
+    logging.getLogger().addHandler(post)
+    logging.captureWarnings(True)
+    with suppress(EOFError):
+        worker: Worker = pipe.recv()()
+        units: SimpleQueue[tuple[object] | None] = SimpleQueue()
+        threading.Thread(target=_listen, args=(pipe, units, worker), daemon=True).start()
+        while (found := units.get()) is not None:
+            _answer(post, _do(worker, found[0], post))
+        worker.close()
+
+
+def _listen(pipe: Connection, units: SimpleQueue[tuple[object] | None], worker: Worker) -> None:
+    """Take what the parent sends: units, and None when it wants no more."""
+    with suppress(EOFError, OSError):
+        while True:
+            message = pipe.recv()
+            units.put(message)
+            if message is None:
+                worker.cancel()
+    units.put(None)
+    worker.cancel()
+    threading.Event().wait(ORPHANED_SECONDS_MAX)
+    os._exit(1)
+
+
+def _do(worker: Worker, unit: object, post: Post) -> object:
+    try:
+        return worker.run(unit, post)
+    except MemWalError as error:
+        return make_sendable(error)
+    except BaseException as error:  # a panic in Lance's Rust code is no Exception
+        post.say("trace", traceback.format_exc())
+        return unexpected(error)
+
+
+def _answer(post: Post, result: object) -> None:
+    try:
+        post.send(Done(result, resident_bytes()))
+    except Exception as error:  # whatever pickling raises
+        post.send(Done(unexpected(error), resident_bytes()))
+
+
+def resident_bytes() -> int:
+    """The memory of this process; where the host does not tell, the most that it ever had."""
+    try:
+        pages = int(Path("/proc/self/statm").read_text().split()[1])
+        return pages * os.sysconf("SC_PAGE_SIZE")
+    except (OSError, ValueError, IndexError):
+        peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+        return peak if sys.platform == "darwin" else peak * 1024

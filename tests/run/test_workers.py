@@ -1,0 +1,210 @@
+"""Warm worker processes, with real ones: what ends one costs its unit and nothing else."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from memwal.clock import SystemClock
+from memwal.errors import MemWalError, Refused, WorkerDied
+from memwal.run.workers import Lane, UnitEnd, WorkerLimits, WorkerPool
+from tests.support.odd_worker import OddWorker
+
+pytestmark = pytest.mark.integration
+
+SECONDS = 30.0
+
+
+class Pool(WorkerPool):
+    """A pool of one lane, and what its workers said."""
+
+    said: list[tuple[object, str, str]]
+
+    def one(self, word: str, more: object = None) -> object:
+        """The result of one unit."""
+        self.begin(word, more)
+        (end,) = self.wait(SECONDS)
+        assert end.key == word
+        return end.result
+
+    def begin(self, word: str, more: object = None) -> None:
+        until(lambda: self.can_take(""))
+        self.start("", word, (word, more))
+
+
+def make_pool(workers_max: int = 1, idle: float | None = None, **limits: float) -> Pool:
+    said: list[tuple[object, str, str]] = []
+    lane = Lane(make=OddWorker, workers_max=workers_max, idle_seconds_max=idle)
+    pool = Pool(
+        lanes={"": lane},
+        clock=SystemClock(),
+        limits=WorkerLimits(**limits),
+        say=lambda *line: said.append(line),
+    )
+    pool.said = said
+    return pool
+
+
+@pytest.fixture
+def pool() -> Iterator[Pool]:
+    with make_pool() as pool:
+        yield pool
+
+
+def until(there: Callable[[], bool], seconds: float = SECONDS) -> None:
+    deadline = time.monotonic() + seconds
+    while not there():
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
+
+
+def is_there(pid: int) -> bool:
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except OSError:
+        return False
+
+
+def test_a_worker_is_kept_warm_and_prints_nothing_on_stdout(
+    pool: Pool, capfd: pytest.CaptureFixture[str]
+) -> None:
+    first = pool.one("pid")
+    assert pool.one("pid") == first != os.getpid()
+    assert capfd.readouterr().out == ""
+
+
+def test_errors_are_ends_and_the_worker_goes_on(pool: Pool) -> None:
+    pid = pool.one("pid")
+    refused = pool.one("refuse", "no")
+    assert isinstance(refused, Refused)
+    assert str(refused) == "no"
+    for word in ("fail", "unsendable", "untravelled"):
+        error = pool.one(word)
+        assert type(error) is MemWalError
+        assert "unexpected" in str(error)
+    assert pool.one("pid") == pid
+    assert any(level == "trace" and "a bug" in text for _, level, text in pool.said)
+
+
+def test_a_library_s_warnings_reach_the_parent(pool: Pool) -> None:
+    pool.one("log", "mind the gap")
+    assert ("log", "warning", "mind the gap") in pool.said
+
+
+@pytest.mark.parametrize(
+    ("word", "more", "how"),
+    [
+        ("die", signal.SIGKILL, "SIGKILL"),
+        ("abort", None, "SIGABRT"),
+        ("leave", 3, "exit code 3"),
+    ],
+)
+def test_a_dead_worker_costs_its_unit_and_is_replaced(
+    pool: Pool, word: str, more: object, how: str
+) -> None:
+    first = pool.one("pid")
+    died = pool.one(word, more)
+    assert isinstance(died, WorkerDied)
+    assert how in str(died)
+    assert f"during {word}." in str(died)
+    assert not pool.can_take("")  # not at once: a machine that kills every worker is left alone
+    assert pool.one("pid") not in (first, os.getpid())
+
+
+def test_a_neighbour_s_death_is_nothing_to_a_unit(tmp_path: Path) -> None:
+    with make_pool(workers_max=2) as pool:
+        pool.begin("until_cancelled", str(tmp_path / "f"))
+        pool.begin("die", signal.SIGKILL)
+        (dead,) = pool.wait(SECONDS)
+        assert isinstance(dead.result, WorkerDied)
+        assert [end.result for end in pool.stop(SECONDS)] == ["ended"]
+
+
+def test_a_worker_is_replaced_when_it_grew_or_did_enough() -> None:
+    with make_pool(memory_bytes_max=100 * 2**20, units_max=3) as pool:
+        first = pool.one("grow", 1000)
+        assert pool.one("grow", 200 * 2**20) == first
+        second = pool.one("pid")
+        assert second != first
+        assert [pool.one("pid"), pool.one("pid")] == [second, second]
+        assert pool.one("pid") != second
+        until(lambda: not is_there(first), 5)
+
+
+def test_an_idle_worker_is_let_go() -> None:
+    with make_pool(idle=0.1) as pool:
+        pid = pool.one("pid")
+        until(lambda: not (pool.wait(0.05) or pool.pids))
+        assert not is_there(pid)
+        assert pool.one("pid") != pid
+
+
+def test_a_unit_that_takes_long_is_told_and_left_alone(tmp_path: Path) -> None:
+    with make_pool(unit_seconds_warned=0.2) as pool:
+        pool.begin("until_cancelled", str(tmp_path / "f"))
+        until((tmp_path / "f").exists)
+        until(lambda: not pool.wait(0.05) and bool(pool.said))
+        assert "has taken" in pool.said[0][2]
+        assert [end.result for end in pool.stop(SECONDS)] == ["ended"]
+
+
+def test_stop_lets_the_unit_in_hand_end_and_kills_what_does_not(tmp_path: Path) -> None:
+    pool = make_pool(workers_max=2)
+    for word in ("until_cancelled", "deaf"):
+        pool.begin(word, str(tmp_path / word))
+    until(lambda: all((tmp_path / word).exists() for word in ("until_cancelled", "deaf")))
+    pids = pool.pids
+    began = time.monotonic()
+    ends: dict[object, UnitEnd] = {end.key: end for end in pool.stop(2.0)}
+    assert 2.0 <= time.monotonic() - began < 4.0
+    assert ends["until_cancelled"].result == "ended"
+    assert "was ended by SIGKILL after it was told to stop" in str(ends["deaf"].result)
+    assert not any(map(is_there, pids))
+
+
+def test_signals_to_a_worker_are_nothing_to_its_unit(pool: Pool, tmp_path: Path) -> None:
+    file = tmp_path / "f"
+    pool.begin("until_cancelled", str(file))
+    until(lambda: file.exists() and bool(file.read_text()))
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        os.kill(int(file.read_text()), number)
+    assert pool.wait(0.2) == []
+    assert [end.result for end in pool.stop(SECONDS)] == ["ended"]
+
+
+def test_nothing_is_left_of_a_parent_that_was_killed(tmp_path: Path) -> None:
+    """And the unit in hand comes to its end."""
+    program = (
+        "import sys; from tests.run.test_workers import make_pool; pool = make_pool(2);"
+        "pool.begin('pid'); pool.wait(30);"
+        "pool.begin('until_cancelled', sys.argv[1]); pool.begin('pid'); pool.wait(30);"
+        "print(*pool.pids, flush=True); pool.wait(100)"
+    )
+    file = tmp_path / "f"
+    parent = subprocess.Popen(
+        [sys.executable, "-c", program, str(file)], stdout=subprocess.PIPE, text=True
+    )
+    assert parent.stdout is not None
+    pids = [int(pid) for pid in parent.stdout.readline().split()]
+    until(file.exists)
+    parent.kill()
+    parent.communicate()
+    assert len(pids) == 2
+    until(lambda: not any(map(is_there, pids)), 5)
+    assert file.read_text() == "ended"
+
+
+def test_a_worker_that_cannot_be_started_is_its_unit_s_error(
+    pool: Pool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sys, "executable", "/nowhere/python")
+    error = pool.one("pid")
+    assert isinstance(error, WorkerDied)
+    assert "could be started" in str(error)
