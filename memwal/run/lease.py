@@ -1,9 +1,10 @@
-"""Holds a table's lease while a job runs: heartbeat in a thread, release at the end."""
+"""Holds a table's lease while jobs run on it: heartbeat in a thread, release at the end."""
 
 from __future__ import annotations
 
 import threading
 from collections.abc import Callable
+from dataclasses import replace
 
 from memwal.errors import LeaseHeld, MemWalError
 from memwal.model import LeaseClaim
@@ -24,9 +25,34 @@ class HeldLease:
         self._claim: LeaseClaim = leases.acquire(job)
         self._lost: LeaseHeld | None = None
         self._lapsed = False
+        self._start_heart()
+
+    def pass_on(self, leases: StoredLeases, job: str, *, own_claim: bool) -> None:
+        """The next job goes on under this lease, through its own stores. Raises LeaseHeld.
+
+        With an `own_claim` it gets a new one, in the place of the one that is held.
+        """
+        self._stop_heart()
+        try:
+            if self._lost is not None:
+                raise self._lost
+            self._leases = leases
+            if own_claim:
+                self._claim = leases.acquire(job, before=self._claim)
+                self._lapsed = False
+            elif self._claim.job != job:
+                self._claim = leases.renew(replace(self._claim, job=job))
+        finally:
+            self._start_heart()
+
+    def _start_heart(self) -> None:
         self._over = threading.Event()
         self._heart = threading.Thread(target=self._beat, daemon=True, name="memwal-lease")
         self._heart.start()
+
+    def _stop_heart(self) -> None:
+        self._over.set()
+        self._heart.join()
 
     @property
     def token(self) -> int:
@@ -54,8 +80,7 @@ class HeldLease:
 
     def release(self) -> None:
         """Stop the heartbeat and give the lease up. Raises MemWalError when it stands."""
-        self._over.set()
-        self._heart.join()
+        self._stop_heart()
         if self._lost is None:
             self._leases.release(self._claim)
 
@@ -79,6 +104,62 @@ class HeldLease:
 
     def __exit__(self, *error: object) -> None:
         self.release()
+
+
+class ChainLeases:
+    """The leases of jobs that run one after the other on the same tables, one lease a table.
+
+    It is taken for the first job that has work, and kept until it is given back, or the chain ends.
+    Use as a context manager. Tables may be worked on side by side, each in one thread.
+    """
+
+    def __init__(
+        self, name: str | None = None, warn: Callable[[str], None] = lambda text: None
+    ) -> None:
+        """`name` is what claims say, instead of each job's own; `warn` is called about a lease that
+        can't be given back.
+        """
+        self._name = name
+        self._warn = warn
+        self._held: dict[str, HeldLease] = {}
+
+    def take(
+        self,
+        uri: str,
+        leases: StoredLeases,
+        job: str,
+        say: Callable[[str], None],
+        *,
+        own_claim: bool = False,
+    ) -> HeldLease:
+        """The table's lease, for a job that has work. Raises LeaseHeld.
+
+        A job with an `own_claim` is known by its claim's number and name to those without a lease;
+        others share a claim, under the chain's name.
+        """
+        name = job if own_claim else self._name or job
+        held = self._held.get(uri)
+        if held is None:
+            held = self._held[uri] = HeldLease(leases, name, say)
+        else:
+            held.pass_on(leases, name, own_claim=own_claim)
+        return held
+
+    def give_back(self, uri: str) -> None:
+        """The chain is over for this table. If that fails, it is a warning and ends no job."""
+        held = self._held.pop(uri, None)
+        if held is not None:
+            try:
+                held.release()
+            except MemWalError as error:
+                self._warn(str(error))
+
+    def __enter__(self) -> ChainLeases:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        for uri in list(self._held):
+            self.give_back(uri)
 
 
 def describe_lease(claim: LeaseClaim | None, now_nanos: int) -> LeaseReport | None:

@@ -11,6 +11,7 @@ from memwal.config import ResolvedTable, Settings
 
 if TYPE_CHECKING:
     from memwal.run.engines.pool import SharedEngines
+    from memwal.run.lease import ChainLeases
     from memwal.run.tables import OpenedBefore
 
 Limits = TypeVar("Limits")
@@ -31,7 +32,7 @@ class MergeKeywords(TypedDict, total=False):
 
 @dataclass(frozen=True, kw_only=True)
 class RunOptions:
-    """What every job takes. `engines`, where given, are used and left running."""
+    """What every job takes. `engines` and `leases`, where given, are used and left as they are."""
 
     tables: Sequence[ResolvedTable]
     engine: str | None = None
@@ -41,6 +42,7 @@ class RunOptions:
     untested_lance_allowed: bool = False
     opened_before: OpenedBefore | None = None
     engines: SharedEngines | None = None
+    leases: ChainLeases | None = None
 
     def for_job(
         self, kind: Callable[..., Options], tables: Sequence[ResolvedTable], **more: Any

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from memwal.config import ResolvedTable
 from memwal.errors import MemWalError, Unsupported, Usage
 from memwal.model import TableView
-from memwal.run.lease import HeldLease
+from memwal.run.lease import ChainLeases, HeldLease
 from memwal.run.options import RunOptions
 from memwal.run.reports import add_counts
 from memwal.run.stores import Stores, open_stores
@@ -61,7 +61,8 @@ class OpenedBefore:
 
 @dataclass(kw_only=True)
 class OpenTable:
-    """One table on its way through a job. `lease` is None until there is work, or with no lease.
+    """One table on its way through a job. `lease` is None until there is work, or with no lease;
+    `leases` keeps it for the jobs that come next.
 
     `unit_requests` is what units asked of the store. `was_read` is set once a view showed it to be
     a table, `worked_on` once a lease was taken for it, which may have been given back since, and
@@ -71,6 +72,7 @@ class OpenTable:
 
     resolved: ResolvedTable
     warn: Callable[[str], None] = lambda text: None
+    leases: ChainLeases = field(default_factory=ChainLeases)
     stores: Stores | None = None
     view: TableView | None = None
     lease: HeldLease | None = None
@@ -111,17 +113,21 @@ class OpenTable:
         """The fencing token that units carry."""
         return None if self.lease is None else self.lease.token
 
-    def take_lease(self, job: str, options: RunOptions) -> None:
+    def take_lease(self, job: str, options: RunOptions, *, own_claim: bool = False) -> None:
         """Prove the store, and claim the table unless `--no-lease`, before anything is written.
 
         Called once there is work, so that an idle pass writes nothing; what was planned before has
-        to be read again afterwards. Raises LeaseHeld, and what `prove_store` does.
+        to be read again afterwards. With `own_claim`, the job shares no claim with others of its
+        chain. Raises LeaseHeld, and what `prove_store` does.
         """
         self.prove_store()
         if options.lease and self.lease is None and self.stores is not None:
-            name = self.resolved.name
-            self.lease = HeldLease(
-                self.stores.leases, job, lambda text: self.warn(f"{name}: {text}")
+            self.lease = self.leases.take(
+                self.resolved.uri,
+                self.stores.leases,
+                job,
+                lambda text: self.warn(f"{self.resolved.name}: {text}"),
+                own_claim=own_claim,
             )
             self.worked_on = True
 
@@ -135,13 +141,9 @@ class OpenTable:
             raise
 
     def release_lease(self) -> None:
-        """Give the lease back, if it was taken. If that fails, it is a warning and ends no job."""
-        lease, self.lease = self.lease, None
-        if lease is not None:
-            try:
-                lease.release()
-            except MemWalError as error:
-                self.warn(str(error))
+        """Give the lease back, if it was taken by this job or one before it in the chain."""
+        self.lease = None
+        self.leases.give_back(self.resolved.uri)
 
     def before_commit(self) -> None:
         """Raise LeaseHeld when the table's lease was lost; called before each writing step."""
@@ -165,11 +167,13 @@ def open_tables(
 ) -> Iterator[list[OpenTable]]:
     """Open the tables, several side by side; at the end, give up the leases taken for them.
 
-    A table that can't be opened carries its error; the others go on. `failed` is called for each
-    table when the job as a whole ends in an error, `warn` with trouble about a lease. `read` is
-    called in threads, unless `readers_max` is 1.
+    Leases that jobs share, only when this one ends in an error. A table that can't be opened
+    carries its error; the others go on. `failed` is called for each table when the job as a whole
+    ends in an error, `warn` with trouble about a lease. `read` is called in threads, unless
+    `readers_max` is 1.
     """
-    tables = [OpenTable(resolved=resolved, warn=warn) for resolved in options.tables]
+    leases = options.leases or ChainLeases(warn=warn)
+    tables = [OpenTable(resolved=r, warn=warn, leases=leases) for r in options.tables]
     ended: BaseException | None = None
     try:
         _open_stores(tables)
@@ -188,7 +192,8 @@ def open_tables(
         raise
     finally:
         for table in tables:
-            table.release_lease()
+            if options.leases is None or ended is not None:
+                table.release_lease()
         # Last: a run that is being cancelled may not have the time for it.
         if ended is not None:
             for table in tables:

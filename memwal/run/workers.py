@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 from multiprocessing.connection import Connection, Pipe
 from queue import Empty, SimpleQueue
 
-from memwal.errors import MemWalError, WorkerDied
+from memwal.errors import WorkerDied
 from memwal.ports import Clock
 from memwal.run.worker_process import Done, MakeWorker, Said
 

@@ -92,11 +92,15 @@ class StoredLeases:
         tokens = _tokens(infos)
         return self._read(max(tokens)) if tokens else None
 
-    def acquire(self, job: str) -> LeaseClaim:
+    def acquire(self, job: str, *, before: LeaseClaim | None = None) -> LeaseClaim:
         """Claim the table for a job. Raises LeaseHeld (by whom, since when, until when).
 
-        A claim of this host whose process has provably ended is no hindrance.
+        A claim of this host whose process has provably ended is no hindrance. Where `before` is
+        given, a claim of ours, the new one takes its place, unless another has done that.
         """
+        if before is not None:
+            self.check(before.token)
+            return self._claim(before, job)
         current = self.current()
         if current is not None and self.is_live(current) and not is_gone(current.holder):
             raise LeaseHeld(self._held_text(current))

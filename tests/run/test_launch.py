@@ -26,6 +26,7 @@ from memwal.model import TableView
 from memwal.run import cancel, versions
 from memwal.run.engines.local import LocalEngine
 from memwal.run.options import RunOptions
+from memwal.run.stores import open_stores
 from memwal.run.tables import OPENED_BEFORE_SECONDS_MAX, OpenedBefore, OpenTable, open_tables
 from memwal.run.units import lost_unit
 
@@ -39,14 +40,8 @@ def options(*tables: ResolvedTable) -> RunOptions:
 
 
 class FakeLease:
-    def __init__(self) -> None:
-        self.released = 0
-
     def check(self) -> None:
         raise LeaseHeld("superseded")
-
-    def release(self) -> None:
-        self.released += 1
 
 
 def test_an_untested_pylance_is_refused_unless_allowed(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -75,7 +70,6 @@ def test_a_lost_lease_stops_a_commit(tmp_path: Path) -> None:
 
 
 def test_leases_are_given_up_whatever_happens(tmp_path: Path) -> None:
-    lease = FakeLease()
     failed: list[str] = []
 
     def note(table: OpenTable, error: BaseException) -> None:
@@ -85,9 +79,11 @@ def test_leases_are_given_up_whatever_happens(tmp_path: Path) -> None:
         suppress(ZeroDivisionError),
         open_tables(options(resolved(tmp_path)), lambda stores: cast("Any", None), note) as tables,
     ):
-        tables[0].lease = cast("Any", lease)
+        tables[0].take_lease("merge", options())
         raise ZeroDivisionError("oops")
-    assert (lease.released, failed) == (1, ["oops"])
+    claim = open_stores(str(tmp_path), {}).leases.current()
+    assert claim is not None
+    assert (claim.released, failed) == (True, ["oops"])
 
 
 def test_a_view_of_before_is_fresh_for_some_time_only(tmp_path: Path) -> None:

@@ -38,10 +38,53 @@ JOBS: tuple[Mutation, ...] = (
             "        if False:\n            self.lease.check()",
         ),
         (
-            "jobs: leases are not given up",
-            "                lease.release()",
+            "jobs: leases are not given up when a job fails",
+            "            if options.leases is None or ended is not None:",
+            "            if False:",
+        ),
+    ),
+    *mutations(
+        "memwal/run/lease.py",
+        "tests/run/test_lease_chain.py",
+        (
+            "chain: leases are not given up",
+            "                held.release()",
             "                pass",
         ),
+        (
+            "chain: a snapshot refresh shares the chain's claim",
+            "            if own_claim:",
+            "            if False:",
+        ),
+        (
+            "chain: a refresh goes by the chain's name",
+            "        name = job if own_claim else self._name or job",
+            "        name = self._name or job",
+        ),
+        (
+            "chain: the jobs after a refresh are taken for one",
+            "            elif self._claim.job != job:",
+            "            elif False:",
+        ),
+        (
+            "chain: a lease that was lost goes on to the next job",
+            "            if self._lost is not None:\n                raise self._lost\n            self",
+            "            self",
+        ),
+    ),
+    *mutations(
+        "memwal/jobs/maintain/job.py",
+        "tests/jobs/maintain/test_maintain.py -k 'one_lease or stops'",
+        (
+            "maintain: a table that stops keeps its lease",
+            "                leases.give_back(table.uri)",
+            "                pass",
+        ),
+    ),
+    *mutations(
+        "memwal/jobs/snapshot/job.py",
+        "tests/jobs/maintain/test_maintain.py -k one_lease",
+        ("snapshot: it shares a claim with the jobs around it", ", own_claim=True", ""),
     ),
     *mutations(
         "memwal/run/tables.py",

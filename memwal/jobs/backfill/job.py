@@ -31,6 +31,7 @@ from memwal.report import NOTHING_TO_DO, EngineReport, JobOnTable, JobReport, Ta
 from memwal.run import cancel
 from memwal.run.engines.choice import choose_engine
 from memwal.run.engines.pool import SharedEngines, has_spark, start_engine
+from memwal.run.lease import ChainLeases
 from memwal.run.options import RunOptions, choose_limits
 from memwal.run.progress import Progress, Quiet
 from memwal.run.reports import add_counts, failed_report
@@ -65,13 +66,17 @@ def run_backfill(options: BackfillOptions, progress: Progress) -> BackfillReport
         tables = _plan(opened, options)
         requests = add_counts(table.requests() for table in opened)
     engine = _choose_engine(tables, options)
-    with SharedEngines(lambda name: start_engine(name, options)) as engines:
-        inside = replace(options, opened_before=before, engines=engines)
+    with (
+        ChainLeases("backfill", warn=progress.warn) as leases,
+        SharedEngines(lambda name: start_engine(name, options)) as engines,
+    ):
+        inside = replace(options, opened_before=before, engines=engines, leases=leases)
         backfill = Backfill(
             tables=tables,
             jobs=[job for job in ORDER if job in options.jobs],
             run_job=lambda name, table: _run_job(name, table, inside, engine, progress),
             forget=lambda table: before.forget(table.resolved),
+            give_back=lambda table: leases.give_back(table.resolved.uri),
             stop_engines=engines.cancel,
             show_report=options.so_far,
             engine=engine,

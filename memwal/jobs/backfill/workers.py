@@ -29,12 +29,16 @@ DOCUMENT_SECONDS_MIN = 1.0
 
 @dataclass(kw_only=True)
 class Backfill:
-    """One run. `requests` are those of the look at the tables, to which each job's are added."""
+    """One run. `requests` are those of the look at the tables, to which each job's are added.
+
+    `forget` is called when a table may have changed, `give_back` once its lease is not needed.
+    """
 
     tables: Sequence[TableBackfill]
     jobs: Sequence[str]
     run_job: Callable[[str, TableBackfill], JobReport]
     forget: Callable[[TableBackfill], None]
+    give_back: Callable[[TableBackfill], None]
     stop_engines: Callable[[], None]
     show_report: Callable[[BackfillReport], None]
     engine: EngineReport
@@ -112,6 +116,7 @@ class Backfill:
                 self.forget(table)
             if must_stop(table.jobs):
                 break
+        self.give_back(table)
         self.forget(table)
         table.seconds = self.clock.monotonic_seconds() - began
         if table.state == RUNNING:

@@ -18,6 +18,7 @@ from memwal.jobs.merge.job import MergeOptions, run_merge
 from memwal.jobs.snapshot.job import check_lease, run_snapshot
 from memwal.report import NOTHING_TO_DO, JobOnTable, JobReport
 from memwal.run.chain import must_stop, sum_up_jobs
+from memwal.run.lease import ChainLeases
 from memwal.run.options import RunOptions
 from memwal.run.progress import Progress
 from memwal.run.reports import job_report
@@ -46,6 +47,11 @@ def run_maintain(options: MaintainOptions, progress: Progress) -> JobReport:
         short_allowed=options.short_allowed,
     )
     check_lease(options)
+    with ChainLeases("maintain", warn=progress.warn) as leases:
+        return _run_jobs(replace(options, leases=leases), leases, progress)
+
+
+def _run_jobs(options: MaintainOptions, leases: ChainLeases, progress: Progress) -> JobReport:
     clock = SystemClock()
     started = clock.monotonic_seconds()
     done: list[list[JobOnTable]] = [[] for _ in options.tables]
@@ -62,6 +68,8 @@ def run_maintain(options: MaintainOptions, progress: Progress) -> JobReport:
             jobs.append(JobOnTable(job=name, report=report))
             if report.outcome != NOTHING_TO_DO:
                 before.forget(table)
+            if must_stop(jobs):
+                leases.give_back(table.uri)
     return job_report(
         "maintain",
         (

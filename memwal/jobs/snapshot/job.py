@@ -75,7 +75,8 @@ def _refresh(table: OpenTable, options: RunOptions, fanout: Fanout) -> TableRepo
             clock=stores.clock,
             read=lambda: _read(stores, fanout),
             limits=LIMITS,
-            take_lease=partial(table.take_lease, "snapshot", options),
+            # Whoever merges without a lease has to see that a refresh begins.
+            take_lease=partial(table.take_lease, "snapshot", options, own_claim=True),
             before_commit=table.before_commit,
             before_repair=table.before_repair,
         )

@@ -136,6 +136,23 @@ def test_a_torn_manifest_does_not_keep_garbage_from_looking(table: Table) -> Non
     assert listed == {fine}
 
 
+def list_claims(table: Table) -> list[tuple[str, bool]]:
+    """The claims in order: whose, and whether it was given back."""
+    found = sorted(Path(table.uri).glob(f"{layout.LEASE}/[0-9]*.json"))
+    documents = [json.loads(path.read_text()) for path in found]
+    return [(d["job"], d["released"]) for d in documents]
+
+
+def test_its_jobs_share_one_lease_but_for_the_snapshot_s_claim(table: Table) -> None:
+    maintain(table, arguments=("--compaction",))
+    # The one that the refresh took the place of; then its own, in which the other jobs went on.
+    assert list_claims(table) == [("maintain", False), ("snapshot", True)]
+    table.flush(table.shards[0], Put([2], 5))
+    _, (found,) = maintain(table, arguments=SHORT)
+    assert outcomes(found)["garbage"] == "done"
+    assert list_claims(table)[-2:] == [("maintain", False), ("maintain", True)]
+
+
 def test_a_held_lease_stops_it(table: Table) -> None:
     StoredLeases(table.stores.objects, table.stores.clock, holder="ann@one:1").acquire("merge")
     code, (found,) = maintain(table)
