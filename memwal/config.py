@@ -61,6 +61,7 @@ class Settings(BaseModel):
     model_config = _STRICT
 
     engine: EngineName | None = None
+    log_format: Literal["text", "json"] | None = None
     master: str | None = None
     generations_per_commit_max: int | None = Field(default=None, ge=1)
     shards_per_commit_max: int | None = Field(default=None, ge=1)

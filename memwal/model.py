@@ -163,8 +163,9 @@ class LeaseClaim:
     A claim whose `released` is set, or whose `expires_at_nanos` has passed, holds nothing. A claim
     made by `lease break` is born released and carries the operator's `reason`. `length_nanos` is
     how long it lasts without a heartbeat: a setting of its holder, which others need not share; a
-    claim without it is of a build that knew one length. `unknown` holds what a newer build stored
-    besides, which changes nothing of what the other fields mean.
+    claim without it is of a build that knew one length. `run_id` is the run that made the claim.
+    `unknown` holds what a newer build stored besides, which changes nothing of what the other
+    fields mean.
     """
 
     token: int
@@ -175,6 +176,7 @@ class LeaseClaim:
     expires_at_nanos: int
     released: bool = False
     reason: str | None = None
+    run_id: str | None = None
     length_nanos: int = 300 * 10**9
     unknown: Mapping[str, object] = field(default_factory=dict, hash=False)
 

@@ -18,6 +18,9 @@ FAILED = "failed"
 REFUSED = "refused"
 HELD = "held"
 
+RUN_ID = r"^[A-Za-z0-9][A-Za-z0-9_.~:+@/=-]{0,199}$"
+"""What the id of a run may be: ours are 32 hex digits, whoever starts a run may give another."""
+
 
 class Section(BaseModel):
     """A section of the document."""
@@ -74,6 +77,7 @@ class LeaseReport(Section):
     token: int
     holder: str
     job: str
+    run_id: str | None = None
     acquired_at: str | None
     expires_at: str | None
     reason: str | None = None
@@ -121,13 +125,14 @@ class RunRecord(BaseModel):
     """One run of a job on one table, as it is stored under `_maintenance/runs/`.
 
     Read back from storage, so everything is checked; fields of a newer build are passed over.
+    `run_id` is of the command: the records of `maintain`'s jobs share it, on every table.
     `stuck` has shards that no further run mends: the generation that a merge left them at, and why.
     """
 
     model_config = ConfigDict(frozen=True, extra="ignore", allow_inf_nan=False, defer_build=True)
 
     format: Literal[1] = 1
-    run_id: str = Field(pattern=r"^[0-9a-f]{32}$")
+    run_id: str = Field(pattern=RUN_ID)
     job: str = Field(pattern=r"^[a-z][a-z-]{0,39}$")
     started_at: str
     finished_at: str
@@ -163,6 +168,7 @@ class JobReport(Part):
     """The one document that `--json` prints."""
 
     job: str
+    run_id: str | None = None
     seconds: float = 0.0
     dry_run: bool = False
     engine: EngineReport | None = None

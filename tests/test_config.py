@@ -262,6 +262,7 @@ def test_other_options_are_refused_without_their_values(pair: str) -> None:
 
 SETTINGS = {
     "engine": "spark",
+    "log_format": "json",
     "master": "local[3]",
     "index_join_allowed": "true",
     "materialize_deletions_threshold": "0.5",

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import logging
 import sys
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
@@ -13,10 +14,14 @@ from rich.text import Text
 
 from memwal.grid import STYLE, Column, build_table, numbers, style_outcome, words
 from memwal.report import JobReport, TableReport
+from memwal.run import logs
 from memwal.text import one_line
 
 if TYPE_CHECKING:
     from memwal.cli.progress import Display
+
+
+_LOG = logging.getLogger("memwal")
 
 
 class Terminal(Console):
@@ -66,12 +71,18 @@ def stderr() -> Console:
 
 def print_trace(text: str, console: Console) -> None:
     """Print a traceback, indented, so that no line of it looks like one of ours."""
+    if log := logs.current():
+        log.say("error", text.rstrip().rpartition("\n")[2], exception=text)
+        return
     for line in text.splitlines():
         console.print(f"  {line}")
 
 
 class RunProgress:
-    """A progress bar on a terminal, plain log lines elsewhere. Everything goes to stderr."""
+    """A progress bar on a terminal, log lines elsewhere. Everything goes to stderr.
+
+    While it is open, warnings of `memwal`'s own Python loggers are among them.
+    """
 
     def __init__(self, *, debug: bool = False, quiet: bool = False) -> None:
         self._console = stderr()
@@ -104,19 +115,39 @@ class RunProgress:
             print_trace(text, self._console)
 
     def __enter__(self) -> RunProgress:
+        self._warnings = _Warnings(self.warn)
+        _LOG.addHandler(self._warnings)
+        _LOG.propagate = False
         return self
 
     def __exit__(self, *error: object) -> None:
+        _LOG.removeHandler(self._warnings)
+        _LOG.propagate = True
         if self._made is not None:
             self._made.stop()
 
     def _display(self) -> Display:
         if self._made is None:
             # Imported late: most commands that only read say nothing.
-            from memwal.cli.progress import BarDisplay, LogDisplay
+            from memwal.cli.progress import BarDisplay, JsonDisplay, LogDisplay
 
-            self._made = BarDisplay(self._console) if self._console.is_terminal else LogDisplay()
+            if log := logs.current():
+                self._made = JsonDisplay(log)
+            else:
+                terminal = self._console.is_terminal
+                self._made = BarDisplay(self._console) if terminal else LogDisplay()
         return self._made
+
+
+class _Warnings(logging.Handler):
+    """What the layers below the jobs have to say."""
+
+    def __init__(self, warn: Callable[[str], None]) -> None:
+        super().__init__(logging.WARNING)
+        self._warn = warn
+
+    def emit(self, record: logging.LogRecord) -> None:
+        self._warn(record.getMessage())
 
 
 def show_report(report: JobReport, console: Console) -> None:

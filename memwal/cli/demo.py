@@ -9,7 +9,7 @@ import typer
 
 from memwal.cli import gc_pause
 from memwal.cli.console import RunProgress, show_report, stderr, stdout
-from memwal.cli.options import Debug, Json, Master
+from memwal.cli.options import Debug, Json, LogFormat, Master
 from memwal.cli.output import Output
 from memwal.cli.parse import parse_engine
 from memwal.config import read_environment_settings
@@ -29,6 +29,7 @@ def demo(
     engine: Engine = None,
     master: Master = None,
     debug: Debug = False,
+    log_format: LogFormat = None,
     as_json: Json = False,
 ) -> None:
     """Make a real table with a live MemWAL, run the jobs on it, show before and after."""
@@ -48,4 +49,4 @@ def demo(
             master=master or settings.get("master"),
         )
 
-    Output(job="demo", as_json=as_json, debug=debug, shows=False).run(work)
+    Output(job="demo", as_json=as_json, debug=debug, log_format=log_format, shows=False).run(work)

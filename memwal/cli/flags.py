@@ -6,6 +6,7 @@ import inspect
 import json
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields
+from functools import cached_property
 from pathlib import Path
 from typing import Any, TypeVar, get_type_hints
 
@@ -18,6 +19,7 @@ from memwal.cli.options import (
     EngineOption,
     Json,
     LeaseSeconds,
+    LogFormat,
     Master,
     MetricsFile,
     NoLease,
@@ -29,7 +31,7 @@ from memwal.cli.options import (
     UnusedNoLease,
 )
 from memwal.cli.output import Document, Output, ReportPlace, is_quiet
-from memwal.cli.parse import parse_engine
+from memwal.cli.parse import parse_engine, parse_log_format
 from memwal.config import (
     DEFAULT_FILE,
     Config,
@@ -38,12 +40,15 @@ from memwal.config import (
     is_address,
     load_config,
     make_settings,
+    mask_address,
     parse_pairs,
     read_environment_options,
     resolve_table,
 )
 from memwal.errors import MemWalError, Usage
 from memwal.report import JobReport
+from memwal.run import logs
+from memwal.run.options import choose_run_id
 
 Options = TypeVar("Options")
 
@@ -62,12 +67,18 @@ class ReadFlags:
     config: ConfigFile = None
     storage_option: StorageOption = None
     debug: Debug = False
+    log_format: LogFormat = None
     allow_untested_lance: Untested = False
     report: Report = None
     metrics_file: MetricsFile = None
     engine: UnusedEngine = None
     master: UnusedMaster = None
     no_lease: UnusedNoLease = False
+
+    @cached_property
+    def run_id(self) -> str:
+        """The id of this run. Raises Usage."""
+        return choose_run_id()
 
     def tables(self, names: Sequence[str]) -> list[ResolvedTable]:
         """The TABLE arguments, looked up in the configuration, each table once. Raises Usage.
@@ -80,6 +91,8 @@ class ReadFlags:
 
     def _look_up(self, names: Sequence[str], *, quiet: bool) -> list[ResolvedTable]:
         config, options = load(self.config, self.storage_option, quiet=quiet)
+        if self.log_format is None and config.defaults.log_format == logs.JSON:
+            logs.start()
         resolved = [resolve_table(name, config, options) for name in names]
         return _drop_repeated(resolved, config, quiet=quiet)
 
@@ -88,7 +101,10 @@ class ReadFlags:
     ) -> Options:
         """A job's options (`memwal.run.options.RunOptions` or a kind of it) out of these flags."""
         return kind(
-            tables=self.tables(names), untested_lance_allowed=self.allow_untested_lance, **more
+            tables=self.tables(names),
+            untested_lance_allowed=self.allow_untested_lance,
+            run_id=self.run_id,
+            **more,
         )
 
     def job(
@@ -104,6 +120,7 @@ class ReadFlags:
     def check(self) -> None:
         """Raise Usage for flags that no job takes. Nothing is looked up."""
         parse_engine(self.engine)
+        parse_log_format(self.log_format)
         parse_pairs(self.storage_option or [], "--storage-option")
 
     def output(self, job: str, names: Sequence[str]) -> Output:
@@ -119,6 +136,9 @@ class ReadFlags:
             debug=self.debug,
             place=place,
             metrics_file=self.metrics_file,
+            log_format=self.log_format,
+            choose_id=lambda: self.run_id,
+            table=mask_address(names[0]) if len(names) == 1 else None,
         )
 
 

@@ -60,6 +60,15 @@ DryRun = Annotated[bool, typer.Option("--dry-run", help="Tell what would be done
 Debug = Annotated[
     bool, typer.Option("--debug", envvar="MEMWAL_DEBUG", help="Show tracebacks of errors.")
 ]
+LogFormat = Annotated[
+    str | None,
+    typer.Option(
+        "--log-format",
+        envvar="MEMWAL_LOG_FORMAT",
+        metavar="text|json",
+        help="With json each line on stderr is a JSON object (default: text).",
+    ),
+]
 Untested = Annotated[
     bool, typer.Option("--allow-untested-lance", help="Run on a pylance that was never tested.")
 ]

@@ -8,7 +8,7 @@ import signal
 import sys
 import traceback
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from types import FrameType
 from typing import Any, NoReturn
@@ -19,8 +19,11 @@ from memwal.cli import streams
 from memwal.cli.console import RunProgress, print_trace, show_document, show_report, stderr, stdout
 from memwal.cli.files import check_place, write_whole
 from memwal.cli.measures import Measures
+from memwal.cli.parse import parse_log_format
 from memwal.errors import EXIT_CANCELLED, MemWalError, Usage
 from memwal.report import DONE, JobReport
+from memwal.run import logs
+from memwal.run.options import choose_run_id
 
 _TABLES_NAMED_MAX = 20
 
@@ -101,7 +104,8 @@ class Document:
 class Output:
     """Where a command's report goes, and how its errors end.
 
-    `shows` is False for a job that has shown people everything by the time it returns.
+    `shows` is False for a job that has shown people everything by the time it returns. `choose_id`
+    gives the run's id; `table` is the one that lines of the log are about unless they say another.
     """
 
     job: str
@@ -110,6 +114,11 @@ class Output:
     place: ReportPlace | None = None
     shows: bool = True
     metrics_file: str | None = None
+    log_format: str | None = None
+    choose_id: Callable[[], str] = choose_run_id
+    table: str | None = None
+    _run_id: str | None = None
+    _facts: Mapping[str, str] = field(default_factory=dict)
 
     def run(self, work: Callable[[RunProgress], JobReport | Document]) -> NoReturn:
         """Do the work, show and store what it returns, and exit with its code.
@@ -117,13 +126,25 @@ class Output:
         No traceback without `--debug`. A report that was asked for and can't be written, or a
         result that stdout does not take, is exit code 1.
         """
+        logs.describe_run(job=self.job, table=self.table, run_id=None)
+        before = logs.current()
+        try:
+            self._run(work)
+        finally:
+            if before is None:
+                logs.stop()
+
+    def _run(self, work: Callable[[RunProgress], JobReport | Document]) -> NoReturn:
         result = self._guard(work)
+        if isinstance(result, JobReport):
+            result = self._stamp(result)
         document = Document.of(result) if isinstance(result, JobReport) else result
         report = document.report
         shown = self._show(document)
         if report is not None and not is_quiet(self.as_json):
-            for error in _list_errors(report, tables=self.as_json or not shown):
-                stderr().print(f"error: {error}", style="red")
+            for table, error in _list_errors(report):
+                with logs.about(**({"table": table} if table else self._facts)):
+                    stderr().print(f"error: {error}", style="red")
         stored = all([self._store(document), self._measure(report)])
         code = 0 if report is None else report.exit_code
         raise SystemExit(code or (0 if stored and shown else 1))
@@ -136,13 +157,20 @@ class Output:
     def so_far(self, report: JobReport) -> None:
         """Store the report of a run that goes on; a problem with that shows at its end."""
         if self.place is not None:
-            self.place.write(Document.of(report).text)
+            self.place.write(Document.of(self._stamp(report)).text)
+
+    def _stamp(self, report: JobReport) -> JobReport:
+        return report.model_copy(update={"run_id": self._run_id})
 
     def _guard(self, work: Callable[[RunProgress], JobReport | Document]) -> JobReport | Document:
         signal.signal(signal.SIGTERM, _interrupt)
         if signal.getsignal(signal.SIGHUP) != signal.SIG_IGN:  # as under nohup
             signal.signal(signal.SIGHUP, _interrupt)
         try:
+            if parse_log_format(self.log_format) == logs.JSON:
+                logs.start()
+            self._run_id = self.choose_id()
+            logs.describe_run(run_id=self._run_id)
             if self.place is not None:
                 self.place.check()
             self.measures.begin()
@@ -162,8 +190,11 @@ class Output:
     def _from_error(
         self, error: BaseException, outcome: str, code: int, text: str | None = None
     ) -> JobReport:
-        if self.debug:
-            print_trace("".join(traceback.format_exception(error)), stderr())
+        trace = "".join(traceback.format_exception(error))
+        if self.debug and logs.current() is None:
+            print_trace(trace, stderr())
+        elif self.debug:
+            self._facts = {"exception": trace}
         return JobReport(job=self.job, outcome=outcome, error=text or str(error), exit_code=code)
 
     def _show(self, document: Document) -> bool:
@@ -199,14 +230,14 @@ class Output:
             stderr().print(f"warning: {text}", style="yellow")
 
 
-def _list_errors(report: JobReport, *, tables: bool) -> Iterator[str]:
-    """What went wrong, in lines: the run, and each table unless the report has shown it."""
+def _list_errors(report: JobReport) -> Iterator[tuple[str | None, str]]:
+    """What went wrong, each in a line: the run, and each table, by its name."""
     if report.error:
-        yield report.error
-    for table in report.tables if tables else ():
+        yield None, report.error
+    for table in report.tables:
         if table.error:
-            named = table.error.startswith(table.table)
-            yield table.error if named else f"{table.table}: {table.error}"
+            first = table.error.strip().partition("\n")[0]
+            yield table.table, first if first.startswith(table.table) else f"{table.table}: {first}"
 
 
 def _summarise(report: JobReport) -> str:

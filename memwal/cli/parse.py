@@ -29,6 +29,13 @@ def parse_engine(name: str | None) -> str | None:
     return name
 
 
+def parse_log_format(name: str | None) -> str | None:
+    """The format of lines on stderr, if it is one."""
+    if name not in (None, "text", "json"):
+        raise Usage(f"--log-format {name!r}: expected text or json")
+    return name
+
+
 def parse_method(name: str) -> Method | None:
     """An index catch-up method, None for auto."""
     # Imported late: only index-catchup needs it.

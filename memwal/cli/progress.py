@@ -21,6 +21,7 @@ from rich.progress import (
 from rich.text import Text
 from structlog.typing import EventDict
 
+from memwal.run.logs import JsonLog
 from memwal.text import one_line
 
 ROWS = "rows"
@@ -107,8 +108,33 @@ class LogDisplay:
         """Nothing to take away."""
 
 
+class JsonDisplay:
+    """With `--log-format json`: the same lines as objects."""
+
+    def __init__(self, log: JsonLog) -> None:
+        self._log = log
+        self._total = 0
+
+    def start(self, what: str, total: int) -> None:
+        """Log that a step of `total` units begins."""
+        self._total = total
+        self._log.say("info", "started", step=what, total=total)
+
+    def done(self, count: int) -> None:
+        """Log the end of the step."""
+        if count == self._total:
+            self._log.say("info", "finished", total=count)
+
+    def say(self, text: str) -> None:
+        """Log a line."""
+        self._log.take(text)
+
+    def stop(self) -> None:
+        """Nothing to take away."""
+
+
 def _escape_texts(logger: object, method: str, event: EventDict) -> EventDict:
     return {k: one_line(v) if isinstance(v, str) else v for k, v in event.items()}
 
 
-Display = BarDisplay | LogDisplay
+Display = BarDisplay | LogDisplay | JsonDisplay

@@ -12,6 +12,7 @@ Where the spec and pylance 14's bytes differ, the bytes win:
 
 from __future__ import annotations
 
+import hashlib
 import json
 import re
 from collections.abc import Collection
@@ -265,15 +266,22 @@ def parse_table_manifest_name(name: str) -> int | None:
 def run_record_path(finished_at_nanos: int, run_id: str) -> str:
     """Path of a run record. Names sort newest first: a listing's first names are the newest runs.
 
-    Raises ValueError for a time or an id that does not fit into a name.
+    `run_id` is as `name_run` gives it. Raises ValueError for a time or an id that no name holds.
     """
     if not 0 <= finished_at_nanos <= _NANOS_MAX or not _RUN_ID.fullmatch(run_id):
         raise ValueError(f"not a run's time and id: {finished_at_nanos}, {run_id!r}")
     return f"{RUNS}/{_NANOS_MAX - finished_at_nanos:019d}-{run_id}.json"
 
 
+def name_run(run_id: str) -> str:
+    """A run's id as it stands in file names: ids that are given from outside hold anything."""
+    if _RUN_ID.fullmatch(run_id):
+        return run_id
+    return hashlib.sha256(run_id.encode()).hexdigest()[:32]
+
+
 def parse_run_record_name(name: str) -> str | None:
-    """The run's id in a record's file name, or None for any other file name."""
+    """The run's id in a record's file name (`name_run`), or None for any other file name."""
     match = _RUN_RECORD.fullmatch(name)
     return match[2] if match else None
 

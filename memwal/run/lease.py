@@ -177,6 +177,7 @@ def describe_lease(claim: LeaseClaim | None, now_nanos: int) -> LeaseReport | No
         token=claim.token,
         holder=claim.holder,
         job=claim.job,
+        run_id=claim.run_id,
         acquired_at=iso_time(claim.acquired_at_nanos),
         expires_at=iso_time(claim.expires_at_nanos),
         reason=claim.reason,

@@ -3,19 +3,41 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, fields
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, fields
 from typing import TYPE_CHECKING, Any, TypedDict, TypeVar
 
+from memwal.clock import SystemClock
 from memwal.config import ResolvedTable, Settings
+from memwal.errors import Usage
+from memwal.report import RUN_ID
 
 if TYPE_CHECKING:
     from memwal.run.engines.pool import SharedEngines
     from memwal.run.lease import ChainLeases
     from memwal.run.tables import OpenedBefore
 
+RUN_ID_VARIABLE = "MEMWAL_RUN_ID"
+
 Limits = TypeVar("Limits")
 Options = TypeVar("Options")
+
+
+def choose_run_id(environment: Mapping[str, str] = os.environ) -> str:
+    """The id of a run, made once: `MEMWAL_RUN_ID`, or else a new one.
+
+    Raises Usage for a variable that can't be an id.
+    """
+    given = environment.get(RUN_ID_VARIABLE, "")
+    if not given:
+        return SystemClock().new_id().replace("-", "")
+    if not re.fullmatch(RUN_ID, given):
+        raise Usage(
+            f"{RUN_ID_VARIABLE}: expected at most 200 letters, digits and _.~:+@/=-, the first a "
+            "letter or a digit"
+        )
+    return given
 
 
 class MergeKeywords(TypedDict, total=False):
@@ -32,7 +54,11 @@ class MergeKeywords(TypedDict, total=False):
 
 @dataclass(frozen=True, kw_only=True)
 class RunOptions:
-    """What every job takes. `engines` and `leases`, where given, are used and left as they are."""
+    """What every job takes. `engines` and `leases`, where given, are used and left as they are.
+
+    `run_id` is shared by the jobs inside a run (`for_job`): log lines, run records, leases and
+    reports have it.
+    """
 
     tables: Sequence[ResolvedTable]
     engine: str | None = None
@@ -43,6 +69,7 @@ class RunOptions:
     opened_before: OpenedBefore | None = None
     engines: SharedEngines | None = None
     leases: ChainLeases | None = None
+    run_id: str = field(default_factory=choose_run_id)
 
     def for_job(
         self, kind: Callable[..., Options], tables: Sequence[ResolvedTable], **more: Any

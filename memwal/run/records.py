@@ -35,9 +35,10 @@ _STUCK_MAX = 20
 class RunRecorder:
     """Writes the records of one job, one a table."""
 
-    def __init__(self, job: str, progress: Progress, *, acts: bool) -> None:
+    def __init__(self, job: str, run_id: str, progress: Progress, *, acts: bool) -> None:
         """`acts` tells whether the run may change anything: one that may not leaves no record."""
         self._job = job
+        self._run_id = run_id
         self._acts = acts
         self._progress = progress
         self._recorded: set[str] = set()
@@ -89,7 +90,7 @@ class RunRecorder:
             before = table.view.version
         return RunRecord.model_validate(
             {
-                "run_id": stores.clock.new_id().replace("-", ""),
+                "run_id": self._run_id,
                 "job": self._job,
                 "started_at": iso_time(table.began_at_nanos, "milliseconds"),
                 "finished_at": iso_time(finished, "milliseconds"),

@@ -9,6 +9,7 @@ from memwal.clock import SystemClock
 from memwal.errors import MemWalError
 from memwal.model import TableView
 from memwal.report import DONE, NOTHING_TO_DO, JobReport, TableReport
+from memwal.run import logs
 from memwal.run.engines.choice import EngineChoice
 from memwal.run.fanout import Fanout
 from memwal.run.options import RunOptions
@@ -67,7 +68,7 @@ class JobRunner:
         clock = SystemClock()
         started = clock.monotonic_seconds()
         acts = options.acts and not self.looks_only
-        recorder = RunRecorder(self.name, progress, acts=acts)
+        recorder = RunRecorder(self.name, options.run_id, progress, acts=acts)
         fanout = Fanout(options, progress)
         reports = []
         # Engines end before the leases are given up, and also when the tables could not be opened.
@@ -101,6 +102,7 @@ class JobRunner:
     ) -> TableReport:
         """What `work` makes of a table, or why it could not be opened or worked on."""
         try:
-            return work(*table.require())
+            with logs.about(table=table.resolved.name):
+                return work(*table.require())
         except MemWalError as error:
             return self.fail(table.resolved.name, error)

@@ -36,6 +36,7 @@ class Stores:
     clock: Clock
     limits: StoreLimits
     lease_seconds: float = TTL_SECONDS
+    run_id: str | None = None
 
     @cached_property
     def objects(self) -> Objects:
@@ -69,7 +70,9 @@ class Stores:
     @cached_property
     def leases(self) -> StoredLeases:
         """The table's lease."""
-        return StoredLeases(self.objects, self.clock, ttl_seconds=self.lease_seconds)
+        return StoredLeases(
+            self.objects, self.clock, ttl_seconds=self.lease_seconds, run_id=self.run_id
+        )
 
     @cached_property
     def checkpoints(self) -> StoredCheckpoints:
@@ -96,8 +99,10 @@ def open_stores(
     clock: Clock | None = None,
     limits: StoreLimits | None = None,
     lease_seconds: float | None = None,
+    run_id: str | None = None,
 ) -> Stores:
-    """The stores of one table; `lease_seconds` is how long a lease that is taken here lasts.
+    """The stores of one table; `lease_seconds` is how long a lease that is taken here lasts, and
+    `run_id` the run that takes it.
 
     Raises Usage or Unsupported for an address that can't be one.
     """
@@ -107,4 +112,5 @@ def open_stores(
         clock=clock or SystemClock(),
         limits=limits or StoreLimits(),
         lease_seconds=lease_seconds or TTL_SECONDS,
+        run_id=run_id,
     )

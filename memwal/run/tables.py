@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from memwal.config import ResolvedTable
 from memwal.errors import MemWalError, Unsupported, Usage
 from memwal.model import TableView
+from memwal.run import logs
 from memwal.run.lease import ChainLeases, HeldLease
 from memwal.run.options import RunOptions
 from memwal.run.reports import add_counts
@@ -176,7 +177,7 @@ def open_tables(
     tables = [OpenTable(resolved=r, warn=warn, leases=leases) for r in options.tables]
     ended: BaseException | None = None
     try:
-        _open_stores(tables)
+        _open_stores(tables, options.run_id)
         there = [t for t in tables if t.stores is not None]
         if options.opened_before is not None:
             for table in there:
@@ -200,7 +201,7 @@ def open_tables(
                 failed(table, ended)
 
 
-def _open_stores(tables: Sequence[OpenTable]) -> None:
+def _open_stores(tables: Sequence[OpenTable], run_id: str) -> None:
     seen: set[object] = set()
     for table in tables:
         try:
@@ -209,6 +210,7 @@ def _open_stores(tables: Sequence[OpenTable]) -> None:
                 resolved.uri,
                 resolved.storage_options,
                 lease_seconds=resolved.settings.lease_seconds,
+                run_id=run_id,
             )
             _ = stores.objects.counts  # bad store options show here, as this table's error
             places = {stores.uri, same_place(stores.uri, stores.storage_options)}
@@ -225,7 +227,8 @@ def _read(table: OpenTable, read: ReadView) -> None:
         return
     table.begin()
     try:
-        table.view = read(table.stores)
+        with logs.about(table=table.resolved.name):
+            table.view = read(table.stores)
         table.was_read = True
     except MemWalError as error:
         table.error = error

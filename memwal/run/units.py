@@ -7,11 +7,12 @@ stores of its own. Running one twice, or beside itself, must do no harm (invaria
 from __future__ import annotations
 
 import traceback
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Generic, TypeVar
 
 from memwal.errors import MemWalError, unexpected
+from memwal.run import logs
 from memwal.run.stores import Stores, open_stores
 
 Made = TypeVar("Made")
@@ -38,7 +39,9 @@ def run_unit(unit: TableUnit, work: Callable[[Stores], Made]) -> UnitResult[Made
     """Do a unit's work in this process. Never raises: the other units must go on."""
     try:
         stores = open_stores(unit.uri, unit.storage_options)
-        made = work(stores)
+        shards: Sequence[str] = getattr(unit, "shard_ids", ())
+        with logs.about(table=stores.uri, shard=shards[0] if len(shards) == 1 else None):
+            made = work(stores)
         return UnitResult(made=made, requests=stores.objects.counts.as_dict())
     except (KeyboardInterrupt, SystemExit):
         raise

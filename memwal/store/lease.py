@@ -53,11 +53,13 @@ class StoredLeases:
         *,
         ttl_seconds: float = TTL_SECONDS,
         holder: str | None = None,
+        run_id: str | None = None,
     ) -> None:
         self._objects = objects
         self._clock = clock
         self._ttl_nanos = int(ttl_seconds * 10**9)
         self._holder = holder
+        self._run_id = run_id
         self._hint: Mapping[str, object] = {}
 
     @property
@@ -172,6 +174,7 @@ class StoredLeases:
             expires_at_nanos=now if reason else now + self._ttl_nanos,
             released=reason is not None,
             reason=reason,
+            run_id=self._run_id,
             length_nanos=self._ttl_nanos,
         )
         try:
@@ -248,8 +251,9 @@ class StoredLeases:
                 f"{self._objects.uri}: the lease was broken by {claim.holder} at "
                 f"{iso_time(claim.acquired_at_nanos)}: {claim.reason}"
             )
+        run = f" (run {claim.run_id})" if claim.run_id else ""
         held = (
-            f"{self._objects.uri}: the lease is held by {claim.holder} for {claim.job} since "
+            f"{self._objects.uri}: the lease is held by {claim.holder} for {claim.job}{run} since "
             f"{iso_time(claim.acquired_at_nanos)} until {iso_time(claim.expires_at_nanos)} (token "
             f"{claim.token}); wait, or `memwal lease break TABLE --reason ...` if it is dead"
         )
@@ -300,7 +304,8 @@ def _decode(data: bytes) -> LeaseClaim | None:
         return None
     times = (claim.acquired_at_nanos, claim.expires_at_nanos, claim.length_nanos)
     numbers = (claim.token, *times)
-    texts = (claim.claim_id, claim.holder, claim.job, "" if claim.reason is None else claim.reason)
+    asides = ("" if text is None else text for text in (claim.reason, claim.run_id))
+    texts = (claim.claim_id, claim.holder, claim.job, *asides)
     well = (
         all(_is_number(n) for n in numbers)
         and all(isinstance(t, str) for t in texts)

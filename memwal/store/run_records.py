@@ -14,7 +14,7 @@ from itertools import islice
 
 from pydantic import ValidationError
 
-from memwal.errors import AlreadyExists, Corruption, Missing
+from memwal.errors import AlreadyExists, Corruption, MemWalError, Missing
 from memwal.format import layout
 from memwal.model import StoredFile
 from memwal.ports import Objects
@@ -23,6 +23,7 @@ from memwal.threads import side_by_side
 
 RECORD_BYTES_MAX = 64 * 1024
 _LISTED_MAX = 5000
+_SAME_MOMENT_MAX = 10
 _READERS_MAX = 16
 
 
@@ -42,17 +43,23 @@ class StoredRunRecords:
         self._readers_max = readers_max
 
     def add(self, record: RunRecord) -> None:
-        """Store a record. One that is there already, under its own id, is left as it is.
+        """Store a record. One that is there already is left as it is.
 
-        Raises ValueError for one that is too large to read back.
+        Jobs of one run may end in the same millisecond: the later one's name says a later one.
+        Raises ValueError for a record that is too large to read back.
         """
         data = record.model_dump_json(indent=1).encode()
         if len(data) > RECORD_BYTES_MAX:
             raise ValueError(f"a run record of {len(data)} bytes; at most {RECORD_BYTES_MAX}")
-        try:
-            self._objects.put_if_absent(record_path(record), data)
-        except AlreadyExists:
-            return  # the id is in the name: it is this very record, whose reply was lost
+        for later in range(_SAME_MOMENT_MAX):
+            path = record_path(record, later)
+            try:
+                self._objects.put_if_absent(path, data)
+                return
+            except AlreadyExists:
+                if self._objects.get(path, RECORD_BYTES_MAX) == data:
+                    return  # this very record, whose reply was lost
+        raise MemWalError(f"{_SAME_MOMENT_MAX} records of run {record.run_id} end at one time")
 
     def newest(self, limit: int) -> FoundRuns:
         """The newest `limit` by the time they finished: one listing, and one read each."""
@@ -93,10 +100,11 @@ class StoredRunRecords:
         except (Corruption, ValidationError):
             return "unreadable"
         name = info.path.rpartition("/")[2]
-        return record if layout.parse_run_record_name(name) == record.run_id else "unreadable"
+        own = layout.parse_run_record_name(name) == layout.name_run(record.run_id)
+        return record if own else "unreadable"
 
 
-def record_path(record: RunRecord) -> str:
+def record_path(record: RunRecord, later_millis: int = 0) -> str:
     """Where a record is stored."""
-    finished = datetime.fromisoformat(record.finished_at)
-    return layout.run_record_path(round(finished.timestamp() * 1000) * 10**6, record.run_id)
+    millis = round(datetime.fromisoformat(record.finished_at).timestamp() * 1000) + later_millis
+    return layout.run_record_path(millis * 10**6, layout.name_run(record.run_id))

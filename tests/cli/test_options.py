@@ -16,6 +16,7 @@ from memwal.errors import Usage
 EVERYWHERE = {
     "--json",
     "--config",
+    "--log-format",
     "--storage-option",
     "--engine",
     "--master",

@@ -89,9 +89,20 @@ def test_a_record_comes_back_as_it_was(records: StoredRunRecords) -> None:
 
 def test_adding_twice_is_adding_once(records: StoredRunRecords) -> None:
     records.add(record(1))
-    records.add(record(1, holder="someone else"))
-    (found,) = records.newest(10).records
-    assert found.holder == "host:1"
+    records.add(record(1))
+    assert records.newest(10).records == (record(1),)
+
+
+def test_jobs_of_one_run_that_end_at_one_time_are_both_kept(records: StoredRunRecords) -> None:
+    for job in ("merge", "snapshot"):
+        records.add(record(1, job=job))
+    assert [r.job for r in records.newest(10).records] == ["snapshot", "merge"]
+
+
+def test_an_id_that_somebody_gave_is_kept(records: StoredRunRecords) -> None:
+    given = record(1, run_id="dag/manual__2026-11-22T00:00:00+00:00/task/1")
+    records.add(given)
+    assert records.newest(10).records == (given,)
 
 
 def test_pruning_takes_the_oldest_and_only_over_the_slack(records: StoredRunRecords) -> None:

@@ -1,0 +1,170 @@
+"""`--log-format json`: each line on stderr is one JSON object. One run id wherever a run shows."""
+
+from __future__ import annotations
+
+import json
+import logging
+import subprocess
+import sys
+import warnings
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from memwal.cli import main
+from memwal.run import logs
+from tests.support import builders
+from tests.support.builders import Put, Table
+
+FIELDS = {"time", "level", "job", "table", "shard", "run_id", "message"}
+GIVEN = "nightly/manual__2026-11-22T00:00:00+00:00/merge.orders/1"
+
+Lines = list[dict[str, Any]]
+
+
+@pytest.fixture(scope="module")
+def original(tmp_path_factory: pytest.TempPathFactory) -> Table:
+    table = builders.make_table(tmp_path_factory.mktemp("original") / "t", rows=range(5))
+    table.flush(table.shards[0], Put([10, 0], 1))
+    return table
+
+
+@pytest.fixture
+def table(original: Table, tmp_path: Path) -> Table:
+    return original.copied(tmp_path / "t")
+
+
+@pytest.fixture(autouse=True)
+def stderr_given_back() -> Iterator[None]:
+    yield
+    assert logs.current() is None
+
+
+def run(*arguments: str, capsys: pytest.CaptureFixture[str]) -> tuple[str, Lines, object]:
+    """What a command printed, its lines on stderr, and its exit code."""
+    with pytest.raises(SystemExit) as ended:
+        main([*arguments])
+    out, err = capsys.readouterr()
+    lines = [json.loads(line) for line in err.splitlines()]
+    assert all(line.keys() >= FIELDS for line in lines)
+    return out, lines, ended.value.code
+
+
+def test_a_run_has_one_id_everywhere(
+    table: Table, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("MEMWAL_RUN_ID", GIVEN)
+    monkeypatch.setenv("MEMWAL_LOG_FORMAT", "json")
+    out, lines, code = run("maintain", table.uri, "--engine", "local", "--json", capsys=capsys)
+    assert code == 0
+    assert json.loads(out)["run_id"] == GIVEN
+    assert {line["run_id"] for line in lines} == {GIVEN}
+    assert {(line["job"], line["table"]) for line in lines} == {("maintain", table.uri)}
+    claims = Path(table.uri, "_maintenance/lease").glob("0*.json")
+    assert {json.loads(claim.read_text())["run_id"] for claim in claims} == {GIVEN}
+
+    monkeypatch.delenv("MEMWAL_RUN_ID")
+    out, _, _ = run("runs", table.uri, "--json", capsys=capsys)
+    found = json.loads(out)
+    assert {r["job"]: r["run_id"] for r in found["tables"][0]["runs"]} == {
+        "merge": GIVEN,
+        "snapshot": GIVEN,
+    }
+    assert len(found["run_id"]) == 32
+
+
+@pytest.mark.parametrize("given", ["-x", "a b", "a\n", "a" * 201, "ü", "{}"])
+def test_an_id_that_is_none_is_refused(
+    given: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("MEMWAL_RUN_ID", given)
+    _, lines, code = run("merge", "/no/table", "--log-format", "json", capsys=capsys)
+    assert code == 2
+    assert lines[-1]["message"].startswith("MEMWAL_RUN_ID: ")
+
+
+def test_each_failed_table_is_named_on_stderr(
+    table: Table, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for name in ("gone", "lost"):
+        Path(tmp_path / name).mkdir()
+    names = [str(tmp_path / name) for name in ("gone", "lost")]
+    for shape in ([], ["--json"]):
+        arguments = ["status", table.uri, *names, "--log-format", "json", *shape]
+        _, lines, code = run(*arguments, capsys=capsys)
+        assert code == 6
+        assert [(line["level"], line["table"]) for line in lines] == [
+            ("error", name) for name in names
+        ]
+        assert all(line["message"].startswith(line["table"]) for line in lines)
+
+
+def test_a_wrong_option_and_a_traceback_are_objects_too(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    _, lines, code = run("merge", "x", "--log-format=json", "--dryrun", capsys=capsys)
+    assert (code, lines[-1]["level"]) == (2, "error")
+    assert "--dry-run" in lines[-1]["message"]
+    arguments = ["merge", "x", "--config", "/no/file", "--log-format=json", "--debug"]
+    _, (line,), code = run(*arguments, capsys=capsys)
+    assert code == 2
+    assert line["message"] == "/no/file: no such configuration file"
+    assert line["exception"].startswith("Traceback")
+
+
+def test_a_format_that_is_none_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as ended:
+        main(["merge", "x", "--log-format", "yaml"])
+    assert ended.value.code == 2
+    assert "--log-format 'yaml': expected text or json" in capsys.readouterr().err
+
+
+def test_the_configuration_may_ask_for_it(
+    table: Table, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = tmp_path / "memwal.toml"
+    file.write_text("[defaults]\nlog_format = 'json'\n")
+    _, lines, code = run("merge", table.uri, "--config", str(file), capsys=capsys)
+    assert code == 0
+    assert lines[0]["run_id"] == lines[-1]["run_id"] is not None
+
+
+def test_what_libraries_say_is_taken_up(capsys: pytest.CaptureFixture[str]) -> None:
+    logs.start()
+    try:
+        with logs.about(table="orders", shard="s1"):
+            logging.getLogger("botocore.x").warning("slow: %s", "a store")
+            warnings.warn("an old name", stacklevel=1)
+            print("[2026-11-22T00:00:00Z WARN  lance::io] odd", file=sys.stderr)
+    finally:
+        logs.stop()
+    lines = [json.loads(line) for line in capsys.readouterr().err.splitlines()]
+    assert [line["level"] for line in lines] == ["warning"] * 3
+    assert {(line["table"], line["shard"]) for line in lines} == {("orders", "s1")}
+    assert lines[0]["message"] == "slow: a store"
+
+
+PROGRAM = """
+import os, subprocess, sys
+from memwal.run import logs
+logs.start()
+os.write(2, b"thread '<unnamed>' panicked at lance\\nhalf a line")
+subprocess.run([sys.executable, "-c", "import os; os.write(2, b'\\\\xff of a child\\\\n')"])
+print('{"time": "1", "level": "info", "run_id": "7", "message": "a worker"}', file=sys.stderr)
+logs.stop()
+print("text again", file=sys.stderr)
+"""
+
+
+@pytest.mark.integration
+def test_what_goes_around_python_is_taken_up() -> None:
+    done = subprocess.run([sys.executable, "-c", PROGRAM], capture_output=True, check=True)
+    *lines, last = done.stderr.decode().splitlines()
+    assert last == "text again"
+    found = [json.loads(line) for line in lines]
+    said = {line["message"]: line["level"] for line in found}
+    assert said["thread '<unnamed>' panicked at lance"] == "error"
+    assert said["half a line\ufffd of a child"] == "info"
+    assert next(line for line in found if line["message"] == "a worker")["run_id"] == "7"
