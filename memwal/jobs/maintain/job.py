@@ -29,8 +29,12 @@ Run = Callable[[Sequence[ResolvedTable]], JobReport]
 
 @dataclass(frozen=True, kw_only=True)
 class MaintainOptions(RunOptions):
-    """What `maintain` takes besides: the garbage job's guards, and whether to compact."""
+    """What `maintain` takes besides: the garbage job's guards, and whether to compact.
 
+    `jobs` are the only ones to run, where they are given.
+    """
+
+    jobs: Sequence[str] | None = None
     compaction: bool = False
     execute: bool = False
     retention_seconds: float | None = None
@@ -58,6 +62,8 @@ def _run_jobs(options: MaintainOptions, leases: ChainLeases, progress: Progress)
     requests: list[Mapping[str, int]] = []
     before = OpenedBefore()
     for name, run in _jobs(replace(options, opened_before=before), progress):
+        if options.jobs is not None and name not in options.jobs:
+            continue
         going = [pair for pair in zip(options.tables, done, strict=True) if not must_stop(pair[1])]
         if not going:
             break
@@ -88,7 +94,7 @@ def _jobs(options: MaintainOptions, progress: Progress) -> Iterator[tuple[str, R
 
     yield "merge", run(run_merge, MergeOptions)
     yield "index-catchup", run(run_index_catchup, IndexCatchupOptions)
-    if options.compaction:
+    if options.compaction or "compaction" in (options.jobs or ()):
         yield "compaction", run(run_compaction, CompactionOptions)
     yield "snapshot", run(run_snapshot, RunOptions)
     yield (

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Any, Protocol
 
 from memwal.config import ResolvedTable
 from memwal.errors import MemWalError
 from memwal.jobs.maintain.report import MaintainTableReport
 from memwal.jobs.watch.model import Look, Round
+from memwal.jobs.watch.plan import Standing, Target
 
 
 class Looks(Protocol):
@@ -17,6 +18,31 @@ class Looks(Protocol):
 
     def look(self, table: ResolvedTable) -> Look:
         """How the table stands. Called in threads, for one table at a time. Raises MemWalError."""
+        ...
+
+    def forget(self, table: str) -> None:
+        """The table is not watched any more, or is another one now."""
+        ...
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class LookEnd:
+    """What came of a look: what was found, or why nothing was."""
+
+    table: ResolvedTable
+    look: Look | None = None
+    error: MemWalError | None = None
+
+
+class Lookouts(Protocol):
+    """Looks side by side, so that one table that does not answer keeps nobody waiting."""
+
+    def start(self, table: ResolvedTable) -> None:
+        """Begin a look; returns at once."""
+        ...
+
+    def collect(self) -> Sequence[LookEnd]:
+        """The looks that ended since; waits for none."""
         ...
 
     def forget(self, table: str) -> None:
@@ -51,4 +77,65 @@ class Workers(Protocol):
 
     def stop(self, seconds_max: float) -> Sequence[RoundEnd]:
         """Let each finish the commit in hand and give its lease back; kill what takes longer."""
+        ...
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Watched:
+    """A table that is to be kept fresh."""
+
+    resolved: ResolvedTable
+    target: Target
+
+
+class Configuration(Protocol):
+    """What is to be watched, which may change while the watch runs."""
+
+    def read(self) -> Sequence[Watched] | None:
+        """The tables; None where nothing changed since the last call.
+
+        Raises Usage, once, for a file that can't be used: what was read before stays in force.
+        """
+        ...
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Event:
+    """Something that people and programs hear of. `table` is None for what concerns none."""
+
+    at_nanos: int
+    table: str | None
+    event: str
+    details: Mapping[str, Any]
+
+
+class Events(Protocol):
+    """Where events go."""
+
+    def __call__(self, event: Event) -> None:
+        """Tell it at once."""
+        ...
+
+
+class Observer(Protocol):
+    """Sees all that a watch does: metrics, probes. Called in the watch's own thread; quick."""
+
+    def turn(self, tables: Sequence[str]) -> None:
+        """The watch went round once more; these are its tables."""
+        ...
+
+    def looked(self, look: Look, standing: Standing) -> None:
+        """A look at a table ended well."""
+        ...
+
+    def failed(self, table: str, error: MemWalError) -> None:
+        """A look at a table failed, or something of it can't be worked on."""
+        ...
+
+    def ended(self, end: RoundEnd) -> None:
+        """A round ended."""
+        ...
+
+    def forgot(self, table: str) -> None:
+        """The table is not watched any more."""
         ...

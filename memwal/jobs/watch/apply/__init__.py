@@ -1,0 +1,351 @@
+"""The loop of a watch: look, judge, begin what is needed, take in what ended. Through ports only.
+
+One `step` is one turn. Nothing is kept that another watch, or this one started again, would need.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from memwal.errors import MemWalError, Usage
+from memwal.jobs.watch.apply.table import LOOK, TABLE, WatchedTable
+from memwal.jobs.watch.model import Look, Round
+from memwal.jobs.watch.plan import Need, WatchLimits, assess, order_tables
+from memwal.jobs.watch.ports import (
+    Configuration,
+    Event,
+    Events,
+    LookEnd,
+    Lookouts,
+    Observer,
+    RoundEnd,
+    Watched,
+    Workers,
+)
+from memwal.jobs.watch.report import count_rows, describe_error, describe_jobs, describe_look
+from memwal.ports import Clock
+from memwal.report import NOTHING_TO_DO, TableReport
+
+# How long a turn waits at most, and while looks are under way.
+_TURN_SECONDS_MAX = 0.5
+_LOOKING_SECONDS_MAX = 0.02
+
+
+@dataclass(kw_only=True)
+class Watch:
+    """A watch over tables.
+
+    `acts` False looks and judges only. `once`: every table is brought fresh once, and then left.
+    Set `stopping` to begin nothing more.
+    """
+
+    lookouts: Lookouts
+    workers: Workers
+    clock: Clock
+    events: Events
+    configuration: Configuration
+    limits: WatchLimits
+    observers: Sequence[Observer] = ()
+    acts: bool = True
+    once: bool = False
+    stopping: bool = False
+    tables: dict[str, WatchedTable] = field(default_factory=dict)
+    rounds: int = 0
+    looks: int = 0
+    rows: int = 0
+    lag_seconds_max: float = 0.0
+    _looks: list[tuple[float, str]] = field(default_factory=list)
+    _looking: int = 0
+    _waiting: set[str] = field(default_factory=set)
+    _slack: set[str] = field(default_factory=set)
+    _running: int = 0
+    _read_at: float = 0.0
+    _misread: bool = False
+
+    def step(self) -> None:
+        """One turn; waits a little where nothing is to be done."""
+        now = self.clock.monotonic_seconds()
+        self._read_configuration(now)
+        for look in self.lookouts.collect():
+            self._take_look(look)
+        now = self.clock.monotonic_seconds()
+        if not self.stopping:
+            self._begin_looks(now)
+            self._begin_rounds(now)
+        for observer in self.observers:
+            observer.turn(list(self.tables))
+        for end in self.workers.wait(self._find_pause(now)):
+            self._take_end(end)
+
+    def watch(self, tables: Sequence[Watched]) -> None:
+        """These tables from now on, and no others; what runs on one that goes away is finished."""
+        now = self.clock.monotonic_seconds()
+        named = {watched.resolved.name: watched for watched in tables}
+        for name in [name for name in self.tables if name not in named]:
+            self._leave(self.tables[name])
+        for name, watched in named.items():
+            state = self.tables.get(name)
+            if state is not None and state.watched == watched and not state.gone:
+                continue
+            fresh = WatchedTable(
+                watched=watched, limits=self.limits, clock=self.clock, look_at=now
+            )
+            if state is not None:
+                fresh.running, fresh.look_began = state.running, state.look_began
+                if state.watched.resolved != watched.resolved:
+                    self.lookouts.forget(name)
+            self.tables[name] = fresh
+            self._plan_look(fresh, now)
+
+    def finish(self, seconds_max: float | None = None) -> None:
+        """Begin nothing more, and let what runs end after its commit, within the bound."""
+        self.stopping = True
+        bound = self.limits.stop_seconds_max if seconds_max is None else seconds_max
+        for end in self.workers.stop(bound):
+            self._take_end(end)
+
+    @property
+    def is_over(self) -> bool:
+        """Whether there is nothing more to come: stopped, or every table was served once."""
+        over = self.once and all(state.report is not None for state in self.tables.values())
+        return self.stopping or over
+
+    def _read_configuration(self, now: float) -> None:
+        if now < self._read_at:
+            return
+        self._read_at = now + self.limits.every_seconds
+        try:
+            tables = self.configuration.read()
+        except Usage as error:
+            self._misread = True
+            self._tell(None, "error", describe_error(error, kept=len(self.tables)))
+            return
+        if tables is None:
+            return
+        if self._misread:
+            self._misread = False
+            self._tell(None, "fresh", {"message": "the configuration can be read again"})
+        self.watch(tables)
+
+    def _leave(self, state: WatchedTable) -> None:
+        self._waiting.discard(state.name)
+        self._slack.discard(state.name)
+        if state.running is not None:
+            state.gone, state.need = True, None
+            return
+        del self.tables[state.name]
+        self.lookouts.forget(state.name)
+        for observer in self.observers:
+            observer.forgot(state.name)
+
+    def _plan_look(self, state: WatchedTable, at: float) -> None:
+        state.look_at = at
+        heapq.heappush(self._looks, (at, state.name))
+
+    def _begin_looks(self, now: float) -> None:
+        while self._looks and self._looks[0][0] <= now and self._looking < self.limits.looks_max:
+            at, name = heapq.heappop(self._looks)
+            state = self.tables.get(name)
+            if state is None or state.gone or state.look_at != at or state.look_began is not None:
+                continue
+            if self.once and state.report is not None:
+                continue
+            state.look_began = now
+            self._looking += 1
+            self.lookouts.start(state.watched.resolved)
+
+    def _take_look(self, end: LookEnd) -> None:
+        self._looking -= 1
+        state = self.tables.get(end.table.name)
+        if state is None or state.look_began is None:
+            return
+        now = self.clock.monotonic_seconds()
+        began, state.look_began = state.look_began, None
+        if began < state.last_ended or end.table != state.watched.resolved:
+            # A round has changed since what it saw, or the configuration what it looked at.
+            self._plan_look(state, now)
+            return
+        self.looks += 1
+        if end.look is None:
+            self._take_failed_look(state, end.error or MemWalError("the look found nothing"), now)
+        else:
+            self._take_found(state, end.look, now)
+        self._judge_lag(state, now)
+
+    def _take_failed_look(self, state: WatchedTable, error: MemWalError, now: float) -> None:
+        state.put_aside(LOOK, error, now)
+        state.need = None
+        self._waiting.discard(state.name)
+        self._tell_errors(state, {LOOK: error}, among=(LOOK,))
+        self._plan_look(state, state.aside[LOOK].until)
+        if self.once:
+            state.report = _fail(state.name, error)
+
+    def _take_found(self, state: WatchedTable, look: Look, now: float) -> None:
+        is_first, target = state.standing is None, state.watched.target
+        state.aside.pop(LOOK, None)
+        state.standing = standing = assess(
+            state.name,
+            look,
+            target,
+            state.standing,
+            now=now,
+            now_nanos=self.clock.now_nanos(),
+        )
+        if look.changed:
+            state.changed_at = now
+        unhelped = state.judge_need(now)
+        if is_first or look.changed:
+            self._tell(state.name, "look", describe_look(standing, state.need, now))
+        wrong = dict(standing.problems)
+        if unhelped is not None:
+            wrong[TABLE] = unhelped
+        told = [key for key in state.told if key in (LOOK, TABLE) or key in standing.problems]
+        self._tell_errors(state, wrong, among=told)
+        for observer in self.observers:
+            observer.looked(look, standing)
+        (self._waiting.add if state.need else self._waiting.discard)(state.name)
+        if state.due_upkeep(now):
+            self._slack.add(state.name)
+        seconds = state.look_seconds(now) * (0.95 + self.clock.random() / 10)
+        self._plan_look(state, max(now + seconds, state.held_until if self.once else now))
+        if self.once and state.need is None and state.running is None:
+            error = next(iter(standing.problems.values()), None)
+            state.report = _fail(state.name, error) if error else _rest(state.name, look)
+
+    def _judge_lag(self, state: WatchedTable, now: float) -> None:
+        if state.standing is None:
+            return
+        seconds, stage = state.standing.find_lag(now)
+        self.lag_seconds_max = max(self.lag_seconds_max, seconds)
+        if seconds > state.freshness_seconds and state.late_since is None:
+            state.late_since = now
+            details: dict[str, Any] = {
+                "stage": stage,
+                "lag_seconds": round(seconds, 3),
+                "freshness_seconds": state.freshness_seconds,
+            }
+            reasons = list(dict.fromkeys(aside.reason for aside in state.aside.values()))
+            self._tell(state.name, "late", details | ({"reasons": reasons} if reasons else {}))
+        elif seconds <= state.freshness_seconds and state.late_since is not None:
+            late, state.late_since = now - state.late_since, None
+            details = {"late_seconds": round(late, 3), "lag_seconds": round(seconds, 3)}
+            self._tell(state.name, "fresh", details)
+
+    def _begin_rounds(self, now: float) -> None:
+        if not self.acts:
+            return
+        found = (self.tables[name].wait_for(now) for name in self._waiting)
+        waiting = order_tables((table for table in found if table is not None), now=now)
+        left = len(waiting)
+        for name in waiting:
+            state = self.tables[name]
+            need = state.need
+            if need is not None and self.workers.can_take(large=need.large):
+                left -= 1
+                # Upkeep goes along where nobody waits for the worker.
+                spare = not left and state.late_since is None and not self.once
+                self._begin(state, need, state.due_upkeep(now) if spare else (), now)
+        if not left and not self.once:
+            self._begin_upkeep(now)
+
+    def _begin_upkeep(self, now: float) -> None:
+        """In slack time: nobody waits for a round, and half of the workers stay free."""
+        for name in sorted(self._slack):
+            if self._running >= max(1, self.limits.rounds_max // 2):
+                return
+            state = self.tables[name]
+            if state.running or state.late_since is not None or state.active(now):
+                continue
+            jobs = state.due_upkeep(now)
+            if jobs and self.workers.can_take(large=False):
+                self._begin(state, None, jobs, now)
+
+    def _begin(
+        self, state: WatchedTable, need: Need | None, upkeep: tuple[str, ...], now: float
+    ) -> None:
+        jobs = (need.jobs if need is not None else ()) + upkeep
+        work = Round(table=state.name, jobs=jobs, large=need is not None and need.large)
+        state.begin(work, now)
+        self._waiting.discard(state.name)
+        self._slack.discard(state.name)
+        self._running += 1
+        self.workers.start(state.watched.resolved, work)
+
+    def _take_end(self, end: RoundEnd) -> None:
+        state = self.tables.get(end.work.table)
+        self._running -= 1
+        self.rounds += 1
+        self.rows += count_rows(end)
+        for job, details in describe_jobs(end):
+            self._tell(end.work.table, job, details)
+        for observer in self.observers:
+            observer.ended(end)
+        if state is None:
+            return
+        now = self.clock.monotonic_seconds()
+        failed = state.end(end, now)
+        problems = state.standing.problems if state.standing is not None else {}
+        self._tell_errors(
+            state,
+            {key: error for key, error in failed.items() if key not in problems},
+            among=[key for key in state.told if key != LOOK and key not in problems],
+        )
+        if self.once:
+            error = end.error or MemWalError("the round left no report")
+            state.report = end.report or _fail(state.name, error)
+        if state.gone:
+            self._leave(state)
+        else:
+            self._plan_look(state, now)
+
+    def _find_pause(self, now: float) -> float:
+        if self.is_over:
+            return 0.0
+        longest = _LOOKING_SECONDS_MAX if self._looking else _TURN_SECONDS_MAX
+        if not self._looks or self._looking >= self.limits.looks_max:
+            return longest
+        return max(0.0, min(longest, self._looks[0][0] - now))
+
+    def _tell_errors(
+        self, state: WatchedTable, wrong: Mapping[str, MemWalError], among: Sequence[str]
+    ) -> None:
+        """Tell what is wrong, once for each text. What of `among` is wrong no more is forgotten."""
+        for key in set(among) - set(wrong):
+            state.told.pop(key, None)
+        for key, error in wrong.items():
+            if state.told.get(key) == str(error):
+                continue
+            state.told[key] = str(error)
+            more = {"about": key} if key else {}
+            until = state.aside.get(key)
+            if until is not None:
+                wait = until.until - self.clock.monotonic_seconds()
+                more |= {"failures": until.failures, "retry_seconds": round(max(0.0, wait), 1)}
+            self._tell(state.name, "error", describe_error(error, **more))
+            for observer in self.observers:
+                observer.failed(state.name, error)
+
+    def _tell(self, table: str | None, event: str, details: Mapping[str, Any]) -> None:
+        at = self.clock.now_nanos()
+        self.events(Event(at_nanos=at, table=table, event=event, details=details))
+
+
+def _fail(table: str, error: MemWalError) -> TableReport:
+    return TableReport(
+        table=table,
+        outcome=error.outcome,
+        error=str(error),
+        exit_code=error.exit_code,
+        cause=error,
+    )
+
+
+def _rest(table: str, look: Look) -> TableReport:
+    version = look.view.version
+    return TableReport(
+        table=table, outcome=NOTHING_TO_DO, version_before=version, version_after=version
+    )

@@ -1,0 +1,200 @@
+"""One table of a watch: what is known of it, what is set aside, and what it needs."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+from memwal.errors import LeaseHeld, MemWalError, error_of
+from memwal.jobs.watch.model import Round
+from memwal.jobs.watch.plan import (
+    FRESHENING,
+    Aside,
+    Need,
+    Pace,
+    Standing,
+    Upkeep,
+    Waiting,
+    WatchLimits,
+    find_look_seconds,
+    find_need,
+    name_index,
+    plan_upkeep,
+    set_aside,
+)
+from memwal.jobs.watch.ports import RoundEnd, Watched
+from memwal.ports import Clock
+from memwal.report import DONE, HELD, NOTHING_TO_DO, PARTIAL, JobOnTable, TableReport
+
+# Names of what can be set aside, besides shards and indexes: the whole table, and looking at it.
+TABLE, LOOK = "", "look"
+_ROUND_SECONDS = 1.0
+_NO_PROGRESS = MemWalError("the last round brought what waits no further, and said no reason")
+
+
+@dataclass(kw_only=True)
+class WatchedTable:
+    """A table and its state.
+
+    `told` has the errors that were told already, by what they are about. `before_round` is the
+    progress when a round began that no look has followed yet.
+    """
+
+    watched: Watched
+    limits: WatchLimits
+    clock: Clock
+    look_at: float
+    look_began: float | None = None
+    standing: Standing | None = None
+    changed_at: float = -math.inf
+    need: Need | None = None
+    waiting_since: float = 0.0
+    running: Round | None = None
+    gone: bool = False
+    last_began: float = -math.inf
+    last_ended: float = -math.inf
+    round_seconds: float = _ROUND_SECONDS
+    before_round: object = None
+    held_until: float = -math.inf
+    aside: dict[str, Aside] = field(default_factory=dict)
+    upkeep: dict[str, Upkeep] = field(default_factory=dict)
+    told: dict[str, str] = field(default_factory=dict)
+    late_since: float | None = None
+    report: TableReport | None = None
+
+    @property
+    def name(self) -> str:
+        """The table's name."""
+        return self.watched.resolved.name
+
+    @property
+    def freshness_seconds(self) -> float:
+        """Its target."""
+        return self.watched.target.freshness_seconds
+
+    def look_seconds(self, now: float) -> float:
+        """How long until it is looked at again."""
+        quiet = now - max(self.changed_at, self.last_ended)
+        return find_look_seconds(self.freshness_seconds, self.limits, quiet_seconds=quiet)
+
+    def active(self, now: float) -> set[str]:
+        """What is left alone now."""
+        return {key for key, aside in self.aside.items() if aside.until > now}
+
+    def put_aside(self, key: str, error: MemWalError, now: float) -> None:
+        """Leave it alone for a while."""
+        self.aside[key] = set_aside(
+            self.aside.get(key), str(error), self.limits, now=now, chance=self.clock.random()
+        )
+
+    def judge_need(self, now: float) -> MemWalError | None:
+        """See what the table needs, by its standing; what the last round failed to achieve."""
+        standing, target = self.standing, self.watched.target
+        self.need = None
+        if standing is None or self.running is not None:
+            return None
+        pace = Pace(look_seconds=self.look_seconds(now), round_seconds=self.round_seconds)
+        need = find_need(standing, target, pace, self.active(now), now=now)
+        before, self.before_round = self.before_round, None
+        if need is not None and before == standing.progress:
+            self.put_aside(TABLE, _NO_PROGRESS, now)
+            return _NO_PROGRESS
+        if need is None or now < self.held_until or TABLE in self.active(now):
+            self.waiting_since = now
+            return None
+        self.need = need
+        return None
+
+    def wait_for(self, now: float) -> Waiting | None:
+        """How the table waits for a round, if it does."""
+        if self.need is None:
+            self.waiting_since = now
+            return None
+        return Waiting(
+            table=self.name,
+            oldest=self.need.oldest,
+            freshness_seconds=self.freshness_seconds,
+            since=self.waiting_since,
+            last_began=self.last_began,
+        )
+
+    def due_upkeep(self, now: float) -> tuple[str, ...]:
+        """The upkeep that is due, in its order."""
+        for job in self.limits.upkeep_seconds:
+            if job not in self.upkeep:
+                self.upkeep[job] = plan_upkeep(
+                    job, None, self.limits, idle=False, now=now, chance=self.clock.random()
+                )
+        return tuple(job for job in self.limits.upkeep_seconds if self.upkeep[job].at <= now)
+
+    def begin(self, work: Round, now: float) -> None:
+        """A round begins."""
+        self.running, self.need, self.last_began = work, None, now
+        if set(work.jobs) & set(FRESHENING) and self.standing is not None:
+            self.before_round = self.standing.progress
+
+    def end(self, end: RoundEnd, now: float) -> dict[str, MemWalError]:
+        """A round ended: what failed, by what it is about. A lease that others hold is no failure."""
+        self.running, self.last_ended, self.waiting_since = None, now, now
+        jobs = end.report.jobs if end.report is not None else ()
+        held = isinstance(end.error, LeaseHeld) or any(j.report.outcome == HELD for j in jobs)
+        failed = dict(_find_failures(end))
+        if held:
+            self.held_until = now + self.limits.every_seconds * (0.5 + self.clock.random())
+            self.before_round = None
+        elif set(end.work.jobs) & set(FRESHENING):
+            self.round_seconds = max(end.seconds, (self.round_seconds + end.seconds) / 2)
+        if failed:
+            self.before_round = None
+        for key in [key for key in self.aside if key != LOOK and key not in failed and not held]:
+            del self.aside[key]
+        for key, error in failed.items():
+            self.put_aside(key, error, now)
+        self._plan_upkeep(end, held, now)
+        return failed
+
+    def _plan_upkeep(self, end: RoundEnd, held: bool, now: float) -> None:
+        jobs = end.report.jobs if end.report is not None else ()
+        outcomes = {job.job: job.report.outcome for job in jobs}
+        for job in end.work.jobs:
+            before = self.upkeep.get(job)
+            if before is None:
+                continue
+            if held:
+                self.upkeep[job] = Upkeep(at=self.held_until, wait_seconds=before.wait_seconds)
+                continue
+            idle = outcomes.get(job) not in (DONE, PARTIAL)
+            self.upkeep[job] = plan_upkeep(
+                job, before, self.limits, idle=idle, now=now, chance=self.clock.random()
+            )
+
+
+def _find_failures(end: RoundEnd) -> Iterator[tuple[str, MemWalError]]:
+    """What failed in a round: shards and indexes by their names, else the table or upkeep."""
+    if end.error is not None and not isinstance(end.error, LeaseHeld):
+        yield TABLE, end.error
+    for job in end.report.jobs if end.report is not None else ():
+        if job.report.outcome not in (DONE, NOTHING_TO_DO, HELD):
+            yield from _find_parts(job)
+
+
+def _find_parts(job: JobOnTable) -> Iterator[tuple[str, MemWalError]]:
+    report = job.report
+    if job.job not in FRESHENING:
+        yield job.job, _error_of(report)
+        return
+    shards = [(shard.shard_id, shard) for shard in getattr(report, "shards", ())]
+    indexes = [(name_index(index.name), index) for index in getattr(report, "indexes", ())]
+    wrong = [
+        (key, _error_of(part))
+        for key, part in (*shards, *indexes)
+        if part.outcome not in (DONE, NOTHING_TO_DO)
+    ]
+    yield from wrong or [(TABLE, _error_of(report))]
+
+
+def _error_of(part: TableReport) -> MemWalError:
+    if isinstance(part.cause, MemWalError):
+        return part.cause
+    return error_of(part.exit_code, part.outcome, part.error or part.outcome)

@@ -1,0 +1,336 @@
+"""Judges how tables stand against their freshness targets, and chooses what begins next. Pure.
+
+Times are seconds on the watch's own monotonic clock, onto which the time of a flush is brought once,
+when the generation is first seen: a clock that is set anew, or a host whose clock is behind, hides
+no generation for longer than that.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+from memwal.errors import MemWalError
+from memwal.format.layout import SYSTEM_INDEXES
+from memwal.jobs.merge.plan.shard import MergeRequest, choose_shards
+from memwal.jobs.status.plan import DueLimits, count_lag, find_due_shards, find_reclaimable
+from memwal.jobs.watch.model import Generation, Look
+from memwal.model import ShardId, ShardView, TableView, sum_known
+
+MERGE, INDEX_CATCHUP = "merge", "index-catchup"
+COMPACTION, SNAPSHOT, GARBAGE = "compaction", "snapshot", "garbage"
+FRESHENING = (MERGE, INDEX_CATCHUP)
+
+# Of its target, how old a table's oldest generation may become before a round begins; and how often
+# one that changes is looked at for as long as a target lasts.
+_ACT_AT = 0.5
+_LOOKS_A_TARGET = 4
+# A round that takes longer than the last one did still ends in time.
+_ROUNDS_SPARED = 2.0
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class WatchLimits:
+    """Bounds of a watch. `upkeep_seconds` says how far apart upkeep is, by job; others never run.
+
+    Upkeep that finds nothing to do is done more and more rarely, up to `upkeep_growth_max` times
+    as far apart.
+    """
+
+    every_seconds: float = 5.0
+    rounds_max: int = 2
+    looks_max: int = 16
+    backoff_seconds_max: float = 300.0
+    stop_seconds_max: float = 30.0
+    upkeep_seconds: Mapping[str, float] = field(default_factory=dict)
+    upkeep_growth_max: float = 24.0
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Target:
+    """What a table is held to, and what decides how it is worked on.
+
+    `is_large` tells by the number of shards and their in-memory bytes whether Spark is worth it;
+    `at_once` acts on whatever waits, however young.
+    """
+
+    freshness_seconds: float
+    due: DueLimits = DueLimits()
+    is_large: Callable[[int, int], bool] = field(default=lambda units, size: False, compare=False)
+    at_once: bool = False
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Standing:
+    """How a table stood at a look.
+
+    `mergeable` has the shards that a merge would take, with when the oldest pending generation of
+    each was flushed; `unindexed` the same of each index, for the oldest merged generation that it
+    lacks. `flushed` are the times of all these generations. `problems` are what keeps shards from
+    being merged; those of the whole table are under an empty name. `progress` changes with
+    whatever a round achieves.
+    """
+
+    table: str
+    version: int
+    shards: int
+    pending_generations: int
+    pending_bytes: int | None
+    oldest_pending: float | None
+    mergeable: Mapping[ShardId, float]
+    mergeable_bytes: int
+    due: Mapping[ShardId, tuple[str, ...]]
+    index_lag_generations: Mapping[str, int | None]
+    unindexed: Mapping[str, float]
+    reclaimable_generations: int
+    reclaimable_bytes: int | None
+    problems: Mapping[str, MemWalError]
+    flushed: Mapping[Generation, float]
+    progress: object
+
+    def pending_seconds(self, now: float) -> float | None:
+        """The age of the oldest generation that is not merged."""
+        return None if self.oldest_pending is None else max(0.0, now - self.oldest_pending)
+
+    def unindexed_seconds(self, now: float) -> float | None:
+        """The age of the oldest merged generation that an index lacks."""
+        return max((now - at for at in self.unindexed.values()), default=None)
+
+    def find_lag(self, now: float) -> tuple[float, str]:
+        """How far the table is behind its writers, and in which stage: merged or indexed."""
+        stages = (self.pending_seconds(now), "merged"), (self.unindexed_seconds(now), "indexed")
+        return max((seconds or 0.0, stage) for seconds, stage in stages)
+
+
+def assess(
+    table: str, look: Look, target: Target, before: Standing | None, *, now: float, now_nanos: int
+) -> Standing:
+    """How a table stands by a look. `before` is what was found last."""
+    view = look.view
+    known = before.flushed if before is not None else {}
+    flushed: dict[Generation, float] = {}
+
+    def bring(generations: Iterable[Generation]) -> float:
+        for generation in generations:
+            at = look.flushed_at_nanos.get(generation)
+            age = 0.0 if at is None else max(0.0, (now_nanos - at) / 1e9)
+            flushed[generation] = known.get(generation, now - age)
+        return min(flushed[generation] for generation in generations)
+
+    oldest = {
+        shard.shard_id: bring([(shard.shard_id, g.generation) for g in shard.pending])
+        for shard in view.shards
+        if shard.pending
+    }
+    unindexed = {name: bring(lacking) for name, lacking in _find_lacking(view) if lacking}
+    work, problems = _find_work(view)
+    aged = [replace(s, oldest_pending_flushed_at_nanos=_date(s, look)) for s in work]
+    reclaimable = find_reclaimable(view)
+    return Standing(
+        table=table,
+        version=view.version,
+        shards=len(view.shards),
+        pending_generations=sum(len(shard.pending) for shard in view.shards),
+        pending_bytes=sum_known(g.in_memory_bytes for s in view.shards for g in s.pending),
+        oldest_pending=min(oldest.values(), default=None),
+        mergeable={shard.shard_id: oldest[shard.shard_id] for shard in work},
+        mergeable_bytes=sum(g.in_memory_bytes or 0 for shard in work for g in shard.pending),
+        due=find_due_shards(replace(view, shards=tuple(aged)), target.due, now_nanos),
+        index_lag_generations={
+            name: count_lag(view.mem_wal.merged, view.mem_wal.index_catchup.get(name))
+            for name in _list_indexes(view)
+        },
+        unindexed=unindexed,
+        reclaimable_generations=len(reclaimable),
+        reclaimable_bytes=sum_known(g.in_memory_bytes for g in reclaimable),
+        problems=problems,
+        flushed=flushed,
+        progress=(view.mem_wal.merged, view.mem_wal.index_catchup),
+    )
+
+
+def _list_indexes(view: TableView) -> list[str]:
+    return sorted({entry.name for entry in view.manifest.indexes} - SYSTEM_INDEXES)
+
+
+def _find_lacking(view: TableView) -> Iterable[tuple[str, list[Generation]]]:
+    """For each index the merged generations that it lacks, as far as they are still listed.
+
+    Of a shard whose generations are gone already, the first that it lacks stands for them.
+    """
+    stored = {s.shard_id: s.manifest.flushed_generations for s in view.shards}
+    for name in _list_indexes(view):
+        recorded = view.mem_wal.index_catchup.get(name, {})
+        lacking: list[Generation] = []
+        for shard, merged in view.mem_wal.merged.items():
+            caught_up = recorded.get(shard, 0)
+            if caught_up < merged:
+                numbers = [
+                    g.generation
+                    for g in stored.get(shard, ())
+                    if caught_up < g.generation <= merged
+                ]
+                lacking += [(shard, number) for number in numbers or [caught_up + 1]]
+        yield name, lacking
+
+
+def _find_work(view: TableView) -> tuple[Sequence[ShardView], Mapping[str, MemWalError]]:
+    try:
+        work, left = choose_shards(view, (), MergeRequest())
+    except MemWalError as error:
+        return (), {"": error}
+    wrong = {shard.shard_id: shard.error for shard in left if shard.error is not None}
+    return work, {
+        shard: error if isinstance(error, MemWalError) else MemWalError(str(error))
+        for shard, error in wrong.items()
+    }
+
+
+def _date(shard: ShardView, look: Look) -> int | None:
+    known = (look.flushed_at_nanos.get((shard.shard_id, g.generation)) for g in shard.pending)
+    return min((at for at in known if at is not None), default=None)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Pace:
+    """How long it is to the next look at a table, and how long a round on it takes."""
+
+    look_seconds: float
+    round_seconds: float
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Need:
+    """Jobs that a table needs now. `oldest` is when what they are about was flushed."""
+
+    jobs: tuple[str, ...]
+    oldest: float
+    large: bool
+    reasons: tuple[str, ...]
+
+
+def find_need(
+    standing: Standing, target: Target, pace: Pace, aside: Collection[str], *, now: float
+) -> Need | None:
+    """What has to be done now so that the target is kept, or because a trigger crossed.
+
+    Small flushes wait for each other, as long as that keeps the target: each commit costs. What
+    is set `aside`, shards and indexes by `name_index`, is not worked on for its own sake.
+    """
+    act_at = _find_act_seconds(target, pace)
+    shards = {s: at for s, at in standing.mergeable.items() if s not in aside}
+    indexes = {n: at for n, at in standing.unindexed.items() if name_index(n) not in aside}
+    due = {shard: reasons for shard, reasons in standing.due.items() if shard in shards}
+    pending = min(shards.values(), default=now + 1)
+    unindexed = min(indexes.values(), default=now + 1)
+    merge_aged, index_aged = now - pending >= act_at, now - unindexed >= act_at
+    if not (due or merge_aged or index_aged):
+        return None
+    jobs = []
+    if shards:
+        jobs.append(MERGE)
+    if index_aged or (merge_aged and standing.index_lag_generations):
+        jobs.append(INDEX_CATCHUP)
+    aged = [
+        f"the oldest {what} generation is {now - at:.0f} s old, of {target.freshness_seconds:g} s"
+        for what, at, is_aged in (
+            ("pending", pending, merge_aged),
+            ("unindexed", unindexed, index_aged),
+        )
+        if is_aged
+    ]
+    return Need(
+        jobs=tuple(jobs),
+        oldest=min(pending, unindexed),
+        large=bool(shards) and target.is_large(len(shards), standing.mergeable_bytes),
+        reasons=(*aged, *(text for reasons in due.values() for text in reasons)),
+    )
+
+
+def name_index(name: str) -> str:
+    """An index, among names of shards."""
+    return f"index {name}"
+
+
+def _find_act_seconds(target: Target, pace: Pace) -> float:
+    """The age at which a round has to begin, so that it ends before the target is missed."""
+    if target.at_once:
+        return 0.0
+    left = target.freshness_seconds - pace.look_seconds - _ROUNDS_SPARED * pace.round_seconds
+    return max(0.0, min(target.freshness_seconds * _ACT_AT, left))
+
+
+def find_look_seconds(
+    freshness_seconds: float, limits: WatchLimits, *, quiet_seconds: float
+) -> float:
+    """How long until the next look: short at a table that changed lately, else as long as may be."""
+    quick = min(limits.every_seconds, freshness_seconds / _LOOKS_A_TARGET)
+    if quiet_seconds < freshness_seconds:
+        return quick
+    return max(quick, freshness_seconds * _ACT_AT)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Waiting:
+    """A table that needs a round since `since`; its last one began at `last_began`."""
+
+    table: str
+    oldest: float
+    freshness_seconds: float
+    since: float
+    last_began: float
+
+
+def order_tables(waiting: Iterable[Waiting], *, now: float) -> list[str]:
+    """Who is next: the latest, relative to its target.
+
+    A table that had a round while another has been waiting comes after all that had none since. So
+    one that can never keep its target takes turns with the others.
+    """
+    tables = list(waiting)
+    longest = min((table.since for table in tables), default=now)
+    tables.sort(
+        key=lambda t: (t.last_began > longest, (t.oldest - now) / t.freshness_seconds, t.table)
+    )
+    return [table.table for table in tables]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Aside:
+    """Something that failed and is left alone for a while: how often in a row, until when, why."""
+
+    failures: int
+    until: float
+    reason: str
+
+
+def set_aside(
+    before: Aside | None, reason: str, limits: WatchLimits, *, now: float, chance: float
+) -> Aside:
+    """Leave it alone, longer each time. `chance` in [0, 1) keeps several from coming together."""
+    failures = 1 if before is None else before.failures + 1
+    seconds = min(limits.backoff_seconds_max, limits.every_seconds * 2.0 ** min(failures, 30))
+    return Aside(failures=failures, until=now + seconds * (0.5 + chance / 2), reason=reason)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Upkeep:
+    """When an upkeep job is next due on a table, and how long it was put off."""
+
+    at: float
+    wait_seconds: float
+
+
+def plan_upkeep(
+    job: str, before: Upkeep | None, limits: WatchLimits, *, idle: bool, now: float, chance: float
+) -> Upkeep:
+    """When the job is due next; the first time at a random moment, so that tables spread out.
+
+    `idle`: it found nothing to do, or failed, so that it is put off twice as long.
+    """
+    seconds = limits.upkeep_seconds[job]
+    if before is None:
+        return Upkeep(at=now + seconds * chance, wait_seconds=seconds)
+    longest = seconds * limits.upkeep_growth_max
+    wait = min(longest, before.wait_seconds * 2) if idle else seconds
+    return Upkeep(at=now + wait * (0.9 + chance / 5), wait_seconds=wait)

@@ -1,0 +1,83 @@
+"""What `memwal watch` reports: an event when something happens, and a summary at its end."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from memwal.errors import MemWalError
+from memwal.jobs.watch.plan import Need, Standing
+from memwal.jobs.watch.ports import Event, RoundEnd
+from memwal.report import NOTHING_TO_DO, JobOnTable, JobReport
+from memwal.text import iso_time
+
+_ROWS = ("rows_inserted", "rows_updated", "rows_deleted")
+
+
+class WatchReport(JobReport):
+    """What a watch did in all, its tables by their last rounds.
+
+    `lag_seconds_max` is the worst lag that a look found, in the stage merged or indexed.
+    """
+
+    rounds: int = 0
+    looks: int = 0
+    rows: int = 0
+    lag_seconds_max: float = 0.0
+
+
+def event_document(event: Event) -> dict[str, Any]:
+    """An event as `--json` prints it."""
+    at = iso_time(event.at_nanos, "milliseconds")
+    return {"at": at, "table": event.table, "event": event.event, **event.details}
+
+
+def describe_look(standing: Standing, need: Need | None, now: float) -> dict[str, Any]:
+    """What a look found, and what has to be done now, if anything has."""
+    return {
+        "version": standing.version,
+        "shards": standing.shards,
+        "pending_generations": standing.pending_generations,
+        "pending_bytes": standing.pending_bytes,
+        "oldest_pending_seconds": _round(standing.pending_seconds(now)),
+        "index_lag_generations": dict(standing.index_lag_generations),
+        "oldest_unindexed_seconds": _round(standing.unindexed_seconds(now)),
+        "reclaimable_generations": standing.reclaimable_generations,
+        "reclaimable_bytes": standing.reclaimable_bytes,
+        "needs": list(need.jobs) if need else [],
+        "reasons": list(need.reasons) if need else [],
+    }
+
+
+def describe_error(error: MemWalError, **more: Any) -> dict[str, Any]:
+    """Something that went wrong; `exit_code` says whether to wait, to run again or to act."""
+    return {"message": str(error), "exit_code": error.exit_code, "outcome": error.outcome, **more}
+
+
+def describe_jobs(end: RoundEnd) -> Iterator[tuple[str, Mapping[str, Any]]]:
+    """Each job of a round that did something or failed, and what it came to."""
+    for job in end.report.jobs if end.report is not None else ():
+        if job.report.outcome != NOTHING_TO_DO:
+            yield job.job, _describe_job(job, end.seconds)
+
+
+def _describe_job(job: JobOnTable, seconds: float) -> dict[str, Any]:
+    report = job.report
+    return {
+        "outcome": report.outcome,
+        "version": report.version_after,
+        **report.summary(),
+        "seconds": round(seconds, 3),
+        **({"message": report.error} if report.error else {}),
+    }
+
+
+def count_rows(end: RoundEnd) -> int:
+    """The rows that a round's merge inserted, updated and deleted."""
+    jobs = end.report.jobs if end.report is not None else ()
+    found = [job.report.summary() for job in jobs if job.job == "merge"]
+    return sum(summary.get(name) or 0 for summary in found for name in _ROWS)
+
+
+def _round(seconds: float | None) -> float | None:
+    return None if seconds is None else round(seconds, 3)
