@@ -87,6 +87,8 @@ class Settings(BaseModel):
     due_age_seconds_min: Seconds | None = Field(default=None, ge=0)
     abandoned_after_seconds: Seconds | None = Field(default=None, ge=0)
     runs_kept_max: int | None = Field(default=None, ge=1, le=4000)
+    # How far what readers of the base see may be behind what was flushed, where `watch` runs.
+    freshness: Seconds | None = Field(default=None, ge=1)
     # A shorter one lapses while the store retries; a longer one, heartbeats make unnecessary.
     lease_seconds: Seconds | None = Field(default=None, ge=15, le=3600)
     storage_options: dict[str, str] = Field(default_factory=dict)
@@ -167,6 +169,28 @@ class AirflowDags(BaseModel):
     execution_timeout_seconds: Seconds = Field(default=6 * 3600, gt=0)
 
 
+class WatchSettings(BaseModel):
+    """`[watch]`: how `memwal watch` goes about it. Upkeep without an interval is not done.
+
+    Garbage is deleted only with `garbage_execute`, and not looked for without it.
+    """
+
+    model_config = _STRICT
+
+    every: Seconds = Field(default=5.0, gt=0)
+    workers: int = Field(default=2, ge=1, le=256)
+    looks_in_flight_max: int = Field(default=16, ge=1, le=1024)
+    backoff_seconds_max: Seconds = Field(default=300.0, gt=0)
+    stop_seconds_max: Seconds = Field(default=30.0, gt=0)
+    snapshot_every: Seconds | None = Field(default=3600.0, gt=0)
+    compaction_every: Seconds | None = Field(default=None, gt=0)
+    garbage_every: Seconds = Field(default=3600.0, gt=0)
+    garbage_execute: bool = False
+    garbage_wal: bool = False
+    retention: Seconds | None = Field(default=None, ge=0)
+    grace: Seconds = Field(default=3600.0, ge=0)
+
+
 class Config(BaseModel):
     """The whole file."""
 
@@ -175,6 +199,7 @@ class Config(BaseModel):
     defaults: Settings = Settings()
     tables: dict[TableName, TableSettings] = Field(default_factory=dict)
     airflow: AirflowDags = AirflowDags()
+    watch: WatchSettings = WatchSettings()
 
 
 class ResolvedTable(BaseModel):
@@ -373,15 +398,4 @@ def read_environment_options(environment: Mapping[str, str] = os.environ) -> dic
         if not isinstance(value, str | int) or not key:
             raise Usage(f"{STORAGE_OPTIONS_VARIABLE}: {key!r}: expected a text, a number or a bool")
         options[key] = str(value)
-    return options
-
-
-def parse_pairs(pairs: list[str], option: str) -> dict[str, str]:
-    """`K=V` texts of a command-line option. Raises Usage naming the bad one (not its value)."""
-    options = {}
-    for pair in pairs:
-        key, equals, value = pair.partition("=")
-        if not equals or not key:
-            raise Usage(f"{option} {key!r}: expected KEY=VALUE")
-        options[key] = value
     return options

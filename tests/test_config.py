@@ -10,13 +10,13 @@ import pytest
 
 import memwal
 from memwal.cli import main
+from memwal.cli.parse import parse_pairs
 from memwal.config import (
     Config,
     Settings,
     load_config,
     make_settings,
     name_variable,
-    parse_pairs,
     resolve_table,
 )
 from memwal.errors import Usage

@@ -28,6 +28,7 @@ from memwal.cli.status import status
 from memwal.cli.submit import submit
 from memwal.cli.verify import verify
 from memwal.cli.wait import wait
+from memwal.cli.watch import watch
 from memwal.identity import DISTRIBUTION
 
 app = typer.Typer(
@@ -39,7 +40,7 @@ app = typer.Typer(
     rich_markup_mode=None,
 )
 for command in (
-    status, merge, index_catchup, snapshot, garbage, compaction, maintain, ingest, backfill,
+    status, merge, index_catchup, snapshot, garbage, compaction, maintain, watch, ingest, backfill,
     verify, read, rescue, runs, wait, demo,
 ):  # fmt: skip
     app.command()(command)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, fields
 from functools import cached_property
 from pathlib import Path
@@ -31,7 +31,7 @@ from memwal.cli.options import (
     UnusedNoLease,
 )
 from memwal.cli.output import Document, Output, ReportPlace, is_quiet
-from memwal.cli.parse import parse_engine, parse_log_format
+from memwal.cli.parse import parse_engine, parse_log_format, parse_pairs
 from memwal.config import (
     DEFAULT_FILE,
     Config,
@@ -41,7 +41,6 @@ from memwal.config import (
     load_config,
     make_settings,
     mask_address,
-    parse_pairs,
     read_environment_options,
     resolve_table,
 )
@@ -80,14 +79,15 @@ class ReadFlags:
         """The id of this run. Raises Usage."""
         return choose_run_id()
 
-    def tables(self, names: Sequence[str]) -> list[ResolvedTable]:
+    def tables(self, names: Sequence[str], *, quiet: bool = False) -> list[ResolvedTable]:
         """The TABLE arguments, looked up in the configuration, each table once. Raises Usage.
 
-        The command has imported its job by then, so its start ends here.
+        The command has imported its job by then, so its start ends here. `quiet` says nothing of
+        what was found in the configuration.
         """
         gc_pause.resume()
         parse_engine(self.engine)
-        return self._look_up(names, quiet=is_quiet(self.as_json))
+        return self._look_up(names, quiet=quiet or is_quiet(self.as_json))
 
     def _look_up(self, names: Sequence[str], *, quiet: bool) -> list[ResolvedTable]:
         config, options = load(self.config, self.storage_option, quiet=quiet)
@@ -127,9 +127,7 @@ class ReadFlags:
         """Where the command's result goes. `names` are its TABLE arguments."""
         place = None
         if self.report is not None:
-            place = ReportPlace(
-                self.report, lambda: self._look_up(names[:1], quiet=True)[0].storage_options
-            )
+            place = ReportPlace(self.report, lambda: self._find_options(names[:1]))
         return Output(
             job=job,
             as_json=self.as_json,
@@ -140,6 +138,12 @@ class ReadFlags:
             choose_id=lambda: self.run_id,
             table=mask_address(names[0]) if len(names) == 1 else None,
         )
+
+    def _find_options(self, names: Sequence[str]) -> Mapping[str, str]:
+        """The storage options of a table; without one, those that go with every table."""
+        for table in self._look_up(names, quiet=True):
+            return table.storage_options
+        return load(self.config, self.storage_option, quiet=True)[1]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -157,10 +161,10 @@ class JobFlags(ReadFlags):
         super().check()
         make_settings(lease_seconds=self.lease_seconds)
 
-    def tables(self, names: Sequence[str]) -> list[ResolvedTable]:
+    def tables(self, names: Sequence[str], *, quiet: bool = False) -> list[ResolvedTable]:
         """As of every command, with the settings that these flags hold."""
         given = make_settings(lease_seconds=self.lease_seconds)
-        return [table.with_settings(given) for table in super().tables(names)]
+        return [table.with_settings(given) for table in super().tables(names, quiet=quiet)]
 
     def run_options(
         self, kind: Callable[..., Options], names: Sequence[str], **more: Any
@@ -204,7 +208,7 @@ def command(
 
         def run(**values: Any) -> None:
             flags = kind(**{field: values.pop(field) for field in shared})
-            output = flags.output(name, values.get("tables") or [values["table"]])
+            output = flags.output(name, _list_tables(values))
 
             def run_job(progress: RunProgress) -> Result:
                 found = call(values, flags=flags, progress=progress, results=output)
@@ -237,6 +241,10 @@ def command(
         return run
 
     return decorate
+
+
+def _list_tables(values: Mapping[str, Any]) -> Sequence[str]:
+    return (values["tables"] or ()) if "tables" in values else [values["table"]]
 
 
 def load(

@@ -8,8 +8,7 @@ import typer
 
 from memwal.cli.flags import Job, JobFlags, command
 from memwal.cli.options import OneTable
-from memwal.cli.parse import parse_duration
-from memwal.config import parse_pairs
+from memwal.cli.parse import parse_duration, parse_pairs
 from memwal.format.layout import parse_shard
 
 Sources = Annotated[

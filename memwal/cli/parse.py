@@ -50,3 +50,14 @@ def parse_method(name: str) -> Method | None:
 def parse_shards(texts: list[str] | None) -> list[str]:
     """The shards that `--shard` names: ids, or how they begin."""
     return [parse_shard(text) for text in texts or ()]
+
+
+def parse_pairs(pairs: list[str], option: str) -> dict[str, str]:
+    """`K=V` texts of a command-line option. Raises Usage naming the bad one (not its value)."""
+    options = {}
+    for pair in pairs:
+        key, equals, value = pair.partition("=")
+        if not equals or not key:
+            raise Usage(f"{option} {key!r}: expected KEY=VALUE")
+        options[key] = value
+    return options

@@ -30,13 +30,16 @@ LONGER_JOBS = {
     "memwal/jobs/backfill/job.py": 154,
 }
 # Kinds of garbage have a folder, with the look that all gates share and what plans are made of; the
-# demo has a table of its own, and a backfill its workers.
+# demo has a table of its own, a backfill its workers, and a watch its lookouts too.
 NO_STAGES = {
     "memwal/jobs/backfill/workers.py",
     "memwal/jobs/demo/table.py",
     "memwal/jobs/garbage/kinds",
     "memwal/jobs/garbage/look.py",
     "memwal/jobs/garbage/model.py",
+    "memwal/jobs/watch/lookouts.py",
+    "memwal/jobs/watch/model.py",
+    "memwal/jobs/watch/workers.py",
 }
 
 # spark-submit, Airflow and Python itself put these folders on sys.path, where such a file would be

@@ -14,11 +14,11 @@ from memwal_airflow.outcomes import Verdict, judge, mark_as_moved, summarize
 from memwal_airflow.page.answers import Look, Unclear, read_tables
 from memwal_airflow.submission import Ended, Submission
 
+from memwal.cli.parse import parse_pairs
 from memwal.config import (
     STORAGE_OPTIONS_VARIABLE,
     load_config,
     mask_address,
-    parse_pairs,
     read_environment_options,
     resolve_table,
 )

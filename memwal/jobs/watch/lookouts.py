@@ -12,7 +12,7 @@ from memwal.jobs.watch.ports import LookEnd, Looks
 
 
 class ThreadLookouts:
-    """The Lookouts port: a thread a look, which ends with the process where a store never answers."""
+    """The Lookouts port: a thread a look. It ends with the process where a store never answers."""
 
     def __init__(self, looks: Looks) -> None:
         self._looks = looks
@@ -20,9 +20,7 @@ class ThreadLookouts:
 
     def start(self, table: ResolvedTable) -> None:
         """Begin a look; returns at once."""
-        thread = threading.Thread(
-            target=self._look, args=(table,), daemon=True, name="memwal-look"
-        )
+        thread = threading.Thread(target=self._look, args=(table,), daemon=True, name="memwal-look")
         thread.start()
 
     def collect(self) -> Sequence[LookEnd]:

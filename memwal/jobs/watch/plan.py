@@ -1,8 +1,7 @@
 """Judges how tables stand against their freshness targets, and chooses what begins next. Pure.
 
-Times are seconds on the watch's own monotonic clock, onto which the time of a flush is brought once,
-when the generation is first seen: a clock that is set anew, or a host whose clock is behind, hides
-no generation for longer than that.
+Times are seconds on the watch's own monotonic clock. The time of a flush is brought onto it when
+its generation is first seen: a clock that is behind, or set anew, hides none for longer than that.
 """
 
 from __future__ import annotations
@@ -61,8 +60,8 @@ class Target:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Standing:
-    """How a table stood at a look.
+class Lag:
+    """How far a table was behind its writers at a look.
 
     `mergeable` has the shards that a merge would take, with when the oldest pending generation of
     each was flushed; `unindexed` the same of each index, for the oldest merged generation that it
@@ -96,16 +95,16 @@ class Standing:
         """The age of the oldest merged generation that an index lacks."""
         return max((now - at for at in self.unindexed.values()), default=None)
 
-    def find_lag(self, now: float) -> tuple[float, str]:
+    def find_worst(self, now: float) -> tuple[float, str]:
         """How far the table is behind its writers, and in which stage: merged or indexed."""
         stages = (self.pending_seconds(now), "merged"), (self.unindexed_seconds(now), "indexed")
         return max((seconds or 0.0, stage) for seconds, stage in stages)
 
 
 def assess(
-    table: str, look: Look, target: Target, before: Standing | None, *, now: float, now_nanos: int
-) -> Standing:
-    """How a table stands by a look. `before` is what was found last."""
+    table: str, look: Look, target: Target, before: Lag | None, *, now: float, now_nanos: int
+) -> Lag:
+    """How far a table is behind by a look. `before` is what was found last."""
     view = look.view
     known = before.flushed if before is not None else {}
     flushed: dict[Generation, float] = {}
@@ -126,7 +125,7 @@ def assess(
     work, problems = _find_work(view)
     aged = [replace(s, oldest_pending_flushed_at_nanos=_date(s, look)) for s in work]
     reclaimable = find_reclaimable(view)
-    return Standing(
+    return Lag(
         table=table,
         version=view.version,
         shards=len(view.shards),
@@ -210,7 +209,7 @@ class Need:
 
 
 def find_need(
-    standing: Standing, target: Target, pace: Pace, aside: Collection[str], *, now: float
+    lag: Lag, target: Target, pace: Pace, aside: Collection[str], *, now: float
 ) -> Need | None:
     """What has to be done now so that the target is kept, or because a trigger crossed.
 
@@ -218,9 +217,9 @@ def find_need(
     is set `aside`, shards and indexes by `name_index`, is not worked on for its own sake.
     """
     act_at = _find_act_seconds(target, pace)
-    shards = {s: at for s, at in standing.mergeable.items() if s not in aside}
-    indexes = {n: at for n, at in standing.unindexed.items() if name_index(n) not in aside}
-    due = {shard: reasons for shard, reasons in standing.due.items() if shard in shards}
+    shards = {s: at for s, at in lag.mergeable.items() if s not in aside}
+    indexes = {n: at for n, at in lag.unindexed.items() if name_index(n) not in aside}
+    due = {shard: reasons for shard, reasons in lag.due.items() if shard in shards}
     pending = min(shards.values(), default=now + 1)
     unindexed = min(indexes.values(), default=now + 1)
     merge_aged, index_aged = now - pending >= act_at, now - unindexed >= act_at
@@ -229,7 +228,7 @@ def find_need(
     jobs = []
     if shards:
         jobs.append(MERGE)
-    if index_aged or (merge_aged and standing.index_lag_generations):
+    if index_aged or (merge_aged and lag.index_lag_generations):
         jobs.append(INDEX_CATCHUP)
     aged = [
         f"the oldest {what} generation is {now - at:.0f} s old, of {target.freshness_seconds:g} s"
@@ -242,7 +241,7 @@ def find_need(
     return Need(
         jobs=tuple(jobs),
         oldest=min(pending, unindexed),
-        large=bool(shards) and target.is_large(len(shards), standing.mergeable_bytes),
+        large=bool(shards) and target.is_large(len(shards), lag.mergeable_bytes),
         reasons=(*aged, *(text for reasons in due.values() for text in reasons)),
     )
 
@@ -263,7 +262,7 @@ def _find_act_seconds(target: Target, pace: Pace) -> float:
 def find_look_seconds(
     freshness_seconds: float, limits: WatchLimits, *, quiet_seconds: float
 ) -> float:
-    """How long until the next look: short at a table that changed lately, else as long as may be."""
+    """How long until the next look: short where something changed lately, else as may be."""
     quick = min(limits.every_seconds, freshness_seconds / _LOOKS_A_TARGET)
     if quiet_seconds < freshness_seconds:
         return quick

@@ -10,7 +10,7 @@ from memwal.config import ResolvedTable
 from memwal.errors import MemWalError
 from memwal.jobs.maintain.report import MaintainTableReport
 from memwal.jobs.watch.model import Look, Round
-from memwal.jobs.watch.plan import Standing, Target
+from memwal.jobs.watch.plan import Lag, Target
 
 
 class Looks(Protocol):
@@ -112,8 +112,13 @@ class Event:
 class Events(Protocol):
     """Where events go."""
 
-    def __call__(self, event: Event) -> None:
-        """Tell it at once."""
+    def tell(self, event: Event) -> None:
+        """Pass it on at once."""
+        ...
+
+    @property
+    def is_heard(self) -> bool:
+        """False once nobody listens any more, which ends the watch."""
         ...
 
 
@@ -124,7 +129,7 @@ class Observer(Protocol):
         """The watch went round once more; these are its tables."""
         ...
 
-    def looked(self, look: Look, standing: Standing) -> None:
+    def looked(self, look: Look, lag: Lag) -> None:
         """A look at a table ended well."""
         ...
 

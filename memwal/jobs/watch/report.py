@@ -6,12 +6,10 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from memwal.errors import MemWalError
-from memwal.jobs.watch.plan import Need, Standing
+from memwal.jobs.watch.plan import Lag, Need
 from memwal.jobs.watch.ports import Event, RoundEnd
 from memwal.report import NOTHING_TO_DO, JobOnTable, JobReport
 from memwal.text import iso_time
-
-_ROWS = ("rows_inserted", "rows_updated", "rows_deleted")
 
 
 class WatchReport(JobReport):
@@ -20,6 +18,7 @@ class WatchReport(JobReport):
     `lag_seconds_max` is the worst lag that a look found, in the stage merged or indexed.
     """
 
+    watched: int = 0
     rounds: int = 0
     looks: int = 0
     rows: int = 0
@@ -32,18 +31,18 @@ def event_document(event: Event) -> dict[str, Any]:
     return {"at": at, "table": event.table, "event": event.event, **event.details}
 
 
-def describe_look(standing: Standing, need: Need | None, now: float) -> dict[str, Any]:
+def describe_look(lag: Lag, need: Need | None, now: float) -> dict[str, Any]:
     """What a look found, and what has to be done now, if anything has."""
     return {
-        "version": standing.version,
-        "shards": standing.shards,
-        "pending_generations": standing.pending_generations,
-        "pending_bytes": standing.pending_bytes,
-        "oldest_pending_seconds": _round(standing.pending_seconds(now)),
-        "index_lag_generations": dict(standing.index_lag_generations),
-        "oldest_unindexed_seconds": _round(standing.unindexed_seconds(now)),
-        "reclaimable_generations": standing.reclaimable_generations,
-        "reclaimable_bytes": standing.reclaimable_bytes,
+        "version": lag.version,
+        "shards": lag.shards,
+        "pending_generations": lag.pending_generations,
+        "pending_bytes": lag.pending_bytes,
+        "oldest_pending_seconds": _round(lag.pending_seconds(now)),
+        "index_lag_generations": dict(lag.index_lag_generations),
+        "oldest_unindexed_seconds": _round(lag.unindexed_seconds(now)),
+        "reclaimable_generations": lag.reclaimable_generations,
+        "reclaimable_bytes": lag.reclaimable_bytes,
         "needs": list(need.jobs) if need else [],
         "reasons": list(need.reasons) if need else [],
     }
@@ -75,8 +74,7 @@ def _describe_job(job: JobOnTable, seconds: float) -> dict[str, Any]:
 def count_rows(end: RoundEnd) -> int:
     """The rows that a round's merge inserted, updated and deleted."""
     jobs = end.report.jobs if end.report is not None else ()
-    found = [job.report.summary() for job in jobs if job.job == "merge"]
-    return sum(summary.get(name) or 0 for summary in found for name in _ROWS)
+    return sum(sum(job.report.count_rows().values()) for job in jobs if job.job == "merge")
 
 
 def _round(seconds: float | None) -> float | None:

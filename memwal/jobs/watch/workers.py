@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import queue
 import threading
-import time
 from collections.abc import Sequence
 from dataclasses import replace
 
+from memwal.clock import SystemClock
 from memwal.config import ResolvedTable
 from memwal.errors import MemWalError, unexpected
 from memwal.jobs.maintain.job import MaintainOptions, run_maintain
@@ -23,6 +23,7 @@ class ThreadWorkers:
 
     def __init__(self, options: MaintainOptions, progress: Progress, *, rounds_max: int) -> None:
         self._options = options
+        self._clock = SystemClock()
         self._progress = progress
         self._rounds_max = rounds_max
         self._running = 0
@@ -41,7 +42,9 @@ class ThreadWorkers:
         """The rounds that ended."""
         ended = []
         try:
-            ended.append(self._ended.get(timeout=seconds) if seconds > 0 else self._ended.get_nowait())
+            ended.append(
+                self._ended.get(timeout=seconds) if seconds > 0 else self._ended.get_nowait()
+            )
             while True:
                 ended.append(self._ended.get_nowait())
         except queue.Empty:
@@ -52,13 +55,13 @@ class ThreadWorkers:
     def stop(self, seconds_max: float) -> Sequence[RoundEnd]:
         """Let each finish the commit in hand."""
         cancel.cancel()
-        deadline, ended = time.monotonic() + seconds_max, list[RoundEnd]()
-        while self._running and (left := deadline - time.monotonic()) > 0:
+        deadline, ended = self._clock.monotonic_seconds() + seconds_max, list[RoundEnd]()
+        while self._running and (left := deadline - self._clock.monotonic_seconds()) > 0:
             ended += self.wait(left)
         return ended
 
     def _run(self, table: ResolvedTable, work: Round) -> None:
-        began = time.monotonic()
+        began = self._clock.monotonic_seconds()
         report, failed = None, None
         try:
             options = replace(self._options, tables=[table], jobs=work.jobs)
@@ -69,5 +72,10 @@ class ThreadWorkers:
         except BaseException as error:
             failed = unexpected(error)
         self._ended.put(
-            RoundEnd(work=work, seconds=time.monotonic() - began, report=report, error=failed)
+            RoundEnd(
+                work=work,
+                seconds=self._clock.monotonic_seconds() - began,
+                report=report,
+                error=failed,
+            )
         )

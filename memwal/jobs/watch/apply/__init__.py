@@ -39,7 +39,6 @@ class Watch:
     """A watch over tables.
 
     `acts` False looks and judges only. `once`: every table is brought fresh once, and then left.
-    Set `stopping` to begin nothing more.
     """
 
     lookouts: Lookouts
@@ -90,15 +89,17 @@ class Watch:
             state = self.tables.get(name)
             if state is not None and state.watched == watched and not state.gone:
                 continue
-            fresh = WatchedTable(
-                watched=watched, limits=self.limits, clock=self.clock, look_at=now
-            )
+            fresh = WatchedTable(watched=watched, limits=self.limits, clock=self.clock, look_at=now)
             if state is not None:
                 fresh.running, fresh.look_began = state.running, state.look_began
                 if state.watched.resolved != watched.resolved:
                     self.lookouts.forget(name)
             self.tables[name] = fresh
             self._plan_look(fresh, now)
+
+    def end(self) -> None:
+        """Begin nothing more. Safe to call from a signal's handler."""
+        self.stopping = True
 
     def finish(self, seconds_max: float | None = None) -> None:
         """Begin nothing more, and let what runs end after its commit, within the bound."""
@@ -111,7 +112,7 @@ class Watch:
     def is_over(self) -> bool:
         """Whether there is nothing more to come: stopped, or every table was served once."""
         over = self.once and all(state.report is not None for state in self.tables.values())
-        return self.stopping or over
+        return self.stopping or over or not self.events.is_heard
 
     def _read_configuration(self, now: float) -> None:
         if now < self._read_at:
@@ -185,13 +186,13 @@ class Watch:
             state.report = _fail(state.name, error)
 
     def _take_found(self, state: WatchedTable, look: Look, now: float) -> None:
-        is_first, target = state.standing is None, state.watched.target
+        is_first, target = state.lag is None, state.watched.target
         state.aside.pop(LOOK, None)
-        state.standing = standing = assess(
+        state.lag = lag = assess(
             state.name,
             look,
             target,
-            state.standing,
+            state.lag,
             now=now,
             now_nanos=self.clock.now_nanos(),
         )
@@ -199,27 +200,27 @@ class Watch:
             state.changed_at = now
         unhelped = state.judge_need(now)
         if is_first or look.changed:
-            self._tell(state.name, "look", describe_look(standing, state.need, now))
-        wrong = dict(standing.problems)
+            self._tell(state.name, "look", describe_look(lag, state.need, now))
+        wrong = dict(lag.problems)
         if unhelped is not None:
             wrong[TABLE] = unhelped
-        told = [key for key in state.told if key in (LOOK, TABLE) or key in standing.problems]
+        told = [key for key in state.told if key in (LOOK, TABLE) or key in lag.problems]
         self._tell_errors(state, wrong, among=told)
         for observer in self.observers:
-            observer.looked(look, standing)
+            observer.looked(look, lag)
         (self._waiting.add if state.need else self._waiting.discard)(state.name)
         if state.due_upkeep(now):
             self._slack.add(state.name)
         seconds = state.look_seconds(now) * (0.95 + self.clock.random() / 10)
         self._plan_look(state, max(now + seconds, state.held_until if self.once else now))
         if self.once and state.need is None and state.running is None:
-            error = next(iter(standing.problems.values()), None)
+            error = next(iter(lag.problems.values()), None)
             state.report = _fail(state.name, error) if error else _rest(state.name, look)
 
     def _judge_lag(self, state: WatchedTable, now: float) -> None:
-        if state.standing is None:
+        if state.lag is None:
             return
-        seconds, stage = state.standing.find_lag(now)
+        seconds, stage = state.lag.find_worst(now)
         self.lag_seconds_max = max(self.lag_seconds_max, seconds)
         if seconds > state.freshness_seconds and state.late_since is None:
             state.late_since = now
@@ -288,7 +289,7 @@ class Watch:
             return
         now = self.clock.monotonic_seconds()
         failed = state.end(end, now)
-        problems = state.standing.problems if state.standing is not None else {}
+        problems = state.lag.problems if state.lag is not None else {}
         self._tell_errors(
             state,
             {key: error for key, error in failed.items() if key not in problems},
@@ -320,7 +321,7 @@ class Watch:
             if state.told.get(key) == str(error):
                 continue
             state.told[key] = str(error)
-            more = {"about": key} if key else {}
+            more: dict[str, Any] = {"about": key} if key else {}
             until = state.aside.get(key)
             if until is not None:
                 wait = until.until - self.clock.monotonic_seconds()
@@ -331,7 +332,7 @@ class Watch:
 
     def _tell(self, table: str | None, event: str, details: Mapping[str, Any]) -> None:
         at = self.clock.now_nanos()
-        self.events(Event(at_nanos=at, table=table, event=event, details=details))
+        self.events.tell(Event(at_nanos=at, table=table, event=event, details=details))
 
 
 def _fail(table: str, error: MemWalError) -> TableReport:

@@ -11,9 +11,9 @@ from memwal.jobs.watch.model import Round
 from memwal.jobs.watch.plan import (
     FRESHENING,
     Aside,
+    Lag,
     Need,
     Pace,
-    Standing,
     Upkeep,
     Waiting,
     WatchLimits,
@@ -46,7 +46,7 @@ class WatchedTable:
     clock: Clock
     look_at: float
     look_began: float | None = None
-    standing: Standing | None = None
+    lag: Lag | None = None
     changed_at: float = -math.inf
     need: Need | None = None
     waiting_since: float = 0.0
@@ -89,15 +89,15 @@ class WatchedTable:
         )
 
     def judge_need(self, now: float) -> MemWalError | None:
-        """See what the table needs, by its standing; what the last round failed to achieve."""
-        standing, target = self.standing, self.watched.target
+        """See what the table needs, by its lag; what the last round failed to achieve."""
+        lag, target = self.lag, self.watched.target
         self.need = None
-        if standing is None or self.running is not None:
+        if lag is None or self.running is not None:
             return None
         pace = Pace(look_seconds=self.look_seconds(now), round_seconds=self.round_seconds)
-        need = find_need(standing, target, pace, self.active(now), now=now)
+        need = find_need(lag, target, pace, self.active(now), now=now)
         before, self.before_round = self.before_round, None
-        if need is not None and before == standing.progress:
+        if need is not None and before == lag.progress:
             self.put_aside(TABLE, _NO_PROGRESS, now)
             return _NO_PROGRESS
         if need is None or now < self.held_until or TABLE in self.active(now):
@@ -131,11 +131,11 @@ class WatchedTable:
     def begin(self, work: Round, now: float) -> None:
         """A round begins."""
         self.running, self.need, self.last_began = work, None, now
-        if set(work.jobs) & set(FRESHENING) and self.standing is not None:
-            self.before_round = self.standing.progress
+        if set(work.jobs) & set(FRESHENING) and self.lag is not None:
+            self.before_round = self.lag.progress
 
     def end(self, end: RoundEnd, now: float) -> dict[str, MemWalError]:
-        """A round ended: what failed, by what it is about. A lease that others hold is no failure."""
+        """A round ended: what failed, by what it is about. A lease that is held is no failure."""
         self.running, self.last_ended, self.waiting_since = None, now, now
         jobs = end.report.jobs if end.report is not None else ()
         held = isinstance(end.error, LeaseHeld) or any(j.report.outcome == HELD for j in jobs)

@@ -1,0 +1,229 @@
+"""`memwal watch`."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from itertools import islice
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+from pydantic import ValidationError
+
+from memwal.cli import streams
+from memwal.cli.console import RunProgress, stderr, stdout
+from memwal.cli.flags import Job, JobFlags, command, load
+from memwal.cli.output import Output
+from memwal.cli.parse import parse_duration
+from memwal.clock import SystemClock
+from memwal.config import (
+    DEFAULT_FILE,
+    Config,
+    ResolvedTable,
+    Settings,
+    WatchSettings,
+    find_named_file,
+    make_settings,
+)
+from memwal.errors import MemWalError, Usage
+from memwal.report import JobReport
+
+if TYPE_CHECKING:
+    from memwal.jobs.watch.ports import Event
+
+Names = Annotated[
+    list[str] | None,
+    typer.Argument(metavar="[TABLE...]", help="Path, s3:// address, or name in the config file."),
+]
+All = Annotated[bool, typer.Option("--all", help="Every table of the configuration.")]
+Freshness = Annotated[
+    str | None,
+    typer.Option(
+        "--freshness",
+        metavar="60s",
+        help="How old what is flushed may become before it is merged and indexed.",
+    ),
+]
+Every = Annotated[
+    str | None,
+    typer.Option("--every", metavar="5s", help="How often a table that changes is looked at."),
+]
+For = Annotated[str | None, typer.Option("--for", metavar="10m", help="Then end.")]
+Once = Annotated[bool, typer.Option("--once", help="Bring every table up to date once, and end.")]
+WorkersMax = Annotated[
+    int | None, typer.Option("--workers", metavar="N", min=1, max=256, help="Tables side by side.")
+]
+
+_NAMED_MAX = 10
+
+
+@command(JobFlags)
+def watch(
+    tables: Names = None,
+    everything: All = False,
+    freshness: Freshness = None,
+    every: Every = None,
+    duration: For = None,
+    once: Once = False,
+    workers: WorkersMax = None,
+    *,
+    flags: JobFlags,
+    results: Output,
+) -> Job:
+    """Keep tables fresh: merge and index what is flushed before it is older than the target.
+
+    Runs until SIGTERM or Ctrl-C, and then finishes the commits in hand. With --json, an object a
+    line for each thing that happens.
+    """
+    given = make_settings(
+        freshness=None if freshness is None else parse_duration(freshness, "--freshness")
+    )
+    own = {
+        "every": None if every is None else parse_duration(every, "--every"),
+        "workers": workers,
+    }
+    seconds_max = None if duration is None else parse_duration(duration, "--for")
+    # What happens is told on the way: there is no document at the end, but for --report.
+    events = _EventLines(as_json=results.as_json)
+    results.as_json, results.shows = False, False
+
+    def work(progress: RunProgress) -> JobReport:
+        from memwal.jobs.watch.job import WatchOptions, run_watch
+        from memwal.jobs.watch.show import describe_end
+
+        file = _Configuration(
+            flags=flags, names=tables or (), everything=everything, given=given, warn=progress.warn
+        )
+        try:
+            settings, watched = file.read(own)
+            options = flags.run_options(
+                WatchOptions,
+                (),
+                settings=settings,
+                events=events,
+                read_again=file.read_again,
+                seconds_max=seconds_max,
+                once=once,
+            )
+            report = run_watch(replace(options, tables=watched), progress)
+        except MemWalError as error:
+            events.tell_failure(error)
+            raise
+        if not events.as_json:
+            events.say(describe_end(report))
+        return report
+
+    return work
+
+
+@dataclass(kw_only=True)
+class _Configuration:
+    """The tables to watch, by a command line and a file that may change."""
+
+    flags: JobFlags
+    names: Sequence[str]
+    everything: bool
+    given: Settings
+    warn: Callable[[str], None]
+    _mark: tuple[int, ...] | None = None
+    _config: Config = Config()
+    _known: set[str] = field(default_factory=set)
+
+    def read(self, own: Mapping[str, object]) -> tuple[WatchSettings, list[ResolvedTable]]:
+        """What the watch begins with; `own` settings beat those of `[watch]`. Raises Usage."""
+        if self.everything and self.names:
+            raise Usage("--all is every table of the configuration: name none beside it")
+        config, tables = self._read(quiet=False)
+        if not self.everything and not self.names:
+            known = f" ({', '.join(islice(config.tables, _NAMED_MAX))})" if config.tables else ""
+            raise Usage(
+                f"name the tables to watch, or give --all for those of {_file(self.flags)}{known}"
+            )
+        if not tables:
+            raise Usage(f"--all: no tables in {_file(self.flags)}; add [tables.NAME] with a uri")
+        values = {name: value for name, value in own.items() if value is not None}
+        try:
+            return WatchSettings.model_validate({**config.watch.model_dump(), **values}), tables
+        except ValidationError as error:
+            texts = (f"--{found['loc'][0]}: {found['msg']}" for found in error.errors())
+            raise Usage("; ".join(texts)) from None
+
+    def read_again(self) -> list[ResolvedTable] | None:
+        """The tables, where the file has changed since it was read last. Raises Usage."""
+        if _mark(_file(self.flags)) == self._mark:
+            return None
+        watch = self._config.watch
+        config, tables = self._read(quiet=True)
+        if config.watch != watch:
+            self.warn(f"{_file(self.flags)}: [watch] has changed; the next start takes it")
+        return tables
+
+    def _read(self, *, quiet: bool) -> tuple[Config, list[ResolvedTable]]:
+        file = _file(self.flags)
+        # Before the file: what is written meanwhile is read again.
+        before, self._mark = self._mark, _mark(file)
+        if before is not None and self._mark is None:
+            raise Usage(f"{file}: the configuration file is gone")
+        config, _ = load(self.flags.config, self.flags.storage_option, quiet=True)
+        # A name that the file does not have any more would be taken for a path.
+        names = [n for n in self.names if n in config.tables or n not in self._known]
+        found = self.flags.tables(list(config.tables) if self.everything else names, quiet=quiet)
+        self._config = config
+        self._known |= set(config.tables)
+        return config, [table.with_settings(self.given) for table in found]
+
+
+def _file(flags: JobFlags) -> Path:
+    return Path(find_named_file(flags.config) or DEFAULT_FILE)
+
+
+def _mark(file: Path) -> tuple[int, ...] | None:
+    """What changes with the file's content; None where there is no such file."""
+    try:
+        found = file.stat()
+    except OSError:
+        return None
+    return found.st_mtime_ns, found.st_size, found.st_ino
+
+
+@dataclass(kw_only=True)
+class _EventLines:
+    """The Events port over stdout, a line an event. Whoever closes its end has heard enough."""
+
+    as_json: bool
+    is_heard: bool = True
+
+    def tell(self, event: Event) -> None:
+        """Print it."""
+        from memwal.jobs.watch.report import event_document
+        from memwal.jobs.watch.show import describe_event
+
+        if self.as_json:
+            self.say(json.dumps(event_document(event)))
+        else:
+            self.say(describe_event(event))
+
+    def tell_failure(self, error: MemWalError) -> None:
+        """What ended the watch; people hear of it as of any command."""
+        from memwal.jobs.watch.ports import Event
+        from memwal.jobs.watch.report import describe_error
+
+        if self.as_json:
+            at = SystemClock().now_nanos()
+            self.tell(Event(at_nanos=at, table=None, event="error", details=describe_error(error)))
+
+    def say(self, line: str) -> None:
+        """Print a line, at once."""
+        if sys.stdout is None or not self.is_heard:
+            return
+        try:
+            # `Terminal` shows no control characters, which names and errors may hold.
+            sys.stdout.write(line + "\n") if self.as_json else stdout().print(line)
+            sys.stdout.flush()
+        except OSError as error:
+            self.is_heard = False
+            if problem := streams.give_up(error):
+                stderr().print(f"stdout can't take what happens: {problem}", style="red")
