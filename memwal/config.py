@@ -87,7 +87,7 @@ class Settings(BaseModel):
     due_age_seconds_min: Seconds | None = Field(default=None, ge=0)
     abandoned_after_seconds: Seconds | None = Field(default=None, ge=0)
     runs_kept_max: int | None = Field(default=None, ge=1, le=4000)
-    # How far what readers of the base see may be behind what was flushed, where `watch` runs.
+    # What `watch` holds the table to.
     freshness: Seconds | None = Field(default=None, ge=1)
     # A shorter one lapses while the store retries; a longer one, heartbeats make unnecessary.
     lease_seconds: Seconds | None = Field(default=None, ge=15, le=3600)
@@ -170,9 +170,9 @@ class AirflowDags(BaseModel):
 
 
 class WatchSettings(BaseModel):
-    """`[watch]`: how `memwal watch` goes about it. Upkeep without an interval is not done.
+    """`[watch]`: how `memwal watch` goes about it. No upkeep is done that has no interval.
 
-    Garbage is deleted only with `garbage_execute`, and not looked for without it.
+    Garbage is neither deleted nor looked for without `garbage_execute`.
     """
 
     model_config = _STRICT

@@ -91,7 +91,8 @@ def watch(
     results.as_json, results.shows = False, False
 
     def work(progress: RunProgress) -> JobReport:
-        from memwal.jobs.watch.job import WatchOptions, run_watch
+        from memwal.jobs.watch.job import run_watch
+        from memwal.jobs.watch.options import WatchOptions
         from memwal.jobs.watch.show import describe_end
 
         file = _Configuration(

@@ -39,6 +39,7 @@ NO_STAGES = {
     "memwal/jobs/garbage/model.py",
     "memwal/jobs/watch/lookouts.py",
     "memwal/jobs/watch/model.py",
+    "memwal/jobs/watch/options.py",
     "memwal/jobs/watch/workers.py",
 }
 

@@ -1,0 +1,100 @@
+"""What a watch is asked for, and what follows from it: targets, bounds, what rounds are given."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import partial
+
+from memwal.config import ResolvedTable, WatchSettings
+from memwal.jobs.garbage.model import GarbageLimits
+from memwal.jobs.maintain.job import MaintainOptions
+from memwal.jobs.status.plan import DueLimits
+from memwal.jobs.watch.plan import COMPACTION, GARBAGE, SNAPSHOT, Target, WatchLimits
+from memwal.jobs.watch.ports import Events, Observer, Watched
+from memwal.run.engines.choice import choose_engine
+from memwal.run.engines.pool import has_spark
+from memwal.run.options import RunOptions, choose_limits
+
+FRESHNESS_SECONDS = 60.0
+
+
+@dataclass(frozen=True, kw_only=True)
+class WatchOptions(RunOptions):
+    """What `watch` takes besides. `seconds_max` bounds it; `once` serves every table once.
+
+    `read_again` gives the tables when the configuration has changed since it was read last.
+    """
+
+    settings: WatchSettings
+    events: Events
+    read_again: Callable[[], Sequence[ResolvedTable] | None] = lambda: None
+    seconds_max: float | None = None
+    once: bool = False
+    observers: Sequence[Observer] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Targets:
+    """What tables are held to, by their configuration and the watch's options."""
+
+    options: WatchOptions
+
+    def watch(self, table: ResolvedTable) -> Watched:
+        """The table with its target."""
+        asked = self.options.engine or table.settings.engine or self.options.asked_engine
+        target = Target(
+            freshness_seconds=table.settings.freshness or FRESHNESS_SECONDS,
+            due=choose_limits(DueLimits, table),
+            is_large=partial(_is_large, asked),
+            at_once=self.options.once,
+        )
+        return Watched(resolved=table, target=target)
+
+
+def _is_large(asked: str, units: int, in_memory_bytes: int) -> bool:
+    choice = choose_engine(
+        asked, units=units, in_memory_bytes=in_memory_bytes, spark_installed=has_spark()
+    )
+    return choice.name == "spark"
+
+
+@dataclass(frozen=True, slots=True)
+class Reread:
+    """The Configuration port over what the options read."""
+
+    options: WatchOptions
+    targets: Targets
+
+    def read(self) -> Sequence[Watched] | None:
+        """The tables that the configuration names now, if it changed."""
+        tables = self.options.read_again()
+        return None if tables is None else [self.targets.watch(table) for table in tables]
+
+
+def choose_watch_limits(settings: WatchSettings) -> WatchLimits:
+    """The watch's bounds; upkeep in the order in which one round does it."""
+    every = {
+        COMPACTION: settings.compaction_every,
+        SNAPSHOT: settings.snapshot_every,
+        GARBAGE: settings.garbage_every if settings.garbage_execute else None,
+    }
+    return WatchLimits(
+        every_seconds=settings.every,
+        rounds_max=settings.workers,
+        looks_max=settings.looks_in_flight_max,
+        backoff_seconds_max=settings.backoff_seconds_max,
+        stop_seconds_max=settings.stop_seconds_max,
+        upkeep_seconds={job: seconds for job, seconds in every.items() if seconds is not None},
+    )
+
+
+def choose_round_options(options: WatchOptions) -> MaintainOptions:
+    settings = options.settings
+    return options.for_job(
+        MaintainOptions,
+        (),
+        execute=settings.garbage_execute,
+        retention_seconds=settings.retention,
+        limits=GarbageLimits(grace_seconds=settings.grace, wal=settings.garbage_wal),
+    )
