@@ -170,10 +170,7 @@ class AirflowDags(BaseModel):
 
 
 class WatchSettings(BaseModel):
-    """`[watch]`: how `memwal watch` goes about it. No upkeep is done that has no interval.
-
-    Garbage is neither deleted nor looked for without `garbage_execute`.
-    """
+    """`[watch]`: how `memwal watch` goes about it. Upkeep that has no interval is not done."""
 
     model_config = _STRICT
 

@@ -90,6 +90,7 @@ def choose_watch_limits(settings: WatchSettings) -> WatchLimits:
 
 
 def choose_round_options(options: WatchOptions) -> MaintainOptions:
+    """What every round is given. Garbage is collected only where the configuration says so."""
     settings = options.settings
     return options.for_job(
         MaintainOptions,
