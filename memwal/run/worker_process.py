@@ -39,14 +39,21 @@ class Said:
 
 @dataclass(frozen=True, slots=True)
 class Done:
-    """A unit has ended: its result or its error, and the memory that the process has now."""
+    """A unit has ended: its result or its error, and the memory that the process has now.
+
+    A process that is `spent` should not get another one.
+    """
 
     result: object
     resident_bytes: int
+    spent: bool
 
 
 class Worker(Protocol):
     """Does units in a worker process, which keeps it from one unit to the next."""
+
+    spent: bool
+    """Whether the process should be replaced after its unit."""
 
     def run(self, unit: Any, post: Post) -> object:
         """Do a unit. What it raises is its end, and the process goes on."""
@@ -89,8 +96,7 @@ class Post(logging.Handler):
 
 def serve(descriptor: int) -> None:
     """Do the units that come through the inherited socket, until the parent wants no more."""
-    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
-        signal.signal(number, signal.SIG_IGN)
+    ignore_signals()
     os.set_inheritable(descriptor, False)
     memory_arenas.limit_arenas()
     pipe = Connection(descriptor)
@@ -102,8 +108,14 @@ def serve(descriptor: int) -> None:
         units: SimpleQueue[tuple[object] | None] = SimpleQueue()
         threading.Thread(target=_listen, args=(pipe, units, worker), daemon=True).start()
         while (found := units.get()) is not None:
-            _answer(post, _do(worker, found[0], post))
+            _answer(post, worker, _do(worker, found[0], post))
         worker.close()
+
+
+def ignore_signals() -> None:
+    """Leave those that end a process to the parent. For the main thread."""
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        signal.signal(number, signal.SIG_IGN)
 
 
 def _listen(pipe: Connection, units: SimpleQueue[tuple[object] | None], worker: Worker) -> None:
@@ -113,11 +125,16 @@ def _listen(pipe: Connection, units: SimpleQueue[tuple[object] | None], worker: 
             message = pipe.recv()
             units.put(message)
             if message is None:
-                worker.cancel()
+                _cancel(worker)
     units.put(None)
-    worker.cancel()
+    _cancel(worker)
     threading.Event().wait(ORPHANED_SECONDS_MAX)
     os._exit(1)
+
+
+def _cancel(worker: Worker) -> None:
+    with suppress(Exception):  # of an engine that is gone already
+        worker.cancel()
 
 
 def _do(worker: Worker, unit: object, post: Post) -> object:
@@ -130,11 +147,11 @@ def _do(worker: Worker, unit: object, post: Post) -> object:
         return unexpected(error)
 
 
-def _answer(post: Post, result: object) -> None:
+def _answer(post: Post, worker: Worker, result: object) -> None:
     try:
-        post.send(Done(result, resident_bytes()))
+        post.send(Done(result, resident_bytes(), worker.spent))
     except Exception as error:  # whatever pickling raises
-        post.send(Done(unexpected(error), resident_bytes()))
+        post.send(Done(unexpected(error), resident_bytes(), worker.spent))
 
 
 def resident_bytes() -> int:

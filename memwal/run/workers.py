@@ -181,7 +181,7 @@ class WorkerPool:
             yield self._end(worker, message.result)
             worker.units += 1
             grown = message.resident_bytes > self.limits.memory_bytes_max
-            if grown or worker.units >= self.limits.units_max:
+            if message.spent or grown or worker.units >= self.limits.units_max:
                 self._dismiss(worker)
         else:
             self._workers.remove(worker)

@@ -134,7 +134,9 @@ def test_a_worker_is_replaced_when_it_grew_or_did_enough() -> None:
         second = pool.one("pid")
         assert second != first
         assert [pool.one("pid"), pool.one("pid")] == [second, second]
-        assert pool.one("pid") != second
+        third = pool.one("spend")
+        assert third != second
+        assert pool.one("pid") != third
         until(lambda: not is_there(first), 5)
 
 

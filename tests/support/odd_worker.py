@@ -22,6 +22,7 @@ class NoTravel(Exception):
 
 @dataclass
 class OddWorker:
+    spent: bool = False
     hoard: list[bytes] = field(default_factory=list)
     cancelled: threading.Event = field(default_factory=threading.Event)
 
@@ -46,6 +47,10 @@ class OddWorker:
 
     def refuse(self, text: str) -> None:
         raise Refused(text)
+
+    def spend(self, more: object) -> int:
+        self.spent = True
+        return os.getpid()
 
     def fail(self, more: object) -> None:
         raise ZeroDivisionError("a bug")

@@ -8,6 +8,7 @@ from typing import Any
 
 from memwal.clock import SystemClock
 from memwal.config import ResolvedTable
+from memwal.errors import StandDown
 from memwal.jobs.compaction.job import CompactionOptions, run_compaction
 from memwal.jobs.garbage.job import GarbageOptions, run_garbage
 from memwal.jobs.garbage.model import GarbageLimits
@@ -16,12 +17,13 @@ from memwal.jobs.index_catchup.job import IndexCatchupOptions, run_index_catchup
 from memwal.jobs.maintain.report import MaintainTableReport
 from memwal.jobs.merge.job import MergeOptions, run_merge
 from memwal.jobs.snapshot.job import check_lease, run_snapshot
+from memwal.ports import Steps, no_steps
 from memwal.report import NOTHING_TO_DO, JobOnTable, JobReport
 from memwal.run.chain import must_stop, sum_up_jobs
 from memwal.run.lease import ChainLeases
 from memwal.run.options import RunOptions
 from memwal.run.progress import Progress
-from memwal.run.reports import job_report
+from memwal.run.reports import failed_report, job_report
 from memwal.run.tables import OpenedBefore
 
 Run = Callable[[Sequence[ResolvedTable]], JobReport]
@@ -31,7 +33,8 @@ Run = Callable[[Sequence[ResolvedTable]], JobReport]
 class MaintainOptions(RunOptions):
     """What `maintain` takes besides: the garbage job's guards, and whether to compact.
 
-    `jobs` are the only ones to run, where they are given.
+    `jobs` are the only ones to run, where they are given. `steps` is called with the name of each
+    job before it, and with steps inside; with StandDown it ends the chain.
     """
 
     jobs: Sequence[str] | None = None
@@ -40,6 +43,7 @@ class MaintainOptions(RunOptions):
     retention_seconds: float | None = None
     short_allowed: bool = False
     limits: GarbageLimits = GarbageLimits()
+    steps: Steps = no_steps
 
 
 def run_maintain(options: MaintainOptions, progress: Progress) -> JobReport:
@@ -51,7 +55,8 @@ def run_maintain(options: MaintainOptions, progress: Progress) -> JobReport:
         short_allowed=options.short_allowed,
     )
     check_lease(options)
-    with ChainLeases("maintain", warn=progress.warn) as leases:
+    with ChainLeases("maintain", warn=progress.warn) as own:
+        leases = options.leases or own
         return _run_jobs(replace(options, leases=leases), leases, progress)
 
 
@@ -68,7 +73,7 @@ def _run_jobs(options: MaintainOptions, leases: ChainLeases, progress: Progress)
         if not going:
             break
         progress.say(f"{name}: {len(going)} tables")
-        found = run([table for table, _ in going])
+        found = _run_job(name, run, [table for table, _ in going], options.steps)
         requests.append(found.requests)
         for (table, jobs), report in zip(going, found.tables, strict=True):
             jobs.append(JobOnTable(job=name, report=report))
@@ -88,14 +93,22 @@ def _run_jobs(options: MaintainOptions, leases: ChainLeases, progress: Progress)
     )
 
 
+def _run_job(name: str, run: Run, tables: Sequence[ResolvedTable], steps: Steps) -> JobReport:
+    try:
+        steps(name)
+        return run(tables)
+    except StandDown as error:  # what was done before is in other jobs' reports
+        return job_report(name, [failed_report(table.name, error) for table in tables])
+
+
 def _jobs(options: MaintainOptions, progress: Progress) -> Iterator[tuple[str, Run]]:
     def run(job: Callable[..., JobReport], kind: Callable[..., RunOptions], **more: Any) -> Run:
         return lambda tables: job(options.for_job(kind, tables, **more), progress)
 
     yield "merge", run(run_merge, MergeOptions)
-    yield "index-catchup", run(run_index_catchup, IndexCatchupOptions)
+    yield "index-catchup", run(run_index_catchup, IndexCatchupOptions, steps=options.steps)
     if options.compaction or "compaction" in (options.jobs or ()):
-        yield "compaction", run(run_compaction, CompactionOptions)
+        yield "compaction", run(run_compaction, CompactionOptions, steps=options.steps)
     yield "snapshot", run(run_snapshot, RunOptions)
     yield (
         "garbage",

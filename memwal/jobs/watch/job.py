@@ -18,7 +18,7 @@ from memwal.jobs.watch.options import (
 )
 from memwal.jobs.watch.report import WatchReport
 from memwal.jobs.watch.store import StoredLooks
-from memwal.jobs.watch.workers import ThreadWorkers
+from memwal.jobs.watch.workers import ProcessWorkers
 from memwal.report import DONE
 from memwal.run.progress import Progress
 from memwal.run.reports import job_report
@@ -40,7 +40,9 @@ def run_watch(options: WatchOptions, progress: Progress) -> WatchReport:
     limits = choose_watch_limits(options.settings)
     watch = Watch(
         lookouts=ThreadLookouts(StoredLooks()),
-        workers=ThreadWorkers(rounds, progress, rounds_max=limits.rounds_max),
+        workers=ProcessWorkers(
+            options=rounds, progress=progress, clock=clock, workers_max=limits.rounds_max
+        ),
         clock=clock,
         events=options.events,
         configuration=Reread(options, targets),

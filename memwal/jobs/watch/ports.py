@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 from memwal.config import ResolvedTable
@@ -52,12 +52,16 @@ class Lookouts(Protocol):
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class RoundEnd:
-    """What came of a round: a report, or the error that left none, such as a worker that died."""
+    """What came of a round: a report, or the error that left none, such as a worker that died.
+
+    `requests` is what it asked of the store, by operation, as far as that is known.
+    """
 
     work: Round
     seconds: float
     report: MaintainTableReport | None = None
     error: MemWalError | None = None
+    requests: Mapping[str, int] = field(default_factory=dict)
 
 
 class Workers(Protocol):

@@ -1,4 +1,9 @@
-"""Workers that are threads of this process."""
+"""The Workers port over warm processes: a lane for small rounds, and one for large ones.
+
+A small round never waits for a large one, and no JVM is started for it. Large rounds run in one
+process, where Spark starts with the first that takes it; both end once they have been idle for
+long.
+"""
 
 from __future__ import annotations
 
@@ -6,76 +11,93 @@ import queue
 import threading
 from collections.abc import Sequence
 from dataclasses import replace
+import os
+from collections.abc import Hashable, Sequence
+from dataclasses import dataclass, field, replace
+from functools import partial
 
 from memwal.clock import SystemClock
 from memwal.config import ResolvedTable
-from memwal.errors import MemWalError, unexpected
-from memwal.jobs.maintain.job import MaintainOptions, run_maintain
-from memwal.jobs.maintain.report import MaintainTableReport
+from memwal.errors import MemWalError
+from memwal.jobs.maintain.job import MaintainOptions
 from memwal.jobs.watch.model import Round
 from memwal.jobs.watch.ports import RoundEnd
-from memwal.run import cancel
-from memwal.run.progress import Progress, Quiet
+from memwal.jobs.watch.unit import RoundResult, RoundUnit, RoundWorker
+from memwal.ports import Clock
+from memwal.run import logs
+from memwal.run.engines.pool import has_spark
+from memwal.run.progress import Progress
+from memwal.run.workers import Lane, UnitEnd, WorkerLimits, WorkerPool
+
+_SMALL, _LARGE = "small", "large"
+SPARK_IDLE_SECONDS_MAX = 300.0
 
 
-class ThreadWorkers:
-    """The Workers port."""
+def count_workers() -> int:
+    """How many rounds run side by side unless somebody says otherwise."""
+    return min(os.cpu_count() or 1, 4)
 
-    def __init__(self, options: MaintainOptions, progress: Progress, *, rounds_max: int) -> None:
-        self._options = options
-        self._clock = SystemClock()
-        self._progress = progress
-        self._rounds_max = rounds_max
-        self._running = 0
-        self._ended: queue.SimpleQueue[RoundEnd] = queue.SimpleQueue()
+
+@dataclass(kw_only=True)
+class ProcessWorkers:
+    """Worker processes. `options` are those of every round."""
+
+    options: MaintainOptions
+    progress: Progress
+    clock: Clock
+    workers_max: int = field(default_factory=count_workers)
+    memory_bytes_max: int = WorkerLimits().memory_bytes_max
+    spark_idle_seconds_max: float = SPARK_IDLE_SECONDS_MAX
+    _rounds: dict[Hashable, Round] = field(default_factory=dict)
+    _told: bool = False
+
+    def __post_init__(self) -> None:
+        small = replace(self.options, engine="local")
+        lanes = {
+            _SMALL: Lane(make=partial(RoundWorker, small), workers_max=self.workers_max),
+            _LARGE: Lane(
+                make=partial(RoundWorker, self.options),
+                workers_max=1,
+                idle_seconds_max=self.spark_idle_seconds_max,
+            ),
+        }
+        limits = WorkerLimits(memory_bytes_max=self.memory_bytes_max)
+        self.pool = WorkerPool(lanes=lanes, clock=self.clock, limits=limits, say=self._say)
 
     def can_take(self, *, large: bool) -> bool:
-        """Whether a thread is free."""
-        return self._running < self._rounds_max
+        """Whether a round would start at once."""
+        return self.pool.can_take(_LARGE if large else _SMALL)
 
     def start(self, table: ResolvedTable, work: Round) -> None:
         """Begin a round."""
-        self._running += 1
-        threading.Thread(target=self._run, args=(table, work), daemon=True).start()
+        if work.large and not (self._told or has_spark() or self.options.asked_engine != "auto"):
+            self._told = True
+            self.progress.warn("pyspark is not installed: large rounds run in one process")
+        self._rounds[work.table] = work
+        unit = RoundUnit(table=table, jobs=work.jobs)
+        self.pool.start(_LARGE if work.large else _SMALL, work.table, unit)
 
     def wait(self, seconds: float) -> Sequence[RoundEnd]:
         """The rounds that ended."""
-        ended = []
-        try:
-            ended.append(
-                self._ended.get(timeout=seconds) if seconds > 0 else self._ended.get_nowait()
-            )
-            while True:
-                ended.append(self._ended.get_nowait())
-        except queue.Empty:
-            pass
-        self._running -= len(ended)
-        return ended
+        return [self._read(end) for end in self.pool.wait(seconds)]
 
     def stop(self, seconds_max: float) -> Sequence[RoundEnd]:
-        """Let each finish the commit in hand."""
-        cancel.cancel()
-        deadline, ended = self._clock.monotonic_seconds() + seconds_max, list[RoundEnd]()
-        while self._running and (left := deadline - self._clock.monotonic_seconds()) > 0:
-            ended += self.wait(left)
-        return ended
+        """Let each finish the commit in hand, and end the processes."""
+        return [self._read(end) for end in self.pool.stop(seconds_max)]
 
-    def _run(self, table: ResolvedTable, work: Round) -> None:
-        began = self._clock.monotonic_seconds()
-        report, failed = None, None
-        try:
-            options = replace(self._options, tables=[table], jobs=work.jobs)
-            (found,) = run_maintain(options, Quiet(self._progress)).tables
-            report = found if isinstance(found, MaintainTableReport) else None
-        except MemWalError as error:
-            failed = error
-        except BaseException as error:
-            failed = unexpected(error)
-        self._ended.put(
-            RoundEnd(
-                work=work,
-                seconds=self._clock.monotonic_seconds() - began,
-                report=report,
-                error=failed,
+    def _read(self, end: UnitEnd) -> RoundEnd:
+        work, result = self._rounds.pop(end.key), end.result
+        if isinstance(result, RoundResult):
+            return RoundEnd(
+                work=work, seconds=end.seconds, report=result.report, requests=result.requests
             )
-        )
+        error = result if isinstance(result, MemWalError) else MemWalError(f"no report: {result!r}")
+        return RoundEnd(work=work, seconds=end.seconds, error=error)
+
+    def _say(self, key: Hashable, level: str, text: str) -> None:
+        table = None if key is None else str(key)
+        with logs.about(table=table):
+            if level == "trace":
+                self.progress.trace(text)
+            else:
+                self.progress.warn(text if table is None else f"{table}: {text}")

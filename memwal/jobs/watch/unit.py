@@ -1,0 +1,97 @@
+"""A round as it travels to a worker process, and the worker that runs rounds there."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+
+from memwal.config import ResolvedTable
+from memwal.errors import EXIT_FAILED
+from memwal.jobs.maintain.job import MaintainOptions, run_maintain
+from memwal.jobs.maintain.report import MaintainTableReport
+from memwal.run import cancel
+from memwal.run.engines.pool import SharedEngines, Started, start_engine
+from memwal.run.lease import ChainLeases
+from memwal.run.progress import Silent
+from memwal.run.worker_process import Post, ignore_signals
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class RoundUnit:
+    """Jobs to be run on one table, in their order."""
+
+    table: ResolvedTable
+    jobs: tuple[str, ...]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class RoundResult:
+    """What came of a round, and what it asked of the store, by operation."""
+
+    report: MaintainTableReport
+    requests: Mapping[str, int]
+
+
+class RoundWorker:
+    """Runs rounds in this process, on engines that stay from one to the next."""
+
+    def __init__(self, options: MaintainOptions) -> None:
+        """`options` are those of every round; each has its own table and jobs."""
+        self.spent = False
+        self._has_spark = False
+        self._options = options
+        self._engines = SharedEngines(self._start_engine)
+        self._engines.get("local")  # the first one takes back whatever was cancelled before it
+
+    def run(self, unit: RoundUnit, post: Post) -> RoundResult:
+        """Run a round, under one lease. Raises what concerns the round as a whole."""
+
+        def begin(step: str) -> None:
+            cancel.check()
+            if step in unit.jobs:
+                post.say("doing", step)
+
+        progress = _PostProgress(post)
+        self._options = replace(self._options, tables=[unit.table], jobs=unit.jobs, steps=begin)
+        failed = True
+        try:
+            with ChainLeases("watch", warn=progress.warn) as leases:
+                options = replace(self._options, engines=self._engines, leases=leases)
+                done = run_maintain(options, progress)
+            (report,) = done.tables
+            assert isinstance(report, MaintainTableReport)
+            failed = report.exit_code == EXIT_FAILED
+        finally:
+            # A JVM may have died under its session, and nobody would start another one.
+            self.spent = failed and self._has_spark
+        return RoundResult(report=report, requests=done.requests)
+
+    def cancel(self) -> None:
+        """Stop before the next commit."""
+        self._engines.cancel()
+
+    def close(self) -> None:
+        """End the engines."""
+        self._engines.__exit__()
+
+    def _start_engine(self, name: str) -> Started:
+        started = start_engine(name, self._options)
+        if name == "spark":
+            self._has_spark = True
+            ignore_signals()  # Spark has just taken one of them
+        return started
+
+
+class _PostProgress(Silent):
+    """What a round says to the watch: only trouble, the rest is in its report."""
+
+    def __init__(self, post: Post) -> None:
+        self._post = post
+
+    def warn(self, text: str) -> None:
+        """A line about trouble."""
+        self._post.say("warning", text)
+
+    def trace(self, text: str) -> None:
+        """A traceback."""
+        self._post.say("trace", text)

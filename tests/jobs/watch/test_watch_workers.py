@@ -1,0 +1,199 @@
+"""Rounds in worker processes, on real tables."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from memwal.clock import SystemClock
+from memwal.config import ResolvedTable, Settings
+from memwal.errors import WorkerDied
+from memwal.format import layout
+from memwal.jobs.maintain.job import MaintainOptions
+from memwal.jobs.watch.model import Round
+from memwal.jobs.watch.ports import RoundEnd
+from memwal.jobs.watch.workers import ProcessWorkers
+from tests.support import builders
+from tests.support.builders import Put, Table
+from tests.support.progress import Quiet
+
+pytestmark = pytest.mark.integration
+
+SECONDS = 60.0
+FRESHEN = ("merge", "index-catchup")
+
+
+class Told(Quiet):
+    def __init__(self) -> None:
+        self.warned: list[str] = []
+
+    def warn(self, text: str) -> None:
+        self.warned.append(text)
+
+
+def resolve(table: Table, **options: str) -> ResolvedTable:
+    return ResolvedTable(name="t", uri=table.uri, settings=Settings(), storage_options=options)
+
+
+def make_workers(**more: object) -> ProcessWorkers:
+    options = MaintainOptions(tables=(), run_id="the-watch")
+    return ProcessWorkers(
+        options=options, progress=Told(), clock=SystemClock(), **{"workers_max": 1, **more}
+    )
+
+
+def finish(workers: ProcessWorkers) -> RoundEnd:
+    (end,) = workers.wait(SECONDS)
+    return end
+
+
+def run(workers: ProcessWorkers, table: Table, *jobs: str, large: bool = False) -> RoundEnd:
+    until(lambda: workers.can_take(large=large))
+    workers.start(resolve(table), Round(table="t", jobs=jobs, large=large))
+    return finish(workers)
+
+
+def until(there: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + SECONDS
+    while not there():
+        assert time.monotonic() < deadline
+        time.sleep(0.001)
+
+
+def list_claims(table: Table) -> list[dict]:
+    return [json.loads(p.read_text()) for p in sorted(Path(table.uri).glob(f"{layout.LEASE}/0*"))]
+
+
+@pytest.fixture
+def table(tmp_path: Path) -> Table:
+    table = builders.make_table(tmp_path / "t", rows=range(20), shards=2, indexed=True)
+    for shard in table.shards:
+        table.flush(shard, Put([1, 30], 1))
+    return table
+
+
+@pytest.fixture
+def backlog(tmp_path: Path) -> Table:
+    """A table with work for many commits."""
+    table = builders.make_table(tmp_path / "t", rows=range(20), shards=1)
+    for n in range(12):
+        table.flush(table.shards[0], Put(range(n, n + 5), n))
+    return table
+
+
+@pytest.fixture(scope="module")
+def workers() -> Iterator[ProcessWorkers]:
+    workers = make_workers()
+    yield workers
+    workers.stop(SECONDS)
+
+
+def test_a_round_runs_the_jobs_that_are_asked_for_under_one_lease(
+    workers: ProcessWorkers, table: Table
+) -> None:
+    end = run(workers, table, *FRESHEN)
+    assert end.error is None
+    assert end.report is not None
+    assert [(job.job, job.report.outcome) for job in end.report.jobs] == [
+        ("merge", "done"),
+        ("index-catchup", "done"),
+    ]
+    builders.check_merged(table)
+    (claim,) = list_claims(table)
+    assert (claim["job"], claim["released"], claim["run_id"]) == ("watch", True, "the-watch")
+    assert end.requests["get"] > 0
+    assert end.seconds > 0
+    # A second one, in the same process, finds nothing.
+    idle = run(workers, table, "merge", "index-catchup", "snapshot", "garbage")
+    assert idle.report is not None
+    assert [job.job for job in idle.report.jobs] == [*FRESHEN, "snapshot", "garbage"]
+    assert len(workers.pool.pids) == 1
+
+
+def test_a_table_that_is_none_is_the_round_s_report(
+    workers: ProcessWorkers, tmp_path: Path
+) -> None:
+    (tmp_path / "none").mkdir()
+    end = run(workers, Table(uri=str(tmp_path / "none"), kind=builders.KINDS["int64"]), "merge")
+    assert end.report is not None
+    assert end.report.exit_code == 2
+    assert "none" in str(end.report.error)
+
+
+def test_a_killed_worker_costs_its_round_and_the_next_one_goes_on(backlog: Table) -> None:
+    workers = make_workers()
+    workers.start(one_by_one(backlog), Round(table="t", jobs=FRESHEN))
+    until(lambda: bool(backlog.progress()))
+    os.kill(workers.pool.pids[0], signal.SIGKILL)
+    end = finish(workers)
+    assert isinstance(end.error, WorkerDied)
+    assert "SIGKILL" in str(end.error)
+    assert "during merge" in str(end.error)
+    # On the same host, a lease whose process has ended is nobody's.
+    assert run(workers, backlog, *FRESHEN).error is None
+    builders.check_merged(backlog)
+    workers.stop(SECONDS)
+
+
+def one_by_one(table: Table) -> ResolvedTable:
+    """A commit a generation, so that there is a middle."""
+    return resolve(table).with_settings(Settings(generations_per_commit_max=1))
+
+
+def test_stop_ends_a_round_after_its_commit_and_gives_the_lease_back(backlog: Table) -> None:
+    workers = make_workers()
+    workers.start(one_by_one(backlog), Round(table="t", jobs=FRESHEN))
+    until(lambda: bool(backlog.progress()))
+    pids = workers.pool.pids
+    (end,) = workers.stop(SECONDS)
+    assert end.report is not None
+    assert "index-catchup: cancelled before this commit" in str(end.report.error)
+    assert 0 < backlog.progress()[backlog.shards[0]] < 12
+    assert [claim["released"] for claim in list_claims(backlog)] == [True]
+    assert not any(Path(f"/proc/{pid}").exists() for pid in pids)
+    builders.check_versions(backlog, 1)
+
+
+def test_a_watch_that_was_killed_leaves_no_process_and_no_lease(backlog: Table) -> None:
+    """Its workers notice, stop before their next commit and give the lease back."""
+    program = (
+        "import sys; from tests.jobs.watch.test_watch_workers import *;"
+        "workers = make_workers(); table = Table(uri=sys.argv[1], kind=builders.KINDS['int64']);"
+        "workers.start(one_by_one(table), Round(table='t', jobs=FRESHEN));"
+        "print(*workers.pool.pids, flush=True); workers.wait(100)"
+    )
+    watch = subprocess.Popen(
+        [sys.executable, "-c", program, backlog.uri], stdout=subprocess.PIPE, text=True
+    )
+    assert watch.stdout is not None
+    (pid,) = [int(pid) for pid in watch.stdout.readline().split()]
+    until(lambda: bool(backlog.progress()))
+    watch.kill()
+    watch.communicate()
+    until(lambda: not Path(f"/proc/{pid}").exists())
+    assert 0 < backlog.progress()[backlog.shards[0]] < 12
+    assert [claim["released"] for claim in list_claims(backlog)] == [True]
+
+
+def test_without_pyspark_large_rounds_run_here_which_is_said_once(
+    table: Table, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("memwal.jobs.watch.workers.has_spark", lambda: False)
+    workers = make_workers()
+    for _ in range(2):
+        assert run(workers, table, *FRESHEN, large=True).error is None
+    assert workers.can_take(large=False)
+    builders.check_merged(table)
+    told = workers.progress
+    assert isinstance(told, Told)
+    assert len(told.warned) == 1
+    assert "pyspark" in told.warned[0]
+    workers.stop(SECONDS)
