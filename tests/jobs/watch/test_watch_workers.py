@@ -21,9 +21,9 @@ from memwal.jobs.maintain.job import MaintainOptions
 from memwal.jobs.watch.model import Round
 from memwal.jobs.watch.ports import RoundEnd
 from memwal.jobs.watch.workers import ProcessWorkers
+from memwal.run.progress import Silent
 from tests.support import builders
 from tests.support.builders import Put, Table
-from tests.support.progress import Quiet
 
 pytestmark = pytest.mark.integration
 
@@ -31,7 +31,7 @@ SECONDS = 60.0
 FRESHEN = ("merge", "index-catchup")
 
 
-class Told(Quiet):
+class Told(Silent):
     def __init__(self) -> None:
         self.warned: list[str] = []
 
@@ -43,10 +43,12 @@ def resolve(table: Table, **options: str) -> ResolvedTable:
     return ResolvedTable(name="t", uri=table.uri, settings=Settings(), storage_options=options)
 
 
-def make_workers(**more: object) -> ProcessWorkers:
-    options = MaintainOptions(tables=(), run_id="the-watch")
+def make_workers(
+    engine: str | None = None, master: str | None = None, **more: float
+) -> ProcessWorkers:
+    options = MaintainOptions(tables=(), run_id="the-watch", engine=engine, master=master)
     return ProcessWorkers(
-        options=options, progress=Told(), clock=SystemClock(), **{"workers_max": 1, **more}
+        options=options, progress=Told(), clock=SystemClock(), workers_max=1, **more
     )
 
 
@@ -197,3 +199,28 @@ def test_without_pyspark_large_rounds_run_here_which_is_said_once(
     assert len(told.warned) == 1
     assert "pyspark" in told.warned[0]
     workers.stop(SECONDS)
+
+
+def find_jvm(worker: int) -> int:
+    """The JVM that a worker has started."""
+    (pid,) = Path(f"/proc/{worker}/task/{worker}/children").read_text().split()
+    return int(pid)
+
+
+@pytest.mark.spark
+def test_a_killed_jvm_costs_its_round_and_an_idle_one_is_let_go(table: Table) -> None:
+    workers = make_workers(spark_idle_seconds_max=0.2, engine="spark", master="local[1]")
+    assert run(workers, table, *FRESHEN, large=True).error is None
+    (first,) = workers.pool.pids
+    jvm = find_jvm(first)
+    table.flush(table.shards[0], Put([7], 7))
+    os.kill(jvm, signal.SIGKILL)
+    end = run(workers, table, *FRESHEN, large=True)
+    assert end.error or (end.report is not None and end.report.exit_code == 1)
+    assert run(workers, table, *FRESHEN, large=True).error is None
+    builders.check_merged(table)
+    second = workers.pool.pids[-1]
+    jvm = find_jvm(second)
+    assert second != first
+    until(lambda: not (workers.wait(0.1) or workers.pool.pids))
+    until(lambda: not Path(f"/proc/{jvm}").exists())
