@@ -24,11 +24,15 @@ class ShardStatus(IntEnum):
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class StoredFile:
-    """One listed object: its path below the store's root, its size and its age."""
+    """One listed object: its path below the store's root, its size and its age.
+
+    `etag` changes with the content; empty where the store has none.
+    """
 
     path: str
     size_bytes: int
     modified_at_nanos: int
+    etag: str = ""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -146,6 +150,16 @@ class VersionManifest:
     branch: str | None = None
     file_bytes: int = 0
     requests: int = 0
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class VersionFacts:
+    """What a version's manifest file says of the table besides: its key, rows and configuration."""
+
+    manifest: VersionManifest
+    primary_key: tuple[str, ...]
+    rows: int
+    config: Mapping[str, str]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

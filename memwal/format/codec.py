@@ -26,15 +26,14 @@ from memwal.model import (
     ShardManifest,
     ShardSpec,
     ShardStatus,
+    VersionFacts,
     VersionHeader,
     VersionManifest,
 )
 
 MAGIC = b"LANC"
 FOOTER_BYTES = 16
-DATA_FOOTER_BYTES = 40
 _LENGTH_BYTES = 4
-_TABLE_ENTRY_BYTES = 16
 
 M = TypeVar("M", bound=Message)
 
@@ -176,29 +175,6 @@ def decode_footer(tail: bytes) -> int:
     return int(position)
 
 
-def check_data_file(tail: bytes, file_bytes: int) -> None:
-    """Raise Corruption when a data file's footer (Lance format 2) claims what can't be there.
-
-    It has the offsets of the column metadata, of the table of columns and of the table of global
-    buffers, how many entries the two tables have, and the format's version.
-    """
-    footer = tail[-DATA_FOOTER_BYTES:]
-    if len(footer) < DATA_FOOTER_BYTES or footer[-4:] != MAGIC:
-        raise Corruption("does not end like a Lance data file")
-    metadata, columns, buffers, buffer_count, column_count = struct.unpack("<QQQII", footer[:32])
-    end = file_bytes - DATA_FOOTER_BYTES
-    if not metadata <= columns <= buffers <= end:
-        raise Corruption(f"its footer points outside of its {file_bytes} bytes")
-    if (
-        column_count * _TABLE_ENTRY_BYTES > buffers - columns
-        or buffer_count * _TABLE_ENTRY_BYTES > end - buffers
-    ):
-        raise Corruption(
-            f"its footer claims {column_count} columns and {buffer_count} buffers, more than there "
-            "is room for"
-        )
-
-
 def message_length(data: bytes) -> int:
     """The u32 length in front of a message in a manifest file."""
     if len(data) < _LENGTH_BYTES:
@@ -250,6 +226,23 @@ def decode_version_header(
 def decode_commit_time(manifest_block: bytes, *, version: int) -> int:
     """When the version was committed, nanoseconds since the epoch, by the committer's clock."""
     return _timestamp_nanos(_parse_version(manifest_block, None, version)[0])
+
+
+def decode_version_facts(manifest_block: bytes, manifest: VersionManifest) -> VersionFacts:
+    """What else the block of a decoded manifest tells, without Lance."""
+    message = _parse(pb.TableManifest, _unframe(manifest_block))
+    positions = {f.name: f.unenforced_primary_key_position for f in message.fields if _is_key(f)}
+    return VersionFacts(
+        manifest=manifest,
+        primary_key=tuple(sorted(positions, key=positions.__getitem__)),
+        rows=sum(f.physical_rows - f.deletion_file.num_deleted_rows for f in message.fragments),
+        config=dict(message.config),
+    )
+
+
+def _is_key(field: pb.TableField) -> bool:
+    is_marked = field.unenforced_primary_key or field.unenforced_primary_key_position > 0
+    return is_marked and field.parent_id < 0
 
 
 def _parse_version(

@@ -10,14 +10,18 @@ file. Most damage further in is reported by Lance itself, as an error or a panic
 
 from __future__ import annotations
 
+import struct
 from typing import Any
 
 from memwal.errors import Corruption
-from memwal.format import codec, layout
+from memwal.format import layout
+from memwal.format.codec import MAGIC
 from memwal.model import FlushedGeneration, ShardId
 from memwal.ports import Objects, check_object_path
 from memwal.threads import side_by_side
 
+DATA_FOOTER_BYTES = 40
+_TABLE_ENTRY_BYTES = 16
 _READERS_MAX = 8
 
 
@@ -31,7 +35,7 @@ def check_data_files(
 
     def check(path: str) -> None:
         try:
-            codec.check_data_file(*objects.get_tail(_check_inside(path), codec.DATA_FOOTER_BYTES))
+            check_data_file(*objects.get_tail(_check_inside(path), DATA_FOOTER_BYTES))
         except Corruption as error:
             raise Corruption(f"{objects.uri}: {path}: {error}") from None
 
@@ -70,3 +74,26 @@ def _check_inside(path: str) -> str:
         return check_object_path(path)
     except ValueError:
         raise Corruption(f"the path {path!r} leads out of its folder") from None
+
+
+def check_data_file(tail: bytes, file_bytes: int) -> None:
+    """Raise Corruption when a data file's footer (Lance format 2) claims what can't be there.
+
+    It has the offsets of the column metadata, of the table of columns and of the table of global
+    buffers, how many entries the two tables have, and the format's version.
+    """
+    footer = tail[-DATA_FOOTER_BYTES:]
+    if len(footer) < DATA_FOOTER_BYTES or footer[-4:] != MAGIC:
+        raise Corruption("does not end like a Lance data file")
+    metadata, columns, buffers, buffer_count, column_count = struct.unpack("<QQQII", footer[:32])
+    end = file_bytes - DATA_FOOTER_BYTES
+    if not metadata <= columns <= buffers <= end:
+        raise Corruption(f"its footer points outside of its {file_bytes} bytes")
+    if (
+        column_count * _TABLE_ENTRY_BYTES > buffers - columns
+        or buffer_count * _TABLE_ENTRY_BYTES > end - buffers
+    ):
+        raise Corruption(
+            f"its footer claims {column_count} columns and {buffer_count} buffers, more than there "
+            "is room for"
+        )

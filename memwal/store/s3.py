@@ -254,6 +254,7 @@ class S3Objects(CountedObjects):
                         path=path,
                         size_bytes=item["Size"],
                         modified_at_nanos=_nanos(item["LastModified"]),
+                        etag=item.get("ETag", ""),
                     )
 
     def _pages(self, below: str, **arguments: str) -> Iterator[Mapping[str, Any]]:

@@ -5,11 +5,14 @@ from __future__ import annotations
 import os
 import threading
 from collections.abc import Hashable, Mapping
+from datetime import datetime
 from typing import Any
 
 import boto3
+import botocore.session
 from botocore import UNSIGNED
 from botocore.config import Config
+from botocore.utils import parse_timestamp
 
 from memwal import errors
 from memwal.store.base import StoreLimits
@@ -75,7 +78,10 @@ def _connect(bucket: str, options: Mapping[str, str], limits: StoreLimits) -> An
         raise errors.Usage(
             "the storage options aws_access_key_id and aws_secret_access_key go together"
         )
+    core = botocore.session.get_session()
+    core.get_component("response_parser_factory").set_parser_defaults(timestamp_parser=_parse_time)
     session = boto3.session.Session(
+        botocore_session=core,
         aws_access_key_id=options.get("access_key_id"),
         aws_secret_access_key=options.get("secret_access_key"),
         aws_session_token=options.get("session_token") if "access_key_id" in options else None,
@@ -116,6 +122,15 @@ def _connect(bucket: str, options: Mapping[str, str], limits: StoreLimits) -> An
             "if requests may go over the network in the clear"
         )
     return client
+
+
+def _parse_time(text: str) -> datetime:
+    """A time in a reply. botocore's own parser takes four fifths of the time of a listing."""
+    try:
+        moment = datetime.fromisoformat(text)
+    except ValueError:
+        moment = None
+    return moment if moment is not None and moment.tzinfo is not None else parse_timestamp(text)
 
 
 def _endpoint(options: Mapping[str, str]) -> str | None:

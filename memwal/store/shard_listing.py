@@ -9,9 +9,8 @@ to do; what is about to be deleted is judged by manifests that were probed for.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import islice
 
 from memwal.format import layout
 from memwal.model import ShardId, StoredFile
@@ -39,9 +38,17 @@ class ShardListing:
         return self._files.get(shard_id, ())
 
 
-def list_shards(objects: Objects, *, folders_only: bool = False) -> ShardListing:
-    """List everything where one request can, and else the shards' folders only."""
-    files = None if folders_only else _whole(objects)
+def list_shards(
+    objects: Objects,
+    *,
+    folders_only: bool = False,
+    pages_max: Callable[[int], int] = lambda shards: 1,
+) -> ShardListing:
+    """List everything where few requests can, and else the shards' folders only.
+
+    `pages_max` tells how many requests are few, by the number of shards that they listed.
+    """
+    files = None if folders_only else _whole(objects, pages_max)
     names = objects.list_folders(layout.MEM_WAL) if files is None else sorted(files)
     shards = [ShardId(name) for name in names if layout.is_shard_folder(name)]
     strangers = [name for name in names if not layout.is_shard_folder(name)]
@@ -49,20 +56,19 @@ def list_shards(objects: Objects, *, folders_only: bool = False) -> ShardListing
     return ShardListing(objects, shards, strangers, known)
 
 
-def _whole(objects: Objects) -> dict[str, list[StoredFile]] | None:
-    """Every file by the folder that it is in; None where one request may not tell them all."""
+def _whole(objects: Objects, pages_max: Callable[[int], int]) -> dict[str, list[StoredFile]] | None:
+    """Every file by the folder that it is in; None where that may take more requests."""
     most = objects.page_objects
     if most == 0:
         return None
-    # The page is not read to its end: whether there is another one would cost a request.
-    infos = list(islice(objects.list(layout.MEM_WAL), most))
-    if len(infos) == most:
-        return None
     files: dict[str, list[StoredFile]] = {}
-    for info in infos:
-        name, slash, _ = info.path.removeprefix(f"{layout.MEM_WAL}/").partition("/")
+    for number, info in enumerate(objects.list(layout.MEM_WAL), start=1):
+        name, slash, _ = info.path[len(layout.MEM_WAL) + 1 :].partition("/")
         if slash:
             files.setdefault(name, []).append(info)
+        # The last page is not read to its end: whether there is another one costs a request.
+        if number % most == 0 and number // most >= pages_max(len(files)):
+            return None
     return files
 
 
@@ -71,6 +77,18 @@ def manifest_versions(shard_id: ShardId, files: Iterable[StoredFile]) -> list[in
     names = _names(layout.manifest_folder(shard_id), files)
     versions = (layout.parse_shard_manifest_name(name) for name, _ in names)
     return [version for version in versions if version is not None]
+
+
+def newest_manifest(shard_id: ShardId, files: Iterable[StoredFile]) -> StoredFile | None:
+    """The file of the shard's newest manifest, as far as its files show."""
+    below = f"{layout.manifest_folder(shard_id)}/"
+    found = (
+        (version, file)
+        for file in files
+        if file.path.startswith(below)
+        and (version := layout.parse_shard_manifest_name(file.path[len(below) :])) is not None
+    )
+    return max(found, key=lambda pair: pair[0], default=(0, None))[1]
 
 
 def wal_entries(shard_id: ShardId, files: Iterable[StoredFile]) -> list[tuple[int, StoredFile]]:

@@ -6,7 +6,7 @@ put-if-absent (spec: Shard Manifest Versioning, Writer Fencing).
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 
 from memwal import invariants
@@ -24,6 +24,7 @@ from memwal.errors import (
 from memwal.format import codec, layout
 from memwal.model import ShardId, ShardManifest, ShardStatus, StoredFile
 from memwal.ports import DOCUMENT_BYTES_MAX, Objects
+from memwal.store.manifest_memory import ManifestMemory
 
 
 class Fenced(StandDown):
@@ -40,16 +41,22 @@ class ShardManifests:
         self._probes_max = probes_max
         self._claim_attempts_max = claim_attempts_max
 
-    def latest(self, shard_id: ShardId) -> ShardManifest | None:
+    def latest(self, shard_id: ShardId, known: ShardManifest | None = None) -> ShardManifest | None:
         """The newest manifest, or None for a shard that no writer has claimed yet.
+
+        `known` was the newest one a while ago. It is read again, and is itself the answer where it
+        is stored as it was and nothing came after it.
 
         The hint, then upwards until a version is missing; a listing when the hint is absent,
         points at nothing or at what was collected, or is more than `probes_max` behind. Raises
         Corruption for a torn or forged manifest: an older version is never served in place of a
         broken newer one.
         """
-        hinted = self.hint(shard_id)
+        hinted = None if known is None else known.version
         found = self._bytes(shard_id, hinted) if hinted is not None else None
+        if known is None or found != known.raw:
+            known, hinted = None, self.hint(shard_id)
+            found = self._bytes(shard_id, hinted) if hinted is not None else None
         if hinted is None or found is None:
             return self._latest_by_listing(shard_id)
         version = hinted
@@ -58,21 +65,32 @@ class ShardManifests:
             if following is None:
                 if layout.decode_stopper(found) is not None:
                     break
+                if known is not None and known.version == version:
+                    return known
                 return self._decode(found, shard_id, version)
             found, version = following, version + 1
         return self._latest_by_listing(shard_id)
 
-    def newest(self, shard_id: ShardId, versions: Sequence[int]) -> ShardManifest | None:
-        """The newest of the versions that a listing showed; None when it showed none.
+    def newest(
+        self, shard_id: ShardId, file: StoredFile | None, memory: ManifestMemory
+    ) -> ShardManifest | None:
+        """What the newest manifest's file holds that a listing showed; None when it showed none.
 
-        Raises Corruption as `latest` does.
+        Read, unless it is remembered. Raises Corruption as `latest` does.
         """
-        if not versions:
+        if file is None:
             return None
-        data = self._bytes(shard_id, max(versions))
-        if data is None:
+        known = memory.recall(shard_id, file)
+        if known is not None:
+            return known
+        version = layout.parse_shard_manifest_name(file.path.rsplit("/", 1)[-1])
+        data = None if version is None else self._bytes(shard_id, version)
+        if version is None or data is None:
             return self.latest(shard_id)  # gone since it was listed
-        return self._decode(data, shard_id, max(versions))
+        manifest = self._decode(data, shard_id, version)
+        if len(data) == file.size_bytes:
+            memory.keep(file, manifest)
+        return manifest
 
     def read(self, shard_id: ShardId, version: int) -> ShardManifest:
         """One version. Raises Missing or Corruption."""

@@ -30,6 +30,7 @@ from memwal.format import codec, layout
 from memwal.model import FlushedGeneration, MemWalState, ShardId, ShardManifest
 from memwal.ports import DOCUMENT_BYTES_MAX, Objects
 from memwal.sharding.values import encode_value
+from memwal.store.data_files import check_data_file
 from memwal.store.table import is_panic, tidy_text
 
 FIELD_PREFIX = "region_field_"
@@ -139,7 +140,7 @@ def decode_snapshot(data: bytes) -> tuple[ShardManifest, ...]:
     Of generations the numbers and paths are known, and of shards all but whether they are sealed.
     Raises Corruption, Unsupported.
     """
-    codec.check_data_file(data, len(data))
+    check_data_file(data, len(data))
     rows = _read_table(data)
     fields = [name for name in rows.column_names if name.startswith(FIELD_PREFIX)]
     try:

@@ -14,7 +14,7 @@ from typing import TypeVar
 
 from memwal.errors import Corruption, MemWalError, Missing, NotATable
 from memwal.format import codec, layout
-from memwal.model import VersionHeader, VersionManifest
+from memwal.model import MemWalState, VersionFacts, VersionHeader, VersionManifest
 from memwal.ports import TABLE_MANIFEST_BYTES_MAX, Objects, check_object_size
 
 TAIL_BYTES = 64 * 1024
@@ -31,6 +31,16 @@ def check_table_folder(objects: Objects) -> None:
             f"{objects.uri}: "
             + ("not a Lance table: it has no _versions folder" if folders else "no such table")
         )
+
+
+def require_mem_wal(uri: str, manifest: VersionManifest) -> MemWalState:
+    """The version's MemWAL details. Raises NotATable for a version that has none."""
+    if manifest.mem_wal is None:
+        raise NotATable(
+            f"{uri}: version {manifest.version} has no MemWAL index; call "
+            "initialize_mem_wal() on the table first"
+        )
+    return manifest.mem_wal
 
 
 class _Window:
@@ -89,6 +99,16 @@ class TableManifests:
         """One stored manifest by its own path. Raises Missing, or Corruption as `read` does."""
         tail, size = self._objects.get_tail(path, self._tail_bytes)
         return self._manifest(path, tail, size, version)
+
+    def facts(self, path: str, version: int) -> VersionFacts:
+        """As `read_file`, with what else the manifest tells of the table."""
+        tail, size = self._objects.get_tail(path, self._tail_bytes)
+
+        def decode(block: bytes, index: bytes | None) -> VersionFacts:
+            manifest = codec.decode_version_manifest(block, index, version=version, file_bytes=size)
+            return codec.decode_version_facts(block, manifest)
+
+        return self._decode(path, tail, size, decode)[0]
 
     def header(self, version: int) -> VersionHeader:
         """As `read`, on the main branch, without decoding what a version says of each shard."""

@@ -30,16 +30,18 @@ from memwal.ports import Objects
 from memwal.rows.holes import find_holes
 from memwal.rows.policy import STORED_KEY
 from memwal.store.lineage import StoredLineage
+from memwal.store.manifest_memory import recall_manifests
 from memwal.store.shard_listing import (
     ShardListing,
     list_shards,
     manifest_versions,
+    newest_manifest,
     wal_entries,
 )
 from memwal.store.shard_manifests import ShardManifests
 from memwal.store.shard_snapshots import ShardSnapshots
 from memwal.store.table import LanceTables, columns_of, file_bytes_of, primary_key_of
-from memwal.store.table_manifests import check_table_folder
+from memwal.store.table_manifests import check_table_folder, require_mem_wal
 from memwal.store.view_details import ViewDetails
 from memwal.threads import side_by_side
 
@@ -52,6 +54,8 @@ Listed = Mapping[ShardId, ShardFiles]
 _READERS_MAX = 16
 _LATEST_ATTEMPTS_MAX = 3
 _LOOKS_MAX = 3
+# Where a page of a listing tells of fewer, asking each shard takes less time.
+_SHARDS_A_PAGE_MIN = 10
 
 
 class StoredViews(StoredLineage):
@@ -68,6 +72,7 @@ class StoredViews(StoredLineage):
         self._shards = ShardManifests(objects)
         self._snapshots = ShardSnapshots(objects)
         self._details = ViewDetails(tables, self._shards, self, readers_max)
+        self._memory = recall_manifests(objects.store, objects.uri)
         self._last: tuple[Any, VersionManifest] | None = None
 
     def table(
@@ -88,7 +93,10 @@ class StoredViews(StoredLineage):
 
         def look() -> TableView:
             view = self._base_view()
-            listing = list_shards(self._objects, folders_only=probed)
+            listing = list_shards(
+                self._objects, folders_only=probed, pages_max=self._count_pages_max
+            )
+            self._memory.was_asked = True
             if listing.is_whole:
                 found: Sequence[Found] = self._each(
                     lambda shard: self._try_shard(shard, listing.files(shard)), listing.shards
@@ -115,6 +123,10 @@ class StoredViews(StoredLineage):
             return _add_shards(view, [found for found, _ in looks], listing.strangers)
 
         return self._details.add_ages(self._details.add_sizes(self._settle(look))), listed
+
+    def _count_pages_max(self, shards: int) -> int:
+        """One; more once this process looks again, to know the manifests that it remembers by."""
+        return max(1, shards // _SHARDS_A_PAGE_MIN) if self._memory.was_asked else 1
 
     def _settle(self, look: Callable[[], TableView]) -> TableView:
         """A view of the latest version, without holes that come from the timing of its reads.
@@ -285,12 +297,7 @@ class StoredViews(StoredLineage):
         return last[1]
 
     def _mem_wal_of(self, manifest: VersionManifest) -> MemWalState:
-        if manifest.mem_wal is None:
-            raise NotATable(
-                f"{self._objects.uri}: version {manifest.version} has no MemWAL index; call "
-                "initialize_mem_wal() on the table first"
-            )
-        return manifest.mem_wal
+        return require_mem_wal(self._objects.uri, manifest)
 
     def _check_and_view(self) -> TableView:
         self._check_there()
@@ -308,7 +315,7 @@ class StoredViews(StoredLineage):
         try:
             if files is None:
                 return self._shards.latest(shard_id)
-            return self._shards.newest(shard_id, manifest_versions(shard_id, files))
+            return self._shards.newest(shard_id, newest_manifest(shard_id, files), self._memory)
         except MemWalError as error:
             return BrokenShard(shard_id=shard_id, error=error)
 

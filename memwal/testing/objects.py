@@ -6,6 +6,7 @@ import itertools
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from threading import RLock
+from zlib import crc32
 
 from memwal.errors import AlreadyExists, Missing
 from memwal.model import StoredFile
@@ -58,7 +59,12 @@ class MemoryObjects(SizedObjects):
         below = _below(prefix)
         with self.bucket.lock:
             found = [
-                StoredFile(path=path, size_bytes=len(data), modified_at_nanos=modified)
+                StoredFile(
+                    path=path,
+                    size_bytes=len(data),
+                    modified_at_nanos=modified,
+                    etag=format(crc32(data), "x"),
+                )
                 for path, (data, modified) in sorted(self.bucket.objects.items())
                 if path.startswith(below)
             ]

@@ -21,12 +21,7 @@ from hypothesis import strategies as st
 from memwal.errors import Corruption, MemWalError, Missing, Refused, Unsupported
 from memwal.format import layout
 from memwal.format._generated import memwal_pb2 as pb
-from memwal.format.codec import (
-    DATA_FOOTER_BYTES,
-    check_data_file,
-    decode_shard_manifest,
-    encode_shard_manifest,
-)
+from memwal.format.codec import decode_shard_manifest, encode_shard_manifest
 from memwal.format.layout import LEASE, lease_claim_path
 from memwal.jobs.garbage.model import RetainedVersion
 from memwal.jobs.garbage.store import versions as retained_versions
@@ -37,6 +32,7 @@ from memwal.jobs.snapshot.store import StoredSnapshots
 from memwal.model import LeaseClaim, MemWalState, ShardManifest, VersionManifest
 from memwal.ports import check_object_path
 from memwal.report import RunRecord
+from memwal.store.data_files import DATA_FOOTER_BYTES, check_data_file
 from memwal.store.lease import StoredLeases
 from memwal.store.run_records import StoredRunRecords, record_path
 from memwal.store.shard_manifests import ShardManifests

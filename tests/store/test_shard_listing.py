@@ -11,7 +11,13 @@ from memwal.errors import Corruption
 from memwal.format import codec, layout
 from memwal.model import ShardId, ShardManifest
 from memwal.ports import Objects
-from memwal.store.shard_listing import list_shards, manifest_versions, wal_entries
+from memwal.store.manifest_memory import ManifestMemory
+from memwal.store.shard_listing import (
+    list_shards,
+    manifest_versions,
+    newest_manifest,
+    wal_entries,
+)
 from memwal.store.shard_manifests import ShardManifests
 from memwal.testing import MemoryObjects
 from tests.support import builders
@@ -33,6 +39,11 @@ def put_manifests(objects: Objects, shard: ShardId, versions: int) -> None:
         objects.put(layout.shard_manifest_path(shard, version), data)
 
 
+def read_newest(objects: Objects, shard: ShardId) -> ShardManifest | None:
+    file = newest_manifest(shard, objects.list(layout.MEM_WAL))
+    return ShardManifests(objects).newest(shard, file, ManifestMemory())
+
+
 def test_a_listing_tells_shards_strangers_manifests_and_wals(open_store: OpenStore) -> None:
     objects = open_store()
     put_manifests(objects, ONE, 3)
@@ -52,9 +63,8 @@ def test_a_listing_tells_shards_strangers_manifests_and_wals(open_store: OpenSto
     assert sorted(manifest_versions(ONE, files)) == [1, 2, 3]
     assert [(p, i.size_bytes) for p, i in wal_entries(ONE, files)] == [(1, 3), (2, 3)]
     assert manifest_versions(TWO, listing.files(TWO)) == []
-    shards = ShardManifests(objects)
-    assert shards.newest(ONE, [2, 3, 1]) == shards.read(ONE, 3)
-    assert shards.newest(TWO, []) is None
+    assert read_newest(objects, ONE) == ShardManifests(objects).read(ONE, 3)
+    assert read_newest(objects, TWO) is None
 
 
 def test_no_shard_at_all(open_store: OpenStore) -> None:
@@ -79,9 +89,10 @@ def test_a_manifest_that_is_gone_since_the_listing_is_looked_for_anew(
 ) -> None:
     objects = open_store()
     put_manifests(objects, ONE, 3)
+    file = newest_manifest(ONE, objects.list(layout.MEM_WAL))
     objects.delete([layout.shard_manifest_path(ONE, 3)])
     shards = ShardManifests(objects)
-    assert shards.newest(ONE, [1, 2, 3]) == shards.read(ONE, 2)
+    assert shards.newest(ONE, file, ManifestMemory()) == shards.read(ONE, 2)
 
 
 def test_a_broken_newest_manifest_hides_behind_no_older_one(open_store: OpenStore) -> None:
@@ -89,7 +100,7 @@ def test_a_broken_newest_manifest_hides_behind_no_older_one(open_store: OpenStor
     put_manifests(objects, ONE, 2)
     objects.put(layout.shard_manifest_path(ONE, 3), b"\xff\xff")
     with pytest.raises(Corruption):
-        ShardManifests(objects).newest(ONE, [1, 2, 3])
+        read_newest(objects, ONE)
 
 
 def test_a_view_costs_a_request_a_shard_and_a_few(address: Address) -> None:

@@ -159,6 +159,49 @@ class Manifest(_message.Message):
     branch: str
     def __init__(self, version: _Optional[int] = ..., index_section: _Optional[int] = ..., timestamp: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., transaction_file: _Optional[str] = ..., branch: _Optional[str] = ...) -> None: ...
 
+class TableManifest(_message.Message):
+    __slots__ = ("fields", "fragments", "config")
+    class ConfigEntry(_message.Message):
+        __slots__ = ("key", "value")
+        KEY_FIELD_NUMBER: _ClassVar[int]
+        VALUE_FIELD_NUMBER: _ClassVar[int]
+        key: str
+        value: str
+        def __init__(self, key: _Optional[str] = ..., value: _Optional[str] = ...) -> None: ...
+    FIELDS_FIELD_NUMBER: _ClassVar[int]
+    FRAGMENTS_FIELD_NUMBER: _ClassVar[int]
+    CONFIG_FIELD_NUMBER: _ClassVar[int]
+    fields: _containers.RepeatedCompositeFieldContainer[TableField]
+    fragments: _containers.RepeatedCompositeFieldContainer[TableFragment]
+    config: _containers.ScalarMap[str, str]
+    def __init__(self, fields: _Optional[_Iterable[_Union[TableField, _Mapping]]] = ..., fragments: _Optional[_Iterable[_Union[TableFragment, _Mapping]]] = ..., config: _Optional[_Mapping[str, str]] = ...) -> None: ...
+
+class TableField(_message.Message):
+    __slots__ = ("name", "parent_id", "unenforced_primary_key", "unenforced_primary_key_position")
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    PARENT_ID_FIELD_NUMBER: _ClassVar[int]
+    UNENFORCED_PRIMARY_KEY_FIELD_NUMBER: _ClassVar[int]
+    UNENFORCED_PRIMARY_KEY_POSITION_FIELD_NUMBER: _ClassVar[int]
+    name: str
+    parent_id: int
+    unenforced_primary_key: bool
+    unenforced_primary_key_position: int
+    def __init__(self, name: _Optional[str] = ..., parent_id: _Optional[int] = ..., unenforced_primary_key: _Optional[bool] = ..., unenforced_primary_key_position: _Optional[int] = ...) -> None: ...
+
+class TableFragment(_message.Message):
+    __slots__ = ("deletion_file", "physical_rows")
+    DELETION_FILE_FIELD_NUMBER: _ClassVar[int]
+    PHYSICAL_ROWS_FIELD_NUMBER: _ClassVar[int]
+    deletion_file: DeletionFile
+    physical_rows: int
+    def __init__(self, deletion_file: _Optional[_Union[DeletionFile, _Mapping]] = ..., physical_rows: _Optional[int] = ...) -> None: ...
+
+class DeletionFile(_message.Message):
+    __slots__ = ("num_deleted_rows",)
+    NUM_DELETED_ROWS_FIELD_NUMBER: _ClassVar[int]
+    num_deleted_rows: int
+    def __init__(self, num_deleted_rows: _Optional[int] = ...) -> None: ...
+
 class IndexSection(_message.Message):
     __slots__ = ("indices",)
     INDICES_FIELD_NUMBER: _ClassVar[int]

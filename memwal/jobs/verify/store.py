@@ -10,7 +10,7 @@ from itertools import pairwise
 import pyarrow as pa
 
 from memwal.errors import Corruption, MemWalError, Missing, Refused
-from memwal.format import codec, layout
+from memwal.format import layout
 from memwal.jobs.verify.plan import (
     CatchUpFacts,
     Folders,
@@ -31,6 +31,7 @@ from memwal.model import (
 from memwal.ports import Objects
 from memwal.rows.keyset import find_shared_key
 from memwal.rows.lineage import check_lineage
+from memwal.store.data_files import DATA_FOOTER_BYTES, check_data_file
 from memwal.store.generations import Generations
 from memwal.store.shard_manifests import ShardManifests
 from memwal.store.shard_snapshots import ShardSnapshots, decode_snapshot
@@ -277,7 +278,7 @@ def _count_indexed_rows(
 ) -> int | None:
     path = layout.private_index_path(shard_id, generation.path, generation.generation)
     try:
-        codec.check_data_file(*generations.objects.get_tail(path, codec.DATA_FOOTER_BYTES))
+        check_data_file(*generations.objects.get_tail(path, DATA_FOOTER_BYTES))
     except Missing:
         generations.tables.generation(shard_id, generation)  # raises when all of it is gone
         return 0

@@ -1,0 +1,87 @@
+"""Cheap looks at tables: a listing of the versions, one of `_mem_wal/`, and what they show as new.
+
+Nothing here goes through Lance. A look is taken by the process that has to survive whatever is in
+a table, and Lance's native code may end a process over a torn file; it also asks the store more
+often. What a watch needs of a version is in its manifest file, which we read ourselves; the columns
+and their types are not among it, so that the view has none.
+
+The base is read before the shards, as in `memwal.store.view`, and every look goes by what it lists
+itself. A listing that lags shows less than there is, and then so does the look: what is remembered
+stands for files that were listed just now, and for nothing else.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Hashable
+from dataclasses import dataclass
+
+from memwal.config import ResolvedTable
+from memwal.errors import BadCredentials
+from memwal.jobs.watch.model import Look
+from memwal.jobs.watch.store.table import SeenTable
+from memwal.ports import Clock, Objects
+from memwal.store.base import StoreLimits
+from memwal.store.objects import normalise_uri, open_objects
+
+
+@dataclass(frozen=True, slots=True)
+class _Opened:
+    where: Hashable
+    objects: Objects
+    table: SeenTable
+
+
+class TableLooks:
+    """The Looks port, over object stores. Several tables may be looked at side by side."""
+
+    def __init__(
+        self,
+        clock: Clock,
+        *,
+        limits: StoreLimits | None = None,
+        opened: Callable[[ResolvedTable], Objects] | None = None,
+    ) -> None:
+        self._clock = clock
+        self._limits = limits
+        self._open = opened or self._open_objects
+        self._tables: dict[str, _Opened] = {}
+        self._lock = threading.Lock()
+
+    def look(self, table: ResolvedTable) -> Look:
+        """How the table stands (see the port)."""
+        found = self._find(table)
+        before = found.objects.counts.as_dict()
+        try:
+            view, flushed, changed = found.table.look()
+        except BadCredentials:
+            self.forget(table.name)  # a store that is opened anew looks for others
+            raise
+        after = found.objects.counts.as_dict()
+        return Look(
+            view=view,
+            flushed_at_nanos=flushed,
+            changed=changed,
+            requests={name: after[name] - before[name] for name in ("list", "get")},
+        )
+
+    def forget(self, table: str) -> None:
+        """The table is not watched any more, or is another one now."""
+        with self._lock:
+            self._tables.pop(table, None)
+
+    def _find(self, table: ResolvedTable) -> _Opened:
+        where = (table.uri, frozenset(table.storage_options.items()))
+        with self._lock:
+            found = self._tables.get(table.name)
+        if found is None or found.where != where:
+            objects = self._open(table)
+            found = _Opened(where, objects, SeenTable(objects, self._clock))
+            with self._lock:
+                self._tables[table.name] = found
+        return found
+
+    def _open_objects(self, table: ResolvedTable) -> Objects:
+        return open_objects(
+            normalise_uri(table.uri), table.storage_options, self._clock, self._limits
+        )

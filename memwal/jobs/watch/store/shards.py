@@ -1,0 +1,168 @@
+"""A table's shards: their newest manifests, and when what they list was flushed."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+from memwal.errors import MemWalError, StoreUnavailable
+from memwal.format import layout
+from memwal.model import BrokenShard, FlushedGeneration, ShardId, ShardManifest, StoredFile
+from memwal.ports import Clock, Objects
+from memwal.store.manifest_memory import ManifestMemory
+from memwal.store.shard_listing import ShardListing, list_shards, newest_manifest
+from memwal.store.shard_manifests import ShardManifests
+from memwal.store.table_manifests import TableManifests
+from memwal.threads import side_by_side
+
+_READERS_MAX = 16
+# So many pages of a listing are read of any table; more where there are as many shards, each of
+# which would cost more than that to ask.
+_PAGES_MIN = 16
+# A listing that was found to be longer is tried again after so many looks.
+_LOOKS_UNLISTED = 100
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class SeenShard:
+    """A shard's newest manifest, and when the generations were flushed that it lists, by path."""
+
+    manifest: ShardManifest
+    flushed: Mapping[str, int]
+
+
+Found = SeenShard | BrokenShard
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class SeenShards:
+    """All shards of one look. Those of which nothing is new are the same objects again."""
+
+    shards: Mapping[ShardId, Found]
+    strangers: Sequence[str]
+
+
+class LatestShards:
+    """The shards of one table, each read anew where another manifest is its newest."""
+
+    def __init__(self, objects: Objects, clock: Clock) -> None:
+        self._objects = objects
+        self._clock = clock
+        self._manifests = ShardManifests(objects)
+        self._memory = ManifestMemory()
+        self._seen: dict[ShardId, Found] = {}
+        self._unlisted = 0
+
+    def look(self) -> SeenShards:
+        """The shards as they are. What is wrong with one is in its own; raises StoreUnavailable."""
+        listing = self._list()
+        files = {shard: listing.files(shard) for shard in listing.shards if listing.is_whole}
+        newest = {shard: newest_manifest(shard, found) for shard, found in files.items()}
+        kept = {
+            shard_id: seen
+            for shard_id, seen in self._seen.items()
+            if isinstance(seen, SeenShard)
+            and (file := newest.get(shard_id)) is not None
+            and self._memory.recall(shard_id, file) is seen.manifest
+        }
+
+        def read(shard_id: ShardId) -> Found | None:
+            if not listing.is_whole:
+                return self._ask(shard_id)
+            return self._read(shard_id, newest[shard_id], files[shard_id])
+
+        new = [shard_id for shard_id in listing.shards if shard_id not in kept]
+        readers = _READERS_MAX if self._objects.page_objects else 1
+        found = dict(zip(new, side_by_side(read, new, readers), strict=True))
+        both = ((shard, kept.get(shard) or found[shard]) for shard in listing.shards)
+        self._seen = {shard_id: seen for shard_id, seen in both if seen is not None}
+        self._memory.forget_others(self._seen)
+        return SeenShards(shards=self._seen, strangers=listing.strangers)
+
+    def _list(self) -> ShardListing:
+        """All files, unless that takes longer than to ask each shard."""
+        self._unlisted -= 1
+        listing = list_shards(
+            self._objects,
+            folders_only=self._unlisted > 0,
+            pages_max=lambda shards: max(_PAGES_MIN, shards),
+        )
+        if not listing.is_whole and self._unlisted <= 0:
+            self._unlisted = _LOOKS_UNLISTED
+        return listing
+
+    def _read(
+        self, shard_id: ShardId, file: StoredFile | None, files: Sequence[StoredFile]
+    ) -> Found | None:
+        """A shard all of whose files were listed."""
+        listed = 0 if file is None else file.modified_at_nanos
+        times: dict[str, int] = {}
+
+        def date(generation: FlushedGeneration) -> int:
+            if not times:
+                times.update(find_flush_times(shard_id, files))
+            return times.get(generation.path, listed)
+
+        return self._renew(
+            shard_id, lambda: self._manifests.newest(shard_id, file, self._memory), date
+        )
+
+    def _ask(self, shard_id: ShardId) -> Found | None:
+        """A shard none of whose files were listed."""
+        before = self._seen.get(shard_id)
+        known = before.manifest if isinstance(before, SeenShard) else None
+
+        def date(generation: FlushedGeneration) -> int:
+            folder = layout.generation_folder(shard_id, generation.path, generation.generation)
+            try:
+                return TableManifests(self._objects, root=folder).committed_at_nanos(1)
+            except StoreUnavailable:
+                raise
+            except MemWalError:
+                return self._clock.now_nanos()  # what is wrong with it shows when it is merged
+
+        return self._renew(shard_id, lambda: self._manifests.latest(shard_id, known), date)
+
+    def _renew(
+        self,
+        shard_id: ShardId,
+        read: Callable[[], ShardManifest | None],
+        date: Callable[[FlushedGeneration], int],
+    ) -> Found | None:
+        """The shard by its manifest as it is now; the same object where that is still the same."""
+        before = self._seen.get(shard_id)
+        try:
+            manifest = read()
+        except StoreUnavailable:
+            raise  # the others would wait as long
+        except MemWalError as error:
+            same = isinstance(before, BrokenShard) and str(before.error) == str(error)
+            return before if same else BrokenShard(shard_id=shard_id, error=error)
+        if manifest is None:
+            return None
+        flushed: Mapping[str, int] = {}
+        if isinstance(before, SeenShard):
+            if before.manifest is manifest:
+                return before
+            flushed = before.flushed
+        listed = manifest.flushed_generations
+        dates = {g.path: flushed[g.path] if g.path in flushed else date(g) for g in listed}
+        return SeenShard(manifest=manifest, flushed=dates)
+
+
+def find_flush_times(shard_id: ShardId, files: Iterable[StoredFile]) -> Mapping[str, int]:
+    """When the generations were flushed whose files these are, by the names of their folders.
+
+    That was when their first version was committed; where no version is listed, when their first
+    file was written.
+    """
+    below = f"{layout.shard_folder(shard_id)}/"
+    committed: dict[str, int] = {}
+    written: dict[str, int] = {}
+    for file in files:
+        name, _, rest = file.path[len(below) :].partition("/")
+        at = file.modified_at_nanos
+        written[name] = min(at, written.get(name, at))
+        if rest.startswith(f"{layout.VERSIONS}/"):
+            committed[name] = min(at, committed.get(name, at))
+    return written | committed

@@ -1,0 +1,58 @@
+"""Shard manifests that this process has read, for who looks at a table again and again.
+
+A manifest never changes, and still its name alone says little: the table may have been created
+again, and its shards may have the same ids. So each is known by all that a listing says of its
+file. What is remembered answers only for a file that was listed just now, so it can't show more
+than the listing does, and nothing is deleted by it: there, manifests are read.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import OrderedDict
+from collections.abc import Container
+
+from memwal.model import ShardId, ShardManifest, StoredFile
+
+# Of all tables together, some 1.5 KB each; beyond that the tables go first that were last asked for
+# the longest ago.
+_MANIFESTS_MAX = 50_000
+
+
+class ManifestMemory:
+    """The newest manifest of each of a table's shards, as far as they were read."""
+
+    def __init__(self) -> None:
+        self._found: dict[ShardId, tuple[StoredFile, ShardManifest]] = {}
+        self.was_asked = False
+
+    def __len__(self) -> int:
+        return len(self._found)
+
+    def recall(self, shard_id: ShardId, file: StoredFile) -> ShardManifest | None:
+        """What the file holds, if it was read as it is now."""
+        found = self._found.get(shard_id)
+        return found[1] if found is not None and found[0] == file else None
+
+    def keep(self, file: StoredFile, manifest: ShardManifest) -> None:
+        """Remember what the file holds."""
+        self._found[manifest.shard_id] = (file, manifest)
+
+    def forget_others(self, shards: Container[ShardId]) -> None:
+        """Keep only what is known of these shards."""
+        for shard_id in [shard_id for shard_id in self._found if shard_id not in shards]:
+            del self._found[shard_id]
+
+
+_tables: OrderedDict[tuple[str, str], ManifestMemory] = OrderedDict()
+_lock = threading.Lock()
+
+
+def recall_manifests(store: str, uri: str) -> ManifestMemory:
+    """What this process remembers of a table; the same address may be in two stores."""
+    with _lock:
+        memory = _tables.setdefault((store, uri), ManifestMemory())
+        _tables.move_to_end((store, uri))
+        while len(_tables) > 1 and sum(map(len, _tables.values())) > _MANIFESTS_MAX:
+            _tables.popitem(last=False)
+        return memory
