@@ -76,9 +76,18 @@ class LocalObjects(SizedObjects):
         return sorted(name for name in names if self._holds_a_file(below + name))
 
     def _holds_a_file(self, folder: str) -> bool:
-        """True where that can't be told: one closed folder must not hide the ones beside it."""
+        """True where that can't be told: one closed folder must not hide the ones beside it.
+
+        No more is read than it takes to find one.
+        """
         try:
-            return any(self._walk(folder))
+            with self._reading(folder), os.scandir(self._root / folder) as entries:
+                return any(
+                    self._holds_a_file(f"{folder}/{e.name}") if _is_folder(e) else e.is_file()
+                    for e in entries
+                )
+        except errors.Missing:
+            return False
         except errors.StoreUnavailable:
             return True
 
