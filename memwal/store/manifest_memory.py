@@ -44,15 +44,26 @@ class ManifestMemory:
             del self._found[shard_id]
 
 
-_tables: OrderedDict[tuple[str, str], ManifestMemory] = OrderedDict()
-_lock = threading.Lock()
+class ManifestMemories:
+    """What one process remembers of its tables."""
+
+    def __init__(self, *, manifests_max: int = _MANIFESTS_MAX) -> None:
+        self._manifests_max = manifests_max
+        self._tables: OrderedDict[tuple[str, str], ManifestMemory] = OrderedDict()
+        self._lock = threading.Lock()
+
+    def recall(self, store: str, uri: str) -> ManifestMemory:
+        """What is known of a table; the same address may be in two stores."""
+        with self._lock:
+            memory = self._tables.setdefault((store, uri), ManifestMemory())
+            self._tables.move_to_end((store, uri))
+            while len(self._tables) > 1 and self._count() > self._manifests_max:
+                self._tables.popitem(last=False)
+            return memory
+
+    def _count(self) -> int:
+        return sum(len(memory) for memory in self._tables.values())
 
 
-def recall_manifests(store: str, uri: str) -> ManifestMemory:
-    """What this process remembers of a table; the same address may be in two stores."""
-    with _lock:
-        memory = _tables.setdefault((store, uri), ManifestMemory())
-        _tables.move_to_end((store, uri))
-        while len(_tables) > 1 and sum(map(len, _tables.values())) > _MANIFESTS_MAX:
-            _tables.popitem(last=False)
-        return memory
+MEMORIES = ManifestMemories()
+"""This process's."""

@@ -30,7 +30,7 @@ from memwal.ports import Objects
 from memwal.rows.holes import find_holes
 from memwal.rows.policy import STORED_KEY
 from memwal.store.lineage import StoredLineage
-from memwal.store.manifest_memory import recall_manifests
+from memwal.store.manifest_memory import MEMORIES
 from memwal.store.shard_listing import (
     ShardListing,
     list_shards,
@@ -72,7 +72,7 @@ class StoredViews(StoredLineage):
         self._shards = ShardManifests(objects)
         self._snapshots = ShardSnapshots(objects)
         self._details = ViewDetails(tables, self._shards, self, readers_max)
-        self._memory = recall_manifests(objects.store, objects.uri)
+        self._memory = MEMORIES.recall(objects.store, objects.uri)
         self._last: tuple[Any, VersionManifest] | None = None
 
     def table(

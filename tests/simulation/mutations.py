@@ -13,6 +13,7 @@ from tests.simulation.mutations_garbage import GARBAGE
 from tests.simulation.mutations_indexes import INDEXES
 from tests.simulation.mutations_ingest import INGEST
 from tests.simulation.mutations_jobs import JOBS
+from tests.simulation.mutations_looks import LOOKS
 from tests.simulation.mutations_merge import MERGE
 from tests.simulation.mutations_merge_shared import MERGE_SHARED
 from tests.simulation.mutations_policy import POLICY
@@ -33,6 +34,7 @@ MUTATIONS = (
     *STORE,
     *READ,
     *JOBS,
+    *LOOKS,
     *SPEC,
     *AIRFLOW,
 )

@@ -164,8 +164,8 @@ _PLACES = (
         ),
         (
             "spec: the hint at the newest manifest is not used",
-            "        hinted = self.hint(shard_id)",
-            "        hinted = None",
+            "            known, hinted = None, self.hint(shard_id)",
+            "            known, hinted = None, None",
         ),
         (
             "spec: a manifest overwrites one of its version",

@@ -1,0 +1,115 @@
+"""Mutations of a watch's looks, and of what is remembered between them."""
+
+from __future__ import annotations
+
+from tests.simulation.mutation_list import mutations
+
+_LOOKS = "tests/jobs/watch/test_looks.py -m 'not integration'"
+
+LOOKS = (
+    *mutations(
+        "memwal/store/manifest_memory.py",
+        "tests/store/test_manifest_memory.py -m 'not integration'",
+        (
+            "memory: a manifest is known by its name",
+            "found is not None and found[0] == file else None",
+            "found is not None and found[0].path == file.path else None",
+        ),
+        (
+            "memory: a shard's manifest is known by its shard",
+            "found is not None and found[0] == file else None",
+            "found is not None else None",
+        ),
+        (
+            "memory: the same address in another store is the same table",
+            "setdefault((store, uri), ManifestMemory())",
+            'setdefault(("", uri), ManifestMemory())',
+        ),
+        (
+            "memory: it grows without end",
+            "self._count() > self._manifests_max",
+            "False",
+        ),
+    ),
+    *mutations(
+        "memwal/store/manifest_memory.py",
+        _LOOKS,
+        (
+            "memory: what was read shows more than a listing that lags",
+            "found[0] == file else None",
+            "(found[0] == file or found[1].version > 3) else None",
+        ),
+    ),
+    *mutations(
+        "memwal/store/shard_manifests.py",
+        _LOOKS,
+        (
+            "looks: a manifest that is asked for again may be another one",
+            "        if known is None or found != known.raw:",
+            "        if known is None or found is None:",
+        ),
+    ),
+    *mutations(
+        "memwal/jobs/watch/store/base.py",
+        _LOOKS,
+        (
+            "looks: a version of the same number is the same one",
+            "self._facts is not None and file == self._file and",
+            "self._facts is not None and file.path == (self._file or file).path and",
+        ),
+        (
+            "looks: a version that was seen shows more than a listing that lags",
+            "self._facts is not None and file == self._file and",
+            "self._facts is not None and file.path >= (self._file or file).path and",
+        ),
+        (
+            "looks: on local files a version of the same number is the same one",
+            "            if self._read_mark(self._file.path) != self._mark:\n"
+            "                return False\n",
+            "            self._read_mark(self._file.path)\n",
+        ),
+        (
+            "looks: a detached version is the latest",
+            "version is not None and not layout.is_detached(version)",
+            "version is not None",
+        ),
+        (
+            "looks: one page of any listing shows the newest version",
+            "number == page_objects and is_newest_first and",
+            "number == page_objects and",
+        ),
+        (
+            "looks: a listing in no order may begin with the newest version",
+            "        is_newest_first &= last < file.path\n",
+            "",
+        ),
+    ),
+    *mutations(
+        "memwal/jobs/watch/store/shards.py",
+        _LOOKS,
+        (
+            "looks: shards that are not listed are still there",
+            "        both = ((shard, kept.get(shard) or found[shard]) for shard in listing.shards)\n",
+            "        both = {**self._seen, **kept, **found}.items()\n",
+        ),
+        (
+            "looks: a shard's broken manifest is the table's",
+            "        except StoreUnavailable:\n            raise  # the others would wait as long",
+            "        except MemWalError:\n            raise",
+        ),
+        (
+            "looks: a shard that can't be reached is broken",
+            "        except StoreUnavailable:\n            raise  # the others would wait as long\n",
+            "",
+        ),
+    ),
+    *mutations(
+        "memwal/jobs/watch/store/table.py",
+        _LOOKS,
+        (
+            "looks: what is dropped during a look is a hole",
+            "            if newer is facts:\n                break\n",
+            "            break\n",
+        ),
+    ),
+)
