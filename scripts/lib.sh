@@ -38,23 +38,44 @@ can_apt() {
   [ "$(id -u)" = 0 ] && command -v apt-get >/dev/null
 }
 
-# apt_install PACKAGE...: the first of them that this release has.
-apt_install() {
+# apt_locked COMMAND...: run it after an update of the lists, if this user may make one.
+apt_locked() {
   # dpkg refuses to work without sbin; a failed update may still leave usable lists.
   local -x PATH="$PATH:/usr/local/sbin:/usr/sbin:/sbin" DEBIAN_FRONTEND=noninteractive LC_ALL=C
-  local options=(-q -y -o DPkg::Lock::Timeout=120) package lock status=1
+  local options=(-q -y -o DPkg::Lock::Timeout=120) lock status=0
   # Two set-ups may run side by side, and apt-get does not wait for all of its own locks.
   exec {lock}</var/lib/apt
   if command -v flock >/dev/null; then
     flock "$lock"
   fi
-  logged apt-get "${options[@]}" update || true
-  for package in "$@"; do
-    if logged apt-get "${options[@]}" install --no-install-recommends "$package"; then
-      status=0
-      break
-    fi
-  done
+  if can_apt; then
+    logged apt-get "${options[@]}" update || true
+  fi
+  "$@" || status=$?
   exec {lock}<&-
   return $status
+}
+
+# apt_install PACKAGE...: the first of them that this release has.
+apt_install() {
+  apt_locked install_first "$@"
+}
+
+install_first() {
+  local package
+  for package in "$@"; do
+    if logged apt-get "${options[@]}" install --no-install-recommends "$package"; then
+      return 0
+    fi
+  done
+  return 1
+}
+
+# apt_unpack FOLDER PACKAGE: the package's files in a folder; nothing is installed or started.
+apt_unpack() {
+  apt_locked unpack_into "$@"
+}
+
+unpack_into() {
+  (cd "$1" && logged apt-get -q download "$2" && logged dpkg-deb -x "$2"_*.deb . && rm "$2"_*.deb)
 }
