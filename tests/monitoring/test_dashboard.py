@@ -1,0 +1,167 @@
+"""The dashboard and the alerts in a real Prometheus, which scrapes two watches that tell all."""
+
+from __future__ import annotations
+
+import json
+import re
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from urllib.parse import urlsplit
+
+import pytest
+
+import memwal
+from memwal.clock import SystemClock
+from memwal.model import Standing
+from memwal.report import DONE, FAILED, TableReport
+from memwal.run.endpoint import Endpoint, Pages, Pulse
+from memwal.run.metrics.catalogue import METRICS
+from memwal.run.metrics.counts import Counts
+from memwal.run.metrics.sink import Metrics
+from memwal.run.metrics.start import start_metrics
+from tests.monitoring.server import Prometheus
+from tests.monitoring.test_rules import FILE as RULES_FILE
+from tests.monitoring.test_rules import RULES
+
+FILE = Path(memwal.__file__).parent / "monitoring" / "dashboard.json"
+DASHBOARD = json.loads(FILE.read_text())
+PANELS = {panel["title"]: panel for panel in DASHBOARD["panels"]}
+TARGETS = [
+    pytest.param(target["expr"], target["legendFormat"], id=f"{title} {target['refId']}")
+    for title, panel in PANELS.items()
+    for target in panel["targets"]
+]
+UNITS = {"none", "s", "bytes", "ops", "rowsps", "reqps", "currencyUSD"}
+
+
+def fill(metrics: Metrics) -> None:
+    """Something of everything, as a watch that has seen all kinds of trouble."""
+    now = SystemClock().now_nanos()
+    for table in ("orders", "s3://lake/events"):
+        standing = Standing(
+            looked_at_nanos=now,
+            pending_generations=3,
+            pending_bytes=3_000_000,
+            oldest_pending_at_nanos=now - 400 * 10**9,
+            oldest_unindexed_at_nanos=now - 500 * 10**9,
+            index_lag_generations={"text": 2, "id": 0},
+            reclaimable_bytes=20 * 1024**3,
+            freshness_target_seconds=60.0,
+            abandoned_shards=1,
+            lease_held_at_nanos=now - 4000 * 10**9,
+            failures=3,
+            reason="Corruption",
+        )
+        metrics.record_standing(table, standing)
+    for stage in ("merged", "indexed"):
+        metrics.record_freshness(stage, 1.5)
+    requests = {"list": 5, "get": 7, "put": 2, "delete": 1, "retries": 1}
+    for outcome in (DONE, FAILED):
+        metrics.record_table("merge", TableReport(table="orders", outcome=outcome), requests)
+    labels = {"job": "merge", "kind": "inserted", "reason": "grew"}
+    for metric in METRICS:
+        if metric.name.removeprefix("memwal_") in ("rows_total", "conflicts_total"):
+            key = tuple((name, labels[name]) for name in sorted(metric.labels))
+            metrics.add(Counts({(metric.name, key): 1}))
+    metrics.record_worker_replaced("grew")
+
+
+@pytest.fixture(scope="module")
+def server(prometheus: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Prometheus]:
+    clock = SystemClock()
+    metrics = start_metrics(shown=True, warn=pytest.fail)
+    fill(metrics)
+    pages = Pages(metrics=metrics.exposition, pulse=Pulse(clock, 5))
+    with Endpoint(pages, clock, port=0) as one, Endpoint(pages, clock, port=0) as other:
+        targets = [urlsplit(endpoint.url).netloc for endpoint in (one, other)]
+        folder = tmp_path_factory.mktemp("prometheus")
+        with Prometheus(prometheus, folder, [RULES_FILE], targets) as server:
+            wait_for(lambda: server.query("min(count_over_time(up[5s])) > 3"))
+            yield server
+    metrics.close()
+
+
+def wait_for(condition: Callable[[], object]) -> None:
+    deadline = time.monotonic() + 20
+    while not condition():
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+
+
+def fill_in(expression: str, table: str = ".*") -> str:
+    """As Grafana does with its variables."""
+    return expression.replace("$__rate_interval", "10s").replace("$table", table)
+
+
+def test_it_scrapes_every_metric_by_its_name(server: Prometheus) -> None:
+    assert server.query("up") == [(labels, 1.0) for labels, _ in server.query("up")]
+    found = {name for name in server.ask("label/__name__/values") if name.startswith("memwal_")}
+    told = {re.sub("_(bucket|sum|count)$", "", n) if "freshness_s" in n else n for n in found}
+    assert told == {metric.name for metric in METRICS}
+
+
+def test_its_types_and_texts_arrive(server: Prometheus) -> None:
+    said = server.ask("metadata")
+    for metric in METRICS:
+        (entry,) = said[metric.name]
+        assert (entry["type"], entry["help"]) == (metric.kind, metric.text)
+
+
+@pytest.mark.parametrize(("expression", "legend"), TARGETS)
+def test_a_panel_shows_something(server: Prometheus, expression: str, legend: str) -> None:
+    series = server.query(fill_in(expression))
+    assert series
+    for labels, _ in series:
+        assert set(re.findall(r"\{\{(\w+)\}\}", legend)) <= labels.keys()
+
+
+@pytest.mark.parametrize(("expression", "legend"), TARGETS)
+def test_a_panel_is_of_the_table_that_was_chosen(
+    server: Prometheus, expression: str, legend: str
+) -> None:
+    shown = {labels.get("table") for labels, _ in server.query(fill_in(expression, "orders"))}
+    assert shown <= {"orders", None}
+
+
+def test_jobs_keep_their_names_beside_prometheus_s_own(server: Prometheus) -> None:
+    """The label `job` of a metric is `exported_job` once it is scraped, unless that is told off."""
+    stored = server.query("count by (job, exported_job) (memwal_runs_total)")
+    assert {tuple(sorted(labels.items())) for labels, _ in stored} == {
+        (("exported_job", "merge"), ("job", "memwal-0")),
+        (("job", "merge"),),
+    }
+    expression = fill_in(PANELS["Runs"]["targets"][0]["expr"])
+    assert {labels["run"] for labels, _ in server.query(expression)} == {"merge"}
+
+
+def test_the_alerts_can_be_judged(server: Prometheus) -> None:
+    (group,) = server.ask("rules")["groups"]
+    wait_for(lambda: all(r["health"] == "ok" for r in server.ask("rules")["groups"][0]["rules"]))
+    # All but those of a watch that is gone are about to fire, whatever is scraped twice.
+    waiting = {alert["labels"]["alertname"] for alert in server.ask("alerts")["alerts"]}
+    assert waiting == set(RULES) - {"MemwalTableUnseen", "MemwalWatchGone"}
+    assert len(group["rules"]) == len(RULES)
+
+
+def test_grafana_can_take_it() -> None:
+    """What Grafana needs of a dashboard, and what one by hand gets wrong."""
+    assert DASHBOARD["schemaVersion"] >= 36 and DASHBOARD["uid"] and "id" not in DASHBOARD
+    ids = [panel["id"] for panel in DASHBOARD["panels"]]
+    assert len(set(ids)) == len(ids) == len(PANELS)
+    taken: set[tuple[int, int]] = set()
+    for panel in DASHBOARD["panels"]:
+        place = panel["gridPos"]
+        cells = {
+            (x, y)
+            for x in range(place["x"], place["x"] + place["w"])
+            for y in range(place["y"], place["y"] + place["h"])
+        }
+        assert not cells & taken and max(x for x, _ in cells) < 24
+        taken |= cells
+        assert panel["type"] in ("stat", "timeseries")
+        assert panel["fieldConfig"]["defaults"]["unit"] in UNITS
+        assert panel["datasource"] == {"type": "prometheus", "uid": "${datasource}"}
+    variables = {variable["name"] for variable in DASHBOARD["templating"]["list"]}
+    used = set(re.findall(r"\$\{?([a-z]\w+)", FILE.read_text()))
+    assert used == variables
