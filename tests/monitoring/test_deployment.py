@@ -1,0 +1,120 @@
+"""The unit and the Deployment in OPERATING.md: they would start, and stop in time."""
+
+from __future__ import annotations
+
+import configparser
+import re
+import shlex
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+import memwal
+from memwal.config import WatchSettings, load_config
+from memwal.errors import EXIT_CORRUPTION, LASTING_EXITS
+from memwal.run.endpoint import Pages, Pulse
+from memwal.run.metrics.sink import NO_METRICS
+from memwal.testing.clock import ManualClock
+from tests.architecture.test_pages import blocks, unknown
+from tests.monitoring.test_rules import FILE as RULES_FILE
+from tests.monitoring.test_rules import promtool
+
+PAGE = "memwal/OPERATING.md"
+STOP_SECONDS_MAX = WatchSettings().stop_seconds_max
+(UNIT,) = blocks(PAGE, "ini")
+SCRAPE, OBJECTS = blocks(PAGE, "yaml")
+
+
+def unit() -> configparser.SectionProxy:
+    parser = configparser.RawConfigParser(strict=True)
+    parser.optionxform = str  # type: ignore[assignment,method-assign]
+    parser.read_string(UNIT)
+    return parser["Service"]
+
+
+def deployment() -> tuple[dict[str, Any], dict[str, Any]]:
+    config, deployment = yaml.safe_load_all(OBJECTS)
+    return config, deployment["spec"]["template"]["spec"]
+
+
+def container() -> dict[str, Any]:
+    (found,) = deployment()[1]["containers"]
+    return found  # type: ignore[no-any-return]
+
+
+@pytest.mark.skipif(not shutil.which("systemd-analyze"), reason="systemd-analyze is not installed")
+def test_systemd_takes_the_unit(tmp_path: Path) -> None:
+    file = tmp_path / "memwal-watch.service"
+    installed = str(Path(sys.prefix) / "bin" / "memwal")
+    file.write_text(UNIT.replace("/opt/memwal/bin/memwal", installed))
+    done = subprocess.run(
+        ["systemd-analyze", "verify", file], capture_output=True, text=True, check=False, timeout=60
+    )
+    assert (done.returncode, done.stdout + done.stderr) == (0, "")
+
+
+def test_the_commands_have_options_that_exist() -> None:
+    started = container()["command"] + container()["args"]
+    for command in (shlex.split(unit()["ExecStart"]), started):
+        assert Path(command[0]).name == "memwal" and command[1] == "watch"
+        assert unknown(command[1:]) == []
+
+
+def test_they_are_given_the_time_that_a_stop_takes() -> None:
+    assert int(unit()["TimeoutStopSec"]) >= STOP_SECONDS_MAX + 15
+    assert deployment()[1]["terminationGracePeriodSeconds"] >= STOP_SECONDS_MAX + 15
+    told = set(re.findall(r"stop_seconds_max \((\d+)\)", UNIT + OBJECTS))
+    assert told == {f"{STOP_SECONDS_MAX:g}"}
+
+
+def test_what_no_restart_mends_is_not_started_again() -> None:
+    # Corruption is in a table, and others go on; it comes from a bounded watch only.
+    codes = {int(code) for code in unit()["RestartPreventExitStatus"].split()}
+    assert codes == LASTING_EXITS - {EXIT_CORRUPTION}
+
+
+def test_probes_ask_what_is_answered() -> None:
+    watch = container()
+    (port,) = watch["ports"]
+    assert watch["args"][watch["args"].index("--metrics-port") + 1] == str(port["containerPort"])
+    pages = Pages(metrics=NO_METRICS.exposition, pulse=Pulse(ManualClock(), 5))
+    for probe in ("startupProbe", "livenessProbe", "readinessProbe"):
+        asked = watch[probe]["httpGet"]
+        assert asked["port"] == port["name"]
+        assert pages.answer(asked["path"])[0] != 404
+
+
+def test_the_configuration_is_one(tmp_path: Path) -> None:
+    file = tmp_path / "memwal.toml"
+    file.write_text(deployment()[0]["data"]["memwal.toml"])
+    config = load_config(str(file))
+    assert config.tables and config.defaults.freshness
+
+
+def test_volumes_and_mounts_go_together() -> None:
+    config, pod = deployment()
+    volumes = {volume["name"]: volume for volume in pod["volumes"]}
+    mounts = {mount["name"]: mount["mountPath"] for mount in container()["volumeMounts"]}
+    assert volumes.keys() == mounts.keys()
+    assert volumes["config"]["configMap"]["name"] == config["metadata"]["name"]
+    file = container()["command"][-1]
+    assert file == f"{mounts['config']}/{next(iter(config['data']))}"
+
+
+def test_prometheus_takes_its_configuration(prometheus: Path, tmp_path: Path) -> None:
+    shutil.copy(RULES_FILE, tmp_path)
+    file = tmp_path / "prometheus.yml"
+    file.write_text(SCRAPE)
+    done = promtool(prometheus, "check", "config", file)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "rules found" in done.stdout
+
+
+def test_the_package_brings_its_files() -> None:
+    folder = Path(memwal.__path__[0]) / "monitoring"
+    assert {file.name for file in folder.iterdir()} == {"rules.yml", "dashboard.json"}
