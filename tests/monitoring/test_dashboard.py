@@ -13,7 +13,7 @@ import pytest
 
 import memwal
 from memwal.clock import SystemClock
-from memwal.model import Standing
+from memwal.model import TableGauges
 from memwal.report import DONE, FAILED, TableReport
 from memwal.run.endpoint import Endpoint, Pages, Pulse
 from memwal.run.metrics.catalogue import METRICS
@@ -39,7 +39,7 @@ def fill(metrics: Metrics) -> None:
     """Something of everything, as a watch that has seen all kinds of trouble."""
     now = SystemClock().now_nanos()
     for table in ("orders", "s3://lake/events"):
-        standing = Standing(
+        standing = TableGauges(
             looked_at_nanos=now,
             pending_generations=3,
             pending_bytes=3_000_000,

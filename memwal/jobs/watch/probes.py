@@ -1,0 +1,58 @@
+"""What probes of a watch are told, and that they are."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+from memwal.errors import MemWalError
+from memwal.jobs.watch.model import Look
+from memwal.jobs.watch.plan import Standing
+from memwal.jobs.watch.ports import RoundEnd
+from memwal.ports import Clock
+from memwal.run.endpoint import Endpoint, Pages, Pulse
+from memwal.run.metrics.sink import Metrics
+from memwal.run.progress import Progress
+
+
+@dataclass(frozen=True, slots=True)
+class Probes:
+    """The Observer port over a pulse."""
+
+    pulse: Pulse
+
+    def turn(self, tables: Sequence[str]) -> None:
+        """The watch goes round."""
+        self.pulse.turn(tables)
+
+    def looked(self, look: Look, standing: Standing) -> None:
+        """A table was looked at."""
+        self.pulse.see(standing.table)
+
+    def failed(self, table: str, error: MemWalError) -> None:
+        """A table that was never looked at stays missing."""
+
+    def ended(self, end: RoundEnd) -> None:
+        """Nothing is asked of rounds."""
+
+    def forgot(self, table: str) -> None:
+        """If it comes back, it has to be looked at."""
+        self.pulse.forget(table)
+
+
+@contextmanager
+def serve_probes(
+    metrics: Metrics,
+    clock: Clock,
+    *,
+    host: str,
+    port: int,
+    every_seconds: float,
+    progress: Progress,
+) -> Iterator[Probes]:
+    """Serve metrics and health as long as the watch runs. Raises Usage for an address not to be had."""
+    pulse = Pulse(clock, every_seconds)
+    with Endpoint(Pages(metrics=metrics.exposition, pulse=pulse), clock, host=host, port=port) as e:
+        progress.say(f"metrics: {e.url}/metrics, and /healthz and /readyz beside it")
+        yield Probes(pulse)
