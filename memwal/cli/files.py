@@ -19,15 +19,15 @@ def check_place(option: str, place: str) -> Path:
     return file
 
 
-def write_whole(file: Path, text: str, mode: int | None = None) -> None:
+def write_whole(file: Path, content: bytes, mode: int | None = None) -> None:
     """A file that is there whole or as it was: a run may be killed while it writes.
 
     `mode` are its permissions, whatever the umask says. Raises OSError.
     """
     if file.exists() and not file.is_file():
-        file.write_text(text)  # a pipe or a terminal
+        file.write_bytes(content)  # a pipe or a terminal
         return
     with whole_file(file.resolve()) as out:
         if mode is not None:
             os.fchmod(out.fileno(), mode)
-        out.write(text.encode())
+        out.write(content)

@@ -58,8 +58,8 @@ class Measures:
             self._metrics.record_report(report)
         try:
             if self._file is not None:
-                text = self._metrics.exposition(_read(self._file))
-                write_whole(self._file, text, _FILE_MODE)
+                content = self._metrics.exposition(_read(self._file))
+                write_whole(self._file, content, _FILE_MODE)
         except OSError as error:
             return f"the metrics can't be written: {error}"
         finally:

@@ -48,7 +48,7 @@ class ReportPlace:
             self._write = self._object()
             return
         file = check_place("--report", self._place)
-        self._write = lambda document: write_whole(file, document)
+        self._write = lambda document: write_whole(file, document.encode())
 
     def write(self, document: str) -> str | None:
         """Write it, unless `check` refused the place; what went wrong, if anything did."""

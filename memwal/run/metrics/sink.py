@@ -46,13 +46,13 @@ class Metrics:
         """What a job came to on one table of a run that goes on."""
         self.add(count_table(job, report) + count_requests(requests))
 
-    def exposition(self, before: str = "") -> str:
+    def exposition(self, before: str = "") -> bytes:
         """Everything in Prometheus's text format, of `CONTENT_TYPE`.
 
         Counters go on from where those in the text `before` ended, which earlier runs wrote; they
         begin anew where that is no such text.
         """
-        return ""
+        return b""
 
     def close(self) -> None:
         """Push what is to be pushed, within a few seconds, and end."""

@@ -107,13 +107,13 @@ class Telemetry(Metrics):
         for (name, labels), value in counts.items():
             self._counters[name].add(value, {key: _label(text) for key, text in labels})
 
-    def exposition(self, before: str = "") -> str:
+    def exposition(self, before: str = "") -> bytes:
         """Everything in Prometheus's text format, counters on top of those in `before`."""
         with self._lock:  # two at once would take each other's
             families = {family.name: family for family in self._registry.collect()}
         for counted in _parse_counters(before):
             _add_up(families.setdefault(counted.name, counted), counted)
-        return generate_latest(_Families(families.values())).decode()
+        return generate_latest(_Families(families.values()))
 
     def close(self) -> None:
         """Push what is to be pushed, within a few seconds, and end."""
