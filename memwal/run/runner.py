@@ -12,6 +12,7 @@ from memwal.report import DONE, NOTHING_TO_DO, JobReport, TableReport
 from memwal.run import logs
 from memwal.run.engines.choice import EngineChoice
 from memwal.run.fanout import Fanout
+from memwal.run.metrics.spans import add_span, span
 from memwal.run.options import RunOptions
 from memwal.run.progress import SILENT, Progress
 from memwal.run.records import RunRecorder
@@ -73,6 +74,7 @@ class JobRunner:
         reports = []
         # Engines end before the leases are given up, and also when the tables could not be opened.
         with (
+            span(f"memwal {self.name}", run_id=options.run_id, dry_run=options.dry_run) as tell,
             fanout,
             open_tables(
                 options,
@@ -87,7 +89,8 @@ class JobRunner:
                 if self.is_recorded(table, report):
                     report = recorder.record(table, report, self.engine(fanout))
                 reports.append(report)
-            return job_report(
+                trace_table(self.name, options.run_id, table, report)
+            total = job_report(
                 self.name,
                 reports,
                 seconds=clock.monotonic_seconds() - started,
@@ -96,6 +99,8 @@ class JobRunner:
                 dry_run=not (acts or self.looks_only),
                 otherwise=DONE if self.looks_only else NOTHING_TO_DO,
             )
+            tell(outcome=total.outcome, tables=len(reports))
+            return total
 
     def report(
         self, table: OpenTable, work: Callable[[Stores, TableView], TableReport]
@@ -106,3 +111,19 @@ class JobRunner:
                 return work(*table.require())
         except MemWalError as error:
             return self.fail(table.resolved.name, error)
+
+
+def trace_table(job: str, run_id: str, table: OpenTable, report: TableReport) -> None:
+    """A span of what a job did on a table."""
+    now = SystemClock().now_nanos()
+    add_span(
+        f"memwal {job} table",
+        table.began_at_nanos or now,
+        now,
+        run_id=run_id,
+        table=report.table,
+        outcome=report.outcome,
+        version_before=report.version_before,
+        version_after=report.version_after,
+        **report.summary(),
+    )

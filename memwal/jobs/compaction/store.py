@@ -10,6 +10,7 @@ from lance.optimize import CompactionTask as LanceTask
 
 from memwal.jobs.compaction.plan import CompactionLimits, CompactionTask, TableFragments
 from memwal.jobs.compaction.ports import RewrittenFragments
+from memwal.run.metrics.spans import span
 from memwal.store.lance_calls import call_lance
 from memwal.store.table import LanceTables
 
@@ -50,7 +51,8 @@ class LanceCompactionTable:
         """
         dataset = self._tables.base()
         results = [RewriteResult.from_json(r.data) for r in rewritten]
-        call_lance(lambda: Compaction.commit(dataset, results, _options(limits)))
+        with span("memwal compaction commit", table=dataset.uri, tasks=len(results)):
+            call_lance(lambda: Compaction.commit(dataset, results, _options(limits)))
 
 
 def _options(limits: CompactionLimits) -> dict[str, Any]:

@@ -9,6 +9,7 @@ from typing import Any
 from memwal.errors import Refused
 from memwal.jobs.index_catchup.plan import PQ_TRAINING_ROWS_MIN
 from memwal.jobs.index_catchup.ports import BuiltSegment, SegmentTask
+from memwal.run.metrics.spans import span
 from memwal.store.indexes import LanceIndexes, find_index, index_kind, read_text_index
 from memwal.store.lance_calls import call_lance
 
@@ -34,7 +35,8 @@ class LanceIndexTable(LanceIndexes):
             return
         if "PQ" in kind:
             _check_training_rows(dataset, described)
-        call_lance(lambda: dataset.optimize.optimize_indices(index_names=[name], retrain=True))
+        with span("memwal index-catchup commit", table=dataset.uri, index=name):
+            call_lance(lambda: dataset.optimize.optimize_indices(index_names=[name], retrain=True))
 
     def build(self, task: SegmentTask) -> BuiltSegment:
         """Write one segment, uncommitted. What is never committed is left to Lance's cleanup."""
@@ -61,13 +63,15 @@ class LanceIndexTable(LanceIndexes):
         dataset = self._tables.at(version)
         column = find_index(dataset, name).field_names[0]
         built = [pickle.loads(s.data) for s in segments]
-        call_lance(lambda: dataset.commit_existing_index_segments(name, column, built))
+        with span("memwal index-catchup commit", table=dataset.uri, index=name):
+            call_lance(lambda: dataset.commit_existing_index_segments(name, column, built))
 
     def _optimise(self, name: str, **options: Any) -> None:
         # From the latest version: what a handle has seen is what its commit records.
         dataset = self._tables.base()
         find_index(dataset, name)  # Lance passes over a name that it does not know
-        call_lance(lambda: dataset.optimize.optimize_indices(index_names=[name], **options))
+        with span("memwal index-catchup commit", table=dataset.uri, index=name):
+            call_lance(lambda: dataset.optimize.optimize_indices(index_names=[name], **options))
 
 
 def _text_settings(dataset: Any, described: Any) -> dict[str, Any]:

@@ -21,6 +21,7 @@ from memwal.ports import Steps, no_steps
 from memwal.report import NOTHING_TO_DO, JobOnTable, JobReport
 from memwal.run.chain import must_stop, sum_up_jobs
 from memwal.run.lease import ChainLeases
+from memwal.run.metrics.spans import span
 from memwal.run.options import RunOptions
 from memwal.run.progress import Progress
 from memwal.run.reports import failed_report, job_report
@@ -55,7 +56,10 @@ def run_maintain(options: MaintainOptions, progress: Progress) -> JobReport:
         short_allowed=options.short_allowed,
     )
     check_lease(options)
-    with ChainLeases("maintain", warn=progress.warn) as own:
+    with (
+        span("memwal maintain", run_id=options.run_id, dry_run=options.dry_run),
+        ChainLeases("maintain", warn=progress.warn) as own,
+    ):
         leases = options.leases or own
         return _run_jobs(replace(options, leases=leases), leases, progress)
 

@@ -19,6 +19,7 @@ from memwal.format import codec, layout
 from memwal.jobs.snapshot.plan import Storage, Stored
 from memwal.model import MemWalState, ShardField, ShardId, ShardManifest, ShardSpec
 from memwal.ports import Objects
+from memwal.run.metrics.spans import span
 from memwal.sharding.values import decode_value, parse_type
 from memwal.store.shard_snapshots import FIELD_PREFIX, ShardSnapshots, external_path
 from memwal.store.table import LanceTables, tidy_text
@@ -178,7 +179,10 @@ class StoredSnapshots:
         base = self._tables.at(version)
         operation = lance.LanceOperation.CreateIndex(new_indices=[entry], removed_indices=[])
         try:
-            landed = lance.LanceDataset.commit(base, operation, read_version=version, max_retries=0)
+            with span("memwal snapshot commit", table=base.uri, shards=num_shards):
+                landed = lance.LanceDataset.commit(
+                    base, operation, read_version=version, max_retries=0
+                )
         except CommitConflictError as error:
             raise LostRace(tidy_text(error)) from None
         except (OSError, ValueError, RuntimeError) as error:

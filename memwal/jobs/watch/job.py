@@ -17,7 +17,7 @@ from memwal.jobs.watch.options import (
     choose_watch_limits,
 )
 from memwal.jobs.watch.report import WatchReport
-from memwal.jobs.watch.store import StoredLooks
+from memwal.jobs.watch.store import TableLooks
 from memwal.jobs.watch.workers import ProcessWorkers
 from memwal.report import DONE
 from memwal.run.progress import Progress
@@ -39,7 +39,7 @@ def run_watch(options: WatchOptions, progress: Progress) -> WatchReport:
     began = clock.monotonic_seconds()
     limits = choose_watch_limits(options.settings)
     watch = Watch(
-        lookouts=ThreadLookouts(StoredLooks()),
+        lookouts=ThreadLookouts(TableLooks(clock)),
         workers=ProcessWorkers(
             options=rounds, progress=progress, clock=clock, workers_max=limits.rounds_max
         ),

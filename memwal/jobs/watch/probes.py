@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from memwal.errors import MemWalError
 from memwal.jobs.watch.model import Look
-from memwal.jobs.watch.plan import Standing
+from memwal.jobs.watch.plan import Lag
 from memwal.jobs.watch.ports import RoundEnd
 from memwal.ports import Clock
 from memwal.run.endpoint import Endpoint, Pages, Pulse
@@ -26,9 +26,9 @@ class Probes:
         """The watch goes round."""
         self.pulse.turn(tables)
 
-    def looked(self, look: Look, standing: Standing) -> None:
+    def looked(self, look: Look, lag: Lag) -> None:
         """A table was looked at."""
-        self.pulse.see(standing.table)
+        self.pulse.see(lag.table)
 
     def failed(self, table: str, error: MemWalError) -> None:
         """A table that was never looked at stays missing."""
@@ -46,12 +46,12 @@ def serve_probes(
     metrics: Metrics,
     clock: Clock,
     *,
-    host: str,
+    host: str | None,
     port: int,
     every_seconds: float,
     progress: Progress,
 ) -> Iterator[Probes]:
-    """Serve metrics and health as long as the watch runs. Raises Usage for an address not to be had."""
+    """Serve metrics and health while the watch runs. Raises Usage as an Endpoint does."""
     pulse = Pulse(clock, every_seconds)
     with Endpoint(Pages(metrics=metrics.exposition, pulse=pulse), clock, host=host, port=port) as e:
         progress.say(f"metrics: {e.url}/metrics, and /healthz and /readyz beside it")

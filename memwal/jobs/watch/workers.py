@@ -7,16 +7,11 @@ long.
 
 from __future__ import annotations
 
-import queue
-import threading
-from collections.abc import Sequence
-from dataclasses import replace
 import os
 from collections.abc import Hashable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 
-from memwal.clock import SystemClock
 from memwal.config import ResolvedTable
 from memwal.errors import MemWalError
 from memwal.jobs.maintain.job import MaintainOptions

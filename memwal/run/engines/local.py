@@ -6,6 +6,7 @@ import os
 import threading
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
+from contextvars import copy_context
 from typing import TypeVar
 
 from memwal.run import cancel
@@ -39,7 +40,11 @@ class LocalEngine:
         """
         pool = ThreadPoolExecutor(min(self._workers_max, len(units)) or 1)
         try:
-            futures = [pool.submit(self._one, work, unit) for unit in units]
+            here = [copy_context() for _ in units]
+            futures = [
+                pool.submit(context.run, self._one, work, unit)
+                for context, unit in zip(here, units, strict=True)
+            ]
             for done, _ in enumerate(as_completed(futures), start=1):
                 on_done(done)
         except BaseException:  # an interrupt; what a unit raises is in its future

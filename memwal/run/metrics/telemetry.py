@@ -6,6 +6,7 @@ Importing it takes a fifth of a second and the extra `metrics`, so only `start_m
 from __future__ import annotations
 
 import logging
+import math
 import os
 from collections.abc import Callable, Collection, Iterable, Mapping
 from threading import Lock
@@ -29,6 +30,7 @@ from memwal.model import TableGauges
 from memwal.run.metrics.catalogue import FRESHNESS_BUCKETS_SECONDS, METRICS, Metric
 from memwal.run.metrics.counts import Counts
 from memwal.run.metrics.sink import Metrics, Stage
+from memwal.store.lance_metrics import join_lance
 from memwal.text import one_line, shorten
 
 # OpenTelemetry would add up what is above its own limit of 2,000 under no table's name.
@@ -36,6 +38,7 @@ _SERIES_MAX = 1_000_000
 _PUSH_SECONDS_MAX = 3.0
 _WARNING_CHARACTERS_MAX = 200
 _WARNINGS_MAX = 100
+_OURS = ("memwal_", "lance_")
 
 Values = list[tuple[Mapping[str, str], float | None]]
 
@@ -112,7 +115,8 @@ class Telemetry(Metrics):
         with self._lock:  # two at once would take each other's
             families = {family.name: family for family in self._registry.collect()}
         for counted in _parse_counters(before):
-            _add_up(families.setdefault(counted.name, counted), counted)
+            fresh = Family(counted.name, counted.documentation, "counter")
+            _add_up(families.setdefault(counted.name, fresh), counted)
         return generate_latest(_Families(families.values()))
 
     def close(self) -> None:
@@ -154,7 +158,9 @@ def start(signals: Collection[str], warn: Callable[[str], None]) -> Telemetry:
             tracers.shutdown()
             log.close()
 
-    return Telemetry(readers=readers, registry=registry, on_close=on_close)
+    metrics = Telemetry(readers=readers, registry=registry, on_close=on_close)
+    join_lance(metrics.provider)
+    return metrics
 
 
 def make_shown_reader(registry: CollectorRegistry) -> PrometheusMetricReader:
@@ -179,21 +185,20 @@ class _Families:
 
 
 def _parse_counters(text: str) -> list[Family]:
-    """The counters of ours in a text of Prometheus's format; none where it is no such text."""
-    ours = {metric.name for metric in METRICS if metric.kind == "counter"}
+    """The counters in a text of Prometheus's format that we wrote; none where it is none."""
     try:
         families = list(text_string_to_metric_families(text))
     except ValueError:
         return []
-    return [family for family in families if f"{family.name}_total" in ours]
+    return [f for f in families if f.type == "counter" and f.name.startswith(_OURS)]
 
 
 def _add_up(family: Family, before: Family) -> None:
     """Add what was counted before to what is counted now."""
-    if family is before:
-        return
     now = {tuple(sorted(sample.labels.items())): sample for sample in family.samples}
     for sample in before.samples:
+        if not 0 <= sample.value < math.inf:
+            continue
         key = tuple(sorted(sample.labels.items()))
         value = sample.value + (now[key].value if key in now else 0.0)
         now[key] = sample._replace(value=value)

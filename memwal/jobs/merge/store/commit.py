@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import asdict
 from typing import Any
 
 import pyarrow as pa
@@ -13,6 +14,7 @@ from memwal.errors import LostRace, StoreUnavailable
 from memwal.jobs.merge.plan.shard import Join
 from memwal.jobs.merge.ports import CommitStats
 from memwal.model import ShardId
+from memwal.run.metrics.spans import span
 from memwal.store.table import is_panic, tidy_text
 
 _CONFLICT = re.compile(
@@ -46,12 +48,15 @@ def upsert(
     if deletes is not None:
         builder = builder.when_not_matched_by_source_delete(deletes)
     builder.mark_sstables_as_compacted([CompactedSsTable(*mark) for mark in marks.items()])
-    stats = run_commit(lambda: builder.execute(rows()), cause)
-    return CommitStats(
-        rows_inserted=int(stats["num_inserted_rows"]),
-        rows_updated=int(stats["num_updated_rows"]),
-        rows_deleted=int(stats["num_deleted_rows"]),
-    )
+    with span("memwal merge commit", table=base.uri, shards=len(marks)) as tell:
+        stats = run_commit(lambda: builder.execute(rows()), cause)
+        found = CommitStats(
+            rows_inserted=int(stats["num_inserted_rows"]),
+            rows_updated=int(stats["num_updated_rows"]),
+            rows_deleted=int(stats["num_deleted_rows"]),
+        )
+        tell(**asdict(found))
+    return found
 
 
 def run_commit(

@@ -22,6 +22,7 @@ from memwal.ports import Clock
 from memwal.rows import fold
 from memwal.rows.keys import new_keys_are_compared
 from memwal.rows.keyset import key_predicate
+from memwal.run.metrics.spans import span
 from memwal.store.blobs import with_whole_blobs
 from memwal.store.generations import (
     Generations,
@@ -210,8 +211,11 @@ class LanceFold:
             .conflict_retries(0)
             .use_index(shape.join is Join.INDEX)
         )
-        stats = run_commit(lambda: builder.execute(self.folded.tombstones))
-        return int(self._base.version), int(stats["num_deleted_rows"])
+        with span("memwal merge commit", table=self._base.uri) as tell:
+            stats = run_commit(lambda: builder.execute(self.folded.tombstones))
+            rows_deleted = int(stats["num_deleted_rows"])
+            tell(version=self._base.version, rows_deleted=rows_deleted)
+        return int(self._base.version), rows_deleted
 
     def commit(self, shape: CommitShape, mark: int) -> CommitStats:
         """Upsert the winners and mark the prefix, in one commit without a retry on conflict."""
