@@ -1,0 +1,336 @@
+"""What is measured: names, units and values as Prometheus reads them."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from prometheus_client import CollectorRegistry
+from prometheus_client.parser import text_string_to_metric_families
+
+import memwal.run.metrics
+from memwal.errors import LostRace, MemWalError, Unsupported
+from memwal.ingest.report import IngestTableReport
+from memwal.jobs.index_catchup.report import IndexCatchupReport, IndexCatchupTableReport
+from memwal.jobs.maintain.report import MaintainTableReport
+from memwal.jobs.merge.report import MergeTableReport, ShardReport
+from memwal.model import ShardId, TableGauges
+from memwal.report import JobOnTable, JobReport, TableReport
+from memwal.run.metrics.catalogue import METRICS
+from memwal.run.metrics.counts import count_report, name_failure
+from memwal.run.metrics.sink import NO_METRICS
+from memwal.run.metrics.start import start_metrics
+from memwal.run.metrics.telemetry import Telemetry, make_shown_reader
+
+SECOND = 10**9
+NOW = 1000 * SECOND
+
+
+@pytest.fixture
+def metrics() -> Telemetry:
+    registry = CollectorRegistry()
+    return Telemetry(
+        readers=[make_shown_reader(registry)], registry=registry, now_nanos=lambda: NOW
+    )
+
+
+def samples(metrics: Telemetry, before: str = "") -> dict[tuple[str, tuple[str, ...]], float]:
+    found = text_string_to_metric_families(metrics.exposition(before).decode())
+    return {
+        (s.name, tuple(s.labels[name] for name in sorted(s.labels))): s.value
+        for family in found
+        for s in family.samples
+    }
+
+
+def merged(**fields: object) -> MergeTableReport:
+    shard = ShardReport(
+        shard_id=ShardId("s"), outcome="done", rows_inserted=5, rows_updated=2, conflicts=3
+    )
+    return MergeTableReport.model_validate(
+        {"table": "t", "outcome": "done", "shards": (shard,), **fields}
+    )
+
+
+def test_a_known_sequence_reads_as_it_is_specified(metrics: Telemetry) -> None:
+    metrics.record_gauges(
+        "t",
+        TableGauges(
+            looked_at_nanos=NOW - SECOND,
+            pending_generations=2,
+            pending_bytes=64,
+            oldest_pending_at_nanos=NOW - 90 * SECOND,
+            oldest_unindexed_at_nanos=NOW - 100 * SECOND,
+            index_lag_generations={"i": 3},
+            reclaimable_bytes=0,
+            freshness_target_seconds=60.0,
+            abandoned_shards=1,
+            lease_held_at_nanos=NOW - 7 * SECOND,
+            failures=4,
+            reason="LostRace",
+        ),
+    )
+    metrics.record_report(
+        JobReport(
+            job="merge", outcome="done", tables=(merged(),), requests={"get": 4, "retries": 1}
+        )
+    )
+    metrics.record_worker_replaced("died")
+    wanted = """\
+memwal_abandoned_shards{table="t"} 1.0
+memwal_conflicts_total{job="merge"} 3.0
+memwal_consecutive_failures{reason="LostRace",table="t"} 4.0
+memwal_freshness_target_seconds{table="t"} 60.0
+memwal_index_lag_generations{index="i",table="t"} 3.0
+memwal_last_look_timestamp_seconds{table="t"} 999.0
+memwal_lease_held_seconds{table="t"} 7.0
+memwal_oldest_pending_seconds{table="t"} 90.0
+memwal_oldest_unindexed_seconds{table="t"} 100.0
+memwal_pending_bytes{table="t"} 64.0
+memwal_pending_generations{table="t"} 2.0
+memwal_reclaimable_bytes{table="t"} 0.0
+memwal_requests_total{operation="get"} 4.0
+memwal_retries_total 1.0
+memwal_rows_total{job="merge",kind="inserted"} 5.0
+memwal_rows_total{job="merge",kind="updated"} 2.0
+memwal_runs_total{job="merge",outcome="done"} 1.0
+memwal_worker_replacements_total{reason="died"} 1.0
+"""
+    text = metrics.exposition().decode()
+    assert sorted(re.findall("^[^#].*\n", text, re.MULTILINE)) == wanted.splitlines(keepends=True)
+    shown = set(re.findall("^# TYPE (\\S+)", text, re.MULTILINE))
+    assert shown == {m.name for m in METRICS} - {"memwal_freshness_seconds"}
+
+
+def test_freshness_has_buckets_from_a_tenth_of_a_second_to_a_day(metrics: Telemetry) -> None:
+    for seconds in (0.05, 0.3, 59.0, 7200.0, 1e6, -5.0):
+        metrics.record_freshness("merged", seconds)
+    found = samples(metrics)
+    buckets = {k[1][0]: v for k, v in found.items() if k[0].endswith("_bucket")}
+    assert [buckets[le] for le in ("0.1", "0.5", "60.0", "3600.0", "14400.0", "86400.0", "+Inf")] \
+        == [2, 3, 4, 4, 5, 5, 6]  # fmt: skip
+    assert found["memwal_freshness_seconds_count", ("merged",)] == 6
+    assert found["memwal_freshness_seconds_sum", ("merged",)] == pytest.approx(1007259.35)
+
+
+@pytest.mark.parametrize(
+    "name", ['a "b" c', "two\nlines", "back\\slash", "s3://b/{x=1,y}", "é €", ""]
+)
+def test_any_table_name_is_a_label(metrics: Telemetry, name: str) -> None:
+    metrics.record_gauges(name, TableGauges(looked_at_nanos=SECOND, pending_generations=1))
+    assert samples(metrics)["memwal_pending_generations", (name,)] == 1
+
+
+def test_a_name_that_is_no_text_is_escaped(metrics: Telemetry) -> None:
+    metrics.record_gauges("a\udcffb", TableGauges(looked_at_nanos=SECOND, pending_generations=1))
+    assert samples(metrics)["memwal_pending_generations", ("a\\udcffb",)] == 1
+
+
+def test_what_is_not_known_is_not_shown_as_nothing(metrics: Telemetry) -> None:
+    metrics.record_gauges("t", TableGauges(looked_at_nanos=SECOND, pending_generations=3))
+    names = {name for name, _ in samples(metrics)}
+    assert "memwal_pending_bytes" not in names
+    assert "memwal_oldest_pending_seconds" not in names, "something waits, nobody knows since when"
+    metrics.record_gauges("t", TableGauges(looked_at_nanos=SECOND, pending_generations=0))
+    assert samples(metrics)["memwal_oldest_pending_seconds", ("t",)] == 0
+
+
+def test_gauges_of_a_table_end_with_its_watch_and_follow_its_reason(metrics: Telemetry) -> None:
+    failing = TableGauges(looked_at_nanos=SECOND, failures=1, reason="Refused")
+    metrics.record_gauges("t", failing)
+    metrics.record_gauges("u", failing)
+    assert ("memwal_consecutive_failures", ("Refused", "t")) in samples(metrics)
+    metrics.record_gauges("t", TableGauges(looked_at_nanos=SECOND))
+    metrics.forget_table("u")
+    metrics.forget_table("never seen")
+    assert {labels for _, labels in samples(metrics)} == {("t",)}
+
+
+def test_ten_thousand_tables_have_a_series_each(metrics: Telemetry) -> None:
+    """OpenTelemetry adds up what is above 2,000 under no name, unless it is told otherwise."""
+    for number in range(10_000):
+        metrics.record_gauges(
+            f"t{number}", TableGauges(looked_at_nanos=SECOND, pending_generations=number)
+        )
+    text = metrics.exposition().decode()
+    assert text.count("memwal_pending_generations{") == 10_000
+    assert "overflow" not in text
+
+
+def test_runs_rows_and_freshness_have_no_label_that_grows_with_tables(metrics: Telemetry) -> None:
+    for number in range(50):
+        report = merged(table=f"t{number}")
+        metrics.record_table("merge", report, {"get": 1})
+        metrics.record_freshness("indexed", number)
+    text = metrics.exposition().decode()
+    assert 'memwal_runs_total{job="merge",outcome="done"} 50.0' in text
+    assert "t49" not in text
+
+
+def test_a_chain_counts_for_each_of_its_jobs() -> None:
+    index = IndexCatchupReport(
+        name="i", outcome="done", method="append", unindexed_rows_before=9, unindexed_rows_after=2,
+        conflicts=1,
+    )  # fmt: skip
+    table = MaintainTableReport(
+        table="t",
+        outcome="partial",
+        jobs=(
+            JobOnTable(job="merge", report=merged(outcome="partial")),
+            JobOnTable(
+                job="index-catchup",
+                report=IndexCatchupTableReport(table="t", outcome="done", indexes=(index,)),
+            ),
+        ),
+    )
+    counts = count_report(
+        JobReport(
+            job="maintain", outcome="partial", tables=(table,), requests={"put": 2, "list": 0}
+        )
+    )
+    assert counts == {
+        ("memwal_runs_total", (("job", "maintain"), ("outcome", "partial"))): 1,
+        ("memwal_runs_total", (("job", "merge"), ("outcome", "partial"))): 1,
+        ("memwal_runs_total", (("job", "index-catchup"), ("outcome", "done"))): 1,
+        ("memwal_rows_total", (("job", "merge"), ("kind", "inserted"))): 5,
+        ("memwal_rows_total", (("job", "merge"), ("kind", "updated"))): 2,
+        ("memwal_rows_total", (("job", "index-catchup"), ("kind", "indexed"))): 7,
+        ("memwal_conflicts_total", (("job", "merge"),)): 3,
+        ("memwal_conflicts_total", (("job", "index-catchup"),)): 1,
+        ("memwal_requests_total", (("operation", "put"),)): 2,
+    }
+
+
+def test_a_dry_run_commits_no_rows_and_an_ingest_counts_its_own() -> None:
+    dry = count_report(JobReport(job="merge", outcome="done", dry_run=True, tables=(merged(),)))
+    assert [name for name, _ in dry] == ["memwal_runs_total"]
+    ingested = IngestTableReport(
+        table="t", outcome="done", rows=900, rows_deleted=90, rows_written=7
+    )
+    counts = count_report(JobReport(job="ingest", outcome="done", tables=(ingested,)))
+    assert counts["memwal_rows_total", (("job", "ingest"), ("kind", "written"))] == 7
+    assert len(counts) == 2
+
+
+def test_a_run_that_ended_before_its_tables_counts() -> None:
+    counts = count_report(JobReport(job="merge", outcome="failed"))
+    assert counts == {("memwal_runs_total", (("job", "merge"), ("outcome", "failed"))): 1}
+
+
+@pytest.mark.parametrize(
+    ("fields", "reason"),
+    [
+        ({"outcome": "done"}, None),
+        ({"outcome": "failed", "cause": LostRace("x")}, "LostRace"),
+        ({"outcome": "failed", "exit_code": 1, "cause": ValueError("x")}, "MemWalError"),
+        ({"outcome": "refused", "exit_code": 5}, "Refused"),
+        ({"outcome": "held", "exit_code": 4}, "LeaseHeld"),
+    ],
+)
+def test_a_failure_s_reason_is_one_of_few_words(
+    fields: dict[str, object], reason: str | None
+) -> None:
+    assert name_failure(TableReport.model_validate({"table": "t", **fields})) == reason
+
+
+def test_counters_go_on_from_those_in_a_file(metrics: Telemetry) -> None:
+    metrics.record_report(JobReport(job="merge", outcome="failed"))
+    before = metrics.exposition().decode()
+    before += 'memwal_pending_generations{table="old"} 4\nother_total{a="b"} 1\n'
+    found = samples(metrics, before)
+    assert found == {("memwal_runs_total", ("merge", "failed")): 2}
+    again = metrics.exposition(metrics.exposition(before).decode()).decode()
+    assert 'memwal_runs_total{job="merge",outcome="failed"} 3.0' in again
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "no metrics at all {",
+        "# TYPE memwal_runs_total counter\nmemwal_runs_total{",
+        '# TYPE memwal_runs_total counter\nmemwal_runs_total{job="merge",outcome="failed"} NaN\n',
+        '# TYPE memwal_runs_total counter\nmemwal_runs_total{job="merge",outcome="failed"} -3\n',
+        '# TYPE memwal_runs_total counter\nmemwal_runs_total{job="merge",outcome="failed"} +Inf\n',
+        "\0",
+    ],
+)
+def test_a_file_that_is_none_of_ours_starts_them_anew(metrics: Telemetry, text: str) -> None:
+    metrics.record_report(JobReport(job="merge", outcome="failed"))
+    assert samples(metrics, text) == {("memwal_runs_total", ("merge", "failed")): 1}
+
+
+def test_without_metrics_nothing_is_kept() -> None:
+    NO_METRICS.record_report(JobReport(job="merge", outcome="done"))
+    NO_METRICS.record_gauges("t", TableGauges(looked_at_nanos=1))
+    NO_METRICS.forget_table("t")
+    NO_METRICS.record_freshness("merged", 1)
+    NO_METRICS.close()
+    assert NO_METRICS.exposition() == b""
+
+
+def no_warning(text: str) -> None:
+    raise AssertionError(text)
+
+
+def clear(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("METRICS_EXPORTER", "TRACES_EXPORTER", "SDK_DISABLED", "EXPORTER_OTLP_ENDPOINT"):
+        monkeypatch.delenv(f"OTEL_{name}", raising=False)
+
+
+@pytest.mark.parametrize(
+    "variables",
+    [
+        {},
+        {"OTEL_EXPORTER_OTLP_ENDPOINT": "http://h:1", "OTEL_SDK_DISABLED": "true"},
+        {
+            "OTEL_EXPORTER_OTLP_ENDPOINT": "http://h:1",
+            "OTEL_METRICS_EXPORTER": "none",
+            "OTEL_TRACES_EXPORTER": "console",
+        },
+    ],
+)
+def test_nobody_who_does_not_ask_gets_metrics(
+    monkeypatch: pytest.MonkeyPatch, variables: dict[str, str]
+) -> None:
+    clear(monkeypatch)
+    for name, value in variables.items():
+        monkeypatch.setenv(name, value)
+    assert start_metrics(shown=False, warn=no_warning) is NO_METRICS
+
+
+@pytest.fixture
+def without_extra(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As where `lance-memwal[metrics]` is not installed."""
+    monkeypatch.setitem(memwal.run.metrics.__dict__, "telemetry", None)
+    monkeypatch.delattr(memwal.run.metrics, "telemetry")
+    monkeypatch.setitem(__import__("sys").modules, "memwal.run.metrics.telemetry", None)
+
+
+def test_without_the_extra_who_asks_hears_what_to_install(
+    monkeypatch: pytest.MonkeyPatch, without_extra: None
+) -> None:
+    clear(monkeypatch)
+    with pytest.raises(Unsupported, match=r"pip install 'lance-memwal\[metrics\]'"):
+        start_metrics(shown=True, warn=no_warning)
+    assert start_metrics(shown=False, warn=no_warning) is NO_METRICS
+    monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", "http://h:1")
+    warnings: list[str] = []
+    warn: Callable[[str], None] = warnings.append
+    assert start_metrics(shown=False, warn=warn) is NO_METRICS
+    assert len(warnings) == 1 and "lance-memwal[metrics]" in warnings[0]
+
+
+def test_the_page_lists_every_metric_as_it_is_registered() -> None:
+    page = Path(memwal.run.metrics.__file__).parents[2] / "METRICS.md"
+    line = re.compile(r"^\| `(memwal_\w+)` \| (\w+) \| ([^|]*) \| ([^|]*) \|$", re.MULTILINE)
+    listed = [
+        (name, kind, tuple(re.findall(r"`(\w+)`", labels)), text.strip() + ".")
+        for name, kind, labels, text in line.findall(page.read_text())
+    ]
+    assert listed == [(m.name, m.kind, m.labels, m.text) for m in METRICS]
+
+
+def test_every_error_of_ours_can_be_a_reason() -> None:
+    assert name_failure(TableReport(table="t", outcome="failed", cause=MemWalError("x")))
