@@ -168,7 +168,8 @@ def test_a_collector_that_is_away_costs_a_warning(table: Table) -> None:
     began = time.monotonic()
     done = run_memwal(
         "merge", table.uri, "--engine", "local", "--json",
-        env={"OTEL_EXPORTER_OTLP_ENDPOINT": "http://127.0.0.1:1", "OTEL_EXPORTER_OTLP_TIMEOUT": "1"},
+        env={"OTEL_EXPORTER_OTLP_ENDPOINT": "http://127.0.0.1:1",
+             "OTEL_EXPORTER_OTLP_TIMEOUT": "1"},
     )  # fmt: skip
     assert done.returncode == 0
     assert "warning: telemetry was not sent" in done.stderr
