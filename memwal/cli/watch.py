@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from itertools import islice
 from pathlib import Path
@@ -32,7 +33,8 @@ from memwal.errors import MemWalError, Usage
 from memwal.report import JobReport
 
 if TYPE_CHECKING:
-    from memwal.jobs.watch.ports import Event
+    from memwal.jobs.watch.ports import Event, Observer
+    from memwal.run.metrics.sink import Metrics
 
 Names = Annotated[
     list[str] | None,
@@ -56,6 +58,22 @@ Once = Annotated[bool, typer.Option("--once", help="Bring every table up to date
 WorkersMax = Annotated[
     int | None, typer.Option("--workers", metavar="N", min=1, max=256, help="Tables side by side.")
 ]
+MetricsPort = Annotated[
+    int | None,
+    typer.Option(
+        "--metrics-port",
+        metavar="N",
+        min=0,
+        max=65535,
+        help="Serve /metrics, /healthz and /readyz on this port; on a free one with 0.",
+    ),
+]
+MetricsHost = Annotated[
+    str | None,
+    typer.Option(
+        "--metrics-host", metavar="ADDRESS", help="Serve them there, and not on loopback only."
+    ),
+]
 
 _NAMED_MAX = 10
 
@@ -69,6 +87,8 @@ def watch(
     duration: For = None,
     once: Once = False,
     workers: WorkersMax = None,
+    metrics_port: MetricsPort = None,
+    metrics_host: MetricsHost = None,
     *,
     flags: JobFlags,
     results: Output,
@@ -85,6 +105,8 @@ def watch(
         "every": None if every is None else parse_duration(every, "--every"),
         "workers": workers,
     }
+    if metrics_host is not None and metrics_port is None:
+        raise Usage("--metrics-host says where --metrics-port is served: give that too")
     seconds_max = None if duration is None else parse_duration(duration, "--for")
     # What happens is told on the way: there is no document at the end, but for --report.
     events = _EventLines(as_json=results.as_json)
@@ -109,7 +131,10 @@ def watch(
                 seconds_max=seconds_max,
                 once=once,
             )
-            report = run_watch(replace(options, tables=watched), progress)
+            metrics = results.measures.take(shown=metrics_port is not None)
+            with _serve(metrics, metrics_host, metrics_port, settings, progress) as observers:
+                options = replace(options, tables=watched, observers=observers)
+                report = run_watch(options, progress)
         except MemWalError as error:
             events.tell_failure(error)
             raise
@@ -118,6 +143,31 @@ def watch(
         return report
 
     return work
+
+
+@contextmanager
+def _serve(
+    metrics: Metrics,
+    host: str | None,
+    port: int | None,
+    settings: WatchSettings,
+    progress: RunProgress,
+) -> Iterator[list[Observer]]:
+    """What observes the watch, and is served if there is a port."""
+    if port is None:
+        yield []
+        return
+    from memwal.jobs.watch.probes import serve_probes
+
+    with serve_probes(
+        metrics,
+        SystemClock(),
+        host=host,
+        port=port,
+        every_seconds=settings.every,
+        progress=progress,
+    ) as probes:
+        yield [probes]
 
 
 @dataclass(kw_only=True)

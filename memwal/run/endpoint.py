@@ -7,6 +7,7 @@ and no lookup of host names.
 
 from __future__ import annotations
 
+import errno
 import socket
 import threading
 from collections.abc import Callable, Sequence
@@ -26,6 +27,8 @@ from memwal.text import iso_time, name_some
 
 LOOPBACK = "127.0.0.1"
 
+_ANOTHER_PORT = "--metrics-port 0 takes one that is free, and says which"
+_ANOTHER_HOST = "--metrics-host takes an address of this host; 0.0.0.0 is all of them"
 _PLAIN = "text/plain; charset=utf-8"
 _CLIENTS_MAX = 16
 _CLIENT_SECONDS_MAX = 10.0
@@ -104,8 +107,8 @@ def _plain(trouble: str) -> tuple[HTTPStatus, str, bytes]:
 class Endpoint:
     """Serves pages until it is closed. Raises Usage where the address can't be had."""
 
-    def __init__(self, pages: Pages, clock: Clock, *, host: str = LOOPBACK, port: int) -> None:
-        """Listens at once, and answers. Port 0 takes one that is free."""
+    def __init__(self, pages: Pages, clock: Clock, *, host: str | None = None, port: int) -> None:
+        """Listens at once, on loopback where no host is told. Port 0 takes one that is free."""
         self._server = _listen(pages, clock, host, port)
         self._thread = threading.Thread(
             target=self._server.serve_forever, name="memwal-endpoint", daemon=True
@@ -136,17 +139,17 @@ class Endpoint:
         self.close()
 
 
-def _listen(pages: Pages, clock: Clock, host: str, port: int) -> _Server:
+def _listen(pages: Pages, clock: Clock, host: str | None, port: int) -> _Server:
+    host = host or LOOPBACK
     try:
-        found = socket.getaddrinfo(host or LOOPBACK, port, type=socket.SOCK_STREAM)
+        found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
         family, _, _, _, address = found[0]
         return _Server(pages, clock, family, address)
     except (OSError, OverflowError, UnicodeError) as error:
         why = getattr(error, "strerror", None) or error
-        raise Usage(
-            f"metrics can't be served on port {port} of {host}: {why}. --metrics-port 0 takes a "
-            "port that is free, and says which"
-        ) from None
+        is_the_port = getattr(error, "errno", None) in (errno.EADDRINUSE, errno.EACCES)
+        advice = _ANOTHER_PORT if is_the_port else _ANOTHER_HOST
+        raise Usage(f"metrics can't be served on port {port} of {host}: {why}. {advice}") from None
 
 
 class _Server(ThreadingMixIn, TCPServer):

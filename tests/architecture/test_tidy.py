@@ -40,6 +40,7 @@ NO_STAGES = {
     "memwal/jobs/watch/lookouts.py",
     "memwal/jobs/watch/model.py",
     "memwal/jobs/watch/options.py",
+    "memwal/jobs/watch/probes.py",
     "memwal/jobs/watch/workers.py",
 }
 
