@@ -1,13 +1,20 @@
-"""The dashboard and the alerts in a real Prometheus, which scrapes two watches that tell all."""
+"""The dashboard and the alerts in a real Prometheus.
+
+It scrapes two endpoints that tell something of everything, and a real watch at work.
+"""
 
 from __future__ import annotations
 
 import json
 import re
+import signal
 import time
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from pathlib import Path
+from urllib.error import URLError
 from urllib.parse import urlsplit
+from urllib.request import urlopen
 
 import pytest
 
@@ -23,6 +30,11 @@ from memwal.run.metrics.start import start_metrics
 from tests.monitoring.server import Prometheus
 from tests.monitoring.test_rules import FILE as RULES_FILE
 from tests.monitoring.test_rules import RULES
+from tests.support import builders
+from tests.support.builders import Put, Table
+from tests.support.nursery import Started, start_memwal
+
+pytestmark = pytest.mark.integration
 
 FILE = Path(memwal.__file__).parent / "monitoring" / "dashboard.json"
 DASHBOARD = json.loads(FILE.read_text())
@@ -39,7 +51,7 @@ def fill(metrics: Metrics) -> None:
     """Something of everything, as a watch that has seen all kinds of trouble."""
     now = SystemClock().now_nanos()
     for table in ("orders", "s3://lake/events"):
-        standing = TableGauges(
+        gauges = TableGauges(
             looked_at_nanos=now,
             pending_generations=3,
             pending_bytes=3_000_000,
@@ -53,7 +65,7 @@ def fill(metrics: Metrics) -> None:
             failures=3,
             reason="Corruption",
         )
-        metrics.record_standing(table, standing)
+        metrics.record_gauges(table, gauges)
     for stage in ("merged", "indexed"):
         metrics.record_freshness(stage, 1.5)
     requests = {"list": 5, "get": 7, "put": 2, "delete": 1, "retries": 1}
@@ -67,14 +79,41 @@ def fill(metrics: Metrics) -> None:
     metrics.record_worker_replaced("grew")
 
 
+@dataclass(frozen=True)
+class RealWatch:
+    """`memwal watch` on a real table that is written, in a process of its own."""
+
+    process: Started
+    place: str
+    table: Table
+
+
 @pytest.fixture(scope="module")
-def server(prometheus: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Prometheus]:
+def watch(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RealWatch]:
+    folder = tmp_path_factory.mktemp("watched")
+    table = builders.make_table(folder / "table", rows=range(20), shards=2, indexed=True)
+    for shard in table.shards:
+        table.flush(shard, Put([100], 1))
+    config = folder / "memwal.toml"
+    config.write_text(f'[tables.real]\nuri = "{table.uri}"\n')
+    options = ("--config", config, "--metrics-port", "0", "--every", "0.2s", "--freshness", "2s")
+    with start_memwal("watch", "real", *options) as process:
+        told = re.search(r"http://(\S+)/metrics", process.stderr.readline())
+        assert told is not None
+        yield RealWatch(process, told[1], table)
+        process.kill()
+
+
+@pytest.fixture(scope="module")
+def server(
+    prometheus: Path, watch: RealWatch, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Prometheus]:
     clock = SystemClock()
     metrics = start_metrics(shown=True, warn=pytest.fail)
     fill(metrics)
     pages = Pages(metrics=metrics.exposition, pulse=Pulse(clock, 5))
     with Endpoint(pages, clock, port=0) as one, Endpoint(pages, clock, port=0) as other:
-        targets = [urlsplit(endpoint.url).netloc for endpoint in (one, other)]
+        targets = [*(urlsplit(endpoint.url).netloc for endpoint in (one, other)), watch.place]
         folder = tmp_path_factory.mktemp("prometheus")
         with Prometheus(prometheus, folder, [RULES_FILE], targets) as server:
             wait_for(lambda: server.query("min(count_over_time(up[5s])) > 3"))
@@ -126,13 +165,14 @@ def test_a_panel_is_of_the_table_that_was_chosen(
 
 def test_jobs_keep_their_names_beside_prometheus_s_own(server: Prometheus) -> None:
     """The label `job` of a metric is `exported_job` once it is scraped, unless that is told off."""
-    stored = server.query("count by (job, exported_job) (memwal_runs_total)")
+    stored = server.query('count by (job, exported_job) (memwal_runs_total{job!="memwal-2"})')
     assert {tuple(sorted(labels.items())) for labels, _ in stored} == {
         (("exported_job", "merge"), ("job", "memwal-0")),
         (("job", "merge"),),
     }
     expression = fill_in(PANELS["Runs"]["targets"][0]["expr"])
-    assert {labels["run"] for labels, _ in server.query(expression)} == {"merge"}
+    runs = {labels["run"] for labels, _ in server.query(expression)}
+    assert "merge" in runs and not any(run.startswith("memwal") for run in runs)
 
 
 def test_the_alerts_can_be_judged(server: Prometheus) -> None:
@@ -142,6 +182,40 @@ def test_the_alerts_can_be_judged(server: Prometheus) -> None:
     waiting = {alert["labels"]["alertname"] for alert in server.ask("alerts")["alerts"]}
     assert waiting == set(RULES) - {"MemwalTableUnseen", "MemwalWatchGone"}
     assert len(group["rules"]) == len(RULES)
+
+
+def test_a_real_watch_is_seen_at_work(server: Prometheus, watch: RealWatch) -> None:
+    def value(expression: str) -> float | None:
+        found = server.query(expression)
+        return found[0][1] if found else None
+
+    of_it = '{job="memwal-2", table="real"}'
+    wait_for(lambda: value(f"memwal_pending_generations{of_it}") == 0)
+    wait_for(lambda: value(f"memwal_index_lag_generations{of_it}") == 0)
+    assert value(f"memwal_freshness_target_seconds{of_it}") == 2
+    assert value(f"time() - memwal_last_look_timestamp_seconds{of_it}") < 5
+    merges = 'memwal_runs_total{job="memwal-2", exported_job="merge", outcome="done"}'
+    before = value(merges)
+    assert before
+    for shard in watch.table.shards:
+        watch.table.flush(shard, Put([200], 2))
+    for stage in ("merged", "indexed"):
+        told = f'memwal_freshness_seconds_count{{job="memwal-2", stage="{stage}"}}'
+        wait_for(lambda told=told: (value(told) or 0) >= 2)
+    wait_for(lambda: (value(merges) or 0) > before)
+    assert value('memwal_requests_total{job="memwal-2", operation="list"}')
+    assert value('memwal_rows_total{job="memwal-2", exported_job="merge", kind="inserted"}')
+
+
+def test_its_probes_are_answered_until_it_ends(server: Prometheus, watch: RealWatch) -> None:
+    for path in ("healthz", "readyz"):
+        with urlopen(f"http://{watch.place}/{path}", timeout=10) as answer:
+            assert (answer.status, answer.read()) == (200, b"ok\n")
+    watch.process.send_signal(signal.SIGTERM)
+    assert watch.process.wait(60) == 0
+    with pytest.raises(URLError):
+        urlopen(f"http://{watch.place}/healthz", timeout=10)
+    wait_for(lambda: server.query("up == 0"))
 
 
 def test_grafana_can_take_it() -> None:
