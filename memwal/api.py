@@ -376,7 +376,7 @@ class Table:
 
         check_lance_version(self._options["untested_lance_allowed"])
         table = open_table(
-            self._table.uri, self._table.storage_options, consistency=self._consistency
+            self._table.find_uri(), self._table.storage_options, consistency=self._consistency
         )
         if self._table.policy is not None and checkpoint is None:
             check_stored(self._table, table.at(version).policy_text)

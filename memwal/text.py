@@ -51,6 +51,21 @@ def shorten(text: str, characters_max: int) -> str:
     return text if len(text) <= characters_max else text[: characters_max - 1] + "…"
 
 
+def mask_address(address: str) -> str:
+    """An address as it may be shown: a user, a password or a query in it are secrets."""
+    # With fewer slashes than it takes, it is no address that leads anywhere, but as secret.
+    match = re.match(r"\s*(?:[A-Za-z][A-Za-z0-9+.-]*:/*|//)", address)
+    if match is None:
+        return address
+    scheme, rest = match[0], address[match.end() :]
+    rest, query, _ = rest.replace("#", "?").partition("?")
+    place = rest.partition("/")[0]
+    # A secret key may hold slashes, so a colon or an at sign in the host's place is enough.
+    if "@" in place or (":" in place and "@" in rest):
+        rest = "***@" + rest.rpartition("@")[2]
+    return scheme + rest + ("?***" if query else "")
+
+
 def name_some(lines: Sequence[str], lines_max: int, what: str) -> tuple[str, ...]:
     """The first lines, and how many more there are of `what`: there may be very many."""
     more = len(lines) - lines_max

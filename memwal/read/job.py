@@ -61,7 +61,7 @@ def run_read(options: ReadOptions) -> dict[str, Any]:
     clock = SystemClock()
     began = clock.monotonic_seconds()
     table = open_table(
-        options.table.uri, options.table.storage_options, consistency=options.consistency
+        options.table.find_uri(), options.table.storage_options, consistency=options.consistency
     )
     request = _build_request(table, options)
     if options.explain:

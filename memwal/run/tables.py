@@ -207,7 +207,7 @@ def _open_stores(tables: Sequence[OpenTable], run_id: str) -> None:
         try:
             resolved = table.resolved
             stores = open_stores(
-                resolved.uri,
+                resolved.find_uri(),
                 resolved.storage_options,
                 lease_seconds=resolved.settings.lease_seconds,
                 run_id=run_id,

@@ -165,7 +165,7 @@ JOBS: tuple[Mutation, ...] = (
         ),
     ),
     *mutations(
-        "memwal/config.py",
+        "memwal/config/__init__.py",
         "tests/test_config.py",
         (
             "configuration: it redefines an address",

@@ -119,7 +119,7 @@ def _report(
     started = clock.monotonic_seconds()
     requests: list[Mapping[str, int]] = []
     try:
-        stores = open_stores(table.uri, table.storage_options, clock=clock)
+        stores = open_stores(table.find_uri(), table.storage_options, clock=clock)
         version = stores.views.table_version()
         outcome, found = work(stores)
         now, is_tagged = clock.now_nanos(), stores.checkpoints.is_tagged

@@ -19,7 +19,7 @@ def run_lease_break(table: ResolvedTable, reason: str) -> JobReport:
     """
     report: TableReport
     try:
-        stores = open_stores(table.uri, table.storage_options)
+        stores = open_stores(table.find_uri(), table.storage_options)
         version = stores.views.table_version()
         claim, broken = stores.leases.current(), None
         if claim is not None and stores.leases.is_live(claim):

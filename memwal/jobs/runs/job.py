@@ -24,7 +24,7 @@ def run_runs(tables: Sequence[ResolvedTable], limit: int) -> JobReport:
     opened: list[Objects] = []
     for table in tables:
         try:
-            opened.append(open_objects(table.uri, table.storage_options, clock))
+            opened.append(open_objects(table.find_uri(), table.storage_options, clock))
             reports.append(_report(table, opened[-1], limit))
         except MemWalError as error:
             reports.append(failed_report(table.name, error))

@@ -6,12 +6,11 @@ beats `[defaults]`.
 
 from __future__ import annotations
 
-import json
 import os
-import re
 import stat
 import tomllib
 from collections.abc import Callable, Mapping
+from difflib import get_close_matches
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -20,19 +19,21 @@ from pydantic import (
     BeforeValidator,
     ConfigDict,
     Field,
+    PrivateAttr,
     ValidationError,
     model_validator,
 )
 
-from memwal.errors import Usage
+from memwal.config.storage_options import STORAGE_OPTIONS_VARIABLE as STORAGE_OPTIONS_VARIABLE
+from memwal.config.storage_options import expand
+from memwal.config.storage_options import parse_pairs as parse_pairs
+from memwal.config.storage_options import read_environment_options as read_environment_options
+from memwal.errors import NotATable, Usage
 from memwal.rows.policy import RowPolicy, make_policy
+from memwal.text import mask_address as mask_address
 from memwal.text import parse_bytes, parse_seconds
 
 DEFAULT_FILE = "memwal.toml"
-STORAGE_OPTIONS_VARIABLE = "MEMWAL_STORAGE_OPTIONS"
-_VARIABLE = re.compile(r"\$\{([A-Za-z_][A-Za-z0-9_]*)\}")
-# Options that say where requests go, as pylance's stores name them.
-_ENDPOINT = re.compile("endpoint|url|uri|host(?!ed)|proxy", re.IGNORECASE)
 
 # Checks are built when a model is first used (`defer_build`): without a file, few are.
 _STRICT = ConfigDict(extra="forbid", frozen=True, defer_build=True)
@@ -192,15 +193,24 @@ class Config(BaseModel):
     """The whole file."""
 
     model_config = _STRICT
+    _file: Path | None = PrivateAttr(default=None)
 
     defaults: Settings = Settings()
     tables: dict[TableName, TableSettings] = Field(default_factory=dict)
     airflow: AirflowDags = AirflowDags()
     watch: WatchSettings = WatchSettings()
 
+    @property
+    def file(self) -> Path | None:
+        """Where it was read from; None where no file was."""
+        return self._file
+
 
 class ResolvedTable(BaseModel):
-    """A TABLE argument after the configuration was looked up."""
+    """A TABLE argument after the configuration was looked up.
+
+    `unknown` is why a name can lead nowhere: it is in no configuration.
+    """
 
     model_config = ConfigDict(frozen=True, defer_build=True)
 
@@ -209,6 +219,14 @@ class ResolvedTable(BaseModel):
     settings: Settings
     storage_options: dict[str, str]
     policy: RowPolicy | None = None
+    unknown: str | None = None
+
+    def find_uri(self) -> str:
+        """Where the table is. Raises NotATable for a name that is no folder here either."""
+        # Unlike Path.exists, it raises for no name, however odd.
+        if self.unknown is not None and not os.path.exists(self.uri):  # noqa: PTH110
+            raise NotATable(self.unknown)
+        return self.uri
 
     def with_settings(self, given: Settings) -> ResolvedTable:
         """The table with some settings, from a command line or a call, over those it has."""
@@ -240,7 +258,9 @@ def load_config(path: str | None, environment: Mapping[str, str] = os.environ) -
             "--config /dev/null none"
         )
     try:
-        return Config.model_validate(tomllib.loads(file.read_text("utf-8-sig")))
+        config = Config.model_validate(tomllib.loads(file.read_text("utf-8-sig")))
+        config._file = file.absolute()
+        return config
     except (OSError, UnicodeDecodeError) as error:
         raise Usage(f"{file}: can't be read: {error}") from None
     except ValidationError as error:
@@ -295,9 +315,7 @@ def resolve_table(
         merged.update(own)
     merged.update(read_environment_settings(environment))
     # An option of the command line also stands in for a variable that is not set.
-    options = {
-        k: _expand(k, v, environment) for k, v in options.items() if k not in storage_options
-    }
+    options = {k: expand(k, v, environment) for k, v in options.items() if k not in storage_options}
     options.update(storage_options)
     return ResolvedTable(
         name=table if section is not None else mask_address(table),
@@ -305,7 +323,18 @@ def resolve_table(
         settings=Settings.model_validate(merged),
         storage_options=options,
         policy=None if section is None or section.policy is None else section.policy.policy(),
+        unknown=_explain_unknown(table, config) if section is None else None,
     )
+
+
+def _explain_unknown(table: str, config: Config) -> str | None:
+    """What is wrong where nothing has this name; None for an address."""
+    if is_address(table) or "://" in mask_address(table) or not table:
+        return None
+    near = get_close_matches(table, config.tables, 3)
+    meant = f" (is {' or '.join(near)} meant?)" if near else ""
+    where = "no configuration file was read" if config.file is None else f"not in {config.file}"
+    return f"{table}: no such table: {where}{meant}, and no folder here has this name"
 
 
 def is_address(table: str) -> bool:
@@ -341,58 +370,3 @@ def make_settings(**values: object) -> Settings:
 def name_variable(setting: str) -> str:
     """The environment variable of a setting."""
     return f"MEMWAL_{setting.upper()}"
-
-
-def mask_address(address: str) -> str:
-    """An address as it may be shown: a user, a password or a query in it are secrets."""
-    # With fewer slashes than it takes, it is no address that leads anywhere, but as secret.
-    match = re.match(r"\s*(?:[A-Za-z][A-Za-z0-9+.-]*:/*|//)", address)
-    if match is None:
-        return address
-    scheme, rest = match[0], address[match.end() :]
-    rest, query, _ = rest.replace("#", "?").partition("?")
-    place = rest.partition("/")[0]
-    # A secret key may hold slashes, so a colon or an at sign in the host's place is enough.
-    if "@" in place or (":" in place and "@" in rest):
-        rest = "***@" + rest.rpartition("@")[2]
-    return scheme + rest + ("?***" if query else "")
-
-
-def _expand(option: str, value: str, environment: Mapping[str, str]) -> str:
-    if _ENDPOINT.search(option) and _VARIABLE.search(value):
-        raise Usage(
-            f"storage option {option!r} in the configuration says where requests go: no ${{…}} in "
-            f"it; write it out, or give it as --storage-option or in {STORAGE_OPTIONS_VARIABLE}"
-        )
-
-    def look_up(match: re.Match[str]) -> str:
-        found = environment.get(match[1])
-        if found is None:
-            raise Usage(f"storage option {option!r}: environment variable {match[1]} is not set")
-        return found
-
-    return _VARIABLE.sub(look_up, value)
-
-
-def read_environment_options(environment: Mapping[str, str] = os.environ) -> dict[str, str]:
-    """The storage options in `MEMWAL_STORAGE_OPTIONS`, a JSON object; it may hold secrets.
-
-    Raises Usage, which names a bad option but shows no value.
-    """
-    text = environment.get(STORAGE_OPTIONS_VARIABLE, "")
-    if not text.strip():
-        return {}
-    try:
-        found = json.loads(text)
-    except (ValueError, RecursionError):
-        found = None
-    if not isinstance(found, dict):
-        raise Usage(f"{STORAGE_OPTIONS_VARIABLE}: expected a JSON object of storage options")
-    options = {}
-    for key, value in found.items():
-        if isinstance(value, bool):
-            value = str(value).lower()
-        if not isinstance(value, str | int) or not key:
-            raise Usage(f"{STORAGE_OPTIONS_VARIABLE}: {key!r}: expected a text, a number or a bool")
-        options[key] = str(value)
-    return options
