@@ -24,7 +24,8 @@ MemWalError              exit 1  unexpected; see what it says
 └── Missing                      there is no such object
 
 AlreadyExists and Missing are answers of the object stores, not failures of a run; they never
-leave `apply`. Exit code 6 is for several tables of which some failed, 130 for a cancelled run.
+leave `apply`. Exit code 3 is for a condition of `status --fail-if` that holds, 6 for several tables
+of which some failed, 130 for a cancelled run.
 """
 
 from __future__ import annotations
@@ -38,6 +39,7 @@ if _stranger := find_stranger():
 EXIT_DONE = 0
 EXIT_FAILED = 1
 EXIT_USAGE = 2
+EXIT_CONDITION = 3
 EXIT_HELD = 4
 EXIT_REFUSED = 5
 EXIT_PARTIAL = 6
@@ -47,7 +49,7 @@ EXIT_CANCELLED = 130
 
 LASTING_EXITS = frozenset({EXIT_USAGE, EXIT_REFUSED, EXIT_UNSUPPORTED, EXIT_CORRUPTION})
 """Exit codes that neither waiting nor another run mends; Airflow goes by these two."""
-PASSING_EXITS = frozenset({EXIT_FAILED, EXIT_HELD, EXIT_PARTIAL})
+PASSING_EXITS = frozenset({EXIT_FAILED, EXIT_CONDITION, EXIT_HELD, EXIT_PARTIAL})
 """Exit codes that the next scheduled run may mend by itself."""
 
 

@@ -5,6 +5,7 @@
 | 0 done | success |
 | 0 nothing to do | skipped |
 | 1 unexpected or store unreachable, 4 lost race or lease held, 127, killed, lost | retry |
+| 3 a condition of `status --fail-if` holds: no job of ours, and time may mend it | retry |
 | 2 usage, 5 guard, 6 partly failed, 7 unsupported, 8 corruption | failed, no retry |
 
 A partly failed job is not tried again at once: what could be done is done, and the next scheduled

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import logging
 import sys
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from importlib import import_module
+from itertools import islice
 from typing import TYPE_CHECKING, Any
 
 from rich.console import Console, ConsoleOptions, Group, RenderableType
@@ -15,13 +16,15 @@ from rich.text import Text
 from memwal.grid import STYLE, Column, build_table, numbers, style_outcome, words
 from memwal.report import JobReport, TableReport
 from memwal.run import logs
-from memwal.text import one_line
+from memwal.text import name_some, one_line
 
 if TYPE_CHECKING:
     from memwal.cli.progress import Display
 
 
 _LOG = logging.getLogger("memwal")
+_ERRORS_MAX = 50
+_ITEMS_MAX = 50
 
 
 class Terminal(Console):
@@ -150,10 +153,22 @@ class _Warnings(logging.Handler):
         self._warn(record.getMessage())
 
 
-def show_report(report: JobReport, console: Console) -> None:
-    """Print a job's report."""
-    if type(report) is JobReport:
-        parts: Iterable[RenderableType] = map(_describe_table, report.tables)
+def show_report(
+    report: JobReport,
+    console: Console,
+    *,
+    show_table: Callable[[Any], Iterable[RenderableType]] | None = None,
+    show_tables: Callable[[Sequence[TableReport]], Iterable[RenderableType]] | None = None,
+) -> None:
+    """Print a job's report.
+
+    `show_table` stands in for that of the reports' own `show`; `show_tables` shows them together.
+    """
+    parts: Iterable[RenderableType]
+    if show_tables is not None:
+        parts = show_tables(report.tables)
+    elif type(report) is JobReport:
+        parts = (_describe_table(table, show_table) for table in report.tables)
     else:
         parts = _find_view(report).show_job(report)
     for part in parts:
@@ -170,13 +185,15 @@ def _find_view(report: JobReport | TableReport) -> Any:
     return import_module(f"{package}.show")
 
 
-def _describe_table(report: TableReport) -> RenderableType:
+def _describe_table(
+    report: TableReport, show_table: Callable[[Any], Iterable[RenderableType]] | None
+) -> RenderableType:
     parts: list[RenderableType] = [_format_head(report)]
     if type(report) is not TableReport:  # else it only has an error
-        parts += _find_view(report).show_table(report)
+        parts += (show_table or _find_view(report).show_table)(report)
     # A shard's own error stands here in place of the table's, which is the sum of them.
     own = [s.error for s in getattr(report, "shards", ()) if s.error]
-    for text in own or ([report.error] if report.error else []):
+    for text in name_some(own, _ERRORS_MAX, "shards") or filter(None, [report.error]):
         parts.append(Text(f"  error: {text}", style="red"))
     for text in getattr(report, "warnings", ()):
         parts.append(Text(f"  warning: {text}", style="yellow"))
@@ -194,9 +211,13 @@ def _format_head(report: TableReport) -> Text:
 
 
 def show_document(document: Mapping[str, Any], console: Console, indent: int = 0) -> None:
-    """Print a decoded document: a list of like things as a table, the rest line by line."""
+    """Print a decoded document: a list of like things as a table, the rest line by line.
+
+    Of a long list or mapping, such as those by shard, the first.
+    """
     pad = "  " * indent
-    for key, value in document.items():
+    for key, whole in document.items():
+        value, left = _cut(whole)
         if isinstance(value, Mapping) and value:
             console.print(Text(f"{pad}{key}:", style="bold"))
             show_document(value, console, indent + 1)
@@ -213,6 +234,18 @@ def show_document(document: Mapping[str, Any], console: Console, indent: int = 0
         else:
             shown = "-" if value in (None, [], {}) else value
             console.print(Text(f"{pad}{key}: {shown}"))
+        if left:
+            console.print(Text(f"{pad}  and {left:,} more: --json has them", style="dim"))
+
+
+def _cut(value: Any) -> tuple[Any, int]:
+    """The first of very many, and how many are left."""
+    if not isinstance(value, Mapping | list) or len(value) <= _ITEMS_MAX:
+        return value, 0
+    left = len(value) - _ITEMS_MAX
+    if isinstance(value, Mapping):
+        return dict(islice(value.items(), _ITEMS_MAX)), left
+    return value[:_ITEMS_MAX], left
 
 
 def _make_column(name: str, first: object) -> Column[Mapping[str, Any]]:

@@ -86,11 +86,11 @@ class Document:
     report: JobReport | None = None
 
     @classmethod
-    def of(cls, report: JobReport) -> Document:
-        """A job's report as a document."""
+    def of(cls, report: JobReport, **views: Any) -> Document:
+        """A job's report as a document. `views` are those of `show_report`."""
         return cls(
             content=report.to_json(),
-            show=lambda content, console: show_report(report, console),
+            show=lambda content, console: show_report(report, console, **views),
             report=report,
         )
 

@@ -2,18 +2,56 @@
 
 from __future__ import annotations
 
+from functools import partial
+from typing import Annotated
+
+import typer
+
 from memwal.cli.flags import ReadFlags, command
 from memwal.cli.options import Consistency, Tables
+from memwal.cli.output import Document
 from memwal.read.plan.request import parse_consistency
-from memwal.report import JobReport
+
+FailIf = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--fail-if",
+        metavar="CONDITION",
+        help="Exit with code 3 if this holds of a table, such as 'oldest_pending_seconds > 5m' or "
+        "'pending_bytes > 1GiB'; repeatable.",
+    ),
+]
+AllShards = Annotated[
+    bool, typer.Option("--all-shards", help="List every shard, also where they are many.")
+]
+Verbose = Annotated[
+    bool, typer.Option("--verbose", help="Show all of each table, also where several are named.")
+]
 
 
 @command()
-def status(tables: Tables, *, consistency: Consistency = "latest", flags: ReadFlags) -> JobReport:
+def status(
+    tables: Tables,
+    *,
+    consistency: Consistency = "latest",
+    fail_if: FailIf = None,
+    all_shards: AllShards = False,
+    verbose: Verbose = False,
+    flags: ReadFlags,
+) -> Document:
     """Show shards, pending generations, merge progress and index lag."""
     # Imported late, as in every command: lance alone takes longer to import than --help may take.
     from memwal.jobs.status.job import run_status
+    from memwal.jobs.status.plan import parse_condition
+    from memwal.jobs.status.show import show_table, show_tables
     from memwal.run.options import RunOptions
 
     asked = parse_consistency(consistency)
-    return run_status(flags.run_options(RunOptions, tables), consistency=asked)
+    conditions = [parse_condition(text) for text in fail_if or ()]
+    options = flags.run_options(RunOptions, tables)
+    report = run_status(options, consistency=asked, conditions=conditions)
+    return Document.of(
+        report,
+        show_table=partial(show_table, all_shards=all_shards),
+        show_tables=None if verbose or all_shards or len(report.tables) == 1 else show_tables,
+    )

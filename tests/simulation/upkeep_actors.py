@@ -322,7 +322,9 @@ class Upkeep:
                 unflushed=count_unflushed(manifests[shard], entries),
             )
 
-        report = report_status("t", view, wal=wal, unindexed_rows=lambda name: None, due={})
+        report = report_status(
+            "t", view, wal=wal, unindexed_rows=lambda name: None, due={}, now_nanos=0
+        )
         recorded = stores.lake.progress[view.version]
         self._check_status(report, recorded, before, self._progress(stores))
 

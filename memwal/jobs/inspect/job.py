@@ -13,8 +13,10 @@ from memwal.rows.policy import STORED_KEY, policy_document
 from memwal.run.stores import Stores, open_stores
 from memwal.run.versions import check_lance_version
 from memwal.store.shard_listing import list_shards
+from memwal.threads import side_by_side
 
 WAL_ENTRIES_SHOWN_MAX = 1000
+_READERS_MAX = 16
 
 
 def run_inspect(
@@ -28,7 +30,7 @@ def run_inspect(
 ) -> dict[str, Any]:
     """The document for `inspect WHAT TABLE`. Raises Usage, NotATable, Corruption, Unsupported."""
     check_lance_version(untested_lance_allowed)
-    stores = open_stores(table.uri, table.storage_options)
+    stores = open_stores(table.find_uri(), table.storage_options)
     if what in ("index", "manifest"):
         if version is None:
             version = int(stores.views.table_version())
@@ -63,7 +65,7 @@ def _shards(stores: Stores, shard: str | None, version: int | None) -> list[Shar
             return [stores.shard_manifests.read(found[0], version)]
         except Missing as missing:
             raise Usage(str(missing)) from None
-    manifests = (stores.shard_manifests.latest(s) for s in found)
+    manifests = side_by_side(stores.shard_manifests.latest, found, _READERS_MAX)
     return [m for m in manifests if m is not None]
 
 

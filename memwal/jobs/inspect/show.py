@@ -10,6 +10,7 @@ from rich.text import Text
 
 from memwal.grid import Column, build_table, format_age, format_count, format_size, numbers, words
 
+_SHARDS_MAX = 50
 _STYLE = {"covered": "dim", "unflushed": "yellow", "sentinel": "", "unreached": "red",
           "forged": "red", "lost": "red", "torn": "red", "too large": "red"}  # fmt: skip
 
@@ -31,8 +32,10 @@ def show_wal(document: Mapping[str, Any], console: Console) -> None:
     console.print(head.append(f"  version {document['version']}", style="dim"))
     if not document["shards"]:
         console.print(Text("  no shards", style="dim"))
-    for shard in document["shards"]:
+    for shard in document["shards"][:_SHARDS_MAX]:
         _show_shard(shard, console)
+    if (more := len(document["shards"]) - _SHARDS_MAX) > 0:
+        console.print(Text(f"and {more:,} more shards: --shard shows one, --json all", style="dim"))
 
 
 def _show_shard(shard: Mapping[str, Any], console: Console) -> None:

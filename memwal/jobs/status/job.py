@@ -8,8 +8,19 @@ from functools import partial
 
 from memwal.config import ResolvedTable
 from memwal.errors import MemWalError
-from memwal.jobs.status.plan import AbandonedLimits, DueLimits, find_due_shards, measure_wal
-from memwal.jobs.status.report import report_status
+from memwal.jobs.status.plan import (
+    AbandonedLimits,
+    Condition,
+    DueLimits,
+    find_due_shards,
+    measure_wal,
+)
+from memwal.jobs.status.report import (
+    StatusTableReport,
+    judge_conditions,
+    report_status,
+    sum_up_conditions,
+)
 from memwal.model import (
     Checkpoint,
     Consistency,
@@ -35,7 +46,12 @@ from memwal.store.view import Listed
 _RECORDS_MAX = 8
 
 
-def run_status(options: RunOptions, *, consistency: Consistency = "latest") -> JobReport:
+def run_status(
+    options: RunOptions,
+    *,
+    consistency: Consistency = "latest",
+    conditions: Sequence[Condition] = (),
+) -> JobReport:
     """The status of each table; its shards as they are now, or as the shard snapshot has them."""
     looks: dict[str, _Look] = {}
 
@@ -44,9 +60,10 @@ def run_status(options: RunOptions, *, consistency: Consistency = "latest") -> J
         return look.view
 
     def status(table: OpenTable, stores: Stores, view: TableView, fanout: Fanout) -> TableReport:
-        return _status(table.resolved, stores, looks[stores.uri])
+        return judge_conditions(_status(table.resolved, stores, looks[stores.uri]), conditions)
 
-    return JobRunner(name="status", read=read, looks_only=True).run_each(options, status)
+    runner = JobRunner(name="status", read=read, looks_only=True)
+    return sum_up_conditions(runner.run_each(options, status))
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -82,7 +99,7 @@ def _look(stores: Stores, consistency: Consistency) -> _Look:
     return _Look(view=view, listed=listed, lease=lease, checkpoints=checkpoints)
 
 
-def _status(table: ResolvedTable, stores: Stores, look: _Look) -> TableReport:
+def _status(table: ResolvedTable, stores: Stores, look: _Look) -> StatusTableReport:
     view = look.view
     now = stores.clock.now_nanos()
     manifests = {shard.shard_id: shard.manifest for shard in view.shards}
@@ -105,6 +122,7 @@ def _status(table: ResolvedTable, stores: Stores, look: _Look) -> TableReport:
         ),
         unindexed_rows=lambda name: stores.tables.unindexed_rows(view.version, name),
         due=find_due_shards(view, choose_limits(DueLimits, table), now),
+        now_nanos=now,
         lease=describe_lease(look.lease, now),
         records=_records(stores, view),
         checkpoints=tuple(describe_checkpoint(found, now) for found in checkpoints),

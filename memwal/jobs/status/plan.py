@@ -1,4 +1,5 @@
-"""Judges what a status shows: which shards are due for a merge, stuck or abandoned. Pure.
+"""Judges what a status shows: which shards are due for a merge or abandoned, and whether a
+condition of `--fail-if` holds. Pure.
 
 A shard is due when any trigger crosses: how many generations are pending, how many bytes, or how
 old the oldest of them is. So a quiet shard is never starved by a count.
@@ -6,9 +7,14 @@ old the oldest of them is. So a quiet shard is never starved by a count.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+import operator
+import re
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from difflib import get_close_matches
 
+from memwal.errors import Usage
+from memwal.format.layout import SYSTEM_INDEXES
 from memwal.format.replay import SENTINEL_BYTES_MAX, count_unflushed
 from memwal.indexes import covering_indexes
 from memwal.model import (
@@ -20,8 +26,9 @@ from memwal.model import (
     ShardView,
     StoredFile,
     TableView,
+    sum_known,
 )
-from memwal.text import name_some
+from memwal.text import name_some, parse_bytes, parse_seconds
 
 SHARDS_NAMED_MAX = 20
 
@@ -156,3 +163,103 @@ def find_reclaimable(view: TableView) -> list[FlushedGeneration]:
         for generation in shard.manifest.flushed_generations
         if generation.generation <= view.mem_wal.caught_up_to(shard.shard_id, names)
     ]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Measures:
+    """What `--fail-if` goes by, of one table. None: not known of every shard."""
+
+    pending_generations: int | None = None
+    pending_bytes: int | None = None
+    oldest_pending_seconds: float | None = None
+    index_lag_generations: int | None = None
+    reclaimable_bytes: int | None = None
+    abandoned_shards: int | None = None
+
+
+def measure_table(view: TableView, wals: Iterable[WalSize], now_nanos: int) -> Measures:
+    """The measures of a table. A shard that can't be read may hold anything: nothing is known."""
+    pending = [generation for shard in view.shards for generation in shard.pending]
+    times = [s.oldest_pending_flushed_at_nanos for s in view.shards if s.pending]
+    known = [time for time in times if time is not None]
+    oldest = max(0, now_nanos - min(known, default=now_nanos)) / 1e9
+    abandoned = [None if wal.entries is None else int(wal.abandoned) for wal in wals]
+    lags = [
+        # Of an index of which nothing is recorded, it is not known that it has anything.
+        count_lag(view.mem_wal.merged, view.mem_wal.index_catchup.get(name, {})) or 0
+        for name in {entry.name for entry in view.manifest.indexes} - SYSTEM_INDEXES
+    ]
+    lag = max(lags, default=0)
+    if view.broken:
+        return Measures(index_lag_generations=lag)
+    return Measures(
+        pending_generations=len(pending),
+        pending_bytes=sum_known(g.in_memory_bytes for g in pending),
+        oldest_pending_seconds=round(oldest, 1) if len(known) == len(times) else None,
+        index_lag_generations=lag,
+        reclaimable_bytes=sum_known(g.in_memory_bytes for g in find_reclaimable(view)),
+        abandoned_shards=sum_known(abandoned),
+    )
+
+
+def _parse_count(text: str) -> int:
+    if not re.fullmatch("[0-9]{1,18}", text):
+        raise ValueError(f"{text!r}: expected a count, such as 10")
+    return int(text)
+
+
+_NUMBERS: Mapping[str, Callable[[str], float]] = {
+    "pending_generations": _parse_count,
+    "pending_bytes": parse_bytes,
+    "oldest_pending_seconds": parse_seconds,
+    "index_lag_generations": _parse_count,
+    "reclaimable_bytes": parse_bytes,
+    "abandoned_shards": _parse_count,
+}
+_OPERATORS: Mapping[str, Callable[[float, float], bool]] = {
+    ">": operator.gt,
+    ">=": operator.ge,
+    "<": operator.lt,
+    "<=": operator.le,
+    "==": operator.eq,
+}
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Condition:
+    """One `--fail-if`: `text` is what was typed."""
+
+    text: str
+    word: str
+    operator: str
+    number: float
+
+    def holds(self, value: float | None) -> bool:
+        """Whether it holds, as far as anybody can tell: what is not known counts as holding."""
+        return value is None or _OPERATORS[self.operator](value, self.number)
+
+    def describe(self, value: float | None) -> str:
+        """That it holds, in a line, with the value."""
+        found = "is not known, which counts as holding" if value is None else f"is {value:,}"
+        return f"--fail-if {self.text!r}: {self.word} {found}"
+
+
+def parse_condition(text: str) -> Condition:
+    """`WORD OPERATOR NUMBER`, such as `pending_bytes > 1GiB`. Raises Usage, with what there is."""
+    match = re.fullmatch(r"\s*([^\s<>=!]*)\s*([<>=!]*)\s*(.*?)\s*", text, re.DOTALL)
+    word, sign, number = match.groups() if match else ("", "", "")
+    if word not in _NUMBERS:
+        near = get_close_matches(word, _NUMBERS, 1)
+        meant = f" (is {near[0]} meant?)" if near else ""
+        words = ", ".join(_NUMBERS)
+        raise Usage(f"--fail-if {text!r}: unknown word {word!r}{meant}; the words are {words}")
+    if sign not in _OPERATORS:
+        raise Usage(
+            f"--fail-if {text!r}: unknown operator {sign!r}; expected one of "
+            f"{' '.join(_OPERATORS)} between {word} and a number"
+        )
+    try:
+        parsed = _NUMBERS[word](number.replace(" ", ""))
+    except ValueError as error:
+        raise Usage(f"--fail-if {text!r}: {error}") from None
+    return Condition(text=text.strip(), word=word, operator=sign, number=parsed)

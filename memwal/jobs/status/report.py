@@ -6,16 +6,20 @@ Airflow reads its classes: nothing heavy may be imported here.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import asdict
 from datetime import datetime
 from itertools import islice
 from typing import Any
 
+from memwal.errors import EXIT_CONDITION, EXIT_DONE
 from memwal.jobs.status.plan import (
     SHARDS_NAMED_MAX,
+    Condition,
     WalSize,
     count_lag,
     describe_due_shards,
     find_reclaimable,
+    measure_table,
 )
 from memwal.model import (
     BrokenShard,
@@ -30,6 +34,7 @@ from memwal.report import (
     DONE,
     FAILED,
     CheckpointReport,
+    JobReport,
     LeaseReport,
     Part,
     RunRecord,
@@ -118,8 +123,19 @@ class ReclaimableReport(Section):
     bytes: int | None
 
 
+class FailedConditionReport(Section):
+    """A condition of `--fail-if` that holds, and the value; None where that is not known."""
+
+    condition: str
+    value: float | int | None
+
+
 class StatusTableReport(TableReport):
     """One table in `status`. `uri` carries no credentials; `due` is whether a merge is due.
+
+    `pending_generations` to `abandoned_shards` are of the whole table, and None where they are not
+    known of every shard; `failed_conditions` are judged by these. An index of which nothing is
+    recorded is behind by all that is merged.
 
     With a `consistency` of `snapshot` the shards are as they were when that was taken, and nothing
     is known of their WALs, of rows and bytes that are pending, and since when they are: a merge is
@@ -134,6 +150,13 @@ class StatusTableReport(TableReport):
     consistency: Consistency = "latest"
     rows: int | None = None
     primary_key: tuple[str, ...] = ()
+    pending_generations: int | None = None
+    pending_bytes: int | None = None
+    oldest_pending_seconds: float | None = None
+    index_lag_generations: int | None = None
+    reclaimable_bytes: int | None = None
+    abandoned_shards: int | None = None
+    failed_conditions: tuple[FailedConditionReport, ...] = ()
     policy: dict[str, Any] | None = None
     shards: tuple[ShardStatusReport, ...] = ()
     indexes: tuple[IndexStatusReport, ...] = ()
@@ -179,6 +202,7 @@ def report_status(
     wal: Callable[[ShardId], WalSize],
     unindexed_rows: Callable[[str], int | None],
     due: Mapping[ShardId, tuple[str, ...]],
+    now_nanos: int,
     lease: LeaseReport | None = None,
     records: Sequence[RunRecord] = (),
     checkpoints: tuple[CheckpointReport, ...] = (),
@@ -190,18 +214,21 @@ def report_status(
     added to those of the view.
     """
     stuck = find_stuck_shards(view, records)
+    wals = {shard.shard_id: wal(shard.shard_id) for shard in view.shards}
     shards = tuple(
-        _report_shard(view, s, wal(s.shard_id), due.get(s.shard_id, ()), stuck.get(s.shard_id))
+        _report_shard(view, s, wals[s.shard_id], due.get(s.shard_id, ()), stuck.get(s.shard_id))
         for s in view.shards
     )
+    measures = measure_table(view, wals.values(), now_nanos)
     reclaimable = _report_reclaimable(view)
     broken = tuple(_report_broken(b) for b in view.broken)
     outcome, code = sum_up((*shards, *broken), otherwise=DONE)
+    errors = name_some([str(b.error) for b in view.broken], SHARDS_NAMED_MAX, "shards")
     return StatusTableReport(
         table=name,
         outcome=outcome,
         exit_code=code,
-        error="; ".join(str(b.error) for b in view.broken) or None,
+        error="; ".join(errors) or None,
         version_before=view.version,
         version_after=view.version,
         uri=view.uri,
@@ -212,6 +239,7 @@ def report_status(
         consistency="latest" if view.taken_at_millis is None else "snapshot",
         rows=view.rows,
         primary_key=view.primary_key,
+        **asdict(measures),
         policy=policy_document(view.policy_text),
         shards=(*shards, *broken),
         indexes=_report_indexes(view, unindexed_rows),
@@ -221,6 +249,28 @@ def report_status(
         checkpoints=checkpoints,
         warnings=(*_find_warnings(view, shards), *warnings),
     )
+
+
+def judge_conditions(
+    report: StatusTableReport, conditions: Sequence[Condition]
+) -> StatusTableReport:
+    """With the conditions that hold: the table has failed, unless more is wrong with it."""
+    values = [(condition, getattr(report, condition.word)) for condition in conditions]
+    failed = [(condition, value) for condition, value in values if condition.holds(value)]
+    if not failed:
+        return report
+    texts = [condition.describe(value) for condition, value in failed]
+    own = {"outcome": FAILED, "exit_code": EXIT_CONDITION} if not report.exit_code else {}
+    reports = (FailedConditionReport(condition=c.text, value=value) for c, value in failed)
+    error = "; ".join(filter(None, [report.error, *texts]))
+    return report.model_copy(update={"failed_conditions": tuple(reports), "error": error, **own})
+
+
+def sum_up_conditions(report: JobReport) -> JobReport:
+    """The run's own exit code where conditions hold, and nothing else went wrong."""
+    if {table.exit_code for table in report.tables} - {EXIT_DONE} != {EXIT_CONDITION}:
+        return report
+    return report.model_copy(update={"outcome": FAILED, "exit_code": EXIT_CONDITION})
 
 
 def _find_warnings(view: TableView, shards: Sequence[ShardStatusReport]) -> tuple[str, ...]:

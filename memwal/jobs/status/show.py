@@ -1,9 +1,9 @@
-"""What people see of `memwal status`."""
+"""What people see of `memwal status`: of one table all that matters, of several a line each."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from rich.console import RenderableType
 from rich.text import Text
@@ -13,14 +13,19 @@ from memwal.grid import (
     Column,
     build_table,
     describe_lease,
+    format_age,
     format_count,
     format_generations,
     format_size,
     numbers,
+    style_outcome,
     words,
 )
 from memwal.jobs.status.report import IndexStatusReport, ShardStatusReport, StatusTableReport
+from memwal.model import sum_known
+from memwal.report import TableReport
 
+SHARDS_SHOWN_MAX = 50
 _DUE_LINES_MAX = 5
 
 SHARDS: tuple[Column[ShardStatusReport], ...] = (
@@ -43,18 +48,72 @@ INDEXES: tuple[Column[IndexStatusReport], ...] = (
 )
 
 
-def show_table(report: StatusTableReport) -> list[RenderableType]:
-    """The table's shards and indexes, what it stores, and whether a merge is due."""
-    return [] if report.version is None else list(_describe(report))
+TABLES: tuple[Column[TableReport], ...] = (
+    words("table", lambda table: table.table),
+    words("outcome", lambda table: style_outcome(table.outcome)),
+    numbers("pending", lambda table: getattr(table, "pending_generations", None)),
+    numbers("bytes", lambda table: format_size(getattr(table, "pending_bytes", None))),
+    numbers("oldest", lambda table: _format_oldest(table)),
+    numbers("index lag", lambda table: getattr(table, "index_lag_generations", None)),
+    numbers("reclaimable", lambda table: format_size(getattr(table, "reclaimable_bytes", None))),
+    numbers("shards", lambda table: len(getattr(table, "shards", ()))),
+    words("look at", lambda table: Text(", ".join(_list_notes(table)), style="yellow")),
+)
 
 
-def _describe(report: StatusTableReport) -> Iterator[RenderableType]:
+def show_table(report: StatusTableReport, *, all_shards: bool = False) -> list[RenderableType]:
+    """The table's shards and indexes, what it stores, and whether a merge is due.
+
+    Of many shards those that have something pending or wrong, the worst first, unless `all_shards`.
+    """
+    return [] if report.version is None else list(_describe(report, all_shards))
+
+
+def show_tables(reports: Sequence[TableReport]) -> Iterator[RenderableType]:
+    """A line for each table, then what went wrong."""
+    yield build_table(reports, TABLES, cut=_cut_unread)
+    for report in reports:
+        if report.error:
+            named = report.error.startswith(f"{report.table}:")
+            yield Text(report.error if named else f"{report.table}: {report.error}", style="red")
+    due = sum(getattr(report, "due", False) for report in reports)
+    yield Text(f"{len(reports)} tables, {due} due; --verbose shows all of each", style="dim")
+
+
+def _cut_unread(report: TableReport) -> tuple[str | Text, ...]:
+    """Of a table that can't be read, nothing else is known."""
+    known = isinstance(report, StatusTableReport) and report.version is not None
+    return () if known else (report.table, style_outcome(report.outcome))
+
+
+def _format_oldest(report: TableReport) -> str:
+    age = getattr(report, "oldest_pending_seconds", None)
+    return "-" if age == 0 else format_age(age)
+
+
+def _list_notes(report: TableReport) -> Iterator[str]:
+    if isinstance(report, StatusTableReport):
+        if report.due:
+            yield "due"
+        yield from _count_trouble(report.shards)
+        if report.warnings:
+            yield f"{len(report.warnings)} warnings"
+
+
+def _count_trouble(shards: Sequence[ShardStatusReport]) -> Iterator[str]:
+    for what, found in (
+        ("broken", [s for s in shards if s.error]),
+        ("stuck", [s for s in shards if s.stuck]),
+        ("abandoned", [s for s in shards if s.abandoned]),
+    ):
+        if found:
+            yield f"{len(found):,} {what}"
+
+
+def _describe(report: StatusTableReport, all_shards: bool) -> Iterator[RenderableType]:
     key = ", ".join(report.primary_key) or "none"
     yield Text(f"  {format_count(report.rows)} base rows, primary key: {key}")
-    if report.shards:
-        yield build_table(report.shards, SHARDS, cut=_cut_broken)
-    else:
-        yield Text("  no shards yet", style="dim")
+    yield from _list_shards(report, all_shards)
     if report.policy is not None:
         yield Text(f"  row-merge policy: {json.dumps(report.policy)}")
     if report.indexes:
@@ -70,6 +129,46 @@ def _describe(report: StatusTableReport) -> Iterator[RenderableType]:
     if report.storage is not None:
         yield Text(_format_storage(report))
     yield from _list_due(report)
+    if any(shard.error for shard in report.shards):  # which then stand in place of the table's
+        for failed in report.failed_conditions:
+            yield Text(f"  --fail-if {failed.condition!r} holds", style="red")
+
+
+def _list_shards(report: StatusTableReport, all_shards: bool) -> Iterator[RenderableType]:
+    many = len(report.shards) > SHARDS_SHOWN_MAX and not all_shards
+    listed = _choose_shown(report.shards) if many else report.shards
+    if listed:
+        yield build_table(listed, SHARDS, cut=_cut_broken)
+    if many:
+        yield Text(_sum_up_shards(report, len(listed)))
+    if not report.shards:
+        yield Text("  no shards yet", style="dim")
+
+
+def _choose_shown(shards: Sequence[ShardStatusReport]) -> list[ShardStatusReport]:
+    """Shards with something pending or wrong: what no merge mends first, then the oldest."""
+    found = [
+        s for s in shards if s.error or s.stuck or s.abandoned or s.holes or s.pending_generations
+    ]
+
+    def weigh(shard: ShardStatusReport) -> tuple[bool, bool, str]:
+        sound = not (shard.error or shard.stuck or shard.holes)
+        return sound, not shard.abandoned, shard.oldest_pending_flushed_at or ""
+
+    return sorted(found, key=weigh)[:SHARDS_SHOWN_MAX]
+
+
+def _sum_up_shards(report: StatusTableReport, shown: int) -> str:
+    """All of them in a line: they are too many to be listed."""
+    shards = report.shards
+    pending = [shard for shard in shards if shard.pending_generations]
+    generations = sum(len(shard.pending_generations) for shard in pending)
+    text = f"  {len(shards):,} shards: {len(pending):,} with {generations:,} pending generations"
+    if pending:
+        size = format_size(sum_known(shard.pending_bytes for shard in pending))
+        text += f" ({size}, the oldest for {format_age(report.oldest_pending_seconds)})"
+    which = f"{shown} of them shown, " if shown else ""
+    return "; ".join([text, *_count_trouble(shards), f"{which}--all-shards lists all"])
 
 
 def _cut_broken(shard: ShardStatusReport) -> tuple[str | Text, ...]:
