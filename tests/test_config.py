@@ -19,7 +19,7 @@ from memwal.config import (
     name_variable,
     resolve_table,
 )
-from memwal.errors import Usage
+from memwal.errors import NotATable, Usage
 from tests.support import builders
 
 FILE = """
@@ -197,6 +197,25 @@ def test_what_is_no_name_is_an_address_under_the_defaults(file: Path) -> None:
     found = resolve_table("/some/where", load_config(str(file), {}), {}, SECRET)
     assert (found.name, found.uri) == ("/some/where", "/some/where")
     assert found.settings.generations_per_commit_max == 3
+
+
+def test_a_name_that_leads_nowhere_says_where_it_was_looked_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    config = load_config(written(tmp_path, "[tables.orders]\nuri = '/o'\n"), {})
+    with pytest.raises(NotATable) as refused:
+        resolve_table("order", config, {}, {}).find_uri()
+    file = tmp_path / "bad.toml"
+    assert str(refused.value) == (
+        f"order: no such table: not in {file} (is orders meant?), and no folder here has this name"
+    )
+    with pytest.raises(NotATable, match="^order: no such table: no configuration file was read, "):
+        resolve_table("order", Config(), {}, {}).find_uri()
+    (tmp_path / "order").mkdir()
+    for there in ("order", "orders", "/somewhere/else", "."):
+        found = resolve_table(there, config, {}, {})
+        assert found.find_uri() == found.uri
 
 
 @pytest.mark.parametrize("address", ["s3://lake/orders", "/lake/orders", "./orders", ".", ".."])

@@ -329,12 +329,12 @@ def resolve_table(
 
 def _explain_unknown(table: str, config: Config) -> str | None:
     """What is wrong where nothing has this name; None for an address."""
-    if is_address(table) or "://" in mask_address(table) or not table:
+    if is_address(table) or not table:
         return None
     near = get_close_matches(table, config.tables, 3)
     meant = f" (is {' or '.join(near)} meant?)" if near else ""
     where = "no configuration file was read" if config.file is None else f"not in {config.file}"
-    return f"{table}: no such table: {where}{meant}, and no folder here has this name"
+    return f"{mask_address(table)}: no such table: {where}{meant}, and no folder here has this name"
 
 
 def is_address(table: str) -> bool:

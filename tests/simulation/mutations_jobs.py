@@ -177,6 +177,10 @@ JOBS: tuple[Mutation, ...] = (
             "    if not asked and not _is_own(file):",
             "    if False:",
         ),
+    ),
+    *mutations(
+        "memwal/config/storage_options.py",
+        "tests/test_config.py",
         (
             "configuration: it sends variables to an address of its choice",
             "    if _ENDPOINT.search(option) and _VARIABLE.search(value):",
@@ -265,6 +269,34 @@ JOBS: tuple[Mutation, ...] = (
             "        if False:",
         ),
         ("rescue: no lease is taken", '        table.take_lease("rescue", options)\n', ""),
+    ),
+    *mutations(
+        "memwal/format/layout.py",
+        "tests/format/test_shard_names.py",
+        (
+            "shards: a beginning that several ids have names the first",
+            "    if len(found) == 1:\n        return ShardId",
+            "    if found:\n        return ShardId",
+        ),
+    ),
+    *mutations(
+        "memwal/jobs/status/plan.py",
+        "tests/jobs/status/test_fail_if.py",
+        (
+            "status: a condition on what is not known does not hold",
+            "        return value is None or _OPERATORS",
+            "        return value is not None and _OPERATORS",
+        ),
+        (
+            "status: a table is measured without the shards that can't be read",
+            "    if view.broken:\n        return Measures",
+            "    if False:\n        return Measures",
+        ),
+        (
+            "status: an index of which nothing is recorded has no lag",
+            "view.mem_wal.index_catchup.get(name, {})",
+            "view.mem_wal.index_catchup.get(name)",
+        ),
     ),
     *mutations(
         "memwal/identity.py",
