@@ -210,7 +210,7 @@ def test_a_name_that_leads_nowhere_says_where_it_was_looked_for(
     assert str(refused.value) == (
         f"order: no such table: not in {file} (is orders meant?), and no folder here has this name"
     )
-    with pytest.raises(NotATable, match="^order: no such table: no configuration file was read, "):
+    with pytest.raises(NotATable, match=r"^order: no such table: no configuration file was read, "):
         resolve_table("order", Config(), {}, {}).find_uri()
     (tmp_path / "order").mkdir()
     for there in ("order", "orders", "/somewhere/else", "."):
