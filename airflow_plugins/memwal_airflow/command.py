@@ -17,7 +17,7 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
-from memwal.config import STORAGE_OPTIONS_VARIABLE
+from memwal.config import RUN_ID_VARIABLE, STORAGE_OPTIONS_VARIABLE
 from memwal.errors import Usage
 from memwal_airflow.redaction import is_secret
 from memwal_airflow.request import build_words
@@ -33,6 +33,7 @@ IGNORED_FIELDS = ("command", "config_file", "jobs_directory")
 # bend its Python or Spark away from its own environment.
 _WITHHELD_PREFIXES = ("AIRFLOW", "_AIRFLOW")
 _WITHHELD = ("PYTHONPATH", "PYTHONHOME", "VIRTUAL_ENV", "SPARK_HOME", "PYSPARK_PYTHON")
+_WITHHELD += (RUN_ID_VARIABLE,)  # of the process that Airflow itself was started by
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -60,8 +61,10 @@ class JobsEnvironment:
         """
         return build_words([*options, "--config", self.config_file or os.devnull], tables)
 
-    def variables(self, base: Mapping[str, str] | None = None) -> dict[str, str]:
-        """The processes' environment variables."""
+    def variables(
+        self, base: Mapping[str, str] | None = None, *, run_id: str | None = None
+    ) -> dict[str, str]:
+        """The processes' environment variables; `run_id` is what memwal is to call its run."""
         found = os.environ if base is None else base
         variables = {
             name: value
@@ -70,6 +73,8 @@ class JobsEnvironment:
         }
         if self.storage_options:
             variables[STORAGE_OPTIONS_VARIABLE] = json.dumps(dict(self.storage_options))
+        if run_id is not None:
+            variables[RUN_ID_VARIABLE] = run_id
         return variables
 
     @property

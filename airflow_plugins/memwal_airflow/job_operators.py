@@ -6,6 +6,8 @@ the jobs' environment runs it, which starts Spark itself when the work is worth 
 
 from __future__ import annotations
 
+import hashlib
+import re
 import time
 from collections.abc import Mapping, Sequence
 from datetime import timedelta
@@ -185,7 +187,7 @@ class MemWalJobOperator(BaseOperator):
             if submission is not None:
                 submission.remove()
             raise AirflowFailException(str(error)) from None
-        return submission, command, environment.variables()
+        return submission, command, environment.variables(run_id=name_run(instance))
 
     def _command(
         self, jobs: JobsEnvironment, target: SparkTarget | None, submission: Submission
@@ -236,6 +238,21 @@ class MemWalJobOperator(BaseOperator):
             raise AirflowSkipException(text)
         self.log.info(text)
         return found
+
+
+def name_run(instance: Any) -> str:
+    """What memwal calls the run of a task: `DAG/RUN/TASK/TRY`, in the letters that it takes.
+
+    It stands in the job's log, reports and run records, and in the table's lease.
+    """
+    mapped = "" if instance.map_index < 0 else f":{instance.map_index}"
+    parts = (instance.dag_id, instance.run_id, f"{instance.task_id}{mapped}", instance.try_number)
+    name = re.sub(r"[^A-Za-z0-9_.~:+@/=-]", "-", "/".join(map(str, parts))).lstrip("_.~:+@/=-")
+    return (
+        name
+        if len(name) <= 200
+        else f"{name[:167]}-{hashlib.sha256(name.encode()).hexdigest()[:32]}"
+    )
 
 
 def forget(submission: Submission, ended: Ended) -> None:

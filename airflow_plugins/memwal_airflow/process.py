@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import os
 import selectors
 import signal
@@ -126,6 +127,21 @@ class Runner:
                 end_group(process)
                 return _LATE
         return None
+
+
+def read_messages(text: str) -> list[str]:
+    """The lines that a command said; of those that are JSON (`--log-format json`), the messages."""
+    return [_read_message(line.strip()) for line in text.splitlines() if line.strip()]
+
+
+def _read_message(line: str) -> str:
+    if not line.startswith("{"):
+        return line
+    try:
+        message = json.loads(line)["message"]
+    except (ValueError, KeyError, RecursionError):
+        return line
+    return message if isinstance(message, str) else line
 
 
 def end_group(process: subprocess.Popen[bytes]) -> None:

@@ -13,7 +13,7 @@ from typing import Any
 from memwal.errors import Usage
 from memwal.text import one_line
 from memwal_airflow.command import JobsEnvironment
-from memwal_airflow.process import Runner
+from memwal_airflow.process import Runner, read_messages
 from memwal_airflow.redaction import change_texts, hide_secrets
 
 ANSWER_BYTES_MAX = 256 * 1024 * 1024
@@ -77,6 +77,6 @@ def _read_document(out: bytes, err: str, what: str) -> Mapping[str, Any]:
     except (ValueError, RecursionError):
         found = None
     if not isinstance(found, dict):
-        said = one_line(err.strip()[-ERROR_CHARACTERS_MAX:])
+        said = one_line("\n".join(read_messages(err))[-ERROR_CHARACTERS_MAX:])
         raise NoAnswer(f"{what} gave no document: {said or 'it said nothing'}")
     return found

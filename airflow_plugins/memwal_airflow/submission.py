@@ -21,6 +21,7 @@ from uuid import uuid4
 
 from memwal.errors import Usage
 from memwal.text import one_line
+from memwal_airflow.process import read_messages
 
 SUPERVISOR = Path(__file__).with_name("supervise.py")
 GRACE_SECONDS = 25.0
@@ -105,8 +106,8 @@ class Submission:
 
     def read_last_line(self) -> str | None:
         """The log's last line that is not empty, of its last 256 KiB."""
-        lines = self._read_log(-LOG_BYTES_PER_READ_MAX).decode(errors="replace").splitlines()
-        return next((line.strip() for line in reversed(lines) if line.strip()), None)
+        lines = read_messages(self._read_log(-LOG_BYTES_PER_READ_MAX).decode(errors="replace"))
+        return lines[-1] if lines else None
 
     def _read_log(self, start: int, bytes_max: int | None = LOG_BYTES_PER_READ_MAX) -> bytes:
         """A part of the log; a negative `start` counts from its end."""

@@ -26,7 +26,6 @@ from pydantic import (
 
 from memwal.config.storage_options import STORAGE_OPTIONS_VARIABLE as STORAGE_OPTIONS_VARIABLE
 from memwal.config.storage_options import expand
-from memwal.config.storage_options import parse_pairs as parse_pairs
 from memwal.config.storage_options import read_environment_options as read_environment_options
 from memwal.errors import NotATable, Usage
 from memwal.rows.policy import RowPolicy, make_policy
@@ -34,6 +33,7 @@ from memwal.text import mask_address as mask_address
 from memwal.text import parse_bytes, parse_seconds
 
 DEFAULT_FILE = "memwal.toml"
+RUN_ID_VARIABLE = "MEMWAL_RUN_ID"
 
 # Checks are built when a model is first used (`defer_build`): without a file, few are.
 _STRICT = ConfigDict(extra="forbid", frozen=True, defer_build=True)

@@ -54,14 +54,3 @@ def read_environment_options(environment: Mapping[str, str] = os.environ) -> dic
             raise Usage(f"{STORAGE_OPTIONS_VARIABLE}: {key!r}: expected a text, a number or a bool")
         options[key] = str(value)
     return options
-
-
-def parse_pairs(pairs: list[str], option: str) -> dict[str, str]:
-    """`K=V` texts of a command-line option. Raises Usage naming the bad one (not its value)."""
-    options = {}
-    for pair in pairs:
-        key, equals, value = pair.partition("=")
-        if not equals or not key:
-            raise Usage(f"{option} {key!r}: expected KEY=VALUE")
-        options[key] = value
-    return options

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, fields
 from typing import TYPE_CHECKING, Any, TypedDict, TypeVar
 
 from memwal.clock import SystemClock
-from memwal.config import ResolvedTable, Settings
+from memwal.config import RUN_ID_VARIABLE, ResolvedTable, Settings
 from memwal.errors import Usage
 from memwal.report import RUN_ID
 
@@ -17,8 +17,6 @@ if TYPE_CHECKING:
     from memwal.run.engines.pool import SharedEngines
     from memwal.run.lease import ChainLeases
     from memwal.run.tables import OpenedBefore
-
-RUN_ID_VARIABLE = "MEMWAL_RUN_ID"
 
 Limits = TypeVar("Limits")
 Options = TypeVar("Options")

@@ -26,7 +26,7 @@ from memwal_airflow.page.answers import (
     read_tables,
 )
 from memwal_airflow.page.source import Order
-from memwal_airflow.process import Output, Runner
+from memwal_airflow.process import Output, Runner, read_messages
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -359,7 +359,7 @@ def _read_answer(output: Output, job: str) -> dict[str, Mapping[str, Any]]:
     try:
         return read_tables(output.stdout, job)
     except Unclear as unclear:
-        lines = output.stderr.decode(errors="replace").strip().splitlines()
+        lines = read_messages(output.stderr.decode(errors="replace"))
         if output.exit_code and lines:
             raise Unclear(f"memwal {job} (exit code {output.exit_code}): {lines[-1]}") from None
         raise unclear from None
