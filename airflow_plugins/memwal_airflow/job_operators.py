@@ -248,11 +248,8 @@ def name_run(instance: Any) -> str:
     mapped = "" if instance.map_index < 0 else f":{instance.map_index}"
     parts = (instance.dag_id, instance.run_id, f"{instance.task_id}{mapped}", instance.try_number)
     name = re.sub(r"[^A-Za-z0-9_.~:+@/=-]", "-", "/".join(map(str, parts))).lstrip("_.~:+@/=-")
-    return (
-        name
-        if len(name) <= 200
-        else f"{name[:167]}-{hashlib.sha256(name.encode()).hexdigest()[:32]}"
-    )
+    digest = hashlib.sha256(name.encode()).hexdigest()[:32]
+    return name if len(name) <= 200 else f"{name[:167]}-{digest}"
 
 
 def forget(submission: Submission, ended: Ended) -> None:
