@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from importlib.metadata import PackageNotFoundError, version
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
+from typer.core import TyperGroup
 
 from memwal import __version__
 from memwal.cli.backfill import backfill
@@ -31,8 +32,35 @@ from memwal.cli.wait import wait
 from memwal.cli.watch import watch
 from memwal.identity import DISTRIBUTION
 
+SECTIONS = {
+    "Jobs": "merge index-catchup compaction snapshot garbage maintain watch backfill",
+    "Look": "status runs wait verify inspect",
+    "Data": "read checkpoint ingest rescue",
+    "Operate": "submit lease demo",
+}
+"""How --help groups the commands, in the order of use."""
+
+
+class GroupedHelp(TyperGroup):
+    """The commands, in sections."""
+
+    def format_commands(self, ctx: Any, formatter: Any) -> None:
+        """Write each section, with a line a command."""
+        longest = max(map(len, self.commands))
+        left = formatter.width - longest - 4
+        for title, names in SECTIONS.items():
+            lines = [
+                (name.ljust(longest), self.commands[name].get_short_help_str(left))
+                for name in names.split()
+                if name in self.commands
+            ]
+            with formatter.section(title):
+                formatter.write_dl(lines)
+
+
 app = typer.Typer(
     name="memwal",
+    cls=GroupedHelp,
     help="Keeps the MemWAL write tier of Lance tables healthy.",
     no_args_is_help=True,
     add_completion=True,

@@ -47,7 +47,7 @@ def backfill(
     flags: JobFlags,
     results: Output,
 ) -> Job:
-    """Merge many tables and catch their indexes up, the largest backlog first.
+    """Merge and index-catchup on many tables, largest first.
 
     Run it again after a failure, a kill or a deadline: it goes on with what is left. --report is
     kept up to date while it runs.

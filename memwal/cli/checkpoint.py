@@ -23,7 +23,9 @@ Holder = Annotated[
     str | None, typer.Option("--holder", metavar="TEXT", help="Whose it is. Default: user@host.")
 ]
 
-checkpoint_app = typer.Typer(help="Moments of a table that are kept.", no_args_is_help=True)
+checkpoint_app = typer.Typer(
+    help="Keep moments of a table, to be read later.", no_args_is_help=True
+)
 
 
 @checkpoint_app.command()
@@ -37,7 +39,10 @@ def create(
     flags: JobFlags,
     progress: RunProgress,
 ) -> JobReport:
-    """Keep this moment of a table, pending rows included, for `memwal read --checkpoint NAME`."""
+    """Keep this moment of a table, pending rows included.
+
+    It is read by `memwal read --checkpoint NAME`.
+    """
     from memwal.jobs.checkpoint.job import CreateOptions, make_request, run_create
 
     seconds = None if expires is None else parse_duration(expires, "--expires")

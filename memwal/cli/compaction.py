@@ -44,7 +44,10 @@ def compaction(
     *,
     flags: JobFlags,
 ) -> Job:
-    """Rewrite the small fragments that merging leaves, and catch the indexes up again."""
+    """Rewrite the small fragments that merging leaves.
+
+    Indexes are caught up before and after.
+    """
     from memwal.jobs.compaction.job import CompactionOptions, run_compaction
 
     return flags.job(

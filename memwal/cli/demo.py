@@ -32,7 +32,7 @@ def demo(
     log_format: LogFormat = None,
     as_json: Json = False,
 ) -> None:
-    """Make a real table with a live MemWAL, run the jobs on it, show before and after."""
+    """Make a table with a live MemWAL, and run the jobs on it."""
 
     def work(progress: RunProgress) -> JobReport:
         from memwal.jobs.demo.job import run_demo

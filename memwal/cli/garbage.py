@@ -87,7 +87,10 @@ def garbage(
     adopt_orphans: AdoptOrphans = False,
     flags: DeletingFlags,
 ) -> Job:
-    """List, or with --execute delete, what is provably unused: generations, WAL, staged rows."""
+    """List what is provably unused; with --execute, delete it.
+
+    That is generations, their WAL, staged rows, old manifests and claims.
+    """
     from memwal.jobs.garbage.job import GarbageOptions, run_garbage
 
     options = flags.garbage_options(adopt_orphans=adopt_orphans)

@@ -40,7 +40,7 @@ def index_catchup(
     *,
     flags: JobFlags,
 ) -> Job:
-    """Extend every index over what merging added, so that its progress is recorded."""
+    """Extend every index over the rows that merging added."""
     from memwal.jobs.index_catchup.job import IndexCatchupOptions, run_index_catchup
     from memwal.jobs.index_catchup.plan import CatchupRequest
 

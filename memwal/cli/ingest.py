@@ -97,7 +97,10 @@ def ingest(
     *,
     flags: JobFlags,
 ) -> Job:
-    """Write files into the MemWAL, each row once; run it again after a crash and it goes on."""
+    """Write files into the MemWAL, each row once.
+
+    Run it again after a crash, and it goes on.
+    """
     from memwal.ingest.job import run_ingest
     from memwal.ingest.plan import IngestOptions, IngestRequest
 

@@ -16,7 +16,7 @@ EntriesMax = Annotated[
     int, typer.Option("--limit", metavar="N", min=1, help="The newest N entries of a shard.")
 ]
 
-inspect_app = typer.Typer(help="Shows what is stored, decoded.", no_args_is_help=True)
+inspect_app = typer.Typer(help="Show what is stored, decoded.", no_args_is_help=True)
 
 
 @inspect_app.command("index")
@@ -47,7 +47,7 @@ def inspect_shard(
 def inspect_wal(
     table: OneTable, *, shard: Shard = None, limit: EntriesMax = 1000, flags: ReadFlags
 ) -> Document:
-    """WAL entries: position, epoch, rows, bytes, age, sentinels, and what covers them."""
+    """WAL entries: position, epoch, rows, age, what covers them."""
     from memwal.jobs.inspect.show import show_wal
 
     found = _inspect("wal", table, flags, shard=shard, shown_max=limit)

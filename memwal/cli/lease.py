@@ -13,13 +13,16 @@ from memwal.report import JobReport
 
 Reason = Annotated[str, typer.Option("--reason", metavar="TEXT", help="Kept as a record.")]
 
-lease_app = typer.Typer(help="The table's lease.", no_args_is_help=True)
+lease_app = typer.Typer(help="Break the lease of a run that is gone.", no_args_is_help=True)
 
 
 @lease_app.command("break")
 @command(job="lease break")
 def lease_break(table: OneTable, reason: Reason, *, flags: ReadFlags) -> JobReport:
-    """Take a dead run's lease away; a run that is alive after all stops before its next commit."""
+    """Take a dead run's lease away.
+
+    A run that is alive after all stops before its next commit.
+    """
     from memwal.jobs.lease.job import run_lease_break
 
     if not reason.strip():

@@ -20,7 +20,10 @@ def maintain(
     compaction: Compaction = False,
     flags: DeletingFlags,
 ) -> Job:
-    """Merge, catch indexes up, refresh the snapshot, list garbage (delete it with --execute)."""
+    """Merge, index-catchup, snapshot and garbage, in this order.
+
+    Garbage is only listed without --execute.
+    """
     from memwal.jobs.maintain.job import MaintainOptions, run_maintain
 
     options = flags.garbage_options()

@@ -110,7 +110,10 @@ def read(
     *,
     flags: ReadFlags,
 ) -> Document:
-    """Show a table's rows as readers have to see them: the newest of each key, deletes applied."""
+    """Show a table's rows, base and MemWAL together.
+
+    The newest row of each key, with deletes applied.
+    """
     from memwal.read.job import ReadOptions, run_read
     from memwal.read.show import show_explain, show_rows
 

@@ -44,10 +44,10 @@ def rescue(
     *,
     flags: RescueFlags,
 ) -> Job:
-    """Flush what a writer that has gone left in the WAL. Claims the shard: a live writer is fenced.
+    """Flush what a writer that has gone left in the WAL.
 
-    Nothing that was acknowledged is lost either way; a writer that was fenced has to be opened
-    again. `memwal merge` takes it from there.
+    It claims the shard: a writer that is alive after all is fenced, and has to be opened again.
+    Nothing that was acknowledged is lost either way. `memwal merge` takes it from there.
     """
     from memwal.jobs.rescue.job import RescueOptions, run_rescue
     from memwal.jobs.rescue.plan import RescueLimits

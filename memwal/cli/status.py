@@ -39,7 +39,7 @@ def status(
     verbose: Verbose = False,
     flags: ReadFlags,
 ) -> Document:
-    """Show shards, pending generations, merge progress and index lag."""
+    """Show shards, pending generations, merge and index progress."""
     # Imported late, as in every command: lance alone takes longer to import than --help may take.
     from memwal.jobs.status.job import run_status
     from memwal.jobs.status.plan import parse_condition

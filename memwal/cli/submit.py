@@ -65,7 +65,10 @@ def submit(
     ship: Ship = False,
     dry_run: PrintOnly = False,
 ) -> None:
-    """Run a job of this memwal through spark-submit, with the options of the job's own command."""
+    """Run a job through spark-submit.
+
+    It takes the options of the job's own command.
+    """
     from memwal.run.submit import (
         JOBS,
         SHIPPED,

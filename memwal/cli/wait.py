@@ -39,7 +39,7 @@ def wait(
     *,
     flags: ReadFlags,
 ) -> Job:
-    """Wait until what is flushed now is merged, indexed or collected."""
+    """Wait until what is flushed is merged, indexed or collected."""
     from memwal.jobs.wait.job import WaitOptions, run_wait
 
     return flags.job(

@@ -9,7 +9,7 @@ import pytest
 import typer
 from typer.core import TyperGroup
 
-from memwal.cli.app import app
+from memwal.cli.app import SECTIONS, app
 from memwal.cli.flags import ReadFlags
 from memwal.errors import Usage
 
@@ -48,6 +48,22 @@ def test_every_command_on_a_table_takes_the_options_of_all() -> None:
         taken = {text for parameter in command.params for text in parameter.opts}
         wanted = EVERYWHERE | ({"--dry-run"} if name in CHANGING else set())
         assert not wanted - taken, name
+
+
+def test_help_has_each_command_in_its_section_on_one_line(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    group = typer.main.get_command(app)
+    assert isinstance(group, TyperGroup)
+    assert {name for names in SECTIONS.values() for name in names.split()} >= set(group.commands)
+    for each in (group, *(c for c in group.commands.values() if isinstance(c, TyperGroup))):
+        text = each.get_help(each.make_context("memwal", [], resilient_parsing=True))
+        *_, commands = text.split("--help", 1)
+        assert "..." not in commands
+        for name, command in each.commands.items():
+            (line,) = [n for n in commands.splitlines() if n.startswith(f"  {name} ")]
+            assert (command.help or "").startswith(line.split(maxsplit=1)[1])
 
 
 # ---- one table, whatever it is called
