@@ -38,8 +38,10 @@ from memwal.store.s3_faults import (
     cause_of,
     code_of,
     passes,
+    refusal_of,
     status_of,
 )
+from memwal.store.waits import WAITS
 
 T = TypeVar("T")
 
@@ -313,26 +315,34 @@ class S3Objects(CountedObjects):
 
     def _request(self, counter: str, operation: str, path: str, send: Callable[[], T]) -> T:
         """Send, and retry while the fault may pass and the limits allow it."""
-        attempts = 0
+        request, attempts = f"{operation} {self._address(path)}", 0
 
         def attempt() -> T:
             nonlocal attempts
             attempts += 1
+            wait.attempts = attempts
             self._count(counter)
             self._count("retries", attempts > 1)
-            return send()
+            try:
+                return send()
+            except FAULTS as error:
+                wait.fault = cause_of(error)
+                if passes(error) and refusal_of(error):
+                    WAITS.tell(wait)
+                raise
 
         try:
-            return retry(
-                attempt,
-                passes,
-                self._clock,
-                attempts_max=self._limits.retry_attempts_max,
-                seconds_max=self._limits.retry_seconds_max,
-                wait_seconds_max=self._limits.retry_wait_seconds_max,
-            )
+            with WAITS.watch(self.store, request, self._limits.retry_seconds_max) as wait:
+                return retry(
+                    attempt,
+                    passes,
+                    self._clock,
+                    attempts_max=self._limits.retry_attempts_max,
+                    seconds_max=self._limits.retry_seconds_max,
+                    wait_seconds_max=self._limits.retry_wait_seconds_max,
+                )
         except FAULTS as error:
-            raise self._explain(error, f"{operation} {self._address(path)}", attempts) from error
+            raise self._explain(error, request, attempts) from error
 
     def _wrong_bytes(self, path: str, asked: str | None) -> errors.Unsupported:
         return errors.Unsupported(

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import socket
+
 from botocore import exceptions as boto
 from botocore.parsers import ResponseParserError
 
@@ -16,6 +18,7 @@ REFUSED_CODES = {"ExpiredToken", "ExpiredTokenException", "InvalidToken", "Token
 WRONG_REGION_CODES = {"AuthorizationHeaderMalformed", "IllegalLocationConstraintException"}
 _TRANSIENT_CODES = {"RequestTimeout", "InternalError", "SlowDown", "ServiceUnavailable"}
 _TRANSIENT_CODES |= {"Throttling", "ThrottlingException", "TooManyRequests", "RequestLimitExceeded"}
+_CAUSES_MAX = 10
 _TRANSIENT_ERRORS = (
     boto.ConnectionError,  # no connection came about
     boto.HTTPClientError,  # resets, timeouts, also while the body is read
@@ -63,9 +66,22 @@ def code_of(error: BaseException) -> str:
     return str(error.response.get("Error", {}).get("Code", ""))
 
 
+def refusal_of(error: BaseException) -> str | None:
+    """Why no connection came about, where waiting seldom helps; else None."""
+    cause: BaseException | None = error
+    for _ in range(_CAUSES_MAX):
+        if isinstance(cause, ConnectionRefusedError):
+            return "connection refused"
+        if isinstance(cause, socket.gaierror) and cause.errno == socket.EAI_NONAME:
+            return "no such host"
+        cause = cause and (cause.__cause__ or cause.__context__)
+    return None
+
+
 def cause_of(error: BaseException) -> str:
     """What it says, in one line."""
     if not isinstance(error, boto.ClientError):
-        return str(error)
+        refusal = refusal_of(error)
+        return f"{refusal}: {error}" if refusal else str(error)
     message = error.response.get("Error", {}).get("Message", "")
     return f"HTTP {status_of(error)} {code_of(error)}: {message}"

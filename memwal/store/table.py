@@ -25,6 +25,7 @@ from memwal.model import ColumnInfo, FlushedGeneration, ShardId, sum_known
 from memwal.rows.policy import STORED_KEY
 from memwal.store.data_files import check_own_files
 from memwal.store.links import check_unlinked
+from memwal.store.waits import WAITS
 
 # One small cache for all datasets of a run: each open would otherwise bring a 6 GiB one of its own.
 _CACHE_BYTES = 64 * 1024 * 1024
@@ -226,9 +227,10 @@ class LanceTables:
 
     def _open(self, uri: str, version: int | None) -> Any:
         try:
-            return lance.dataset(
-                uri, version=version, storage_options=self._options, session=self._session
-            )
+            with WAITS.watch(uri, "Lance opens the table"):
+                return lance.dataset(
+                    uri, version=version, storage_options=self._options, session=self._session
+                )
         except (OSError, ValueError) as error:
             text = tidy_text(error)
             if _REFUSED.search(text):
