@@ -326,8 +326,9 @@ class S3Objects(CountedObjects):
             try:
                 return send()
             except FAULTS as error:
-                wait.fault = cause_of(error)
-                if passes(error) and refusal_of(error):
+                refusal = refusal_of(error)
+                wait.fault = refusal or cause_of(error)
+                if refusal is not None:
                     WAITS.tell(wait)
                 raise
 

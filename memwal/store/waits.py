@@ -37,13 +37,13 @@ class Wait:
 
     def describe(self, now: float) -> str:
         """The line."""
-        passed = now - self.began
+        passed = f" for {now - self.began:.0f} s" if now > self.began + 1 else ""
         parts = [self.request]
         if self.attempts > 1:
             parts.append(f"attempt {self.attempts}")
         if self.seconds_max is not None:
             parts.append(f"given up after {self.seconds_max:.0f} s")
-        text = f"waiting for {mask_address(self.store)} for {passed:.0f} s: {', '.join(parts)}"
+        text = f"waiting for {mask_address(self.store)}{passed}: {', '.join(parts)}"
         return f"{text} ({self.fault})" if self.fault else text
 
 

@@ -101,4 +101,4 @@ def test_a_refused_connection_is_told_of_at_once(
     with pytest.raises(StoreUnavailable, match="gave up after 3 attempts: connection refused"):
         objects.get("a")
     (record,) = caplog.records
-    assert "get s3://bucket/t/a, given up after 60 s (connection refused: " in record.getMessage()
+    assert "get s3://bucket/t/a, given up after 60 s (connection refused)" in record.getMessage()

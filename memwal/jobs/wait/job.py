@@ -60,13 +60,20 @@ def run_wait(options: WaitOptions, progress: Progress) -> JobReport:
 def _wait(
     stores: Stores, options: WaitOptions, progress: Progress, target: Mapping[ShardId, int]
 ) -> Waited:
+    deadline = stores.clock.monotonic_seconds() + options.timeout_seconds
+
+    def tell(missing: Mapping[ShardId, int]) -> None:
+        # What the last look found is in the report.
+        if missing and stores.clock.monotonic_seconds() < deadline:
+            progress.say(describe_missing(options.until, target, missing))
+
     waiter = Waiter(
         views=stores.views,
         shards=stores.shard_manifests,
         folders=lambda shard: _list_folders(stores, shard),
         clock=stores.clock,
         limits=options.limits,
-        tell=lambda missing: progress.say(describe_missing(options.until, target, missing)),
+        tell=tell,
     )
     return waiter.run(options.until, target, timeout_seconds=options.timeout_seconds)
 
