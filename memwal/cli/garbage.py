@@ -24,7 +24,10 @@ Grace = Annotated[
 ]
 Wal = Annotated[bool, typer.Option("--wal/--no-wal", help="Also delete covered WAL entries.")]
 Execute = Annotated[
-    bool, typer.Option("--execute", help="Drop and delete garbage; without it, only list.")
+    bool,
+    typer.Option(
+        "--execute", help="Drop and delete garbage; without it, or with --dry-run, only list."
+    ),
 ]
 ShortRetention = Annotated[
     bool,

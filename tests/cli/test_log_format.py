@@ -101,6 +101,17 @@ def test_each_failed_table_is_named_on_stderr(
         assert all(line["message"].startswith(line["table"]) for line in lines)
 
 
+@pytest.mark.parametrize("job", ["garbage", "maintain"])
+def test_a_dry_run_wins_and_says_so(
+    job: str, table: Table, capsys: pytest.CaptureFixture[str]
+) -> None:
+    arguments = [job, table.uri, "--execute", "--dry-run", "--log-format", "json", "--json"]
+    out, lines, code = run(*arguments, capsys=capsys)
+    assert (code, json.loads(out)["dry_run"]) == (0, True)
+    (warned,) = [line["message"] for line in lines if line["level"] == "warning"]
+    assert warned.startswith("--dry-run wins over --execute")
+
+
 def test_a_wrong_option_and_a_traceback_are_objects_too(
     capsys: pytest.CaptureFixture[str],
 ) -> None:

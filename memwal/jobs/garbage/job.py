@@ -46,6 +46,8 @@ def run_garbage(options: GarbageOptions, progress: Progress, steps: Steps = no_s
         retention_seconds=options.retention_seconds,
         short_allowed=options.short_allowed,
     )
+    if options.execute and options.dry_run:
+        progress.warn("--dry-run wins over --execute: garbage is listed, nothing is deleted")
 
     def collect(tables: Sequence[OpenTable], fanout: Fanout) -> list[TableReport]:
         runs = [
