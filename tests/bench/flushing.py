@@ -79,7 +79,7 @@ def _main() -> None:
         for uri, shard in shards
     ]
     told = threading.Event()
-    threading.Thread(target=lambda: (sys.stdin.read(), told.set()), daemon=True).start()
+    threading.Thread(target=_wait_for_end, args=[told], daemon=True).start()
     print("open", flush=True)
     began, flushes = time.monotonic(), 0
     while not told.wait(max(0.0, began + flushes / flushes_per_second - time.monotonic())):
@@ -89,6 +89,11 @@ def _main() -> None:
     for writer in writers:
         writer.close()
     print(flushes, flush=True)
+
+
+def _wait_for_end(told: threading.Event) -> None:
+    sys.stdin.read()
+    told.set()
 
 
 def _keys(place: int, places: int, seed: int) -> np.ndarray:
