@@ -11,6 +11,7 @@ import importlib.util
 import json
 import os
 import shutil
+import subprocess
 import tempfile
 from collections.abc import Iterator
 from functools import cache
@@ -22,7 +23,7 @@ if importlib.util.find_spec("airflow") is None:
     pytest.exit("tests/airflow runs in Airflow's environment: make test-airflow", returncode=4)
 
 from jsonschema import Draft202012Validator
-from local_airflow.home import AirflowHome
+from local_airflow.home import JOBS_BIN, ROOT, AirflowHome
 
 from tests.airflow.airflow_server import (
     DAGS,
@@ -34,6 +35,7 @@ from tests.airflow.airflow_server import (
     server_settings,
 )
 from tests.airflow.tables import TableMaker, Tables
+from tests.support.warm_command import script as warm_script
 
 _FOLDER = Path(tempfile.mkdtemp(prefix="memwal-airflow-tests-"))
 atexit.register(shutil.rmtree, _FOLDER, ignore_errors=True)
@@ -80,6 +82,22 @@ def table_maker() -> Iterator[TableMaker]:
 
 
 @pytest.fixture(scope="session")
+def warm_command(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """The command, without the time that its imports take (tests/support/warm_command.py)."""
+    folder = tmp_path_factory.mktemp("warm")
+    command, address = folder / "memwal", str(folder / "nursery")
+    command.write_text(warm_script(str(JOBS_BIN / "python"), address))
+    command.chmod(0o755)
+    nursery = subprocess.Popen(
+        [JOBS_BIN / "python", "-m", "tests.support.warm_command", address],
+        cwd=ROOT,
+        stdin=subprocess.PIPE,
+    )
+    yield command
+    nursery.communicate(timeout=60)
+
+
+@pytest.fixture(scope="session")
 def _in_process(database_template: Path) -> AirflowHome:
     _IN_PROCESS.prepare(PASSWORDS, database_template)
     return _IN_PROCESS
@@ -90,6 +108,7 @@ def airflow_home(
     _in_process: AirflowHome,
     database_template: Path,
     table_maker: TableMaker,
+    warm_command: Path,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> InProcessAirflow:
@@ -98,6 +117,7 @@ def airflow_home(
     tables = Tables(table_maker, tmp_path / "tables", tmp_path / "memwal.toml")
     monkeypatch.setenv("AIRFLOW__MEMWAL__CONFIG_FILE", str(tables.config_file))
     monkeypatch.setenv("AIRFLOW__MEMWAL__RUN_DIRECTORY", str(tmp_path / "runs"))
+    monkeypatch.setenv("AIRFLOW__MEMWAL__COMMAND", str(warm_command))
     return InProcessAirflow(folder=_in_process.folder, tables=tables)
 
 

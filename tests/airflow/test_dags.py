@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import sys
 from pathlib import Path
 from typing import Any
@@ -10,7 +11,6 @@ from typing import Any
 import pytest
 from airflow.dag_processing.dagbag import DagBag
 from airflow.sdk.exceptions import ParamValidationError
-from local_airflow.home import JOBS_BIN
 from memwal_airflow.asset_events import build_asset, find_triggering_tables
 from memwal_airflow.job_operators import SUMMARY_KEY
 from memwal_airflow.task_groups import memwal_task_group
@@ -97,7 +97,7 @@ def test_progress_of_a_try_that_died_is_told_by_the_next(
     # The first merge commits, and dies before it can say so.
     dying = tmp_path / "memwal"
     dying.write_text(
-        f'#!/bin/sh\n{JOBS_BIN}/memwal "$@" || exit $?\n'
+        f'#!/bin/sh\n{os.environ["AIRFLOW__MEMWAL__COMMAND"]} "$@" || exit $?\n'
         f'[ "$1" = merge ] && mkdir {tmp_path}/died 2>/dev/null && kill -9 $$\nexit 0\n'
     )
     dying.chmod(0o755)

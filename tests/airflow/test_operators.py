@@ -224,6 +224,7 @@ def test_execution_timeout_ends_the_job(
 def test_through_spark_submit(airflow_home: InProcessAirflow) -> None:
     table = airflow_home.tables.make("orders", shards=2, generations=1)
     with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("AIRFLOW__MEMWAL__COMMAND", str(JOBS_BIN / "memwal"))
         for name in ("SPARK_LAUNCHER_OPTS", "SPARK_SUBMIT_OPTS"):
             patch.setenv(name, "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC")
         patch.setenv(

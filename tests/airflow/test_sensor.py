@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
 import subprocess
 import threading
 from collections.abc import Callable
@@ -12,7 +13,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from local_airflow.home import JOBS_BIN
 from memwal_airflow.backlog_sensor import (
     MemWalBacklogSensor,
     MemWalBacklogTrigger,
@@ -33,7 +33,12 @@ def sense(home: InProcessAirflow, **fields: Any) -> Ran:
 
 def later(home: InProcessAirflow, *arguments: str) -> Callable[[], None]:
     """Run a memwal command in a second; the returned function waits for it."""
-    command = [str(JOBS_BIN / "memwal"), *arguments, "--config", str(home.config_file)]
+    command = [
+        os.environ["AIRFLOW__MEMWAL__COMMAND"],
+        *arguments,
+        "--config",
+        str(home.config_file),
+    ]
 
     def run() -> None:
         subprocess.run(command, check=True, capture_output=True)
@@ -70,7 +75,7 @@ def test_until_it_is_merged(airflow_home: InProcessAirflow, deferrable: bool) ->
 def test_until_a_generation_that_is_named(airflow_home: InProcessAirflow) -> None:
     table = airflow_home.tables.make("orders", generations=3)
     wanted = {table.shards[0]: 2}
-    merge = [str(JOBS_BIN / "memwal"), "merge", "orders", "--until-generation", "2"]
+    merge = [os.environ["AIRFLOW__MEMWAL__COMMAND"], "merge", "orders", "--until-generation", "2"]
     subprocess.run([*merge, "--config", str(airflow_home.config_file)], check=True)
     fields = {"table": "orders", "until": "merged", "generations": json.dumps(wanted)}
     assert sense(airflow_home, **fields, mode="reschedule").state == "success"
@@ -92,7 +97,7 @@ def test_a_store_that_is_away_is_asked_again(
     document = {"outcome": "failed", "tables": [{"outcome": "failed", "error": "gave up"}]}
     away.write_text(
         f"#!/bin/sh\nif mkdir {tmp_path}/asked 2>/dev/null; then echo '{json.dumps(document)}'; "
-        f'exit 1; fi\nexec {JOBS_BIN}/memwal "$@"\n'
+        f'exit 1; fi\nexec {os.environ["AIRFLOW__MEMWAL__COMMAND"]} "$@"\n'
     )
     away.chmod(0o755)
     monkeypatch.setenv("AIRFLOW__MEMWAL__COMMAND", str(away))

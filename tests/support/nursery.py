@@ -171,7 +171,9 @@ def _nursery() -> socket.socket:
 # ---- the process that everything is imported in
 
 
-def _preload() -> None:
+def preload() -> dict[str, str]:
+    """Import everything. Returns the environment variables that this set."""
+    before = dict(os.environ)
     for name in _PRELOADED:
         importlib.import_module(name)
     package = importlib.import_module(_PACKAGE)
@@ -180,6 +182,19 @@ def _preload() -> None:
             importlib.import_module(module.name)
     importlib.import_module("tests.support.builders")
     importlib.import_module("tests.support.nursery")
+    warnings.filterwarnings("ignore", message="lance is not fork-safe")
+    return {name: value for name, value in os.environ.items() if name not in before}
+
+
+def become(request: Mapping[str, Any], added: Mapping[str, str]) -> None:
+    """In a fork: take the folder and the environment of the request, and call its function."""
+    os.chdir(request["cwd"])
+    os.environ.clear()
+    os.environ.update({**added, **request["env"]})
+    function: Any = importlib.import_module(request["module"])
+    for name in request["name"].split("."):
+        function = getattr(function, name)
+    function(*request["arguments"])
 
 
 def _serve(control: socket.socket) -> dict[str, Any]:
@@ -225,18 +240,8 @@ def _tell(told: int, number: int) -> None:
 
 
 def _main() -> None:
-    before = dict(os.environ)
-    _preload()
-    warnings.filterwarnings("ignore", message="lance is not fork-safe")
-    added = {name: value for name, value in os.environ.items() if name not in before}
-    request = _serve(socket.socket(fileno=int(sys.argv[1])))
-    os.chdir(request["cwd"])
-    os.environ.clear()
-    os.environ.update({**added, **request["env"]})
-    function: Any = importlib.import_module(request["module"])
-    for name in request["name"].split("."):
-        function = getattr(function, name)
-    function(*request["arguments"])
+    added = preload()
+    become(_serve(socket.socket(fileno=int(sys.argv[1]))), added)
 
 
 if __name__ == "__main__":
