@@ -163,7 +163,7 @@ class Soak:
     def run(self) -> Report:
         """All of it. Raises AssertionError for what is not as it should be."""
         self._began = time.monotonic()
-        self._rest(self.plan.calm_seconds, "start", fresh=True)
+        self._wait_until_fresh("start", time.time() + self.plan.freshness_seconds)
         for number, name in enumerate(self._drawn(), start=1):
             self._befall(name)
             if number % self.plan.faults_per_checkpoint == 0:
@@ -322,8 +322,10 @@ class Soak:
     # -- faults; each returns what is worth telling
 
     def kill_worker(self) -> str:
-        found = self.watch.workers()
-        assert found, f"the watch has no workers: {self.watch.processes()}"
+        deadline = time.monotonic() + self.plan.back_seconds_max
+        while not (found := self.watch.workers()):
+            assert time.monotonic() < deadline, f"no workers: {self._said()}"
+            time.sleep(0.05)
         victim = self._chance.choice(found)
         os.kill(victim.pid, signal.SIGKILL)
         return victim.words[-80:]
