@@ -121,7 +121,9 @@ def read_version(data: bytes, version: int) -> None:
     # A short tail, so that the blocks are fetched by the offsets that the file names.
     for tail_bytes in (64, 64 * 1024):
         try:
-            check_version(TableManifests(objects, tail_bytes=tail_bytes).read(version))
+            manifests = TableManifests(objects, tail_bytes=tail_bytes)
+            check_version(manifests.read(version))
+            assert manifests.facts(path, version).manifest.version == version
         except (Corruption, Unsupported) as error:
             assert path in str(error)
 

@@ -16,7 +16,7 @@ from memwal.errors import NotATable, StoreUnavailable
 from memwal.format import codec, layout
 from memwal.jobs.merge.plan.shard import MergeRequest
 from memwal.jobs.watch.model import Look
-from memwal.jobs.watch.store import TableLooks
+from memwal.jobs.watch.store import StoredLooks
 from memwal.jobs.watch.store.base import find_latest
 from memwal.model import ShardId, StoredFile
 from memwal.ports import Objects
@@ -74,7 +74,7 @@ class Watched:
                 return (file for file in files if not watched.hidden(file.path))
 
         self.objects: Objects = Store(bucket=self.bucket, clock=SystemClock())
-        self.looks = TableLooks(SystemClock(), opened=lambda table: self.objects)
+        self.looks = StoredLooks(opened=lambda table: self.objects)
 
     def copy(self) -> None:
         """Make the files in memory those of the folder."""
@@ -91,7 +91,7 @@ class Watched:
 
 def test_a_look_shows_what_a_view_shows(address: Address) -> None:
     table = make_table(address.uri, address.storage_options)
-    looks, resolved = TableLooks(SystemClock()), resolve(address.uri, address.storage_options)
+    looks, resolved = StoredLooks(), resolve(address.uri, address.storage_options)
     for _ in range(2):
         look, view = looks.look(resolved), table.stores.views.table()
         shards = [replace(s, oldest_pending_flushed_at_nanos=None) for s in look.view.shards]
@@ -113,7 +113,7 @@ def test_a_look_shows_what_a_view_shows(address: Address) -> None:
 
 def test_a_look_costs_what_changed(address: Address) -> None:
     table = make_table(address.uri, address.storage_options)
-    looks, resolved = TableLooks(SystemClock()), resolve(address.uri, address.storage_options)
+    looks, resolved = StoredLooks(), resolve(address.uri, address.storage_options)
     on_s3 = table.stores.objects.page_objects > 0
 
     def look(wanted: dict[str, int], *, changed: bool) -> Look:
@@ -138,14 +138,14 @@ def test_a_look_costs_what_changed(address: Address) -> None:
 def test_the_key_and_the_rows_are_those_that_lance_tells(tmp_path: Path, kind: str) -> None:
     table = builders.make_table(tmp_path / "t", kind, rows=range(5), shards=1)
     table.dataset.delete("n = 1003")
-    look = TableLooks(SystemClock()).look(resolve(table.uri))
+    look = StoredLooks().look(resolve(table.uri))
     assert look.view.primary_key == table.kind.names
     assert look.view.rows == 4
 
 
 def test_a_table_without_key_or_shards_can_be_looked_at(tmp_path: Path) -> None:
     table = builders.make_table(tmp_path / "t", rows=range(2), shards=0)
-    looks = TableLooks(SystemClock())
+    looks = StoredLooks()
     assert looks.look(resolve(table.uri)).view.shards == ()
     plain = lance.write_dataset(table.dataset.to_table(), tmp_path / "plain")
     plain.initialize_mem_wal(unsharded=True)
@@ -160,7 +160,7 @@ def test_the_latest_version_is_no_detached_one(tmp_path: Path, named: str) -> No
     for _ in range(9):
         table.dataset.update_config({"some": "thing"})
     watched.copy()
-    looks = TableLooks(SystemClock())
+    looks = StoredLooks()
     for found in (looks.look(resolve(table.uri)), watched.look()):
         assert found.view.version == int(table.dataset.version)
     if named == "V1":
@@ -207,7 +207,7 @@ def test_one_page_is_read_where_it_shows_the_newest(
 
 
 def test_a_table_that_was_created_again_is_another_one(address: Address) -> None:
-    looks, resolved = TableLooks(SystemClock()), resolve(address.uri, address.storage_options)
+    looks, resolved = StoredLooks(), resolve(address.uri, address.storage_options)
     table = make_table(address.uri, address.storage_options)
     merge(table, ONE)
     before = looks.look(resolved)
@@ -358,7 +358,7 @@ def test_without_a_time_in_the_listing_a_generation_is_as_old_as_its_manifest(
 
 
 def test_what_is_no_table_says_so_at_every_look(tmp_path: Path) -> None:
-    looks = TableLooks(SystemClock())
+    looks = StoredLooks()
     with pytest.raises(NotATable, match="no such table"):
         looks.look(resolve(str(tmp_path / "nothing")))
     table = make_table(str(tmp_path / "t"))

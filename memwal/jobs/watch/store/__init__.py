@@ -16,6 +16,7 @@ import threading
 from collections.abc import Callable, Hashable
 from dataclasses import dataclass
 
+from memwal.clock import SystemClock
 from memwal.config import ResolvedTable
 from memwal.errors import BadCredentials
 from memwal.jobs.watch.model import Look
@@ -32,17 +33,18 @@ class _Opened:
     table: SeenTable
 
 
-class TableLooks:
+class StoredLooks:
     """The Looks port, over object stores. Several tables may be looked at side by side."""
 
     def __init__(
         self,
-        clock: Clock,
+        clock: Clock | None = None,
         *,
         limits: StoreLimits | None = None,
         opened: Callable[[ResolvedTable], Objects] | None = None,
     ) -> None:
-        self._clock = clock
+        """`opened` opens a table's store; without it, its address is followed."""
+        self._clock = clock or SystemClock()
         self._limits = limits
         self._open = opened or self._open_objects
         self._tables: dict[str, _Opened] = {}
