@@ -36,6 +36,7 @@ CASES = (
     "base_size",
     "idle",
     "freshness",
+    "looks",
     "memory",
     "garbage",
     "index_catchup",
