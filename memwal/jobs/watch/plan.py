@@ -192,7 +192,7 @@ def _date(shard: ShardView, look: Look) -> int | None:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Pace:
-    """How long it is to the next look at a table, and how long a round on it takes."""
+    """How long it is to the next look at a table, and how long a round takes that it waits for."""
 
     look_seconds: float
     round_seconds: float

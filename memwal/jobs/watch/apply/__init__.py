@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from memwal.errors import MemWalError, Usage
-from memwal.jobs.watch.apply.table import LOOK, TABLE, WatchedTable
+from memwal.jobs.watch.apply.table import LOOK, PROGRESS, WatchedTable
 from memwal.jobs.watch.model import Look, Round
 from memwal.jobs.watch.plan import Need, WatchLimits, assess, order_tables
 from memwal.jobs.watch.ports import (
@@ -180,7 +180,7 @@ class Watch:
         state.put_aside(LOOK, error, now)
         state.need = None
         self._waiting.discard(state.name)
-        self._tell_errors(state, {LOOK: error}, among=(LOOK,))
+        self._tell_errors(state, {LOOK: error})
         self._plan_look(state, state.aside[LOOK].until)
         if self.once:
             state.report = _fail(state.name, error)
@@ -201,11 +201,11 @@ class Watch:
         unhelped = state.judge_need(now)
         if is_first or look.changed:
             self._tell(state.name, "look", describe_look(lag, state.need, now))
-        wrong = dict(lag.problems)
-        if unhelped is not None:
-            wrong[TABLE] = unhelped
-        told = [key for key in state.told if key in (LOOK, TABLE) or key in lag.problems]
-        self._tell_errors(state, wrong, among=told)
+        found: dict[str, MemWalError | None] = dict.fromkeys((LOOK, *state.problems))
+        if PROGRESS not in state.aside or unhelped is not None:
+            found[PROGRESS] = unhelped
+        state.problems = lag.problems
+        self._tell_errors(state, {**found, **lag.problems})
         for observer in self.observers:
             observer.looked(look, lag)
         (self._waiting.add if state.need else self._waiting.discard)(state.name)
@@ -229,7 +229,8 @@ class Watch:
                 "lag_seconds": round(seconds, 3),
                 "freshness_seconds": state.freshness_seconds,
             }
-            reasons = list(dict.fromkeys(aside.reason for aside in state.aside.values()))
+            wrong = (*state.problems.values(), *(aside.reason for aside in state.aside.values()))
+            reasons = list(dict.fromkeys(map(str, wrong)))
             self._tell(state.name, "late", details | ({"reasons": reasons} if reasons else {}))
         elif seconds <= state.freshness_seconds and state.late_since is not None:
             late, state.late_since = now - state.late_since, None
@@ -288,13 +289,8 @@ class Watch:
         if state is None:
             return
         now = self.clock.monotonic_seconds()
-        failed = state.end(end, now)
-        problems = state.lag.problems if state.lag is not None else {}
-        self._tell_errors(
-            state,
-            {key: error for key, error in failed.items() if key not in problems},
-            among=[key for key in state.told if key != LOOK and key not in problems],
-        )
+        found = state.end(end, now)
+        self._tell_errors(state, {k: e for k, e in found.items() if k not in state.problems})
         if self.once:
             error = end.error or MemWalError("the round left no report")
             state.report = end.report or _fail(state.name, error)
@@ -311,13 +307,12 @@ class Watch:
             return longest
         return max(0.0, min(longest, self._looks[0][0] - now))
 
-    def _tell_errors(
-        self, state: WatchedTable, wrong: Mapping[str, MemWalError], among: Sequence[str]
-    ) -> None:
-        """Tell what is wrong, once for each text. What of `among` is wrong no more is forgotten."""
-        for key in set(among) - set(wrong):
-            state.told.pop(key, None)
-        for key, error in wrong.items():
+    def _tell_errors(self, state: WatchedTable, found: Mapping[str, MemWalError | None]) -> None:
+        """Tell what is wrong, once for each text; what is well again may be told anew."""
+        for key, error in found.items():
+            if error is None:
+                state.told.pop(key, None)
+                continue
             if state.told.get(key) == str(error):
                 continue
             state.told[key] = str(error)

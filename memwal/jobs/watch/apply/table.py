@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
 from memwal.errors import LeaseHeld, MemWalError, error_of
@@ -25,10 +25,11 @@ from memwal.jobs.watch.plan import (
 )
 from memwal.jobs.watch.ports import RoundEnd, Watched
 from memwal.ports import Clock
-from memwal.report import DONE, HELD, NOTHING_TO_DO, PARTIAL, JobOnTable, TableReport
+from memwal.report import DONE, HELD, NOTHING_TO_DO, PARTIAL, JobOnTable, Part, TableReport
 
-# Names of what can be set aside, besides shards and indexes: the whole table, and looking at it.
-TABLE, LOOK = "", "look"
+# Names of what can be set aside, besides shards, indexes and upkeep: the whole table, looking at
+# it, and rounds that change nothing.
+TABLE, LOOK, PROGRESS = "", "look", "progress"
 _ROUND_SECONDS = 1.0
 _NO_PROGRESS = MemWalError("the last round brought what waits no further, and said no reason")
 
@@ -37,8 +38,8 @@ _NO_PROGRESS = MemWalError("the last round brought what waits no further, and sa
 class WatchedTable:
     """A table and its state.
 
-    `told` has the errors that were told already, by what they are about. `before_round` is the
-    progress when a round began that no look has followed yet.
+    `problems` are those of the last look; `told` has the errors that were told already, by what
+    they are about. `before_round` is the progress when a round began that no look has followed yet.
     """
 
     watched: Watched
@@ -59,6 +60,7 @@ class WatchedTable:
     held_until: float = -math.inf
     aside: dict[str, Aside] = field(default_factory=dict)
     upkeep: dict[str, Upkeep] = field(default_factory=dict)
+    problems: Mapping[str, MemWalError] = field(default_factory=dict)
     told: dict[str, str] = field(default_factory=dict)
     late_since: float | None = None
     report: TableReport | None = None
@@ -91,25 +93,27 @@ class WatchedTable:
     def judge_need(self, now: float) -> MemWalError | None:
         """See what the table needs, by its lag; what the last round failed to achieve."""
         lag, target = self.lag, self.watched.target
-        self.need = None
+        waited, self.need = self.need is not None, None
         if lag is None or self.running is not None:
             return None
         pace = Pace(look_seconds=self.look_seconds(now), round_seconds=self.round_seconds)
         need = find_need(lag, target, pace, self.active(now), now=now)
         before, self.before_round = self.before_round, None
-        if need is not None and before == lag.progress:
-            self.put_aside(TABLE, _NO_PROGRESS, now)
+        if before is not None and before != lag.progress:
+            self.aside.pop(PROGRESS, None)
+        elif before is not None and need is not None:
+            self.put_aside(PROGRESS, _NO_PROGRESS, now)
             return _NO_PROGRESS
-        if need is None or now < self.held_until or TABLE in self.active(now):
-            self.waiting_since = now
+        if need is None or now < self.held_until or {TABLE, PROGRESS} & self.active(now):
             return None
         self.need = need
+        if not waited:
+            self.waiting_since = now
         return None
 
     def wait_for(self, now: float) -> Waiting | None:
         """How the table waits for a round, if it does."""
         if self.need is None:
-            self.waiting_since = now
             return None
         return Waiting(
             table=self.name,
@@ -130,29 +134,33 @@ class WatchedTable:
 
     def begin(self, work: Round, now: float) -> None:
         """A round begins."""
+        if self.need is None:
+            self.waiting_since = now
         self.running, self.need, self.last_began = work, None, now
         if set(work.jobs) & set(FRESHENING) and self.lag is not None:
             self.before_round = self.lag.progress
 
-    def end(self, end: RoundEnd, now: float) -> dict[str, MemWalError]:
-        """A round ended: what failed, by what it is about. A lease that is held is no failure."""
-        self.running, self.last_ended, self.waiting_since = None, now, now
+    def end(self, end: RoundEnd, now: float) -> dict[str, MemWalError | None]:
+        """A round ended: what it was about, and what failed; that a lease is held is no failure."""
+        self.running, self.last_ended = None, now
         jobs = end.report.jobs if end.report is not None else ()
         held = isinstance(end.error, LeaseHeld) or any(j.report.outcome == HELD for j in jobs)
-        failed = dict(_find_failures(end))
+        found = dict(_judge(end))
         if held:
             self.held_until = now + self.limits.every_seconds * (0.5 + self.clock.random())
-            self.before_round = None
         elif set(end.work.jobs) & set(FRESHENING):
-            self.round_seconds = max(end.seconds, (self.round_seconds + end.seconds) / 2)
-        if failed:
+            # With the wait for a worker: where many wait, all have to come early.
+            seconds = now - self.waiting_since
+            self.round_seconds = max(seconds, (self.round_seconds + seconds) / 2)
+        if held or any(found.values()):
             self.before_round = None
-        for key in [key for key in self.aside if key != LOOK and key not in failed and not held]:
-            del self.aside[key]
-        for key, error in failed.items():
-            self.put_aside(key, error, now)
+        for key, error in found.items():
+            if error is None:
+                self.aside.pop(key, None)
+            else:
+                self.put_aside(key, error, now)
         self._plan_upkeep(end, held, now)
-        return failed
+        return found
 
     def _plan_upkeep(self, end: RoundEnd, held: bool, now: float) -> None:
         jobs = end.report.jobs if end.report is not None else ()
@@ -170,31 +178,30 @@ class WatchedTable:
             )
 
 
-def _find_failures(end: RoundEnd) -> Iterator[tuple[str, MemWalError]]:
-    """What failed in a round: shards and indexes by their names, else the table or upkeep."""
+def _judge(end: RoundEnd) -> Iterator[tuple[str, MemWalError | None]]:
+    """What a round was about, and what failed of it: shards, indexes, upkeep, or the table."""
     if end.error is not None and not isinstance(end.error, LeaseHeld):
         yield TABLE, end.error
     for job in end.report.jobs if end.report is not None else ():
-        if job.report.outcome not in (DONE, NOTHING_TO_DO, HELD):
-            yield from _find_parts(job)
+        if job.report.outcome != HELD:
+            yield from _judge_job(job)
 
 
-def _find_parts(job: JobOnTable) -> Iterator[tuple[str, MemWalError]]:
+def _judge_job(job: JobOnTable) -> Iterator[tuple[str, MemWalError | None]]:
     report = job.report
     if job.job not in FRESHENING:
-        yield job.job, _error_of(report)
+        yield job.job, _find_error(report)
         return
-    shards = [(shard.shard_id, shard) for shard in getattr(report, "shards", ())]
-    indexes = [(name_index(index.name), index) for index in getattr(report, "indexes", ())]
-    wrong = [
-        (key, _error_of(part))
-        for key, part in (*shards, *indexes)
-        if part.outcome not in (DONE, NOTHING_TO_DO)
-    ]
-    yield from wrong or [(TABLE, _error_of(report))]
+    parts = [(shard.shard_id, _find_error(shard)) for shard in getattr(report, "shards", ())]
+    parts += [(name_index(i.name), _find_error(i)) for i in getattr(report, "indexes", ())]
+    yield from parts
+    by_part = any(error is not None for _, error in parts)
+    yield TABLE, None if by_part else _find_error(report)
 
 
-def _error_of(part: TableReport) -> MemWalError:
+def _find_error(part: Part) -> MemWalError | None:
+    if part.outcome in (DONE, NOTHING_TO_DO):
+        return None
     if isinstance(part.cause, MemWalError):
         return part.cause
     return error_of(part.exit_code, part.outcome, part.error or part.outcome)

@@ -1,0 +1,317 @@
+"""The loop of a watch, over tables that are numbers: who is worked on, when, and what is told."""
+
+from __future__ import annotations
+
+import pytest
+
+from memwal.errors import Corruption, MemWalError, StoreUnavailable, Usage, WorkerDied
+from tests.jobs.watch.worlds import OTHER, SHARD, FakeTable, World, one
+
+
+def test_a_flush_is_merged_and_indexed_before_it_is_older_than_the_target() -> None:
+    world, table = one()
+    watch = world.watch(60.0)
+    for _ in range(20):
+        table.flush(world.clock)
+        world.run(watch, 37.0)
+    world.run(watch, 60.0)
+    assert table.merged == table.indexed == {SHARD: 20}
+    assert world.told("late") == world.told("error") == []
+    assert watch.lag_seconds_max <= 60.0
+    assert watch.rows == 20
+
+
+def test_small_flushes_wait_for_each_other() -> None:
+    world, table = one()
+    watch = world.watch(
+        60.0,
+    )
+    table.flush(world.clock)
+    world.run(watch, 20.0)
+    assert world.rounds == []
+    table.flush(world.clock)
+    world.run(watch, 25.0)
+    assert len(world.rounds) == 1
+    assert world.told("merge")[0]["rows_inserted"] == 2
+    assert [e.event for e in world.events if e.event != "look"] == ["merge", "index-catchup"]
+
+
+def test_a_trigger_that_crosses_is_not_waited_with_and_indexes_are_folded() -> None:
+    world, table = one()
+    watch = world.watch(60.0)
+    for _ in range(5):
+        table.flush(world.clock)
+    world.run(watch, 4.0)
+    assert [work.jobs for _, work in world.rounds] == [("merge",)]
+    world.run(watch, 40.0)
+    assert [work.jobs for _, work in world.rounds] == [("merge",), ("index-catchup",)]
+    assert world.rounds[1][0] >= 25.0
+
+
+def test_a_table_under_many_tiny_flushes_has_a_round_a_look_at_most() -> None:
+    world, table = one()
+    table.round_seconds = 0.2
+    watch = world.watch(60.0, limits={"every_seconds": 5.0})
+
+    def flush() -> None:
+        for _ in range(45):
+            table.flush(world.clock)
+
+    world.run(watch, 100.0, flush)
+    assert len(world.rounds) <= 25
+    assert watch.lag_seconds_max < 60.0
+    assert world.told("late") == []
+
+
+def test_an_idle_table_is_looked_at_as_rarely_as_its_target_allows() -> None:
+    world, _ = one()
+    watch = world.watch(60.0)
+    world.run(watch, 600.0)
+    world.looked.clear()
+    world.run(watch, 3000.0)
+    assert 90 <= len(world.looked) <= 106
+    assert len(world.told("look")) == 1
+
+
+def test_a_table_that_changed_lately_is_looked_at_often() -> None:
+    world, table = one()
+    watch = world.watch(60.0)
+    world.run(watch, 600.0)
+    world.run(watch, 60.0, lambda: table.flush(world.clock))
+    world.looked.clear()
+    world.run(watch, 100.0, lambda: table.flush(world.clock))
+    assert 18 <= len(world.looked) <= 60
+
+
+def test_a_hopeless_table_takes_turns_with_the_others() -> None:
+    world = World(tables={name: FakeTable(name=name) for name in ("hot", "a", "b")}, slots=1)
+    hot = world.tables["hot"]
+    hot.round_seconds = 20.0
+    hot.flush(world.clock, ago=100_000.0)
+    watch = world.watch(60.0)
+
+    def flush() -> None:
+        hot.flush(world.clock, ago=100_000.0)
+        for name in ("a", "b"):
+            world.tables[name].flush(world.clock)
+
+    world.run(watch, 600.0, flush)
+    names = [work.table for _, work in world.rounds]
+    assert names.count("a") >= 5
+    assert names.count("b") >= 5
+    for name in ("a", "b"):
+        assert len(world.told("late", name)) <= 1, name  # before it knows how long it waits
+
+
+def test_a_table_that_fails_is_left_alone_longer_each_time_and_the_reason_is_told_once() -> None:
+    world = World(tables={name: FakeTable(name=name) for name in ("t", "well")}, slots=1)
+    world.tables["t"].round_error = WorkerDied("it died")
+    watch = world.watch(60.0)
+    for table in world.tables.values():
+        table.flush(world.clock)
+    world.run(watch, 1200.0)
+    failures = [at for at, work in world.rounds if work.table == "t"]
+    assert 4 <= len(failures) <= 14
+    assert failures[-1] - failures[-2] > 2 * (failures[1] - failures[0])
+    (error,) = world.told("error")
+    assert error["message"] == "it died"
+    assert error["exit_code"] == 1
+    assert len(world.told("late")) == 1
+    assert world.told("late")[0]["reasons"] == ["it died"]
+    assert world.tables["well"].merged == {SHARD: 1}
+    world.tables["t"].round_error = None
+    world.run(watch, 400.0)
+    assert world.tables["t"].merged == {SHARD: 1}
+    assert len(world.told("fresh")) == 1
+    world.tables["t"].round_error = WorkerDied("it died")
+    world.tables["t"].flush(world.clock)
+    world.run(watch, 60.0)
+    assert len(world.told("error")) == 2
+
+
+def test_a_shard_that_fails_does_not_keep_the_others_of_its_table() -> None:
+    world, table = one(flushed={SHARD: [], OTHER: []})
+    table.shard_error = Corruption("torn")
+    watch = world.watch(60.0)
+
+    def flush() -> None:
+        for shard in (SHARD, OTHER):
+            table.flush(world.clock, shard)
+
+    world.run(watch, 300.0, flush)
+    assert table.merged[SHARD] > 250
+    assert OTHER not in table.merged
+    (error,) = world.told("error")
+    assert error["about"] == OTHER
+    assert error["message"] == "torn"
+
+
+def test_what_cant_be_merged_is_told_once_and_never_tried() -> None:
+    world, table = one(flushed={SHARD: [], OTHER: []}, sealed={OTHER})
+    table.flush(world.clock, OTHER)
+    watch = world.watch(60.0)
+    world.run(watch, 600.0)
+    assert world.rounds == []
+    (error,) = world.told("error")
+    assert "SEALED" in error["message"]
+    assert error["exit_code"] == 5
+    table.sealed.clear()
+    world.run(watch, 60.0)
+    assert table.merged == {OTHER: 1}
+
+
+def test_a_table_without_a_key_is_told_once() -> None:
+    world, table = one(key=())
+    table.flush(world.clock)
+    watch = world.watch(60.0)
+    world.run(watch, 300.0)
+    assert world.rounds == []
+    assert ["primary key" in e["message"] for e in world.told("error")] == [True]
+
+
+def test_a_round_that_says_it_is_done_and_brings_nothing_further_is_a_failure() -> None:
+    world, table = one(idle=True)
+    table.flush(world.clock)
+    watch = world.watch(60.0)
+    world.run(watch, 900.0)
+    assert len(world.rounds) <= 12
+    assert ["no further" in e["message"] for e in world.told("error")] == [True]
+
+
+def test_a_lease_that_is_held_is_no_failure() -> None:
+    world, table = one(held=True)
+    table.flush(world.clock)
+    watch = world.watch(60.0)
+    world.run(watch, 120.0)
+    assert 10 <= len(world.rounds) <= 40
+    assert world.told("error") == []
+    table.held = False
+    world.run(watch, 15.0)
+    assert table.merged == {SHARD: 1}
+
+
+@pytest.mark.parametrize("error", [StoreUnavailable("away"), Usage("no such table")])
+def test_a_table_that_cant_be_looked_at_is_looked_at_again_later(error: MemWalError) -> None:
+    world = World(tables={name: FakeTable(name=name) for name in ("t", "well")})
+    world.tables["t"].look_error = error
+    watch = world.watch(60.0)
+    world.tables["well"].flush(world.clock)
+    world.run(watch, 600.0)
+    assert 4 <= [name for _, name in world.looked].count("t") <= 12
+    assert [e["message"] for e in world.told("error")] == [str(error)]
+    assert world.tables["well"].merged == {SHARD: 1}
+    world.tables["t"].look_error = None
+    world.tables["t"].flush(world.clock)
+    world.run(watch, 400.0)
+    assert world.tables["t"].merged == {SHARD: 1}
+
+
+def test_late_is_told_once_and_fresh_when_it_is_over() -> None:
+    world, table = one()
+    table.flush(world.clock, ago=500.0)
+    watch = world.watch(60.0)
+    world.run(watch, 100.0)
+    (late,) = world.told("late")
+    assert late["stage"] == "merged"
+    assert late["lag_seconds"] >= 500.0
+    assert len(world.told("fresh")) == 1
+    order = [e.event for e in world.events if e.event != "look"]
+    assert order == ["late", "merge", "index-catchup", "fresh"]
+
+
+def test_a_clock_that_is_behind_hides_no_generation() -> None:
+    world, table = one()
+    table.flush(world.clock, ago=-7200.0)
+    watch = world.watch(60.0)
+    world.run(watch, 60.0)
+    assert table.merged == {SHARD: 1}
+
+
+def test_upkeep_runs_in_slack_time_and_more_rarely_where_there_is_nothing_to_do() -> None:
+    world, table = one(idle=True)
+    watch = world.watch(60.0, limits={"upkeep_seconds": {"snapshot": 100.0, "garbage": 100.0}})
+    world.run(watch, 5000.0)
+    snapshots = [at for at, work in world.rounds if "snapshot" in work.jobs]
+    assert 4 <= len(snapshots) <= 9
+    busy, table = one()
+    watch = busy.watch(60.0, limits={"upkeep_seconds": {"snapshot": 100.0}})
+    busy.run(watch, 1000.0, lambda: table.flush(busy.clock))
+    assert 7 <= sum("snapshot" in work.jobs for _, work in busy.rounds) <= 11
+    assert busy.told("late") == []
+
+
+def test_upkeep_waits_while_a_table_is_late() -> None:
+    world, table = one()
+    table.round_error = WorkerDied("it died")
+    table.flush(world.clock, ago=100.0)
+    watch = world.watch(60.0, limits={"upkeep_seconds": {"snapshot": 50.0}})
+    world.run(watch, 600.0)
+    assert not any("snapshot" in work.jobs for _, work in world.rounds)
+
+
+def test_tables_come_and_go_with_the_configuration() -> None:
+    world = World(tables={name: FakeTable(name=name) for name in ("a", "b")})
+    watch = world.watch(60.0)
+    world.run(watch, 20.0)
+    world.again.append(Usage("broken: line 3"))
+    world.run(watch, 20.0)
+    (error,) = world.told("error", None)
+    assert error["message"] == "broken: line 3"
+    assert set(watch.tables) == {"a", "b"}
+    world.tables["c"] = FakeTable(name="c")
+    for name in ("a", "b", "c"):
+        world.tables[name].flush(world.clock)
+    world.again.append([world.watched("b"), world.watched("c")])
+    world.run(watch, 60.0)
+    assert len(world.told("fresh", None)) == 1
+    assert set(watch.tables) == {"b", "c"}
+    assert world.tables["a"].merged == {}
+    assert world.tables["b"].merged == world.tables["c"].merged == {SHARD: 1}
+
+
+def test_a_table_that_goes_away_finishes_its_round() -> None:
+    world, table = one(round_seconds=30.0)
+    table.flush(world.clock, ago=100.0)
+    watch = world.watch(60.0)
+    world.run(watch, 1.0)
+    assert len(world.running) == 1
+    world.again.append([])
+    world.run(watch, 20.0)
+    assert list(watch.tables) == ["t"]
+    world.run(watch, 20.0)
+    assert watch.tables == {}
+    assert len(world.told("merge")) == 1
+
+
+def test_once_serves_each_table_once_and_ends() -> None:
+    world = World(tables={name: FakeTable(name=name) for name in ("a", "b", "lost", "idle")})
+    world.tables["lost"].look_error = Usage("no such table")
+    for name in ("a", "b"):
+        world.tables[name].flush(world.clock)
+    watch = world.watch(60.0, once=True)
+    world.run(watch, 600.0)
+    assert watch.is_over
+    assert world.clock.monotonic_seconds() < 20.0
+    outcomes = {name: state.report.outcome for name, state in watch.tables.items() if state.report}
+    assert outcomes == {"a": "done", "b": "done", "lost": "failed", "idle": "nothing_to_do"}
+
+
+def test_a_watch_that_is_to_stop_begins_nothing_and_takes_in_what_runs() -> None:
+    world, table = one(round_seconds=30.0)
+    table.flush(world.clock, ago=100.0)
+    watch = world.watch(60.0)
+    world.run(watch, 1.0)
+    watch.end()
+    assert watch.is_over
+    watch.step()
+    watch.finish()
+    assert table.merged == {SHARD: 1}
+    assert len(world.told("merge")) == 1
+    assert len(world.rounds) == 1
+
+
+def test_a_watch_that_nobody_hears_is_over() -> None:
+    world, _ = one()
+    watch = world.watch(60.0)
+    world.is_heard = False
+    assert watch.is_over
