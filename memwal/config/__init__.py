@@ -176,7 +176,9 @@ class WatchSettings(BaseModel):
     model_config = _STRICT
 
     every: Seconds = Field(default=5.0, gt=0)
-    workers: int = Field(default=2, ge=1, le=256)
+    workers: int = Field(default_factory=lambda: min(os.cpu_count() or 1, 4), ge=1, le=256)
+    worker_memory_bytes_max: ByteCount = Field(default=2**30, ge=1)
+    worker_idle_seconds_max: Seconds = Field(default=300.0, ge=0)
     looks_in_flight_max: int = Field(default=16, ge=1, le=1024)
     backoff_seconds_max: Seconds = Field(default=300.0, gt=0)
     stop_seconds_max: Seconds = Field(default=30.0, gt=0)

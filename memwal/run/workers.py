@@ -35,22 +35,22 @@ Say = Callable[[Hashable, str, str], None]
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Lane:
-    """Workers of one kind. Those with nothing to do for `idle_seconds_max` are let go."""
+    """Workers of one kind."""
 
     make: MakeWorker
     workers_max: int
-    idle_seconds_max: float | None = None
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class WorkerLimits:
-    """A worker that has more memory after a unit, or did so many, is replaced.
+    """A worker that has more memory after a unit, or did so many, is replaced; an idle one let go.
 
     A unit that takes longer than `unit_seconds_warned` is told about and left alone.
     """
 
     memory_bytes_max: int = 2**30
     units_max: int = 1000
+    idle_seconds_max: float = 300.0
     unit_seconds_warned: float = 600.0
 
 
@@ -112,6 +112,11 @@ class WorkerPool:
         there = sum(w.lane == lane and w.kill_at is None for w in self._workers)
         rested = self.clock.monotonic_seconds() >= self._deaths_of(lane).start_after
         return rested and there < self.lanes[lane].workers_max
+
+    def warm(self, lane: str) -> None:
+        """Start a worker that has its imports done once there is a unit."""
+        with suppress(OSError):
+            self._spawn(lane)
 
     def start(self, lane: str, key: Hashable, unit: object) -> None:
         """Begin a unit; to be called where `can_take` says so. What goes wrong is its end."""
@@ -256,12 +261,11 @@ class WorkerPool:
     def _look_after(self) -> None:
         now = self.clock.monotonic_seconds()
         for worker in self._workers:
-            idle_max = self.lanes[worker.lane].idle_seconds_max
             if worker.kill_at is not None:
                 if now >= worker.kill_at:
                     _kill(worker)
             elif not worker.busy:
-                if idle_max is not None and now - worker.idle_since >= idle_max:
+                if now - worker.idle_since >= self.limits.idle_seconds_max:
                     self._dismiss(worker)
             elif now >= worker.warn_at:
                 seconds = now - worker.began

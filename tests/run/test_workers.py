@@ -39,9 +39,9 @@ class Pool(WorkerPool):
         self.start("", word, (word, more))
 
 
-def make_pool(workers_max: int = 1, idle: float | None = None, **limits: float) -> Pool:
+def make_pool(workers_max: int = 1, **limits: float) -> Pool:
     said: list[tuple[object, str, str]] = []
-    lane = Lane(make=OddWorker, workers_max=workers_max, idle_seconds_max=idle)
+    lane = Lane(make=OddWorker, workers_max=workers_max)
     pool = Pool(
         lanes={"": lane},
         clock=SystemClock(),
@@ -141,8 +141,11 @@ def test_a_worker_is_replaced_when_it_grew_or_did_enough() -> None:
 
 
 def test_an_idle_worker_is_let_go() -> None:
-    with make_pool(idle=0.1) as pool:
+    with make_pool(idle_seconds_max=0.5) as pool:
+        pool.warm("")
+        (warm,) = pool.pids
         pid = pool.one("pid")
+        assert pid == warm
         until(lambda: not (pool.wait(0.05) or pool.pids))
         assert not is_there(pid)
         assert pool.one("pid") != pid

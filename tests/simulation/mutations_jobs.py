@@ -82,6 +82,34 @@ JOBS: tuple[Mutation, ...] = (
         ),
     ),
     *mutations(
+        "memwal/run/workers.py",
+        "tests/run/test_workers.py -k 'dead_worker or grew'",
+        (
+            "workers: one that dies is replaced at once",
+            "        deaths.start_after = self.clock.monotonic_seconds() + min(wait, _RESTART_SECONDS_MAX)",
+            "        del wait",
+        ),
+        (
+            "workers: one that grew is kept",
+            "            if message.spent or grown or",
+            "            if message.spent or",
+        ),
+    ),
+    *mutations(
+        "memwal/run/worker_process.py",
+        "tests/run/test_workers.py -k 'signals or parent'",
+        (
+            "workers: signals are theirs, too",
+            "    ignore_signals()\n    os.set_inheritable",
+            "    os.set_inheritable",
+        ),
+        (
+            "workers: the unit in hand is cut off when the parent is gone",
+            "    _cancel(worker)\n    threading.Event().wait(ORPHANED_SECONDS_MAX)",
+            "    threading.Event().wait(0)",
+        ),
+    ),
+    *mutations(
         "memwal/jobs/snapshot/job.py",
         "tests/jobs/maintain/test_maintain.py -k one_lease",
         ("snapshot: it shares a claim with the jobs around it", ", own_claim=True", ""),

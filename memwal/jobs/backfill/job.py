@@ -66,17 +66,15 @@ def run_backfill(options: BackfillOptions, progress: Progress) -> BackfillReport
         tables = _plan(opened, options)
         requests = add_counts(table.requests() for table in opened)
     engine = _choose_engine(tables, options)
-    with (
-        ChainLeases("backfill", warn=progress.warn) as leases,
-        SharedEngines(lambda name: start_engine(name, options)) as engines,
-    ):
+    leases = ChainLeases("backfill", warn=progress.warn)
+    with leases, SharedEngines(lambda name: start_engine(name, options)) as engines:
         inside = replace(options, opened_before=before, engines=engines, leases=leases)
         backfill = Backfill(
             tables=tables,
             jobs=[job for job in ORDER if job in options.jobs],
             run_job=lambda name, table: _run_job(name, table, inside, engine, progress),
             forget=lambda table: before.forget(table.resolved),
-            give_back=lambda table: leases.give_back(table.resolved.uri),
+            leases=leases,
             stop_engines=engines.cancel,
             show_report=options.so_far,
             engine=engine,

@@ -20,6 +20,7 @@ from memwal.ports import Clock
 from memwal.report import NOTHING_TO_DO, EngineReport, JobOnTable, JobReport, sum_up_tables
 from memwal.run import cancel
 from memwal.run.chain import must_stop
+from memwal.run.lease import ChainLeases
 from memwal.run.progress import Progress
 from memwal.run.reports import add_counts, failed_report
 
@@ -31,14 +32,14 @@ DOCUMENT_SECONDS_MIN = 1.0
 class Backfill:
     """One run. `requests` are those of the look at the tables, to which each job's are added.
 
-    `forget` is called when a table may have changed, `give_back` once its lease is not needed.
+    `forget` is called when a table may have changed.
     """
 
     tables: Sequence[TableBackfill]
     jobs: Sequence[str]
     run_job: Callable[[str, TableBackfill], JobReport]
     forget: Callable[[TableBackfill], None]
-    give_back: Callable[[TableBackfill], None]
+    leases: ChainLeases
     stop_engines: Callable[[], None]
     show_report: Callable[[BackfillReport], None]
     engine: EngineReport
@@ -116,7 +117,7 @@ class Backfill:
                 self.forget(table)
             if must_stop(table.jobs):
                 break
-        self.give_back(table)
+        self.leases.give_back(table.resolved.uri)
         self.forget(table)
         table.seconds = self.clock.monotonic_seconds() - began
         if table.state == RUNNING:

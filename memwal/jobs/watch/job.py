@@ -17,7 +17,7 @@ from memwal.jobs.watch.options import (
     choose_watch_limits,
 )
 from memwal.jobs.watch.report import WatchReport
-from memwal.jobs.watch.store import TableLooks
+from memwal.jobs.watch.store import StoredLooks
 from memwal.jobs.watch.workers import ProcessWorkers
 from memwal.report import DONE
 from memwal.run.progress import Progress
@@ -39,9 +39,14 @@ def run_watch(options: WatchOptions, progress: Progress) -> WatchReport:
     began = clock.monotonic_seconds()
     limits = choose_watch_limits(options.settings)
     watch = Watch(
-        lookouts=ThreadLookouts(TableLooks(clock)),
+        lookouts=ThreadLookouts(StoredLooks(clock)),
         workers=ProcessWorkers(
-            options=rounds, progress=progress, clock=clock, workers_max=limits.rounds_max
+            options=rounds,
+            progress=progress,
+            clock=clock,
+            workers_max=limits.rounds_max,
+            memory_bytes_max=options.settings.worker_memory_bytes_max,
+            idle_seconds_max=options.settings.worker_idle_seconds_max,
         ),
         clock=clock,
         events=options.events,

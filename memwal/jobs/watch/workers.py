@@ -1,8 +1,7 @@
 """The Workers port over warm processes: a lane for small rounds, and one for large ones.
 
 A small round never waits for a large one, and no JVM is started for it. Large rounds run in one
-process, where Spark starts with the first that takes it; both end once they have been idle for
-long.
+process, where Spark starts with the first that takes it, and ends with the process.
 """
 
 from __future__ import annotations
@@ -40,9 +39,9 @@ class ProcessWorkers:
     options: MaintainOptions
     progress: Progress
     clock: Clock
-    workers_max: int = field(default_factory=count_workers)
-    memory_bytes_max: int = WorkerLimits().memory_bytes_max
-    spark_idle_seconds_max: float = SPARK_IDLE_SECONDS_MAX
+    workers_max: int
+    memory_bytes_max: int
+    idle_seconds_max: float
     _rounds: dict[Hashable, Round] = field(default_factory=dict)
     _told: bool = False
 
@@ -50,14 +49,14 @@ class ProcessWorkers:
         small = replace(self.options, engine="local")
         lanes = {
             _SMALL: Lane(make=partial(RoundWorker, small), workers_max=self.workers_max),
-            _LARGE: Lane(
-                make=partial(RoundWorker, self.options),
-                workers_max=1,
-                idle_seconds_max=self.spark_idle_seconds_max,
-            ),
+            _LARGE: Lane(make=partial(RoundWorker, self.options), workers_max=1),
         }
-        limits = WorkerLimits(memory_bytes_max=self.memory_bytes_max)
+        limits = WorkerLimits(
+            memory_bytes_max=self.memory_bytes_max, idle_seconds_max=self.idle_seconds_max
+        )
         self.pool = WorkerPool(lanes=lanes, clock=self.clock, limits=limits, say=self._say)
+        if self.options.acts:
+            self.pool.warm(_SMALL)  # while tables are looked at for the first time
 
     def can_take(self, *, large: bool) -> bool:
         """Whether a round would start at once."""

@@ -44,11 +44,15 @@ def resolve(table: Table, **options: str) -> ResolvedTable:
 
 
 def make_workers(
-    engine: str | None = None, master: str | None = None, **more: float
+    engine: str | None = None, master: str | None = None, idle: float = 300
 ) -> ProcessWorkers:
-    options = MaintainOptions(tables=(), run_id="the-watch", engine=engine, master=master)
     return ProcessWorkers(
-        options=options, progress=Told(), clock=SystemClock(), workers_max=1, **more
+        options=MaintainOptions(tables=(), run_id="the-watch", engine=engine, master=master),
+        progress=Told(),
+        clock=SystemClock(),
+        workers_max=1,
+        memory_bytes_max=2**30,
+        idle_seconds_max=idle,
     )
 
 
@@ -209,9 +213,9 @@ def find_jvm(worker: int) -> int:
 
 @pytest.mark.spark
 def test_a_killed_jvm_costs_its_round_and_an_idle_one_is_let_go(table: Table) -> None:
-    workers = make_workers(spark_idle_seconds_max=0.2, engine="spark", master="local[1]")
+    workers = make_workers(engine="spark", master="local[1]", idle=5)
     assert run(workers, table, *FRESHEN, large=True).error is None
-    (first,) = workers.pool.pids
+    first = workers.pool.pids[-1]
     jvm = find_jvm(first)
     table.flush(table.shards[0], Put([7], 7))
     os.kill(jvm, signal.SIGKILL)
