@@ -133,7 +133,7 @@ def watch(
             )
             metrics = results.measures.take(shown=metrics_port is not None)
             with _serve(metrics, metrics_host, metrics_port, settings, progress) as observers:
-                options = replace(options, tables=watched, observers=observers)
+                options = replace(options, tables=watched, observers=observers, metrics=metrics)
                 report = run_watch(options, progress)
         except MemWalError as error:
             events.tell_failure(error)

@@ -95,6 +95,7 @@ class WorkerPool:
     clock: Clock
     limits: WorkerLimits = WorkerLimits()
     say: Say = lambda key, level, text: None
+    on_replaced: Callable[[str], None] = lambda reason: None
     _workers: list[_Worker] = field(default_factory=list)
     _deaths: dict[str, _Deaths] = field(default_factory=dict)
     _news: SimpleQueue[tuple[_Worker, Done | Said | None]] = field(default_factory=SimpleQueue)
@@ -185,16 +186,25 @@ class WorkerPool:
             self._deaths.pop(worker.lane, None)
             yield self._end(worker, message.result)
             worker.units += 1
-            grown = message.resident_bytes > self.limits.memory_bytes_max
-            if message.spent or grown or worker.units >= self.limits.units_max:
+            if reason := self._judge(worker, message):
+                self.on_replaced(reason)
                 self._dismiss(worker)
         else:
             self._workers.remove(worker)
             worker.pipe.close()
             if worker.busy or worker.kill_at is None:
+                self.on_replaced("died")
                 self._count_death(worker.lane)
             if worker.busy:
                 yield self._end(worker, WorkerDied(_explain(worker)))
+
+    def _judge(self, worker: _Worker, done: Done) -> str | None:
+        """Why it should be replaced, in a word; None where it need not be."""
+        if done.resident_bytes > self.limits.memory_bytes_max:
+            return "grown"
+        if worker.units >= self.limits.units_max:
+            return "old"
+        return "spent" if done.spent else None
 
     def _end(self, worker: _Worker, result: object) -> UnitEnd:
         now = self.clock.monotonic_seconds()

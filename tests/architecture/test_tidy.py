@@ -38,6 +38,7 @@ NO_STAGES = {
     "memwal/jobs/garbage/look.py",
     "memwal/jobs/garbage/model.py",
     "memwal/jobs/watch/lookouts.py",
+    "memwal/jobs/watch/metrics.py",
     "memwal/jobs/watch/model.py",
     "memwal/jobs/watch/options.py",
     "memwal/jobs/watch/probes.py",

@@ -9,6 +9,7 @@ from memwal.jobs.garbage.plan import check_limits
 from memwal.jobs.snapshot.job import check_lease
 from memwal.jobs.watch.apply import Watch
 from memwal.jobs.watch.lookouts import ThreadLookouts
+from memwal.jobs.watch.metrics import WatchMetrics
 from memwal.jobs.watch.options import (
     Reread,
     Targets,
@@ -20,6 +21,7 @@ from memwal.jobs.watch.report import WatchReport
 from memwal.jobs.watch.store import StoredLooks
 from memwal.jobs.watch.workers import ProcessWorkers
 from memwal.report import DONE
+from memwal.run.metrics.sink import NO_METRICS
 from memwal.run.progress import Progress
 from memwal.run.reports import job_report
 from memwal.run.signals import end_on_signals
@@ -38,6 +40,9 @@ def run_watch(options: WatchOptions, progress: Progress) -> WatchReport:
     clock, targets = SystemClock(), Targets(options)
     began = clock.monotonic_seconds()
     limits = choose_watch_limits(options.settings)
+    observers = [*options.observers]
+    if options.metrics is not NO_METRICS:
+        observers.append(WatchMetrics(metrics=options.metrics, clock=clock))
     watch = Watch(
         lookouts=ThreadLookouts(StoredLooks(clock)),
         workers=ProcessWorkers(
@@ -47,12 +52,13 @@ def run_watch(options: WatchOptions, progress: Progress) -> WatchReport:
             workers_max=limits.rounds_max,
             memory_bytes_max=options.settings.worker_memory_bytes_max,
             idle_seconds_max=options.settings.worker_idle_seconds_max,
+            on_replaced=options.metrics.record_worker_replaced,
         ),
         clock=clock,
         events=options.events,
         configuration=Reread(options, targets),
         limits=limits,
-        observers=options.observers,
+        observers=observers,
         acts=options.acts,
         once=options.once,
     )

@@ -14,6 +14,7 @@ from memwal.jobs.watch.plan import COMPACTION, GARBAGE, SNAPSHOT, Target, WatchL
 from memwal.jobs.watch.ports import Events, Observer, Watched
 from memwal.run.engines.choice import choose_engine
 from memwal.run.engines.pool import has_spark
+from memwal.run.metrics.sink import NO_METRICS, Metrics
 from memwal.run.options import RunOptions, choose_limits
 
 FRESHNESS_SECONDS = 60.0
@@ -32,6 +33,7 @@ class WatchOptions(RunOptions):
     seconds_max: float | None = None
     once: bool = False
     observers: Sequence[Observer] = ()
+    metrics: Metrics = NO_METRICS
 
 
 @dataclass(frozen=True, slots=True)

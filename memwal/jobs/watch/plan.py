@@ -71,6 +71,7 @@ class Lag:
     """
 
     table: str
+    freshness_seconds: float
     version: int
     shards: int
     pending_generations: int
@@ -127,6 +128,7 @@ def assess(
     reclaimable = find_reclaimable(view)
     return Lag(
         table=table,
+        freshness_seconds=target.freshness_seconds,
         version=view.version,
         shards=len(view.shards),
         pending_generations=sum(len(shard.pending) for shard in view.shards),

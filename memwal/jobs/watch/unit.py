@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
@@ -12,8 +13,11 @@ from memwal.jobs.maintain.report import MaintainTableReport
 from memwal.run import cancel
 from memwal.run.engines.pool import SharedEngines, Started, start_engine
 from memwal.run.lease import ChainLeases
+from memwal.run.metrics.start import start_metrics
 from memwal.run.progress import Silent
 from memwal.run.worker_process import Post, ignore_signals
+
+_LOG = logging.getLogger("memwal")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -38,6 +42,7 @@ class RoundWorker:
     def __init__(self, options: MaintainOptions) -> None:
         """`options` are those of every round; each has its own table and jobs."""
         self.spent = False
+        self._telemetry = start_metrics(shown=False, warn=_LOG.warning)
         self._has_spark = False
         self._options = options
         self._engines = SharedEngines(self._start_engine)
@@ -73,6 +78,7 @@ class RoundWorker:
     def close(self) -> None:
         """End the engines."""
         self._engines.__exit__()
+        self._telemetry.close()
 
     def _start_engine(self, name: str) -> Started:
         started = start_engine(name, self._options)

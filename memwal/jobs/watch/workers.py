@@ -7,7 +7,7 @@ process, where Spark starts with the first that takes it, and ends with the proc
 from __future__ import annotations
 
 import os
-from collections.abc import Hashable, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 
@@ -42,6 +42,7 @@ class ProcessWorkers:
     workers_max: int
     memory_bytes_max: int
     idle_seconds_max: float
+    on_replaced: Callable[[str], None] = lambda reason: None
     _rounds: dict[Hashable, Round] = field(default_factory=dict)
     _told: bool = False
 
@@ -54,7 +55,13 @@ class ProcessWorkers:
         limits = WorkerLimits(
             memory_bytes_max=self.memory_bytes_max, idle_seconds_max=self.idle_seconds_max
         )
-        self.pool = WorkerPool(lanes=lanes, clock=self.clock, limits=limits, say=self._say)
+        self.pool = WorkerPool(
+            lanes=lanes,
+            clock=self.clock,
+            limits=limits,
+            say=self._say,
+            on_replaced=self.on_replaced,
+        )
         if self.options.acts:
             self.pool.warm(_SMALL)  # while tables are looked at for the first time
 

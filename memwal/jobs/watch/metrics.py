@@ -1,0 +1,162 @@
+"""What a watch measures: how its tables stand, how fresh they are kept, what its rounds came to."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from memwal.errors import MemWalError
+from memwal.indexes import covering_indexes
+from memwal.jobs.watch.model import Generation, Look
+from memwal.jobs.watch.plan import Lag
+from memwal.jobs.watch.ports import RoundEnd
+from memwal.model import ShardId, TableGauges
+from memwal.ports import Clock
+from memwal.report import HELD
+from memwal.run.metrics.counts import count_requests, name_failure
+from memwal.run.metrics.sink import Metrics, Stage
+from memwal.run.reports import failed_report
+
+WATCH = "watch"
+
+Marks = Mapping[ShardId, int]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Progress:
+    """How far a table was at a look, and when what was not through then had been flushed."""
+
+    merged: Marks
+    indexed: Marks
+    flushed_at_nanos: Mapping[Generation, int]
+
+
+def find_fresh(before: Progress | None, look: Look) -> tuple[list[tuple[Stage, float]], Progress]:
+    """For each generation that got through a stage since, the seconds from its flush till then.
+
+    Each is told once. Then is when the version was committed that a look first finds it in: no
+    earlier than it got through. What was through at the first look is not told: nobody saw it.
+    """
+    view, state = look.view, look.view.mem_wal
+    names = covering_indexes(view.manifest, state)
+    now: dict[Stage, dict[ShardId, int]] = {
+        "merged": dict(state.merged),
+        "indexed": {shard: state.caught_up_to(shard, names) for shard in state.merged},
+    }
+    flushed = dict(look.flushed_at_nanos)
+    told: list[tuple[Stage, float]] = []
+    if before is not None:
+        flushed = {**before.flushed_at_nanos, **flushed}
+        then: dict[Stage, Marks] = {"merged": before.merged, "indexed": before.indexed}
+        for stage, marks in now.items():
+            told += [
+                (stage, (view.manifest.timestamp_nanos - at) / 1e9)
+                for (shard, generation), at in flushed.items()
+                if then[stage].get(shard, 0) < generation <= marks.get(shard, 0)
+            ]
+            for shard, mark in then[stage].items():  # an older version may have been restored
+                marks[shard] = max(mark, marks.get(shard, 0))
+    return told, Progress(
+        merged=now["merged"],
+        indexed=now["indexed"],
+        flushed_at_nanos=dict(_find_unfinished(look, now["merged"], now["indexed"], flushed)),
+    )
+
+
+def _find_unfinished(
+    look: Look, merged: Marks, indexed: Marks, flushed: Mapping[Generation, int]
+) -> Iterator[tuple[Generation, int]]:
+    # What was collected before the look had been merged; anything else that is gone is no more.
+    for key, at in flushed.items():
+        shard, generation = key
+        is_there = key in look.flushed_at_nanos or generation <= merged.get(shard, 0)
+        if is_there and generation > indexed.get(shard, 0):
+            yield key, at
+
+
+@dataclass(kw_only=True, slots=True)
+class _Table:
+    gauges: TableGauges
+    progress: Progress | None = None
+
+
+@dataclass(kw_only=True)
+class WatchMetrics:
+    """The Observer port: records what a watch sees.
+
+    A table that can't be looked at keeps its last gauges: ages go on, and the time of the look
+    tells.
+    """
+
+    metrics: Metrics
+    clock: Clock
+    _tables: dict[str, _Table] = field(default_factory=dict)
+
+    def turn(self, tables: Sequence[str]) -> None:
+        """Nothing is measured by turns."""
+
+    def looked(self, look: Look, lag: Lag) -> None:
+        """A look at a table ended well."""
+        now, elapsed = self.clock.now_nanos(), self.clock.monotonic_seconds()
+
+        def date(seconds: float | None) -> int | None:
+            return None if seconds is None else now - int((elapsed - seconds) * 1e9)
+
+        self.metrics.add(count_requests(look.requests))
+        table = self._find(lag.table)
+        fresh, table.progress = find_fresh(table.progress, look)
+        for stage, seconds in fresh:
+            self.metrics.record_freshness(stage, seconds)
+        # Of an index of which nothing is recorded, it is not known that it has caught up.
+        behind = max(look.view.mem_wal.merged.values(), default=0)
+        self._show(
+            lag.table,
+            looked_at_nanos=now,
+            pending_generations=lag.pending_generations,
+            pending_bytes=lag.pending_bytes,
+            oldest_pending_at_nanos=date(lag.oldest_pending),
+            oldest_unindexed_at_nanos=date(min(lag.unindexed.values(), default=None)),
+            index_lag_generations={
+                name: behind if generations is None else generations
+                for name, generations in lag.index_lag_generations.items()
+            },
+            reclaimable_bytes=lag.reclaimable_bytes,
+            freshness_target_seconds=lag.freshness_seconds,
+        )
+
+    def failed(self, table: str, error: MemWalError) -> None:
+        """Of rounds, `ended` tells; of looks, that the last one is long ago."""
+
+    def ended(self, end: RoundEnd) -> None:
+        """A round ended. A lease that another run holds is no failure."""
+        name = end.work.table
+        error = end.error or MemWalError("no report")
+        report = end.report or failed_report(name, error)
+        self.metrics.record_table(WATCH, report, end.requests)
+        gauges = self._find(name).gauges
+        if report.outcome == HELD or any(
+            job.report.outcome == HELD for job in getattr(report, "jobs", ())
+        ):
+            since = gauges.lease_held_at_nanos or self.clock.now_nanos()
+            self._show(name, lease_held_at_nanos=since)
+        elif (reason := name_failure(report)) is None:
+            self._show(name, lease_held_at_nanos=None, failures=0, reason=None)
+        else:
+            failures = gauges.failures + 1
+            self._show(name, lease_held_at_nanos=None, failures=failures, reason=reason)
+
+    def forgot(self, table: str) -> None:
+        """The table is not watched any more."""
+        self._tables.pop(table, None)
+        self.metrics.forget_table(table)
+
+    def _find(self, table: str) -> _Table:
+        if table not in self._tables:
+            self._tables[table] = _Table(gauges=TableGauges(looked_at_nanos=0))
+        return self._tables[table]
+
+    def _show(self, table: str, **gauges: Any) -> None:
+        found = self._find(table)
+        found.gauges = replace(found.gauges, **gauges)
+        self.metrics.record_gauges(table, found.gauges)
