@@ -1,0 +1,234 @@
+"""What a watch measures of looks and rounds."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from memwal.errors import LeaseHeld, MemWalError, WorkerDied
+from memwal.jobs.maintain.report import MaintainTableReport
+from memwal.jobs.merge.report import MergeTableReport
+from memwal.jobs.watch.metrics import Progress, WatchMetrics, find_fresh
+from memwal.jobs.watch.model import Generation, Look, Round
+from memwal.jobs.watch.plan import Target, assess
+from memwal.jobs.watch.ports import RoundEnd
+from memwal.model import ShardId, TableGauges
+from memwal.report import JobOnTable
+from memwal.run.metrics.counts import Counts
+from memwal.run.metrics.sink import Metrics, Stage
+from memwal.testing.clock import ManualClock
+from tests.support.views import make_shard, make_state, make_version, make_view
+
+A, B = ShardId("a"), ShardId("b")
+SECOND = 10**9
+
+
+class Kept(Metrics):
+    """Keeps what it is told."""
+
+    def __init__(self) -> None:
+        self.gauges: dict[str, TableGauges] = {}
+        self.fresh: list[tuple[Stage, float]] = []
+        self.counts: Counts = Counts()
+
+    def record_gauges(self, table: str, gauges: TableGauges) -> None:
+        self.gauges[table] = gauges
+
+    def forget_table(self, table: str) -> None:
+        del self.gauges[table]
+
+    def record_freshness(self, stage: Stage, seconds: float) -> None:
+        self.fresh.append((stage, seconds))
+
+    def add(self, counts: Counts) -> None:
+        self.counts.update(counts)
+
+
+def look(
+    listed: Mapping[ShardId, list[int]],
+    merged: Mapping[ShardId, int],
+    indexed: Mapping[ShardId, int] | None = None,
+    *,
+    at: float = 100.0,
+    flushed: Mapping[Generation, float] | None = None,
+) -> Look:
+    """Generation n was flushed at second n unless `flushed` says otherwise; committed `at`."""
+    state = make_state(merged=merged, index_catchup={} if indexed is None else {"i": indexed})
+    version = make_version(state, *([] if indexed is None else ["i"]))
+    shards = [make_shard(s, g, merged=merged.get(s, 0)) for s, g in listed.items()]
+    times = flushed or {(s, g): float(g) for s, many in listed.items() for g in many}
+    return Look(
+        view=make_view(
+            *shards, state=state, manifest=replace(version, timestamp_nanos=int(at * SECOND))
+        ),
+        flushed_at_nanos={key: int(seconds * SECOND) for key, seconds in times.items()},
+        changed=True,
+        requests={"list": 2},
+    )
+
+
+def told(*looks: Look) -> list[list[tuple[Stage, float]]]:
+    progress: Progress | None = None
+    found = []
+    for each in looks:
+        fresh, progress = find_fresh(progress, each)
+        found.append(sorted(fresh))
+    return found
+
+
+def test_what_was_through_at_the_first_look_is_not_told() -> None:
+    assert told(look({A: [1, 2]}, {A: 2}), look({A: [1, 2]}, {A: 2})) == [[], []]
+
+
+def test_each_generation_is_told_once_in_each_stage() -> None:
+    found = told(
+        look({A: [1, 2]}, {}, {}, at=10),
+        look({A: [1, 2]}, {A: 1}, {}, at=11),
+        look({A: [1, 2]}, {A: 2}, {A: 1}, at=12),
+        look({A: [1, 2]}, {A: 2}, {A: 2}, at=13),
+        look({A: []}, {A: 2}, {A: 2}, at=14),
+    )
+    assert found == [
+        [],
+        [("merged", 10.0)],
+        [("indexed", 11.0), ("merged", 10.0)],
+        [("indexed", 11.0)],
+        [],
+    ]
+
+
+def test_a_table_without_indexes_is_indexed_once_it_is_merged() -> None:
+    found = told(look({A: [1]}, {}), look({A: [1]}, {A: 1}, at=4))
+    assert found[1] == [("indexed", 3.0), ("merged", 3.0)]
+
+
+def test_what_comes_and_goes_between_two_looks_counts() -> None:
+    """Flushed and merged between looks; collected before the look that would find it indexed."""
+    found = told(
+        look({A: []}, {}, {}),
+        look({A: [1], B: [7]}, {A: 1, B: 7}, {A: 0}, at=20),
+        look({A: [], B: [7]}, {A: 1, B: 7}, {A: 1, B: 7}, at=30),
+    )
+    assert found[1] == [("merged", 13.0), ("merged", 19.0)]
+    assert found[2] == [("indexed", 23.0), ("indexed", 29.0)]
+
+
+def test_an_older_version_that_is_restored_tells_nothing_twice() -> None:
+    found = told(
+        look({A: [1]}, {}), look({A: [1]}, {A: 1}), look({A: [1]}, {}), look({A: [1]}, {A: 1})
+    )
+    assert [len(each) for each in found] == [0, 2, 0, 0]
+
+
+def test_what_is_kept_of_generations_is_bounded() -> None:
+    progress: Progress | None = None
+    for number in range(1, 200):
+        _, progress = find_fresh(progress, look({A: [number]}, {A: number}, {A: number}))
+    _, progress = find_fresh(progress, look({A: [200]}, {A: 199}, {A: 199}))
+    assert list(progress.flushed_at_nanos) == [(A, 200)]
+    _, progress = find_fresh(progress, look({B: [1]}, {}))
+    assert list(progress.flushed_at_nanos) == [(B, 1)]
+
+
+@pytest.fixture
+def clock() -> ManualClock:
+    return ManualClock()
+
+
+@pytest.fixture
+def kept() -> Kept:
+    return Kept()
+
+
+@pytest.fixture
+def observer(kept: Kept, clock: ManualClock) -> WatchMetrics:
+    return WatchMetrics(metrics=kept, clock=clock)
+
+
+def observe(observer: WatchMetrics, found: Look) -> None:
+    clock = observer.clock
+    lag = assess(
+        "t", found, Target(freshness_seconds=60), None,
+        now=clock.monotonic_seconds(), now_nanos=clock.now_nanos(),
+    )  # fmt: skip
+    observer.looked(found, lag)
+
+
+def test_a_look_is_the_table_s_gauges(
+    observer: WatchMetrics, kept: Kept, clock: ManualClock
+) -> None:
+    now = clock.now_nanos() / SECOND
+    times = {(A, 1): now - 50, (A, 2): now - 30, (A, 3): now - 20}
+    observe(observer, look({A: [1, 2, 3]}, {A: 1}, {A: 0}, flushed=times))
+    found = kept.gauges["t"]
+    assert found.pending_generations == 2
+    assert found.index_lag_generations == {"i": 1}
+    assert found.freshness_target_seconds == 60
+    assert found.oldest_pending_at_nanos == pytest.approx((now - 30) * SECOND)
+    assert found.oldest_unindexed_at_nanos == pytest.approx((now - 50) * SECOND)
+    assert found.looked_at_nanos == clock.now_nanos()
+    assert kept.counts == {("memwal_requests_total", (("operation", "list"),)): 2}
+    observer.forgot("t")
+    assert kept.gauges == {}
+
+
+def test_an_index_of_which_nothing_is_recorded_has_the_whole_lag(
+    observer: WatchMetrics, kept: Kept
+) -> None:
+    found = look({A: [1, 2]}, {A: 2}, {A: 0})
+    state = replace(found.view.mem_wal, index_catchup={})
+    observe(observer, replace(found, view=replace(found.view, mem_wal=state)))
+    assert kept.gauges["t"].index_lag_generations == {"i": 2}
+
+
+def end(outcome: str = "done", error: MemWalError | None = None, **fields: Any) -> RoundEnd:
+    merge = MergeTableReport.model_validate({"table": "t", "outcome": outcome, **fields})
+    report = MaintainTableReport.model_validate(
+        {
+            "table": "t",
+            "outcome": outcome,
+            **fields,
+            "jobs": (JobOnTable(job="merge", report=merge),),
+        }
+    )
+    return RoundEnd(
+        work=Round(table="t", jobs=("merge",)),
+        seconds=1.0,
+        report=None if error else report,
+        error=error,
+        requests={"put": 1},
+    )
+
+
+def test_failures_in_a_row_are_counted_with_their_reason(
+    observer: WatchMetrics, kept: Kept
+) -> None:
+    observer.ended(end(error=WorkerDied("x")))
+    observer.ended(end("failed", exit_code=8))
+    assert (kept.gauges["t"].failures, kept.gauges["t"].reason) == (2, "Corruption")
+    observer.ended(end())
+    assert (kept.gauges["t"].failures, kept.gauges["t"].reason) == (0, None)
+    runs = {labels: n for (name, labels), n in kept.counts.items() if name == "memwal_runs_total"}
+    assert runs == {
+        (("job", "watch"), ("outcome", "failed")): 2,
+        (("job", "merge"), ("outcome", "failed")): 1,
+        (("job", "watch"), ("outcome", "done")): 1,
+        (("job", "merge"), ("outcome", "done")): 1,
+    }
+    assert kept.counts["memwal_requests_total", (("operation", "put"),)] == 3
+
+
+@pytest.mark.parametrize("held", [end(error=LeaseHeld("x")), end("held", exit_code=4)])
+def test_a_lease_that_another_run_holds_is_no_failure(
+    observer: WatchMetrics, kept: Kept, clock: ManualClock, held: RoundEnd
+) -> None:
+    since = clock.now_nanos()
+    observer.ended(held)
+    clock.sleep(5)
+    observer.ended(held)
+    assert (kept.gauges["t"].lease_held_at_nanos, kept.gauges["t"].failures) == (since, 0)
+    observer.ended(end())
+    assert kept.gauges["t"].lease_held_at_nanos is None
