@@ -128,7 +128,9 @@ def test_a_neighbour_s_death_is_nothing_to_a_unit(tmp_path: Path) -> None:
 
 
 def test_a_worker_is_replaced_when_it_grew_or_did_enough() -> None:
+    reasons: list[str] = []
     with make_pool(memory_bytes_max=100 * 2**20, units_max=3) as pool:
+        pool.on_replaced = reasons.append
         first = pool.one("grow", 1000)
         assert pool.one("grow", 200 * 2**20) == first
         second = pool.one("pid")
@@ -137,6 +139,7 @@ def test_a_worker_is_replaced_when_it_grew_or_did_enough() -> None:
         third = pool.one("spend")
         assert third != second
         assert pool.one("pid") != third
+        assert reasons == ["grown", "old", "spent"]
         until(lambda: not is_there(first), 5)
 
 
