@@ -85,5 +85,5 @@ class StoredLooks:
 
     def _open_objects(self, table: ResolvedTable) -> Objects:
         return open_objects(
-            normalise_uri(table.uri), table.storage_options, self._clock, self._limits
+            normalise_uri(table.find_uri()), table.storage_options, self._clock, self._limits
         )
