@@ -24,7 +24,6 @@ class ManifestMemory:
 
     def __init__(self) -> None:
         self._found: dict[ShardId, tuple[StoredFile, ShardManifest]] = {}
-        self.was_asked = False
 
     def __len__(self) -> int:
         return len(self._found)

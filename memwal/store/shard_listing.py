@@ -38,11 +38,16 @@ class ShardListing:
         return self._files.get(shard_id, ())
 
 
+def count_one_page(shards: int) -> int:
+    """One page of a listing, however many shards are on it."""
+    return 1
+
+
 def list_shards(
     objects: Objects,
     *,
     folders_only: bool = False,
-    pages_max: Callable[[int], int] = lambda shards: 1,
+    pages_max: Callable[[int], int] = count_one_page,
 ) -> ShardListing:
     """List everything where few requests can, and else the shards' folders only.
 

@@ -33,6 +33,7 @@ from memwal.store.lineage import StoredLineage
 from memwal.store.manifest_memory import MEMORIES
 from memwal.store.shard_listing import (
     ShardListing,
+    count_one_page,
     list_shards,
     manifest_versions,
     newest_manifest,
@@ -54,8 +55,8 @@ Listed = Mapping[ShardId, ShardFiles]
 _READERS_MAX = 16
 _LATEST_ATTEMPTS_MAX = 3
 _LOOKS_MAX = 3
-# Where a page of a listing tells of fewer, asking each shard takes less time.
-_SHARDS_A_PAGE_MIN = 10
+# Where a page of a listing tells of fewer, looking for each shard's manifest takes less time.
+_SHARDS_A_PAGE_MIN = 30
 
 
 class StoredViews(StoredLineage):
@@ -85,7 +86,8 @@ class StoredViews(StoredLineage):
         """The table with all its shards (see the port).
 
         `read_shards` reads the manifests of many shards elsewhere (on executors); by default
-        `readers_max` threads of this process do. Shards that one request lists are not many.
+        `readers_max` threads of this process do. Shards that one request lists are not many, and
+        what this process remembers of them is not read again.
         `pending_sizes` finds out the sizes of pending generations that their writers left out.
         `probed` looks for each shard's newest manifest itself, instead of trusting a listing.
         """
@@ -93,10 +95,13 @@ class StoredViews(StoredLineage):
 
         def look() -> TableView:
             view = self._base_view()
+            # Who reads elsewhere is better off with folders, unless little is left to read.
+            elsewhere = read_shards is not None and not len(self._memory)
             listing = list_shards(
-                self._objects, folders_only=probed, pages_max=self._count_pages_max
+                self._objects,
+                folders_only=probed,
+                pages_max=count_one_page if elsewhere else _count_pages_max,
             )
-            self._memory.was_asked = True
             if listing.is_whole:
                 found: Sequence[Found] = self._each(
                     lambda shard: self._try_shard(shard, listing.files(shard)), listing.shards
@@ -117,16 +122,12 @@ class StoredViews(StoredLineage):
 
         def look() -> TableView:
             view = self._view_reached() if reached else self._check_and_view()
-            listing = list_shards(self._objects)
+            listing = list_shards(self._objects, pages_max=_count_pages_max)
             looks = self._each(lambda shard: self._look(shard, listing), listing.shards)
             listed.update(zip(listing.shards, (files for _, files in looks), strict=True))
             return _add_shards(view, [found for found, _ in looks], listing.strangers)
 
         return self._details.add_ages(self._details.add_sizes(self._settle(look))), listed
-
-    def _count_pages_max(self, shards: int) -> int:
-        """One; more once this process looks again, to know the manifests that it remembers by."""
-        return max(1, shards // _SHARDS_A_PAGE_MIN) if self._memory.was_asked else 1
 
     def _settle(self, look: Callable[[], TableView]) -> TableView:
         """A view of the latest version, without holes that come from the timing of its reads.
@@ -321,6 +322,10 @@ class StoredViews(StoredLineage):
 
     def _each(self, work: Callable[[ShardId], R], shards: Sequence[ShardId]) -> list[R]:
         return side_by_side(work, shards, self._readers_max)
+
+
+def _count_pages_max(shards: int) -> int:
+    return max(1, shards // _SHARDS_A_PAGE_MIN)
 
 
 def _add_shards(view: TableView, found: Sequence[Found], strangers: Sequence[str]) -> TableView:
