@@ -71,6 +71,9 @@ def run_watch(options: WatchOptions, progress: Progress) -> WatchReport:
             watch.finish()
         except KeyboardInterrupt:  # by a second signal
             watch.finish(0)
+        except BaseException:
+            watch.workers.stop(0)
+            raise
     return _sum_up(watch, options, clock.monotonic_seconds() - began)
 
 

@@ -1,0 +1,199 @@
+"""`memwal watch` on real tables: what it prints, how it ends, what it refuses."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from memwal.clock import SystemClock
+from memwal.format import layout
+from memwal.model import ShardStatus
+from memwal.store.lease import StoredLeases
+from tests.support import builders
+from tests.support.builders import Put, Table
+from tests.support.nursery import Started, run_memwal, start_memwal
+
+pytestmark = pytest.mark.integration
+
+
+@pytest.fixture
+def table(tmp_path: Path) -> Table:
+    return flushed(builders.make_table(tmp_path / "t", rows=range(20), shards=2, indexed=True))
+
+
+def flushed(table: Table) -> Table:
+    for shard in table.shards:
+        table.flush(shard, Put([1, 30], 1))
+    return table
+
+
+def read_events(out: str) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in out.splitlines()]
+
+
+def watch(*arguments: object) -> tuple[int, list[dict[str, Any]], str]:
+    done = run_memwal("watch", *arguments, "--json")
+    return done.returncode, read_events(done.stdout), done.stderr
+
+
+def until(started: Started, wanted: Callable[[dict[str, Any]], bool]) -> list[dict[str, Any]]:
+    """The events up to one."""
+    found = []
+    for line in started.stdout:
+        found.append(json.loads(line))
+        if wanted(found[-1]):
+            return found
+    raise AssertionError(f"it ended: {found}, {started.stderr.read()}")
+
+
+def of(event: str) -> Callable[[dict[str, Any]], bool]:
+    return lambda found: found["event"] == event
+
+
+def test_once_brings_tables_up_to_date_and_says_so(table: Table) -> None:
+    code, events, _ = watch(table.uri, "--once")
+    assert code == 0
+    assert [e["event"] for e in events] == ["look", "merge", "index-catchup"]
+    look, merge, _ = events
+    assert look["pending_generations"] == 2
+    assert merge["generations"] == 2
+    assert merge["version"] > look["version"]
+    assert all(e["table"] == table.uri and e["at"].endswith("+00:00") for e in events)
+    builders.check_merged(table)
+    code, events, _ = watch(table.uri, "--once")
+    assert (code, [e["event"] for e in events]) == (0, ["look"])
+
+
+def test_once_exits_as_maintain_does(table: Table, tmp_path: Path) -> None:
+    code, events, error = watch(tmp_path / "none", "--once")
+    assert (code, [e["event"] for e in events]) == (2, ["error"])
+    assert "no such table" in error
+    code, _, _ = watch(table.uri, tmp_path / "none", "--once")
+    assert code == 6
+    builders.check_merged(table)
+
+
+def test_a_sealed_shard_is_refused_and_the_other_merged(table: Table) -> None:
+    first, _ = table.shards
+    table.stores.shard_manifests.commit(
+        manifest := table.stores.shard_manifests.latest(first),
+        __import__("dataclasses").replace(
+            manifest, version=manifest.version + 1, status=ShardStatus.SEALED
+        ),
+    )
+    code, events, _ = watch(table.uri, "--once")
+    assert code == 6
+    (error,) = [e for e in events if e["event"] == "error"]
+    assert "SEALED" in error["message"]
+    assert error["exit_code"] == 5
+
+
+def test_it_keeps_a_table_fresh_until_sigterm(table: Table) -> None:
+    with start_memwal("watch", table.uri, "--json", "--freshness", "4s", "--every", "1s") as run:
+        until(run, of("merge"))
+        table.flush(table.shards[0], Put([31], 2))
+        flushed_at = time.monotonic()
+        until(run, lambda e: e["event"] == "merge" and e["rows_inserted"] == 1)
+        assert time.monotonic() - flushed_at < 8
+        os.kill(run.pid, signal.SIGTERM)
+        ended = time.monotonic()
+        assert run.wait() == 0
+        assert time.monotonic() - ended < 10
+    builders.check_merged(table)
+    leases = StoredLeases(table.stores.objects, SystemClock())
+    claim = leases.current()
+    assert claim is None or not leases.is_live(claim)
+
+
+def test_a_reader_that_goes_away_ends_it_quietly(table: Table) -> None:
+    with start_memwal("watch", table.uri, "--json", "--freshness", "4s", "--every", "1s") as run:
+        until(run, of("look"))
+        run.stdout.close()
+        table.flush(table.shards[0], Put([31], 2))
+        assert run.wait() == 0
+        assert run.stderr.read() == ""
+
+
+def test_a_changed_configuration_is_read_and_a_broken_one_is_not(
+    table: Table, tmp_path: Path
+) -> None:
+    config = tmp_path / "memwal.toml"
+    config.write_text(f'[defaults]\nfreshness = "4s"\n[tables.one]\nuri = "{table.uri}"\n')
+    other = builders.make_table(tmp_path / "other", rows=range(5), shards=1)
+    with start_memwal("watch", "--all", "--config", config, "--json", "--every", "500ms") as run:
+        assert run.wait() == 2
+    with start_memwal("watch", "--all", "--config", config, "--json", "--every", "1s") as run:
+        until(run, of("look"))
+        good = config.read_text()
+        config.write_text("[tables.one\n")
+        (*_, error) = until(run, lambda e: e["table"] is None)
+        assert error["event"] == "error"
+        assert "not valid TOML" in error["message"]
+        config.write_text(f'{good}[tables.two]\nuri = "{other.uri}"\n')
+        found = until(run, lambda e: e["table"] == "two" and e["event"] == "look")
+        assert [e["event"] for e in found if e["table"] is None] == ["fresh"]
+        config.write_text(good.replace("tables.one", "tables.three"))
+        until(run, lambda e: e["table"] == "three")
+        os.kill(run.pid, signal.SIGTERM)
+        assert run.wait() == 0
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "text"),
+    [
+        ((), 2, "name the tables"),
+        (("t", "--all"), 2, "--all is every table"),
+        (("t", "--freshness", "soon"), 2, "--freshness 'soon'"),
+        (("t", "--freshness", "0s"), 2, "freshness: "),
+        (("t", "--every", "0s"), 2, "--every: "),
+        (("t", "--for", "5"), 2, "--for '5'"),
+        (("t", "--no-lease"), 5, "--no-lease"),
+    ],
+)
+def test_what_is_no_request_is_named(arguments: tuple[str, ...], code: int, text: str) -> None:
+    done = run_memwal("watch", *arguments)
+    assert done.returncode == code
+    assert text in done.stderr
+
+
+def test_guards_of_garbage_hold_before_the_first_look(table: Table, tmp_path: Path) -> None:
+    config = tmp_path / "memwal.toml"
+    for guarded in ('retention = "1h"', 'grace = "1s"'):
+        config.write_text(
+            f'[watch]\ngarbage_execute = true\n{guarded}\n[tables.t]\nuri = "{table.uri}"\n'
+        )
+        code, events, error = watch("t", "--config", config)
+        assert (code, [e["event"] for e in events]) == (5, ["error"])
+        assert "--allow-short-retention" in error
+
+
+def test_a_dry_run_only_looks(table: Table) -> None:
+    before = table.versions()
+    code, events, _ = watch(table.uri, "--dry-run", "--for", "2s", "--freshness", "1s")
+    assert code == 0
+    assert [e["event"] for e in events][:1] == ["look"]
+    assert events[0]["needs"] == ["merge", "index-catchup"]
+    assert table.versions() == before
+    assert not (Path(table.uri) / layout.MAINTENANCE).exists()
+
+
+def test_freshness_comes_from_the_table_the_defaults_and_the_environment(tmp_path: Path) -> None:
+    from memwal.config import load_config, resolve_table
+
+    config = tmp_path / "memwal.toml"
+    config.write_text(
+        '[defaults]\nfreshness = "2m"\n[tables.a]\nuri = "/a"\nfreshness = "90s"\n'
+        '[tables.b]\nuri = "/b"\n'
+    )
+    loaded = load_config(str(config), {})
+    assert resolve_table("a", loaded, {}, {}).settings.freshness == 90.0
+    assert resolve_table("b", loaded, {}, {}).settings.freshness == 120.0
+    given = {"MEMWAL_FRESHNESS": "30s"}
+    assert resolve_table("a", loaded, {}, given).settings.freshness == 30.0
