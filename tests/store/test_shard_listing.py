@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
+from uuid import UUID
 
 import pytest
 
@@ -143,3 +144,14 @@ def test_a_look_with_wals_is_the_view_and_the_listings(address: Address) -> None
         assert {shard: files.wal for shard, files in listed.items()} == entries
         versions = {s.shard_id: s.manifest.version for s in view.shards}
         assert {shard: files.manifests for shard, files in listed.items()} == versions
+
+
+@pytest.mark.parametrize(("shards", "is_whole"), [(40, True), (2, False)])
+def test_more_pages_are_read_where_they_tell_of_many_shards(shards: int, is_whole: bool) -> None:
+    objects = MemoryObjects()
+    ids = [ShardId(str(UUID(int=number))) for number in range(shards)]
+    for number in range(2 * objects.page_objects + 1):
+        objects.put(layout.wal_entry_path(ids[number % shards], number), b"")
+    listing = list_shards(objects, pages_max=lambda listed: max(1, listed // 10))
+    assert listing.shards == ids
+    assert listing.is_whole == is_whole
