@@ -34,8 +34,6 @@ class HeldLease:
         """
         self._stop_heart()
         try:
-            if self._lost is not None:
-                raise self._lost
             self._leases = leases
             if own_claim:
                 self._claim = leases.acquire(job, before=self._claim)

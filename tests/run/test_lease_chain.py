@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 
 import pytest
 
+from memwal.clock import SystemClock
 from memwal.errors import LeaseHeld, LostRace, StoreUnavailable
 from memwal.format.layout import lease_claim_path
 from memwal.jobs.merge.apply.refresh_watch import RefreshWatch
@@ -22,6 +23,7 @@ class World:
     """A table's lease, a chain that takes it for its jobs, and somebody who looks."""
 
     clock: ManualClock = field(default_factory=ManualClock)
+    ttl_seconds: float = 300.0
     away: int = 0
     """A claim that the store does not take at first."""
     bucket: MemoryBucket = field(default_factory=MemoryBucket)
@@ -34,7 +36,8 @@ class World:
         self.others = self.leases("somebody")
 
     def leases(self, holder: str) -> StoredLeases:
-        return StoredLeases(self.objects, self.clock, holder=holder)
+        ttl = self.ttl_seconds
+        return StoredLeases(self.objects, self.clock, holder=holder, ttl_seconds=ttl)
 
     def take(self, job: str) -> HeldLease:
         """As a job of the chain does, each through stores of its own."""
@@ -78,6 +81,19 @@ def test_a_refresh_has_a_claim_of_its_own_and_nobody_gets_in_between(world: Worl
         before.before_commit()
     after.before_view()
     after.before_commit()
+
+
+def test_the_heart_beats_on_from_one_job_to_the_next(world: World) -> None:
+    world.ttl_seconds = 0.15
+    for job in ("merge", "snapshot", "garbage"):
+        world.take(job)
+        before, clock = world.claim, SystemClock()
+        world.clock.advance(0.01)
+        deadline = clock.monotonic_seconds() + 10
+        while world.claim.expires_at_nanos == before.expires_at_nanos:
+            assert clock.monotonic_seconds() < deadline, f"no beat in {job}"
+            clock.sleep(0.01)
+    world.chain.give_back("t")
 
 
 def test_a_lapse_before_the_refresh_is_nothing_to_it(world: World) -> None:

@@ -67,14 +67,14 @@ JOBS: tuple[Mutation, ...] = (
             "            elif False:",
         ),
         (
-            "chain: a lease that was lost goes on to the next job",
-            "            if self._lost is not None:\n                raise self._lost\n            self",
-            "            self",
+            "chain: the next job's lease has no heartbeat",
+            "        finally:\n            self._start_heart()",
+            "        finally:\n            pass",
         ),
     ),
     *mutations(
         "memwal/jobs/maintain/job.py",
-        "tests/jobs/maintain/test_maintain.py -k 'one_lease or stops'",
+        "tests/jobs/maintain/test_maintain.py -k gives_its_lease_back",
         (
             "maintain: a table that stops keeps its lease",
             "                leases.give_back(table.uri)",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from dataclasses import replace
 from pathlib import Path
 
@@ -151,6 +152,25 @@ def test_its_jobs_share_one_lease_but_for_the_snapshot_s_claim(table: Table) -> 
     _, (found,) = maintain(table, arguments=SHORT)
     assert outcomes(found)["garbage"] == "done"
     assert list_claims(table)[-2:] == [("maintain", False), ("maintain", True)]
+
+
+def test_a_table_that_stops_gives_its_lease_back_while_others_go_on(
+    tmp_path: Path, table: Table
+) -> None:
+    broken = builders.make_table(tmp_path / "broken", rows=range(5), shards=1)
+    broken.flush(broken.shards[0], Put([1], 1))
+    for folder in Path(broken.uri).glob("_mem_wal/*/*_gen_*"):
+        shutil.rmtree(folder)
+    settings = {"settings": Settings(), "storage_options": {}}
+    seen: dict[str, list[list[tuple[str, bool]]]] = {}
+    run_maintain(
+        MaintainOptions(
+            tables=[ResolvedTable(name=t.uri, uri=t.uri, **settings) for t in (broken, table)],
+            steps=lambda step: seen.update({step: [list_claims(t) for t in (broken, table)]}),
+        ),
+        Quiet(),
+    )
+    assert seen["index-catchup"] == [[("maintain", True)], [("maintain", False)]]
 
 
 def test_a_held_lease_stops_it(table: Table) -> None:
