@@ -12,9 +12,7 @@ from memwal.jobs.maintain.job import MaintainOptions
 from memwal.jobs.status.plan import DueLimits
 from memwal.jobs.watch.plan import COMPACTION, GARBAGE, SNAPSHOT, Target, WatchLimits
 from memwal.jobs.watch.ports import Events, Observer, Watched
-from memwal.jobs.watch.workers import count_workers
 from memwal.run.engines.choice import choose_engine
-from memwal.run.engines.pool import has_spark
 from memwal.run.metrics.sink import NO_METRICS, Metrics
 from memwal.run.options import RunOptions, choose_limits
 
@@ -56,8 +54,12 @@ class Targets:
 
 
 def _is_large(asked: str, units: int, in_memory_bytes: int) -> bool:
+    """Whether a round is one for Spark, or would be if Spark were there and wanted."""
     choice = choose_engine(
-        asked, units=units, in_memory_bytes=in_memory_bytes, spark_installed=has_spark()
+        "spark" if asked == "spark" else "auto",
+        units=units,
+        in_memory_bytes=in_memory_bytes,
+        spark_installed=True,
     )
     return choice.name == "spark"
 
@@ -84,7 +86,7 @@ def choose_watch_limits(settings: WatchSettings) -> WatchLimits:
     }
     return WatchLimits(
         every_seconds=settings.every,
-        rounds_max=settings.workers or count_workers(),
+        rounds_max=settings.workers,
         looks_max=settings.looks_in_flight_max,
         backoff_seconds_max=settings.backoff_seconds_max,
         stop_seconds_max=settings.stop_seconds_max,

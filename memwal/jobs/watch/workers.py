@@ -6,7 +6,6 @@ process, where Spark starts with the first that takes it, and ends with the proc
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -24,12 +23,6 @@ from memwal.run.progress import Progress
 from memwal.run.workers import Lane, UnitEnd, WorkerLimits, WorkerPool
 
 _SMALL, _LARGE = "small", "large"
-SPARK_IDLE_SECONDS_MAX = 300.0
-
-
-def count_workers() -> int:
-    """How many rounds run side by side unless somebody says otherwise."""
-    return min(os.cpu_count() or 1, 4)
 
 
 @dataclass(kw_only=True)
