@@ -6,6 +6,7 @@ It scrapes two endpoints that tell something of everything, and a real watch at 
 from __future__ import annotations
 
 import json
+import os
 import re
 import signal
 import time
@@ -44,6 +45,7 @@ TARGETS = [
     for title, panel in PANELS.items()
     for target in panel["targets"]
 ]
+SECRET = "not-to-be-told"
 UNITS = {"none", "s", "bytes", "ops", "rowsps", "reqps", "currencyUSD"}
 
 
@@ -97,7 +99,8 @@ def watch(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RealWatch]:
     config = folder / "memwal.toml"
     config.write_text(f'[tables.real]\nuri = "{table.uri}"\n')
     options = ("--config", config, "--metrics-port", "0", "--every", "0.2s", "--freshness", "2s")
-    with start_memwal("watch", "real", *options) as process:
+    secret = {"MEMWAL_STORAGE_OPTIONS": json.dumps({"aws_secret_access_key": SECRET})}
+    with start_memwal("watch", "real", *options, env=os.environ | secret) as process:
         told = re.search(r"http://(\S+)/metrics", process.stderr.readline())
         assert told is not None
         yield RealWatch(process, told[1], table)
@@ -208,9 +211,11 @@ def test_a_real_watch_is_seen_at_work(server: Prometheus, watch: RealWatch) -> N
 
 
 def test_its_probes_are_answered_until_it_ends(server: Prometheus, watch: RealWatch) -> None:
-    for path in ("healthz", "readyz"):
+    for path in ("healthz", "readyz", "metrics"):
         with urlopen(f"http://{watch.place}/{path}", timeout=10) as answer:
-            assert (answer.status, answer.read()) == (200, b"ok\n")
+            text = answer.read().decode()
+            assert (answer.status, text == "ok\n") == (200, path != "metrics")
+            assert SECRET not in text and watch.table.uri not in text
     watch.process.send_signal(signal.SIGTERM)
     assert watch.process.wait(60) == 0
     with pytest.raises(URLError):
