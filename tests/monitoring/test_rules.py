@@ -33,7 +33,9 @@ FAILURES = "memwal_consecutive_failures"
 
 def gauges(metric: str, *values: str, **labels: str) -> dict[str, str]:
     """A series for each of several watches, with a value a minute."""
-    names = ", ".join(f'{k}="{v}"' for k, v in ({"table": "orders"} | labels).items())
+    names = ", ".join(
+        f'{k}="{v}"' for k, v in ({"job": "memwal", "table": "orders"} | labels).items()
+    )
     return {f'{metric}{{instance="{n}", {names}}}': value for n, value in enumerate(values)}
 
 
@@ -88,6 +90,12 @@ CASES = [
         at="10m",
         summary="orders: index text is 7 generations behind",
         labels={"table": "orders", "index": "text"},
+    ),
+    Case(
+        alert="MemwalTableLate",
+        name="a file that a status left behind grows old",
+        series=TARGET | gauges(PENDING, "0x200", "0x200") | gauges(PENDING, "500x200", job="node"),
+        at="200m",
     ),
     Case(
         alert="MemwalIndexLag",
@@ -184,6 +192,28 @@ CASES = [
         name="an idle table is looked at seldom",
         series=gauges(AIM, "600x40") | gauges(LOOK, "0x30"),
         at="30m",
+    ),
+    Case(
+        alert="MemwalTableUnseen",
+        name="somebody else looks now and then",
+        series=gauges(AIM, "60x5 stale")
+        | gauges(LOOK, "0+60x5 stale")
+        | gauges(LOOK, "0+60x60", job="node"),
+        at="30m",
+        summary="orders: no watch has looked at it for 25m 0s",
+    ),
+    Case(
+        alert="MemwalTableNeverSeen",
+        name="no rights to read it",
+        series=gauges(LOOK, "0x20", "0x20"),
+        at="6m",
+        summary="orders: no look at it has succeeded since the watch was started",
+    ),
+    Case(
+        alert="MemwalTableNeverSeen",
+        name="one of two watches was just started",
+        series=gauges(LOOK, "0x20", "60+60x20"),
+        at="20m",
     ),
     Case(
         alert="MemwalWatchGone",
