@@ -236,8 +236,8 @@ def _list_errors(report: JobReport) -> Iterator[tuple[str | None, str]]:
         yield None, report.error
     for table in report.tables:
         if table.error:
-            first = table.error.strip().partition("\n")[0]
-            yield table.table, first if first.startswith(table.table) else f"{table.table}: {first}"
+            named = table.error.startswith(table.table)
+            yield table.table, table.error if named else f"{table.table}: {table.error}"
 
 
 def _summarise(report: JobReport) -> str:

@@ -93,7 +93,7 @@ def watch(
     flags: JobFlags,
     results: Output,
 ) -> Job:
-    """Keep tables fresh: merge and index what is flushed before it is older than the target.
+    """Keep tables fresh: merge and index what is flushed in time.
 
     Runs until SIGTERM or Ctrl-C, and then finishes the commits in hand. With --json, an object a
     line for each thing that happens.
