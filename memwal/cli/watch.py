@@ -78,36 +78,55 @@ MetricsHost = Annotated[
 _NAMED_MAX = 10
 
 
-@command(JobFlags)
-def watch(
-    tables: Names = None,
-    everything: All = False,
-    freshness: Freshness = None,
-    every: Every = None,
-    duration: For = None,
-    once: Once = False,
-    workers: WorkersMax = None,
-    metrics_port: MetricsPort = None,
-    metrics_host: MetricsHost = None,
-    *,
-    flags: JobFlags,
-    results: Output,
-) -> Job:
-    """Keep tables fresh: merge and index what is flushed in time.
+@dataclass(frozen=True, kw_only=True)
+class WatchFlags(JobFlags):
+    """What `watch` takes besides."""
+
+    everything: All = False
+    freshness: Freshness = None
+    every: Every = None
+    duration: For = None
+    once: Once = False
+    workers: WorkersMax = None
+    metrics_port: MetricsPort = None
+    metrics_host: MetricsHost = None
+
+    def check(self) -> None:
+        """As of every command, and what no watch takes."""
+        super().check()
+        if self.metrics_host is not None and self.metrics_port is None:
+            raise Usage("--metrics-host says where --metrics-port is served: give that too")
+        _ = self.held_to, self.seconds_max, self.own
+
+    @property
+    def held_to(self) -> Settings:
+        """What beats the tables' own settings. Raises Usage."""
+        return make_settings(freshness=_parse(self.freshness, "--freshness"))
+
+    @property
+    def own(self) -> Mapping[str, object]:
+        """What beats the settings of `[watch]`. Raises Usage."""
+        found = {"every": _parse(self.every, "--every"), "workers": self.workers}
+        return {name: value for name, value in found.items() if value is not None}
+
+    @property
+    def seconds_max(self) -> float | None:
+        """When to end. Raises Usage."""
+        return _parse(self.duration, "--for")
+
+
+def _parse(text: str | None, option: str) -> float | None:
+    return None if text is None else parse_duration(text, option)
+
+
+@command(WatchFlags)
+def watch(tables: Names = None, *, flags: WatchFlags, results: Output) -> Job:
+    """Keep tables fresh: merge and index what is flushed before it is older than the target.
 
     Runs until SIGTERM or Ctrl-C, and then finishes the commits in hand. With --json, an object a
     line for each thing that happens.
     """
-    given = make_settings(
-        freshness=None if freshness is None else parse_duration(freshness, "--freshness")
-    )
-    own = {
-        "every": None if every is None else parse_duration(every, "--every"),
-        "workers": workers,
-    }
-    if metrics_host is not None and metrics_port is None:
-        raise Usage("--metrics-host says where --metrics-port is served: give that too")
-    seconds_max = None if duration is None else parse_duration(duration, "--for")
+    flags.check()
     # What happens is told on the way: there is no document at the end, but for --report.
     events = _EventLines(as_json=results.as_json)
     results.as_json, results.shows = False, False
@@ -117,22 +136,20 @@ def watch(
         from memwal.jobs.watch.options import WatchOptions
         from memwal.jobs.watch.show import describe_end
 
-        file = _Configuration(
-            flags=flags, names=tables or (), everything=everything, given=given, warn=progress.warn
-        )
+        file = _Configuration(flags=flags, names=tables or (), warn=progress.warn)
         try:
-            settings, watched = file.read(own)
+            settings, watched = file.read()
             options = flags.run_options(
                 WatchOptions,
                 (),
                 settings=settings,
                 events=events,
                 read_again=file.read_again,
-                seconds_max=seconds_max,
-                once=once,
+                seconds_max=flags.seconds_max,
+                once=flags.once,
             )
-            metrics = results.measures.take(shown=metrics_port is not None)
-            with _serve(metrics, metrics_host, metrics_port, settings, progress) as observers:
+            metrics = results.measures.take(shown=flags.metrics_port is not None)
+            with _serve(metrics, flags, settings, progress) as observers:
                 options = replace(options, tables=watched, observers=observers, metrics=metrics)
                 report = run_watch(options, progress)
         except MemWalError as error:
@@ -147,14 +164,10 @@ def watch(
 
 @contextmanager
 def _serve(
-    metrics: Metrics,
-    host: str | None,
-    port: int | None,
-    settings: WatchSettings,
-    progress: RunProgress,
+    metrics: Metrics, flags: WatchFlags, settings: WatchSettings, progress: RunProgress
 ) -> Iterator[list[Observer]]:
     """What observes the watch, and is served if there is a port."""
-    if port is None:
+    if flags.metrics_port is None:
         yield []
         return
     from memwal.jobs.watch.probes import serve_probes
@@ -162,8 +175,8 @@ def _serve(
     with serve_probes(
         metrics,
         SystemClock(),
-        host=host,
-        port=port,
+        host=flags.metrics_host,
+        port=flags.metrics_port,
         every_seconds=settings.every,
         progress=progress,
     ) as probes:
@@ -174,30 +187,28 @@ def _serve(
 class _Configuration:
     """The tables to watch, by a command line and a file that may change."""
 
-    flags: JobFlags
+    flags: WatchFlags
     names: Sequence[str]
-    everything: bool
-    given: Settings
     warn: Callable[[str], None]
     _mark: tuple[int, ...] | None = None
     _config: Config = Config()
     _known: set[str] = field(default_factory=set)
 
-    def read(self, own: Mapping[str, object]) -> tuple[WatchSettings, list[ResolvedTable]]:
-        """What the watch begins with; `own` settings beat those of `[watch]`. Raises Usage."""
-        if self.everything and self.names:
+    def read(self) -> tuple[WatchSettings, list[ResolvedTable]]:
+        """What the watch begins with; flags beat `[watch]`. Raises Usage."""
+        if self.flags.everything and self.names:
             raise Usage("--all is every table of the configuration: name none beside it")
         config, tables = self._read(quiet=False)
-        if not self.everything and not self.names:
+        if not self.flags.everything and not self.names:
             known = f" ({', '.join(islice(config.tables, _NAMED_MAX))})" if config.tables else ""
             raise Usage(
                 f"name the tables to watch, or give --all for those of {_file(self.flags)}{known}"
             )
         if not tables:
             raise Usage(f"--all: no tables in {_file(self.flags)}; add [tables.NAME] with a uri")
-        values = {name: value for name, value in own.items() if value is not None}
+        values = {**config.watch.model_dump(), **self.flags.own}
         try:
-            return WatchSettings.model_validate({**config.watch.model_dump(), **values}), tables
+            return WatchSettings.model_validate(values), tables
         except ValidationError as error:
             texts = (f"--{found['loc'][0]}: {found['msg']}" for found in error.errors())
             raise Usage("; ".join(texts)) from None
@@ -221,10 +232,12 @@ class _Configuration:
         config, _ = load(self.flags.config, self.flags.storage_option, quiet=True)
         # A name that the file does not have any more would be taken for a path.
         names = [n for n in self.names if n in config.tables or n not in self._known]
-        found = self.flags.tables(list(config.tables) if self.everything else names, quiet=quiet)
+        found = self.flags.tables(
+            list(config.tables) if self.flags.everything else names, quiet=quiet
+        )
         self._config = config
         self._known |= set(config.tables)
-        return config, [table.with_settings(self.given) for table in found]
+        return config, [table.with_settings(self.flags.held_to) for table in found]
 
 
 def _file(flags: JobFlags) -> Path:
