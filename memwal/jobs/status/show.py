@@ -54,9 +54,7 @@ TABLES: tuple[Column[TableReport], ...] = (
     numbers("pending", lambda table: getattr(table, "pending_generations", None)),
     numbers("bytes", lambda table: format_size(getattr(table, "pending_bytes", None))),
     numbers("oldest", lambda table: _format_oldest(table)),
-    numbers("index lag", lambda table: getattr(table, "index_lag_generations", None)),
-    numbers("reclaimable", lambda table: format_size(getattr(table, "reclaimable_bytes", None))),
-    numbers("shards", lambda table: len(getattr(table, "shards", ()))),
+    numbers("lag", lambda table: getattr(table, "index_lag_generations", None)),
     words("look at", lambda table: Text(", ".join(_list_notes(table)), style="yellow")),
 )
 

@@ -60,12 +60,12 @@ def test_of_many_shards_those_with_something_to_do_are_listed() -> None:
 def test_of_several_tables_each_has_a_line() -> None:
     good = table(
         shard(1, 1), name="orders", due=True, pending_generations=3, pending_bytes=2**20,
-        oldest_pending_seconds=90.0, index_lag_generations=2, reclaimable_bytes=5, warnings=("w",),
+        oldest_pending_seconds=90.0, index_lag_generations=2, warnings=("w",),
     )  # fmt: skip
     gone = TableReport(table="gone", outcome="failed", error="gone: no such table")
     lines = shown(good, gone, show_tables=show_tables)
     assert [" ".join(line.split()) for line in lines[1:3]] == [
-        "orders done 3 1.0 MiB 1.5 m 2 5 B 1 due, 1 warnings",
+        "orders done 3 1.0 MiB 1.5 m 2 due, 1 warnings",
         "gone failed",
     ]
     assert lines[3:5] == ["gone: no such table", "2 tables, 1 due; --verbose shows all of each"]
