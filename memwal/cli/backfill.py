@@ -15,7 +15,7 @@ from memwal.cli.options import (
     UntilGeneration,
 )
 from memwal.cli.output import Output
-from memwal.cli.parse import parse_duration, parse_shards
+from memwal.cli.parse import parse_duration, parse_shards, parse_size
 from memwal.config import make_settings
 from memwal.errors import Usage
 
@@ -64,7 +64,7 @@ def backfill(
         request=MergeRequest(until_generation=until_generation),
         limits=make_settings(
             generations_per_commit_max=generations_per_commit_max,
-            bytes_per_commit_max=bytes_per_commit_max,
+            bytes_per_commit_max=parse_size(bytes_per_commit_max, "--bytes-per-commit-max"),
         ),
         concurrency=concurrency,
         deadline_seconds=None if deadline is None else parse_duration(deadline, "--deadline"),

@@ -16,7 +16,7 @@ from memwal.cli.options import (
     Tables,
     UntilGeneration,
 )
-from memwal.cli.parse import parse_shards
+from memwal.cli.parse import parse_shards, parse_size
 from memwal.config import make_settings
 
 AllowIndexJoin = Annotated[
@@ -58,7 +58,7 @@ def merge(
         ),
         limits=make_settings(
             generations_per_commit_max=generations_per_commit_max,
-            bytes_per_commit_max=bytes_per_commit_max,
+            bytes_per_commit_max=parse_size(bytes_per_commit_max, "--bytes-per-commit-max"),
             index_join_allowed=allow_index_join or None,
         ),
     )

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from memwal.errors import Usage
 from memwal.format.layout import parse_shard
-from memwal.text import parse_seconds
+from memwal.text import parse_bytes, parse_seconds
 
 if TYPE_CHECKING:
     from memwal.jobs.index_catchup.plan import Method
@@ -20,6 +20,14 @@ def parse_duration(text: str, option: str) -> float:
     except ValueError:
         pass
     raise Usage(f"{option} {text!r}: expected a number and a unit, such as 90s, 10m, 1h or 7d")
+
+
+def parse_size(text: str | None, option: str) -> int | None:
+    """Bytes in `268435456`, `256MB` or `1GiB`; None for None."""
+    try:
+        return None if text is None else parse_bytes(text)
+    except ValueError as error:
+        raise Usage(f"{option} {error}") from None
 
 
 def parse_engine(name: str | None) -> str | None:

@@ -547,6 +547,7 @@ def test_an_untested_pylance(
         (["--shard", STRANGE], f"has no shard {STRANGE}"),
         (["--engine", "flink"], "'flink'"),
         (["--storage-option", "novalue"], "'novalue'"),
+        (["--bytes-per-commit-max", "-1"], "--bytes-per-commit-max '-1': expected bytes"),
     ],
 )
 def test_bad_requests(table: Path, arguments: list[str], says: str) -> None:
@@ -569,7 +570,6 @@ def run_refused(table: Path, arguments: list[str]) -> Ran:
         (["--generation-per-commit", "3"], "--generation-per-commit"),
         (["--generations-per-commit-max", "0"], "--generations-per-commit-max"),
         (["--generations-per-commit-max", "many"], "--generations-per-commit-max"),
-        (["--bytes-per-commit-max", "-1"], "--bytes-per-commit-max"),
         (["--until-generation", "0"], "--until-generation"),
     ],
 )
