@@ -7,6 +7,7 @@ to stdout is told on stderr, unless its reader closed it, who has what it wanted
 from __future__ import annotations
 
 import os
+import select
 import sys
 from collections.abc import Callable
 from contextlib import suppress
@@ -43,6 +44,15 @@ def deliver(write: Callable[[], object]) -> str | None:
     except OSError as error:
         return give_up(error)
     return None
+
+
+def is_reader_gone() -> bool:
+    """Whether stdout is a pipe that nobody reads any more."""
+    if sys.stdout is None:
+        return False
+    poll = select.poll()
+    poll.register(sys.stdout, 0)
+    return any(event & select.POLLERR for _, event in poll.poll(0))
 
 
 def give_up(error: OSError) -> str | None:

@@ -15,7 +15,7 @@ import typer
 from pydantic import ValidationError
 
 from memwal.cli import streams
-from memwal.cli.console import RunProgress, stderr, stdout
+from memwal.cli.console import RunProgress, stdout
 from memwal.cli.flags import Job, JobFlags, command, load
 from memwal.cli.output import Output
 from memwal.cli.parse import parse_duration
@@ -30,7 +30,7 @@ from memwal.config import (
     make_settings,
 )
 from memwal.errors import MemWalError, Usage
-from memwal.report import JobReport
+from memwal.report import FAILED, JobReport
 
 if TYPE_CHECKING:
     from memwal.jobs.watch.ports import Event, Observer
@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 
 Names = Annotated[
     list[str] | None,
-    typer.Argument(metavar="[TABLE...]", help="Path, s3:// address, or name in the config file."),
+    typer.Argument(metavar="TABLE...", help="Path, s3:// address, or name in the config file."),
 ]
 All = Annotated[bool, typer.Option("--all", help="Every table of the configuration.")]
 Freshness = Annotated[
@@ -157,7 +157,10 @@ def watch(tables: Names = None, *, flags: WatchFlags, results: Output) -> Job:
             raise
         if not events.as_json:
             events.say(describe_end(report))
-        return report
+        if events.problem is None:
+            return report
+        text = f"stdout can't take what happens: {events.problem}"
+        return report.model_copy(update={"outcome": FAILED, "error": text, "exit_code": 1})
 
     return work
 
@@ -258,7 +261,13 @@ class _EventLines:
     """The Events port over stdout, a line an event. Whoever closes its end has heard enough."""
 
     as_json: bool
-    is_heard: bool = True
+    problem: str | None = None
+    _is_lost: bool = False
+
+    @property
+    def is_heard(self) -> bool:
+        """Whether what is printed is read; one that has nothing to tell has to know it, too."""
+        return not self._is_lost and not streams.is_reader_gone()
 
     def tell(self, event: Event) -> None:
         """Print it."""
@@ -281,13 +290,12 @@ class _EventLines:
 
     def say(self, line: str) -> None:
         """Print a line, at once."""
-        if sys.stdout is None or not self.is_heard:
+        if sys.stdout is None or self._is_lost:
             return
         try:
             # `Terminal` shows no control characters, which names and errors may hold.
             sys.stdout.write(line + "\n") if self.as_json else stdout().print(line)
             sys.stdout.flush()
         except OSError as error:
-            self.is_heard = False
-            if problem := streams.give_up(error):
-                stderr().print(f"stdout can't take what happens: {problem}", style="red")
+            self._is_lost = True
+            self.problem = streams.give_up(error)
