@@ -91,8 +91,8 @@ JOBS: tuple[Mutation, ...] = (
         ),
         (
             "workers: one that grew is kept",
-            "            if message.spent or grown or",
-            "            if message.spent or",
+            '            return "grown"',
+            "            pass",
         ),
     ),
     *mutations(
