@@ -123,6 +123,7 @@ class WatchMetrics:
             },
             reclaimable_bytes=lag.reclaimable_bytes,
             freshness_target_seconds=lag.freshness_seconds,
+            abandoned_shards=look.abandoned_shards,
         )
 
     def failed(self, table: str, error: MemWalError) -> None:

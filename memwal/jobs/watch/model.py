@@ -16,13 +16,15 @@ class Look:
 
     `flushed_at_nanos` says when each generation was flushed that is pending, or merged and still
     stored. `changed` tells whether anything differs from the look before. `requests` is what this
-    look asked of the store, by operation.
+    look asked of the store, by operation. `abandoned_shards` counts those with rows that no writer
+    will flush, some time ago; None where a listing did not tell.
     """
 
     view: TableView
     flushed_at_nanos: Mapping[Generation, int]
     changed: bool
     requests: Mapping[str, int]
+    abandoned_shards: int | None = None
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -22,7 +22,8 @@ from memwal.model import ShardId, StoredFile
 from memwal.ports import Objects
 from memwal.store.local import LocalObjects
 from memwal.testing import MemoryBucket, MemoryObjects
-from tests.support import builders
+from memwal.testing.clock import ManualClock
+from tests.support import builders, wal_tables
 from tests.support.builders import Delete, Put, Table
 from tests.support.stores import Address
 
@@ -392,3 +393,25 @@ def test_a_store_that_is_away_is_no_broken_shard(tmp_path: Path) -> None:
     watched.objects = store
     watched.looks.forget("/watched")
     assert not watched.look().view.broken
+
+
+def test_a_shard_whose_writer_is_silent_is_counted_and_costs_one_more_request(
+    tmp_path: Path,
+) -> None:
+    watched = Watched(tmp_path / "t")
+    wal_tables.abandon(watched.table, ONE, Put([5], 5))
+    watched.copy()
+    hours = 2 * 3600 * 10**9
+    clock = ManualClock(start_nanos=SystemClock().now_nanos() + hours)
+    objects = MemoryObjects(bucket=watched.bucket, clock=clock)
+    looks = StoredLooks(clock, opened=lambda table: objects)
+    resolved = resolve("/watched")
+    assert looks.look(resolved).abandoned_shards == 1
+    clock.advance(61)
+    idle = looks.look(resolved)
+    assert (idle.abandoned_shards, idle.requests["get"]) == (1, 0)
+    watched.table.flush(ONE, Put([6], 6))
+    watched.copy()
+    assert looks.look(resolved).abandoned_shards == 1, "it is counted once a minute"
+    clock.advance(61)
+    assert looks.look(resolved).abandoned_shards == 0

@@ -19,9 +19,11 @@ from dataclasses import dataclass
 from memwal.clock import SystemClock
 from memwal.config import ResolvedTable
 from memwal.errors import BadCredentials
+from memwal.jobs.status.plan import AbandonedLimits
 from memwal.jobs.watch.model import Look
 from memwal.jobs.watch.store.table import SeenTable
 from memwal.ports import Clock, Objects
+from memwal.run.options import choose_limits
 from memwal.store.base import StoreLimits
 from memwal.store.objects import normalise_uri, open_objects
 
@@ -64,6 +66,7 @@ class StoredLooks:
             view=view,
             flushed_at_nanos=flushed,
             changed=changed,
+            abandoned_shards=found.table.abandoned,
             requests={name: after[name] - before[name] for name in ("list", "get")},
         )
 
@@ -78,7 +81,8 @@ class StoredLooks:
             found = self._tables.get(table.name)
         if found is None or found.where != where:
             objects = self._open(table)
-            found = _Opened(where, objects, SeenTable(objects, self._clock))
+            limits = choose_limits(AbandonedLimits, table)
+            found = _Opened(where, objects, SeenTable(objects, self._clock, limits))
             with self._lock:
                 self._tables[table.name] = found
         return found

@@ -7,6 +7,8 @@ from dataclasses import dataclass
 
 from memwal.errors import MemWalError, StoreUnavailable
 from memwal.format import layout
+from memwal.jobs.status.plan import AbandonedLimits
+from memwal.jobs.watch.store.abandoned import AbandonedShards
 from memwal.model import BrokenShard, FlushedGeneration, ShardId, ShardManifest, StoredFile
 from memwal.ports import Clock, Objects
 from memwal.store.manifest_memory import ManifestMemory
@@ -45,7 +47,8 @@ class SeenShards:
 class LatestShards:
     """The shards of one table, each read anew where another manifest is its newest."""
 
-    def __init__(self, objects: Objects, clock: Clock) -> None:
+    def __init__(self, objects: Objects, clock: Clock, limits: AbandonedLimits) -> None:
+        self.abandoned = AbandonedShards(objects, clock, limits)
         self._objects = objects
         self._clock = clock
         self._manifests = ShardManifests(objects)
@@ -77,6 +80,9 @@ class LatestShards:
         both = ((shard, kept.get(shard) or found[shard]) for shard in listing.shards)
         self._seen = {shard_id: seen for shard_id, seen in both if seen is not None}
         self._memory.forget_others(self._seen)
+        if listing.is_whole:
+            there = {k: s.manifest for k, s in self._seen.items() if isinstance(s, SeenShard)}
+            self.abandoned.see(there, files)
         return SeenShards(shards=self._seen, strangers=listing.strangers)
 
     def _list(self) -> ShardListing:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from memwal.jobs.status.plan import AbandonedLimits
 from memwal.jobs.watch.model import Generation
 from memwal.jobs.watch.store.base import LatestVersion
 from memwal.jobs.watch.store.shards import LatestShards, SeenShard, SeenShards
@@ -28,11 +29,16 @@ class _Seen:
 class SeenTable:
     """Looks at one table, each remembering the one before. For one thread at a time."""
 
-    def __init__(self, objects: Objects, clock: Clock) -> None:
+    def __init__(self, objects: Objects, clock: Clock, limits: AbandonedLimits) -> None:
         self._uri = objects.uri
         self._base = LatestVersion(objects)
-        self._shards = LatestShards(objects, clock)
+        self._shards = LatestShards(objects, clock, limits)
         self._last: _Seen | None = None
+
+    @property
+    def abandoned(self) -> int | None:
+        """How many shards look abandoned; None where no look could tell."""
+        return self._shards.abandoned.count
 
     def look(self) -> tuple[TableView, Mapping[Generation, int], bool]:
         """The table, when its generations were flushed, and whether anything is new."""

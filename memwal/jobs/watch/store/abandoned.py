@@ -1,0 +1,73 @@
+"""Counts shards with rows that no writer will flush, out of the listings of looks."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from functools import partial
+
+from memwal.errors import MemWalError, StoreUnavailable
+from memwal.jobs.status.plan import AbandonedLimits, measure_wal
+from memwal.model import ShardFiles, ShardId, ShardManifest, StoredFile
+from memwal.ports import Clock, Objects
+from memwal.store.shard_listing import wal_entries
+from memwal.store.wal import WalEntries
+
+# A shard is abandoned after an hour or so: what a look tells need not be newer than this.
+_COUNT_SECONDS = 60.0
+
+
+class AbandonedShards:
+    """Those of one table. `count` is None until a look has listed all files."""
+
+    def __init__(self, objects: Objects, clock: Clock, limits: AbandonedLimits) -> None:
+        self._wal = WalEntries(objects)
+        self._clock = clock
+        self._limits = limits
+        self._count_at = -math.inf
+        self._heads: dict[str, int | None] = {}
+        self.count: int | None = None
+
+    def see(
+        self,
+        manifests: Mapping[ShardId, ShardManifest],
+        files: Mapping[ShardId, Sequence[StoredFile]],
+    ) -> None:
+        """Count anew, unless that was done a moment ago. Raises StoreUnavailable."""
+        now = self._clock.monotonic_seconds()
+        if now < self._count_at:
+            return
+        known, self._heads = self._heads, {}
+        found = (
+            measure_wal(
+                manifest,
+                ShardFiles(wal=wal_entries(shard_id, files[shard_id]), manifests=0),
+                self._limits,
+                self._clock.now_nanos(),
+                partial(self._is_covered, manifest, known),
+            )
+            for shard_id, manifest in manifests.items()
+        )
+        self.count = sum(wal.abandoned for wal in found)
+        self._count_at = now + _COUNT_SECONDS
+
+    def _is_covered(
+        self,
+        manifest: ShardManifest,
+        known: Mapping[str, int | None],
+        position: int,
+        entry: StoredFile,
+    ) -> bool:
+        """Whether an entry is in a generation, by its own head, which is read once."""
+        path = entry.path
+        self._heads[path] = known[path] if path in known else self._read(entry)
+        generation = self._heads[path]
+        return generation is not None and generation < manifest.current_generation
+
+    def _read(self, entry: StoredFile) -> int | None:
+        try:
+            return self._wal.head(entry.path, entry.size_bytes).generation
+        except StoreUnavailable:
+            raise
+        except MemWalError:
+            return None
