@@ -125,16 +125,16 @@ CASES = [
     ),
     Case(
         alert="MemwalLeaseHeldTooLong",
-        name="more than an hour",
+        name="more than half an hour",
         series=gauges("memwal_lease_held_seconds", "0+60x90"),
-        at="65m",
-        summary="orders: another run has held its lease for 1h 5m 0s",
+        at="35m",
+        summary="orders: another run has held its lease for 35m 0s and committed nothing",
     ),
     Case(
         alert="MemwalLeaseHeldTooLong",
         name="runs take turns",
-        series=gauges("memwal_lease_held_seconds", "0+60x40 stale 0+60x40"),
-        at="80m",
+        series=gauges("memwal_lease_held_seconds", "0+60x28 stale 0+60x28"),
+        at="58m",
     ),
     Case(
         alert="MemwalShardAbandoned",

@@ -79,6 +79,7 @@ def _find_unfinished(
 class _Table:
     gauges: TableGauges
     progress: Progress | None = None
+    version: int = 0
 
 
 @dataclass(kw_only=True)
@@ -94,7 +95,10 @@ class WatchMetrics:
     _tables: dict[str, _Table] = field(default_factory=dict)
 
     def turn(self, tables: Sequence[str]) -> None:
-        """Nothing is measured by turns."""
+        """A table that no look has succeeded on yet is shown too, as one that was never seen."""
+        for name in tables:
+            if name not in self._tables:
+                self._show(name)
 
     def looked(self, look: Look, lag: Lag) -> None:
         """A look at a table ended well."""
@@ -105,6 +109,10 @@ class WatchMetrics:
 
         self.metrics.add(count_requests(look.requests))
         table = self._find(lag.table)
+        if lag.version != table.version:
+            # Whoever holds the lease gets on, or another does by now: two watches share the work.
+            self._show(lag.table, lease_held_at_nanos=None)
+            table.version = lag.version
         fresh, table.progress = find_fresh(table.progress, look)
         for stage, seconds in fresh:
             self.metrics.record_freshness(stage, seconds)

@@ -76,7 +76,7 @@ METRICS = (
         kind="gauge",
         labels=("table",),
         unit="s",
-        text="For how long another run has held the table's lease; absent where none does.",
+        text="For how long others have held the lease, and committed nothing; absent if none does.",
     ),
     Metric(
         name="memwal_consecutive_failures",
@@ -89,7 +89,7 @@ METRICS = (
         kind="gauge",
         labels=("table",),
         unit="s",
-        text="When the table was last looked at, in seconds since 1970.",
+        text="When a look at the table last succeeded, in seconds since 1970; 0: never.",
     ),
     Metric(
         name="memwal_freshness_seconds",

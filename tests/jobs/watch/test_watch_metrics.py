@@ -232,3 +232,33 @@ def test_a_lease_that_another_run_holds_is_no_failure(
     assert (kept.gauges["t"].lease_held_at_nanos, kept.gauges["t"].failures) == (since, 0)
     observer.ended(end())
     assert kept.gauges["t"].lease_held_at_nanos is None
+
+
+def test_others_that_hold_the_lease_in_turns_and_get_on_do_not_hang(
+    observer: WatchMetrics, kept: Kept, clock: ManualClock
+) -> None:
+    found = look({A: [1, 2]}, {A: 1})
+    observe(observer, found)
+    observer.ended(end(error=LeaseHeld("x")))
+    since = clock.now_nanos()
+    clock.sleep(5)
+    observe(observer, look({A: [1, 2, 3]}, {A: 1}))
+    assert kept.gauges["t"].lease_held_at_nanos == since
+    observe(observer, replace(found, view=replace(found.view, version=found.view.version + 1)))
+    assert kept.gauges["t"].lease_held_at_nanos is None
+
+
+def test_a_table_that_no_look_has_succeeded_on_is_shown_as_never_seen(
+    observer: WatchMetrics, kept: Kept
+) -> None:
+    observer.turn(["t", "u"])
+    assert {name: gauges.looked_at_nanos for name, gauges in kept.gauges.items()} == {
+        "t": 0,
+        "u": 0,
+    }
+    observe(observer, look({A: [1]}, {}))
+    observer.turn(["t", "u"])
+    assert kept.gauges["t"].looked_at_nanos > 0 and kept.gauges["u"].pending_generations is None
+    observer.forgot("u")
+    observer.turn(["t"])
+    assert list(kept.gauges) == ["t"]
