@@ -29,9 +29,10 @@ _LINE_CHARACTERS_MAX = 64 * 1024
 _PIPE_BYTES = 1024 * 1024
 _DRAIN_SECONDS_MAX = 2.0
 _SAID = re.compile(r"(error|warning): *", re.IGNORECASE)
-_LOGGED = re.compile(r"\b(FATAL|ERROR|WARN|WARNING|INFO|DEBUG|TRACE)\b|panicked at")
+_LOGGED = re.compile(r'(?<!")\b(FATAL|ERROR|WARN|WARNING|INFO|DEBUG|TRACE)\b|panicked at')
 _LEVELS = {"fatal": "error", "critical": "error", "warn": "warning", "trace": "debug"}
 _RUN: dict[str, str | None] = dict.fromkeys(("job", "table", "shard", "run_id"))
+_NAMES: dict[object, str] = {}
 _ABOUT: ContextVar[Mapping[str, str | None]] = ContextVar("memwal_about")
 
 
@@ -50,6 +51,12 @@ def describe_run(**facts: str | None) -> None:
     _RUN.update(facts)
 
 
+def name_table(uri: str, name: str) -> None:
+    """What lines call the table at an address, where units know no more of it."""
+    if _open:
+        _NAMES[uri] = name
+
+
 class JsonLog:
     """Writes the lines."""
 
@@ -61,6 +68,7 @@ class JsonLog:
         """Write one object."""
         level = _LEVELS.get(level, level)
         facts = {**_RUN, **_ABOUT.get({}), **more}
+        facts["table"] = _NAMES.get(facts["table"], facts["table"])
         time = iso_time(self._clock.now_nanos(), "milliseconds")
         line = {"time": time, "level": level, **facts, "message": message}
         self._write(json.dumps(line, default=str) + "\n")
@@ -198,6 +206,7 @@ def stop() -> None:
     """From here on they are what they were."""
     if _open:
         _open.pop().stop()
+        _NAMES.clear()
 
 
 def find_format(arguments: Sequence[str], environment: Mapping[str, str] = os.environ) -> str:

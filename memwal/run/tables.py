@@ -217,6 +217,7 @@ def _open_stores(tables: Sequence[OpenTable], run_id: str) -> None:
             if places & seen:
                 raise Usage(f"{resolved.name}: the same table was named before: {stores.uri}")
             seen |= places
+            logs.name_table(stores.uri, resolved.name)
             table.stores = stores
         except MemWalError as error:
             table.error = error

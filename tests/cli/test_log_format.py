@@ -145,7 +145,8 @@ def test_the_configuration_may_ask_for_it(
 def test_what_libraries_say_is_taken_up(capsys: pytest.CaptureFixture[str]) -> None:
     logs.start()
     try:
-        with logs.about(table="orders", shard="s1"):
+        logs.name_table("/lake/orders", "orders")
+        with logs.about(table="/lake/orders", shard="s1"):
             logging.getLogger("botocore.x").warning("slow: %s", "a store")
             warnings.warn("an old name", stacklevel=1)
             print("[2026-11-22T00:00:00Z WARN  lance::io] odd", file=sys.stderr)
