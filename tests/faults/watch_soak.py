@@ -39,6 +39,8 @@ _AWAY = Toxics(burst=1.0, burst_seconds=3600)
 _EVENTS = {"look", "merge", "index-catchup", "garbage", "error", "late"}
 _COLLECT = ("--execute", "--wal", "--retention", "0s", "--grace", "1s", "--allow-short-retention")
 _END_SECONDS_MAX = 30.0
+# moto shares the machine, and looks through the whole bucket for each listing.
+_S3_SLOWER = 4
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -103,15 +105,19 @@ class Soak:
 
     def __enter__(self) -> Soak:
         with ExitStack() as stack:
-            self._server = stack.enter_context(S3Server())
-            self._proxy = stack.enter_context(S3Proxy(self._server.endpoint, self.plan.seed))
+            if self.plan.on_s3:
+                self._server = stack.enter_context(S3Server())
+                self._proxy = stack.enter_context(S3Proxy(self._server.endpoint, self.plan.seed))
             self.tables = [self._make_table(name) for name in KINDS]
             self._config.write_text(self._config_text())
             plan = self.plan
             for table in self.tables:
                 table.start_writer()
                 stack.callback(table.kill_writer)
-            self.sampler = LagSampler({table.name: table.stores for table in self.tables})
+            self.sampler = LagSampler(
+                {table.name: table.stores for table in self.tables},
+                every=dict.fromkeys(plan.on_s3, _S3_SLOWER),
+            )
             self.sampler.start()
             stack.callback(self.sampler.stop)
             self.watch = stack.enter_context(
@@ -131,8 +137,9 @@ class Soak:
         self._stack.close()
 
     def _make_table(self, name: str) -> Soaked:
-        uri, options = str(self.folder / name), {}
+        uri, options, pause_seconds = str(self.folder / name), {}, self.plan.write_pause_seconds
         if name in self.plan.on_s3:
+            pause_seconds *= _S3_SLOWER
             uri = f"s3://{self._server.make_bucket()}/{name}"
             options = self._server.storage_options
         table = Soaked(
@@ -141,7 +148,7 @@ class Soak:
             options=options,
             folder=self.folder,
             seed=self.plan.seed,
-            pause_seconds=self.plan.write_pause_seconds,
+            pause_seconds=pause_seconds,
         )
         table.make()
         return table
@@ -176,7 +183,12 @@ class Soak:
         if self.plan.faults:
             yield from self.plan.faults
             return
-        names = [name for name in FAULTS if self.plan.spark or name != "executor killed"]
+        needed = {
+            "executor killed": self.plan.spark,
+            "store in trouble": self.plan.on_s3,
+            "store away": self.plan.on_s3,
+        }
+        names = [name for name in FAULTS if needed.get(name, True)]
         while time.monotonic() - self._began < self.plan.seconds:
             yield self._chance.choice(names)
 

@@ -6,6 +6,7 @@ import threading
 import time
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import count
 
 from memwal.errors import MemWalError
 from memwal.format import layout
@@ -34,20 +35,33 @@ class Lag:
 
 
 class LagSampler(threading.Thread):
-    """Looks at tables again and again, until it is told to `stop`."""
+    """Looks at tables again and again, until it is told to `stop`.
 
-    def __init__(self, tables: Mapping[str, Stores], every_seconds: float = 0.5) -> None:
+    At those in `every`, by name, it looks at one time of so many.
+    """
+
+    def __init__(
+        self,
+        tables: Mapping[str, Stores],
+        every_seconds: float = 0.5,
+        every: Mapping[str, int] | None = None,
+    ) -> None:
         super().__init__(name="lag sampler", daemon=True)
         self.samples: list[Lag] = []
         self.failures: list[MemWalError] = []
         self._tables = tables
         self._every_seconds = every_seconds
+        self._every = every or {}
         self._seen: dict[tuple[str, Generation], float] = {}
         self._stopped = threading.Event()
 
     def run(self) -> None:
-        while not self._stopped.wait(self._every_seconds):
+        for turn in count():
+            if self._stopped.wait(self._every_seconds):
+                return
             for name, stores in self._tables.items():
+                if turn % self._every.get(name, 1):
+                    continue
                 try:
                     self.samples.append(self._look(name, stores))
                 except MemWalError as error:  # it changed faster than it could be looked at
