@@ -12,6 +12,7 @@ from memwal.jobs.merge.apply.shard import ShardMerger
 from memwal.jobs.merge.plan.shard import MergeLimits, MergeRequest
 from memwal.jobs.merge.report import ShardReport
 from memwal.model import FlushedGeneration, ShardId, TableView
+from memwal.run.lease import ChainLeases
 from memwal.store.lease import StoredLeases
 from memwal.testing import ManualClock, MemoryBucket, MemoryObjects
 from memwal.testing.tables import MemoryFold, MemoryTable
@@ -151,6 +152,31 @@ def test_a_refresh_that_came_and_went_around_the_view_makes_it_void(
     merge = watched_merge(table, leases, MergeRequest(until_generation=2))
     assert (merge.commits, merge.conflicts, merge.to_generation) == (0, 1, 3)
     assert table.found == 3  # what a delete pass would have taken
+
+
+@pytest.mark.parametrize(("own_claim", "found"), [(True, 3), (False, None)])
+def test_a_refresh_among_jobs_that_share_a_lease_is_seen_by_its_own_claim(
+    table: Table, leases: StoredLeases, own_claim: bool, found: object
+) -> None:
+    """Under the claim that the jobs share, nobody would see it come and go, and a row is lost."""
+    chain = ChainLeases("maintain")
+
+    def take(job: str, *, own_claim: bool = False) -> None:
+        chain.take("t", leases, job, lambda text: None, own_claim=own_claim)
+
+    def lower() -> None:
+        take("snapshot", own_claim=own_claim)
+        table.set_progress(1)
+
+    def repair() -> None:
+        table.set_progress(3)
+        take("garbage")
+
+    take("merge")
+    table.before_view, table.before_fold = [lower], [repair]
+    watched_merge(table, leases, MergeRequest(until_generation=2))
+    chain.give_back("t")
+    assert table.found == found
 
 
 def test_other_holders_and_dead_refreshes_are_passed(table: Table, leases: StoredLeases) -> None:
