@@ -136,7 +136,7 @@ class OutcomeUnknown(MemWalError):
 
 
 class WorkerDied(MemWalError):
-    """The process that worked on something died in every attempt, the last one with it alone."""
+    """The process that worked on something died; an engine's unit has been tried alone, too."""
 
 
 class AlreadyExists(MemWalError):
