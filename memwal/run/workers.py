@@ -297,12 +297,16 @@ def _explain(worker: _Worker) -> str:
     if code < 0:
         with suppress(ValueError):
             how = f"was ended by {signal.Signals(-code).name}"
-    late = " after it was told to stop" if worker.kill_at is not None else ""
-    return (
-        f"the worker process {worker.process.pid} {how}{late} during {worker.doing or 'its start'}."
-        " Data that is damaged deep inside a file can do that, and so can too little memory. What "
-        "was committed before stays"
-    )
+    what = f"the worker process {worker.process.pid} {how}"
+    if worker.kill_at is not None:
+        what += " after it was told to stop"
+        why = "It took too long to reach the end of a commit"
+    elif code == -signal.SIGKILL:
+        why = "Too little memory can do that"
+    else:
+        why = "Data that is damaged deep inside a file can do that, and so can too little memory"
+    doing = worker.doing or "its start"
+    return f"{what} during {doing}. {why}. What was committed before stays"
 
 
 def _errors_descriptor() -> int:
