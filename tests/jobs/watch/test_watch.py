@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import signal
+import socket
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -155,12 +156,24 @@ def test_a_changed_configuration_is_read_and_a_broken_one_is_not(
         (("t", "--every", "0s"), 2, "--every: "),
         (("t", "--for", "5"), 2, "--for '5'"),
         (("t", "--no-lease"), 5, "--no-lease"),
+        (("t", "--metrics-host", "0.0.0.0"), 2, "--metrics-port"),
+        (("t", "--metrics-port", "65536"), 2, "65535"),
+        (("t", "--metrics-port", "0", "--metrics-host", "192.0.2.1"), 2, "--metrics-host takes"),
     ],
 )
 def test_what_is_no_request_is_named(arguments: tuple[str, ...], code: int, text: str) -> None:
     done = run_memwal("watch", *arguments)
     assert done.returncode == code
     assert text in done.stderr
+
+
+def test_a_port_that_is_taken_ends_it_before_its_work(table: Table) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        code, events, error = watch(table.uri, "--once", "--metrics-port", port)
+    assert (code, [(e["event"], e["exit_code"]) for e in events]) == (2, [("error", 2)])
+    assert f"port {port} of 127.0.0.1: Address already in use" in error
+    assert not Path(table.uri, layout.MAINTENANCE).exists()
 
 
 def test_guards_of_garbage_hold_before_the_first_look(table: Table, tmp_path: Path) -> None:
