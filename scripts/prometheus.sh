@@ -9,12 +9,17 @@ cd "$(dirname "${BASH_SOURCE[0]}")/.."
 . scripts/lib.sh
 
 unpacked=${VENV:-.venv}/prometheus
-found=$(command -v "${PROMETHEUS:-prometheus}" "$unpacked/usr/bin/prometheus" | head -n 1 || true)
+find_prometheus() {
+  command -v "${PROMETHEUS:-prometheus}" ||
+    { [ -z "${PROMETHEUS:-}" ] && command -v "$unpacked/usr/bin/prometheus"; }
+}
+
+found=$(find_prometheus || true)
 if [ -z "$found" ] && [ -z "${PROMETHEUS:-}" ] && command -v apt-get >/dev/null; then
   say "Unpacking Prometheus with apt-get"
   mkdir -p "$unpacked"
   apt_unpack "$unpacked" prometheus || true
-  found=$(command -v "$unpacked/usr/bin/prometheus" || true)
+  found=$(find_prometheus || true)
 fi
 if [ -z "$found" ]; then
   die "the tests of metrics need Prometheus, and there is none here${PROMETHEUS:+ (PROMETHEUS=$PROMETHEUS)}" \
