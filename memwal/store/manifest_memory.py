@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import threading
 from collections import OrderedDict
-from collections.abc import Container
+from collections.abc import Container, Sequence
 
 from memwal.model import ShardId, ShardManifest, StoredFile
 
@@ -20,10 +20,14 @@ _MANIFESTS_MAX = 50_000
 
 
 class ManifestMemory:
-    """The newest manifest of each of a table's shards, as far as they were read."""
+    """The newest manifest of each of a table's shards, as far as they were read.
+
+    `unsaved` counts what was remembered since that was last stored elsewhere.
+    """
 
     def __init__(self) -> None:
         self._found: dict[ShardId, tuple[StoredFile, ShardManifest]] = {}
+        self.unsaved = 0
 
     def __len__(self) -> int:
         return len(self._found)
@@ -36,6 +40,11 @@ class ManifestMemory:
     def keep(self, file: StoredFile, manifest: ShardManifest) -> None:
         """Remember what the file holds."""
         self._found[manifest.shard_id] = (file, manifest)
+        self.unsaved += 1
+
+    def list(self) -> Sequence[tuple[StoredFile, ShardManifest]]:
+        """All that is remembered."""
+        return tuple(self._found.values())
 
     def forget_others(self, shards: Container[ShardId]) -> None:
         """Keep only what is known of these shards."""

@@ -8,8 +8,10 @@ what is pending or deletable can only be under-stated.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
+from functools import cached_property
 from typing import Any, TypeVar
 
 from memwal.errors import Corruption, MemWalError, Missing, NotATable
@@ -30,6 +32,7 @@ from memwal.ports import Objects
 from memwal.rows.holes import find_holes
 from memwal.rows.policy import STORED_KEY
 from memwal.store.lineage import StoredLineage
+from memwal.store.manifest_file import SHARDS_MIN, ManifestFile, find_cache_folder
 from memwal.store.manifest_memory import MEMORIES
 from memwal.store.shard_listing import (
     ShardListing,
@@ -57,6 +60,8 @@ _LATEST_ATTEMPTS_MAX = 3
 _LOOKS_MAX = 3
 # Where a page of a listing tells of fewer, looking for each shard's manifest takes less time.
 _SHARDS_A_PAGE_MIN = 30
+# Once so many of a table's manifests are new, they are stored for later processes.
+_UNSAVED_SHARE_MAX = 0.05
 
 
 class StoredViews(StoredLineage):
@@ -68,12 +73,15 @@ class StoredViews(StoredLineage):
         tables: LanceTables,
         *,
         readers_max: int = _READERS_MAX,
+        remembered_min: int = SHARDS_MIN,
     ) -> None:
+        """`remembered_min`: of so many shards the manifests are remembered on disk, too."""
         super().__init__(objects, tables, readers_max=readers_max)
         self._shards = ShardManifests(objects)
         self._snapshots = ShardSnapshots(objects)
         self._details = ViewDetails(tables, self._shards, self, readers_max)
         self._memory = MEMORIES.recall(objects.store, objects.uri)
+        self._remembered_min = remembered_min
         self._last: tuple[Any, VersionManifest] | None = None
 
     def table(
@@ -93,6 +101,13 @@ class StoredViews(StoredLineage):
         """
         self._check_there()
 
+        def read(listing: ShardListing) -> Sequence[Found]:
+            if not listing.is_whole:
+                return (read_shards or self.read_shards)(listing.shards)
+            return self._each(
+                lambda shard: self._try_shard(shard, listing.files(shard)), listing.shards
+            )
+
         def look() -> TableView:
             view = self._base_view()
             # Who reads elsewhere is better off with folders, unless little is left to read.
@@ -102,13 +117,8 @@ class StoredViews(StoredLineage):
                 folders_only=probed,
                 pages_max=count_one_page if elsewhere else _count_pages_max,
             )
-            if listing.is_whole:
-                found: Sequence[Found] = self._each(
-                    lambda shard: self._try_shard(shard, listing.files(shard)), listing.shards
-                )
-            else:
-                found = (read_shards or self.read_shards)(listing.shards)
-            return _add_shards(view, found, listing.strangers)
+            with self._remembering(listing):
+                return _add_shards(view, read(listing), listing.strangers)
 
         view = self._settle(look)
         return self._details.add_sizes(view) if pending_sizes else view
@@ -123,11 +133,29 @@ class StoredViews(StoredLineage):
         def look() -> TableView:
             view = self._view_reached() if reached else self._check_and_view()
             listing = list_shards(self._objects, pages_max=_count_pages_max)
-            looks = self._each(lambda shard: self._look(shard, listing), listing.shards)
+            with self._remembering(listing):
+                looks = self._each(lambda shard: self._look(shard, listing), listing.shards)
             listed.update(zip(listing.shards, (files for _, files in looks), strict=True))
             return _add_shards(view, [found for found, _ in looks], listing.strangers)
 
         return self._details.add_ages(self._details.add_sizes(self._settle(look))), listed
+
+    @contextmanager
+    def _remembering(self, listing: ShardListing) -> Iterator[None]:
+        """Where shards are many, go by what earlier processes read, and leave it to later ones."""
+        many = listing.is_whole and len(listing.shards) >= self._remembered_min
+        if many and not len(self._memory):
+            self._on_disk.load(self._memory)
+        yield
+        if many:
+            self._memory.forget_others(set(listing.shards))
+            if self._memory.unsaved > len(listing.shards) * _UNSAVED_SHARE_MAX:
+                self._on_disk.save(self._memory)
+
+    @cached_property
+    def _on_disk(self) -> ManifestFile:
+        objects = self._objects
+        return ManifestFile(find_cache_folder(), store=objects.store, uri=objects.uri)
 
     def _settle(self, look: Callable[[], TableView]) -> TableView:
         """A view of the latest version, without holes that come from the timing of its reads.

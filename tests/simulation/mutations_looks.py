@@ -41,6 +41,25 @@ LOOKS = (
         ),
     ),
     *mutations(
+        "memwal/store/manifest_file.py",
+        "tests/store/test_manifest_file.py -m 'not integration'",
+        (
+            "memory: a file on disk may be damaged",
+            "            if digest != _digest(body):\n                return\n",
+            "",
+        ),
+        (
+            "memory: a cache folder may be another user's",
+            "return folder if found.st_uid == os.getuid() and not found.st_mode & 0o077 else None",
+            "return folder",
+        ),
+        (
+            "memory: a file on disk may be a link",
+            "os.O_RDONLY | os.O_NOFOLLOW",
+            "os.O_RDONLY",
+        ),
+    ),
+    *mutations(
         "memwal/store/shard_manifests.py",
         _LOOKS,
         (
