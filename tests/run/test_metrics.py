@@ -129,6 +129,12 @@ def test_a_name_that_is_no_text_is_escaped(metrics: Telemetry) -> None:
 
 
 def test_what_is_not_known_is_not_shown_as_nothing(metrics: Telemetry) -> None:
+    never = TableGauges(looked_at_nanos=0, failures=1, reason="NotATable")
+    metrics.record_gauges("t", never)
+    assert samples(metrics) == {
+        ("memwal_consecutive_failures", ("NotATable", "t")): 1,
+        ("memwal_last_look_timestamp_seconds", ("t",)): 0,
+    }
     metrics.record_gauges("t", TableGauges(looked_at_nanos=SECOND, pending_generations=3))
     names = {name for name, _ in samples(metrics)}
     assert "memwal_pending_bytes" not in names

@@ -21,6 +21,8 @@ from memwal.run.reports import failed_report
 WATCH = "watch"
 
 Marks = Mapping[ShardId, int]
+Failures = tuple[int, str | None]
+"""How many there were one after the other, and why the last one failed."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -77,9 +79,11 @@ def _find_unfinished(
 
 @dataclass(kw_only=True, slots=True)
 class _Table:
-    gauges: TableGauges
+    gauges: TableGauges = TableGauges(looked_at_nanos=0)
     progress: Progress | None = None
     version: int = 0
+    looks: Failures = (0, None)
+    rounds: Failures = (0, None)
 
 
 @dataclass(kw_only=True)
@@ -113,6 +117,7 @@ class WatchMetrics:
             # Whoever holds the lease gets on, or another does by now: two watches share the work.
             self._show(lag.table, lease_held_at_nanos=None)
             table.version = lag.version
+        table.looks = (0, None)
         fresh, table.progress = find_fresh(table.progress, look)
         for stage, seconds in fresh:
             self.metrics.record_freshness(stage, seconds)
@@ -135,7 +140,10 @@ class WatchMetrics:
         )
 
     def failed(self, table: str, error: MemWalError) -> None:
-        """Of rounds, `ended` tells; of looks, that the last one is long ago."""
+        """A look at a table failed."""
+        found = self._find(table)
+        found.looks = (found.looks[0] + 1, type(error).__name__)
+        self._show(table)
 
     def ended(self, end: RoundEnd) -> None:
         """A round ended. A lease that another run holds is no failure."""
@@ -143,17 +151,16 @@ class WatchMetrics:
         error = end.error or MemWalError("no report")
         report = end.report or failed_report(name, error)
         self.metrics.record_table(WATCH, report, end.requests)
-        gauges = self._find(name).gauges
+        table = self._find(name)
         if report.outcome == HELD or any(
             job.report.outcome == HELD for job in getattr(report, "jobs", ())
         ):
-            since = gauges.lease_held_at_nanos or self.clock.now_nanos()
+            since = table.gauges.lease_held_at_nanos or self.clock.now_nanos()
             self._show(name, lease_held_at_nanos=since)
-        elif (reason := name_failure(report)) is None:
-            self._show(name, lease_held_at_nanos=None, failures=0, reason=None)
-        else:
-            failures = gauges.failures + 1
-            self._show(name, lease_held_at_nanos=None, failures=failures, reason=reason)
+            return
+        reason = name_failure(report)
+        table.rounds = (0, None) if reason is None else (table.rounds[0] + 1, reason)
+        self._show(name, lease_held_at_nanos=None)
 
     def forgot(self, table: str) -> None:
         """The table is not watched any more."""
@@ -161,11 +168,10 @@ class WatchMetrics:
         self.metrics.forget_table(table)
 
     def _find(self, table: str) -> _Table:
-        if table not in self._tables:
-            self._tables[table] = _Table(gauges=TableGauges(looked_at_nanos=0))
-        return self._tables[table]
+        return self._tables.setdefault(table, _Table())
 
     def _show(self, table: str, **gauges: Any) -> None:
         found = self._find(table)
-        found.gauges = replace(found.gauges, **gauges)
+        failures, reason = found.looks if found.looks[0] else found.rounds
+        found.gauges = replace(found.gauges, failures=failures, reason=reason, **gauges)
         self.metrics.record_gauges(table, found.gauges)

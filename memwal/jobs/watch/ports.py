@@ -138,7 +138,7 @@ class Observer(Protocol):
         ...
 
     def failed(self, table: str, error: MemWalError) -> None:
-        """A look at a table failed, or something of it can't be worked on."""
+        """A look at a table failed."""
         ...
 
     def ended(self, end: RoundEnd) -> None:

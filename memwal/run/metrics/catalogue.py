@@ -82,7 +82,7 @@ METRICS = (
         name="memwal_consecutive_failures",
         kind="gauge",
         labels=("table", "reason"),
-        text="Rounds that failed one after the other; absent where the last one did not.",
+        text="Rounds or looks that failed in a row; absent where the last one did not.",
     ),
     Metric(
         name="memwal_last_look_timestamp_seconds",

@@ -261,7 +261,8 @@ def _age_of_pending(gauges: TableGauges, now_nanos: int) -> Values:
 
 
 def _age_of_unindexed(gauges: TableGauges, now_nanos: int) -> Values:
-    nothing = not any(gauges.index_lag_generations.values())
+    known = gauges.pending_generations is not None
+    nothing = known and not any(gauges.index_lag_generations.values())
     return [({}, 0.0 if nothing else _age(gauges.oldest_unindexed_at_nanos, now_nanos))]
 
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from memwal.errors import LeaseHeld, MemWalError, WorkerDied
+from memwal.errors import LeaseHeld, MemWalError, StoreUnavailable, WorkerDied
 from memwal.jobs.maintain.report import MaintainTableReport
 from memwal.jobs.merge.report import MergeTableReport
 from memwal.jobs.watch.metrics import Progress, WatchMetrics, find_fresh
@@ -209,6 +209,11 @@ def test_failures_in_a_row_are_counted_with_their_reason(
     observer.ended(end(error=WorkerDied("x")))
     observer.ended(end("failed", exit_code=8))
     assert (kept.gauges["t"].failures, kept.gauges["t"].reason) == (2, "Corruption")
+    for _ in range(3):
+        observer.failed("t", StoreUnavailable("x"))
+    assert (kept.gauges["t"].failures, kept.gauges["t"].reason) == (3, "StoreUnavailable")
+    observe(observer, look({A: [1]}, {}))
+    assert (kept.gauges["t"].failures, kept.gauges["t"].reason) == (2, "Corruption")
     observer.ended(end())
     assert (kept.gauges["t"].failures, kept.gauges["t"].reason) == (0, None)
     runs = {labels: n for (name, labels), n in kept.counts.items() if name == "memwal_runs_total"}
@@ -219,6 +224,14 @@ def test_failures_in_a_row_are_counted_with_their_reason(
         (("job", "merge"), ("outcome", "done")): 1,
     }
     assert kept.counts["memwal_requests_total", (("operation", "put"),)] == 3
+
+
+def test_a_table_that_was_never_seen_is_failing_and_nothing_else(
+    observer: WatchMetrics, kept: Kept
+) -> None:
+    observer.failed("t", StoreUnavailable("x"))
+    wanted = TableGauges(looked_at_nanos=0, failures=1, reason="StoreUnavailable")
+    assert kept.gauges == {"t": wanted}
 
 
 @pytest.mark.parametrize("held", [end(error=LeaseHeld("x")), end("held", exit_code=4)])

@@ -181,6 +181,8 @@ class Watch:
         state.need = None
         self._waiting.discard(state.name)
         self._tell_errors(state, {LOOK: error})
+        for observer in self.observers:
+            observer.failed(state.name, error)
         self._plan_look(state, state.aside[LOOK].until)
         if self.once:
             state.report = _fail(state.name, error)
@@ -322,8 +324,6 @@ class Watch:
                 wait = until.until - self.clock.monotonic_seconds()
                 more |= {"failures": until.failures, "retry_seconds": round(max(0.0, wait), 1)}
             self._tell(state.name, "error", describe_error(error, **more))
-            for observer in self.observers:
-                observer.failed(state.name, error)
 
     def _tell(self, table: str | None, event: str, details: Mapping[str, Any]) -> None:
         at = self.clock.now_nanos()

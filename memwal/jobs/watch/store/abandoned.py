@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 
 from memwal.errors import MemWalError, StoreUnavailable
@@ -28,20 +28,22 @@ class AbandonedShards:
         self._heads: dict[str, int | None] = {}
         self.count: int | None = None
 
-    def see(
+    @property
+    def is_due(self) -> bool:
+        """Whether they were not counted a moment ago."""
+        return self._clock.monotonic_seconds() >= self._count_at
+
+    def count_anew(
         self,
         manifests: Mapping[ShardId, ShardManifest],
-        files: Mapping[ShardId, Sequence[StoredFile]],
+        files: Callable[[ShardId], Sequence[StoredFile]],
     ) -> None:
-        """Count anew, unless that was done a moment ago. Raises StoreUnavailable."""
-        now = self._clock.monotonic_seconds()
-        if now < self._count_at:
-            return
+        """Count, by a shard's `files`. Raises StoreUnavailable."""
         known, self._heads = self._heads, {}
         found = (
             measure_wal(
                 manifest,
-                ShardFiles(wal=wal_entries(shard_id, files[shard_id]), manifests=0),
+                ShardFiles(wal=wal_entries(shard_id, files(shard_id)), manifests=0),
                 self._limits,
                 self._clock.now_nanos(),
                 partial(self._is_covered, manifest, known),
@@ -49,7 +51,7 @@ class AbandonedShards:
             for shard_id, manifest in manifests.items()
         )
         self.count = sum(wal.abandoned for wal in found)
-        self._count_at = now + _COUNT_SECONDS
+        self._count_at = self._clock.monotonic_seconds() + _COUNT_SECONDS
 
     def _is_covered(
         self,
