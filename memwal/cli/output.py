@@ -21,7 +21,7 @@ from memwal.cli.files import check_place, write_whole
 from memwal.cli.measures import Measures
 from memwal.cli.parse import parse_log_format
 from memwal.errors import EXIT_CANCELLED, MemWalError, Usage
-from memwal.report import DONE, JobReport
+from memwal.report import DONE, JobReport, TableReport
 from memwal.run import logs
 from memwal.run.options import choose_run_id
 
@@ -143,7 +143,7 @@ class Output:
         shown = self._show(document)
         if report is not None and not is_quiet(self.as_json):
             for table, error in _list_errors(report):
-                with logs.about(**({"table": table} if table else self._facts)):
+                with logs.about(**(self._facts if table is None else self._describe(table))):
                     stderr().print(f"error: {error}", style="red")
         stored = all([self._store(document), self._measure(report)])
         code = 0 if report is None else report.exit_code
@@ -158,6 +158,12 @@ class Output:
         """Store the report of a run that goes on; a problem with that shows at its end."""
         if self.place is not None:
             self.place.write(Document.of(self._stamp(report)).text)
+
+    def _describe(self, table: TableReport) -> Mapping[str, str]:
+        if self.debug and isinstance(table.cause, BaseException):
+            trace = "".join(traceback.format_exception(table.cause))
+            return {"table": table.table, "exception": trace}
+        return {"table": table.table}
 
     def _stamp(self, report: JobReport) -> JobReport:
         return report.model_copy(update={"run_id": self._run_id})
@@ -230,14 +236,14 @@ class Output:
             stderr().print(f"warning: {text}", style="yellow")
 
 
-def _list_errors(report: JobReport) -> Iterator[tuple[str | None, str]]:
-    """What went wrong, each in a line: the run, and each table, by its name."""
+def _list_errors(report: JobReport) -> Iterator[tuple[TableReport | None, str]]:
+    """What went wrong, each in a line: the run, and each table."""
     if report.error:
         yield None, report.error
     for table in report.tables:
         if table.error:
             named = table.error.startswith(table.table)
-            yield table.table, table.error if named else f"{table.table}: {table.error}"
+            yield table, table.error if named else f"{table.table}: {table.error}"
 
 
 def _summarise(report: JobReport) -> str:

@@ -144,4 +144,6 @@ def read(
             untested_lance_allowed=flags.allow_untested_lance,
         )
     )
-    return Document(content=content, show=show_explain if explain else show_rows)
+    return Document(
+        content={**content, "run_id": flags.run_id}, show=show_explain if explain else show_rows
+    )

@@ -73,6 +73,8 @@ def test_a_run_has_one_id_everywhere(
         "snapshot": GIVEN,
     }
     assert len(found["run_id"]) == 32
+    out, _, _ = run("read", table.uri, "--json", capsys=capsys)
+    assert len(json.loads(out)["run_id"]) == 32
 
 
 @pytest.mark.parametrize("given", ["-x", "a b", "a\n", "a" * 201, "ü", "{}"])
@@ -123,6 +125,9 @@ def test_a_wrong_option_and_a_traceback_are_objects_too(
     assert code == 2
     assert line["message"] == "/no/file: no such configuration file"
     assert line["exception"].startswith("Traceback")
+    _, (line,), code = run("status", "/no/table", "--log-format=json", "--debug", capsys=capsys)
+    assert (code, line["table"]) == (2, "/no/table")
+    assert "NotATable" in line["exception"]
 
 
 def test_a_format_that_is_none_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
