@@ -908,6 +908,27 @@ _READ_SNAPSHOTS = (
     ),
 )
 
+_RUNS = (
+    *mutations(
+        "memwal/store/run_records.py",
+        f"tests/store/test_run_records.py {_FAST}",
+        (
+            "runs: another job's record of the same moment is taken for this one",
+            "                if self._objects.get(path, RECORD_BYTES_MAX) == data:",
+            "                if True:",
+        ),
+    ),
+    *mutations(
+        "memwal/run/options.py",
+        "tests/cli/test_log_format.py",
+        (
+            "runs: any text is a run's id",
+            "    if not re.fullmatch(RUN_ID, given):",
+            "    if False:",
+        ),
+    ),
+)
+
 STORE: tuple[Mutation, ...] = (
     *_NAMES,
     *_BYTES,
@@ -917,4 +938,5 @@ STORE: tuple[Mutation, ...] = (
     *_STORES,
     *_STORED_SNAPSHOTS,
     *_READ_SNAPSHOTS,
+    *_RUNS,
 )
