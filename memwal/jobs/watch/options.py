@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 
 from memwal.config import ResolvedTable, WatchSettings
@@ -43,7 +43,8 @@ class Targets:
 
     def watch(self, table: ResolvedTable) -> Watched:
         """The table with its target."""
-        asked = self.options.engine or table.settings.engine or self.options.asked_engine
+        # Of this table alone: the engine that another one asks for is not asked for here.
+        asked = replace(self.options, tables=[table]).asked_engine
         target = Target(
             freshness_seconds=table.settings.freshness or FRESHNESS_SECONDS,
             due=choose_limits(DueLimits, table),
