@@ -53,6 +53,7 @@ class LagSampler(threading.Thread):
         self._every_seconds = every_seconds
         self._every = every or {}
         self._seen: dict[tuple[str, Generation], float] = {}
+        self._indexed: dict[str, set[Generation]] = {}
         self._stopped = threading.Event()
 
     def run(self) -> None:
@@ -78,6 +79,13 @@ class LagSampler(threading.Thread):
         began = time.time()
         view = stores.views.table()
         pending, unindexed = waiting(view)
+        # Lance forgets for a moment how far an index has come, as when fragments are rewritten.
+        listed = {
+            (s.shard_id, g.generation) for s in view.shards for g in s.manifest.flushed_generations
+        }
+        indexed = self._indexed.setdefault(name, set())
+        indexed |= listed - pending - unindexed
+        unindexed -= indexed
         waits = {}
         for generation in {*pending, *unindexed}:
             waits[generation] = began - self._seen.setdefault((name, generation), began)
