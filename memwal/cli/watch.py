@@ -121,7 +121,7 @@ def _parse(text: str | None, option: str) -> float | None:
 
 @command(WatchFlags)
 def watch(tables: Names = None, *, flags: WatchFlags, results: Output) -> Job:
-    """Keep tables fresh: merge and index what is flushed before it is older than the target.
+    """Keep tables fresh: merge and index what is flushed, in time.
 
     Runs until SIGTERM or Ctrl-C, and then finishes the commits in hand. With --json, an object a
     line for each thing that happens.
