@@ -124,13 +124,17 @@ def _connect(bucket: str, options: Mapping[str, str], limits: StoreLimits) -> An
     return client
 
 
-def _parse_time(text: str) -> datetime:
-    """A time in a reply. botocore's own parser takes four fifths of the time of a listing."""
+def _parse_time(given: Any) -> datetime:
+    """A time in a reply, as botocore gives it.
+
+    Its own parser takes four fifths of the time of a listing, and is left what is not ISO 8601.
+    """
     try:
-        moment = datetime.fromisoformat(text)
-    except ValueError:
+        moment = datetime.fromisoformat(given)
+    except (TypeError, ValueError):
         moment = None
-    return moment if moment is not None and moment.tzinfo is not None else parse_timestamp(text)
+    found: datetime = parse_timestamp(given) if moment is None or moment.tzinfo is None else moment
+    return found
 
 
 def _endpoint(options: Mapping[str, str]) -> str | None:
