@@ -32,8 +32,10 @@ IGNORED_FIELDS = ("command", "config_file", "jobs_directory")
 # What is none of a job's business (Airflow's database, keys and connections), and what would
 # bend its Python or Spark away from its own environment.
 _WITHHELD_PREFIXES = ("AIRFLOW", "_AIRFLOW")
-_WITHHELD = ("PYTHONPATH", "PYTHONHOME", "VIRTUAL_ENV", "SPARK_HOME", "PYSPARK_PYTHON")
-_WITHHELD += (RUN_ID_VARIABLE,)  # of the process that Airflow itself was started by
+_WITHHELD = (
+    *("PYTHONPATH", "PYTHONHOME", "VIRTUAL_ENV", "SPARK_HOME", "PYSPARK_PYTHON"),
+    RUN_ID_VARIABLE,  # of the process that Airflow itself was started by
+)
 
 
 @dataclass(frozen=True, kw_only=True)
