@@ -20,6 +20,7 @@ from tests.simulation.mutations_policy import POLICY
 from tests.simulation.mutations_read import READ
 from tests.simulation.mutations_spec import SPEC
 from tests.simulation.mutations_store import STORE
+from tests.simulation.mutations_watch import WATCH
 
 __all__ = ["MUTATIONS", "Change", "Mutation"]
 
@@ -35,6 +36,7 @@ MUTATIONS = (
     *READ,
     *JOBS,
     *LOOKS,
+    *WATCH,
     *SPEC,
     *AIRFLOW,
 )

@@ -140,6 +140,9 @@ def test_a_changed_configuration_is_read_and_a_broken_one_is_not(
         config.write_text(f'{good}[tables.two]\nuri = "{other.uri}"\n')
         found = until(run, lambda e: e["table"] == "two" and e["event"] == "look")
         assert [e["event"] for e in found if e["table"] is None] == ["fresh"]
+        config.unlink()
+        (*_, error) = until(run, lambda e: e["table"] is None)
+        assert "gone" in error["message"]
         config.write_text(good.replace("tables.one", "tables.three"))
         until(run, lambda e: e["table"] == "three")
         os.kill(run.pid, signal.SIGTERM)
@@ -182,7 +185,7 @@ def test_guards_of_garbage_hold_before_the_first_look(table: Table, tmp_path: Pa
         config.write_text(
             f'[watch]\ngarbage_execute = true\n{guarded}\n[tables.t]\nuri = "{table.uri}"\n'
         )
-        code, events, error = watch("t", "--config", config)
+        code, events, error = watch("t", "--config", config, "--once")
         assert (code, [e["event"] for e in events]) == (5, ["error"])
         assert "--allow-short-retention" in error
 

@@ -310,6 +310,14 @@ def test_a_watch_that_is_to_stop_begins_nothing_and_takes_in_what_runs() -> None
     assert len(world.rounds) == 1
 
 
+def test_a_watch_that_was_told_to_stop_looks_at_nothing_more() -> None:
+    world, _ = one()
+    watch = world.watch(60.0)
+    watch.end()
+    watch.step()
+    assert world.looked == []
+
+
 def test_a_watch_that_nobody_hears_is_over() -> None:
     world, _ = one()
     watch = world.watch(60.0)

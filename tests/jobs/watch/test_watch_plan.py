@@ -1,0 +1,180 @@
+"""What a watch decides: properties that hold for any table, and what its settings come to."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from memwal.config import WatchSettings
+from memwal.jobs.status.plan import DueLimits
+from memwal.jobs.watch.options import WatchOptions, choose_round_options, choose_watch_limits
+from memwal.jobs.watch.plan import (
+    Lag,
+    Pace,
+    Target,
+    Waiting,
+    WatchLimits,
+    assess,
+    find_look_seconds,
+    find_need,
+    order_tables,
+    set_aside,
+)
+from memwal.testing import ManualClock
+from tests.jobs.watch.worlds import SHARD, FakeTable, World
+
+NEVER = DueLimits(due_generations_min=10**6, due_bytes_min=10**18, due_age_seconds_min=1e12)
+SECONDS = st.floats(0, 10_000)
+
+
+def lag_of(table: FakeTable, clock: ManualClock, target: Target) -> Lag:
+    world = World(tables={table.name: table}, clock=clock)
+    world.start(world.watched(table.name).resolved)
+    (end,) = world.collect()
+    assert end.look is not None
+    now = clock.monotonic_seconds()
+    return assess(table.name, end.look, target, None, now=now, now_nanos=clock.now_nanos())
+
+
+@given(st.lists(SECONDS, min_size=2, max_size=8), st.integers(0, 7), st.floats(1, 1e6))
+def test_whoever_waits_is_served_before_any_other_is_twice(
+    ages: list[float], hot: int, hopeless: float
+) -> None:
+    """Each wants a round all the time; one is later than all others, whatever is done for it."""
+    names = [f"t{n}" for n in range(len(ages))]
+    late = names[hot % len(names)]
+    began = dict.fromkeys(names, -1.0)
+    since = dict.fromkeys(names, 0.0)
+    served = []
+    for turn in range(1, 3 * len(names) + 1):
+        now = float(turn)
+        waiting = [
+            Waiting(
+                table=name,
+                oldest=now - age - (hopeless * 1e6 if name == late else 0.0),
+                freshness_seconds=60.0,
+                since=since[name],
+                last_began=began[name],
+            )
+            for name, age in zip(names, ages, strict=True)
+        ]
+        (first, *_) = order_tables(waiting, now=now)
+        served.append(first)
+        began[first], since[first] = now, now + 0.5
+    for start in range(len(names)):
+        assert set(served[start : start + 2 * len(names) - 1]) == set(names)
+
+
+@settings(max_examples=60)
+@given(
+    st.floats(1, 3600),
+    st.lists(st.floats(0, 7200), min_size=1, max_size=5),
+    st.floats(0.1, 60),
+    st.floats(0, 100),
+)
+def test_nothing_is_left_that_would_be_late_at_the_next_look(
+    freshness: float, ages: list[float], look_seconds: float, round_seconds: float
+) -> None:
+    clock = ManualClock()
+    table = FakeTable(name="t")
+    for age in ages:
+        table.flush(clock, ago=age)
+    target = Target(freshness_seconds=freshness, due=NEVER)
+    pace = Pace(look_seconds=look_seconds, round_seconds=round_seconds)
+    need = find_need(lag_of(table, clock, target), target, pace, (), now=0.0)
+    if need is None:
+        assert max(ages) + look_seconds + round_seconds < freshness
+        assert max(ages) < freshness / 2
+    else:
+        assert need.jobs == ("merge", "index-catchup")
+        assert -need.oldest <= max(ages) + 1e-6
+
+
+@given(st.floats(1, 86_400), SECONDS)
+def test_looks_are_as_rare_as_the_target_allows(freshness: float, quiet: float) -> None:
+    seconds = find_look_seconds(freshness, WatchLimits(), quiet_seconds=quiet)
+    assert 0 < seconds <= freshness / 2
+    if quiet < freshness:
+        assert seconds <= WatchLimits().every_seconds
+
+
+@given(st.integers(1, 60), st.floats(0, 0.999))
+def test_what_fails_is_left_alone_for_longer_but_not_for_good(failures: int, chance: float) -> None:
+    aside = None
+    limits = WatchLimits()
+    for _ in range(failures):
+        aside = set_aside(aside, "why", limits, now=100.0, chance=chance)
+    assert aside is not None
+    assert aside.failures == failures
+    assert 100.0 + limits.every_seconds <= aside.until <= 100.0 + limits.backoff_seconds_max
+
+
+def test_the_latest_is_next_relative_to_its_target() -> None:
+    ages = {"a": (50.0, 60.0), "b": (50.0, 20.0), "c": (300.0, 3600.0)}
+    waiting = [
+        Waiting(table=name, oldest=-age, freshness_seconds=target, since=0.0, last_began=-1.0)
+        for name, (age, target) in ages.items()
+    ]
+    assert order_tables(waiting, now=0.0) == ["b", "a", "c"]
+
+
+def test_a_round_that_takes_long_begins_early() -> None:
+    clock = ManualClock()
+    table = FakeTable(name="t")
+    table.flush(clock, ago=5.0)
+    target = Target(freshness_seconds=60.0, due=NEVER)
+    lag = lag_of(table, clock, target)
+    for round_seconds, is_needed in ((1.0, False), (30.0, True)):
+        pace = Pace(look_seconds=5.0, round_seconds=round_seconds)
+        assert (find_need(lag, target, pace, (), now=0.0) is not None) == is_needed
+
+
+def test_what_is_set_aside_is_not_worked_on_for_its_own_sake() -> None:
+    clock = ManualClock()
+    table = FakeTable(name="t")
+    table.flush(clock, ago=100.0)
+    target = Target(freshness_seconds=60.0)
+    pace = Pace(look_seconds=5.0, round_seconds=1.0)
+    lag = lag_of(table, clock, target)
+    assert find_need(lag, target, pace, (), now=0.0) is not None
+    assert find_need(lag, target, pace, (SHARD,), now=0.0) is None
+    merged = replace(table, merged={SHARD: 1})
+    lag = lag_of(merged, clock, target)
+    found = find_need(lag, target, pace, (), now=0.0)
+    assert found is not None
+    assert found.jobs == ("index-catchup",)
+    assert find_need(lag, target, pace, ("index by_n",), now=0.0) is None
+
+
+def test_a_large_backlog_is_told_as_one() -> None:
+    clock = ManualClock()
+    table = FakeTable(name="t")
+    table.flush(clock, ago=100.0)
+    asked = []
+    target = Target(freshness_seconds=60.0, is_large=lambda *work: asked.append(work) is None)
+    need = find_need(
+        lag_of(table, clock, target), target, Pace(look_seconds=5, round_seconds=1), (), now=0.0
+    )
+    assert need is not None
+    assert need.large
+    assert asked == [(1, 100)]
+
+
+def options(watch: WatchSettings) -> WatchOptions:
+    return WatchOptions(tables=(), settings=watch, events=World(tables={}))
+
+
+def test_garbage_is_collected_only_where_the_configuration_says_so() -> None:
+    silent, told = (
+        WatchSettings(),
+        WatchSettings(garbage_execute=True, garbage_wal=True, retention=9e5),
+    )
+    assert list(choose_watch_limits(silent).upkeep_seconds) == ["snapshot"]
+    assert not choose_round_options(options(silent)).execute
+    assert list(choose_watch_limits(told).upkeep_seconds) == ["snapshot", "garbage"]
+    chosen = choose_round_options(options(told))
+    assert chosen.execute
+    assert chosen.limits.wal
+    assert chosen.retention_seconds == 9e5
