@@ -71,13 +71,18 @@ WATCH = (
         ),
         (
             "watch: a round that changes nothing is begun again",
-            "elif before is not None and need is not None:",
-            "elif False:",
+            "        if progress != lag.progress:\n",
+            "        if True:\n",
         ),
         (
             "watch: a table whose rounds fail is tried at once",
             "{TABLE, PROGRESS} & self.active(now)",
             "{PROGRESS} & self.active(now)",
+        ),
+        (
+            "watch: an index that never catches up holds up merges",
+            "keys = [PROGRESS] if MERGE in jobs else [name_index(name) for name in lag.unindexed]",
+            "keys = [PROGRESS]",
         ),
     ),
     *mutations(

@@ -178,6 +178,23 @@ def test_a_round_that_says_it_is_done_and_brings_nothing_further_is_a_failure() 
     assert ["no further" in e["message"] for e in world.told("error")] == [True]
 
 
+def test_an_index_that_never_catches_up_keeps_no_row_from_being_merged() -> None:
+    world, table = one(deaf=True)
+    watch = world.watch(60.0)
+    world.run(watch, 100.0, lambda: table.flush(world.clock))
+    behind = []
+    for _ in range(60):
+        world.run(watch, 10.0, lambda: table.flush(world.clock))
+        behind.append(len(table.flushed[SHARD]) - table.merged[SHARD])
+    assert max(behind) < 30
+    assert [late["stage"] for late in world.told("late")] == ["indexed"]
+    world.run(watch, 400.0)
+    world.rounds.clear()
+    world.run(watch, 900.0)
+    assert len(world.rounds) < 12
+    assert {error["about"] for error in world.told("error")} == {"index by_n"}
+
+
 def test_a_lease_that_is_held_is_no_failure() -> None:
     world, table = one(held=True)
     table.flush(world.clock)

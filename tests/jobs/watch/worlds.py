@@ -42,6 +42,7 @@ class FakeTable:
     shard_error: MemWalError | None = None
     held: bool = False
     idle: bool = False
+    deaf: bool = False
     round_seconds: float = 1.0
 
     def flush(self, clock: ManualClock, shard: ShardId = SHARD, ago: float = 0.0) -> None:
@@ -74,6 +75,8 @@ class FakeTable:
         if job == "merge":
             return self._merge()
         if job == "index-catchup":
+            if self.deaf:
+                return IndexCatchupTableReport(table=self.name, outcome=NOTHING_TO_DO)
             behind = self.indexed != self.merged
             self.indexed = dict(self.merged)
             self.version += behind

@@ -204,10 +204,10 @@ class Watch:
         if is_first or look.changed:
             self._tell(state.name, "look", describe_look(lag, state.need, now))
         found: dict[str, MemWalError | None] = dict.fromkeys((LOOK, *state.problems))
-        if PROGRESS not in state.aside or unhelped is not None:
-            found[PROGRESS] = unhelped
+        if PROGRESS not in state.aside:
+            found[PROGRESS] = None
         state.problems = lag.problems
-        self._tell_errors(state, {**found, **lag.problems})
+        self._tell_errors(state, {**found, **unhelped, **lag.problems})
         for observer in self.observers:
             observer.looked(look, lag)
         (self._waiting.add if state.need else self._waiting.discard)(state.name)

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from memwal.errors import LeaseHeld, MemWalError, error_of
 from memwal.jobs.watch.model import Round
 from memwal.jobs.watch.plan import (
     FRESHENING,
+    MERGE,
     Aside,
     Lag,
     Need,
@@ -39,7 +40,8 @@ class WatchedTable:
     """A table and its state.
 
     `problems` are those of the last look; `told` has the errors that were told already, by what
-    they are about. `before_round` is the progress when a round began that no look has followed yet.
+    they are about. `before_round` has the jobs of a round that no look has followed yet, and the
+    progress when it began.
     """
 
     watched: Watched
@@ -56,7 +58,7 @@ class WatchedTable:
     last_began: float = -math.inf
     last_ended: float = -math.inf
     round_seconds: float = _ROUND_SECONDS
-    before_round: object = None
+    before_round: tuple[tuple[str, ...], object] | None = None
     held_until: float = -math.inf
     aside: dict[str, Aside] = field(default_factory=dict)
     upkeep: dict[str, Upkeep] = field(default_factory=dict)
@@ -90,26 +92,39 @@ class WatchedTable:
             self.aside.get(key), str(error), self.limits, now=now, chance=self.clock.random()
         )
 
-    def judge_need(self, now: float) -> MemWalError | None:
-        """See what the table needs, by its lag; what the last round failed to achieve."""
+    def judge_need(self, now: float) -> Mapping[str, MemWalError]:
+        """See what the table needs, by its lag; what the last round was for and did not achieve."""
         lag, target = self.lag, self.watched.target
         waited, self.need = self.need is not None, None
         if lag is None or self.running is not None:
-            return None
+            return {}
         pace = Pace(look_seconds=self.look_seconds(now), round_seconds=self.round_seconds)
         need = find_need(lag, target, pace, self.active(now), now=now)
+        unhelped = self._find_unhelped(lag, now, waits=need is not None)
+        if unhelped:
+            need = find_need(lag, target, pace, self.active(now), now=now)
+        if need is not None and now >= self.held_until and not {TABLE, PROGRESS} & self.active(now):
+            self.need = need
+            if not waited:
+                self.waiting_since = now
+        return dict.fromkeys(unhelped, _NO_PROGRESS)
+
+    def _find_unhelped(self, lag: Lag, now: float, *, waits: bool) -> Sequence[str]:
+        """What the last round brought no further, and `waits` yet: left alone for a while."""
         before, self.before_round = self.before_round, None
-        if before is not None and before != lag.progress:
+        if before is None:
+            return ()
+        jobs, progress = before
+        if progress != lag.progress:
             self.aside.pop(PROGRESS, None)
-        elif before is not None and need is not None:
-            self.put_aside(PROGRESS, _NO_PROGRESS, now)
-            return _NO_PROGRESS
-        if need is None or now < self.held_until or {TABLE, PROGRESS} & self.active(now):
-            return None
-        self.need = need
-        if not waited:
-            self.waiting_since = now
-        return None
+            return ()
+        if not waits:
+            return ()
+        # An index that never catches up must not keep the table from being merged.
+        keys = [PROGRESS] if MERGE in jobs else [name_index(name) for name in lag.unindexed]
+        for key in keys:
+            self.put_aside(key, _NO_PROGRESS, now)
+        return keys
 
     def wait_for(self, now: float) -> Waiting | None:
         """How the table waits for a round, if it does."""
@@ -138,7 +153,7 @@ class WatchedTable:
             self.waiting_since = now
         self.running, self.need, self.last_began = work, None, now
         if set(work.jobs) & set(FRESHENING) and self.lag is not None:
-            self.before_round = self.lag.progress
+            self.before_round = work.jobs, self.lag.progress
 
     def end(self, end: RoundEnd, now: float) -> dict[str, MemWalError | None]:
         """A round ended: what it was about, and what failed; that a lease is held is no failure."""
@@ -193,7 +208,9 @@ def _judge_job(job: JobOnTable) -> Iterator[tuple[str, MemWalError | None]]:
         yield job.job, _find_error(report)
         return
     parts = [(shard.shard_id, _find_error(shard)) for shard in getattr(report, "shards", ())]
-    parts += [(name_index(i.name), _find_error(i)) for i in getattr(report, "indexes", ())]
+    # Of an index that nothing was done for, nothing is known: it may still be behind.
+    indexes = (i for i in getattr(report, "indexes", ()) if i.outcome != NOTHING_TO_DO)
+    parts += [(name_index(index.name), _find_error(index)) for index in indexes]
     yield from parts
     by_part = any(error is not None for _, error in parts)
     yield TABLE, None if by_part else _find_error(report)
