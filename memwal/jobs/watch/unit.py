@@ -1,15 +1,15 @@
-"""A round as it travels to a worker process, and the worker that runs rounds there."""
+"""Runs rounds inside a worker process."""
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from memwal.config import ResolvedTable
 from memwal.errors import EXIT_FAILED
 from memwal.jobs.maintain.job import MaintainOptions, run_maintain
-from memwal.jobs.maintain.report import MaintainTableReport
+from memwal.jobs.watch.model import Round
+from memwal.report import JobReport
 from memwal.run import cancel
 from memwal.run.engines.pool import SharedEngines, Started, start_engine
 from memwal.run.lease import ChainLeases
@@ -18,22 +18,6 @@ from memwal.run.progress import Silent
 from memwal.run.worker_process import Post, ignore_signals
 
 _LOG = logging.getLogger("memwal")
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class RoundUnit:
-    """Jobs to be run on one table, in their order."""
-
-    table: ResolvedTable
-    jobs: tuple[str, ...]
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class RoundResult:
-    """What came of a round, and what it asked of the store, by operation."""
-
-    report: MaintainTableReport
-    requests: Mapping[str, int]
 
 
 class RoundWorker:
@@ -48,28 +32,27 @@ class RoundWorker:
         self._engines = SharedEngines(self._start_engine)
         self._engines.get("local")  # the first one takes back whatever was cancelled before it
 
-    def run(self, unit: RoundUnit, post: Post) -> RoundResult:
-        """Run a round, under one lease. Raises what concerns the round as a whole."""
+    def run(self, unit: tuple[ResolvedTable, Round], post: Post) -> JobReport:
+        """Run a round on a table, under one lease. Raises what concerns the round as a whole."""
+        table, work = unit
 
         def begin(step: str) -> None:
             cancel.check()
-            if step in unit.jobs:
+            if step in work.jobs:
                 post.say("doing", step)
 
         progress = _PostProgress(post)
-        self._options = replace(self._options, tables=[unit.table], jobs=unit.jobs, steps=begin)
+        self._options = replace(self._options, tables=[table], jobs=work.jobs, steps=begin)
         failed = True
         try:
             with ChainLeases("watch", warn=progress.warn) as leases:
                 options = replace(self._options, engines=self._engines, leases=leases)
                 done = run_maintain(options, progress)
-            (report,) = done.tables
-            assert isinstance(report, MaintainTableReport)
-            failed = report.exit_code == EXIT_FAILED
+            failed = done.tables[0].exit_code == EXIT_FAILED
         finally:
             # A JVM may have died under its session, and nobody would start another one.
             self.spent = failed and self._has_spark
-        return RoundResult(report=report, requests=done.requests)
+        return done
 
     def cancel(self) -> None:
         """Stop before the next commit."""

@@ -13,10 +13,12 @@ from functools import partial
 from memwal.config import ResolvedTable
 from memwal.errors import MemWalError
 from memwal.jobs.maintain.job import MaintainOptions
+from memwal.jobs.maintain.report import MaintainTableReport
 from memwal.jobs.watch.model import Round
 from memwal.jobs.watch.ports import RoundEnd
-from memwal.jobs.watch.unit import RoundResult, RoundUnit, RoundWorker
+from memwal.jobs.watch.unit import RoundWorker
 from memwal.ports import Clock
+from memwal.report import JobReport
 from memwal.run import logs
 from memwal.run.engines.pool import has_spark
 from memwal.run.progress import Progress
@@ -68,8 +70,7 @@ class ProcessWorkers:
             self._told = True
             self.progress.warn("pyspark is not installed: large rounds run in one process")
         self._rounds[work.table] = work
-        unit = RoundUnit(table=table, jobs=work.jobs)
-        self.pool.start(_LARGE if work.large else _SMALL, work.table, unit)
+        self.pool.start(_LARGE if work.large else _SMALL, work.table, (table, work))
 
     def wait(self, seconds: float) -> Sequence[RoundEnd]:
         """The rounds that ended."""
@@ -81,10 +82,10 @@ class ProcessWorkers:
 
     def _read(self, end: UnitEnd) -> RoundEnd:
         work, result = self._rounds.pop(end.key), end.result
-        if isinstance(result, RoundResult):
-            return RoundEnd(
-                work=work, seconds=end.seconds, report=result.report, requests=result.requests
-            )
+        if isinstance(result, JobReport):
+            (report,) = result.tables
+            assert isinstance(report, MaintainTableReport)
+            return RoundEnd(work=work, seconds=end.seconds, report=report, requests=result.requests)
         error = result if isinstance(result, MemWalError) else MemWalError(f"no report: {result!r}")
         return RoundEnd(work=work, seconds=end.seconds, error=error)
 
