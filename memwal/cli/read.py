@@ -144,6 +144,5 @@ def read(
             untested_lance_allowed=flags.allow_untested_lance,
         )
     )
-    return Document(
-        content={**content, "run_id": flags.run_id}, show=show_explain if explain else show_rows
-    )
+    show = show_explain if explain else show_rows
+    return Document(content={**content, "run_id": flags.run_id}, show=show)
