@@ -118,31 +118,29 @@ def read(
     from memwal.read.show import show_explain, show_rows
 
     for_people = not flags.as_json and output is None and not explain
-    content = run_read(
-        ReadOptions(
-            table=flags.tables([table])[0],
-            columns=columns,
-            filter=condition,
-            limit=SHOWN_ROWS if limit is None and for_people else limit,
-            version=version,
-            merged_only=merged_only,
-            checkpoint=checkpoint,
-            keys=key or (),
-            nearest=nearest,
-            k=k,
-            metric=metric,
-            nprobes=nprobes,
-            search=search,
-            operator=operator,
-            phrase=phrase,
-            with_wal=with_wal,
-            consistency=parse_consistency(consistency),
-            explain=explain,
-            output=output,
-            holes_allowed=allow_holes,
-            reinitialised_allowed=allow_reinitialised,
-            untested_lance_allowed=flags.allow_untested_lance,
-        )
+    options = ReadOptions(
+        table=flags.tables([table])[0],
+        columns=columns,
+        filter=condition,
+        limit=SHOWN_ROWS if limit is None and for_people else limit,
+        version=version,
+        merged_only=merged_only,
+        checkpoint=checkpoint,
+        keys=key or (),
+        nearest=nearest,
+        k=k,
+        metric=metric,
+        nprobes=nprobes,
+        search=search,
+        operator=operator,
+        phrase=phrase,
+        with_wal=with_wal,
+        consistency=parse_consistency(consistency),
+        explain=explain,
+        output=output,
+        holes_allowed=allow_holes,
+        reinitialised_allowed=allow_reinitialised,
+        untested_lance_allowed=flags.allow_untested_lance,
     )
-    show = show_explain if explain else show_rows
-    return Document(content={**content, "run_id": flags.run_id}, show=show)
+    content = {**run_read(options), "run_id": flags.run_id}
+    return Document(content=content, show=show_explain if explain else show_rows)
