@@ -6,6 +6,8 @@ A command that only reads says nothing, and importing this takes a tenth of a se
 from __future__ import annotations
 
 import sys
+from collections.abc import Callable
+from functools import partial
 
 import structlog
 from rich.console import Console
@@ -87,54 +89,35 @@ class LogDisplay:
             ],
             logger_factory=structlog.PrintLoggerFactory(file=sys.stderr),
         )
-        self._log = structlog.get_logger()
+        self.say: Callable[[str], object] = structlog.get_logger().info
+        self._log: Callable[..., object] = self.say
         self._total = 0
 
     def start(self, what: str, total: int) -> None:
         """Log that a step of `total` units begins."""
         self._total = total
-        self._log.info("started", step=what, total=total)
+        self._log("started", step=what, total=total)
 
     def done(self, count: int) -> None:
         """Log the end of the step."""
         if count == self._total:
-            self._log.info("finished", total=count)
-
-    def say(self, text: str) -> None:
-        """Log a line."""
-        self._log.info(text)
+            self._log("finished", total=count)
 
     def stop(self) -> None:
         """Nothing to take away."""
 
 
-class JsonDisplay:
+class JsonDisplay(LogDisplay):
     """With `--log-format json`: the same lines as objects."""
 
     def __init__(self, log: JsonLog) -> None:
-        self._log = log
+        self.say = log.take
+        self._log = partial(log.say, "info")
         self._total = 0
-
-    def start(self, what: str, total: int) -> None:
-        """Log that a step of `total` units begins."""
-        self._total = total
-        self._log.say("info", "started", step=what, total=total)
-
-    def done(self, count: int) -> None:
-        """Log the end of the step."""
-        if count == self._total:
-            self._log.say("info", "finished", total=count)
-
-    def say(self, text: str) -> None:
-        """Log a line."""
-        self._log.take(text)
-
-    def stop(self) -> None:
-        """Nothing to take away."""
 
 
 def _escape_texts(logger: object, method: str, event: EventDict) -> EventDict:
     return {k: one_line(v) if isinstance(v, str) else v for k, v in event.items()}
 
 
-Display = BarDisplay | LogDisplay | JsonDisplay
+Display = BarDisplay | LogDisplay

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import islice
 from pathlib import Path
@@ -33,8 +32,7 @@ from memwal.errors import MemWalError, Usage
 from memwal.report import FAILED, JobReport
 
 if TYPE_CHECKING:
-    from memwal.jobs.watch.ports import Event, Observer
-    from memwal.run.metrics.sink import Metrics
+    from memwal.jobs.watch.ports import Event
 
 Names = Annotated[
     list[str] | None,
@@ -134,6 +132,7 @@ def watch(tables: Names = None, *, flags: WatchFlags, results: Output) -> Job:
     def work(progress: RunProgress) -> JobReport:
         from memwal.jobs.watch.job import run_watch
         from memwal.jobs.watch.options import WatchOptions
+        from memwal.jobs.watch.probes import serve_probes
         from memwal.jobs.watch.show import describe_end
 
         file = _Configuration(flags=flags, names=tables or (), warn=progress.warn)
@@ -149,7 +148,13 @@ def watch(tables: Names = None, *, flags: WatchFlags, results: Output) -> Job:
                 once=flags.once,
             )
             metrics = results.measures.take(shown=flags.metrics_port is not None)
-            with _serve(metrics, flags, settings, progress) as observers:
+            with serve_probes(
+                metrics,
+                host=flags.metrics_host,
+                port=flags.metrics_port,
+                every_seconds=settings.every,
+                progress=progress,
+            ) as observers:
                 options = replace(options, tables=watched, observers=observers, metrics=metrics)
                 report = run_watch(options, progress)
         except MemWalError as error:
@@ -163,27 +168,6 @@ def watch(tables: Names = None, *, flags: WatchFlags, results: Output) -> Job:
         return report.model_copy(update={"outcome": FAILED, "error": text, "exit_code": 1})
 
     return work
-
-
-@contextmanager
-def _serve(
-    metrics: Metrics, flags: WatchFlags, settings: WatchSettings, progress: RunProgress
-) -> Iterator[list[Observer]]:
-    """What observes the watch, and is served if there is a port."""
-    if flags.metrics_port is None:
-        yield []
-        return
-    from memwal.jobs.watch.probes import serve_probes
-
-    with serve_probes(
-        metrics,
-        SystemClock(),
-        host=flags.metrics_host,
-        port=flags.metrics_port,
-        every_seconds=settings.every,
-        progress=progress,
-    ) as probes:
-        yield [probes]
 
 
 @dataclass(kw_only=True)

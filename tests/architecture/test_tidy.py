@@ -30,14 +30,13 @@ LONGER_JOBS = {
     "memwal/jobs/backfill/job.py": 156,
 }
 # Kinds of garbage have a folder, with the look that all gates share and what plans are made of; the
-# demo has a table of its own, a backfill its workers, and a watch its lookouts too.
+# demo has a table of its own, and a backfill its workers.
 NO_STAGES = {
     "memwal/jobs/backfill/workers.py",
     "memwal/jobs/demo/table.py",
     "memwal/jobs/garbage/kinds",
     "memwal/jobs/garbage/look.py",
     "memwal/jobs/garbage/model.py",
-    "memwal/jobs/watch/lookouts.py",
     "memwal/jobs/watch/metrics.py",
     "memwal/jobs/watch/model.py",
     "memwal/jobs/watch/options.py",

@@ -109,7 +109,7 @@ class WatchPorts:
         """Remember it."""
         self.events.append(event)
 
-    def read(self) -> Sequence[Watched] | None:
+    def read_again(self) -> Sequence[Watched] | None:
         """Nothing changes."""
         return None
 
@@ -138,7 +138,7 @@ class WatchSimulation(Simulation):
                 workers=ports,
                 clock=ports.stores.clock,
                 events=ports,
-                configuration=ports,
+                read_again=ports.read_again,
                 limits=LIMITS,
             )
             target = Target(freshness_seconds=FRESHNESS_SECONDS)

@@ -8,15 +8,8 @@ from memwal.clock import SystemClock
 from memwal.jobs.garbage.plan import check_limits
 from memwal.jobs.snapshot.job import check_lease
 from memwal.jobs.watch.apply import Watch
-from memwal.jobs.watch.lookouts import ThreadLookouts
 from memwal.jobs.watch.metrics import WatchMetrics
-from memwal.jobs.watch.options import (
-    Reread,
-    Targets,
-    WatchOptions,
-    choose_round_options,
-    choose_watch_limits,
-)
+from memwal.jobs.watch.options import WatchOptions, choose_round_options, choose_watch_limits
 from memwal.jobs.watch.report import WatchReport
 from memwal.jobs.watch.store import StoredLooks
 from memwal.jobs.watch.workers import ProcessWorkers
@@ -37,14 +30,15 @@ def run_watch(options: WatchOptions, progress: Progress) -> WatchReport:
     check_lease(options)
     rounds = choose_round_options(options)
     check_limits(rounds.limits, retention_seconds=rounds.retention_seconds, short_allowed=False)
-    clock, targets = SystemClock(), Targets(options)
+    clock = SystemClock()
     began = clock.monotonic_seconds()
     limits = choose_watch_limits(options.settings)
     observers = [*options.observers]
     if options.metrics is not NO_METRICS:
         observers.append(WatchMetrics(metrics=options.metrics, clock=clock))
+
     watch = Watch(
-        lookouts=ThreadLookouts(StoredLooks(clock)),
+        lookouts=StoredLooks(clock),
         workers=ProcessWorkers(
             options=rounds,
             progress=progress,
@@ -56,13 +50,13 @@ def run_watch(options: WatchOptions, progress: Progress) -> WatchReport:
         ),
         clock=clock,
         events=options.events,
-        configuration=Reread(options, targets),
+        read_again=options.read_targets,
         limits=limits,
         observers=observers,
         acts=options.acts,
         once=options.once,
     )
-    watch.watch([targets.watch(table) for table in options.tables])
+    watch.watch([options.choose_target(table) for table in options.tables])
     deadline = began + (math.inf if options.seconds_max is None else options.seconds_max)
     with end_on_signals(watch.end):
         try:

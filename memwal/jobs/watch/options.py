@@ -23,7 +23,8 @@ FRESHNESS_SECONDS = 60.0
 class WatchOptions(RunOptions):
     """What `watch` takes besides. `seconds_max` bounds it; `once` serves every table once.
 
-    `read_again` gives the tables when the configuration has changed since it was read last.
+    `read_again` gives the tables when the configuration has changed since it was read last, and
+    raises Usage, once, for one that can't be used.
     """
 
     settings: WatchSettings
@@ -34,24 +35,22 @@ class WatchOptions(RunOptions):
     observers: Sequence[Observer] = ()
     metrics: Metrics = NO_METRICS
 
-
-@dataclass(frozen=True, slots=True)
-class Targets:
-    """What tables are held to, by their configuration and the watch's options."""
-
-    options: WatchOptions
-
-    def watch(self, table: ResolvedTable) -> Watched:
+    def choose_target(self, table: ResolvedTable) -> Watched:
         """The table with its target."""
         # Of this table alone: the engine that another one asks for is not asked for here.
-        asked = replace(self.options, tables=[table]).asked_engine
+        asked = replace(self, tables=[table]).asked_engine
         target = Target(
             freshness_seconds=table.settings.freshness or FRESHNESS_SECONDS,
             due=choose_limits(DueLimits, table),
             is_large=partial(_is_large, asked),
-            at_once=self.options.once,
+            at_once=self.once,
         )
         return Watched(resolved=table, target=target)
+
+    def read_targets(self) -> Sequence[Watched] | None:
+        """The tables with their targets, as `read_again`."""
+        tables = self.read_again()
+        return None if tables is None else [self.choose_target(table) for table in tables]
 
 
 def _is_large(asked: str, units: int, in_memory_bytes: int) -> bool:
@@ -63,19 +62,6 @@ def _is_large(asked: str, units: int, in_memory_bytes: int) -> bool:
         spark_installed=True,
     )
     return choice.name == "spark"
-
-
-@dataclass(frozen=True, slots=True)
-class Reread:
-    """The Configuration port over what the options read."""
-
-    options: WatchOptions
-    targets: Targets
-
-    def read(self) -> Sequence[Watched] | None:
-        """The tables that the configuration names now, if it changed."""
-        tables = self.options.read_again()
-        return None if tables is None else [self.targets.watch(table) for table in tables]
 
 
 def choose_watch_limits(settings: WatchSettings) -> WatchLimits:

@@ -26,14 +26,14 @@ _ACT_AT = 0.5
 _LOOKS_A_TARGET = 4
 # A round that takes longer than the last one did still ends in time.
 _ROUNDS_SPARED = 2.0
+_UPKEEP_GROWTH_MAX = 24.0
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class WatchLimits:
     """Bounds of a watch. `upkeep_seconds` says how far apart upkeep is, by job; others never run.
 
-    Upkeep that finds nothing to do is done more and more rarely, up to `upkeep_growth_max` times
-    as far apart.
+    Upkeep that finds nothing to do is done more and more rarely.
     """
 
     every_seconds: float = 5.0
@@ -42,7 +42,6 @@ class WatchLimits:
     backoff_seconds_max: float = 300.0
     stop_seconds_max: float = 30.0
     upkeep_seconds: Mapping[str, float] = field(default_factory=dict)
-    upkeep_growth_max: float = 24.0
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -193,14 +192,6 @@ def _date(shard: ShardView, look: Look) -> int | None:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Pace:
-    """How long it is to the next look at a table, and how long a round takes that it waits for."""
-
-    look_seconds: float
-    round_seconds: float
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
 class Need:
     """Jobs that a table needs now. `oldest` is when what they are about was flushed."""
 
@@ -211,14 +202,23 @@ class Need:
 
 
 def find_need(
-    lag: Lag, target: Target, pace: Pace, aside: Collection[str], *, now: float
+    lag: Lag,
+    target: Target,
+    aside: Collection[str],
+    *,
+    now: float,
+    look_seconds: float,
+    round_seconds: float,
 ) -> Need | None:
     """What has to be done now so that the target is kept, or because a trigger crossed.
 
     Small flushes wait for each other, as long as that keeps the target: each commit costs. What
-    is set `aside`, shards and indexes by `name_index`, is not worked on for its own sake.
+    is set `aside`, shards and indexes by `name_index`, is not worked on for its own sake. The next
+    look is in `look_seconds`, and a round takes `round_seconds`, with the wait for a worker.
     """
-    act_at = _find_act_seconds(target, pace)
+    # The age at which a round has to begin, so that it ends before the target is missed.
+    left = target.freshness_seconds - look_seconds - _ROUNDS_SPARED * round_seconds
+    act_at = 0.0 if target.at_once else max(0.0, min(target.freshness_seconds * _ACT_AT, left))
     shards = {s: at for s, at in lag.mergeable.items() if s not in aside}
     indexes = {n: at for n, at in lag.unindexed.items() if name_index(n) not in aside}
     due = {shard: reasons for shard, reasons in lag.due.items() if shard in shards}
@@ -251,14 +251,6 @@ def find_need(
 def name_index(name: str) -> str:
     """An index, among names of shards."""
     return f"index {name}"
-
-
-def _find_act_seconds(target: Target, pace: Pace) -> float:
-    """The age at which a round has to begin, so that it ends before the target is missed."""
-    if target.at_once:
-        return 0.0
-    left = target.freshness_seconds - pace.look_seconds - _ROUNDS_SPARED * pace.round_seconds
-    return max(0.0, min(target.freshness_seconds * _ACT_AT, left))
 
 
 def find_look_seconds(
@@ -332,6 +324,5 @@ def plan_upkeep(
     seconds = limits.upkeep_seconds[job]
     if before is None:
         return Upkeep(at=now + seconds * chance, wait_seconds=seconds)
-    longest = seconds * limits.upkeep_growth_max
-    wait = min(longest, before.wait_seconds * 2) if idle else seconds
+    wait = min(seconds * _UPKEEP_GROWTH_MAX, before.wait_seconds * 2) if idle else seconds
     return Upkeep(at=now + wait * (0.9 + chance / 5), wait_seconds=wait)

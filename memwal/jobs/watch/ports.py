@@ -13,18 +13,6 @@ from memwal.jobs.watch.model import Look, Round
 from memwal.jobs.watch.plan import Lag, Target
 
 
-class Looks(Protocol):
-    """Cheap looks at tables. They remember what is immutable, and never write."""
-
-    def look(self, table: ResolvedTable) -> Look:
-        """How the table stands. Called in threads, for one table at a time. Raises MemWalError."""
-        ...
-
-    def forget(self, table: str) -> None:
-        """The table is not watched any more, or is another one now."""
-        ...
-
-
 @dataclass(frozen=True, kw_only=True, slots=True)
 class LookEnd:
     """What came of a look: what was found, or why nothing was."""
@@ -35,7 +23,10 @@ class LookEnd:
 
 
 class Lookouts(Protocol):
-    """Looks side by side, so that one table that does not answer keeps nobody waiting."""
+    """Cheap looks at tables, side by side: one that does not answer keeps nobody waiting.
+
+    They remember what is immutable, and never write.
+    """
 
     def start(self, table: ResolvedTable) -> None:
         """Begin a look; returns at once."""
@@ -90,17 +81,6 @@ class Watched:
 
     resolved: ResolvedTable
     target: Target
-
-
-class Configuration(Protocol):
-    """What is to be watched, which may change while the watch runs."""
-
-    def read(self) -> Sequence[Watched] | None:
-        """The tables; None where nothing changed since the last call.
-
-        Raises Usage, once, for a file that can't be used: what was read before stays in force.
-        """
-        ...
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -6,11 +6,11 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 
+from memwal.clock import SystemClock
 from memwal.errors import MemWalError
 from memwal.jobs.watch.model import Look
 from memwal.jobs.watch.plan import Lag
-from memwal.jobs.watch.ports import RoundEnd
-from memwal.ports import Clock
+from memwal.jobs.watch.ports import Observer, RoundEnd
 from memwal.run.endpoint import Endpoint, Pages, Pulse
 from memwal.run.metrics.sink import Metrics
 from memwal.run.progress import Progress
@@ -44,15 +44,21 @@ class Probes:
 @contextmanager
 def serve_probes(
     metrics: Metrics,
-    clock: Clock,
     *,
     host: str | None,
-    port: int,
+    port: int | None,
     every_seconds: float,
     progress: Progress,
-) -> Iterator[Probes]:
-    """Serve metrics and health while the watch runs. Raises Usage as an Endpoint does."""
+) -> Iterator[list[Observer]]:
+    """Serve metrics and health while the watch runs, if there is a port; gives what has to observe.
+
+    Raises Usage as an Endpoint does.
+    """
+    if port is None:
+        yield []
+        return
+    clock = SystemClock()
     pulse = Pulse(clock, every_seconds)
     with Endpoint(Pages(metrics=metrics.exposition, pulse=pulse), clock, host=host, port=port) as e:
         progress.say(f"metrics: {e.url}/metrics, and /healthz and /readyz beside it")
-        yield Probes(pulse)
+        yield [Probes(pulse)]

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from memwal.config import ResolvedTable, Settings, WatchSettings
-from memwal.jobs.watch.options import Targets, WatchOptions
+from memwal.jobs.watch.options import WatchOptions
 
 
 def table(name: str, **settings: Any) -> ResolvedTable:
@@ -28,5 +28,4 @@ def test_an_engine_that_one_table_asks_for_is_not_asked_for_by_the_others(
         settings=WatchSettings(),
         events=None,  # type: ignore[arg-type]
     )
-    targets = Targets(options)
-    assert [targets.watch(t).target.is_large(1, 1000) for t in tables] == large
+    assert [options.choose_target(t).target.is_large(1, 1000) for t in tables] == large

@@ -179,12 +179,12 @@ class World:
         report = MaintainTableReport(table=table.name, **sum_up_jobs(jobs))
         return RoundEnd(work=work, seconds=fake.round_seconds, report=report)
 
-    # ---- Events, Configuration
+    # ---- Events, configuration
 
     def tell(self, event: Event) -> None:
         self.events.append(event)
 
-    def read(self) -> Sequence[Watched] | None:
+    def read_again(self) -> Sequence[Watched] | None:
         if not self.again:
             return None
         found = self.again.pop(0)
@@ -206,7 +206,7 @@ class World:
             workers=self,
             clock=self.clock,
             events=self,
-            configuration=self,
+            read_again=self.read_again,
             limits=limits,
             **given,
         )

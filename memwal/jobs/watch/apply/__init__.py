@@ -6,7 +6,7 @@ One `step` is one turn. Nothing is kept that another watch, or this one started 
 from __future__ import annotations
 
 import heapq
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -15,7 +15,6 @@ from memwal.jobs.watch.apply.table import LOOK, PROGRESS, WatchedTable
 from memwal.jobs.watch.model import Look, Round
 from memwal.jobs.watch.plan import Need, WatchLimits, assess, order_tables
 from memwal.jobs.watch.ports import (
-    Configuration,
     Event,
     Events,
     LookEnd,
@@ -39,13 +38,15 @@ class Watch:
     """A watch over tables.
 
     `acts` False looks and judges only. `once`: every table is brought fresh once, and then left.
+    `read_again` gives the tables if they have changed since its last call, and raises Usage, once,
+    for a configuration that can't be used.
     """
 
     lookouts: Lookouts
     workers: Workers
     clock: Clock
     events: Events
-    configuration: Configuration
+    read_again: Callable[[], Sequence[Watched] | None]
     limits: WatchLimits
     observers: Sequence[Observer] = ()
     acts: bool = True
@@ -119,7 +120,7 @@ class Watch:
             return
         self._read_at = now + self.limits.every_seconds
         try:
-            tables = self.configuration.read()
+            tables = self.read_again()
         except Usage as error:
             self._misread = True
             self._tell(None, "error", describe_error(error, kept=len(self.tables)))

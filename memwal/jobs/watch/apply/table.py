@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 
 from memwal.errors import LeaseHeld, MemWalError, error_of
 from memwal.jobs.watch.model import Round
@@ -14,7 +15,6 @@ from memwal.jobs.watch.plan import (
     Aside,
     Lag,
     Need,
-    Pace,
     Upkeep,
     Waiting,
     WatchLimits,
@@ -98,11 +98,18 @@ class WatchedTable:
         waited, self.need = self.need is not None, None
         if lag is None or self.running is not None:
             return {}
-        pace = Pace(look_seconds=self.look_seconds(now), round_seconds=self.round_seconds)
-        need = find_need(lag, target, pace, self.active(now), now=now)
+        find = partial(
+            find_need,
+            lag,
+            target,
+            now=now,
+            look_seconds=self.look_seconds(now),
+            round_seconds=self.round_seconds,
+        )
+        need = find(self.active(now))
         unhelped = self._find_unhelped(lag, now, waits=need is not None)
         if unhelped:
-            need = find_need(lag, target, pace, self.active(now), now=now)
+            need = find(self.active(now))
         if need is not None and now >= self.held_until and not {TABLE, PROGRESS} & self.active(now):
             self.need = need
             if not waited:

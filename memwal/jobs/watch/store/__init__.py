@@ -12,15 +12,17 @@ stands for files that were listed just now, and for nothing else.
 
 from __future__ import annotations
 
+import queue
 import threading
-from collections.abc import Callable, Hashable
+from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass
 
 from memwal.clock import SystemClock
 from memwal.config import ResolvedTable
-from memwal.errors import BadCredentials
+from memwal.errors import BadCredentials, MemWalError, unexpected
 from memwal.jobs.status.plan import AbandonedLimits
 from memwal.jobs.watch.model import Look
+from memwal.jobs.watch.ports import LookEnd
 from memwal.jobs.watch.store.table import SeenTable
 from memwal.ports import Clock, Objects
 from memwal.run.options import choose_limits
@@ -36,7 +38,10 @@ class _Opened:
 
 
 class StoredLooks:
-    """The Looks port, over object stores. Several tables may be looked at side by side."""
+    """The Lookouts port, over object stores: a thread a look, which leaves the GIL alone.
+
+    A look that a store never answers ends with the process.
+    """
 
     def __init__(
         self,
@@ -51,9 +56,28 @@ class StoredLooks:
         self._open = opened or self._open_objects
         self._tables: dict[str, _Opened] = {}
         self._lock = threading.Lock()
+        self._ended: queue.SimpleQueue[LookEnd] = queue.SimpleQueue()
+
+    def start(self, table: ResolvedTable) -> None:
+        """Begin a look; returns at once."""
+        thread = threading.Thread(target=self._run, args=(table,), daemon=True, name="memwal-look")
+        thread.start()
+
+    def collect(self) -> Sequence[LookEnd]:
+        """The looks that ended since; waits for none."""
+        return [self._ended.get() for _ in range(self._ended.qsize())]
+
+    def _run(self, table: ResolvedTable) -> None:
+        try:
+            end = LookEnd(table=table, look=self.look(table))
+        except MemWalError as error:
+            end = LookEnd(table=table, error=error)
+        except BaseException as error:  # a panic in Lance's Rust code is no Exception
+            end = LookEnd(table=table, error=unexpected(error))
+        self._ended.put(end)
 
     def look(self, table: ResolvedTable) -> Look:
-        """How the table stands (see the port)."""
+        """How the table stands. One look at a table at a time. Raises MemWalError."""
         found = self._find(table)
         before = found.objects.counts.as_dict()
         try:
