@@ -12,7 +12,6 @@ from memwal.jobs.status.plan import DueLimits
 from memwal.jobs.watch.options import WatchOptions, choose_round_options, choose_watch_limits
 from memwal.jobs.watch.plan import (
     Lag,
-    Pace,
     Target,
     Waiting,
     WatchLimits,
@@ -82,8 +81,8 @@ def test_nothing_is_left_that_would_be_late_at_the_next_look(
     for age in ages:
         table.flush(clock, ago=age)
     target = Target(freshness_seconds=freshness, due=NEVER)
-    pace = Pace(look_seconds=look_seconds, round_seconds=round_seconds)
-    need = find_need(lag_of(table, clock, target), target, pace, (), now=0.0)
+    pace = {"look_seconds": look_seconds, "round_seconds": round_seconds}
+    need = find_need(lag_of(table, clock, target), target, (), now=0.0, **pace)
     if need is None:
         assert max(ages) + look_seconds + round_seconds < freshness
         assert max(ages) < freshness / 2
@@ -127,8 +126,8 @@ def test_a_round_that_takes_long_begins_early() -> None:
     target = Target(freshness_seconds=60.0, due=NEVER)
     lag = lag_of(table, clock, target)
     for round_seconds, is_needed in ((1.0, False), (30.0, True)):
-        pace = Pace(look_seconds=5.0, round_seconds=round_seconds)
-        assert (find_need(lag, target, pace, (), now=0.0) is not None) == is_needed
+        pace = {"look_seconds": 5.0, "round_seconds": round_seconds}
+        assert (find_need(lag, target, (), now=0.0, **pace) is not None) == is_needed
 
 
 def test_what_is_set_aside_is_not_worked_on_for_its_own_sake() -> None:
@@ -136,16 +135,16 @@ def test_what_is_set_aside_is_not_worked_on_for_its_own_sake() -> None:
     table = FakeTable(name="t")
     table.flush(clock, ago=100.0)
     target = Target(freshness_seconds=60.0)
-    pace = Pace(look_seconds=5.0, round_seconds=1.0)
+    pace = {"look_seconds": 5.0, "round_seconds": 1.0}
     lag = lag_of(table, clock, target)
-    assert find_need(lag, target, pace, (), now=0.0) is not None
-    assert find_need(lag, target, pace, (SHARD,), now=0.0) is None
+    assert find_need(lag, target, (), now=0.0, **pace) is not None
+    assert find_need(lag, target, (SHARD,), now=0.0, **pace) is None
     merged = replace(table, merged={SHARD: 1})
     lag = lag_of(merged, clock, target)
-    found = find_need(lag, target, pace, (), now=0.0)
+    found = find_need(lag, target, (), now=0.0, **pace)
     assert found is not None
     assert found.jobs == ("index-catchup",)
-    assert find_need(lag, target, pace, ("index by_n",), now=0.0) is None
+    assert find_need(lag, target, ("index by_n",), now=0.0, **pace) is None
 
 
 def test_a_large_backlog_is_told_as_one() -> None:
@@ -155,7 +154,7 @@ def test_a_large_backlog_is_told_as_one() -> None:
     asked = []
     target = Target(freshness_seconds=60.0, is_large=lambda *work: asked.append(work) is None)
     need = find_need(
-        lag_of(table, clock, target), target, Pace(look_seconds=5, round_seconds=1), (), now=0.0
+        lag_of(table, clock, target), target, (), now=0.0, look_seconds=5, round_seconds=1
     )
     assert need is not None
     assert need.large
