@@ -47,7 +47,8 @@ def create(
 
     seconds = None if expires is None else parse_duration(expires, "--expires")
     request = make_request(name, expires_seconds=seconds, holder=holder)
-    return run_create(flags.run_options(CreateOptions, [table], request=request), progress)
+    options = flags.run_options(CreateOptions, [flags.table(table)], request=request)
+    return run_create(options, progress)
 
 
 @checkpoint_app.command("list")
@@ -56,7 +57,7 @@ def list_(table: OneTable, *, flags: ReadFlags) -> JobReport:
     """Show a table's checkpoints, and what each keeps."""
     from memwal.jobs.checkpoint.job import run_list
 
-    return run_list(flags.tables([table])[0])
+    return run_list(flags.table(table))
 
 
 @checkpoint_app.command()
@@ -65,4 +66,4 @@ def drop(table: OneTable, name: Name, *, flags: JobFlags) -> JobReport:
     """Drop a checkpoint: what it alone keeps is garbage from then on."""
     from memwal.jobs.checkpoint.job import run_drop
 
-    return run_drop(flags.tables([table])[0], name, dry_run=flags.dry_run)
+    return run_drop(flags.table(table), name, dry_run=flags.dry_run)

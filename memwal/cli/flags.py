@@ -13,6 +13,7 @@ from typing import Any, TypeVar, get_type_hints
 from memwal.cli import gc_pause
 from memwal.cli.console import RunProgress, stderr
 from memwal.cli.options import (
+    All,
     ConfigFile,
     Debug,
     DryRun,
@@ -36,8 +37,11 @@ from memwal.config import (
     DEFAULT_FILE,
     Config,
     ResolvedTable,
+    check_named,
     find_named_file,
+    find_names,
     is_address,
+    is_glob,
     load_config,
     make_settings,
     mask_address,
@@ -56,12 +60,14 @@ Job = Callable[[RunProgress], JobReport]
 """What is left to do once a command's options are values."""
 
 _PROVIDED = ("flags", "progress", "results")
+_OF_SEVERAL = "everything"
 
 
 @dataclass(frozen=True, kw_only=True)
 class ReadFlags:
-    """What every command takes that looks at tables."""
+    """What every command takes that looks at tables; `everything` only those of TABLE..."""
 
+    everything: All = False
     as_json: Json = False
     config: ConfigFile = None
     storage_option: StorageOption = None
@@ -80,7 +86,8 @@ class ReadFlags:
         return choose_run_id()
 
     def tables(self, names: Sequence[str], *, quiet: bool = False) -> list[ResolvedTable]:
-        """The TABLE arguments, looked up in the configuration, each table once. Raises Usage.
+        """The TABLE arguments, looked up in the configuration, each table once; or, with `--all`,
+        those of the configuration. Raises Usage.
 
         The command has imported its job by then, so its start ends here. `quiet` says nothing of
         what was found in the configuration.
@@ -89,19 +96,27 @@ class ReadFlags:
         parse_engine(self.engine)
         return self._look_up(names, quiet=quiet or is_quiet(self.as_json))
 
+    def table(self, name: str) -> ResolvedTable:
+        """The TABLE argument of a command that takes one. Raises Usage for a glob of several."""
+        found = self.tables([name])
+        if len(found) > 1:
+            raise Usage(f"{name}: matches {', '.join(t.name for t in found)}: name one")
+        return found[0]
+
     def _look_up(self, names: Sequence[str], *, quiet: bool) -> list[ResolvedTable]:
         config, options = load(self.config, self.storage_option, quiet=quiet)
         if self.log_format is None and config.defaults.log_format == logs.JSON:
             logs.start()
-        resolved = [resolve_table(name, config, options) for name in names]
+        found = find_names(names, config, everything=self.everything)
+        resolved = [resolve_table(name, config, options) for name in found]
         return _drop_repeated(resolved, config, quiet=quiet)
 
     def run_options(
-        self, kind: Callable[..., Options], names: Sequence[str], **more: Any
+        self, kind: Callable[..., Options], tables: Sequence[ResolvedTable], **more: Any
     ) -> Options:
         """A job's options (`memwal.run.options.RunOptions` or a kind of it) out of these flags."""
         return kind(
-            tables=self.tables(names),
+            tables=tables,
             untested_lance_allowed=self.allow_untested_lance,
             run_id=self.run_id,
             **more,
@@ -111,11 +126,16 @@ class ReadFlags:
         self,
         run: Callable[[Options, RunProgress], JobReport],
         kind: Callable[..., Options],
-        names: Sequence[str],
+        names: Sequence[str] | str,
         **more: Any,
     ) -> Job:
-        """The job, to be run with these flags and `more` options of its own."""
-        return lambda progress: run(self.run_options(kind, names, **more), progress)
+        """The job on TABLE or TABLE..., with these flags and `more` options of its own."""
+
+        def work(progress: RunProgress) -> JobReport:
+            tables = [self.table(names)] if isinstance(names, str) else self.tables(names)
+            return run(self.run_options(kind, tables, **more), progress)
+
+        return work
 
     def check(self) -> None:
         """Raise Usage for flags that no job takes. Nothing is looked up."""
@@ -136,12 +156,12 @@ class ReadFlags:
             metrics_file=self.metrics_file,
             log_format=self.log_format,
             choose_id=lambda: self.run_id,
-            table=mask_address(names[0]) if len(names) == 1 else None,
+            table=mask_address(names[0]) if len(names) == 1 and not is_glob(names[0]) else None,
         )
 
     def _find_options(self, names: Sequence[str]) -> Mapping[str, str]:
         """The storage options of a table; without one, those that go with every table."""
-        for table in self._look_up(names, quiet=True):
+        for table in self._look_up(names, quiet=True) if names or self.everything else ():
             return table.storage_options
         return load(self.config, self.storage_option, quiet=True)[1]
 
@@ -167,12 +187,12 @@ class JobFlags(ReadFlags):
         return [table.with_settings(given) for table in super().tables(names, quiet=quiet)]
 
     def run_options(
-        self, kind: Callable[..., Options], names: Sequence[str], **more: Any
+        self, kind: Callable[..., Options], tables: Sequence[ResolvedTable], **more: Any
     ) -> Options:
         """A job's options out of these flags."""
         return super().run_options(
             kind,
-            names,
+            tables,
             engine=parse_engine(self.engine),
             master=self.master,
             dry_run=self.dry_run,
@@ -197,17 +217,23 @@ def command(
 
     def decorate(work: Callable[..., Result | Job]) -> Callable[..., None]:
         asked = inspect.signature(work).parameters
-        shared = [field.name for field in fields(kind)]
+        several = "tables" in asked
+        shared = [f.name for f in fields(kind) if several or f.name != _OF_SEVERAL]
         hints = get_type_hints(work, include_extras=True) | get_type_hints(
             kind, include_extras=True
         )
         name = job or work.__name__.replace("_", "-")
 
+        def take(values: dict[str, Any]) -> ReadFlags:
+            if several:
+                values["tables"] = values["tables"] or []
+            return kind(**{field: values.pop(field) for field in shared})
+
         def call(values: dict[str, Any], **provided: object) -> Result | Job:
             return work(**values, **{k: v for k, v in provided.items() if k in asked})
 
         def run(**values: Any) -> None:
-            flags = kind(**{field: values.pop(field) for field in shared})
+            flags = take(values)
             output = flags.output(name, _list_tables(values))
 
             def run_job(progress: RunProgress) -> Result:
@@ -217,34 +243,39 @@ def command(
             output.run(run_job)
 
         def check(**values: Any) -> None:
-            flags = kind(**{field: values.pop(field) for field in shared})
+            flags = take(values)
             flags.check()
+            if several:
+                check_named(_list_tables(values), everything=flags.everything)
             call(values, flags=flags, progress=None, results=flags.output(name, ()))
 
         # What typer reads: the function's own parameters, then the shared ones.
         own = {p.name: p.default for p in asked.values() if p.name not in _PROVIDED}
-        defaults = own | {field.name: field.default for field in fields(kind)}
+        own |= {"tables": None} if several else {}
+        defaults = own | {f.name: f.default for f in fields(kind) if f.name in shared}
         run.check = check  # type: ignore[attr-defined]
         run.__name__, run.__doc__ = work.__name__, work.__doc__
-        run.__annotations__ = {parameter: hints[parameter] for parameter in defaults}
-        run.__signature__ = inspect.Signature(  # type: ignore[attr-defined]
-            [
-                inspect.Parameter(
-                    parameter,
-                    inspect.Parameter.KEYWORD_ONLY,
-                    default=default,
-                    annotation=hints[parameter],
-                )
-                for parameter, default in defaults.items()
-            ]
-        )
+        _sign(run, defaults, hints)
         return run
 
     return decorate
 
 
+def _sign(run: Callable[..., None], defaults: Mapping[str, Any], hints: Mapping[str, Any]) -> None:
+    """Give it a signature that typer reads: keywords only."""
+    run.__annotations__ = {name: hints[name] for name in defaults}
+    run.__signature__ = inspect.Signature(  # type: ignore[attr-defined]
+        [
+            inspect.Parameter(
+                name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=hints[name]
+            )
+            for name, default in defaults.items()
+        ]
+    )
+
+
 def _list_tables(values: Mapping[str, Any]) -> Sequence[str]:
-    return (values["tables"] or ()) if "tables" in values else [values["table"]]
+    return values["tables"] if "tables" in values else [values["table"]]
 
 
 def load(

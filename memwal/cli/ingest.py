@@ -107,7 +107,7 @@ def ingest(
     return flags.job(
         run_ingest,
         IngestOptions,
-        [table],
+        table,
         request=IngestRequest(
             sources=tuple(sources),
             format=source_format,

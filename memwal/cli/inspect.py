@@ -61,7 +61,7 @@ def _inspect(
 
     found = run_inspect(
         what,
-        flags.tables([table])[0],
+        flags.table(table),
         shard=None if shard is None else parse_shard(shard),
         untested_lance_allowed=flags.allow_untested_lance,
         **more,

@@ -27,4 +27,4 @@ def lease_break(table: OneTable, reason: Reason, *, flags: ReadFlags) -> JobRepo
 
     if not reason.strip():
         raise Usage("--reason must say something: it is the record of why the lease was broken")
-    return run_lease_break(flags.tables([table])[0], reason)
+    return run_lease_break(flags.table(table), reason)

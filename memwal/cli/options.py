@@ -8,8 +8,12 @@ import typer
 
 Tables = Annotated[
     list[str],
-    typer.Argument(metavar="TABLE...", help="Path, s3:// address, or name in the config file."),
+    typer.Argument(
+        metavar="TABLE...",
+        help="Path, s3:// address, or name in the config file; 'a_*' is every name that begins so.",
+    ),
 ]
+All = Annotated[bool, typer.Option("--all", help="Every table of the configuration.")]
 OneTable = Annotated[
     str, typer.Argument(metavar="TABLE", help="Path, s3:// address, or name in the config file.")
 ]

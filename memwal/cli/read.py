@@ -119,7 +119,7 @@ def read(
 
     for_people = not flags.as_json and output is None and not explain
     options = ReadOptions(
-        table=flags.tables([table])[0],
+        table=flags.table(table),
         columns=columns,
         filter=condition,
         limit=SHOWN_ROWS if limit is None and for_people else limit,

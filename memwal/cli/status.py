@@ -48,7 +48,7 @@ def status(
 
     asked = parse_consistency(consistency)
     conditions = [parse_condition(text) for text in fail_if or ()]
-    options = flags.run_options(RunOptions, tables)
+    options = flags.run_options(RunOptions, flags.tables(tables))
     report = run_status(options, consistency=asked, conditions=conditions)
     return Document.of(
         report,

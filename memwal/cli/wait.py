@@ -45,7 +45,7 @@ def wait(
     return flags.job(
         run_wait,
         WaitOptions,
-        [table],
+        table,
         until=_parse_until(until),
         timeout_seconds=parse_duration(timeout, "--timeout"),
         generations=_parse_generations(generation or []),

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -16,6 +15,7 @@ from pydantic import ValidationError
 from memwal.cli import streams
 from memwal.cli.console import RunProgress, stdout
 from memwal.cli.flags import Job, JobFlags, command, load
+from memwal.cli.options import Tables
 from memwal.cli.output import Output
 from memwal.cli.parse import parse_duration
 from memwal.clock import SystemClock
@@ -26,7 +26,9 @@ from memwal.config import (
     Settings,
     WatchSettings,
     find_named_file,
+    is_glob,
     make_settings,
+    match_names,
 )
 from memwal.errors import MemWalError, Usage
 from memwal.report import FAILED, JobReport
@@ -34,11 +36,6 @@ from memwal.report import FAILED, JobReport
 if TYPE_CHECKING:
     from memwal.jobs.watch.ports import Event
 
-Names = Annotated[
-    list[str] | None,
-    typer.Argument(metavar="TABLE...", help="Path, s3:// address, or name in the config file."),
-]
-All = Annotated[bool, typer.Option("--all", help="Every table of the configuration.")]
 Freshness = Annotated[
     str | None,
     typer.Option(
@@ -73,14 +70,11 @@ MetricsHost = Annotated[
     ),
 ]
 
-_NAMED_MAX = 10
-
 
 @dataclass(frozen=True, kw_only=True)
 class WatchFlags(JobFlags):
     """What `watch` takes besides."""
 
-    everything: All = False
     freshness: Freshness = None
     every: Every = None
     duration: For = None
@@ -118,7 +112,7 @@ def _parse(text: str | None, option: str) -> float | None:
 
 
 @command(WatchFlags)
-def watch(tables: Names = None, *, flags: WatchFlags, results: Output) -> Job:
+def watch(tables: Tables, *, flags: WatchFlags, results: Output) -> Job:
     """Keep tables fresh: merge and index what is flushed, in time.
 
     Runs until SIGTERM or Ctrl-C, and then finishes the commits in hand. With --json, an object a
@@ -135,12 +129,12 @@ def watch(tables: Names = None, *, flags: WatchFlags, results: Output) -> Job:
         from memwal.jobs.watch.probes import serve_probes
         from memwal.jobs.watch.show import describe_end
 
-        file = _Configuration(flags=flags, names=tables or (), warn=progress.warn)
+        file = _Configuration(flags=flags, names=tables, warn=progress.warn)
         try:
             settings, watched = file.read()
             options = flags.run_options(
                 WatchOptions,
-                (),
+                watched,
                 settings=settings,
                 events=events,
                 read_again=file.read_again,
@@ -155,7 +149,7 @@ def watch(tables: Names = None, *, flags: WatchFlags, results: Output) -> Job:
                 every_seconds=settings.every,
                 progress=progress,
             ) as observers:
-                options = replace(options, tables=watched, observers=observers, metrics=metrics)
+                options = replace(options, observers=observers, metrics=metrics)
                 report = run_watch(options, progress)
         except MemWalError as error:
             events.tell_failure(error)
@@ -183,16 +177,7 @@ class _Configuration:
 
     def read(self) -> tuple[WatchSettings, list[ResolvedTable]]:
         """What the watch begins with; flags beat `[watch]`. Raises Usage."""
-        if self.flags.everything and self.names:
-            raise Usage("--all is every table of the configuration: name none beside it")
         config, tables = self._read(quiet=False)
-        if not self.flags.everything and not self.names:
-            known = f" ({', '.join(islice(config.tables, _NAMED_MAX))})" if config.tables else ""
-            raise Usage(
-                f"name the tables to watch, or give --all for those of {_file(self.flags)}{known}"
-            )
-        if not tables:
-            raise Usage(f"--all: no tables in {_file(self.flags)}; add [tables.NAME] with a uri")
         values = {**config.watch.model_dump(), **self.flags.own}
         try:
             return WatchSettings.model_validate(values), tables
@@ -217,14 +202,25 @@ class _Configuration:
         if before is not None and self._mark is None:
             raise Usage(f"{file}: the configuration file is gone")
         config, _ = load(self.flags.config, self.flags.storage_option, quiet=True)
-        # A name that the file does not have any more would be taken for a path.
-        names = [n for n in self.names if n in config.tables or n not in self._known]
-        found = self.flags.tables(
-            list(config.tables) if self.flags.everything else names, quiet=quiet
-        )
+        if not self._known:
+            found = self.flags.tables(self.names, quiet=quiet)
+        else:
+            named = replace(self.flags, everything=False)
+            names = list(self._list_left(config))
+            found = named.tables(names, quiet=quiet) if names else []
         self._config = config
         self._known |= set(config.tables)
         return config, [table.with_settings(self.flags.held_to) for table in found]
+
+    def _list_left(self, config: Config) -> Iterator[str]:
+        """The names of what is watched now. One that the file had, and does not have any more,
+        would be taken for a path.
+        """
+        yield from config.tables if self.flags.everything else ()
+        for given in self.names:
+            yield from match_names(given, config)
+            if not is_glob(given) and given not in self._known | set(config.tables):
+                yield given
 
 
 def _file(flags: JobFlags) -> Path:

@@ -10,7 +10,6 @@ import os
 import stat
 import tomllib
 from collections.abc import Callable, Mapping
-from difflib import get_close_matches
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -24,6 +23,12 @@ from pydantic import (
     model_validator,
 )
 
+from memwal.config.names import check_named as check_named
+from memwal.config.names import explain_unknown
+from memwal.config.names import find_names as find_names
+from memwal.config.names import is_address as is_address
+from memwal.config.names import is_glob as is_glob
+from memwal.config.names import match_names as match_names
 from memwal.config.storage_options import STORAGE_OPTIONS_VARIABLE as STORAGE_OPTIONS_VARIABLE
 from memwal.config.storage_options import expand
 from memwal.config.storage_options import read_environment_options as read_environment_options
@@ -325,23 +330,8 @@ def resolve_table(
         settings=Settings.model_validate(merged),
         storage_options=options,
         policy=None if section is None or section.policy is None else section.policy.policy(),
-        unknown=_explain_unknown(table, config) if section is None else None,
+        unknown=explain_unknown(table, config) if section is None else None,
     )
-
-
-def _explain_unknown(table: str, config: Config) -> str | None:
-    """What is wrong where nothing has this name; None for an address."""
-    if is_address(table) or not table:
-        return None
-    near = get_close_matches(table, config.tables, 3)
-    meant = f" (is {' or '.join(near)} meant?)" if near else ""
-    where = "no configuration file was read" if config.file is None else f"not in {config.file}"
-    return f"{mask_address(table)}: no such table: {where}{meant}, and no folder here has this name"
-
-
-def is_address(table: str) -> bool:
-    """Whether TABLE says a place, and so can be no name in the configuration."""
-    return "/" in table or table in (".", "..")
 
 
 def read_environment_settings(environment: Mapping[str, str] = os.environ) -> dict[str, Any]:

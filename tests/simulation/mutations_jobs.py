@@ -191,6 +191,25 @@ JOBS: tuple[Mutation, ...] = (
             "        if before.name not in config.tables:",
             "        if False:",
         ),
+        (
+            "options: of several tables, a command for one takes the first",
+            "        if len(found) > 1:",
+            "        if False:",
+        ),
+    ),
+    *mutations(
+        "memwal/config/names.py",
+        "tests/cli/test_names.py",
+        (
+            "names: a table's own name is a glob of others",
+            "    if is_address(table) or table in config.tables:",
+            "    if is_address(table):",
+        ),
+        (
+            "names: --all goes beyond what is named",
+            "    if everything and given:",
+            "    if False:",
+        ),
     ),
     *mutations(
         "memwal/config/__init__.py",
