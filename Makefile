@@ -27,7 +27,7 @@ unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
 .PHONY: help setup demo airflow test test-memwal test-airflow test-fast check format proto pin bench bench-quick conformance simulation mutation fuzz \
-	model chromium spin prometheus lancedb clean distclean
+	model chromium spin prometheus azurite lancedb clean distclean
 
 help: ## List the targets
 	@echo "Usage: make TARGET [PYTHON=python3] [VENV=.venv] [PYTEST_ARGS='-k name']"
@@ -44,11 +44,11 @@ airflow: ## Start an Airflow on this machine, with our DAGs and page and tables 
 	@exec $(AIRFLOW_BIN)/python scripts/airflow_demo.py $(AIRFLOW_ARGS)
 
 test: ## Run all tests
-	@$(MAKE) -s --no-print-directory -j4 $(READY) $(AIRFLOW_READY) chromium spin prometheus lancedb
+	@$(MAKE) -s --no-print-directory -j4 $(READY) $(AIRFLOW_READY) chromium spin prometheus azurite lancedb
 	@MAKE="$(MAKE)" bash scripts/test.sh
 
 # Files stay whole: their tests share Spark sessions and servers.
-test-memwal: $(READY) spin prometheus lancedb ## Run the tests of memwal and its jobs
+test-memwal: $(READY) spin prometheus azurite lancedb ## Run the tests of memwal and its jobs
 	@$(PYTEST) -n $(TEST_PROCESSES) --dist loadfile --no-loadscope-reorder $(PYTEST_ARGS)$(selected_none_is_fine)
 
 test-airflow: $(READY) $(AIRFLOW_READY) chromium ## Run the tests of DAGs, provider and page
@@ -120,6 +120,9 @@ spin:
 
 prometheus: $(READY)
 	@bash scripts/prometheus.sh >/dev/null || true
+
+azurite: $(READY)
+	@bash scripts/azurite.sh >/dev/null || true
 
 lancedb:
 	@[ $(VENV_LANCEDB)/.ready -nt constraints-lancedb.txt ] || \

@@ -7,10 +7,11 @@ import hypothesis
 import pytest
 from botocore.loaders import JSONFileLoader
 
-from tests.support.s3server import S3Server
-from tests.support.stores import address, open_store
+from tests.support.azurite import Azurite, find_azurite
+from tests.support.s3server import GcsLikeServer, S3Server
+from tests.support.stores import address, open_any_store, open_store
 
-__all__ = ["address", "open_store"]
+__all__ = ["address", "open_any_store", "open_store"]
 
 # How long an example takes says more about the machine than about the code.
 hypothesis.settings.register_profile("memwal", deadline=None)
@@ -39,6 +40,23 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 def s3_server() -> Iterator[S3Server]:
     """moto's server; `.storage_options` is what both our store and pylance take."""
     with S3Server() as server:
+        yield server
+
+
+@pytest.fixture(scope="session")
+def gcs_server() -> Iterator[GcsLikeServer]:
+    """What answers obstore as Google's service does, as far as memwal asks it anything."""
+    with GcsLikeServer() as server:
+        yield server
+
+
+@pytest.fixture(scope="session")
+def azurite() -> Iterator[Azurite]:
+    """Azurite; `.storage_options` is what both our store and pylance take."""
+    program = find_azurite()
+    if program is None:
+        pytest.skip("Azurite is not here: `make azurite` needs node and npm")
+    with Azurite(program) as server:
         yield server
 
 

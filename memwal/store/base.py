@@ -1,14 +1,26 @@
-"""What our object stores share: limits, an address, counters, and reads of a known size."""
+"""What our object stores share: limits, an address, counters, retries, reads of a known size."""
 
 from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass
+from datetime import datetime
 from threading import Lock
+from typing import TypeVar
 
-from memwal.errors import Corruption
-from memwal.ports import OBJECT_BYTES_MAX, RequestCounts, check_object_size
+from memwal.errors import Corruption, MemWalError
+from memwal.ports import (
+    OBJECT_BYTES_MAX,
+    Clock,
+    RequestCounts,
+    check_object_path,
+    check_object_size,
+)
+from memwal.store.retries import retry
+from memwal.store.waits import WAITS
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -55,6 +67,96 @@ class CountedObjects:
 
     def _address(self, path: str) -> str:
         return f"{self._uri}/{path}"
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Faults:
+    """What a store's library raises, and what it means.
+
+    `refusal_of` says why no connection came about, where waiting seldom helps; `cause_of`
+    what an error says, in one line and without secrets.
+    """
+
+    kinds: tuple[type[Exception], ...]
+    passes: Callable[[BaseException], bool]
+    refusal_of: Callable[[BaseException], str | None]
+    cause_of: Callable[[BaseException], str]
+
+
+class RemoteObjects(CountedObjects):
+    """A store behind a network. `_request` is the one place that counts, retries and tells.
+
+    A library's own retries are off: they know nothing of the total deadline, and would multiply
+    with ours.
+    """
+
+    def __init__(self, uri: str, clock: Clock, limits: StoreLimits, faults: Faults) -> None:
+        super().__init__(uri)
+        _, _, place = uri.partition("://")
+        self._bucket, _, prefix = place.partition("/")
+        self._below_root = f"{prefix}/" if prefix else ""
+        self._clock = clock
+        self._limits = limits
+        self._faults = faults
+
+    @property
+    @abstractmethod
+    def store(self) -> str:
+        """The endpoint and the bucket."""
+
+    def _request(self, counter: str, operation: str, path: str, send: Callable[[], T]) -> T:
+        """Send, and retry while the fault may pass and the limits allow it."""
+        request, attempts = f"{operation} {self._address(path)}", 0
+
+        def attempt() -> T:
+            nonlocal attempts
+            attempts += 1
+            wait.attempts = attempts
+            self._count(counter)
+            self._count("retries", attempts > 1)
+            try:
+                return send()
+            except self._faults.kinds as error:
+                refusal = self._faults.refusal_of(error)
+                wait.fault = refusal or self._faults.cause_of(error)
+                if refusal is not None:
+                    WAITS.tell(wait)
+                raise
+
+        try:
+            with WAITS.watch(self.store, request, self._limits.retry_seconds_max) as wait:
+                return retry(
+                    attempt,
+                    self._faults.passes,
+                    self._clock,
+                    attempts_max=self._limits.retry_attempts_max,
+                    seconds_max=self._limits.retry_seconds_max,
+                    wait_seconds_max=self._limits.retry_wait_seconds_max,
+                )
+        except self._faults.kinds as error:
+            raise self._explain(error, request, attempts) from error
+
+    @abstractmethod
+    def _explain(self, error: Exception, request: str, attempts: int) -> MemWalError:
+        """The error as one of ours, after so many attempts."""
+
+    def _key(self, path: str) -> str:
+        return self._below_root + check_object_path(path)
+
+
+def is_path(key: str) -> bool:
+    """Whether a listed key is a path that something could be done with."""
+    try:
+        check_object_path(key)
+    except ValueError:
+        return False
+    return True
+
+
+def nanos_of(moment: datetime) -> int:
+    """A time that a store told, in nanoseconds."""
+    # A float holds milliseconds since 1970 exactly, nanoseconds not.
+    return round(moment.timestamp() * 1_000) * 1_000_000
 
 
 class SizedObjects(CountedObjects):

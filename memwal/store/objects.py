@@ -17,8 +17,13 @@ from memwal.store.base import StoreLimits
 
 _SCHEME = re.compile(r"^([A-Za-z][A-Za-z0-9+.-]*)://")
 _ONE_SLASH = re.compile(r"^([A-Za-z][A-Za-z0-9+.-]+):/")
-_BUCKET_STORES = ("s3",)
-_BUCKET = re.compile(r"^[A-Za-z0-9][A-Za-z0-9._-]{1,254}$")
+_BUCKET_STORES = ("s3", "gs", "az", "abfss")
+_BUCKET = re.compile(r"^[A-Za-z0-9$][A-Za-z0-9._-]{1,254}$")
+_CONTAINER_AT_HOST = re.compile(
+    r"^[A-Za-z0-9$][A-Za-z0-9-]{1,62}@([A-Za-z0-9-]+)(\.[A-Za-z0-9.-]+)?$"
+)
+# Options that make one address lead to different places.
+_PLACES = ("endpoint", "account_name", "base_url")
 
 
 def open_objects(
@@ -36,8 +41,10 @@ def open_objects(
             from memwal.store.s3 import S3Objects  # boto3 takes long to import; local runs skip it
 
             return S3Objects(root, storage_options, clock, limits or StoreLimits())
-        case name:
-            raise AssertionError(f"no store for {name}://")
+        case _:
+            from memwal.store.cloud import CloudObjects
+
+            return CloudObjects(root, storage_options, clock, limits or StoreLimits())
 
 
 def normalise_uri(uri: str) -> str:
@@ -58,7 +65,7 @@ def normalise_uri(uri: str) -> str:
         return _file_root(rest)
     if name in _BUCKET_STORES:
         return _bucket_root(name, rest)
-    supported = " and ".join(f"{name}://" for name in ("file", *_BUCKET_STORES))
+    supported = ", ".join(f"{name}://" for name in ("file", *_BUCKET_STORES))
     raise errors.Unsupported(f"{name}:// is not supported; a local path, {supported} are")
 
 
@@ -78,7 +85,7 @@ def same_place(uri: str, storage_options: Mapping[str, str]) -> object:
         return root, frozenset(
             (name.lower(), value)
             for name, value in storage_options.items()
-            if "endpoint" in name.lower()
+            if any(place in name.lower() for place in _PLACES)
         )
     try:
         found = os.stat(root)  # noqa: PTH116
@@ -108,7 +115,13 @@ def _bucket_root(scheme: str, rest: str) -> str:
     root = f"{scheme}://{bucket}"
     if not bucket:
         raise errors.Usage(f"{scheme}:// needs a bucket: {scheme}://bucket/path/to/table")
-    if not _BUCKET.match(bucket):
+    if scheme == "abfss":
+        if not _CONTAINER_AT_HOST.match(bucket):
+            raise errors.Usage(
+                "abfss:// needs a container and an account: "
+                "abfss://container@account.dfs.core.windows.net/path/to/table"
+            )
+    elif not _BUCKET.match(bucket):
         raise errors.Usage(
             f"the bucket after {scheme}:// may have letters, digits, '.', '-' and '_'; "
             "credentials go into storage options"

@@ -1,18 +1,18 @@
 """Objects on S3 and what speaks its protocol. With its neighbours `s3_*`, all that knows boto3.
 
-botocore's own retries are off: they know nothing of the total deadline, and would multiply with
-ours. `_request` is the one place that retries.
+It stays beside obstore, which speaks S3 too: boto3 finds credentials wherever AWS's own tools do
+(profiles, SSO, processes), tells errors by their codes, and says of a batch delete which objects
+failed, where obstore ends at the first.
 """
 
 from __future__ import annotations
 
 import re
 import threading
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
-from datetime import datetime
-from typing import Any, TypeVar
+from typing import Any
 
 from botocore import exceptions as boto
 
@@ -26,24 +26,26 @@ from memwal.ports import (
     check_object_path,
     check_object_size,
 )
-from memwal.store.base import CountedObjects, StoreLimits, check_range, check_tail_length
-from memwal.store.retries import retry
+from memwal.store.base import (
+    RemoteObjects,
+    StoreLimits,
+    check_range,
+    check_tail_length,
+    is_path,
+    nanos_of,
+)
 from memwal.store.s3_client import canonical, encryption, forget_clients, shared_client
 from memwal.store.s3_faults import (
-    FAULTS,
     NO_CREDENTIALS,
     REFUSED_CODES,
+    S3_FAULTS,
     WRONG_REGION_CODES,
     KeysThrottled,
     cause_of,
     code_of,
     passes,
-    refusal_of,
     status_of,
 )
-from memwal.store.waits import WAITS
-
-T = TypeVar("T")
 
 _CONTENT_RANGE = re.compile(r"bytes ([0-9]+)-[0-9]+/([0-9]+)")
 _PAGE_OBJECTS = 1000
@@ -51,7 +53,7 @@ _PAGE_OBJECTS = 1000
 _without_suffixes: set[str] = set()
 
 
-class S3Objects(CountedObjects):
+class S3Objects(RemoteObjects):
     """The Objects port on a bucket and prefix. Safe to share between threads.
 
     `counts` has every request that was sent, retries included.
@@ -60,11 +62,7 @@ class S3Objects(CountedObjects):
     def __init__(
         self, uri: str, storage_options: Mapping[str, str], clock: Clock, limits: StoreLimits
     ) -> None:
-        super().__init__(uri)
-        self._bucket, _, prefix = uri.removeprefix("s3://").partition("/")
-        self._below_root = f"{prefix}/" if prefix else ""
-        self._clock = clock
-        self._limits = limits
+        super().__init__(uri, clock, limits, S3_FAULTS)
         options = canonical(storage_options)
         self._put_options = encryption(options)
         try:
@@ -107,7 +105,7 @@ class S3Objects(CountedObjects):
             if not names <= listed:
                 listed = {name for page in self._pages(below) for name in _folders_of(page, below)}
             names = listed
-        return sorted(name for name in names if _is_path(name))
+        return sorted(name for name in names if is_path(name))
 
     def get(self, path: str, size_bytes_max: int = OBJECT_BYTES_MAX) -> bytes:
         """The whole object. Raises Missing; Corruption when it is larger."""
@@ -251,11 +249,11 @@ class S3Objects(CountedObjects):
         for page in self._pages(below):
             for item in page.get("Contents", ()):
                 path = item["Key"][len(self._below_root) :]
-                if _is_path(path):
+                if is_path(path):
                     yield StoredFile(
                         path=path,
                         size_bytes=item["Size"],
-                        modified_at_nanos=_nanos(item["LastModified"]),
+                        modified_at_nanos=nanos_of(item["LastModified"]),
                         etag=item.get("ETag", ""),
                     )
 
@@ -313,38 +311,6 @@ class S3Objects(CountedObjects):
         )
         self._count("bytes_written", len(data))
 
-    def _request(self, counter: str, operation: str, path: str, send: Callable[[], T]) -> T:
-        """Send, and retry while the fault may pass and the limits allow it."""
-        request, attempts = f"{operation} {self._address(path)}", 0
-
-        def attempt() -> T:
-            nonlocal attempts
-            attempts += 1
-            wait.attempts = attempts
-            self._count(counter)
-            self._count("retries", attempts > 1)
-            try:
-                return send()
-            except FAULTS as error:
-                refusal = refusal_of(error)
-                wait.fault = refusal or cause_of(error)
-                if refusal is not None:
-                    WAITS.tell(wait)
-                raise
-
-        try:
-            with WAITS.watch(self.store, request, self._limits.retry_seconds_max) as wait:
-                return retry(
-                    attempt,
-                    passes,
-                    self._clock,
-                    attempts_max=self._limits.retry_attempts_max,
-                    seconds_max=self._limits.retry_seconds_max,
-                    wait_seconds_max=self._limits.retry_wait_seconds_max,
-                )
-        except FAULTS as error:
-            raise self._explain(error, request, attempts) from error
-
     def _wrong_bytes(self, path: str, asked: str | None) -> errors.Unsupported:
         return errors.Unsupported(
             f"{self._address(path)}: the store answers a request for {asked} with other bytes; "
@@ -367,9 +333,6 @@ class S3Objects(CountedObjects):
         tries = "1 attempt" if attempts == 1 else f"{attempts} attempts"
         return errors.StoreUnavailable(f"{request}: gave up after {tries}: {cause}")
 
-    def _key(self, path: str) -> str:
-        return self._below_root + check_object_path(path)
-
     def _key_prefix(self, folder: str) -> str:
         folder = check_folder(folder)
         return f"{self._below_root}{folder}/" if folder else self._below_root
@@ -384,16 +347,3 @@ def _folders_of(page: Mapping[str, Any], below: str) -> set[str]:
 def _is_tail(data: bytes, first: int, size_bytes: int, size_bytes_max: int) -> bool:
     """Whether bytes that begin at `first` hold so much of an object's end, or all of it."""
     return first + len(data) == size_bytes and len(data) >= min(size_bytes, size_bytes_max) > 0
-
-
-def _is_path(key: str) -> bool:
-    try:
-        check_object_path(key)
-    except ValueError:
-        return False
-    return True
-
-
-def _nanos(moment: datetime) -> int:
-    # A float holds milliseconds since 1970 exactly, nanoseconds not.
-    return round(moment.timestamp() * 1_000) * 1_000_000

@@ -7,6 +7,8 @@ import socket
 from botocore import exceptions as boto
 from botocore.parsers import ResponseParserError
 
+from memwal.store.base import Faults
+
 NO_CREDENTIALS = (
     boto.NoCredentialsError,
     boto.PartialCredentialsError,
@@ -32,9 +34,6 @@ class KeysThrottled(Exception):
 
     def __str__(self) -> str:
         return "the store kept refusing some of the objects for now"
-
-
-FAULTS = (boto.BotoCoreError, boto.ClientError, ResponseParserError, KeysThrottled)
 
 
 def passes(fault: BaseException | str | None) -> bool:
@@ -85,3 +84,11 @@ def cause_of(error: BaseException) -> str:
         return f"{refusal}: {error}" if refusal else str(error)
     message = error.response.get("Error", {}).get("Message", "")
     return f"HTTP {status_of(error)} {code_of(error)}: {message}"
+
+
+S3_FAULTS = Faults(
+    kinds=(boto.BotoCoreError, boto.ClientError, ResponseParserError, KeysThrottled),
+    passes=passes,
+    refusal_of=refusal_of,
+    cause_of=cause_of,
+)

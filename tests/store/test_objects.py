@@ -19,36 +19,23 @@ from memwal.clock import SystemClock
 from memwal.ports import Objects
 from memwal.store import local
 from memwal.store.objects import is_in_bucket, normalise_uri, open_objects
-from memwal.testing import Fault, FaultyObjects, ManualClock, MemoryBucket, MemoryObjects
-from tests.support.s3server import S3Server
+from memwal.testing import Fault, FaultyObjects, ManualClock, MemoryObjects
+from tests.support.stores import make_address
 
 SHARD = "_mem_wal/6f2c5a8e-1d0b-4d55-9a53-0f6f6a1f0c11"
 GENERATION = f"{SHARD}/0a1b2c3d_gen_7"
 THREADS = 8
 
 
-@pytest.fixture(params=["memory", "local", pytest.param("s3", marks=pytest.mark.integration)])
-def open_same(request: pytest.FixtureRequest, tmp_path: Path) -> Callable[[], Objects]:
-    """Opens one and the same empty store, again at each call."""
-    if request.param == "memory":
-        bucket = MemoryBucket()
-        return lambda: MemoryObjects(bucket=bucket, clock=SystemClock())
-    if request.param == "local":
-        return lambda: open_objects(str(tmp_path / "table"), {}, SystemClock())
-    server: S3Server = request.getfixturevalue("s3_server")
-    uri = f"s3://{server.make_bucket()}/some/table"
-    return lambda: open_objects(uri, server.storage_options, SystemClock())
-
-
 @pytest.fixture
-def objects(open_same: Callable[[], Objects]) -> Objects:
-    return open_same()
+def objects(open_any_store: Callable[[], Objects]) -> Objects:
+    return open_any_store()
 
 
 @pytest.mark.parametrize(
     ("uri", "found"),
     [("s3://b/x", True), ("S3://b", True), ("file:///x", False), ("/s3://x", False), ("x", False),
-     ("gs://b/x", False)],
+     ("gs://b/x", True), ("az://b/x", True), ("http://b/x", False)],
 )  # fmt: skip
 def test_a_report_s_address_is_told_by_its_store(uri: str, found: bool) -> None:
     assert is_in_bucket(uri) is found
@@ -182,8 +169,8 @@ def test_exists(objects: Objects) -> None:
     assert objects.exists("empty")
 
 
-def test_put_if_absent_creates_once(open_same: Callable[[], Objects]) -> None:
-    one, other = open_same(), open_same()
+def test_put_if_absent_creates_once(open_any_store: Callable[[], Objects]) -> None:
+    one, other = open_any_store(), open_any_store()
     one.put_if_absent(f"{SHARD}/manifest/1", b"first")
 
     for objects in (one, other):
@@ -202,8 +189,8 @@ def test_a_deleted_name_can_be_created_again(objects: Objects) -> None:
     assert objects.get("a") == b"second"
 
 
-def test_one_of_many_racing_creates_wins(open_same: Callable[[], Objects]) -> None:
-    stores = [open_same() for _ in range(THREADS)]
+def test_one_of_many_racing_creates_wins(open_any_store: Callable[[], Objects]) -> None:
+    stores = [open_any_store() for _ in range(THREADS)]
     start = Barrier(THREADS)
 
     def create(number: int, path: str) -> bool:
@@ -235,7 +222,9 @@ def test_deleting_what_is_gone_counts_as_deleted(objects: Objects) -> None:
 
 
 def test_more_objects_than_a_page_or_a_batch_holds(objects: Objects) -> None:
-    paths = [f"{GENERATION}/data/{number:05d}.lance" for number in range(1005)]
+    # Azure's pages hold more than a test may wait for; deletes are no batches there.
+    count = 50 if objects.uri.startswith("az:") else 1005
+    paths = [f"{GENERATION}/data/{number:05d}.lance" for number in range(count)]
     with ThreadPoolExecutor(THREADS) as threads:
         [*threads.map(lambda path: objects.put(path, b"x"), paths)]
     objects.put(f"{SHARD}/manifest/1", b"x")
@@ -245,7 +234,7 @@ def test_more_objects_than_a_page_or_a_batch_holds(objects: Objects) -> None:
 
     result = objects.delete(iter(paths))
 
-    assert (result.deleted, result.failed) == (1005, ())
+    assert (result.deleted, result.failed) == (count, ())
     assert objects.counts.delete - deletes_before >= 2
     assert [info.path for info in objects.list("")] == [f"{SHARD}/manifest/1"]
     assert [*objects.list_folders(SHARD)] == ["manifest"]
@@ -263,10 +252,12 @@ def test_requests_and_bytes_are_counted(objects: Objects) -> None:
     objects.delete(["a"])
 
     counts = objects.counts.as_dict()
-    assert counts.pop("bytes_read") in (9, 10)  # S3 answers `exists` with one byte
+    # Buckets answer `exists` with one byte; Azure has no ranges from the end.
+    more = 2 if objects.uri.startswith("az:") else 0
+    assert counts.pop("bytes_read") - more in (9, 10)
     assert counts == {
         "list": 2,
-        "get": 4,
+        "get": 4 + bool(more),
         "put": 2,
         "delete": 1,
         "retries": 0,
@@ -298,14 +289,14 @@ def test_a_malformed_path_never_gets_out(objects: Objects, path: str) -> None:
 
 
 @pytest.mark.integration
-@pytest.mark.parametrize("scheme", ["file", "s3"])
+@pytest.mark.parametrize("scheme", ["file", "s3", "az", "gs"])
 def test_what_pylance_writes_is_seen_under_the_same_address(
     request: pytest.FixtureRequest, tmp_path: Path, scheme: str
 ) -> None:
     uri, options = str(tmp_path / "a ü+&='[x]"), {}
-    if scheme == "s3":
-        server: S3Server = request.getfixturevalue("s3_server")
-        uri, options = f"s3://{server.make_bucket()}/a ü+&='[x]", server.storage_options
+    if scheme != "file":
+        place = make_address(request, scheme, "a ü+&='[x]")
+        uri, options = place.uri, place.storage_options
     lance.write_dataset(pa.table({"id": [1]}), uri, storage_options=options)
 
     objects = open_objects(uri, options, SystemClock())
@@ -555,7 +546,7 @@ def test_nonsense_addresses_are_refused(uri: str) -> None:
     assert "secret" not in str(refused.value)
 
 
-@pytest.mark.parametrize("scheme", ["gs", "az", "memory", "http", "s3a", "s3+ddb"])
+@pytest.mark.parametrize("scheme", ["gcs", "azure", "memory", "http", "s3a", "s3+ddb"])
 def test_other_schemes_are_unsupported(scheme: str) -> None:
     with pytest.raises(errors.Unsupported) as refused:
         open_objects(f"{scheme}://key:secret@host/x", {}, SystemClock())

@@ -53,6 +53,23 @@ def answer_oddly(application, environ, start_response):
     return [body]
 Application.__call__ = answer_oddly
 """
+# Google's service takes S3's requests, with names of its own for what is conditional. That is all
+# that obstore and Lance ask for, so this stands in for it; it is no real server of Google's.
+_LIKE_GCS = """
+from moto.moto_server.werkzeug_app import DomainDispatcherApplication as Application
+answer = Application.__call__
+SIGNED = "AWS4-HMAC-SHA256 Credential=key/20260101/us-east-1/s3/aws4_request, Signature=none"
+def answer_like_gcs(application, environ, start_response):
+    if environ.pop("HTTP_X_GOOG_IF_GENERATION_MATCH", None) == "0":
+        environ["HTTP_IF_NONE_MATCH"] = "*"
+    environ["HTTP_AUTHORIZATION"] = SIGNED
+    for name in ("RAW_URI", "REQUEST_URI"):
+        environ[name] = environ.get(name, "").replace("%2D", "-")
+    def start(status, headers, *more):
+        return start_response(status, [*headers, ("x-goog-generation", "1")], *more)
+    return answer(application, environ, start)
+Application.__call__ = answer_like_gcs
+"""
 _START_SECONDS_MAX = 60
 
 
@@ -124,3 +141,18 @@ class S3Server:
         self._process.wait()
         if self._process.stdin is not None:
             self._process.stdin.close()
+
+
+class GcsLikeServer(S3Server):
+    """The same for `gs://`."""
+
+    program = f"{_LIKE_GCS}\n{_SERVE}"
+
+    def __enter__(self) -> Self:
+        super().__enter__()
+        self.storage_options = {
+            "google_base_url": self.endpoint,
+            "google_storage_token": "test-token",
+            "allow_http": "true",
+        }
+        return self

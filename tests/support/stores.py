@@ -12,9 +12,12 @@ from memwal.clock import SystemClock
 from memwal.ports import Objects
 from memwal.store.objects import open_objects
 from memwal.testing import MemoryBucket, MemoryObjects
+from tests.support.azurite import Azurite
 from tests.support.s3server import S3Server
 
 ON_S3 = pytest.param("s3", marks=pytest.mark.integration)
+ON_AZURE = pytest.param("az", marks=pytest.mark.integration)
+ON_GCS = pytest.param("gs", marks=pytest.mark.integration)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -29,17 +32,37 @@ class Address:
         return open_objects(self.uri, self.storage_options, SystemClock())
 
 
+def make_address(request: pytest.FixtureRequest, scheme: str, below: str) -> Address:
+    """A place in a new bucket on the server of that scheme."""
+    if scheme == "az":
+        azurite: Azurite = request.getfixturevalue("azurite")
+        uri = f"az://{azurite.make_container()}/{below}"
+        return Address(uri=uri, storage_options=azurite.storage_options)
+    server: S3Server = request.getfixturevalue("gcs_server" if scheme == "gs" else "s3_server")
+    uri = f"{scheme}://{server.make_bucket()}/{below}"
+    return Address(uri=uri, storage_options=server.storage_options)
+
+
 @pytest.fixture(params=["memory", "local", ON_S3])
 def open_store(request: pytest.FixtureRequest, tmp_path: Path) -> Callable[[], Objects]:
     """Opens one and the same empty store, again at each call."""
+    return open_again(request, tmp_path)
+
+
+@pytest.fixture(params=["memory", "local", ON_S3, ON_AZURE, ON_GCS])
+def open_any_store(request: pytest.FixtureRequest, tmp_path: Path) -> Callable[[], Objects]:
+    """The same, of every kind that there is."""
+    return open_again(request, tmp_path)
+
+
+def open_again(request: pytest.FixtureRequest, tmp_path: Path) -> Callable[[], Objects]:
+    """Opens the empty store that the fixture's parameter names, again at each call."""
     if request.param == "memory":
         bucket = MemoryBucket()
         return lambda: MemoryObjects(bucket=bucket, clock=SystemClock())
     if request.param == "local":
         return Address(uri=str(tmp_path / "table"), storage_options={}).objects
-    server: S3Server = request.getfixturevalue("s3_server")
-    uri = f"s3://{server.make_bucket()}/some/table"
-    return Address(uri=uri, storage_options=server.storage_options).objects
+    return make_address(request, request.param, "some/table").objects
 
 
 @pytest.fixture(params=["local", ON_S3])
@@ -47,7 +70,4 @@ def address(request: pytest.FixtureRequest, tmp_path: Path) -> Address:
     """The address of a table-to-be."""
     if request.param == "local":
         return Address(uri=str(tmp_path / "table"), storage_options={})
-    server: S3Server = request.getfixturevalue("s3_server")
-    return Address(
-        uri=f"s3://{server.make_bucket()}/some/table", storage_options=server.storage_options
-    )
+    return make_address(request, request.param, "some/table")
