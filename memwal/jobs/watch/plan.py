@@ -31,14 +31,16 @@ _UPKEEP_GROWTH_MAX = 24.0
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class WatchLimits:
-    """Bounds of a watch. `upkeep_seconds` says how far apart upkeep is, by job; others never run.
+    """Bounds of a watch. A look that takes longer than `look_seconds_max` makes room for another.
 
-    Upkeep that finds nothing to do is done more and more rarely.
+    `upkeep_seconds` says how far apart upkeep is, by job; others never run. Upkeep that finds
+    nothing to do is done more and more rarely.
     """
 
     every_seconds: float = 5.0
     rounds_max: int = 2
     looks_max: int = 16
+    look_seconds_max: float = 60.0
     backoff_seconds_max: float = 300.0
     stop_seconds_max: float = 30.0
     upkeep_seconds: Mapping[str, float] = field(default_factory=dict)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from memwal.errors import Corruption, MemWalError, StoreUnavailable, Usage, WorkerDied
+from memwal.jobs.watch.ports import LookEnd, Watched
 from tests.jobs.watch.worlds import OTHER, SHARD, FakeTable, World, one
 
 
@@ -264,6 +265,64 @@ def test_upkeep_waits_while_a_table_is_late() -> None:
     watch = world.watch(60.0, limits={"upkeep_seconds": {"snapshot": 50.0}})
     world.run(watch, 600.0)
     assert not any("snapshot" in work.jobs for _, work in world.rounds)
+
+
+@pytest.mark.parametrize("broken", ["sealed", "torn"])
+def test_a_table_that_stays_late_has_its_upkeep_all_the_same(broken: str) -> None:
+    """Nothing of it would be collected any more for the sake of one shard."""
+    sealed = {OTHER} if broken == "sealed" else set()
+    world, table = one(flushed={SHARD: [], OTHER: []}, sealed=sealed)
+    table.shard_error = Corruption("torn") if broken == "torn" else None
+    table.flush(world.clock, OTHER)
+    watch = world.watch(60.0, limits={"upkeep_seconds": {"garbage": 300.0}})
+    world.run(watch, 3000.0)
+    assert watch.tables["t"].late_since is not None
+    assert 3 <= sum("garbage" in work.jobs for _, work in world.rounds) <= 6
+
+
+def test_upkeep_that_fails_is_put_off_itself() -> None:
+    world, _ = one(round_error=WorkerDied("it died"))
+    watch = world.watch(60.0, limits={"upkeep_seconds": {"garbage": 50.0}})
+    world.run(watch, 3000.0)
+    assert 1 <= len(world.rounds) <= 9
+
+
+def test_a_store_that_never_answers_holds_up_no_other_table() -> None:
+    names = [f"hung {number}" for number in range(3)]
+    world = World(tables={name: FakeTable(name=name) for name in [*names, "t"]})
+    world.hung = {f"/{name}" for name in names}
+    watch = world.watch(60.0, limits={"looks_max": 2, "look_seconds_max": 5.0})
+    world.tables["t"].flush(world.clock)
+    world.run(watch, 60.0)
+    assert world.tables["t"].merged == {SHARD: 1}
+    assert [name for _, name in world.looked if name != "t"] == names
+    assert all("5 s so far" in world.told("error", name)[0]["message"] for name in names)
+
+
+def test_a_table_that_gets_another_address_is_looked_at_there() -> None:
+    world, table = one()
+    world.hung = {"/t"}
+    watch = world.watch(60.0)
+    world.run(watch, 1.0)
+    there = world.watched("t").resolved.model_copy(update={"uri": "/elsewhere"})
+    world.again.append([Watched(resolved=there, target=world.watched("t").target)])
+    table.flush(world.clock)
+    world.run(watch, 45.0)
+    assert table.merged == {SHARD: 1}
+    world.looks.append(LookEnd(table=world.lost[0], error=StoreUnavailable("away")))
+    world.run(watch, 1.0)
+    assert world.told("error") == []
+
+
+def test_a_table_that_changes_while_its_round_runs_keeps_its_pace() -> None:
+    world, table = one(round_seconds=20.0)
+    world.clock.advance(100_000.0)
+    watch = world.watch(60.0)
+    table.flush(world.clock, ago=100.0)
+    world.run(watch, 1.0)
+    world.again.append([world.watched("t", 120.0)])
+    world.run(watch, 20.0)
+    assert watch.tables["t"].round_seconds < 60.0
 
 
 def test_tables_come_and_go_with_the_configuration() -> None:

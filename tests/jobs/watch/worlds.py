@@ -120,7 +120,10 @@ class World:
     rounds: list[tuple[float, Round]] = field(default_factory=list)
     running: list[tuple[float, ResolvedTable, Round]] = field(default_factory=list)
     again: list[Sequence[Watched] | Usage] = field(default_factory=list)
-    _looks: list[LookEnd] = field(default_factory=list)
+    hung: set[str] = field(default_factory=set)
+    """Addresses of tables that a look never ends on."""
+    lost: list[ResolvedTable] = field(default_factory=list)
+    looks: list[LookEnd] = field(default_factory=list)
     _seen: dict[str, object] = field(default_factory=dict)
 
     # ---- Lookouts
@@ -135,19 +138,22 @@ class World:
             self.running.append((now + seconds, table, work))
             return
         self.looked.append((now, table.name))
+        if table.uri in self.hung:
+            self.lost.append(table)
+            return
         fake = self.tables[table.name]
         if fake.look_error is not None:
-            self._looks.append(LookEnd(table=table, error=fake.look_error))
+            self.looks.append(LookEnd(table=table, error=fake.look_error))
             return
         view = fake.view()
         times = {(s, n + 1): at for s, ts in fake.flushed.items() for n, at in enumerate(ts)}
         changed = self._seen.get(table.name) != view
         self._seen[table.name] = view
         look = Look(view=view, flushed_at_nanos=times, changed=changed, requests={"list": 1})
-        self._looks.append(LookEnd(table=table, look=look))
+        self.looks.append(LookEnd(table=table, look=look))
 
     def collect(self) -> Sequence[LookEnd]:
-        found, self._looks = self._looks, []
+        found, self.looks = self.looks, []
         return found
 
     def forget(self, table: str) -> None:

@@ -10,7 +10,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from memwal.errors import MemWalError, Usage
+from memwal.config import ResolvedTable
+from memwal.errors import MemWalError, StoreUnavailable, Usage
 from memwal.jobs.watch.apply.table import LOOK, PROGRESS, WatchedTable
 from memwal.jobs.watch.model import Look, Round
 from memwal.jobs.watch.plan import Need, WatchLimits, assess, order_tables
@@ -31,6 +32,15 @@ from memwal.report import NOTHING_TO_DO, TableReport
 # How long a turn waits at most, and while looks are under way.
 _TURN_SECONDS_MAX = 0.5
 _LOOKING_SECONDS_MAX = 0.02
+
+
+@dataclass(slots=True)
+class _Looking:
+    """A look under way; one that is `overdue` has been told of, and holds up no other table."""
+
+    table: ResolvedTable
+    began: float
+    overdue: bool = False
 
 
 @dataclass(kw_only=True)
@@ -58,7 +68,7 @@ class Watch:
     rows: int = 0
     lag_seconds_max: float = 0.0
     _looks: list[tuple[float, str]] = field(default_factory=list)
-    _looking: int = 0
+    _looking: dict[int, _Looking] = field(default_factory=dict)
     _waiting: set[str] = field(default_factory=set)
     _slack: set[str] = field(default_factory=set)
     _running: int = 0
@@ -72,6 +82,7 @@ class Watch:
         for look in self.lookouts.collect():
             self._take_look(look)
         now = self.clock.monotonic_seconds()
+        self._find_overdue(now)
         if not self.stopping:
             self._begin_looks(now)
             self._begin_rounds(now)
@@ -92,8 +103,10 @@ class Watch:
                 continue
             fresh = WatchedTable(watched=watched, limits=self.limits, clock=self.clock, look_at=now)
             if state is not None:
-                fresh.running, fresh.look_began = state.running, state.look_began
-                if state.watched.resolved != watched.resolved:
+                fresh.running, fresh.waiting_since = state.running, state.waiting_since
+                if state.watched.resolved == watched.resolved:
+                    fresh.looking = state.looking
+                else:
                     self.lookouts.forget(name)
             self.tables[name] = fresh
             self._plan_look(fresh, now)
@@ -148,27 +161,43 @@ class Watch:
         heapq.heappush(self._looks, (at, state.name))
 
     def _begin_looks(self, now: float) -> None:
-        while self._looks and self._looks[0][0] <= now and self._looking < self.limits.looks_max:
+        while self._looks and self._looks[0][0] <= now and self._has_room:
             at, name = heapq.heappop(self._looks)
             state = self.tables.get(name)
-            if state is None or state.gone or state.look_at != at or state.look_began is not None:
+            if state is None or state.gone or state.look_at != at or state.looking is not None:
                 continue
             if self.once and state.report is not None:
                 continue
-            state.look_began = now
-            self._looking += 1
-            self.lookouts.start(state.watched.resolved)
+            state.looking = table = state.watched.resolved
+            self._looking[id(table)] = _Looking(table, now)
+            self.lookouts.start(table)
+
+    @property
+    def _has_room(self) -> bool:
+        """Whether another look may begin beside those that are under way."""
+        return sum(not look.overdue for look in self._looking.values()) < self.limits.looks_max
+
+    def _find_overdue(self, now: float) -> None:
+        """A store that never answers is told of, and keeps nobody but its own table waiting."""
+        for look in self._looking.values():
+            state = self.tables.get(look.table.name)
+            if look.overdue or now - look.began < self.limits.look_seconds_max:
+                continue
+            look.overdue = True
+            if state is not None and state.looking is look.table:
+                error = StoreUnavailable(f"a look has taken {now - look.began:.0f} s so far")
+                self._tell_errors(state, {LOOK: error})
+                for observer in self.observers:
+                    observer.failed(state.name, error)
 
     def _take_look(self, end: LookEnd) -> None:
-        self._looking -= 1
+        look = self._looking.pop(id(end.table), None)
         state = self.tables.get(end.table.name)
-        if state is None or state.look_began is None:
-            return
-        now = self.clock.monotonic_seconds()
-        began, state.look_began = state.look_began, None
-        if began < state.last_ended or end.table != state.watched.resolved:
-            # A round has changed since what it saw, or the configuration what it looked at.
-            self._plan_look(state, now)
+        if look is None or state is None or state.looking is not end.table:
+            return  # the table went away, or its name is another's by now
+        now, state.looking = self.clock.monotonic_seconds(), None
+        if look.began < state.last_ended:
+            self._plan_look(state, now)  # a round has changed since what it saw
             return
         self.looks += 1
         if end.look is None:
@@ -212,7 +241,7 @@ class Watch:
         for observer in self.observers:
             observer.looked(look, lag)
         (self._waiting.add if state.need else self._waiting.discard)(state.name)
-        if state.due_upkeep(now):
+        if state.has_upkeep(now):
             self._slack.add(state.name)
         seconds = state.look_seconds(now) * (0.95 + self.clock.random() / 10)
         self._plan_look(state, max(now + seconds, state.held_until if self.once else now))
@@ -252,8 +281,8 @@ class Watch:
             if need is not None and self.workers.can_take(large=need.large):
                 left -= 1
                 # Upkeep goes along where nobody waits for the worker.
-                spare = not left and state.late_since is None and not self.once
-                self._begin(state, need, state.due_upkeep(now) if spare else (), now)
+                upkeep = () if self.once else state.find_upkeep(now, spare=not left)
+                self._begin(state, need, upkeep, now)
         if not left and not self.once:
             self._begin_upkeep(now)
 
@@ -263,9 +292,7 @@ class Watch:
             if self._running >= max(1, self.limits.rounds_max // 2):
                 return
             state = self.tables[name]
-            if state.running or state.late_since is not None or state.active(now):
-                continue
-            jobs = state.due_upkeep(now)
+            jobs = state.find_upkeep(now, spare=True)
             if jobs and self.workers.can_take(large=False):
                 self._begin(state, None, jobs, now)
 
@@ -305,8 +332,9 @@ class Watch:
     def _find_pause(self, now: float) -> float:
         if self.is_over:
             return 0.0
-        longest = _LOOKING_SECONDS_MAX if self._looking else _TURN_SECONDS_MAX
-        if not self._looks or self._looking >= self.limits.looks_max:
+        looking = any(not look.overdue for look in self._looking.values())
+        longest = _LOOKING_SECONDS_MAX if looking else _TURN_SECONDS_MAX
+        if not self._looks or not self._has_room:
             return longest
         return max(0.0, min(longest, self._looks[0][0] - now))
 

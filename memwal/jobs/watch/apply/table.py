@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 
+from memwal.config import ResolvedTable
 from memwal.errors import LeaseHeld, MemWalError, error_of
 from memwal.jobs.watch.model import Round
 from memwal.jobs.watch.plan import (
@@ -40,15 +41,15 @@ class WatchedTable:
     """A table and its state.
 
     `problems` are those of the last look; `told` has the errors that were told already, by what
-    they are about. `before_round` has the jobs of a round that no look has followed yet, and the
-    progress when it began.
+    they are about. `looking` is what a look under way was asked for. `before_round` has the jobs of
+    a round that no look has followed yet, and the progress when it began.
     """
 
     watched: Watched
     limits: WatchLimits
     clock: Clock
     look_at: float
-    look_began: float | None = None
+    looking: ResolvedTable | None = None
     lag: Lag | None = None
     changed_at: float = -math.inf
     need: Need | None = None
@@ -145,14 +146,30 @@ class WatchedTable:
             last_began=self.last_began,
         )
 
-    def due_upkeep(self, now: float) -> tuple[str, ...]:
-        """The upkeep that is due, in its order."""
+    def has_upkeep(self, now: float) -> bool:
+        """Whether any upkeep is due."""
         for job in self.limits.upkeep_seconds:
             if job not in self.upkeep:
                 self.upkeep[job] = plan_upkeep(
                     job, None, self.limits, idle=False, now=now, chance=self.clock.random()
                 )
-        return tuple(job for job in self.limits.upkeep_seconds if self.upkeep[job].at <= now)
+        return any(upkeep.at <= now for upkeep in self.upkeep.values())
+
+    def find_upkeep(self, now: float, *, spare: bool) -> tuple[str, ...]:
+        """The upkeep that is to be done now, in its order.
+
+        Without `spare` time, or while the table is late, it is put off, but for one interval at
+        most: a shard that nobody can merge must not keep what is stored from being collected.
+        """
+        aside = self.active(now)
+        if self.running or not self.has_upkeep(now) or {TABLE, LOOK} & self.aside.keys():
+            return ()
+        puts_off = not spare or self.late_since is not None or bool(aside)
+        return tuple(
+            job
+            for job, seconds in self.limits.upkeep_seconds.items()
+            if job not in aside and self.upkeep[job].at + puts_off * seconds <= now
+        )
 
     def begin(self, work: Round, now: float) -> None:
         """A round begins."""
