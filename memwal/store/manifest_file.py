@@ -28,6 +28,7 @@ SHARDS_MIN = 1_000
 _SWITCH = "MEMWAL_MANIFEST_CACHE"
 _BYTES_MAX = 64 * 1024 * 1024
 _FILES_MAX = 16
+_SUFFIX = ".manifests"
 
 
 class _Document(BaseModel):
@@ -58,7 +59,7 @@ class ManifestFile:
 
     def __init__(self, folder: Path | None, *, store: str, uri: str) -> None:
         self._folder = folder
-        self._name = blake2b(f"{store}\n{uri}".encode(), digest_size=16).hexdigest() + ".manifests"
+        self._name = blake2b(f"{store}\n{uri}".encode(), digest_size=16).hexdigest() + _SUFFIX
 
     def load(self, memory: ManifestMemory) -> None:
         """Add what is there and in order."""
@@ -95,7 +96,8 @@ class ManifestFile:
             with os.fdopen(handle, "wb") as stream:
                 stream.write(_digest(body) + b"\n" + body)
             staged.replace(self._folder / self._name)
-            files = [(path.stat().st_mtime_ns, path) for path in self._folder.iterdir()]
+            ours = self._folder.glob(f"*{_SUFFIX}*")  # and nobody else's
+            files = [(path.stat().st_mtime_ns, path) for path in ours]
             for _, path in sorted(files)[:-_FILES_MAX]:
                 path.unlink(missing_ok=True)
 

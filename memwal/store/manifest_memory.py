@@ -38,9 +38,13 @@ class ManifestMemory:
         return found[1] if found is not None and found[0] == file else None
 
     def keep(self, file: StoredFile, manifest: ShardManifest) -> None:
-        """Remember what the file holds."""
-        self._found[manifest.shard_id] = (file, manifest)
-        self.unsaved += 1
+        """Remember what the file holds, where a listing tells it from others of its name.
+
+        Without an etag it need not: dates may be whole seconds, and sizes are often the same.
+        """
+        if file.etag:
+            self._found[manifest.shard_id] = (file, manifest)
+            self.unsaved += 1
 
     def list(self) -> Sequence[tuple[StoredFile, ShardManifest]]:
         """All that is remembered."""
@@ -48,8 +52,9 @@ class ManifestMemory:
 
     def forget_others(self, shards: Container[ShardId]) -> None:
         """Keep only what is known of these shards."""
-        for shard_id in [shard_id for shard_id in self._found if shard_id not in shards]:
-            del self._found[shard_id]
+        for shard_id in tuple(self._found):  # other threads may look at the same table
+            if shard_id not in shards:
+                self._found.pop(shard_id, None)
 
 
 class ManifestMemories:

@@ -26,6 +26,11 @@ LOOKS = (
             'setdefault(("", uri), ManifestMemory())',
         ),
         (
+            "memory: a file without an etag is known by its size and date",
+            "        if file.etag:\n",
+            "        if file:\n",
+        ),
+        (
             "memory: it grows without end",
             "self._count() > self._manifests_max",
             "False",
@@ -58,6 +63,11 @@ LOOKS = (
             "os.O_RDONLY | os.O_NOFOLLOW",
             "os.O_RDONLY",
         ),
+        (
+            "memory: files of other programs go",
+            'self._folder.glob(f"*{_SUFFIX}*")',
+            "self._folder.iterdir()",
+        ),
     ),
     *mutations(
         "memwal/store/shard_manifests.py",
@@ -86,6 +96,11 @@ LOOKS = (
             "            if self._read_mark(self._file.path) != self._mark:\n"
             "                return False\n",
             "            self._read_mark(self._file.path)\n",
+        ),
+        (
+            "looks: on local files a version without a next one is the latest",
+            " or self._unlisted < 0:",
+            ":",
         ),
         (
             "looks: a detached version is the latest",
@@ -129,6 +144,29 @@ LOOKS = (
             "looks: what is dropped during a look is a hole",
             "            if newer is facts:\n                break\n",
             "            break\n",
+        ),
+    ),
+    *mutations(
+        "memwal/jobs/watch/apply/__init__.py",
+        "tests/jobs/watch/test_watch_apply.py",
+        (
+            "watch: looks that never end hold up other tables",
+            "sum(not look.overdue for look in self._looking.values()) <",
+            "len(self._looking) <",
+        ),
+        (
+            "watch: a look at a former address counts",
+            "state is None or state.looking is not end.table:",
+            "state is None:",
+        ),
+    ),
+    *mutations(
+        "memwal/jobs/watch/apply/table.py",
+        "tests/jobs/watch/test_watch_apply.py",
+        (
+            "watch: one shard that nobody can merge keeps all from being collected",
+            "self.upkeep[job].at + puts_off * seconds <= now",
+            "self.upkeep[job].at <= now and not puts_off",
         ),
     ),
 )

@@ -121,7 +121,12 @@ def test_only_so_many_tables_are_kept(tmp_path: Path) -> None:
         path = tmp_path / f"{number}.manifests"
         path.write_bytes(b"")
         os.utime(path, ns=(number, number))
+    other = tmp_path / "of another program"
+    other.write_bytes(b"")
+    os.utime(other, ns=(0, 0))
     assert loaded(stored(tmp_path)) == 1
+    assert other.exists()
+    other.unlink()
     names = {path.name for path in tmp_path.iterdir()}
     assert len(names) == 16
     assert "0.manifests" not in names

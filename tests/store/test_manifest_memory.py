@@ -37,6 +37,14 @@ def test_a_file_that_is_listed_otherwise_is_not_known(other: dict[str, object]) 
     assert memory.recall(TWO, file(ONE)) is None
 
 
+def test_what_a_listing_does_not_tell_from_others_is_not_known() -> None:
+    """As of a table that is created again within a second, on a store without etags."""
+    memory, listed = ManifestMemory(), replace(file(ONE), etag="")
+    memory.keep(listed, manifest(ONE))
+    assert memory.recall(ONE, listed) is None
+    assert (len(memory), memory.unsaved) == (0, 0)
+
+
 def test_only_the_last_manifest_of_shards_that_are_there_is_kept() -> None:
     memory = ManifestMemory()
     for version in (3, 4):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import replace
+from datetime import timedelta
 from pathlib import Path
 from shutil import rmtree
 
@@ -224,6 +225,21 @@ def test_a_table_that_was_created_again_is_another_one(address: Address) -> None
     assert pending(after) == {ONE: [1], TWO: [1]}
     stored = {s.shard_id: s.manifest for s in again.stores.views.table().shards}
     assert {s.shard_id: s.manifest for s in after.view.shards} == stored
+
+
+def test_a_version_that_is_kept_while_the_next_expires_is_not_taken_for_the_latest(
+    tmp_path: Path,
+) -> None:
+    table = make_table(str(tmp_path / "t"))
+    looks, resolved = StoredLooks(), resolve(str(tmp_path / "t"))
+    before = looks.look(resolved).view.version
+    table.dataset.tags.create("kept", before)
+    for n in (1, 2):
+        table.dataset.update_config({"n": str(n)})
+    at_once = timedelta(0)
+    table.dataset.cleanup_old_versions(at_once, error_if_tagged_old_versions=False)
+    assert [v["version"] for v in table.dataset.versions()] == [before, before + 2]
+    assert before + 2 in [looks.look(resolved).view.version for _ in range(12)]
 
 
 @pytest.mark.parametrize("page_objects", [0, 1000])

@@ -16,6 +16,9 @@ _ATTEMPTS_MAX = 3
 _TAIL_BYTES_MAX = 8 * 1024 * 1024
 # What a watch reads of one table, in its own process: the manifest of a million fragments.
 _MANIFEST_BYTES_MAX = 256 * 1024 * 1024
+# A version that is kept, by a tag, may outlive the one after it: so versions are listed again after
+# so many looks at most.
+_LOOKS_UNLISTED = 10
 # The end of a manifest, with its time and the name of its transaction, tells it from others.
 _MARK_BYTES = 8 * 1024
 
@@ -28,6 +31,7 @@ class LatestVersion:
         self._file: StoredFile | None = None
         self._facts: VersionFacts | None = None
         self._mark = b""
+        self._unlisted = 0
 
     def read(self) -> VersionFacts:
         """What the latest version's manifest says. Raises NotATable, Corruption."""
@@ -35,10 +39,11 @@ class LatestVersion:
             return self._facts
         for _ in range(_ATTEMPTS_MAX):
             version, file = self._find()
-            if self._facts is not None and file == self._file and self._is_listed:
-                return self._facts
+            self._unlisted = _LOOKS_UNLISTED
             try:
                 mark = b"" if self._is_listed else self._read_mark(file.path)
+                if self._facts is not None and file == self._file and mark == self._mark:
+                    return self._facts
                 facts = self._read(version, file)
             except Missing as error:
                 missing = error  # expired since it was listed, so there is a newer one
@@ -54,7 +59,8 @@ class LatestVersion:
 
     def _is_still_latest(self, version: int) -> bool:
         """Where a listing takes longer the more versions there are: ask for this and the next."""
-        if self._is_listed or self._file is None:
+        self._unlisted -= 1
+        if self._is_listed or self._file is None or self._unlisted < 0:
             return False
         scheme = layout.table_manifest_names(version).index(self._file.path.rpartition("/")[2])
         following = layout.table_manifest_names(version + 1)[scheme]
