@@ -372,6 +372,18 @@ def test_once_serves_each_table_once_and_ends() -> None:
     assert outcomes == {"a": "done", "b": "done", "lost": "failed", "idle": "nothing_to_do"}
 
 
+def test_a_dry_run_of_once_says_what_would_be_done_and_ends() -> None:
+    world = World(tables={name: FakeTable(name=name) for name in ("due", "idle")})
+    world.tables["due"].flush(world.clock)
+    watch = world.watch(60.0, once=True, acts=False)
+    world.run(watch, 600.0)
+    assert watch.is_over
+    assert world.rounds == []
+    outcomes = {name: state.report.outcome for name, state in watch.tables.items() if state.report}
+    assert outcomes == {"due": "done", "idle": "nothing_to_do"}
+    assert [told["needs"] for told in world.told("look", "due")] == [["merge", "index-catchup"]]
+
+
 def test_a_watch_that_is_to_stop_begins_nothing_and_takes_in_what_runs() -> None:
     world, table = one(round_seconds=30.0)
     table.flush(world.clock, ago=100.0)

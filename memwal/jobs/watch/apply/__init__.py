@@ -27,7 +27,7 @@ from memwal.jobs.watch.ports import (
 )
 from memwal.jobs.watch.report import count_rows, describe_error, describe_jobs, describe_look
 from memwal.ports import Clock
-from memwal.report import NOTHING_TO_DO, TableReport
+from memwal.report import DONE, NOTHING_TO_DO, TableReport
 
 # How long a turn waits at most, and while looks are under way.
 _TURN_SECONDS_MAX = 0.5
@@ -245,9 +245,11 @@ class Watch:
             self._slack.add(state.name)
         seconds = state.look_seconds(now) * (0.95 + self.clock.random() / 10)
         self._plan_look(state, max(now + seconds, state.held_until if self.once else now))
-        if self.once and state.need is None and state.running is None:
+        idle = state.need is None or not self.acts
+        if self.once and idle and state.running is None:
             error = next(iter(lag.problems.values()), None)
-            state.report = _fail(state.name, error) if error else _rest(state.name, look)
+            done = DONE if state.need is not None else NOTHING_TO_DO
+            state.report = _fail(state.name, error) if error else _rest(state.name, look, done)
 
     def _judge_lag(self, state: WatchedTable, now: float) -> None:
         if state.lag is None:
@@ -369,8 +371,6 @@ def _fail(table: str, error: MemWalError) -> TableReport:
     )
 
 
-def _rest(table: str, look: Look) -> TableReport:
+def _rest(table: str, look: Look, outcome: str) -> TableReport:
     version = look.view.version
-    return TableReport(
-        table=table, outcome=NOTHING_TO_DO, version_before=version, version_after=version
-    )
+    return TableReport(table=table, outcome=outcome, version_before=version, version_after=version)
