@@ -145,7 +145,7 @@ class WatchSimulation(Simulation):
             watch.watch([Watched(resolved=TABLE, target=target)])
             until = self.scheduler.now_seconds + seconds
             while self.scheduler.now_seconds < until:
-                watch.step()
+                watch.turn()
             watch.finish()
             self.told += ports.events
 

@@ -61,7 +61,7 @@ def run_watch(options: WatchOptions, progress: Progress) -> WatchReport:
     with end_on_signals(watch.end):
         try:
             while not watch.is_over and clock.monotonic_seconds() < deadline:
-                watch.step()
+                watch.turn()
             watch.finish()
         except KeyboardInterrupt:  # by a second signal
             watch.finish(0)

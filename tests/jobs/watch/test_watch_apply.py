@@ -391,7 +391,7 @@ def test_a_watch_that_is_to_stop_begins_nothing_and_takes_in_what_runs() -> None
     world.run(watch, 1.0)
     watch.end()
     assert watch.is_over
-    watch.step()
+    watch.turn()
     watch.finish()
     assert table.merged == {SHARD: 1}
     assert len(world.told("merge")) == 1
@@ -402,7 +402,7 @@ def test_a_watch_that_was_told_to_stop_looks_at_nothing_more() -> None:
     world, _ = one()
     watch = world.watch(60.0)
     watch.end()
-    watch.step()
+    watch.turn()
     assert world.looked == []
 
 

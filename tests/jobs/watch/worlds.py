@@ -227,7 +227,7 @@ class World:
             while flush is not None and told <= self.clock.monotonic_seconds():
                 flush()
                 told += 1.0
-            watch.step()
+            watch.turn()
 
     def told(self, event: str, table: str | None = "t") -> list[dict[str, Any]]:
         return [dict(e.details) for e in self.events if e.event == event and e.table == table]

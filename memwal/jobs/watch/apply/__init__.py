@@ -1,6 +1,6 @@
 """The loop of a watch: look, judge, begin what is needed, take in what ended. Through ports only.
 
-One `step` is one turn. Nothing is kept that another watch, or this one started again, would need.
+Nothing is kept that another watch, or this one started again, would need.
 """
 
 from __future__ import annotations
@@ -75,8 +75,8 @@ class Watch:
     _read_at: float = 0.0
     _misread: bool = False
 
-    def step(self) -> None:
-        """One turn; waits a little where nothing is to be done."""
+    def turn(self) -> None:
+        """Go round once; waits a little where nothing is to be done."""
         now = self.clock.monotonic_seconds()
         self._read_configuration(now)
         for look in self.lookouts.collect():

@@ -26,7 +26,6 @@ from memwal.jobs.watch.ports import LookEnd
 from memwal.jobs.watch.store.table import SeenTable
 from memwal.ports import Clock, Objects
 from memwal.run.options import choose_limits
-from memwal.store.base import StoreLimits
 from memwal.store.objects import normalise_uri, open_objects
 
 
@@ -47,12 +46,10 @@ class StoredLooks:
         self,
         clock: Clock | None = None,
         *,
-        limits: StoreLimits | None = None,
         opened: Callable[[ResolvedTable], Objects] | None = None,
     ) -> None:
         """`opened` opens a table's store; without it, its address is followed."""
         self._clock = clock or SystemClock()
-        self._limits = limits
         self._open = opened or self._open_objects
         self._tables: dict[str, _Opened] = {}
         self._lock = threading.Lock()
@@ -112,6 +109,4 @@ class StoredLooks:
         return found
 
     def _open_objects(self, table: ResolvedTable) -> Objects:
-        return open_objects(
-            normalise_uri(table.find_uri()), table.storage_options, self._clock, self._limits
-        )
+        return open_objects(normalise_uri(table.find_uri()), table.storage_options, self._clock)

@@ -68,7 +68,10 @@ class SeenTable:
             rows=facts.rows,
             manifest=facts.manifest,
             mem_wal=mem_wal,
-            shards=tuple(_show_shard(s, mem_wal.merged.get(k, 0)) for k, s in shards.items()),
+            shards=tuple(
+                ShardView(manifest=s.manifest, merged_generation=mem_wal.merged.get(k, 0))
+                for k, s in shards.items()
+            ),
             broken=tuple(s for s in seen.shards.values() if isinstance(s, BrokenShard)),
             strangers=tuple(seen.strangers),
             policy_text=facts.config.get(STORED_KEY),
@@ -79,13 +82,3 @@ class SeenTable:
             for listed in shard.manifest.flushed_generations
         }
         return _Seen(facts=facts, shards=seen, view=view, flushed=flushed)
-
-
-def _show_shard(seen: SeenShard, merged: int) -> ShardView:
-    pending = [g for g in seen.manifest.flushed_generations if g.generation > merged]
-    oldest = min(pending, key=lambda g: g.generation, default=None)
-    return ShardView(
-        manifest=seen.manifest,
-        merged_generation=merged,
-        oldest_pending_flushed_at_nanos=None if oldest is None else seen.flushed[oldest.path],
-    )
