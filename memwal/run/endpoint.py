@@ -17,7 +17,6 @@ from functools import partial
 from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler
 from socketserver import TCPServer, ThreadingMixIn
-from types import TracebackType
 from typing import Any
 
 from memwal.errors import Usage
@@ -130,12 +129,7 @@ class Endpoint:
     def __enter__(self) -> Endpoint:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *error: object) -> None:
         self.close()
 
 
@@ -224,11 +218,17 @@ class _Handler(BaseHTTPRequestHandler):
 
     def do_GET(self) -> None:
         """Answer with a page."""
-        self._send(*self._try_to_answer())
+        try:
+            page = self._pages.answer(self.path)
+        except Exception as error:
+            # Its text may have an address in it.
+            told = f"{type(error).__name__}\n"
+            page = HTTPStatus.INTERNAL_SERVER_ERROR, _PLAIN, told.encode()
+        self._send(*page)
 
     def do_HEAD(self) -> None:
         """The same without its text."""
-        self._send(*self._try_to_answer())
+        self.do_GET()
 
     def send_error(self, code: int, message: str | None = None, explain: str | None = None) -> None:
         """In the status' own words: the library's repeat what the client sent."""
@@ -246,14 +246,6 @@ class _Handler(BaseHTTPRequestHandler):
         self.end_headers()
         if self.command != "HEAD":
             self.wfile.write(body)
-
-    def _try_to_answer(self) -> tuple[HTTPStatus, str, bytes]:
-        try:
-            return self._pages.answer(self.path)
-        except Exception as error:
-            # Its text may have an address in it.
-            told = f"{type(error).__name__}\n"
-            return HTTPStatus.INTERNAL_SERVER_ERROR, _PLAIN, told.encode()
 
     def log_message(self, format: str, *arguments: Any) -> None:
         """Who asks, and how often, is not logged."""

@@ -36,7 +36,6 @@ def run_watch(options: WatchOptions, progress: Progress) -> WatchReport:
     observers = [*options.observers]
     if options.metrics is not NO_METRICS:
         observers.append(WatchMetrics(metrics=options.metrics, clock=clock))
-
     watch = Watch(
         lookouts=StoredLooks(clock),
         workers=ProcessWorkers(

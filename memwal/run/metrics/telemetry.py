@@ -27,7 +27,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from memwal.clock import SystemClock
 from memwal.model import TableGauges
-from memwal.run.metrics.catalogue import FRESHNESS_BUCKETS_SECONDS, METRICS, Metric
+from memwal.run.metrics.catalogue import FRESHNESS_BUCKETS_SECONDS, METRICS
 from memwal.run.metrics.counts import Counts
 from memwal.run.metrics.sink import Metrics, Stage
 from memwal.store.lance_metrics import join_lance
@@ -64,28 +64,17 @@ class Telemetry(Metrics):
             metric_readers=readers, resource=_resource(), shutdown_on_exit=False
         )
         meter = self.provider.get_meter("memwal")
-        self._counters = {
-            m.name: meter.create_counter(m.name, unit=m.unit, description=m.text)
-            for m in METRICS
-            if m.kind == "counter"
-        }
-        self._histograms = {
-            m.name: meter.create_histogram(
-                m.name,
-                unit=m.unit,
-                description=m.text,
-                explicit_bucket_boundaries_advisory=FRESHNESS_BUCKETS_SECONDS,
-            )
-            for m in METRICS
-            if m.kind == "histogram"
-        }
-        for metric in METRICS:
-            if metric.kind == "gauge":
-                meter.create_observable_gauge(
-                    metric.name,
-                    callbacks=[self._observe(metric)],
-                    unit=metric.unit,
-                    description=metric.text,
+        self._counters = {}
+        self._histograms = {}
+        for kind, name, _, unit, text in METRICS:
+            if kind == "counter":
+                self._counters[name] = meter.create_counter(name, unit, text)
+            elif kind == "gauge":
+                meter.create_observable_gauge(name, [self._observe(name)], unit, text)
+            else:
+                buckets = FRESHNESS_BUCKETS_SECONDS
+                self._histograms[name] = meter.create_histogram(
+                    name, unit, text, explicit_bucket_boundaries_advisory=buckets
                 )
 
     def record_gauges(self, table: str, gauges: TableGauges) -> None:
@@ -124,8 +113,8 @@ class Telemetry(Metrics):
         self.provider.shutdown(timeout_millis=_PUSH_SECONDS_MAX * 1000)
         self._on_close()
 
-    def _observe(self, metric: Metric) -> Callable[[CallbackOptions], list[Observation]]:
-        measure = _GAUGES[metric.name]
+    def _observe(self, name: str) -> Callable[[CallbackOptions], list[Observation]]:
+        measure = _GAUGES[name]
 
         def observe(_: CallbackOptions) -> list[Observation]:
             now = self._now_nanos()
