@@ -32,8 +32,8 @@ WATCH = (
         ),
         (
             "watch: the time that a round takes is not left for it",
-            "pace.look_seconds - _ROUNDS_SPARED * pace.round_seconds",
-            "pace.look_seconds",
+            "look_seconds - _ROUNDS_SPARED * round_seconds",
+            "look_seconds",
         ),
         (
             "watch: a flush is as old as the clocks say at each look",
@@ -57,7 +57,7 @@ WATCH = (
         ),
         (
             "watch: upkeep that finds nothing is as frequent",
-            "wait = min(longest, before.wait_seconds * 2) if idle else seconds",
+            "wait = min(seconds * _UPKEEP_GROWTH_MAX, before.wait_seconds * 2) if idle else seconds",
             "wait = seconds",
         ),
     ),
