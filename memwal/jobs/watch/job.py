@@ -19,6 +19,7 @@ from memwal.run.progress import Progress
 from memwal.run.reports import job_report
 from memwal.run.signals import end_on_signals
 from memwal.run.versions import check_lance_version
+from memwal.run.workers import WorkerLimits
 
 
 def run_watch(options: WatchOptions, progress: Progress) -> WatchReport:
@@ -43,8 +44,10 @@ def run_watch(options: WatchOptions, progress: Progress) -> WatchReport:
             progress=progress,
             clock=clock,
             workers_max=limits.rounds_max,
-            memory_bytes_max=options.settings.worker_memory_bytes_max,
-            idle_seconds_max=options.settings.worker_idle_seconds_max,
+            limits=WorkerLimits(
+                memory_bytes_max=options.settings.worker_memory_bytes_max,
+                idle_seconds_max=options.settings.worker_idle_seconds_max,
+            ),
             on_replaced=options.metrics.record_worker_replaced,
         ),
         clock=clock,

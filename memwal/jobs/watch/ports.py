@@ -15,7 +15,7 @@ from memwal.jobs.watch.plan import Lag, Target
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class LookEnd:
-    """What came of a look: what was found, or why nothing was. `table` is the very one asked for."""
+    """What came of a look: what was found, or why nothing was. `table` is the one asked for."""
 
     table: ResolvedTable
     look: Look | None = None

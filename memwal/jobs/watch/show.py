@@ -43,7 +43,7 @@ def _describe(event: Event) -> str:
     found = event.details
     match event.event:
         case "look":
-            return ", ".join(["", *_describe_look(found)])[1:]
+            return " " + ", ".join(_describe_look(found))
         case "late":
             text = f" by {found['lag_seconds'] - found['freshness_seconds']:.1f} s"
             reasons = "; ".join(found.get("reasons", ()))
@@ -60,7 +60,7 @@ def _describe(event: Event) -> str:
 
 
 def _describe_look(found: Mapping[str, Any]) -> Iterator[str]:
-    yield f" version {found['version']}"
+    yield f"version {found['version']}"
     pending, age = found["pending_generations"], found["oldest_pending_seconds"]
     yield f"{pending} generations pending" + (f" for {age:.0f} s" if age is not None else "")
     behind = {name: lag for name, lag in found["index_lag_generations"].items() if lag != 0}

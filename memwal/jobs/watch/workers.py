@@ -35,8 +35,7 @@ class ProcessWorkers:
     progress: Progress
     clock: Clock
     workers_max: int
-    memory_bytes_max: int
-    idle_seconds_max: float
+    limits: WorkerLimits
     on_replaced: Callable[[str], None] = lambda reason: None
     _rounds: dict[Hashable, Round] = field(default_factory=dict)
     _told: bool = False
@@ -47,13 +46,10 @@ class ProcessWorkers:
             _SMALL: Lane(make=partial(RoundWorker, small), workers_max=self.workers_max),
             _LARGE: Lane(make=partial(RoundWorker, self.options), workers_max=1),
         }
-        limits = WorkerLimits(
-            memory_bytes_max=self.memory_bytes_max, idle_seconds_max=self.idle_seconds_max
-        )
         self.pool = WorkerPool(
             lanes=lanes,
             clock=self.clock,
-            limits=limits,
+            limits=self.limits,
             say=self._say,
             on_replaced=self.on_replaced,
         )

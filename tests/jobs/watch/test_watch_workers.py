@@ -22,6 +22,7 @@ from memwal.jobs.watch.model import Round
 from memwal.jobs.watch.ports import RoundEnd
 from memwal.jobs.watch.workers import ProcessWorkers
 from memwal.run.progress import Silent
+from memwal.run.workers import WorkerLimits
 from tests.support import builders
 from tests.support.builders import Put, Table
 
@@ -51,8 +52,7 @@ def make_workers(
         progress=Told(),
         clock=SystemClock(),
         workers_max=1,
-        memory_bytes_max=2**30,
-        idle_seconds_max=idle,
+        limits=WorkerLimits(idle_seconds_max=idle),
     )
 
 

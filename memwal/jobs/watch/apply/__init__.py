@@ -28,6 +28,7 @@ from memwal.jobs.watch.ports import (
 from memwal.jobs.watch.report import count_rows, describe_error, describe_jobs, describe_look
 from memwal.ports import Clock
 from memwal.report import DONE, NOTHING_TO_DO, TableReport
+from memwal.run.reports import failed_report
 
 # How long a turn waits at most, and while looks are under way.
 _TURN_SECONDS_MAX = 0.5
@@ -215,7 +216,7 @@ class Watch:
             observer.failed(state.name, error)
         self._plan_look(state, state.aside[LOOK].until)
         if self.once:
-            state.report = _fail(state.name, error)
+            state.report = failed_report(state.name, error)
 
     def _take_found(self, state: WatchedTable, look: Look, now: float) -> None:
         is_first, target = state.lag is None, state.watched.target
@@ -249,7 +250,9 @@ class Watch:
         if self.once and idle and state.running is None:
             error = next(iter(lag.problems.values()), None)
             done = DONE if state.need is not None else NOTHING_TO_DO
-            state.report = _fail(state.name, error) if error else _rest(state.name, look, done)
+            state.report = (
+                failed_report(state.name, error) if error else _report_idle(state.name, look, done)
+            )
 
     def _judge_lag(self, state: WatchedTable, now: float) -> None:
         if state.lag is None:
@@ -325,7 +328,7 @@ class Watch:
         self._tell_errors(state, {k: e for k, e in found.items() if k not in state.problems})
         if self.once:
             error = end.error or MemWalError("the round left no report")
-            state.report = end.report or _fail(state.name, error)
+            state.report = end.report or failed_report(state.name, error)
         if state.gone:
             self._leave(state)
         else:
@@ -361,16 +364,6 @@ class Watch:
         self.events.tell(Event(at_nanos=at, table=table, event=event, details=details))
 
 
-def _fail(table: str, error: MemWalError) -> TableReport:
-    return TableReport(
-        table=table,
-        outcome=error.outcome,
-        error=str(error),
-        exit_code=error.exit_code,
-        cause=error,
-    )
-
-
-def _rest(table: str, look: Look, outcome: str) -> TableReport:
+def _report_idle(table: str, look: Look, outcome: str) -> TableReport:
     version = look.view.version
     return TableReport(table=table, outcome=outcome, version_before=version, version_after=version)
