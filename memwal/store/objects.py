@@ -19,6 +19,7 @@ _SCHEME = re.compile(r"^([A-Za-z][A-Za-z0-9+.-]*)://")
 _ONE_SLASH = re.compile(r"^([A-Za-z][A-Za-z0-9+.-]+):/")
 _BUCKET_STORES = ("s3", "gs", "az", "abfss")
 _BUCKET = re.compile(r"^[A-Za-z0-9$][A-Za-z0-9._-]{1,254}$")
+_ABFSS = re.compile(r"abfss://([^/@]+)@([^/.]+)[^/]*(.*)")
 _CONTAINER_AT_HOST = re.compile(
     r"^[A-Za-z0-9$][A-Za-z0-9-]{1,62}@([A-Za-z0-9-]+)(\.[A-Za-z0-9.-]+)?$"
 )
@@ -82,11 +83,13 @@ def same_place(uri: str, storage_options: Mapping[str, str]) -> object:
     """
     root = normalise_uri(uri)
     if _SCHEME.match(root):
-        return root, frozenset(
-            (name.lower(), value)
-            for name, value in storage_options.items()
-            if any(place in name.lower() for place in _PLACES)
-        )
+        options = {name.lower(): value for name, value in storage_options.items()}
+        places = {n: v for n, v in options.items() if any(place in n for place in _PLACES)}
+        abfss = _ABFSS.match(root)
+        if abfss is not None:
+            root = f"az://{abfss[1]}{abfss[3]}"
+            places = {"account_name": abfss[2], **places}
+        return root, frozenset(places.items())
     try:
         found = os.stat(root)  # noqa: PTH116
     except OSError:

@@ -59,6 +59,7 @@ BREACHES = [
     ("memwal.cli.app", "lance", "Lance only"),
     ("memwal.store.objects", "boto3", "boto3 only"),
     ("memwal.jobs.garbage.store", "botocore", "boto3 only"),
+    ("memwal.store.objects", "obstore", "obstore only"),
     ("memwal.jobs.merge.unit", "pyspark", "pyspark only"),
     ("memwal.read.store", "py4j", "pyspark only"),
     ("memwal.store.view", "memwal.format._generated.memwal_pb2", "Protobuf never leaves"),

@@ -83,7 +83,7 @@ class ScriptedServer:
                 self.end_headers()
                 self.wfile.write(reply.body[: reply.cut_after_bytes])
 
-            do_GET = do_PUT = do_POST = do_HEAD = answer  # noqa: N815
+            do_GET = do_PUT = do_POST = do_HEAD = do_DELETE = answer  # noqa: N815
 
             def log_message(self, format: str, *args: object) -> None:
                 pass
