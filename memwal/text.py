@@ -51,9 +51,15 @@ def shorten(text: str, characters_max: int) -> str:
     return text if len(text) <= characters_max else text[: characters_max - 1] + "…"
 
 
+# Azure's addresses name a container where others have a user.
+_CONTAINER = re.compile(r"abfss://[A-Za-z0-9$-]+@[A-Za-z0-9.-]+(?:/[^?#]*)?", re.IGNORECASE)
+
+
 def mask_address(address: str) -> str:
     """An address as it may be shown: a user, a password or a query in it are secrets."""
     # With fewer slashes than it takes, it is no address that leads anywhere, but as secret.
+    if _CONTAINER.fullmatch(address):
+        return address
     match = re.match(r"\s*(?:[A-Za-z][A-Za-z0-9+.-]*:/*|//)", address)
     if match is None:
         return address

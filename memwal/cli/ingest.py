@@ -13,7 +13,9 @@ from memwal.format.layout import parse_shard
 
 Sources = Annotated[
     list[str],
-    typer.Argument(metavar="SOURCE...", help="Files, folders and Lance tables; local or s3://."),
+    typer.Argument(
+        metavar="SOURCE...", help="Files, folders and Lance tables; local, s3://, gs:// or az://."
+    ),
 ]
 SourceFormat = Annotated[
     str | None,

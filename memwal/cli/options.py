@@ -10,12 +10,14 @@ Tables = Annotated[
     list[str],
     typer.Argument(
         metavar="TABLE...",
-        help="Path, s3:// address, or name in the config file; 'a_*' is every name that begins so.",
+        help="Path, address (s3, gs, az), or name in the config file; 'a_*' is every name that "
+        "begins so.",
     ),
 ]
 All = Annotated[bool, typer.Option("--all", help="Every table of the configuration.")]
 OneTable = Annotated[
-    str, typer.Argument(metavar="TABLE", help="Path, s3:// address, or name in the config file.")
+    str,
+    typer.Argument(metavar="TABLE", help="Path, address (s3, gs, az), or name in the config file."),
 ]
 Json = Annotated[bool, typer.Option("--json", help="One JSON document on stdout.")]
 ConfigFile = Annotated[
@@ -81,8 +83,8 @@ Report = Annotated[
     typer.Option(
         "--report",
         metavar="FILE",
-        help="Write the JSON document here too: a path, or s3://bucket/key (with the first "
-        "table's storage options).",
+        help="Write the JSON document here too: a path, or an object (s3://bucket/key; with the "
+        "first table's storage options).",
     ),
 ]
 MetricsFile = Annotated[

@@ -31,7 +31,7 @@ Show = Callable[[Mapping[str, Any], Console], None]
 
 
 class ReportPlace:
-    """Where `--report` goes: a local path, or an object on S3."""
+    """Where `--report` goes: a local path, or an object in a bucket."""
 
     def __init__(self, place: str, storage_options: Callable[[], Mapping[str, str]]) -> None:
         """`storage_options` are looked up when an object store is named."""
@@ -66,7 +66,7 @@ class ReportPlace:
         from memwal.store.objects import is_in_bucket, normalise_uri, open_objects
 
         if not is_in_bucket(self._place):
-            raise Usage("--report takes a path or an s3:// address")
+            raise Usage("--report takes a path, or an s3://, gs:// or az:// address")
         folder, _, name = normalise_uri(self._place).rpartition("/")
         if folder.endswith(":/") or self._place.endswith("/"):
             raise Usage("--report needs a key: s3://bucket/path/report.json")

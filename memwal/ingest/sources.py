@@ -1,4 +1,4 @@
-"""The files that an ingest reads: Parquet, Arrow, CSV and Lance, local and on S3.
+"""The files that an ingest reads: Parquet, Arrow, CSV and Lance, local and in buckets.
 
 A file is cut into chunks of so many rows from its beginning, wherever reading starts: what a run
 that goes on reads next is what the one before would have read.
@@ -16,7 +16,8 @@ import pyarrow.csv as pacsv
 import pyarrow.parquet as pq
 from pyarrow import fs
 
-from memwal.errors import Missing, StoreUnavailable, Unsupported, Usage
+from memwal.errors import Missing, StoreUnavailable, Usage
+from memwal.ingest.store_sources import open_system
 from memwal.store.ingest_records import Format, SourceFile
 from memwal.store.objects import normalise_uri
 from memwal.store.table import LanceTables
@@ -59,7 +60,7 @@ class SourceFiles:
         """`types` are the wanted types by column, for formats that have none of their own."""
         self._options = dict(storage_options)
         self._types = dict(types or {})
-        self._s3: fs.FileSystem | None = None
+        self._systems: dict[str, fs.FileSystem] = {}
 
     # ---- finding
 
@@ -206,11 +207,14 @@ class SourceFiles:
     # ---- opening
 
     def _system(self, uri: str) -> tuple[fs.FileSystem, str]:
-        if not uri.startswith("s3://"):
+        scheme, slashes, path = uri.partition("://")
+        if not slashes:
             return fs.LocalFileSystem(), uri
-        if self._s3 is None:
-            self._s3 = _open_s3(self._options)
-        return self._s3, uri.removeprefix("s3://")
+        bucket, _, below = path.partition("/")
+        container, _, host = bucket.partition("@")
+        if bucket not in self._systems:
+            self._systems[bucket] = open_system(scheme, self._options, host.partition(".")[0])
+        return self._systems[bucket], f"{container}/{below}" if below else container
 
     def _open_lance(self, file: SourceFile) -> Any:
         return self._open_dataset(file.uri, int(file.stamp.removeprefix("version ")))
@@ -282,20 +286,3 @@ def cut_batches(batches: Iterator[pa.RecordBatch], chunk_rows: int) -> Iterator[
                 held, rows = [], 0
     if held:
         yield pa.Table.from_batches(held)
-
-
-def _open_s3(options: Mapping[str, str]) -> fs.FileSystem:
-    """The same store that Lance's options lead to."""
-    known = {key.lower().removeprefix("aws_"): value for key, value in options.items()}
-    endpoint = known.get("endpoint") or known.get("endpoint_url") or ""
-    try:
-        return fs.S3FileSystem(
-            access_key=known.get("access_key_id"),
-            secret_key=known.get("secret_access_key"),
-            session_token=known.get("session_token"),
-            region=known.get("region") or known.get("default_region"),
-            endpoint_override=endpoint.partition("://")[2] or endpoint or None,
-            scheme="http" if endpoint.startswith("http://") else "https",
-        )
-    except (OSError, ValueError, pa.ArrowException) as error:
-        raise Unsupported(f"s3:// sources can't be read: {error}") from None

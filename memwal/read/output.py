@@ -15,7 +15,7 @@ import pyarrow as pa
 import pyarrow.csv
 import pyarrow.parquet
 
-from memwal.errors import Usage
+from memwal.errors import Unsupported, Usage
 from memwal.rows.keyset import group_batches
 from memwal.run.whole_file import whole_file
 from memwal.sharding.values import PER_SECOND
@@ -97,7 +97,9 @@ def value_to_json(value: object) -> Any:
 
 
 def check_file(path: Path) -> Path:
-    """The path, if rows can be written to a file of that name. Raises Usage."""
+    """The path, if rows can be written to a file of that name. Raises Usage, Unsupported."""
+    if path.parts[0].endswith(":"):
+        raise Unsupported("--output writes local files only")
     if path.suffix not in _WRITERS:
         raise Usage(f"--output {path}: expected a name that ends in {', '.join(_WRITERS)}")
     if not path.parent.is_dir():

@@ -88,6 +88,12 @@ def test_a_mistake_is_named_and_no_value_is_shown(text: str, named: str) -> None
         ("\t s3://key:hush@bucket/t", "\t s3://***@bucket/t"),
         ("//key:hush@bucket/t", "//***@bucket/t"),
         ("s3://bucket/t#token=hush", "s3://bucket/t?***"),
+        (
+            "abfss://data@account.dfs.core.windows.net/t",
+            "abfss://data@account.dfs.core.windows.net/t",
+        ),
+        ("abfss://key:hush@account/t", "abfss://***@account/t"),
+        ("abfss://data@account/t?sig=hush", "abfss://***@account/t?***"),
     ],
 )
 def test_an_address_is_shown_without_its_secrets(address: str, shown: str) -> None:

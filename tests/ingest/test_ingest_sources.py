@@ -10,9 +10,10 @@ import pyarrow.feather as feather
 import pyarrow.parquet as pq
 import pytest
 
-from memwal.errors import NotATable, Usage
+from memwal.errors import NotATable, Unsupported, Usage
 from memwal.ingest.sources import SourceFiles
 from memwal.store.ingest_records import Format
+from tests.support.stores import make_address
 
 pytestmark = pytest.mark.integration
 
@@ -165,3 +166,26 @@ def test_sources_on_s3(make_s3_uri, s3_server) -> None:
     [file] = files.find([f"s3://{bucket}/in"])
     assert file.uri == f"s3://{bucket}/in/rows.parquet"
     assert pa.concat_tables(files.read_chunks(file, 50)).equals(ROWS)
+
+
+def test_sources_on_azure(request, tmp_path) -> None:
+    place = make_address(request, "az", "in")
+    rows = tmp_path / "rows.parquet"
+    pq.write_table(ROWS, rows)
+    place.objects().put("deep/rows.parquet", rows.read_bytes())
+    files = SourceFiles(place.storage_options)
+    container = place.uri.split("/")[2]
+    for uri in (place.uri, f"abfss://{container}@devstoreaccount1.dfs.core.windows.net/in"):
+        [file] = files.find([uri])
+        assert file.uri == f"{uri}/deep/rows.parquet"
+        assert pa.concat_tables(files.read_chunks(file, 10)).equals(ROWS)
+    lance.write_dataset(ROWS, f"{place.uri}/lance", storage_options=place.storage_options)
+    [file] = files.find([f"{place.uri}/lance"])
+    assert (file.format, files.count_rows(file)) == (Format.LANCE, 95)
+    with pytest.raises(Usage, match="no such source"):
+        files.find([f"az://{container}/nowhere"])
+
+
+def test_a_service_account_among_the_options_is_not_passed_over() -> None:
+    with pytest.raises(Unsupported, match="GOOGLE_APPLICATION_CREDENTIALS"):
+        SourceFiles({"google_service_account": "key.json"}).find(["gs://bucket/in"])

@@ -198,7 +198,7 @@ def test_a_report_goes_to_an_object_with_the_first_table_s_options(on_s3: Table)
         ("s3://BUCKET", 2, "needs a key"),
         ("s3://BUCKET/", 2, "needs a key"),
         ("s3://BUCKET/a/", 2, "needs a key"),
-        ("gs://BUCKET/r.json", 2, "a path or an s3:// address"),
+        ("gcs://BUCKET/r.json", 2, "a path, or an s3://, gs:// or az:// address"),
         ("s3://id:hush@BUCKET/r.json", 2, "credentials go into storage options"),
     ],
 )
