@@ -14,6 +14,7 @@ from memwal.cli.checkpoint import checkpoint_app
 from memwal.cli.compaction import compaction
 from memwal.cli.console import stdout
 from memwal.cli.demo import demo
+from memwal.cli.doctor import doctor
 from memwal.cli.garbage import garbage
 from memwal.cli.index_catchup import index_catchup
 from memwal.cli.ingest import ingest
@@ -36,7 +37,7 @@ SECTIONS = {
     "Jobs": "merge index-catchup compaction snapshot garbage maintain watch backfill",
     "Look": "status runs wait verify inspect",
     "Data": "read checkpoint ingest rescue",
-    "Operate": "submit lease demo",
+    "Operate": "doctor submit lease demo",
 }
 """How --help groups the commands, in the order of use."""
 
@@ -69,7 +70,7 @@ app = typer.Typer(
 )
 for command in (
     status, merge, index_catchup, snapshot, garbage, compaction, maintain, watch, ingest, backfill,
-    verify, read, rescue, runs, wait, demo,
+    verify, read, rescue, runs, wait, demo, doctor,
 ):  # fmt: skip
     app.command()(command)
 app.command(context_settings={"ignore_unknown_options": True})(submit)

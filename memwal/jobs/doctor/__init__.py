@@ -1,0 +1,1 @@
+"""Proves what memwal and the MemWAL writers need of a store, by trying it."""

@@ -1,0 +1,273 @@
+"""Tries a store: what is put, read, listed and deleted, and in which order.
+
+Permissions are tried first, one by one; what can't do without a refused one is not tried. Where
+nothing may be deleted the rest is tried all the same, since who merges may do without: the few
+small objects that stay are told of. All names are new in each run.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from threading import Barrier, BrokenBarrierError
+
+from memwal.errors import AlreadyExists, Corruption, MemWalError, Missing, Unsupported
+from memwal.jobs.doctor.plan import (
+    CHECKS,
+    CREATE,
+    DELETE,
+    LIST,
+    READ,
+    REPLACE,
+    Check,
+    Round,
+    complete,
+    find_hindrance,
+    is_denied,
+    judge_clock,
+    judge_permissions,
+    judge_race,
+)
+from memwal.jobs.doctor.ports import Scratch
+from memwal.ports import Clock
+from memwal.threads import side_by_side
+
+RACERS = 8
+_ROUNDS = 5
+_READS = 3
+_LISTED = 6
+_TAIL_BYTES = 40
+_START_SECONDS_MAX = 30.0
+_SOME = bytes(range(256)) * 4
+
+
+@dataclass(kw_only=True)
+class Doctor:
+    """Examines one store. `done` is told how many checks there are so far.
+
+    `left` is how many objects could not be deleted.
+    """
+
+    scratch: Scratch
+    clock: Clock
+    done: Callable[[int], None] = lambda count: None
+    found: list[Check] = field(default_factory=list)
+    denied: dict[str, str] = field(default_factory=dict)
+    left: int = 0
+    _paths: list[str] = field(default_factory=list)
+
+    def examine(self) -> tuple[Sequence[Check], MemWalError | None]:
+        """Every check in the report's order, and what ended the examination before its end."""
+        try:
+            error = self._examine()
+        finally:
+            left = self.scratch.remove(self._paths)
+            self.left = 0 if CREATE in self.denied else left
+        return complete(self.found, "not tried"), error
+
+    def _examine(self) -> MemWalError | None:
+        work: dict[str, Callable[[str], Check]] = {
+            "permissions": lambda name: self._try_permissions(),
+            "put_if_absent": self._put_twice,
+            "put_race": lambda name: self._race(),
+            "read_after_put": self._read_back,
+            "list_after_put": self._list_back,
+            "range_read": self._read_ranges,
+            "delete": self._delete,
+            "clock": lambda name: self._compare_clocks(),
+            "lance": self._use_lance,
+        }
+        for name in sorted(CHECKS, key=list(work).index):
+            check = find_hindrance(name, self.denied, self.found)
+            try:
+                self.found.append(check or work[name](name))
+            except MemWalError as error:
+                ok = False if is_denied(error) else None
+                self.found.append(Check(name=name, ok=ok, detail=str(error)))
+                return error
+            self.done(len(self.found))
+        if not self.denied:
+            self.scratch.remove_leftovers()
+        return None
+
+    # ---- permissions
+
+    def _try_permissions(self) -> Check:
+        objects, path = self.scratch.objects, self._name("permissions")
+        tries: dict[str, Callable[[], object]] = {
+            LIST: lambda: list(objects.list("")),
+            CREATE: lambda: self._put_new(path, _SOME),
+            READ: lambda: objects.exists(path),
+            REPLACE: lambda: objects.put(path, _SOME),
+        }
+        refusals = []
+        for operation, attempt in tries.items():
+            try:
+                attempt()
+            except MemWalError as error:
+                self._deny(operation, error)
+                refusals.append(error)
+        if {LIST, CREATE, READ} <= self.denied.keys():
+            raise refusals[0]  # no permission is missing: the credentials are refused
+        if CREATE not in self.denied:
+            try:
+                for _, text in objects.delete([path]).failed:
+                    self.denied[DELETE] = text
+            except MemWalError as error:
+                self._deny(DELETE, error)
+        return judge_permissions(self.denied)
+
+    def _deny(self, operation: str, error: MemWalError) -> None:
+        if not is_denied(error):
+            raise error
+        self.denied[operation] = str(error)
+
+    # ---- puts
+
+    def _put_twice(self, name: str) -> Check:
+        try:
+            self.scratch.prove_put_if_absent()
+        except Unsupported as error:
+            return Check(name=name, ok=False, detail=str(error))
+        return Check(name=name, ok=True, detail="the second put of a name was refused")
+
+    def _race(self) -> Check:
+        return judge_race([self._race_once(number) for number in range(_ROUNDS)], RACERS)
+
+    def _race_once(self, number: int) -> Round:
+        objects, path, start = self.scratch.objects, self._name(f"race-{number}"), Barrier(RACERS)
+
+        def put(data: bytes) -> bool:
+            with suppress(BrokenBarrierError):  # late, which is no reason to win
+                start.wait(_START_SECONDS_MAX)
+            try:
+                objects.put_if_absent(path, data)
+            except AlreadyExists:
+                return False
+            return True
+
+        rows = [f"{racer}".encode() * 64 for racer in range(RACERS)]
+        won = side_by_side(put, rows, RACERS)
+        try:
+            stored = objects.get(path)
+        except Missing:
+            stored = None
+        winners = [data for data, has_won in zip(rows, won, strict=True) if has_won]
+        return Round(winners=winners, stored=stored)
+
+    # ---- reads
+
+    def _read_back(self, name: str) -> Check:
+        """A name is asked for before there is an object: some caches remember that."""
+        objects = self.scratch.objects
+        for number in range(_READS):
+            path = self._name(f"read-{number}")
+            for what, put in (("new", self._put_new), ("replaced", objects.put)):
+                missing = not objects.exists(path)
+                data = f"{what}-{number}".encode()
+                put(path, data)
+                try:
+                    stored = objects.get(path)
+                except Missing:
+                    stored = None
+                if missing is (what == "replaced") or stored != data:
+                    text = f"a {what} object was not there, or not whole, when it was read"
+                    return Check(name=name, ok=False, detail=text)
+        text = "new and replaced objects were read as they were put"
+        return Check(name=name, ok=True, detail=text)
+
+    def _read_ranges(self, name: str) -> Check:
+        objects, path = self.scratch.objects, self._name("ranges")
+        self._put_new(path, _SOME)
+        size = len(_SOME)
+        spans = ((0, 10), (500, 540), (size - 10, size))
+        try:
+            wrong = [
+                f"bytes {start} to {end} of {size} were others"
+                for start, end in spans
+                if objects.get_range(path, start, end) != _SOME[start:end]
+            ]
+            before = objects.counts.bytes_read
+            for length, last in ((_TAIL_BYTES, _SOME[-_TAIL_BYTES:]), (2 * size, _SOME)):
+                if objects.get_tail(path, length) != (last, size):
+                    wrong.append(f"the last {length} bytes of {size} were others")
+            sent = objects.counts.bytes_read - before
+        except (Corruption, Unsupported) as error:
+            return Check(name=name, ok=False, detail=str(error))
+        # The port asks again, by offsets, where it gets other bytes than it asked for.
+        if not wrong and sent > _TAIL_BYTES + size:
+            wrong.append(
+                f"a request for the last bytes (bytes=-{_TAIL_BYTES}) is answered with others; "
+                "memwal asks again by offsets, which not every program does"
+            )
+        text = "; ".join(wrong) or "ranges from the start, the middle and the end are right"
+        return Check(name=name, ok=not wrong, detail=text)
+
+    # ---- listings, deletes
+
+    def _list_back(self, name: str) -> Check:
+        objects = self.scratch.objects
+        paths = [self._name(f"listed/{number}") for number in range(_LISTED)]
+        for size, path in enumerate(paths):
+            self._put_new(path, b"." * size)
+        wanted = {path: size for size, path in enumerate(paths)}
+        problem = self._compare_listing(wanted, "what was put")
+        if not problem and "listed" not in objects.list_folders(""):
+            problem = "a folder is missing in the list of folders"
+        if not problem and DELETE not in self.denied:
+            objects.delete(paths[::2])
+            wanted = {path: wanted[path] for path in paths[1::2]}
+            problem = self._compare_listing(wanted, "what was left after a delete")
+        text = problem or "what was put is listed at once, what was deleted no more"
+        return Check(name=name, ok=not problem, detail=text)
+
+    def _compare_listing(self, wanted: dict[str, int], what: str) -> str:
+        listed = {info.path: info.size_bytes for info in self.scratch.objects.list("listed")}
+        missing, more = len(wanted.keys() - listed.keys()), len(listed.keys() - wanted.keys())
+        if missing or more:
+            return f"of {what}, {len(wanted)} objects, a list lacks {missing} and has {more} more"
+        return "" if listed == wanted else f"a list tells other sizes of {what}"
+
+    def _delete(self, name: str) -> Check:
+        objects = self.scratch.objects
+        paths = [self._name(f"deleted/{number}") for number in range(_LISTED)]
+        kept, *gone = paths
+        for path in paths:
+            self._put_new(path, _SOME)
+        result = objects.delete([*gone, "deleted/none"])
+        problem = "; ".join(f"{path}: {text}" for path, text in result.failed)
+        still = [path for path in gone if objects.exists(path)]
+        if not problem and (still or not objects.exists(kept)):
+            problem = f"{len(still)} of {len(gone)} deleted objects can still be read"
+            if not still:
+                problem = "an object is gone that was not to be deleted"
+        text = problem or f"{len(gone)} objects, and one that was not there, in one batch"
+        return Check(name=name, ok=not problem, detail=text)
+
+    # ---- the rest
+
+    def _compare_clocks(self) -> Check:
+        path = self._name("clock/now")
+        before = self.clock.now_nanos()
+        self._put_new(path, _SOME)
+        after = self.clock.now_nanos()
+        for info in self.scratch.objects.list("clock"):
+            return judge_clock(before, info.modified_at_nanos, after)
+        return Check(name="clock", ok=None, detail="the object that tells the time is not listed")
+
+    def _use_lance(self, name: str) -> Check:
+        try:
+            self.scratch.use_lance()
+        except Unsupported as error:
+            return Check(name=name, ok=False, detail=str(error))
+        return Check(name=name, ok=True, detail="a table was made, appended to and read")
+
+    def _put_new(self, path: str, data: bytes) -> None:
+        """Put what has a name of this run: it exists only where a put's reply was lost."""
+        with suppress(AlreadyExists):
+            self.scratch.objects.put_if_absent(path, data)
+
+    def _name(self, name: str) -> str:
+        self._paths.append(name)
+        return name

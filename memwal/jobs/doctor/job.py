@@ -1,0 +1,49 @@
+"""`memwal doctor` on a store."""
+
+from __future__ import annotations
+
+from memwal.clock import SystemClock
+from memwal.errors import MemWalError
+from memwal.jobs.doctor.apply import Doctor
+from memwal.jobs.doctor.plan import CHECKS, complete, sum_up
+from memwal.jobs.doctor.report import CheckReport, DoctorReport
+from memwal.jobs.doctor.store import ScratchFolder
+from memwal.report import DONE, FAILED
+from memwal.run.options import RunOptions
+from memwal.run.progress import Progress
+from memwal.run.versions import check_lance_version
+from memwal.store.base import StoreLimits
+from memwal.store.objects import normalise_uri
+
+
+def run_doctor(options: RunOptions, progress: Progress) -> DoctorReport:
+    """Try the store of one table or address. Nothing is left there, and no table is changed."""
+    clock = SystemClock()
+    started = clock.monotonic_seconds()
+    (table,) = options.tables
+    left, address = 0, None
+    requests: dict[str, int] = {}
+    try:
+        check_lance_version(options.untested_lance_allowed)
+        uri = normalise_uri(table.find_uri())
+        scratch = ScratchFolder(uri, table.storage_options, clock, StoreLimits())
+        progress.start("checks", len(CHECKS))
+        doctor = Doctor(scratch=scratch, clock=clock, done=progress.done)
+        checks, error = doctor.examine()
+        left, address = doctor.left, scratch.address
+        requests = scratch.objects.counts.as_dict()
+    except MemWalError as caught:
+        checks, error = complete((), "not tried"), caught
+    wrong, exit_code = sum_up(checks, error)
+    return DoctorReport(
+        job="doctor",
+        outcome=FAILED if exit_code else DONE,
+        error=wrong,
+        exit_code=exit_code,
+        seconds=round(clock.monotonic_seconds() - started, 3),
+        requests=requests,
+        uri=table.name,
+        checks=tuple(CheckReport(name=c.name, ok=c.ok, detail=c.detail) for c in checks),
+        scratch=address,
+        left=left,
+    )

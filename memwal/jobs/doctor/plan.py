@@ -1,0 +1,129 @@
+"""What the checks are, and what follows from what they found. Pure."""
+
+from __future__ import annotations
+
+import errno
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from memwal.errors import EXIT_UNSUPPORTED, BadCredentials, MemWalError
+
+CLOCK_SECONDS_MAX = 60.0
+# How a file system says no.
+_DENIED = (errno.EACCES, errno.EPERM, errno.EROFS)
+
+LIST, CREATE, READ, REPLACE, DELETE = "list", "create", "read", "replace", "delete"
+MERGE_NEEDS = (LIST, CREATE, READ, REPLACE)
+GARBAGE_NEEDS = (*MERGE_NEEDS, DELETE)
+
+CHECKS: Mapping[str, tuple[str, ...]] = {
+    "put_if_absent": (CREATE, READ),
+    "put_race": (CREATE, READ),
+    "read_after_put": (CREATE, READ, REPLACE),
+    "list_after_put": (CREATE, LIST),
+    "range_read": (CREATE, READ),
+    "delete": (CREATE, READ, DELETE),
+    "clock": (CREATE, LIST),
+    "permissions": (),
+    "lance": GARBAGE_NEEDS,
+}
+"""Every check in the report's order, with the operations that it can't do without."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Check:
+    """One verdict. `ok` is None where it could not be tried, or showed nothing either way."""
+
+    name: str
+    ok: bool | None
+    detail: str
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Round:
+    """One race for a name: what those put who were told that they had made it, and what is stored.
+
+    `stored` is None where nothing is.
+    """
+
+    winners: Sequence[bytes]
+    stored: bytes | None
+
+
+def judge_race(rounds: Sequence[Round], racers: int) -> Check:
+    """Exactly one may win, and what is stored is the winner's.
+
+    A round that nobody won shows nothing: a reply was lost, or the store asked all to try again.
+    """
+    won = [found for found in rounds if found.winners]
+    crowds = [len(found.winners) for found in won if len(found.winners) > 1]
+    other = sum(found.stored != found.winners[0] for found in won if len(found.winners) == 1)
+    ok: bool | None = bool(won) or None
+    detail = f"{len(won)} of {len(rounds)} rounds: one of {racers} won, and what it put is stored"
+    if crowds:
+        ok, detail = False, f"{max(crowds)} of {racers} were told that they had made one object"
+    elif other:
+        ok, detail = False, f"in {other} of {len(won)} rounds what is stored is not the winner's"
+    return Check(name="put_race", ok=ok, detail=detail)
+
+
+def judge_clock(before_nanos: int, stored_nanos: int, after_nanos: int) -> Check:
+    """The store's time of an object that was put between two moments of this host's clock."""
+    late = min(0, stored_nanos - before_nanos) or max(0, stored_nanos - after_nanos)
+    seconds = late / 1e9
+    how = "behind" if seconds < 0 else "ahead of"
+    apart = f"the store's clock is {abs(seconds):.1f} s {how} this host's"
+    # Many stores tell time in seconds.
+    detail = apart if abs(seconds) >= 1.5 else "the store's clock and this host's agree"
+    return Check(name="clock", ok=abs(seconds) <= CLOCK_SECONDS_MAX, detail=detail)
+
+
+def judge_permissions(denied: Mapping[str, str]) -> Check:
+    """What a merge needs and what garbage needs; `denied` has an operation, and what was said."""
+    if not denied:
+        return Check(name="permissions", ok=True, detail=f"{', '.join(GARBAGE_NEEDS)}: allowed")
+    stopped = "a merge and garbage" if set(denied) & set(MERGE_NEEDS) else "garbage"
+    told = "; ".join(f"{operation} is refused: {text}" for operation, text in denied.items())
+    return Check(name="permissions", ok=False, detail=f"{stopped} can't work here: {told}")
+
+
+def is_denied(error: MemWalError) -> bool:
+    """Whether the store answers, and says no."""
+    cause = error.__cause__
+    denied = isinstance(cause, OSError) and cause.errno in _DENIED
+    return denied or isinstance(error, BadCredentials)
+
+
+def find_hindrance(name: str, denied: Mapping[str, str], found: Sequence[Check]) -> Check | None:
+    """The verdict on a check that can't be tried."""
+    missing = [operation for operation in CHECKS[name] if operation in denied]
+    if missing == [DELETE] and name == "delete":
+        return Check(name=name, ok=False, detail=denied[DELETE])
+    detail = f"not tried: {' and '.join(missing)} refused"
+    # What Lance puts has names that only a list tells, so it comes last, where all else is right.
+    if name == "lance" and not missing and not all(check.ok for check in found):
+        missing, detail = [name], "not tried: another check failed"
+    return Check(name=name, ok=None, detail=detail) if missing else None
+
+
+def complete(found: Sequence[Check], why: str) -> list[Check]:
+    """All checks in their order; those that are not among `found` were not tried."""
+    known = {check.name: check for check in found}
+    return [known.get(name) or Check(name=name, ok=None, detail=why) for name in CHECKS]
+
+
+def sum_up(checks: Sequence[Check], error: MemWalError | None) -> tuple[str | None, int]:
+    """What is wrong, and the exit code."""
+    if isinstance(error, BadCredentials):
+        return str(error), error.exit_code
+    failed = {check.name: check.detail for check in checks if check.ok is False}
+    if failed:
+        denied = failed.get("permissions") if failed.keys() <= {"permissions", "delete"} else None
+        why = f"this store can't be trusted with a MemWAL: {', '.join(failed)}"
+        return denied or why, EXIT_UNSUPPORTED
+    if error is not None:
+        return str(error), error.exit_code
+    unsettled = [check.name for check in checks if check.ok is None]
+    if unsettled:
+        return f"not settled, run again: {', '.join(unsettled)}", MemWalError.exit_code
+    return None, 0
