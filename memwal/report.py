@@ -8,7 +8,7 @@ from typing import Any, ClassVar, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, SerializeAsAny, field_validator, model_serializer
 
-from memwal.errors import EXIT_PARTIAL
+from memwal.errors import EXIT_PARTIAL, MemWalError
 from memwal.model import TableGauges
 
 DONE = "done"
@@ -204,3 +204,14 @@ def sum_up_tables(tables: Iterable[Part], otherwise: str = NOTHING_TO_DO) -> tup
     found = tuple(tables)
     wrong = sum(table.outcome not in (DONE, NOTHING_TO_DO) for table in found)
     return (PARTIAL, EXIT_PARTIAL) if 0 < wrong < len(found) else sum_up(found, otherwise)
+
+
+def failed_report(name: str, error: MemWalError) -> TableReport:
+    """The report of a table that its job could not work on."""
+    return TableReport(
+        table=name,
+        outcome=error.outcome,
+        error=str(error),
+        exit_code=error.exit_code,
+        cause=error,
+    )

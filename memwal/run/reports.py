@@ -13,17 +13,6 @@ from memwal.run.engines.choice import EngineChoice
 Report = TypeVar("Report", bound=TableReport)
 
 
-def failed_report(name: str, error: MemWalError) -> TableReport:
-    """The report of a table that its job could not work on."""
-    return TableReport(
-        table=name,
-        outcome=error.outcome,
-        error=str(error),
-        exit_code=error.exit_code,
-        cause=error,
-    )
-
-
 def job_report(
     job: str,
     tables: Iterable[TableReport],

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from memwal.clock import SystemClock
 from memwal.errors import MemWalError
 from memwal.model import TableView
-from memwal.report import DONE, NOTHING_TO_DO, JobReport, TableReport
+from memwal.report import DONE, NOTHING_TO_DO, JobReport, TableReport, failed_report
 from memwal.run import logs
 from memwal.run.engines.choice import EngineChoice
 from memwal.run.fanout import Fanout
@@ -16,7 +16,7 @@ from memwal.run.metrics.spans import add_span, span
 from memwal.run.options import RunOptions
 from memwal.run.progress import SILENT, Progress
 from memwal.run.records import RunRecorder
-from memwal.run.reports import failed_report, job_report
+from memwal.run.reports import job_report
 from memwal.run.stores import Stores
 from memwal.run.tables import TABLE_READERS_MAX, OpenTable, open_tables
 from memwal.run.versions import check_lance_version

@@ -156,13 +156,18 @@ LOOKS = (
         ),
         (
             "watch: a look at a former address counts",
-            "state is None or state.looking is not end.table:",
+            "state is None or state.looking is not look.asked:",
             "state is None:",
         ),
     ),
     *mutations(
         "memwal/jobs/watch/apply/table.py",
         "tests/jobs/watch/test_watch_apply.py",
+        (
+            "watch: upkeep is done while the table is late",
+            "not spare or self.late_since is not None or bool(aside)",
+            "not spare or bool(aside)",
+        ),
         (
             "watch: one shard that nobody can merge keeps all from being collected",
             "self.upkeep[job].at + puts_off * seconds <= now",

@@ -89,11 +89,6 @@ WATCH = (
         _APPLY,
         LOOP,
         (
-            "watch: upkeep is done while the table is late",
-            "if state.running or state.late_since is not None or state.active(now):",
-            "if state.running:",
-        ),
-        (
             "watch: what is wrong is told each time",
             "if state.told.get(key) == str(error):",
             "if False:",

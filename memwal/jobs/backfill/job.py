@@ -17,24 +17,29 @@ from memwal.jobs.backfill.plan import (
     MERGE,
     ORDER,
     check_shards,
-    estimate_bytes,
     find_shards,
     measure_backlog,
     sort_largest_first,
 )
 from memwal.jobs.backfill.report import FINISHED, BackfillReport, TableBackfill
-from memwal.jobs.backfill.workers import Backfill
+from memwal.jobs.backfill.workers import Backfill, choose_merge_engine
 from memwal.jobs.index_catchup.job import IndexCatchupOptions, run_index_catchup
 from memwal.jobs.merge.job import MergeOptions, run_merge
 from memwal.jobs.merge.plan.shard import MergeLimits, MergeRequest
-from memwal.report import NOTHING_TO_DO, EngineReport, JobOnTable, JobReport, TableReport
+from memwal.report import (
+    NOTHING_TO_DO,
+    EngineReport,
+    JobOnTable,
+    JobReport,
+    TableReport,
+    failed_report,
+)
 from memwal.run import cancel
-from memwal.run.engines.choice import choose_engine
-from memwal.run.engines.pool import SharedEngines, has_spark, start_engine
+from memwal.run.engines.pool import SharedEngines, start_engine
 from memwal.run.lease import ChainLeases
 from memwal.run.options import RunOptions, choose_limits
 from memwal.run.progress import Progress, Quiet
-from memwal.run.reports import add_counts, failed_report
+from memwal.run.reports import add_counts
 from memwal.run.tables import OpenedBefore, OpenTable, open_tables
 from memwal.run.versions import check_lance_version
 
@@ -65,7 +70,7 @@ def run_backfill(options: BackfillOptions, progress: Progress) -> BackfillReport
     with open_tables(looking, lambda stores: stores.views.table(pending_sizes=True)) as opened:
         tables = _plan(opened, options)
         requests = add_counts(table.requests() for table in opened)
-    engine = _choose_engine(tables, options)
+    engine = choose_merge_engine(tables, options.asked_engine)
     leases = ChainLeases("backfill", warn=progress.warn)
     with leases, SharedEngines(lambda name: start_engine(name, options)) as engines:
         inside = replace(options, opened_before=before, engines=engines, leases=leases)
@@ -118,18 +123,6 @@ def _plan(opened: Sequence[OpenTable], options: BackfillOptions) -> list[TableBa
         )
     order = sort_largest_first([table.backlog for table in readable if table.backlog is not None])
     return [*(readable[position] for position in order), *broken]
-
-
-def _choose_engine(tables: Sequence[TableBackfill], options: BackfillOptions) -> EngineReport:
-    """Where merges run: many small ones together are worth a JVM that none is worth alone."""
-    known = [(table.backlog, table.limits) for table in tables if table.backlog is not None]
-    choice = choose_engine(
-        options.asked_engine,
-        units=sum(backlog.generations for backlog, _ in known),
-        in_memory_bytes=sum(estimate_bytes(backlog, limits) for backlog, limits in known),
-        spark_installed=has_spark(),
-    )
-    return EngineReport(name=choice.name, reason=choice.reason)
 
 
 def _run_job(

@@ -9,6 +9,7 @@ from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass, field
 
 from memwal.errors import EXIT_CANCELLED, MemWalError, StandDown
+from memwal.jobs.backfill.plan import estimate_bytes
 from memwal.jobs.backfill.report import (
     FINISHED,
     RUNNING,
@@ -17,12 +18,21 @@ from memwal.jobs.backfill.report import (
     TableBackfill,
 )
 from memwal.ports import Clock
-from memwal.report import NOTHING_TO_DO, EngineReport, JobOnTable, JobReport, sum_up_tables
+from memwal.report import (
+    NOTHING_TO_DO,
+    EngineReport,
+    JobOnTable,
+    JobReport,
+    failed_report,
+    sum_up_tables,
+)
 from memwal.run import cancel
 from memwal.run.chain import must_stop
+from memwal.run.engines.choice import choose_engine
+from memwal.run.engines.pool import has_spark
 from memwal.run.lease import ChainLeases
 from memwal.run.progress import Progress
-from memwal.run.reports import add_counts, failed_report
+from memwal.run.reports import add_counts
 
 # The document of a run on very many tables is large: it is not written for each of them.
 DOCUMENT_SECONDS_MIN = 1.0
@@ -155,3 +165,15 @@ def _explain(error: BaseException) -> MemWalError:
     except StandDown as cancelled:
         return cancelled
     return MemWalError(f"unexpected {type(error).__name__}: {error}")
+
+
+def choose_merge_engine(tables: Sequence[TableBackfill], asked: str) -> EngineReport:
+    """Where merges run: many small ones together are worth a JVM that none is worth alone."""
+    known = [(table.backlog, table.limits) for table in tables if table.backlog is not None]
+    choice = choose_engine(
+        asked,
+        units=sum(backlog.generations for backlog, _ in known),
+        in_memory_bytes=sum(estimate_bytes(backlog, limits) for backlog, limits in known),
+        spark_installed=has_spark(),
+    )
+    return EngineReport(name=choice.name, reason=choice.reason)

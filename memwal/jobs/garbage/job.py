@@ -13,11 +13,10 @@ from memwal.jobs.garbage.report import report_garbage
 from memwal.jobs.garbage.store import LanceExpiry, StoredGarbageEvidence
 from memwal.jobs.garbage.unit import DeleteFanout
 from memwal.ports import Steps, no_steps
-from memwal.report import JobReport, TableReport
+from memwal.report import JobReport, TableReport, failed_report
 from memwal.run.fanout import Fanout
 from memwal.run.options import RunOptions
 from memwal.run.progress import Progress
-from memwal.run.reports import failed_report
 from memwal.run.runner import JobRunner
 from memwal.run.stores import Stores
 from memwal.run.tables import TABLE_READERS_MAX, OpenTable

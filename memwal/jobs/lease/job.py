@@ -5,9 +5,9 @@ from __future__ import annotations
 from memwal.config import ResolvedTable
 from memwal.errors import MemWalError
 from memwal.jobs.lease.report import LeaseTableReport
-from memwal.report import DONE, NOTHING_TO_DO, JobReport, TableReport
+from memwal.report import DONE, NOTHING_TO_DO, JobReport, TableReport, failed_report
 from memwal.run.lease import describe_lease
-from memwal.run.reports import failed_report, job_report
+from memwal.run.reports import job_report
 from memwal.run.stores import open_stores
 
 

@@ -18,13 +18,13 @@ from memwal.jobs.maintain.report import MaintainTableReport
 from memwal.jobs.merge.job import MergeOptions, run_merge
 from memwal.jobs.snapshot.job import check_lease, run_snapshot
 from memwal.ports import Steps, no_steps
-from memwal.report import NOTHING_TO_DO, JobOnTable, JobReport
+from memwal.report import NOTHING_TO_DO, JobOnTable, JobReport, failed_report
 from memwal.run.chain import must_stop, sum_up_jobs
 from memwal.run.lease import ChainLeases
 from memwal.run.metrics.spans import span
 from memwal.run.options import RunOptions
 from memwal.run.progress import Progress
-from memwal.run.reports import failed_report, job_report
+from memwal.run.reports import job_report
 from memwal.run.tables import OpenedBefore
 
 Run = Callable[[Sequence[ResolvedTable]], JobReport]

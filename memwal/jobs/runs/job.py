@@ -9,8 +9,8 @@ from memwal.config import ResolvedTable
 from memwal.errors import MemWalError
 from memwal.jobs.runs.report import RunsTableReport
 from memwal.ports import Objects
-from memwal.report import DONE, JobReport, TableReport
-from memwal.run.reports import failed_report, job_report
+from memwal.report import DONE, JobReport, TableReport, failed_report
+from memwal.run.reports import job_report
 from memwal.store.objects import open_objects
 from memwal.store.run_records import StoredRunRecords
 from memwal.store.table_manifests import check_table_folder

@@ -12,11 +12,10 @@ from memwal.jobs.snapshot.ports import Found
 from memwal.jobs.snapshot.store import StoredSnapshots
 from memwal.jobs.snapshot.unit import ManifestsUnit, run_manifests_unit
 from memwal.model import ShardId, TableView
-from memwal.report import JobReport, TableReport
+from memwal.report import JobReport, TableReport, failed_report
 from memwal.run.fanout import Fanout
 from memwal.run.options import RunOptions
 from memwal.run.progress import Progress
-from memwal.run.reports import failed_report
 from memwal.run.runner import JobRunner
 from memwal.run.stores import Stores
 from memwal.run.tables import OpenTable

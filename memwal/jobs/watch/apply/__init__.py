@@ -10,7 +10,6 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from memwal.config import ResolvedTable
 from memwal.errors import MemWalError, StoreUnavailable, Usage
 from memwal.jobs.watch.apply.table import LOOK, PROGRESS, WatchedTable
 from memwal.jobs.watch.model import Look, Round
@@ -27,8 +26,7 @@ from memwal.jobs.watch.ports import (
 )
 from memwal.jobs.watch.report import count_rows, describe_error, describe_jobs, describe_look
 from memwal.ports import Clock
-from memwal.report import DONE, NOTHING_TO_DO, TableReport
-from memwal.run.reports import failed_report
+from memwal.report import DONE, NOTHING_TO_DO, TableReport, failed_report
 
 # How long a turn waits at most, and while looks are under way.
 _TURN_SECONDS_MAX = 0.5
@@ -39,7 +37,7 @@ _LOOKING_SECONDS_MAX = 0.02
 class _Looking:
     """A look under way; one that is `overdue` has been told of, and holds up no other table."""
 
-    table: ResolvedTable
+    asked: Watched
     began: float
     overdue: bool = False
 
@@ -169,9 +167,9 @@ class Watch:
                 continue
             if self.once and state.report is not None:
                 continue
-            state.looking = table = state.watched.resolved
-            self._looking[id(table)] = _Looking(table, now)
-            self.lookouts.start(table)
+            state.looking = asked = state.watched
+            self._looking[id(asked.resolved)] = _Looking(asked, now)
+            self.lookouts.start(asked.resolved)
 
     @property
     def _has_room(self) -> bool:
@@ -181,11 +179,11 @@ class Watch:
     def _find_overdue(self, now: float) -> None:
         """A store that never answers is told of, and keeps nobody but its own table waiting."""
         for look in self._looking.values():
-            state = self.tables.get(look.table.name)
+            state = self.tables.get(look.asked.resolved.name)
             if look.overdue or now - look.began < self.limits.look_seconds_max:
                 continue
             look.overdue = True
-            if state is not None and state.looking is look.table:
+            if state is not None and state.looking is look.asked:
                 error = StoreUnavailable(f"a look has taken {now - look.began:.0f} s so far")
                 self._tell_errors(state, {LOOK: error})
                 for observer in self.observers:
@@ -194,7 +192,7 @@ class Watch:
     def _take_look(self, end: LookEnd) -> None:
         look = self._looking.pop(id(end.table), None)
         state = self.tables.get(end.table.name)
-        if look is None or state is None or state.looking is not end.table:
+        if look is None or state is None or state.looking is not look.asked:
             return  # the table went away, or its name is another's by now
         now, state.looking = self.clock.monotonic_seconds(), None
         if look.began < state.last_ended:

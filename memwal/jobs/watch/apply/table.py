@@ -7,7 +7,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 
-from memwal.config import ResolvedTable
 from memwal.errors import LeaseHeld, MemWalError, error_of
 from memwal.jobs.watch.model import Round
 from memwal.jobs.watch.plan import (
@@ -49,7 +48,7 @@ class WatchedTable:
     limits: WatchLimits
     clock: Clock
     look_at: float
-    looking: ResolvedTable | None = None
+    looking: Watched | None = None
     lag: Lag | None = None
     changed_at: float = -math.inf
     need: Need | None = None
