@@ -178,6 +178,8 @@ class _Configuration:
     def read(self) -> tuple[WatchSettings, list[ResolvedTable]]:
         """What the watch begins with; flags beat `[watch]`. Raises Usage."""
         config, tables = self._read(quiet=False)
+        if not self.flags.once:
+            _refuse_unknown(tables)
         values = {**config.watch.model_dump(), **self.flags.own}
         try:
             return WatchSettings.model_validate(values), tables
@@ -221,6 +223,20 @@ class _Configuration:
             yield from match_names(given, config)
             if not is_glob(given) and given not in self._known | set(config.tables):
                 yield given
+
+
+def _refuse_unknown(tables: Sequence[ResolvedTable]) -> None:
+    """Raise Usage where no name leads anywhere; beside others, one is told and may come yet."""
+    wrong = None
+    for table in tables:
+        try:
+            table.find_uri()
+        except Usage as error:
+            wrong = wrong or error
+        else:
+            return
+    if wrong is not None:
+        raise wrong
 
 
 def _file(flags: JobFlags) -> Path:
