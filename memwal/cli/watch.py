@@ -195,6 +195,8 @@ class _Configuration:
         config, tables = self._read(quiet=True)
         if config.watch != watch:
             self.warn(f"{_file(self.flags)}: [watch] has changed; the next start takes it")
+        if not tables:
+            self.warn(f"{_file(self.flags)}: no table is left to watch")
         return tables
 
     def _read(self, *, quiet: bool) -> tuple[Config, list[ResolvedTable]]:
