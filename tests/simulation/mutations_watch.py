@@ -76,8 +76,13 @@ WATCH = (
         ),
         (
             "watch: a table whose rounds fail is tried at once",
-            "{TABLE, PROGRESS} & self.active(now)",
-            "{PROGRESS} & self.active(now)",
+            "{TABLE, PROGRESS} & self.find_aside(now)",
+            "{PROGRESS} & self.find_aside(now)",
+        ),
+        (
+            "watch: upkeep is done while the table is late",
+            "not spare or self.late_since is not None or bool(aside)",
+            "not spare",
         ),
         (
             "watch: an index that never catches up holds up merges",

@@ -25,7 +25,7 @@ Failures = tuple[int, str | None]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Progress:
+class Reached:
     """How far a table was at a look, and when what was not through then had been flushed."""
 
     merged: Marks
@@ -33,7 +33,7 @@ class Progress:
     flushed_at_nanos: Mapping[Generation, int]
 
 
-def find_fresh(before: Progress | None, look: Look) -> tuple[list[tuple[Stage, float]], Progress]:
+def find_fresh(before: Reached | None, look: Look) -> tuple[list[tuple[Stage, float]], Reached]:
     """For each generation that got through a stage since, the seconds from its flush till then.
 
     Each is told once. Then is when the version was committed that a look first finds it in: no
@@ -58,7 +58,7 @@ def find_fresh(before: Progress | None, look: Look) -> tuple[list[tuple[Stage, f
             ]
             for shard, mark in then[stage].items():  # an older version may have been restored
                 marks[shard] = max(mark, marks.get(shard, 0))
-    return told, Progress(
+    return told, Reached(
         merged=now["merged"],
         indexed=now["indexed"],
         flushed_at_nanos=dict(_find_unfinished(look, now["merged"], now["indexed"], flushed)),
@@ -79,7 +79,7 @@ def _find_unfinished(
 @dataclass(kw_only=True, slots=True)
 class _Table:
     gauges: TableGauges = TableGauges(looked_at_nanos=0)
-    progress: Progress | None = None
+    progress: Reached | None = None
     version: int = 0
     looks: Failures = (0, None)
     rounds: Failures = (0, None)

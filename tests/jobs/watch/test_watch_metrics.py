@@ -11,7 +11,7 @@ import pytest
 from memwal.errors import LeaseHeld, MemWalError, StoreUnavailable, WorkerDied
 from memwal.jobs.maintain.report import MaintainTableReport
 from memwal.jobs.merge.report import MergeTableReport
-from memwal.jobs.watch.metrics import Progress, WatchMetrics, find_fresh
+from memwal.jobs.watch.metrics import Reached, WatchMetrics, find_fresh
 from memwal.jobs.watch.model import Generation, Look, Round
 from memwal.jobs.watch.plan import Target, assess
 from memwal.jobs.watch.ports import RoundEnd
@@ -71,7 +71,7 @@ def look(
 
 
 def told(*looks: Look) -> list[list[tuple[Stage, float]]]:
-    progress: Progress | None = None
+    progress: Reached | None = None
     found = []
     for each in looks:
         fresh, progress = find_fresh(progress, each)
@@ -124,7 +124,7 @@ def test_an_older_version_that_is_restored_tells_nothing_twice() -> None:
 
 
 def test_what_is_kept_of_generations_is_bounded() -> None:
-    progress: Progress | None = None
+    progress: Reached | None = None
     for number in range(1, 200):
         _, progress = find_fresh(progress, look({A: [number]}, {A: number}, {A: number}))
     _, progress = find_fresh(progress, look({A: [200]}, {A: 199}, {A: 199}))

@@ -203,7 +203,7 @@ class Watch:
             self._take_failed_look(state, end.error or MemWalError("the look found nothing"), now)
         else:
             self._take_found(state, end.look, now)
-        self._judge_lag(state, now)
+        self._tell_lateness(state, now)
 
     def _take_failed_look(self, state: WatchedTable, error: MemWalError, now: float) -> None:
         state.put_aside(LOOK, error, now)
@@ -252,7 +252,7 @@ class Watch:
                 failed_report(state.name, error) if error else _report_idle(state.name, look, done)
             )
 
-    def _judge_lag(self, state: WatchedTable, now: float) -> None:
+    def _tell_lateness(self, state: WatchedTable, now: float) -> None:
         if state.lag is None:
             return
         seconds, stage = state.lag.find_worst(now)

@@ -82,7 +82,7 @@ class WatchedTable:
         quiet = now - max(self.changed_at, self.last_ended)
         return find_look_seconds(self.freshness_seconds, self.limits, quiet_seconds=quiet)
 
-    def active(self, now: float) -> set[str]:
+    def find_aside(self, now: float) -> set[str]:
         """What is left alone now."""
         return {key for key, aside in self.aside.items() if aside.until > now}
 
@@ -106,11 +106,15 @@ class WatchedTable:
             look_seconds=self.look_seconds(now),
             round_seconds=self.round_seconds,
         )
-        need = find(self.active(now))
+        need = find(self.find_aside(now))
         unhelped = self._find_unhelped(lag, now, waits=need is not None)
         if unhelped:
-            need = find(self.active(now))
-        if need is not None and now >= self.held_until and not {TABLE, PROGRESS} & self.active(now):
+            need = find(self.find_aside(now))
+        if (
+            need is not None
+            and now >= self.held_until
+            and not {TABLE, PROGRESS} & self.find_aside(now)
+        ):
             self.need = need
             if not waited:
                 self.waiting_since = now
@@ -160,7 +164,7 @@ class WatchedTable:
         Without `spare` time, or while the table is late, it is put off, but for one interval at
         most: a shard that nobody can merge must not keep what is stored from being collected.
         """
-        aside = self.active(now)
+        aside = self.find_aside(now)
         if self.running or not self.has_upkeep(now) or {TABLE, LOOK} & self.aside.keys():
             return ()
         puts_off = not spare or self.late_since is not None or bool(aside)
@@ -183,7 +187,7 @@ class WatchedTable:
         self.running, self.last_ended = None, now
         jobs = end.report.jobs if end.report is not None else ()
         held = isinstance(end.error, LeaseHeld) or any(j.report.outcome == HELD for j in jobs)
-        found = dict(_judge(end))
+        found = dict(_list_results(end))
         if held:
             self.held_until = now + self.limits.every_seconds * (0.5 + self.clock.random())
         elif set(end.work.jobs) & set(FRESHENING):
@@ -216,16 +220,16 @@ class WatchedTable:
             )
 
 
-def _judge(end: RoundEnd) -> Iterator[tuple[str, MemWalError | None]]:
+def _list_results(end: RoundEnd) -> Iterator[tuple[str, MemWalError | None]]:
     """What a round was about, and what failed of it: shards, indexes, upkeep, or the table."""
     if end.error is not None and not isinstance(end.error, LeaseHeld):
         yield TABLE, end.error
     for job in end.report.jobs if end.report is not None else ():
         if job.report.outcome != HELD:
-            yield from _judge_job(job)
+            yield from _list_job_results(job)
 
 
-def _judge_job(job: JobOnTable) -> Iterator[tuple[str, MemWalError | None]]:
+def _list_job_results(job: JobOnTable) -> Iterator[tuple[str, MemWalError | None]]:
     report = job.report
     if job.job not in FRESHENING:
         yield job.job, _find_error(report)
