@@ -16,7 +16,7 @@ Place = Annotated[
 
 @command()
 def doctor(table: Place, *, flags: ReadFlags) -> Job:
-    """Try whether a store keeps what memwal and MemWAL writers need."""
+    """Try whether a store keeps what MemWAL writers and jobs need."""
     from memwal.jobs.doctor.job import run_doctor
     from memwal.run.options import RunOptions
 

@@ -30,7 +30,7 @@ from memwal.config.names import is_address as is_address
 from memwal.config.names import is_glob as is_glob
 from memwal.config.names import match_names as match_names
 from memwal.config.storage_options import STORAGE_OPTIONS_VARIABLE as STORAGE_OPTIONS_VARIABLE
-from memwal.config.storage_options import expand
+from memwal.config.storage_options import WAIT_OPTION, expand
 from memwal.config.storage_options import read_environment_options as read_environment_options
 from memwal.errors import NotATable, Usage
 from memwal.rows.policy import RowPolicy, make_policy
@@ -97,6 +97,8 @@ class Settings(BaseModel):
     freshness: Seconds | None = Field(default=None, ge=1)
     # A shorter one lapses while the store retries; a longer one, heartbeats make unnecessary.
     lease_seconds: Seconds | None = Field(default=None, ge=15, le=3600)
+    # How long a request to a store is tried.
+    store_seconds_max: Seconds | None = Field(default=None, ge=1, le=3600)
     storage_options: dict[str, str] = Field(default_factory=dict)
 
 
@@ -324,6 +326,8 @@ def resolve_table(
     # An option of the command line also stands in for a variable that is not set.
     options = {k: expand(k, v, environment) for k, v in options.items() if k not in storage_options}
     options.update(storage_options)
+    if (seconds := merged.get("store_seconds_max")) is not None:
+        options = {WAIT_OPTION: str(round(seconds)), **options}
     return ResolvedTable(
         name=table if section is not None else mask_address(table),
         uri=table if section is None else section.uri,

@@ -10,6 +10,8 @@ from collections.abc import Mapping
 from memwal.errors import Usage
 
 STORAGE_OPTIONS_VARIABLE = "MEMWAL_STORAGE_OPTIONS"
+# pylance's own name for how long a request is tried, in seconds.
+WAIT_OPTION = "client_retry_timeout"
 _VARIABLE = re.compile(r"\$\{([A-Za-z_][A-Za-z0-9_]*)\}")
 # Options that say where requests go, as pylance's stores name them.
 _ENDPOINT = re.compile("endpoint|url|uri|host(?!ed)|proxy", re.IGNORECASE)

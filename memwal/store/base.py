@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from threading import Lock
 from typing import TypeVar
@@ -22,6 +22,10 @@ from memwal.store.waits import WAITS
 
 T = TypeVar("T")
 
+# Stores that answered this process. One that refuses connections from the beginning, or whose name
+# is unknown, is not waited for: its address is wrong, or nobody is there.
+_answered: set[str] = set()
+
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class StoreLimits:
@@ -38,6 +42,11 @@ class StoreLimits:
     read_timeout_seconds: float = 30.0
     deletes_in_flight_max: int = 4
     delete_batch_objects_max: int = 1000
+
+    def at_most(self, seconds_max: float) -> StoreLimits:
+        """The same, with that total; it alone ends the attempts."""
+        attempts = max(self.retry_attempts_max, round(seconds_max))
+        return replace(self, retry_seconds_max=seconds_max, retry_attempts_max=attempts)
 
 
 class CountedObjects:
@@ -115,19 +124,25 @@ class RemoteObjects(CountedObjects):
             self._count(counter)
             self._count("retries", attempts > 1)
             try:
-                return send()
+                answer = send()
             except self._faults.kinds as error:
                 refusal = self._faults.refusal_of(error)
                 wait.fault = refusal or self._faults.cause_of(error)
-                if refusal is not None:
+                if refusal is not None and self.store in _answered:
                     WAITS.tell(wait)
                 raise
+            _answered.add(self.store)
+            return answer
+
+        def may_pass(error: BaseException) -> bool:
+            refused = self._faults.refusal_of(error) is not None and self.store not in _answered
+            return self._faults.passes(error) and not refused
 
         try:
             with WAITS.watch(self.store, request, self._limits.retry_seconds_max) as wait:
                 return retry(
                     attempt,
-                    self._faults.passes,
+                    may_pass,
                     self._clock,
                     attempts_max=self._limits.retry_attempts_max,
                     seconds_max=self._limits.retry_seconds_max,

@@ -12,6 +12,7 @@ from pathlib import Path
 from urllib.parse import unquote
 
 from memwal import errors
+from memwal.config.storage_options import WAIT_OPTION
 from memwal.ports import Clock, Objects
 from memwal.store.base import StoreLimits
 
@@ -37,15 +38,29 @@ def open_objects(
         from memwal.store.local import LocalObjects
 
         return LocalObjects(root)
+    limits = _limit_wait(storage_options, limits or StoreLimits())
     match scheme[1]:
         case "s3":
             from memwal.store.s3 import S3Objects  # boto3 takes long to import; local runs skip it
 
-            return S3Objects(root, storage_options, clock, limits or StoreLimits())
+            return S3Objects(root, storage_options, clock, limits)
         case _:
             from memwal.store.cloud import CloudObjects
 
-            return CloudObjects(root, storage_options, clock, limits or StoreLimits())
+            return CloudObjects(root, storage_options, clock, limits)
+
+
+def _limit_wait(storage_options: Mapping[str, str], limits: StoreLimits) -> StoreLimits:
+    """The limits with the total that the storage options give, for Lance and for us. Raises Usage.
+
+    So it goes wherever they go: to executors, and to the processes of a watch.
+    """
+    for name, text in storage_options.items():
+        if name.lower() == WAIT_OPTION:
+            if not re.fullmatch("[1-9][0-9]{0,4}", text):
+                raise errors.Usage(f"the storage option {name}: expected seconds, from 1 on")
+            return limits.at_most(int(text))
+    return limits
 
 
 def normalise_uri(uri: str) -> str:
