@@ -26,7 +26,7 @@ export VENV VENV_AIRFLOW VENV_LANCEDB
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo airflow test test-memwal test-airflow test-fast check format proto pin bench bench-quick conformance simulation mutation fuzz \
+.PHONY: help setup demo airflow test test-memwal test-airflow test-ceph test-fast check format proto pin bench bench-quick conformance simulation mutation fuzz \
 	model chromium spin prometheus azurite lancedb clean distclean
 
 help: ## List the targets
@@ -53,6 +53,10 @@ test-memwal: $(READY) spin prometheus azurite lancedb ## Run the tests of memwal
 
 test-airflow: $(READY) $(AIRFLOW_READY) chromium ## Run the tests of DAGs, provider and page
 	@$(AIRFLOW_BIN)/pytest tests/airflow $(PYTEST_ARGS)$(selected_none_is_fine)
+
+test-ceph: $(READY) ## Run the tests of S3 and of a merge on Ceph's gateway (Debian's packages)
+	@bash scripts/ceph.sh
+	@MEMWAL_TEST_CEPH=1 $(PYTEST) -q -k s3 tests/store/test_objects.py tests/jobs/merge/test_merge.py $(PYTEST_ARGS)
 
 test-fast: $(READY) ## Run the tests that need no disk, server or JVM
 	@$(PYTEST) -q $(FAST) $(PYTEST_ARGS)

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterator
 from functools import cache
 
@@ -8,6 +9,7 @@ import pytest
 from botocore.loaders import JSONFileLoader
 
 from tests.support.azurite import Azurite, find_azurite
+from tests.support.ceph import CephServer
 from tests.support.s3server import GcsLikeServer, S3Server
 from tests.support.stores import address, open_any_store, open_store
 
@@ -38,8 +40,8 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 @pytest.fixture(scope="session")
 def s3_server() -> Iterator[S3Server]:
-    """moto's server; `.storage_options` is what both our store and pylance take."""
-    with S3Server() as server:
+    """moto's server, or Ceph's; `.storage_options` is what both our store and pylance take."""
+    with CephServer() if os.environ.get("MEMWAL_TEST_CEPH") else S3Server() as server:
         yield server
 
 

@@ -159,15 +159,6 @@ class RemoteObjects(CountedObjects):
         return self._below_root + check_object_path(path)
 
 
-def is_path(key: str) -> bool:
-    """Whether a listed key is a path that something could be done with."""
-    try:
-        check_object_path(key)
-    except ValueError:
-        return False
-    return True
-
-
 def nanos_of(moment: datetime) -> int:
     """A time that a store told, in nanoseconds."""
     # A float holds milliseconds since 1970 exactly, nanoseconds not.

@@ -35,7 +35,6 @@ from memwal.store.base import (
     StoreLimits,
     check_range,
     check_tail_length,
-    is_path,
     nanos_of,
 )
 from memwal.threads import side_by_side
@@ -84,7 +83,7 @@ class CloudObjects(RemoteObjects):
     def list(self, prefix: str) -> Iterator[StoredFile]:
         """Every object below the folder `prefix`, page by page as it is read.
 
-        Keys that are no valid relative path are left out: nothing could be done with them.
+        Raises Unsupported where a key is no path (`a//b`), as Lance does: the library lists none.
         """
         return self._walk(check_folder(prefix))
 
@@ -103,8 +102,7 @@ class CloudObjects(RemoteObjects):
             )
             keys = [f"{key}/" for key in found["common_prefixes"]]
         start = len(below) + 1 if below else 0
-        names = {key[start:].partition("/")[0] for key in keys if "/" in key[start:]}
-        return sorted(name for name in names if is_path(name))
+        return sorted({key[start:].partition("/")[0] for key in keys if "/" in key[start:]})
 
     def get(self, path: str, size_bytes_max: int = OBJECT_BYTES_MAX) -> bytes:
         """The whole object. Raises Missing; Corruption when it is larger."""
@@ -211,14 +209,12 @@ class CloudObjects(RemoteObjects):
     def _walk(self, folder: str) -> Iterator[StoredFile]:
         for page in self._pages(folder):
             for item in page:
-                path = item["path"][len(self._below_root) :]
-                if is_path(path):
-                    yield StoredFile(
-                        path=path,
-                        size_bytes=item["size"],
-                        modified_at_nanos=nanos_of(item["last_modified"]),
-                        etag=item["e_tag"] or "",
-                    )
+                yield StoredFile(
+                    path=item["path"][len(self._below_root) :],
+                    size_bytes=item["size"],
+                    modified_at_nanos=nanos_of(item["last_modified"]),
+                    etag=item["e_tag"] or "",
+                )
 
     def _pages(self, folder: str) -> Iterator[Sequence[Any]]:
         """At least one page. A fault loses none: the listing goes on behind the last key."""
@@ -293,6 +289,8 @@ class CloudObjects(RemoteObjects):
                 f"{self._uri}: the endpoint is not https://; set the storage option "
                 "allow_http=true if requests may go over the network in the clear"
             )
+        if faults.is_no_path(error):
+            return errors.Unsupported(f"{request}: {cause}; it can be listed once that is gone")
         if status == 501 or isinstance(error, obs.NotSupportedError):
             return errors.Unsupported(f"{request}: the store cannot do this: {cause}")
         tries = "1 attempt" if attempts == 1 else f"{attempts} attempts"

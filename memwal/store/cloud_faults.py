@@ -95,6 +95,11 @@ def is_odd_range(error: BaseException) -> bool:
     )
 
 
+def is_no_path(error: BaseException) -> bool:
+    """Whether a folder holds an object whose key is no path."""
+    return "object with invalid path" in _text_of(error)
+
+
 def is_plain_http(error: BaseException) -> bool:
     """Whether it was not sent, as it would have gone over the network in the clear."""
     return "BadScheme" in str(error)

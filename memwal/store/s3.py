@@ -31,7 +31,6 @@ from memwal.store.base import (
     StoreLimits,
     check_range,
     check_tail_length,
-    is_path,
     nanos_of,
 )
 from memwal.store.s3_client import canonical, encryption, forget_clients, shared_client
@@ -105,7 +104,7 @@ class S3Objects(RemoteObjects):
             if not names <= listed:
                 listed = {name for page in self._pages(below) for name in _folders_of(page, below)}
             names = listed
-        return sorted(name for name in names if is_path(name))
+        return sorted(name for name in names if _is_path(name))
 
     def get(self, path: str, size_bytes_max: int = OBJECT_BYTES_MAX) -> bytes:
         """The whole object. Raises Missing; Corruption when it is larger."""
@@ -249,7 +248,7 @@ class S3Objects(RemoteObjects):
         for page in self._pages(below):
             for item in page.get("Contents", ()):
                 path = item["Key"][len(self._below_root) :]
-                if is_path(path):
+                if _is_path(path):
                     yield StoredFile(
                         path=path,
                         size_bytes=item["Size"],
@@ -347,3 +346,11 @@ def _folders_of(page: Mapping[str, Any], below: str) -> set[str]:
 def _is_tail(data: bytes, first: int, size_bytes: int, size_bytes_max: int) -> bool:
     """Whether bytes that begin at `first` hold so much of an object's end, or all of it."""
     return first + len(data) == size_bytes and len(data) >= min(size_bytes, size_bytes_max) > 0
+
+
+def _is_path(key: str) -> bool:
+    try:
+        check_object_path(key)
+    except ValueError:
+        return False
+    return True

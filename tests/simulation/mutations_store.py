@@ -752,6 +752,55 @@ _STORES = (
         ),
     ),
     *mutations(
+        "memwal/store/cloud.py",
+        "tests/store/test_clouds.py -m 'not integration'",
+        ("clouds: a create replaces", 'data, mode="create")', "data, use_multipart=False)"),
+        (
+            "clouds: a refused create counts as an object that exists",
+            "                    raise CreatesMet from None",
+            "                    pass",
+        ),
+        (
+            "clouds: refused deletes count as done",
+            "                return str(error)\n",
+            "                return None\n",
+        ),
+        (
+            "clouds: a range is what came, not what was asked for",
+            '            if obstore.get(self._client, key).meta["size"]:',
+            "            if False:",
+        ),
+        (
+            "clouds: a tail is what came first",
+            "            if end == size_bytes:",
+            "            if True:",
+        ),
+        (
+            "clouds: a listing that a fault cut begins anew",
+            '            last = page[-1]["path"]',
+            "            last = None",
+        ),
+        (
+            "clouds: signatures are shown",
+            "status, cause = faults.status_of(error), faults.cause_of(error)",
+            "status, cause = faults.status_of(error), str(error)",
+        ),
+    ),
+    *mutations(
+        "memwal/store/cloud_faults.py",
+        "tests/store/test_clouds.py -m 'not integration'",
+        (
+            "clouds: writes that met are not tried again",
+            "return status in (408, 409, 429) or",
+            "return status in (408, 429) or",
+        ),
+        (
+            "clouds: what only the text of an error tells is no refusal",
+            "        or status_of(error) in (401, 403)\n",
+            "",
+        ),
+    ),
+    *mutations(
         "memwal/store/base.py",
         _OBJECTS,
         (

@@ -351,3 +351,9 @@ def test_a_store_that_ignores_ranges_is_not_read(server: ScriptedServer, scheme:
     objects = open_on(server, scheme, found(b"0123456789"))
     with pytest.raises(errors.Unsupported, match="nothing can be read from it safely"):
         objects.get_range("a", 2, 4)
+
+
+def test_a_key_that_is_no_path_is_named(server: ScriptedServer) -> None:
+    objects = open_on(server, "gs", listing("d/1", "d//2"))
+    with pytest.raises(errors.Unsupported, match="some/table/d//2"):
+        [*objects.list("d")]
