@@ -742,7 +742,7 @@ _STORES = (
         ),
         (
             "s3: keys that are no paths are listed",
-            "                if is_path(path):\n                    yield",
+            "                if _is_path(path):\n                    yield",
             "                if True:\n                    yield",
         ),
         (
