@@ -20,4 +20,4 @@ def doctor(table: Place, *, flags: ReadFlags) -> Job:
     from memwal.jobs.doctor.job import run_doctor
     from memwal.run.options import RunOptions
 
-    return flags.job(run_doctor, RunOptions, [table])
+    return flags.job(run_doctor, RunOptions, table)

@@ -12,6 +12,7 @@ import threading
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
+from email.utils import parsedate_to_datetime
 from typing import Any
 
 from botocore import exceptions as boto
@@ -64,6 +65,7 @@ class S3Objects(RemoteObjects):
         super().__init__(uri, clock, limits, S3_FAULTS)
         options = canonical(storage_options)
         self._put_options = encryption(options)
+        self._told: str | None = None
         try:
             self._client = shared_client(self._bucket, options, limits)
         except NO_CREDENTIALS as error:
@@ -73,6 +75,14 @@ class S3Objects(RemoteObjects):
     def store(self) -> str:
         """The endpoint and the bucket."""
         return f"{self._client.meta.endpoint_url}/{self._bucket}"
+
+    @property
+    def told_nanos(self) -> int | None:
+        """The time in the reply to the last put."""
+        try:
+            return nanos_of(parsedate_to_datetime(self._told or ""))
+        except ValueError:
+            return None
 
     @property
     def page_objects(self) -> int:
@@ -305,9 +315,10 @@ class S3Objects(RemoteObjects):
         return received
 
     def _put(self, key: str, data: bytes, **arguments: str) -> None:
-        self._client.put_object(
+        reply = self._client.put_object(
             Bucket=self._bucket, Key=key, Body=data, **self._put_options, **arguments
         )
+        self._told = reply.get("ResponseMetadata", {}).get("HTTPHeaders", {}).get("date")
         self._count("bytes_written", len(data))
 
     def _wrong_bytes(self, path: str, asked: str | None) -> errors.Unsupported:

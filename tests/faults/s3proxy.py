@@ -18,7 +18,7 @@ import urllib.parse
 from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from email.utils import formatdate
+from email.utils import formatdate, parsedate_to_datetime
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from xml.etree import ElementTree
 
@@ -48,6 +48,8 @@ class Toxics:
     wrong_etag: float = 0.0
     lag_seconds: float = 0.0
     """Listings leave out what was put, and show what was deleted, less than this ago."""
+    clock_seconds: float = 0.0
+    """How far ahead replies tell the time."""
     forbidden: Callable[[str, str], bool] = field(default=lambda method, key: False, repr=False)
     """What is answered with AccessDenied, by method and key (with the bucket; or its prefix)."""
     only: Callable[[str, str], bool] = field(default=lambda method, key: True, repr=False)
@@ -367,6 +369,9 @@ class _Handler(BaseHTTPRequestHandler):
         if toxics.lag_seconds and request.is_listing and reply.is_success:
             body, changed = owner.lag.apply(request, body, toxics.lag_seconds)
             owner.count("listing_lags", changed > 0)
+        if toxics.clock_seconds and "Date" in headers:
+            told = parsedate_to_datetime(headers["Date"]).timestamp()
+            headers["Date"] = formatdate(told + toxics.clock_seconds, usegmt=True)
         if "ETag" in headers and owner.strikes("wrong_etag", toxics.wrong_etag):
             headers["ETag"] = f'"{os.urandom(16).hex()}"'
         short = len(body) > 1 and reply.is_success and owner.strikes("truncate", toxics.truncate)

@@ -10,6 +10,7 @@ _FENCING = f"tests/store/test_fencing.py {_FAST}"
 _LEASE = f"tests/store/test_lease.py {_FAST}"
 _OBJECTS = f"tests/store/test_objects.py {_FAST}"
 _FOREIGN = "tests/store/test_foreign_files.py -m 'not spark'"
+_DOCTOR = "tests/jobs/doctor/test_doctor.py -m 'not integration'"
 _CODEC = "tests/format/test_codec.py"
 
 _NAMES = mutations(
@@ -826,6 +827,82 @@ _STORES = (
             "retries: attempts have no bound",
             "        return state.attempt_number >= attempts_max or passed",
             "        return passed",
+        ),
+    ),
+    *mutations(
+        "memwal/store/base.py",
+        "tests/store/test_waits.py",
+        (
+            "retries: a store that never answered is waited for",
+            "            return self._faults.passes(error) and not refused",
+            "            return self._faults.passes(error)",
+        ),
+        (
+            "retries: a store that answered is not waited for",
+            "            _answered.add(self.store)\n",
+            "",
+        ),
+    ),
+    *mutations(
+        "memwal/jobs/doctor/plan.py",
+        _DOCTOR,
+        (
+            "doctor: a race may have several winners",
+            "    if crowds:",
+            "    if False:",
+        ),
+        (
+            "doctor: what a race's loser put may be stored",
+            "    elif other:",
+            "    elif False:",
+        ),
+        (
+            "doctor: a race that nobody won is a yes",
+            "    ok: bool | None = bool(won) or None",
+            "    ok: bool | None = True",
+        ),
+        (
+            "doctor: a store's clock may be anything",
+            "ok=abs(seconds) <= CLOCK_SECONDS_MAX",
+            "ok=True",
+        ),
+        (
+            "doctor: credentials that are refused are a store's fault",
+            "    if isinstance(error, BadCredentials):\n        return",
+            "    if False:\n        return",
+        ),
+    ),
+    *mutations(
+        "memwal/jobs/doctor/apply.py",
+        _DOCTOR,
+        (
+            "doctor: what it put stays",
+            "            left = self.scratch.remove(self._paths)",
+            "            left = 0",
+        ),
+        (
+            "doctor: what is read after a replacement is not compared",
+            "or stored != data:",
+            "or stored is None:",
+        ),
+        (
+            "doctor: a delete that says it deleted is believed",
+            "still = [path for path in gone if objects.exists(path)]",
+            "still: list[str] = []",
+        ),
+    ),
+    *mutations(
+        "memwal/jobs/doctor/store.py",
+        _DOCTOR,
+        (
+            "doctor: what another run put a moment ago is a leftover",
+            "if info.modified_at_nanos < old]",
+            "if not info.path.startswith(self._run)]",
+        ),
+        (
+            "doctor: it deletes through a link",
+            "            check_way(uri, self._run)",
+            "            pass",
         ),
     ),
     *mutations(

@@ -3,9 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 from memwal.ports import Objects
+
+
+@runtime_checkable
+class TellsTime(Protocol):
+    """A store whose replies have the time, besides what its lists say of objects."""
+
+    @property
+    def told_nanos(self) -> int | None:
+        """The time in the reply to the last put; None where there was none."""
+        ...
 
 
 class Scratch(Protocol):

@@ -44,7 +44,10 @@ class ScratchFolder:
                 raise Usage(f"{uri} is a file: expected a folder, or one that is yet to be made")
             check_way(uri, self._run)  # nothing is put, or deleted, through a link
             way = [Path(uri, self._run), *Path(uri, self._run).parents]
-            self._made = [folder for folder in way if not folder.is_dir()]
+            # The folder of all runs goes with the last of them; where it is a table's, memwal's own
+            # may be about to use what is there.
+            own = Path(uri, BESIDE)
+            self._made = [folder for folder in way if folder == own or not folder.is_dir()]
         self._objects = open_objects(f"{uri}/{self._run}", storage_options, clock, limits)
 
     @property

@@ -317,11 +317,15 @@ def test_a_race_has_one_winner_whose_bytes_are_stored(
 
 
 def test_clocks_may_differ_by_a_minute() -> None:
-    second = 1_000_000_000
-    assert judge_clock(100 * second, 39 * second, 101 * second).ok is False
-    assert judge_clock(100 * second, 41 * second, 101 * second).ok is True
-    assert judge_clock(100 * second, 162 * second, 101 * second).ok is False
-    assert "0.0" not in judge_clock(100 * second, 100 * second, 101 * second).detail
+    def judge(*told: int) -> Check:
+        second = 1_000_000_000
+        return judge_clock(100 * second, [time * second for time in told], 101 * second)
+
+    assert [judge(told).ok for told in (39, 40, 41, 161, 162)] == [False, True, True, True, False]
+    assert [judge(100, told).ok for told in (39, 41, 162)] == [False, True, False]
+    assert judge(100).detail == "the store's clock and this host's agree"
+    assert judge(39).detail == "the store's clock is 61.0 s behind this host's"
+    assert judge().ok is None
 
 
 # ---- real stores
@@ -369,6 +373,9 @@ def test_what_a_killed_doctor_left_goes_with_a_later_one(tmp_path: Path) -> None
         f"{BESIDE}/young/race-0",
         "mine",
     ]
+    os.utime(young, (0, 0))
+    assert run(tmp_path)[0].exit_code == 0
+    assert names_of(tmp_path) == ["mine"]
 
 
 def test_a_link_in_the_scratch_folder_s_way_is_not_taken(tmp_path: Path) -> None:
@@ -432,6 +439,11 @@ def test_on_s3(s3_server: S3Server, proxy: S3Proxy) -> None:
     done, found = run(f"s3://{bucket}/a/b", options)
     assert (done.exit_code, found["left"] > 0) == (7, True)
     assert {c["name"] for c in found["checks"] if c["ok"] is False} == {"delete", "permissions"}
+    proxy.toxics = Toxics(clock_seconds=3600)
+    done, found = run(f"s3://{bucket}/a/b", options)
+    (wrong,) = [check for check in found["checks"] if check["ok"] is False]
+    assert (done.exit_code, wrong["name"]) == (7, "clock")
+    assert "ahead of this host's" in wrong["detail"]
     proxy.toxics = Toxics(forbidden=lambda method, key: True)
     assert run(f"s3://{bucket}/a/b", options)[0].exit_code == 2
     done, found = run("s3://no-such-bucket/x", s3_server.storage_options)
