@@ -193,6 +193,8 @@ class _Configuration:
             return None
         watch = self._config.watch
         config, tables = self._read(quiet=True)
+        if not tables:  # an editor may have emptied it, to write it anew
+            raise Usage(f"{_file(self.flags)}: none of the tables to watch is in it")
         if config.watch != watch:
             self.warn(f"{_file(self.flags)}: [watch] has changed; the next start takes it")
         if not tables:

@@ -133,7 +133,11 @@ class _Handler(logging.Handler):
     def emit(self, record: logging.LogRecord) -> None:
         error = record.exc_info[1] if record.exc_info else None
         trace = {} if error is None else {"exception": "".join(traceback.format_exception(error))}
-        self._log.say(record.levelname.lower(), record.getMessage(), logger=record.name, **trace)
+        try:
+            message = record.getMessage()
+        except Exception:  # it does not go with its arguments, which is no reason to end a job
+            message = str(record.msg)
+        self._log.say(record.levelname.lower(), message, logger=record.name, **trace)
 
 
 class _Capture:

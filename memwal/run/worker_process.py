@@ -18,6 +18,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
 from multiprocessing.connection import Connection
+from multiprocessing.reduction import ForkingPickler
 from pathlib import Path
 from queue import SimpleQueue
 from typing import Any, Protocol
@@ -82,8 +83,9 @@ class Post(logging.Handler):
 
     def send(self, message: object) -> None:
         """Send it. Raises what pickling it does."""
+        data = ForkingPickler.dumps(message)  # which may log, and so come back here
         with self._turn, suppress(OSError):
-            self._pipe.send(message)
+            self._pipe.send_bytes(data)
 
     def say(self, level: str, text: str) -> None:
         """A line for the parent's log."""
@@ -91,7 +93,10 @@ class Post(logging.Handler):
 
     def emit(self, record: logging.LogRecord) -> None:
         """What a library logs."""
-        self.say("warning", record.getMessage())
+        try:
+            self.say("warning", record.getMessage())
+        except Exception:  # of a message that does not go with its arguments
+            self.handleError(record)
 
 
 def serve(descriptor: int) -> None:

@@ -26,6 +26,7 @@ _PROGRAM = (
     "from memwal.run.worker_process import serve; serve(int(sys.argv[1]))"
 )
 _LEAVE_SECONDS_MAX = 30.0
+_KILL_SECONDS_MAX = 5.0
 _RESTART_SECONDS_MIN = 0.5
 _RESTART_SECONDS_MAX = 60.0
 
@@ -152,7 +153,8 @@ class WorkerPool:
             self._dismiss(worker)
             worker.kill_at = deadline
         ends, self._unstarted = self._unstarted, []
-        while self._workers:
+        # One that waits for a disk that never answers can't even be killed.
+        while self._workers and self.clock.monotonic_seconds() < deadline + _KILL_SECONDS_MAX:
             self._look_after()
             left = deadline - self.clock.monotonic_seconds()
             ends += self._hear(max(left, 0.1))
@@ -245,10 +247,16 @@ class WorkerPool:
         worker = _Worker(
             lane=lane, process=process, pipe=ours, idle_since=self.clock.monotonic_seconds()
         )
+        try:
+            threading.Thread(target=self._listen, args=(worker,), daemon=True).start()
+        except RuntimeError as error:  # no more threads are to be had
+            _kill(worker)
+            process.wait()
+            ours.close()
+            raise OSError(str(error)) from None
         self._workers.append(worker)
         with suppress(OSError):
             ours.send(self.lanes[lane].make)
-        threading.Thread(target=self._listen, args=(worker,), daemon=True).start()
         return worker
 
     def _listen(self, worker: _Worker) -> None:

@@ -164,9 +164,10 @@ def test_what_libraries_say_is_taken_up(capsys: pytest.CaptureFixture[str]) -> N
 
 
 PROGRAM = """
-import os, subprocess, sys
+import logging, os, subprocess, sys
 from memwal.run import logs
 logs.start()
+logging.getLogger("a.library").warning("of %d", "no number")
 os.write(2, b"thread '<unnamed>' panicked at lance\\nhalf a line")
 subprocess.run([sys.executable, "-c", "import os; os.write(2, b'\\\\xff of a child\\\\n')"])
 print('{"time": "1", "level": "info", "run_id": "7", "message": "a worker"}', file=sys.stderr)
@@ -184,4 +185,5 @@ def test_what_goes_around_python_is_taken_up() -> None:
     said = {line["message"]: line["level"] for line in found}
     assert said["thread '<unnamed>' panicked at lance"] == "error"
     assert said["half a line\ufffd of a child"] == "info"
+    assert said["of %d"] == "warning"
     assert next(line for line in found if line["message"] == "a worker")["run_id"] == "7"

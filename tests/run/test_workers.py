@@ -6,6 +6,7 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -96,6 +97,12 @@ def test_errors_are_ends_and_the_worker_goes_on(pool: Pool) -> None:
 def test_a_library_s_warnings_reach_the_parent(pool: Pool) -> None:
     pool.one("log", "mind the gap")
     assert ("log", "warning", "mind the gap") in pool.said
+
+
+def test_a_library_that_logs_at_an_odd_moment_or_odd_things_stops_nothing(pool: Pool) -> None:
+    assert pool.one("talk") == "talked"
+    assert ("talk", "warning", "I travel") in pool.said
+    assert pool.one("misspeak") == "spoke"
 
 
 @pytest.mark.parametrize(
@@ -216,3 +223,29 @@ def test_a_worker_that_cannot_be_started_is_its_unit_s_error(
     error = pool.one("pid")
     assert isinstance(error, WorkerDied)
     assert "could be started" in str(error)
+
+
+def test_a_host_without_threads_is_a_unit_s_error_and_leaves_no_process(
+    pool: Pool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(thread: threading.Thread) -> None:
+        raise RuntimeError("can't start new thread")
+
+    with monkeypatch.context() as host:
+        host.setattr(threading.Thread, "start", refuse)
+        error = pool.one("pid")
+    assert "can't start new thread" in str(error)
+    assert pool.pids == ()
+    assert isinstance(pool.one("pid"), int)
+
+
+def test_a_worker_that_can_t_be_killed_holds_up_the_end_for_some_seconds(
+    pool: Pool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pool.begin("deaf", str(tmp_path / "f"))
+    until((tmp_path / "f").exists)
+    with monkeypatch.context() as host:
+        host.setattr(os, "killpg", lambda pid, number: None)
+        began = time.monotonic()
+        assert pool.stop(0.1) == []
+        assert time.monotonic() - began < 10.0

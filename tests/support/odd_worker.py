@@ -20,6 +20,14 @@ class NoTravel(Exception):
         super().__init__("odd")
 
 
+class Talkative:
+    """Logs while it is pickled."""
+
+    def __reduce__(self) -> tuple[type, tuple[str]]:
+        logging.getLogger("some.library").warning("I travel")
+        return str, ("talked",)
+
+
 @dataclass
 class OddWorker:
     spent: bool = False
@@ -67,6 +75,13 @@ class OddWorker:
 
     def log(self, text: str) -> None:
         logging.getLogger("some.library").warning(text)
+
+    def misspeak(self, more: object) -> str:
+        logging.getLogger("some.library").warning("%d", "no number")
+        return "spoke"
+
+    def talk(self, more: object) -> Talkative:
+        return Talkative()
 
     def until_cancelled(self, file: str) -> str:
         """Notes its process in a file; ends once it is cancelled, with its commit."""

@@ -137,6 +137,9 @@ def test_a_changed_configuration_is_read_and_a_broken_one_is_not(
         (*_, error) = until(run, lambda e: e["table"] is None)
         assert error["event"] == "error"
         assert "not valid TOML" in error["message"]
+        config.write_text("# to be written anew\n")
+        (*_, error) = until(run, lambda e: e["table"] is None)
+        assert "none of the tables" in error["message"]
         config.write_text(f'{good}[tables.two]\nuri = "{other.uri}"\n')
         found = until(run, lambda e: e["table"] == "two" and e["event"] == "look")
         assert [e["event"] for e in found if e["table"] is None] == ["fresh"]
