@@ -58,7 +58,10 @@ class StoredLooks:
     def start(self, table: ResolvedTable) -> None:
         """Begin a look; returns at once."""
         thread = threading.Thread(target=self._run, args=(table,), daemon=True, name="memwal-look")
-        thread.start()
+        try:
+            thread.start()
+        except RuntimeError as error:  # no more threads are to be had
+            self._ended.put(LookEnd(table=table, error=unexpected(error)))
 
     def collect(self) -> Sequence[LookEnd]:
         """The looks that ended since; waits for none."""
