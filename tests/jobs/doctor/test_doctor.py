@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 from collections.abc import Callable, Iterator, Sequence
@@ -260,6 +261,31 @@ def test_where_nothing_may_be_put_nothing_is_tried() -> None:
     assert {name for name, check in checks.items() if check.ok is not None} == {"permissions"}
     assert checks["permissions"].detail.startswith("a merge and garbage can't work here: create")
     assert (code, doctor.left, left(folder)) == (7, 0, [])
+
+
+@pytest.mark.parametrize(
+    ("number", "code", "ok"),
+    [
+        (errno.EROFS, 7, False),
+        (errno.EACCES, 7, False),
+        (errno.EPERM, 7, False),
+        (errno.ENOSPC, 1, None),
+        (errno.EIO, 1, None),
+    ],
+    ids=lambda found: errno.errorcode.get(found, "") if found else "",
+)
+def test_a_disk_that_says_no_is_not_one_that_is_full(
+    number: int, code: int, ok: bool | None
+) -> None:
+    def fail(call: Call, effect: Callable[[], Any], inner: MemoryObjects) -> Any:
+        if call.operation in ("put", "put_if_absent"):
+            raise StoreUnavailable(os.strerror(number)) from OSError(number, "")
+        return effect()
+
+    checks, folder, found, _ = examine(fail)
+    assert (found, checks["permissions"].ok) == (code, ok)
+    assert os.strerror(number) in checks["permissions"].detail
+    assert left(folder) == []
 
 
 def test_a_store_that_goes_away_settles_nothing() -> None:
