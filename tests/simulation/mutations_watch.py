@@ -36,6 +36,16 @@ WATCH = (
             "look_seconds",
         ),
         (
+            "watch: nobody makes room for those that are due soon after",
+            "    left -= queue_seconds\n",
+            "",
+        ),
+        (
+            "watch: an index whose entry was erased is late at once",
+            "if not recorded and age > target.freshness_seconds:",
+            "if False:",
+        ),
+        (
             "watch: a flush is as old as the clocks say at each look",
             "known.get(generation, now - age)",
             "now - age",

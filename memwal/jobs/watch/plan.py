@@ -97,6 +97,12 @@ class Lag:
         """The age of the oldest merged generation that an index lacks."""
         return max((now - at for at in self.unindexed.values()), default=None)
 
+    def find_oldest(self, aside: Collection[str]) -> float | None:
+        """When the oldest was flushed that a round would bring further, but for what is `aside`."""
+        work = [at for shard, at in self.mergeable.items() if shard not in aside]
+        work += [at for name, at in self.unindexed.items() if name_index(name) not in aside]
+        return min(work, default=None)
+
     def find_worst(self, now: float) -> tuple[float, str]:
         """How far the table is behind its writers, and in which stage: merged or indexed."""
         stages = (self.pending_seconds(now), "merged"), (self.unindexed_seconds(now), "indexed")
@@ -111,11 +117,15 @@ def assess(
     known = before.flushed if before is not None else {}
     flushed: dict[Generation, float] = {}
 
-    def bring(generations: Iterable[Generation]) -> float:
+    def bring(generations: Iterable[Generation], *, recorded: bool = True) -> float:
         for generation in generations:
-            at = look.flushed_at_nanos.get(generation)
-            age = 0.0 if at is None else max(0.0, (now_nanos - at) / 1e9)
-            flushed[generation] = known.get(generation, now - age)
+            nanos = look.flushed_at_nanos.get(generation, now_nanos)
+            age = max(0.0, (now_nanos - nanos) / 1e9)
+            if not recorded and age > target.freshness_seconds:
+                # The index is new, or a compaction has erased its entry: it may have been covered.
+                age = 0.0
+            at = known.get(generation, now - age)
+            flushed[generation] = min(flushed.get(generation, at), at)
         return min(flushed[generation] for generation in generations)
 
     oldest = {
@@ -123,7 +133,11 @@ def assess(
         for shard in view.shards
         if shard.pending
     }
-    unindexed = {name: bring(lacking) for name, lacking in _find_lacking(view) if lacking}
+    unindexed = {
+        name: bring(lacking, recorded=bool(view.mem_wal.index_catchup.get(name)))
+        for name, lacking in _find_lacking(view)
+        if lacking
+    }
     work, problems = _find_work(view)
     aged = [replace(s, oldest_pending_flushed_at_nanos=_date(s, look)) for s in work]
     reclaimable = find_reclaimable(view)
@@ -211,15 +225,18 @@ def find_need(
     now: float,
     look_seconds: float,
     round_seconds: float,
+    queue_seconds: float = 0.0,
 ) -> Need | None:
     """What has to be done now so that the target is kept, or because a trigger crossed.
 
     Small flushes wait for each other, as long as that keeps the target: each commit costs. What
     is set `aside`, shards and indexes by `name_index`, is not worked on for its own sake. The next
-    look is in `look_seconds`, and a round takes `round_seconds`, with the wait for a worker.
+    look is in `look_seconds`, a round takes `round_seconds`, and has to begin `queue_seconds`
+    earlier for the sake of others (`find_queues`).
     """
     # The age at which a round has to begin, so that it ends before the target is missed.
     left = target.freshness_seconds - look_seconds - _ROUNDS_SPARED * round_seconds
+    left -= queue_seconds
     act_at = 0.0 if target.at_once else max(0.0, min(target.freshness_seconds * _ACT_AT, left))
     shards = {s: at for s, at in lag.mergeable.items() if s not in aside}
     indexes = {n: at for n, at in lag.unindexed.items() if name_index(n) not in aside}
@@ -253,6 +270,31 @@ def find_need(
 def name_index(name: str) -> str:
     """An index, among names of shards."""
     return f"index {name}"
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Behind:
+    """A table with something to be merged or indexed, which is late after `deadline`."""
+
+    table: str
+    deadline: float
+    round_seconds: float
+
+
+def find_queues(behind: Iterable[Behind], *, rounds_max: int) -> Mapping[str, float]:
+    """How much earlier than for its own sake each round has to begin, so that none comes too late.
+
+    In the order of their deadlines: where those are closer than rounds can follow each other, the
+    earlier ones have to make room.
+    """
+    queues: dict[str, float] = {}
+    queue, after = 0.0, None
+    for table in sorted(behind, key=lambda t: (t.deadline, t.table), reverse=True):
+        if after is not None:
+            room = after.deadline - table.deadline
+            queue = max(0.0, queue + after.round_seconds / rounds_max - room)
+        queues[table.table], after = queue, table
+    return queues
 
 
 def find_look_seconds(

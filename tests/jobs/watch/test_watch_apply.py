@@ -37,6 +37,35 @@ def test_small_flushes_wait_for_each_other() -> None:
     assert [e.event for e in world.events if e.event != "look"] == ["merge", "index-catchup"]
 
 
+def test_tables_that_come_due_together_begin_early_enough_for_the_last() -> None:
+    tables = {f"t{n}": FakeTable(name=f"t{n}", round_seconds=0.5) for n in range(28)}
+    world = World(tables=tables)
+    watch = world.watch(10.0, limits={"every_seconds": 1.0})
+
+    def flush() -> None:
+        for table in tables.values():
+            table.flush(world.clock)
+
+    for _ in range(4):
+        world.run(watch, 15.0)
+        flush()
+    world.run(watch, 15.0)
+    assert all(table.indexed == {SHARD: 4} for table in tables.values())
+    assert watch.lag_seconds_max <= 10.0
+
+
+def test_a_large_round_makes_nobody_begin_early() -> None:
+    tables = {name: FakeTable(name=name) for name in ("t0", "t1")}
+    world = World(tables=tables)
+    watch = world.watch(60.0)
+    watch.watch([world.watched("t0"), world.watched("t1", is_large=lambda units, size: True)])
+    watch.tables["t1"].round_seconds = 1000.0
+    for table in tables.values():
+        table.flush(world.clock)
+    world.run(watch, 20.0)
+    assert [work.table for _, work in world.rounds] == ["t1"]
+
+
 def test_a_trigger_that_crosses_is_not_waited_with_and_indexes_are_folded() -> None:
     world, table = one()
     watch = world.watch(60.0)
@@ -235,6 +264,32 @@ def test_late_is_told_once_and_fresh_when_it_is_over() -> None:
     assert len(world.told("fresh")) == 1
     order = [e.event for e in world.events if e.event != "look"]
     assert order == ["late", "merge", "index-catchup", "fresh"]
+
+
+def test_an_index_whose_entry_was_erased_is_not_late_at_once_but_caught_up_in_time() -> None:
+    """As a compaction does, until its own catch-up puts the entry back."""
+    world, table = one()
+    watch = world.watch(60.0)
+    table.flush(world.clock)
+    world.run(watch, 300.0)
+    assert table.indexed == {SHARD: 1}
+    table.indexed, before = {}, len(world.rounds)
+    world.run(watch, 70.0)
+    assert [work.jobs for _, work in world.rounds[before:]] == [("index-catchup",)]
+    assert world.told("late") == []
+    table.indexed, table.deaf = {}, True
+    world.run(watch, 200.0)
+    assert [late["stage"] for late in world.told("late")] == ["indexed"]
+
+
+def test_a_young_generation_is_as_old_as_it_is_for_an_index_without_an_entry() -> None:
+    world, table = one()
+    watch = world.watch(60.0)
+    table.flush(world.clock, ago=20.0)
+    table.merged = {SHARD: 1}
+    world.run(watch, 20.0)
+    assert [work.jobs for _, work in world.rounds] == [("index-catchup",)]
+    assert watch.lag_seconds_max >= 20.0
 
 
 def test_a_clock_that_is_behind_hides_no_generation() -> None:

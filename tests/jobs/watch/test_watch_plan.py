@@ -11,6 +11,7 @@ from memwal.config import WatchSettings
 from memwal.jobs.status.plan import DueLimits
 from memwal.jobs.watch.options import WatchOptions, choose_round_options, choose_watch_limits
 from memwal.jobs.watch.plan import (
+    Behind,
     Lag,
     Target,
     Waiting,
@@ -18,11 +19,12 @@ from memwal.jobs.watch.plan import (
     assess,
     find_look_seconds,
     find_need,
+    find_queues,
     order_tables,
     set_aside,
 )
 from memwal.testing import ManualClock
-from tests.jobs.watch.worlds import SHARD, FakeTable, World
+from tests.jobs.watch.worlds import OTHER, SHARD, FakeTable, World
 
 NEVER = DueLimits(due_generations_min=10**6, due_bytes_min=10**18, due_age_seconds_min=1e12)
 SECONDS = st.floats(0, 10_000)
@@ -91,6 +93,33 @@ def test_nothing_is_left_that_would_be_late_at_the_next_look(
         assert -need.oldest <= max(ages) + 1e-6
 
 
+@given(
+    st.lists(st.tuples(st.floats(0, 100), st.floats(0.01, 20)), min_size=1, max_size=20),
+    st.integers(1, 4),
+)
+def test_who_begins_as_early_as_the_queue_asks_is_in_time(
+    tables: list[tuple[float, float]], workers: int
+) -> None:
+    """One worker as fast as all of them; each round begins when it has to, and the worker can."""
+    behind = [
+        Behind(table=f"{n:02}", deadline=deadline, round_seconds=seconds)
+        for n, (deadline, seconds) in enumerate(tables)
+    ]
+    queues = find_queues(behind, rounds_max=workers)
+    free = -1e9
+    for table in sorted(behind, key=lambda t: (t.deadline, t.table)):
+        seconds = table.round_seconds / workers
+        latest = table.deadline - queues[table.table] - seconds
+        free = max(free, latest) + seconds
+        assert free <= table.deadline + 1e-6
+    assert min(queues.values()) == 0.0
+
+
+def test_rounds_that_are_far_apart_make_no_room_for_each_other() -> None:
+    behind = [Behind(table=f"t{n}", deadline=n * 5.0, round_seconds=2.0) for n in range(9)]
+    assert set(find_queues(behind, rounds_max=1).values()) == {0.0}
+
+
 @given(st.floats(1, 86_400), SECONDS)
 def test_looks_are_as_rare_as_the_target_allows(freshness: float, quiet: float) -> None:
     seconds = find_look_seconds(freshness, WatchLimits(), quiet_seconds=quiet)
@@ -139,7 +168,7 @@ def test_what_is_set_aside_is_not_worked_on_for_its_own_sake() -> None:
     lag = lag_of(table, clock, target)
     assert find_need(lag, target, (), now=0.0, **pace) is not None
     assert find_need(lag, target, (SHARD,), now=0.0, **pace) is None
-    merged = replace(table, merged={SHARD: 1})
+    merged = replace(table, merged={SHARD: 1}, indexed={OTHER: 1})
     lag = lag_of(merged, clock, target)
     found = find_need(lag, target, (), now=0.0, **pace)
     assert found is not None

@@ -13,7 +13,7 @@ from typing import Any
 from memwal.errors import MemWalError, StoreUnavailable, Usage
 from memwal.jobs.watch.apply.table import LOOK, PROGRESS, WatchedTable
 from memwal.jobs.watch.model import Look, Round
-from memwal.jobs.watch.plan import Need, WatchLimits, assess, order_tables
+from memwal.jobs.watch.plan import Need, WatchLimits, assess, find_queues, order_tables
 from memwal.jobs.watch.ports import (
     Event,
     Events,
@@ -70,6 +70,8 @@ class Watch:
     _looking: dict[int, _Looking] = field(default_factory=dict)
     _waiting: set[str] = field(default_factory=set)
     _slack: set[str] = field(default_factory=set)
+    _behind: set[str] = field(default_factory=set)
+    _queues: Mapping[str, float] = field(default_factory=dict)
     _running: int = 0
     _read_at: float = 0.0
     _misread: bool = False
@@ -78,7 +80,10 @@ class Watch:
         """Go round once; waits a little where nothing is to be done."""
         now = self.clock.monotonic_seconds()
         self._read_configuration(now)
-        for look in self.lookouts.collect():
+        looks = self.lookouts.collect()
+        if looks:
+            self._queues = self._find_queues(now)
+        for look in looks:
             self._take_look(look)
         now = self.clock.monotonic_seconds()
         self._find_overdue(now)
@@ -102,7 +107,7 @@ class Watch:
                 continue
             fresh = WatchedTable(watched=watched, limits=self.limits, clock=self.clock, look_at=now)
             if state is not None:
-                fresh.running, fresh.waiting_since = state.running, state.waiting_since
+                fresh.running = state.running
                 if state.watched.resolved == watched.resolved:
                     fresh.looking = state.looking
                 else:
@@ -147,6 +152,7 @@ class Watch:
     def _leave(self, state: WatchedTable) -> None:
         self._waiting.discard(state.name)
         self._slack.discard(state.name)
+        self._behind.discard(state.name)
         if state.running is not None:
             state.gone, state.need = True, None
             return
@@ -229,7 +235,8 @@ class Watch:
         )
         if look.changed:
             state.changed_at = now
-        unhelped = state.judge_need(now)
+        unhelped = state.judge_need(now, self._queues.get(state.name, 0.0))
+        self._behind.add(state.name)
         if is_first or look.changed:
             self._tell(state.name, "look", describe_look(lag, state.need, now))
         found: dict[str, MemWalError | None] = dict.fromkeys((LOOK, *state.problems))
@@ -288,6 +295,12 @@ class Watch:
                 self._begin(state, need, upkeep, now)
         if not left and not self.once:
             self._begin_upkeep(now)
+
+    def _find_queues(self, now: float) -> Mapping[str, float]:
+        found = {name: self.tables[name].find_behind(now) for name in self._behind}
+        behind = {name: table for name, table in found.items() if table is not None}
+        self._behind = set(behind)
+        return find_queues(behind.values(), rounds_max=self.limits.rounds_max)
 
     def _begin_upkeep(self, now: float) -> None:
         """In slack time: nobody waits for a round, and half of the workers stay free."""

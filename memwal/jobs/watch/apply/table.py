@@ -13,6 +13,7 @@ from memwal.jobs.watch.plan import (
     FRESHENING,
     MERGE,
     Aside,
+    Behind,
     Lag,
     Need,
     Upkeep,
@@ -92,8 +93,11 @@ class WatchedTable:
             self.aside.get(key), str(error), self.limits, now=now, chance=self.clock.random()
         )
 
-    def judge_need(self, now: float) -> Mapping[str, MemWalError]:
-        """See what the table needs, by its lag; what the last round was for and did not achieve."""
+    def judge_need(self, now: float, queue_seconds: float) -> Mapping[str, MemWalError]:
+        """See what the table needs, by its lag; what the last round was for and did not achieve.
+
+        `queue_seconds` is how much earlier it has to begin for the sake of others.
+        """
         lag, target = self.lag, self.watched.target
         waited, self.need = self.need is not None, None
         if lag is None or self.running is not None:
@@ -105,20 +109,20 @@ class WatchedTable:
             now=now,
             look_seconds=self.look_seconds(now),
             round_seconds=self.round_seconds,
+            queue_seconds=queue_seconds,
         )
         need = find(self.find_aside(now))
         unhelped = self._find_unhelped(lag, now, waits=need is not None)
         if unhelped:
             need = find(self.find_aside(now))
-        if (
-            need is not None
-            and now >= self.held_until
-            and not {TABLE, PROGRESS} & self.find_aside(now)
-        ):
+        if need is not None and not self._is_left_alone(now):
             self.need = need
             if not waited:
                 self.waiting_since = now
         return dict.fromkeys(unhelped, _NO_PROGRESS)
+
+    def _is_left_alone(self, now: float) -> bool:
+        return now < self.held_until or bool({TABLE, PROGRESS} & self.find_aside(now))
 
     def _find_unhelped(self, lag: Lag, now: float, *, waits: bool) -> Sequence[str]:
         """What the last round brought no further, and `waits` yet: left alone for a while."""
@@ -149,6 +153,20 @@ class WatchedTable:
             last_began=self.last_began,
         )
 
+    def find_behind(self, now: float) -> Behind | None:
+        """When the table is late, if it will be without a small round that has not begun."""
+        lag = self.lag
+        if lag is None or self.running is not None or self._is_left_alone(now):
+            return None
+        oldest = lag.find_oldest(self.find_aside(now))
+        if oldest is None or self.watched.target.is_large(len(lag.mergeable), lag.mergeable_bytes):
+            return None
+        return Behind(
+            table=self.name,
+            deadline=oldest + self.freshness_seconds,
+            round_seconds=self.round_seconds,
+        )
+
     def has_upkeep(self, now: float) -> bool:
         """Whether any upkeep is due."""
         for job in self.limits.upkeep_seconds:
@@ -176,8 +194,6 @@ class WatchedTable:
 
     def begin(self, work: Round, now: float) -> None:
         """A round begins."""
-        if self.need is None:
-            self.waiting_since = now
         self.running, self.need, self.last_began = work, None, now
         if set(work.jobs) & set(FRESHENING) and self.lag is not None:
             self.before_round = work.jobs, self.lag.progress
@@ -191,9 +207,7 @@ class WatchedTable:
         if held:
             self.held_until = now + self.limits.every_seconds * (0.5 + self.clock.random())
         elif set(end.work.jobs) & set(FRESHENING):
-            # With the wait for a worker: where many wait, all have to come early.
-            seconds = now - self.waiting_since
-            self.round_seconds = max(seconds, (self.round_seconds + seconds) / 2)
+            self.round_seconds = max(end.seconds, (self.round_seconds + end.seconds) / 2)
         if held or any(found.values()):
             self.before_round = None
         for key, error in found.items():
