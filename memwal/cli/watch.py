@@ -197,8 +197,6 @@ class _Configuration:
             raise Usage(f"{_file(self.flags)}: none of the tables to watch is in it")
         if config.watch != watch:
             self.warn(f"{_file(self.flags)}: [watch] has changed; the next start takes it")
-        if not tables:
-            self.warn(f"{_file(self.flags)}: no table is left to watch")
         return tables
 
     def _read(self, *, quiet: bool) -> tuple[Config, list[ResolvedTable]]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from datetime import timedelta
@@ -236,6 +237,18 @@ def test_a_version_that_is_kept_while_the_next_expires_is_not_taken_for_the_late
     table.dataset.cleanup_old_versions(at_once, error_if_tagged_old_versions=False)
     assert [v["version"] for v in table.dataset.versions()] == [before, before + 2]
     assert before + 2 in [looks.look(resolved).view.version for _ in range(12)]
+
+
+def test_a_host_without_threads_is_a_look_that_failed(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(thread: threading.Thread) -> None:
+        raise RuntimeError("can't start new thread")
+
+    monkeypatch.setattr(threading.Thread, "start", refuse)
+    looks, table = StoredLooks(), resolve("/nowhere")
+    looks.start(table)
+    (end,) = looks.collect()
+    assert end.table is table
+    assert "can't start new thread" in str(end.error)
 
 
 @pytest.mark.parametrize("page_objects", [0, 1000])
