@@ -126,27 +126,32 @@ def test_a_changed_configuration_is_read_and_a_broken_one_is_not(
     table: Table, tmp_path: Path
 ) -> None:
     config = tmp_path / "memwal.toml"
-    config.write_text(f'[defaults]\nfreshness = "4s"\n[tables.one]\nuri = "{table.uri}"\n')
+
+    def write(text: str) -> None:  # so that nobody reads half of it
+        (tmp_path / "new").write_text(text)
+        (tmp_path / "new").replace(config)
+
+    write(f'[defaults]\nfreshness = "4s"\n[tables.one]\nuri = "{table.uri}"\n')
     other = builders.make_table(tmp_path / "other", rows=range(5), shards=1)
     with start_memwal("watch", "--all", "--config", config, "--json", "--every", "500ms") as run:
         assert run.wait() == 2
     with start_memwal("watch", "--all", "--config", config, "--json", "--every", "1s") as run:
         until(run, of("look"))
         good = config.read_text()
-        config.write_text("[tables.one\n")
+        write("[tables.one\n")
         (*_, error) = until(run, lambda e: e["table"] is None)
         assert error["event"] == "error"
         assert "not valid TOML" in error["message"]
-        config.write_text("# to be written anew\n")
+        write("# to be written anew\n")
         (*_, error) = until(run, lambda e: e["table"] is None)
         assert "none of the tables" in error["message"]
-        config.write_text(f'{good}[tables.two]\nuri = "{other.uri}"\n')
+        write(f'{good}[tables.two]\nuri = "{other.uri}"\n')
         found = until(run, lambda e: e["table"] == "two" and e["event"] == "look")
         assert [e["event"] for e in found if e["table"] is None] == ["fresh"]
         config.unlink()
         (*_, error) = until(run, lambda e: e["table"] is None)
         assert "gone" in error["message"]
-        config.write_text(good.replace("tables.one", "tables.three"))
+        write(good.replace("tables.one", "tables.three"))
         until(run, lambda e: e["table"] == "three")
         os.kill(run.pid, signal.SIGTERM)
         assert run.wait() == 0
