@@ -56,7 +56,8 @@ test-airflow: $(READY) $(AIRFLOW_READY) chromium ## Run the tests of DAGs, provi
 
 test-ceph: $(READY) ## Run the tests of S3 and of a merge on Ceph's gateway (Debian's packages)
 	@bash scripts/ceph.sh
-	@MEMWAL_TEST_CEPH=1 $(PYTEST) -q -k s3 tests/store/test_objects.py tests/jobs/merge/test_merge.py $(PYTEST_ARGS)
+	@MEMWAL_TEST_CEPH=1 $(PYTEST) -q -k s3 tests/store/test_objects.py tests/store/test_clouds.py \
+		tests/jobs/merge/test_merge.py $(PYTEST_ARGS)
 
 test-fast: $(READY) ## Run the tests that need no disk, server or JVM
 	@$(PYTEST) -q $(FAST) $(PYTEST_ARGS)

@@ -346,6 +346,8 @@ def _connect(
             text = faults.cause_of(error)
             for value in given.values():
                 text = text.replace(value, "***")
+            if "Account must" in text:
+                text = "account_name is missing"
             raise errors.Usage(f"{root}: the storage options do not lead to it: {text}") from None
 
 

@@ -55,6 +55,8 @@ def refusal_of(error: BaseException) -> str | None:
 def cause_of(error: BaseException) -> str:
     """What it says, in one line."""
     text, status = _text_of(error), status_of(error)
+    if _is_nobody(text):
+        return "no credentials in options or variables, and this host has no identity of its own"
     if status:
         code, message = _CODE.search(text), _MESSAGE.search(text)
         said = (message[1] or message[2]) if message else ""
@@ -62,16 +64,16 @@ def cause_of(error: BaseException) -> str:
     broken = re.search(r"HttpError \{\s*kind: ([A-Za-z]+)", str(error))
     if broken:
         return refusal_of(error) or _BROKEN.get(broken[1], "the connection broke")
-    return _ADDRESS.sub("…", text.partition("\n")[0])
+    said = _ADDRESS.sub("…", text.partition("\n")[0])
+    return re.sub(r"^Generic \w+ error: ", "", said)
 
 
 def is_refusal(error: BaseException) -> bool:
     """Whether the store, or who gives tokens for it, does not take these credentials."""
     text = _text_of(error)
-    if "token request" in text and any(host in text for host in _METADATA):
-        return True
     return (
-        isinstance(error, obs.PermissionDeniedError | obs.UnauthenticatedError)
+        _is_nobody(text)
+        or isinstance(error, obs.PermissionDeniedError | obs.UnauthenticatedError)
         or status_of(error) in (401, 403)
         or ("token request" in text and 400 <= status_of(error) < 500 and status_of(error) != 429)
         or _code_of(error) in _REFUSED_CODES
@@ -103,6 +105,11 @@ def is_no_path(error: BaseException) -> bool:
 def is_plain_http(error: BaseException) -> bool:
     """Whether it was not sent, as it would have gone over the network in the clear."""
     return "BadScheme" in str(error)
+
+
+def _is_nobody(text: str) -> bool:
+    """Whether no credentials were given, and where this host may have some there are none."""
+    return "token request" in text and any(host in text for host in _METADATA)
 
 
 def _text_of(error: BaseException) -> str:

@@ -46,7 +46,7 @@ def memwal(table: Table, *words: str) -> dict[str, object]:
 
 
 @pytest.mark.integration
-@pytest.mark.parametrize("scheme", ["az", "gs"])
+@pytest.mark.parametrize("scheme", ["s3", "az", "gs"])
 def test_a_table_lives_on_it(request: pytest.FixtureRequest, scheme: str, tmp_path: Path) -> None:
     place = make_address(request, scheme, "a/table")
     table = runs.laid_out(place.uri, options=place.storage_options, generations=2)
@@ -54,6 +54,7 @@ def test_a_table_lives_on_it(request: pytest.FixtureRequest, scheme: str, tmp_pa
     rows = pa.Table.from_pylist([table.row(800, 8)], schema=table.dataset.schema)
     pq.write_table(rows, tmp_path / "rows.parquet")
 
+    assert memwal(table, "doctor")["outcome"] == "done"
     ingested = memwal(table, "ingest", str(tmp_path / "rows.parquet"), "--shard", table.shards[0])
     assert ingested["outcome"] == "done"
     first = memwal(table, "maintain", *COLLECT)
@@ -99,7 +100,7 @@ def test_what_is_wrong_on_azure_is_told_as_what_it_is(azurite: Azurite) -> None:
             call()
         assert type(raised.value) is kind
         assert not any(v in str(raised.value) for v in (SECRET, "not base64", "http://127"))
-    with pytest.raises(errors.Usage, match="Account must be specified"):
+    with pytest.raises(errors.Usage, match="account_name is missing"):
         open_objects(f"az://{container}/t", {}, ManualClock())
 
 
