@@ -98,7 +98,8 @@ def value_to_json(value: object) -> Any:
 
 def check_file(path: Path) -> Path:
     """The path, if rows can be written to a file of that name. Raises Usage, Unsupported."""
-    if path.parts[0].endswith(":"):
+    first, slash, _ = str(path).partition("/")
+    if slash and first.endswith(":"):
         raise Unsupported("--output writes local files only")
     if path.suffix not in _WRITERS:
         raise Usage(f"--output {path}: expected a name that ends in {', '.join(_WRITERS)}")

@@ -18,6 +18,7 @@ from typer.testing import CliRunner
 from memwal import errors
 from memwal.cli.app import app
 from memwal.ports import Objects
+from memwal.read.output import check_file
 from memwal.store.base import StoreLimits
 from memwal.store.cloud import CloudObjects
 from memwal.store.objects import open_objects, same_place
@@ -358,3 +359,10 @@ def test_a_key_that_is_no_path_is_named(server: ScriptedServer) -> None:
     objects = open_on(server, "gs", listing("d/1", "d//2"))
     with pytest.raises(errors.Unsupported, match="some/table/d//2"):
         [*objects.list("d")]
+
+
+def test_rows_are_written_to_local_files_only() -> None:
+    with pytest.raises(errors.Unsupported, match="local files only"):
+        check_file(Path("az://lake/rows.parquet"))
+    with pytest.raises(errors.Usage, match="expected a name that ends in"):
+        check_file(Path())
