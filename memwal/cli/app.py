@@ -22,6 +22,7 @@ from memwal.cli.inspect import inspect_app
 from memwal.cli.lease import lease_app
 from memwal.cli.maintain import maintain
 from memwal.cli.merge import merge
+from memwal.cli.quiesce import quiesce
 from memwal.cli.read import read
 from memwal.cli.rescue import rescue
 from memwal.cli.runs import runs
@@ -34,7 +35,7 @@ from memwal.cli.watch import watch
 from memwal.identity import DISTRIBUTION
 
 SECTIONS = {
-    "Jobs": "merge index-catchup compaction snapshot garbage maintain watch backfill",
+    "Jobs": "merge index-catchup compaction snapshot garbage maintain watch backfill quiesce",
     "Look": "status runs wait verify inspect",
     "Data": "read checkpoint ingest rescue",
     "Operate": "doctor submit lease demo",
@@ -70,7 +71,7 @@ app = typer.Typer(
 )
 for command in (
     status, merge, index_catchup, snapshot, garbage, compaction, maintain, watch, ingest, backfill,
-    verify, read, rescue, runs, wait, demo, doctor,
+    verify, read, rescue, quiesce, runs, wait, demo, doctor,
 ):  # fmt: skip
     app.command()(command)
 app.command(context_settings={"ignore_unknown_options": True})(submit)

@@ -62,11 +62,12 @@ def rescue(
         limits=RescueLimits(idle_seconds=parse_duration(idle, "--idle")),
         dry_run=flags.dry_run,
         lease=not flags.no_lease,
-        confirm=(lambda table, shards: True) if yes else _confirm,
+        confirm=(lambda table, shards: True) if yes else ask,
     )
 
 
-def _confirm(table: str, shards: Sequence[ShardRescue]) -> bool:
+def ask(table: str, shards: Sequence[ShardRescue]) -> bool:
+    """Whether the user lets these shards be claimed."""
     typer.echo(f"{table}: to be claimed, which fences a writer that is alive after all:", err=True)
     for plan in shards:
         typer.echo(

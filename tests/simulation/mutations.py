@@ -17,6 +17,7 @@ from tests.simulation.mutations_looks import LOOKS
 from tests.simulation.mutations_merge import MERGE
 from tests.simulation.mutations_merge_shared import MERGE_SHARED
 from tests.simulation.mutations_policy import POLICY
+from tests.simulation.mutations_quiesce import QUIESCE
 from tests.simulation.mutations_read import READ
 from tests.simulation.mutations_spec import SPEC
 from tests.simulation.mutations_store import STORE
@@ -34,6 +35,7 @@ MUTATIONS = (
     *INGEST,
     *STORE,
     *READ,
+    *QUIESCE,
     *JOBS,
     *LOOKS,
     *WATCH,

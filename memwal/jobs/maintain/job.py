@@ -55,7 +55,8 @@ def run_maintain(options: MaintainOptions, progress: Progress) -> JobReport:
         retention_seconds=options.retention_seconds,
         short_allowed=options.short_allowed,
     )
-    check_lease(options)
+    if options.jobs is None or "snapshot" in options.jobs:
+        check_lease(options)
     with (
         span("memwal maintain", run_id=options.run_id, dry_run=options.dry_run),
         ChainLeases("maintain", warn=progress.warn) as own,

@@ -1,0 +1,149 @@
+"""`memwal quiesce`: flush, merge, catch up, drop, and tell whether the write spec may be changed.
+
+Each step is a job of its own that a killed run leaves as any other: run it again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+from memwal.clock import SystemClock
+from memwal.config import ResolvedTable
+from memwal.errors import MemWalError
+from memwal.jobs.garbage.model import GarbageLimits
+from memwal.jobs.garbage.plan import check_limits
+from memwal.jobs.garbage.report import GarbageTableReport
+from memwal.jobs.maintain.job import MaintainOptions, run_maintain
+from memwal.jobs.maintain.report import MaintainTableReport
+from memwal.jobs.quiesce.plan import Stillness, find_obstacles
+from memwal.jobs.quiesce.report import report_quiesce
+from memwal.jobs.rescue.job import Confirm, RescueOptions, run_rescue
+from memwal.jobs.rescue.plan import RescueLimits
+from memwal.jobs.rescue.report import RescueTableReport
+from memwal.jobs.rescue.store import StoredShardWal
+from memwal.model import ShardId, TableView
+from memwal.report import JobOnTable, JobReport, TableReport
+from memwal.run.chain import must_stop
+from memwal.run.fanout import Fanout
+from memwal.run.lease import ChainLeases
+from memwal.run.metrics.spans import span
+from memwal.run.options import RunOptions
+from memwal.run.progress import SILENT, Progress
+from memwal.run.reports import job_report
+from memwal.run.runner import JobRunner
+from memwal.run.stores import Stores
+from memwal.run.tables import OpenTable
+from memwal.threads import side_by_side
+
+_JOBS = ("merge", "index-catchup", "garbage")
+_READERS_MAX = 16
+
+
+@dataclass(frozen=True, kw_only=True)
+class QuiesceOptions(RunOptions):
+    """What `quiesce` takes besides: what `rescue` and the garbage job ask for."""
+
+    confirm: Confirm
+    idle: RescueLimits = field(default_factory=RescueLimits)
+    retention_seconds: float | None = None
+    short_allowed: bool = False
+    limits: GarbageLimits = GarbageLimits()
+
+
+def run_quiesce(options: QuiesceOptions, progress: Progress) -> JobReport:
+    """Bring each table to rest; a table that a job stops at is looked at all the same."""
+    check_limits(
+        options.limits,
+        retention_seconds=options.retention_seconds,
+        short_allowed=options.short_allowed,
+    )
+    clock = SystemClock()
+    started = clock.monotonic_seconds()
+    with (
+        span("memwal quiesce", run_id=options.run_id, dry_run=options.dry_run),
+        ChainLeases("quiesce", warn=progress.warn) as own,
+    ):
+        options = replace(options, leases=options.leases or own)
+        jobs, requests = _run_jobs(options, progress)
+        found = _look(options, jobs)
+    return job_report(
+        "quiesce",
+        found.tables,
+        seconds=clock.monotonic_seconds() - started,
+        dry_run=options.dry_run,
+        requests=[*requests, found.requests],
+    )
+
+
+def _run_jobs(
+    options: QuiesceOptions, progress: Progress
+) -> tuple[dict[str, list[JobOnTable]], list[Mapping[str, int]]]:
+    """What each job came to, by table, and the requests that they took."""
+    progress.say(f"rescue: {len(options.tables)} tables")
+    rescue = options.for_job(
+        RescueOptions, options.tables, confirm=options.confirm, limits=options.idle
+    )
+    rescued = run_rescue(rescue, progress)
+    jobs = {t.table: [JobOnTable(job="rescue", report=t)] for t in rescued.tables}
+    going: Sequence[ResolvedTable] = [t for t in options.tables if not must_stop(jobs[t.name])]
+    if not going:
+        return jobs, [rescued.requests]
+    maintain = options.for_job(
+        MaintainOptions,
+        going,
+        jobs=_JOBS,
+        execute=not options.dry_run,
+        retention_seconds=options.retention_seconds,
+        short_allowed=options.short_allowed,
+        limits=options.limits,
+    )
+    maintained = run_maintain(maintain, progress)
+    for table in maintained.tables:
+        if isinstance(table, MaintainTableReport):
+            jobs[table.table] += table.jobs
+    return jobs, [rescued.requests, maintained.requests]
+
+
+def _look(options: QuiesceOptions, jobs: Mapping[str, list[JobOnTable]]) -> JobReport:
+    """Read each table afresh, and say what is left."""
+
+    def look(table: OpenTable, stores: Stores, view: TableView, fanout: Fanout) -> TableReport:
+        done = jobs[table.resolved.name]
+        wal, claimed = StoredShardWal(stores.objects), _find_claimed(done)
+
+        def read(shard_id: ShardId) -> Stillness:
+            try:
+                return Stillness(evidence=wal.read(shard_id), claimed_by_us=claimed.get(shard_id))
+            except MemWalError as error:
+                return Stillness(error=error)
+
+        ids = [shard.shard_id for shard in view.shards]
+        found = dict(zip(ids, side_by_side(read, ids, _READERS_MAX), strict=True))
+        now = stores.clock.now_nanos()
+        obstacles = find_obstacles(view, found, _find_kept(done), options.idle, now)
+        return report_quiesce(table.resolved.name, done, obstacles, dry_run=options.dry_run)
+
+    runner = JobRunner(name="quiesce", looks_only=True)
+    return runner.run_each(options.for_job(RunOptions, options.tables), look, SILENT)
+
+
+def _find_claimed(jobs: Sequence[JobOnTable]) -> dict[str, int | None]:
+    """The epochs that this run took, by shard."""
+    return {
+        shard.shard_id: shard.writer_epoch_after
+        for job in jobs
+        if isinstance(job.report, RescueTableReport)
+        for shard in job.report.shards
+    }
+
+
+def _find_kept(jobs: Sequence[JobOnTable]) -> dict[str, str]:
+    """Why garbage kept what it kept, by path."""
+    return {
+        item.path: item.reason
+        for job in jobs
+        if isinstance(job.report, GarbageTableReport)
+        for item in job.report.items
+        if item.action == "keep"
+    }

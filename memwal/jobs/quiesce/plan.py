@@ -1,0 +1,185 @@
+"""What stands in the way of another write spec on a table. Pure.
+
+Another spec means another MemWAL index, which knows nothing of merge progress. So everything that
+the present one knows has to be over: no row in a WAL alone, no generation listed, none missing, and
+no writer that would go on by the former spec.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from enum import Enum
+
+from memwal.errors import EXIT_REFUSED, MemWalError
+from memwal.format.layout import generation_folder
+from memwal.indexes import covering_indexes
+from memwal.jobs.rescue.plan import (
+    RescueAction,
+    RescueEvidence,
+    RescueLimits,
+    ShardRescue,
+    last_sign,
+    plan_rescue,
+)
+from memwal.model import ShardId, ShardStatus, ShardView, TableView
+from memwal.rows.holes import find_holes, hole_text
+from memwal.text import name_some
+
+_NAMED_MAX = 5
+
+
+class Kind(Enum):
+    """What an obstacle is."""
+
+    LIVE_WRITER = "live_writer"
+    SEALED = "sealed"
+    WAL_ROWS = "wal_rows"
+    PENDING = "pending"
+    LISTED = "listed"
+    MISSING = "missing"
+    INDEX = "index"
+    BROKEN = "broken"
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Obstacle:
+    """One thing in the way. `stays`: no run of quiesce moves it, as far as can be told before."""
+
+    kind: Kind
+    text: str
+    shard_id: ShardId | None = None
+    index: str | None = None
+    stays: bool = True
+    exit_code: int = EXIT_REFUSED
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Stillness:
+    """What was read of one shard. `error` stands for evidence that could not be read.
+
+    `claimed_by_us` is the epoch that this very run took of it.
+    """
+
+    evidence: RescueEvidence | None = None
+    error: MemWalError | None = None
+    claimed_by_us: int | None = None
+
+
+def find_obstacles(
+    view: TableView,
+    shards: Mapping[ShardId, Stillness],
+    kept: Mapping[str, str],
+    limits: RescueLimits,
+    now_nanos: int,
+) -> list[Obstacle]:
+    """All of them, shard by shard; `kept` has garbage's reasons, by generation folder."""
+    found = [
+        Obstacle(
+            kind=Kind.BROKEN,
+            shard_id=ShardId(broken.shard_id),
+            text=str(broken.error),
+            exit_code=getattr(broken.error, "exit_code", 1),
+        )
+        for broken in view.broken
+    ]
+    for shard in view.shards:
+        found += _judge_wal(shard, shards[shard.shard_id], limits, now_nanos)
+        found += _judge_generations(view, shard, kept)
+    return [*found, *_judge_indexes(view)]
+
+
+def _judge_wal(
+    shard: ShardView, still: Stillness, limits: RescueLimits, now_nanos: int
+) -> Iterator[Obstacle]:
+    shard_id, where = shard.shard_id, f"shard {shard.shard_id}"
+    if shard.manifest.status is ShardStatus.SEALED:
+        yield Obstacle(
+            kind=Kind.SEALED, shard_id=shard_id, text=f"{where} is SEALED: no writer may claim it"
+        )
+    if still.error is not None or still.evidence is None:
+        text = f"{where}: {still.error or 'its manifests are gone'}"
+        code = 1 if still.error is None else still.error.exit_code
+        yield Obstacle(kind=Kind.BROKEN, shard_id=shard_id, text=text, exit_code=code)
+        return
+    plan = plan_rescue(still.evidence, limits, now_nanos)
+    if plan.action is not RescueAction.NOTHING:
+        yield _find_wal_rows(plan)
+    elif (writer := _suspect_writer(still, limits, now_nanos)) is not None:
+        yield Obstacle(kind=Kind.LIVE_WRITER, shard_id=shard_id, text=f"{where}: {writer}")
+
+
+def _find_wal_rows(plan: ShardRescue) -> Obstacle:
+    text = f"rows that are in its WAL only: {plan.rows}"
+    if plan.error is not None:
+        text = f"{text}: {plan.error}" if plan.entries else str(plan.error)
+    return Obstacle(
+        kind=Kind.WAL_ROWS,
+        shard_id=plan.shard_id,
+        text=f"shard {plan.shard_id}: {text}",
+        stays=plan.error is not None,
+        exit_code=EXIT_REFUSED if plan.error is None else plan.error.exit_code,
+    )
+
+
+def _suspect_writer(still: Stillness, limits: RescueLimits, now_nanos: int) -> str | None:
+    """Why a writer may be open that has claimed the shard and put nothing since.
+
+    One that closes leaves its claim behind a flush, unless it had put nothing. A first claim
+    leaves no sentinel, only a manifest.
+    """
+    found = still.evidence
+    if found is None or found.manifest.writer_epoch == still.claimed_by_us:
+        return None
+    manifest = found.manifest
+    claimed = any(
+        entry.fence_sentinel and entry.writer_epoch == manifest.writer_epoch
+        for entry in found.entries
+        if entry.position > manifest.replay_after_wal_entry_position
+    )
+    sign = last_sign(found, limits, now_nanos)
+    if sign is None or not (claimed or manifest.current_generation <= 1):
+        return None
+    idle = max(0.0, (now_nanos - sign.at_nanos) / 1e9)
+    if idle >= limits.idle_seconds:
+        return None
+    return (
+        f"a writer claimed it and has flushed nothing since; {sign.what} is {idle:.0f} s old, less "
+        f"than {limits.idle_seconds:g} s: it may be alive. Close it"
+    )
+
+
+def _judge_generations(
+    view: TableView, shard: ShardView, kept: Mapping[str, str]
+) -> Iterator[Obstacle]:
+    shard_id, where = shard.shard_id, f"shard {shard.shard_id}"
+    for hole in find_holes(shard):
+        yield Obstacle(kind=Kind.MISSING, shard_id=shard_id, text=hole_text(shard, hole))
+    pending = [g.generation for g in shard.pending]
+    if pending:
+        text = f"{where}: not merged from generation {pending[0]} on ({len(pending)} pending)"
+        yield Obstacle(kind=Kind.PENDING, shard_id=shard_id, text=text, stays=False)
+    # What only waits for an index is dropped once that has caught up.
+    ready = view.mem_wal.caught_up_to(shard_id, covering_indexes(view.manifest, view.mem_wal))
+    reasons: dict[str | None, list[int]] = {}
+    for g in shard.manifest.flushed_generations:
+        if g.generation <= shard.merged_generation:
+            path = generation_folder(shard_id, g.path, g.generation)
+            reason = kept.get(path) if g.generation <= ready else None
+            reasons.setdefault(reason, []).append(g.generation)
+    for reason, numbers in reasons.items():
+        named = name_some([str(n) for n in numbers], _NAMED_MAX, "generations")
+        text = f"{where} still lists {', '.join(named)}: {reason or 'they were not dropped yet'}"
+        yield Obstacle(kind=Kind.LISTED, shard_id=shard_id, text=text, stays=reason is not None)
+
+
+def _judge_indexes(view: TableView) -> Iterator[Obstacle]:
+    """Indexes that are behind, as long as a generation waits for them."""
+    listed = [s for s in view.shards if s.manifest.flushed_generations]
+    for name in covering_indexes(view.manifest, view.mem_wal):
+        behind = [
+            s for s in listed if view.mem_wal.caught_up_to(s.shard_id, [name]) < s.merged_generation
+        ]
+        if behind:
+            text = f"index {name!r} has not caught up with {len(behind)} shards"
+            yield Obstacle(kind=Kind.INDEX, index=name, text=text, stays=False)

@@ -1,0 +1,67 @@
+"""What `memwal quiesce` reports."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from memwal.errors import EXIT_PARTIAL, EXIT_REFUSED
+from memwal.jobs.maintain.report import MaintainTableReport
+from memwal.jobs.quiesce.plan import Obstacle
+from memwal.report import DONE, NOTHING_TO_DO, REFUSED, JobOnTable, Part, Section, sum_up
+from memwal.run.chain import sum_up_jobs
+from memwal.text import name_some
+
+_NAMED_MAX = 3
+
+
+class ObstacleReport(Section):
+    """One thing in the way. `stays`: no further run of quiesce moves it, as far as it can tell.
+
+    `kind` is live_writer, wal_rows, sealed, pending (not merged), listed (merged, not dropped),
+    missing (neither), index (not caught up) or broken (can't be read).
+    """
+
+    kind: str
+    detail: str
+    shard_id: str | None = None
+    index: str | None = None
+    stays: bool = True
+
+
+class QuiesceTableReport(MaintainTableReport):
+    """One table. `safe`: nothing is `in_the_way` of another write spec, when it was last looked at.
+
+    Of a dry run both say how the table stands now, and the jobs what they would do.
+    """
+
+    safe: bool = False
+    in_the_way: tuple[ObstacleReport, ...] = ()
+
+
+def report_quiesce(
+    table: str, jobs: Sequence[JobOnTable], obstacles: Sequence[Obstacle], *, dry_run: bool
+) -> QuiesceTableReport:
+    """What the jobs came to, and what is left; a dry run fails only for what no run would move."""
+    found = sum_up_jobs(jobs)
+    left = [obstacle for obstacle in obstacles if obstacle.stays or not dry_run]
+    if left:
+        # Where a job failed otherwise than by a refusal, that is the reason.
+        known = (DONE, NOTHING_TO_DO)
+        wrong: list[Part] = [j.report for j in jobs if j.report.outcome not in known]
+        parts = [p for p in wrong if p.exit_code not in (EXIT_REFUSED, EXIT_PARTIAL)]
+        refused = [Part(outcome=REFUSED, exit_code=o.exit_code) for o in left]
+        texts = name_some([o.text for o in left], _NAMED_MAX, "reasons (in_the_way)")
+        found["outcome"], found["exit_code"] = sum_up(parts or refused)
+        errors = [f"{j.job}: {j.report.error}" for j in jobs if j.report in parts]
+        found["error"] = f"not safe to change the write spec: {'; '.join((*errors, *texts))}"
+    return QuiesceTableReport(
+        table=table,
+        safe=not obstacles,
+        in_the_way=tuple(
+            ObstacleReport(
+                kind=o.kind.value, detail=o.text, shard_id=o.shard_id, index=o.index, stays=o.stays
+            )
+            for o in obstacles
+        ),
+        **found,
+    )
