@@ -13,7 +13,7 @@ TEXT_CHARACTERS_MAX = 600
 # The patterns take time by the square of what they look through.
 _CLEANED_CHARACTERS_MAX = 8 * TEXT_CHARACTERS_MAX
 _SECRET_CHARACTERS_MIN = 4
-_SECRET_WORDS = ("secret", "token", "key", "password", "credential", "sas")
+_SECRET_WORDS = ("secret", "token", "key", "password", "credential", "sas", "auth")
 # As memwal.config.mask_address has it: a secret key may hold slashes, so a colon in the host's
 # place makes all up to the last @ a secret. A query may be a signature.
 _USER_INFO = re.compile(r"(?<=://)(?:[^/\s@]+|[^/\s:@]*:\S*)@")

@@ -36,6 +36,7 @@ from memwal.cli.parse import parse_engine, parse_log_format, parse_pairs
 from memwal.config import (
     DEFAULT_FILE,
     Config,
+    NamespacedTable,
     ResolvedTable,
     check_named,
     find_named_file,
@@ -107,7 +108,7 @@ class ReadFlags:
         config, options = load(self.config, self.storage_option, quiet=quiet)
         if self.log_format is None and config.defaults.log_format == logs.JSON:
             logs.start()
-        found = find_names(names, config, everything=self.everything)
+        found = find_names(names, config, _list_names, everything=self.everything)
         resolved = [resolve_table(name, config, options) for name in found]
         return _drop_repeated(resolved, config, quiet=quiet)
 
@@ -290,6 +291,13 @@ def load(
         _name_file(loaded)
     pairs = parse_pairs(options or [], "--storage-option")
     return loaded, {**read_environment_options(), **pairs}
+
+
+def _list_names(glob: NamespacedTable) -> list[str]:
+    """The tables beside the one that is named. Imported late, as Lance always is."""
+    from memwal.store.namespaces import list_names
+
+    return list_names(glob)
 
 
 def _name_file(config: Config) -> None:

@@ -223,7 +223,8 @@ class _Configuration:
         yield from config.tables if self.flags.everything else ()
         for given in self.names:
             yield from match_names(given, config)
-            if not is_glob(given) and given not in self._known | set(config.tables):
+            known = is_glob(given) or given in self._known | set(config.tables)
+            if not known or given.partition(":")[0] in config.namespaces:
                 yield given
 
 

@@ -29,6 +29,9 @@ from memwal.config.names import find_names as find_names
 from memwal.config.names import is_address as is_address
 from memwal.config.names import is_glob as is_glob
 from memwal.config.names import match_names as match_names
+from memwal.config.namespaces import OPTION as NAMESPACE_OPTION
+from memwal.config.namespaces import NamespacedTable as NamespacedTable
+from memwal.config.namespaces import NamespaceSettings, find_namespaced
 from memwal.config.storage_options import STORAGE_OPTIONS_VARIABLE as STORAGE_OPTIONS_VARIABLE
 from memwal.config.storage_options import WAIT_OPTION, expand
 from memwal.config.storage_options import read_environment_options as read_environment_options
@@ -146,6 +149,10 @@ class TableSettings(Settings):
 TableName = Annotated[str, Field(pattern=r"^[^-]")]
 
 
+# Stands before a colon in TABLE.
+NamespaceName = Annotated[str, Field(pattern=r"^\w[\w-]*$")]
+
+
 class AirflowDags(BaseModel):
     """`[airflow]`: what the DAGs in `dags/` need besides the tables and limits.
 
@@ -206,6 +213,7 @@ class Config(BaseModel):
 
     defaults: Settings = Settings()
     tables: dict[TableName, TableSettings] = Field(default_factory=dict)
+    namespaces: dict[NamespaceName, NamespaceSettings] = Field(default_factory=dict)
     airflow: AirflowDags = AirflowDags()
     watch: WatchSettings = WatchSettings()
 
@@ -308,7 +316,9 @@ def resolve_table(
 ) -> ResolvedTable:
     """Look TABLE up in the configuration, or take it as an address.
 
-    An address is never looked up: whoever names one means that place, whatever a file says.
+    An address is never looked up: whoever names one means that place, whatever a file says. A name
+    in a namespace, given here or as a table's `uri`, is not asked for yet: that is done by whoever
+    opens the table.
     `${VARIABLE}` in a storage option is replaced from the environment (secrets belong there, not
     into the file). Raises Usage for a variable that is not set, or that would become part of the
     address which requests go to; and for a limit in the environment that can't be one.
@@ -328,13 +338,18 @@ def resolve_table(
     options.update(storage_options)
     if (seconds := merged.get("store_seconds_max")) is not None:
         options = {WAIT_OPTION: str(round(seconds)), **options}
+    place = table if section is None else section.uri
+    found = find_namespaced(place, config.namespaces, environment)
+    options.pop(NAMESPACE_OPTION, None)  # from the configuration, and from nowhere else
+    if found is not None:
+        options[NAMESPACE_OPTION] = found.encode()
     return ResolvedTable(
-        name=table if section is not None else mask_address(table),
-        uri=table if section is None else section.uri,
+        name=mask_address(table) if section is None and found is None else table,
+        uri=place if found is None else found.uri,
         settings=Settings.model_validate(merged),
         storage_options=options,
         policy=None if section is None or section.policy is None else section.policy.policy(),
-        unknown=explain_unknown(table, config) if section is None else None,
+        unknown=explain_unknown(table, config) if section is None and found is None else None,
     )
 
 

@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from difflib import get_close_matches
 from fnmatch import fnmatchcase
 from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from memwal.config.namespaces import NamespacedTable, find_namespaced
 from memwal.errors import Usage
 from memwal.text import mask_address
 
 if TYPE_CHECKING:
     from memwal.config import Config
+
+ListNames = Callable[[NamespacedTable], list[str]]
+"""The tables beside the one that a glob in a namespace names."""
 
 _NAMED_MAX = 10
 _WILD = "*?[]"
@@ -29,18 +33,25 @@ def is_glob(table: str) -> bool:
     return not is_address(table) and any(sign in table for sign in _WILD)
 
 
-def find_names(given: Sequence[str], config: Config, *, everything: bool = False) -> list[str]:
+def find_names(
+    given: Sequence[str],
+    config: Config,
+    list_names: ListNames,
+    *,
+    everything: bool = False,
+) -> list[str]:
     """TABLE arguments with each glob replaced by the names that it matches, in the file's order.
 
     A table that is called just that comes before what it matches; so does, where nothing matches, a
-    folder. Raises Usage for a glob that matches nothing, and where nothing is named.
+    folder. `list_names` asks a namespace. Raises Usage for a glob that matches nothing, and where
+    nothing is named; and what asking raises.
     """
     check_named(given, everything=everything, config=config)
     if everything:
         if not config.tables:
             raise Usage(f"--all: no tables: {_where(config)}; add [tables.NAME] with a uri")
         return list(config.tables)
-    return [name for table in given for name in _choose(table, config)]
+    return [name for table in given for name in _choose(table, config, list_names)]
 
 
 def match_names(table: str, config: Config) -> list[str]:
@@ -62,12 +73,25 @@ def check_named(
         raise Usage(f"name the tables, or give --all for those of the configuration{known}")
 
 
-def _choose(table: str, config: Config) -> list[str]:
+def _choose(table: str, config: Config, list_names: ListNames) -> list[str]:
     found = match_names(table, config)
-    if found or not is_glob(table) or Path(table).exists():
+    if found or not is_glob(table):
         return found or [table]
-    near = suggest(table.translate(dict.fromkeys(map(ord, _WILD))), config.tables)
-    raise Usage(f"{mask_address(table)}: no name matches: {_where(config)}{near}")
+    glob = find_namespaced(table, config.namespaces)
+    if glob is None and Path(table).exists():
+        return [table]
+    if glob is None:
+        names, wanted, where = list(config.tables), table, _where(config)
+    elif any(map(is_glob, glob.id[:-1])):
+        raise Usage(f"{table}: only the last part of a name in a namespace may be a glob")
+    else:
+        names, wanted = list_names(glob), glob.id[-1]
+        where = f"namespace {glob.namespace} has {_list(names) or 'none'} there"
+        found = [glob.name_beside(name) for name in names if fnmatchcase(name, wanted)]
+    if found:
+        return found
+    near = suggest(wanted.translate(dict.fromkeys(map(ord, _WILD))), names)
+    raise Usage(f"{mask_address(table)}: no name matches: {where}{near}")
 
 
 def explain_unknown(table: str, config: Config) -> str | None:
@@ -76,6 +100,10 @@ def explain_unknown(table: str, config: Config) -> str | None:
         return None
     where = "no configuration file was read" if config.file is None else f"not in {config.file}"
     near = suggest(table, config.tables)
+    namespace, colon, _ = table.partition(":")
+    if colon and config.file is not None:
+        where = f"no [namespaces.{namespace}] in {config.file}"
+        near = near or suggest(namespace, config.namespaces)
     return f"{mask_address(table)}: no such table: {where}{near}, and no folder here has this name"
 
 

@@ -17,18 +17,30 @@ _VARIABLE = re.compile(r"\$\{([A-Za-z_][A-Za-z0-9_]*)\}")
 _ENDPOINT = re.compile("endpoint|url|uri|host(?!ed)|proxy", re.IGNORECASE)
 
 
-def expand(option: str, value: str, environment: Mapping[str, str]) -> str:
-    """An option's value in the file, with `${…}` replaced. Raises Usage, which shows no value."""
-    if _ENDPOINT.search(option) and _VARIABLE.search(value):
+def expand(
+    option: str,
+    value: str,
+    environment: Mapping[str, str],
+    *,
+    what: str = "storage option",
+    is_place: bool = False,
+) -> str:
+    """An option's value in the file, with `${…}` replaced. Raises Usage, which shows no value.
+
+    `what` the option is; one that says where requests go takes no variable: by its name, or because
+    it `is_place`.
+    """
+    if (is_place or _ENDPOINT.search(option)) and _VARIABLE.search(value):
+        instead = f", or give it as --storage-option or in {STORAGE_OPTIONS_VARIABLE}"
         raise Usage(
-            f"storage option {option!r} in the configuration says where requests go: no ${{…}} in "
-            f"it; write it out, or give it as --storage-option or in {STORAGE_OPTIONS_VARIABLE}"
+            f"{what} {option!r} in the configuration says where requests go: no ${{…}} in it; "
+            f"write it out{'' if is_place else instead}"
         )
 
     def look_up(match: re.Match[str]) -> str:
         found = environment.get(match[1])
         if found is None:
-            raise Usage(f"storage option {option!r}: environment variable {match[1]} is not set")
+            raise Usage(f"{what} {option!r}: environment variable {match[1]} is not set")
         return found
 
     return _VARIABLE.sub(look_up, value)

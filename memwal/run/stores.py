@@ -12,7 +12,7 @@ from memwal.ports import Clock, Objects
 from memwal.store.base import StoreLimits
 from memwal.store.checkpoints import StoredCheckpoints
 from memwal.store.lease import TTL_SECONDS, StoredLeases
-from memwal.store.objects import normalise_uri, open_objects
+from memwal.store.objects import find_address, normalise_uri, open_objects
 from memwal.store.put_proof import ensure_put_if_absent
 from memwal.store.shard_manifests import ShardManifests
 from memwal.store.table import LanceTables
@@ -104,11 +104,13 @@ def open_stores(
     """The stores of one table; `lease_seconds` is how long a lease that is taken here lasts, and
     `run_id` the run that takes it.
 
-    Raises Usage or Unsupported for an address that can't be one.
+    Raises Usage or Unsupported for an address that can't be one, and what a namespace is asked in
+    vain for.
     """
+    root, options = find_address(normalise_uri(uri), storage_options)
     return Stores(
-        uri=normalise_uri(uri),
-        storage_options=dict(storage_options),
+        uri=root,
+        storage_options=dict(options),
         clock=clock or SystemClock(),
         limits=limits or StoreLimits(),
         lease_seconds=lease_seconds or TTL_SECONDS,

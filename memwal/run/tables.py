@@ -94,6 +94,11 @@ class OpenTable:
         return self.stores, self.view
 
     @property
+    def storage_options(self) -> Mapping[str, str]:
+        """What opens the table at its address, which a namespace may have told."""
+        return self.resolved.storage_options if self.stores is None else self.stores.storage_options
+
+    @property
     def failure(self) -> MemWalError:
         """What kept the table from being read."""
         return self.error or MemWalError("the table was not read")

@@ -12,6 +12,8 @@ from pathlib import Path
 from urllib.parse import unquote
 
 from memwal import errors
+from memwal.config.namespaces import OPTION
+from memwal.config.namespaces import SCHEME as NAMESPACES
 from memwal.config.storage_options import WAIT_OPTION
 from memwal.ports import Clock, Objects
 from memwal.store.base import StoreLimits
@@ -32,7 +34,7 @@ def open_objects(
     uri: str, storage_options: Mapping[str, str], clock: Clock, limits: StoreLimits | None = None
 ) -> Objects:
     """The store below `uri`. Nothing is read or written yet."""
-    root = normalise_uri(uri)
+    root, storage_options = find_address(normalise_uri(uri), storage_options)
     scheme = _SCHEME.match(root)
     if scheme is None:
         from memwal.store.local import LocalObjects
@@ -63,6 +65,20 @@ def _limit_wait(storage_options: Mapping[str, str], limits: StoreLimits) -> Stor
     return limits
 
 
+def find_address(uri: str, storage_options: Mapping[str, str]) -> tuple[str, Mapping[str, str]]:
+    """An address, normalised, and the options that open it: what a namespace says, for a name in
+    one. Raises Usage, Unsupported, StoreUnavailable.
+    """
+    if not uri.startswith(NAMESPACES):
+        return uri, storage_options
+    if OPTION not in storage_options:
+        raise errors.Usage("a table in a namespace is named NAME:schema.table")
+    from memwal.store.namespaces import locate  # lance takes long to import
+
+    location, options = locate(storage_options)
+    return normalise_uri(location), options
+
+
 def normalise_uri(uri: str) -> str:
     """One spelling a table: an absolute local path, or `scheme://bucket/prefix`; no closing slash.
 
@@ -81,6 +97,8 @@ def normalise_uri(uri: str) -> str:
         return _file_root(rest)
     if name in _BUCKET_STORES:
         return _bucket_root(name, rest)
+    if uri.startswith(NAMESPACES):
+        return uri
     supported = ", ".join(f"{name}://" for name in ("file", *_BUCKET_STORES))
     raise errors.Unsupported(f"{name}:// is not supported; a local path, {supported} are")
 

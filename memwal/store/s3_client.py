@@ -5,16 +5,19 @@ from __future__ import annotations
 import os
 import threading
 from collections.abc import Hashable, Mapping
-from datetime import datetime
+from datetime import UTC, datetime
 from typing import Any
 
 import boto3
 import botocore.session
 from botocore import UNSIGNED
 from botocore.config import Config
+from botocore.credentials import RefreshableCredentials
 from botocore.utils import parse_timestamp
 
 from memwal import errors
+from memwal.clock import SystemClock
+from memwal.config.namespaces import OPTION as NAMESPACE
 from memwal.store.base import StoreLimits
 
 # Other spellings that object_store (and so pylance) takes for the options read here.
@@ -22,6 +25,9 @@ _ALIASES = {"endpoint_url": "endpoint", "token": "session_token"}
 _TRUE = {"1", "true", "on", "yes", "y"}
 _POOL_CONNECTIONS = 64  # one client serves the threads of several tables
 _CLIENTS_MAX = 16
+_EXPIRY = "expires_at_millis"
+_VENDED = {"access_key_id", "secret_access_key", "session_token", _EXPIRY}
+_RENEWED_SECONDS_BEFORE = 300.0
 
 _clients: dict[Hashable, Any] = {}
 _clients_lock = threading.Lock()
@@ -46,7 +52,8 @@ def shared_client(bucket: str, options: Mapping[str, str], limits: StoreLimits) 
     """
     environment = frozenset(pair for pair in os.environ.items() if pair[0].startswith("AWS_"))
     # A forked process must not go on with its parent's connections.
-    key = (os.getpid(), bucket, frozenset(options.items()), limits, environment)
+    lasting = {k: v for k, v in options.items() if k not in _VENDED or not _are_vended(options)}
+    key = (os.getpid(), bucket, frozenset(lasting.items()), limits, environment)
     with _clients_lock:
         if key not in _clients:
             made = _connect(bucket, options, limits)
@@ -80,11 +87,15 @@ def _connect(bucket: str, options: Mapping[str, str], limits: StoreLimits) -> An
         )
     core = botocore.session.get_session()
     core.get_component("response_parser_factory").set_parser_defaults(timestamp_parser=_parse_time)
+    vended = _are_vended(options)
+    given = "access_key_id" in options and not vended
+    if vended:
+        core._credentials = _renewed(options)  # where botocore's own providers put theirs
     session = boto3.session.Session(
         botocore_session=core,
-        aws_access_key_id=options.get("access_key_id"),
-        aws_secret_access_key=options.get("secret_access_key"),
-        aws_session_token=options.get("session_token") if "access_key_id" in options else None,
+        aws_access_key_id=options["access_key_id"] if given else None,
+        aws_secret_access_key=options["secret_access_key"] if given else None,
+        aws_session_token=options.get("session_token") if given else None,
     )
     virtual_hosted = _flag(options, "virtual_hosted_style_request")
     endpoint = _endpoint(options)
@@ -135,6 +146,43 @@ def _parse_time(given: Any) -> datetime:
         moment = None
     found: datetime = parse_timestamp(given) if moment is None or moment.tzinfo is None else moment
     return found
+
+
+def _are_vended(options: Mapping[str, str]) -> bool:
+    """Whether a namespace vends credentials that expire."""
+    return {NAMESPACE, _EXPIRY, "access_key_id"} <= options.keys()
+
+
+def _renewed(options: Mapping[str, str]) -> RefreshableCredentials:
+    """Credentials that are asked for again before they expire; in the last moments, waited for."""
+
+    def ask() -> dict[str, str]:
+        from memwal.store.namespaces import renew  # lance takes long to import
+
+        return _describe(canonical(renew({NAMESPACE: options[NAMESPACE]})))
+
+    left = float(options[_EXPIRY]) / 1000 - SystemClock().now_nanos() / 1e9
+    before = max(0.0, min(_RENEWED_SECONDS_BEFORE, left / 3))
+    return RefreshableCredentials.create_from_metadata(
+        _describe(options),
+        ask,
+        "namespace",
+        advisory_timeout=before,
+        mandatory_timeout=before / 5,
+    )
+
+
+def _describe(options: Mapping[str, str]) -> dict[str, str]:
+    """Credentials as botocore takes them."""
+    if _VENDED - options.keys() - {"session_token"}:
+        raise errors.BadCredentials("the namespace vends no credentials for S3 any more")
+    moment = datetime.fromtimestamp(float(options[_EXPIRY]) / 1000, UTC)
+    return {
+        "access_key": options["access_key_id"],
+        "secret_key": options["secret_access_key"],
+        "token": options.get("session_token", ""),
+        "expiry_time": moment.isoformat(),
+    }
 
 
 def _endpoint(options: Mapping[str, str]) -> str | None:

@@ -24,7 +24,9 @@ from memwal.format.layout import SYSTEM_INDEXES
 from memwal.model import ColumnInfo, FlushedGeneration, ShardId, sum_known
 from memwal.rows.policy import STORED_KEY
 from memwal.store.data_files import check_own_files
+from memwal.store.lance_texts import tidy_text as tidy_text
 from memwal.store.links import check_unlinked
+from memwal.store.namespaces import lance_arguments
 from memwal.store.waits import WAITS
 
 # One small cache for all datasets of a run: each open would otherwise bring a 6 GiB one of its own.
@@ -35,18 +37,11 @@ GONE = re.compile(r"not found|no such file|does not exist|not a directory", re.I
 # What it says when it was denied access, which says nothing about the file.
 _REFUSED = re.compile(r"necessary privileges|403 forbidden|accessdenied", re.IGNORECASE)
 _UNREACHED = re.compile(r"permission denied|os error \d+|error performing \w+", re.IGNORECASE)
-# A place in Lance's source. A path in it begins where none goes on, so that each is looked at once.
-_RUST_SOURCE = re.compile(r",? ?(?<![\w./@+~-])/[\w./@+~-]*\.rs:\d+(:\d+)?")
 
 
 def lance_version() -> str:
     """The installed pylance's version."""
     return str(lance.__version__)
-
-
-def tidy_text(error: BaseException) -> str:
-    """An error's first line without the places in Lance's own source."""
-    return _RUST_SOURCE.sub("", str(error).split("\n", 1)[0]).strip() or type(error).__name__
 
 
 def is_panic(error: BaseException) -> bool:
@@ -59,7 +54,7 @@ class LanceTables:
 
     def __init__(self, uri: str, storage_options: Mapping[str, str]) -> None:
         self._uri = uri
-        self._options = dict(storage_options) or None
+        self._opening = lance_arguments(storage_options)
         self._session = lance.Session(
             index_cache_size_bytes=_CACHE_BYTES, metadata_cache_size_bytes=_CACHE_BYTES
         )
@@ -216,7 +211,7 @@ class LanceTables:
         Its footer must have been looked at before (see `memwal.store.data_files`).
         """
         try:
-            reader = LanceFileReader(f"{self._uri}/{path}", storage_options=self._options)
+            reader = LanceFileReader(f"{self._uri}/{path}", **self._opening)
             return int(reader.metadata().num_rows)
         except (OSError, ValueError):
             return None
@@ -228,8 +223,10 @@ class LanceTables:
     def _open(self, uri: str, version: int | None) -> Any:
         try:
             with WAITS.watch(uri, "Lance opens the table"):
-                return lance.dataset(
-                    uri, version=version, storage_options=self._options, session=self._session
+                # Not lance.dataset: that one takes no address beside a namespace, and generations
+                # have addresses of their own.
+                return lance.LanceDataset(
+                    uri, version=version, session=self._session, **self._opening
                 )
         except (OSError, ValueError) as error:
             text = tidy_text(error)

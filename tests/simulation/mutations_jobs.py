@@ -203,6 +203,39 @@ JOBS: tuple[Mutation, ...] = (
         ),
     ),
     *mutations(
+        "memwal/store/namespaces.py",
+        "tests/store/test_namespaces.py",
+        (
+            "namespaces: versions that the namespace manages are committed past it",
+            "    if found.managed_versioning:",
+            "    if False:",
+        ),
+        (
+            "namespaces: what a server repeats of its headers is shown",
+            """        if name not in ("uri", "root", "delimiter") and len(value) > 3:""",
+            "        if False:",
+        ),
+        (
+            "namespaces: credentials of two owners are mixed",
+            "    beaten = names | (_CREDENTIALS if names & _CREDENTIALS else set())",
+            "    beaten = names",
+        ),
+        (
+            "namespaces: Lance keeps the credentials that it was given first",
+            "    if OPTION not in storage_options or EXPIRY not in options:",
+            "    if True:",
+        ),
+    ),
+    *mutations(
+        "memwal/store/s3_client.py",
+        "tests/store/test_namespaces.py",
+        (
+            "namespaces: our own requests keep the credentials that they were given first",
+            "    vended = _are_vended(options)",
+            "    vended = False",
+        ),
+    ),
+    *mutations(
         "memwal/config/names.py",
         "tests/cli/test_names.py",
         (

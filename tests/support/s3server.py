@@ -29,12 +29,17 @@ main(sys.argv[1:])
 # conditions  each put of a name replaces the one before it, `If-None-Match` or not
 # suffixes    the last N bytes of an object are taken for its first ones
 # folders     pages are short, and a listing of the folders below `_mem_wal` has none
+# tokens      a session token is the time, in milliseconds, when its credentials expire
 _ODD = """
-import re
+import re, time
 from moto.moto_server.werkzeug_app import DomainDispatcherApplication as Application
 answer = Application.__call__
 def answer_oddly(application, environ, start_response):
     asked = environ.get("QUERY_STRING", "")
+    token = environ.get("HTTP_X_AMZ_SECURITY_TOKEN")
+    if "tokens" in QUIRKS and token and int(token) < time.time() * 1000:
+        start_response("400 Bad Request", [("Content-Type", "application/xml")])
+        return [b"<Error><Code>ExpiredToken</Code><Message>it has expired</Message></Error>"]
     if "conditions" in QUIRKS:
         environ.pop("HTTP_IF_NONE_MATCH", None)
     if "suffixes" in QUIRKS and "HTTP_RANGE" in environ:

@@ -71,6 +71,11 @@ def _secrets(config: Config, jobs: JobsEnvironment) -> set[str]:
         except Usage:
             # The variable is not set here, so its value can't be in a text either.
             continue
+    for name, namespace in config.namespaces.items():
+        try:
+            found |= find_secrets(namespace.expand(name, os.environ))
+        except Usage:
+            continue
     return found
 
 

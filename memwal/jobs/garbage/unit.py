@@ -91,7 +91,7 @@ class DeleteFanout:
                 units.append(
                     GarbageUnit(
                         uri=uri,
-                        storage_options=table.resolved.storage_options,
+                        storage_options=table.storage_options,
                         deletions=deletions,
                         limits=self.limits,
                         lease_token=table.lease_token,

@@ -53,7 +53,7 @@ def make_units(
     return [
         MergeUnit(
             uri=view.uri,
-            storage_options=table.resolved.storage_options,
+            storage_options=stores.storage_options,
             shard_ids=shard_ids,
             request=request,
             limits=limits,
