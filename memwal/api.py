@@ -71,7 +71,7 @@ def open_table(
 ) -> Table:
     """A table to work on. Nothing is read before the first job.
 
-    uri: a path, an `s3://` address, or a name in the file `config`.
+    uri: a path, an `s3://` address, a name in the file `config`, or in a namespace of that file.
     storage_options: as pylance takes them. They beat the variable `MEMWAL_STORAGE_OPTIONS`, which
         beats `config`.
     config: a `memwal.toml`, with limits and row-merge policies too. Without it none is looked for.

@@ -163,7 +163,9 @@ class ReadFlags:
     def _find_options(self, names: Sequence[str]) -> Mapping[str, str]:
         """The storage options of a table; without one, those that go with every table."""
         for table in self._look_up(names, quiet=True) if names or self.everything else ():
-            return table.storage_options
+            from memwal.store.objects import find_address, normalise_uri
+
+            return find_address(normalise_uri(table.uri), table.storage_options)[1]
         return load(self.config, self.storage_option, quiet=True)[1]
 
 

@@ -11,7 +11,7 @@ Tables = Annotated[
     typer.Argument(
         metavar="TABLE...",
         help="Path, address (s3, gs, az), or name in the config file; 'a_*' is every name that "
-        "begins so.",
+        "begins so. NAMESPACE:schema.table is a name in a Lance namespace.",
     ),
 ]
 All = Annotated[bool, typer.Option("--all", help="Every table of the configuration.")]

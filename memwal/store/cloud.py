@@ -11,7 +11,7 @@ from __future__ import annotations
 import os
 import re
 import threading
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import lru_cache
 from typing import Any
 
@@ -20,6 +20,7 @@ from obstore import exceptions as obs
 from obstore.store import AzureStore, GCSStore
 
 from memwal import errors
+from memwal.config.namespaces import OPTION
 from memwal.model import StoredFile
 from memwal.ports import (
     OBJECT_BYTES_MAX,
@@ -62,13 +63,20 @@ class CloudObjects(RemoteObjects):
     ) -> None:
         super().__init__(uri, clock, limits, faults.CLOUD_FAULTS)
         self._scheme = uri.partition("://")[0]
-        environment = frozenset(
+        self._environment = frozenset(
             pair for pair in os.environ.items() if pair[0].upper().startswith(_VARIABLES)
         )
-        options = frozenset(storage_options.items())
-        root = f"{self._scheme}://{self._bucket}"
-        self._client = _connect(root, options, limits, environment)
+        self._choose: Callable[[], Mapping[str, str]] = lambda: storage_options
+        if OPTION in storage_options:
+            from memwal.store.namespaces import Renewed  # lance takes long to import
+
+            self._choose = Renewed(storage_options, clock).now
         self._store = _name_store(self._client)
+
+    @property
+    def _client(self) -> AzureStore | GCSStore:
+        root, options = f"{self._scheme}://{self._bucket}", frozenset(self._choose().items())
+        return _connect(root, options, self._limits, self._environment)
 
     @property
     def store(self) -> str:

@@ -7,6 +7,7 @@ requests ask through `renew`.
 
 from __future__ import annotations
 
+import math
 import os
 import threading
 from collections.abc import Iterator, Mapping
@@ -31,12 +32,14 @@ from memwal.errors import (
     Unsupported,
     Usage,
 )
+from memwal.ports import Clock
 from memwal.store.lance_texts import tidy_text
 from memwal.store.waits import WAITS
 
 EXPIRY = "expires_at_millis"
 _OPENING = "storage."
 _PAGES_MAX = 1_000
+_RENEWED_SECONDS_BEFORE = 60.0
 _SHOWN_CHARACTERS_MAX = 300
 _KINDS = {"dir": DirectoryNamespace, "rest": RestNamespace}
 _CREDENTIALS = {"access_key_id", "secret_access_key", "session_token", "token"}
@@ -87,6 +90,30 @@ def locate(storage_options: Mapping[str, str]) -> tuple[str, dict[str, str]]:
 def renew(storage_options: Mapping[str, str]) -> dict[str, str]:
     """The same with new credentials. Raises as `locate` does."""
     return locate(storage_options)[1]
+
+
+class Renewed:
+    """Storage options whose credentials are asked for again before they expire."""
+
+    def __init__(self, storage_options: Mapping[str, str], clock: Clock) -> None:
+        self._options = storage_options
+        self._clock = clock
+        self._lock = threading.Lock()
+        self._until = self._end()
+
+    def now(self) -> Mapping[str, str]:
+        """Options that are good now, without our own. Raises as `locate` does."""
+        with self._lock:
+            if self._clock.now_nanos() / 1e9 >= self._until:
+                self._options = renew(self._options)
+                self._until = self._end()
+            return {name: value for name, value in self._options.items() if name != OPTION}
+
+    def _end(self) -> float:
+        if OPTION not in self._options or EXPIRY not in self._options:
+            return math.inf
+        expiry, now = float(self._options[EXPIRY]) / 1000, self._clock.now_nanos() / 1e9
+        return expiry - max(0.0, min(_RENEWED_SECONDS_BEFORE, (expiry - now) / 3))
 
 
 def lance_arguments(storage_options: Mapping[str, str]) -> dict[str, Any]:

@@ -27,7 +27,9 @@ CONFIG = Config.model_validate(
             "again": {"uri": "s3://lake/orders"},
             "{{ 7 * 6 }}": {"uri": "/data/odd"},
             "secret": {"uri": SECRET},
-        }
+            "sales": {"uri": "lake:sales.orders"},
+        },
+        "namespaces": {"lake": {"impl": "dir", "root": "/lake"}},
     }
 )
 ANY = CONFIG.model_copy(update={"airflow": CONFIG.airflow.model_copy(update={"any_address": True})})
@@ -91,8 +93,10 @@ def test_only_tables_of_the_configuration() -> None:
     # By its address a table has its own settings all the same, and is one table.
     assert find_configured_tables(["s3://lake/orders", "orders"], CONFIG) == ["orders"]
     assert find_configured_tables([SECRET], CONFIG) == ["secret"]
+    assert find_configured_tables(["lake:sales.orders"], CONFIG) == ["sales"]
     assert find_configured_tables(None, CONFIG) == []
-    for table in ("s3://lake/orders/", "s3://lake/other", "/data", "order", "*", "ORDERS"):
+    others = ("s3://lake/orders/", "s3://lake/other", "/data", "order", "*", "ORDERS", "order*")
+    for table in (*others, "lake:sales.*", "lake:sales.returns", "lake:orders"):
         with pytest.raises(Usage, match="not in the configuration") as caught:
             find_configured_tables(["orders", table], CONFIG)
         assert "any_address" in str(caught.value)

@@ -12,6 +12,7 @@ from lance.namespace import CreateNamespaceRequest, DirectoryNamespace, Register
 
 import memwal
 from memwal.cli.flags import ReadFlags
+from memwal.clock import SystemClock
 from memwal.config import load_config, resolve_table
 from memwal.errors import (
     BadCredentials,
@@ -22,11 +23,14 @@ from memwal.errors import (
     Usage,
 )
 from memwal.run.stores import open_stores
+from memwal.store.objects import open_objects
+from tests.store.test_s3_faults import Reply, ScriptedServer
 from tests.support import builders
 from tests.support.builders import Put, Table
 from tests.support.namespace_server import TOKEN, NamespaceServer
 from tests.support.s3server import S3Server
 
+MOMENT = "Sun, 22 Nov 2026 20:56:26 GMT"
 NAMES = ["sales.orders", "sales.returns", "sales.old", "hr.people"]
 
 
@@ -228,3 +232,21 @@ def test_credentials_that_expire_are_renewed(
     time.sleep(1.2)
     with pytest.raises(NotATable, match=r"^lake:sales\.orders: "):
         driver.objects.list_folders("_mem_wal")
+
+
+def test_credentials_for_clouds_are_renewed_too(tmp_path: Path, rest: NamespaceServer) -> None:
+    cloud = ScriptedServer()
+    cloud.script.append(Reply(body=b"data", headers={"Last-Modified": MOMENT, "ETag": '"1"'}))
+    rest.tables["sales.orders"] = "gs://bucket/orders"
+    rest.storage_options = {"google_base_url": cloud.endpoint, "allow_http": "true"}
+    rest.token_option, rest.seconds = "google_storage_token", 0.9
+    config = load_config(behind(tmp_path, rest), {})
+    table = resolve_table("lake:sales.orders", config, {}, {"LAKE_TOKEN": TOKEN})
+    objects = open_objects(table.find_uri(), table.storage_options, SystemClock())
+    for wait_seconds in (0, 0, 0.7):
+        time.sleep(wait_seconds)
+        assert objects.get("a") == b"data"
+    cloud.close()
+    first, second, third = [r.headers["authorization"] for r in cloud.requests]
+    assert first == second != third
+    assert len(rest.asked) == 2

@@ -27,6 +27,7 @@ class NamespaceServer:
     tables: dict[str, str] = field(default_factory=dict)
     storage_options: Mapping[str, str] = field(default_factory=dict)
     seconds: float | None = None
+    token_option: str = "aws_session_token"
     managed: bool = False
     asked: list[str] = field(default_factory=list)
 
@@ -85,7 +86,7 @@ class NamespaceServer:
         options = dict(self.storage_options)
         if self.seconds is not None:
             expires = str(int((time.time() + self.seconds) * 1000))
-            options |= {"aws_session_token": expires, "expires_at_millis": expires}
+            options |= {self.token_option: expires, "expires_at_millis": expires}
             options |= {"refresh_offset_millis": str(int(self.seconds * 300))}
         found: dict[str, Any] = {"location": self.tables[table_id], "storage_options": options}
         return 200, found | ({"managed_versioning": True} if self.managed else {})

@@ -13,7 +13,7 @@ from memwal.run.options import RunOptions
 from memwal.run.progress import Progress
 from memwal.run.versions import check_lance_version
 from memwal.store.base import StoreLimits
-from memwal.store.objects import normalise_uri
+from memwal.store.objects import find_address, normalise_uri
 
 
 def run_doctor(options: RunOptions, progress: Progress) -> DoctorReport:
@@ -25,8 +25,8 @@ def run_doctor(options: RunOptions, progress: Progress) -> DoctorReport:
     requests: dict[str, int] = {}
     try:
         check_lance_version(options.untested_lance_allowed)
-        uri = normalise_uri(table.find_uri())
-        scratch = ScratchFolder(uri, table.storage_options, clock, StoreLimits())
+        uri, options_there = find_address(normalise_uri(table.find_uri()), table.storage_options)
+        scratch = ScratchFolder(uri, options_there, clock, StoreLimits())
         progress.start("checks", len(CHECKS))
         doctor = Doctor(scratch=scratch, clock=clock, done=progress.done)
         checks, error = doctor.examine()
