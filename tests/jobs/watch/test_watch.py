@@ -153,6 +153,9 @@ def test_a_changed_configuration_is_read_and_a_broken_one_is_not(
         assert "gone" in error["message"]
         write(good.replace("tables.one", "tables.three"))
         until(run, lambda e: e["table"] == "three")
+        write("")
+        (*_, error) = until(run, lambda e: e["table"] is None and e["event"] == "error")
+        assert "none of the tables to watch is in it" in error["message"]
         os.kill(run.pid, signal.SIGTERM)
         assert run.wait() == 0
 
