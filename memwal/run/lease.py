@@ -143,13 +143,6 @@ class ChainLeases:
             held.pass_on(leases, name, own_claim=own_claim)
         return held
 
-    def holds(self, uri: str) -> bool:
-        """Whether a job of the chain has taken the table's lease.
-
-        If it was lost since, the check before the next commit says so.
-        """
-        return uri in self._held
-
     def give_back(self, uri: str) -> None:
         """The chain is over for this table. If that fails, it is a warning and ends no job."""
         held = self._held.pop(uri, None)

@@ -66,9 +66,9 @@ class OpenTable:
     `leases` keeps it for the jobs that come next.
 
     `unit_requests` is what units asked of the store. `was_read` is set once a view showed it to be
-    a table, `read_under_lease` if that was under a lease that jobs before had left, `worked_on`
-    once a lease was taken for it, which may have been given back since, and `untrusted` once its
-    store was found to lack what writing needs. `warn` is called about the lease.
+    a table, `worked_on` once a lease was taken for it, which may have been given back since, and
+    `untrusted` once its store was found to lack what writing needs. `warn` is called about the
+    lease.
     """
 
     resolved: ResolvedTable
@@ -82,7 +82,6 @@ class OpenTable:
     error: MemWalError | None = None
     unit_requests: list[Mapping[str, int]] = field(default_factory=list)
     was_read: bool = False
-    read_under_lease: bool = False
     began_at_nanos: int = 0
     began_seconds: float = 0.0
     requests_before: Mapping[str, int] = field(default_factory=dict)
@@ -233,7 +232,6 @@ def _read(table: OpenTable, read: ReadView) -> None:
     if table.stores is None:
         return
     table.begin()
-    table.read_under_lease = table.leases.holds(table.resolved.uri)
     try:
         with logs.about(table=table.resolved.name):
             table.view = read(table.stores)

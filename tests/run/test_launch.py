@@ -5,7 +5,6 @@ from __future__ import annotations
 import threading
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
-from dataclasses import replace
 from pathlib import Path
 from typing import Any, cast
 
@@ -26,7 +25,6 @@ from memwal.jobs.garbage.unit import GarbageUnit, unpack_deleted
 from memwal.model import TableView
 from memwal.run import cancel, versions
 from memwal.run.engines.local import LocalEngine
-from memwal.run.lease import ChainLeases
 from memwal.run.options import RunOptions
 from memwal.run.stores import open_stores
 from memwal.run.tables import OPENED_BEFORE_SECONDS_MAX, OpenedBefore, OpenTable, open_tables
@@ -86,17 +84,6 @@ def test_leases_are_given_up_whatever_happens(tmp_path: Path) -> None:
     claim = open_stores(str(tmp_path), {}).leases.current()
     assert claim is not None
     assert (claim.released, failed) == (True, ["oops"])
-
-
-def test_a_view_is_known_to_be_read_under_a_lease_that_is_there_already(tmp_path: Path) -> None:
-    with ChainLeases("maintain") as chain:
-        found = []
-        for _ in range(2):
-            chained = replace(options(resolved(tmp_path)), leases=chain)
-            with open_tables(chained, lambda stores: cast("Any", None)) as tables:
-                tables[0].take_lease("merge", chained)
-                found.append(tables[0].read_under_lease)
-    assert found == [False, True]
 
 
 def test_a_view_of_before_is_fresh_for_some_time_only(tmp_path: Path) -> None:

@@ -154,13 +154,8 @@ INDEXES: tuple[Mutation, ...] = (
         ("catch-up: the lease is not taken", "        self.take_lease()\n", ""),
         (
             "catch-up: what was planned without the lease is all",
-            "        first = held or self._look(self.views.table())",
-            "        first = held or self._look(view)",
-        ),
-        (
-            "catch-up: any plan is as if made under the lease",
-            "look if self.read_under_lease else None",
-            "look",
+            "        first = self._look(self.views.table())",
+            "        first = self._look(view)",
         ),
         (
             "catch-up: a dry run is none",

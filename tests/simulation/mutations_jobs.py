@@ -28,11 +28,6 @@ JOBS: tuple[Mutation, ...] = (
             "            if False:",
         ),
         (
-            "jobs: any view was read under the lease",
-            "table.read_under_lease = table.leases.holds(table.resolved.uri)",
-            "table.read_under_lease = True",
-        ),
-        (
             "jobs: an old view is as good as a fresh one",
             "        if stores.clock.monotonic_seconds() - seconds > OPENED_BEFORE_SECONDS_MAX:",
             "        if False:",

@@ -133,34 +133,30 @@ class IndexCatchupJob:
     steps: Steps = no_steps
     take_lease: Callable[[], None] = lambda: None
     """Called once there is something to commit; raises LeaseHeld."""
-    read_under_lease: bool = False
-    """Whether the view that `run` gets was: jobs before it left their lease."""
     before_commit: Callable[[], None] = lambda: None
     """Called before each commit; raises when the run has lost its lease."""
 
     def run(self, view: TableView, *, dry_run: bool = False) -> IndexCatchupTableReport:
         """Catch up under the lease, if `view` shows something to commit; else say what there is."""
-        report = self._foresee(look := self._look(view))
+        report = self.foresee(view)
         if dry_run or not any(i.outcome == DONE for i in report.indexes):
             return report
         self.take_lease()
         # What was planned without the lease may be out of date: everything is read again.
-        return self.catch_up(view, look if self.read_under_lease else None)
+        return self.catch_up(view)
 
     def foresee(self, view: TableView) -> IndexCatchupTableReport:
         """What a run would do, and what would be recorded; changes nothing."""
-        return self._foresee(self._look(view))
+        look = self._look(view)
+        return self._report(view, look, [_foresee(look, plan) for plan in self._plan(look)])
 
-    def _foresee(self, look: _Look) -> IndexCatchupTableReport:
-        return self._report(look.view, look, [_foresee(look, plan) for plan in self._plan(look)])
-
-    def catch_up(self, view: TableView, held: _Look | None = None) -> IndexCatchupTableReport:
+    def catch_up(self, view: TableView) -> IndexCatchupTableReport:
         """Catch up, index by index; the trouble of one does not stop the others.
 
-        To be called under the table's lease; `view` is what the run began with, `held` what it saw
-        under the lease. Raises what concerns the table: it can't be read, or its lease was lost.
+        To be called under the table's lease; `view` is what the run began with. Raises what
+        concerns the whole table: it can't be read, or the lease was lost.
         """
-        first = held or self._look(self.views.table())
+        first = self._look(self.views.table())
         goal = _Goal(
             fragments=frozenset(f.fragment_id for f in first.table.fragments),
             merged=dict(first.view.mem_wal.merged),

@@ -68,6 +68,5 @@ def make_catchup_job(
         limits=choose_limits(CatchupLimits, table.resolved, options.limits),
         steps=options.steps,
         take_lease=partial(table.take_lease, "index-catchup", options),
-        read_under_lease=table.read_under_lease,
         before_commit=table.before_commit,
     )

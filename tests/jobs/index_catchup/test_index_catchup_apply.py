@@ -482,16 +482,6 @@ def test_the_lease_is_taken_first_and_everything_is_planned_again_then() -> None
     assert report.indexes[0].caught_up == {A: 2, B: 1}
 
 
-def test_what_was_read_under_the_lease_is_not_read_again() -> None:
-    table = behind_table("one")
-    view = table.table()
-    table.looked.clear()
-    report = job(table, read_under_lease=True).run(view)
-    assert report.indexes[0].caught_up == {A: 1, B: 1}
-    assert table.looked.count(view.version) == 1
-    assert len(table.looked) == 2
-
-
 def test_what_commits_nothing_takes_no_lease() -> None:
     table = behind_table("one")
     held = fail(LeaseHeld("by somebody"))
