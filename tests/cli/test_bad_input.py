@@ -212,7 +212,7 @@ def test_a_table_without_a_mem_wal(tmp_path: Path, job: str) -> None:
 @pytest.mark.parametrize(
     ("address", "code", "says"),
     [
-        ("gs://bucket/table", UNSUPPORTED, "gs://"),
+        ("ftp://bucket/table", UNSUPPORTED, "ftp://"),
         ("s3:///table", USAGE, "bucket"),
         ("s3://key:secret@bucket/table", USAGE, "storage options"),
         ("", USAGE, "address is empty"),

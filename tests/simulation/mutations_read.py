@@ -273,7 +273,7 @@ READ: tuple[Mutation, ...] = (
         ),
     ),
     *mutations(
-        "memwal/store/table.py",
+        "memwal/store/lance_texts.py",
         "tests/store/test_lance_errors.py",
         (
             "errors: a path is looked at from each of its slashes",
