@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 
 from memwal.config import Settings
@@ -136,8 +137,9 @@ def _report(merge: _TableMerge, options: MergeOptions) -> TableReport:
         ]
         warnings = list_policy_warnings(table.resolved, view)
         return report_dry_run(name, view, merge.left, planned, warnings)
-    try:
+    with suppress(MemWalError):
         stores.views.keep_settled(view.shards)
+    try:
         after = stores.tables.base().version if table.lease or merge.work else view.version
     except MemWalError:
         after = None

@@ -5,10 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from memwal.errors import EXIT_PARTIAL, EXIT_REFUSED
-from memwal.jobs.garbage.report import GarbageTableReport
 from memwal.jobs.maintain.report import MaintainTableReport
 from memwal.jobs.quiesce.plan import Obstacle
-from memwal.jobs.rescue.report import RescueTableReport
 from memwal.report import DONE, NOTHING_TO_DO, REFUSED, JobOnTable, Part, Section, sum_up
 from memwal.run.chain import sum_up_jobs
 from memwal.text import name_some
@@ -67,24 +65,3 @@ def report_quiesce(
         ),
         **found,
     )
-
-
-def find_claimed(jobs: Sequence[JobOnTable]) -> dict[str, int | None]:
-    """The epochs that this run took, by shard."""
-    return {
-        shard.shard_id: shard.writer_epoch_after
-        for job in jobs
-        if isinstance(job.report, RescueTableReport)
-        for shard in job.report.shards
-    }
-
-
-def find_kept(jobs: Sequence[JobOnTable]) -> dict[str, str]:
-    """Why garbage kept what it kept, by path."""
-    return {
-        item.path: item.reason
-        for job in jobs
-        if isinstance(job.report, GarbageTableReport)
-        for item in job.report.items
-        if item.action == "keep"
-    }
