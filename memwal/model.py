@@ -255,13 +255,11 @@ class ShardView:
 
     `sized` has listed generations whose writer recorded no size, by number, with sizes read from
     their files; the manifest stays as it is stored. `listed_before` says of missing generations
-    whether an earlier manifest listed them, as far as that is known. Up to `settled_generation`
-    an earlier MemWAL index of the table had merged them (`memwal.store.settled`).
+    whether an earlier manifest listed them, as far as that is known.
     """
 
     manifest: ShardManifest
     merged_generation: int
-    settled_generation: int = 0
     oldest_pending_flushed_at_nanos: int | None = None
     sized: Mapping[int, FlushedGeneration] = field(default_factory=dict)
     listed_before: Mapping[int, bool] = field(default_factory=dict)

@@ -47,24 +47,13 @@ class Hole:
 
 def find_holes(shard: ShardView) -> Iterator[Hole]:
     """The shard's holes above its merge progress, ascending."""
-    expected = first_due(shard)
+    expected = shard.merged_generation + 1
     for generation in shard.pending:
         if generation.generation > expected:
             yield _make_hole(shard, expected, generation.generation - 1)
         expected = generation.generation + 1
     if shard.manifest.current_generation > expected:
         yield _make_hole(shard, expected, shard.manifest.current_generation - 1)
-
-
-def first_due(shard: ShardView) -> int:
-    """The generation right above what is merged, under this MemWAL index or an earlier one."""
-    return max(shard.merged_generation, shard.settled_generation) + 1
-
-
-def is_at_rest(shard: ShardView) -> bool:
-    """Whether all that was allotted is merged, under whichever MemWAL index, and collected."""
-    listed = shard.manifest.flushed_generations
-    return not listed and first_due(shard) >= shard.manifest.current_generation
 
 
 def _make_hole(shard: ShardView, first: int, last: int) -> Hole:

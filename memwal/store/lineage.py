@@ -151,13 +151,6 @@ class StoredLineage:
         is_settled = found.made or found.since_nanos <= not_after_nanos
         return found.since_nanos if is_settled else None
 
-    def made_at(self, view: TableView) -> int | None:
-        """The version that made the MemWAL index; None when no retained one shows it."""
-        with suppress(MemWalError):
-            found = self._walked.versions = self._walk(view, 0)
-            return found.first if found.made else None
-        return None
-
     def renamed(self, view: TableView, rename: align.Rename, generation: int) -> bool:
         """Whether the field went from one name to the other without ever being absent.
 

@@ -34,7 +34,6 @@ from memwal.rows.policy import STORED_KEY
 from memwal.store.lineage import StoredLineage
 from memwal.store.manifest_file import SHARDS_MIN, ManifestFile, find_cache_folder
 from memwal.store.manifest_memory import MEMORIES
-from memwal.store.settled import SettledGenerations, mark_settled
 from memwal.store.shard_listing import (
     ShardListing,
     count_one_page,
@@ -80,7 +79,6 @@ class StoredViews(StoredLineage):
         super().__init__(objects, tables, readers_max=readers_max)
         self._shards = ShardManifests(objects)
         self._snapshots = ShardSnapshots(objects)
-        self._settled = SettledGenerations(objects, tables, self._manifests)
         self._details = ViewDetails(tables, self._shards, self, readers_max)
         self._memory = MEMORIES.recall(objects.store, objects.uri)
         self._remembered_min = remembered_min
@@ -172,18 +170,8 @@ class StoredViews(StoredLineage):
                 break
             now = self._mem_wal_of(self._open(None)[1]).merged
             if all(now.get(shard, 0) == merged for shard, merged in holed.items()):
-                return self._details.add_causes(self._settle_earlier(view))
+                return self._details.add_causes(view)
         return view
-
-    def _settle_earlier(self, view: TableView) -> TableView:
-        """With what an earlier MemWAL index had merged of shards that this one does not know."""
-        if all(s.merged_generation or not any(find_holes(s)) for s in view.shards):
-            return view
-        return mark_settled(view, self._settled.find(view, self.made_at(view)))
-
-    def keep_settled(self, shards: Sequence[ShardView]) -> None:
-        """Store the proof of what is settled of these shards, before versions expire."""
-        self._settled.keep(shards)
 
     def _look(self, shard_id: ShardId, listing: ShardListing) -> tuple[Found, ShardFiles]:
         if self._objects.page_objects == 0:

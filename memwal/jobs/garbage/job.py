@@ -54,7 +54,7 @@ def run_garbage(options: GarbageOptions, progress: Progress, steps: Steps = no_s
             for table in tables
             if table.stores is not None
         ]
-        side_by_side(lambda run: run.foresee(acts=options.acts), runs, TABLE_READERS_MAX)
+        side_by_side(_Run.foresee, runs, TABLE_READERS_MAX)
         deletes = DeleteFanout(
             tables=[run.table for run in runs],
             uris=[run.garbage.uri for run in runs],
@@ -80,15 +80,8 @@ class _Run:
     table: OpenTable
     garbage: TableGarbage
 
-    def foresee(self, *, acts: bool) -> None:
+    def foresee(self) -> None:
         """Look once. A table without a MemWAL index is one too, where it left shards."""
-        self._foresee()
-        seen, stores = self.garbage.seen, self.table.stores
-        if acts and seen is not None and seen.look.view is not None and stores is not None:
-            # Expiry may take the version that proves it.
-            stores.views.keep_settled(seen.look.view.shards)
-
-    def _foresee(self) -> None:
         self.garbage.foresee(self.table.error or self.table.view)
         self.table.error = self.garbage.error
         self.table.was_read = self.table.was_read or self.garbage.seen is not None

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from contextlib import suppress
 from dataclasses import dataclass, field
 
 from memwal.config import Settings
@@ -137,8 +136,6 @@ def _report(merge: _TableMerge, options: MergeOptions) -> TableReport:
         ]
         warnings = list_policy_warnings(table.resolved, view)
         return report_dry_run(name, view, merge.left, planned, warnings)
-    with suppress(MemWalError):
-        stores.views.keep_settled(view.shards)
     try:
         after = stores.tables.base().version if table.lease or merge.work else view.version
     except MemWalError:

@@ -122,14 +122,6 @@ def _look(options: QuiesceOptions, jobs: Mapping[str, list[JobOnTable]]) -> JobR
         found = dict(zip(ids, side_by_side(read, ids, _READERS_MAX), strict=True))
         now = stores.clock.now_nanos()
         obstacles = find_obstacles(view, found, _find_kept(done), options.idle, now)
-        if not obstacles and options.acts:
-            # Once the MemWAL is initialised again, this alone may tell that nothing is missing.
-            stores.views.keep_settled(
-                [
-                    replace(s, settled_generation=s.manifest.current_generation - 1)
-                    for s in view.shards
-                ]
-            )
         return report_quiesce(table.resolved.name, done, obstacles, dry_run=options.dry_run)
 
     runner = JobRunner(name="quiesce", looks_only=True)
