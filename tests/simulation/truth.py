@@ -262,7 +262,8 @@ class Auditor:
             return
         shard = ShardId(parts[1])
         if not any(version.has_mem_wal for version in self.lake.retained):
-            self._check_adopted(shard, path)
+            if not self._is_superseded(shard, parts):
+                self._check_adopted(shard, path)
             return
         number = layout.parse_generation_folder(parts[2])
         if number is not None:
@@ -295,6 +296,19 @@ class Auditor:
         """Whether it has not expired, by clocks that agree within some seconds."""
         end = checkpoint.expires_at_nanos
         return self.clocks_agree() and (end is None or self.lake.now_nanos() < end - 6 * 10**9)
+
+    def _is_superseded(self, shard: ShardId, parts: list[str]) -> bool:
+        """Whether it is an old manifest, which may go whoever knows the shard: the last version
+        that did may have been expired since that was planned.
+        """
+        version = layout.parse_shard_manifest_name(parts[3]) if parts[2] == "manifest" else None
+        if version is None:
+            return False
+        try:
+            self.numbered.check_deleted(shard, version, self._hold_seconds())
+        except Violation:
+            return False
+        return True
 
     def _check_adopted(self, shard: ShardId, path: str) -> None:
         """A shard that no version knows goes when nobody is at work in it, manifests last."""
