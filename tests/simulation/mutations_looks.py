@@ -173,5 +173,10 @@ LOOKS = (
             "self.upkeep[job].at + puts_off * seconds <= now",
             "self.upkeep[job].at <= now and not puts_off",
         ),
+        (
+            "watch: upkeep takes the place of rounds that a late table waits for",
+            "_UPKEEP_MISSED_MAX if self.wants else 1",
+            "1",
+        ),
     ),
 )

@@ -335,6 +335,17 @@ def test_a_table_that_stays_late_has_its_upkeep_all_the_same(broken: str) -> Non
     assert 3 <= sum("garbage" in work.jobs for _, work in world.rounds) <= 6
 
 
+def test_upkeep_comes_long_after_the_rounds_that_a_late_table_waits_for() -> None:
+    world, table = one(held=True)
+    table.flush(world.clock, ago=100.0)
+    watch = world.watch(60.0, limits={"upkeep_seconds": {"garbage": 60.0}})
+    world.run(watch, 590.0)
+    assert len(world.rounds) > 50
+    assert not any("garbage" in work.jobs for _, work in world.rounds)
+    world.run(watch, 120.0)
+    assert any("garbage" in work.jobs for _, work in world.rounds)
+
+
 def test_upkeep_that_fails_is_put_off_itself() -> None:
     world, _ = one(round_error=WorkerDied("it died"))
     watch = world.watch(60.0, limits={"upkeep_seconds": {"garbage": 50.0}})

@@ -33,6 +33,8 @@ from memwal.report import DONE, HELD, NOTHING_TO_DO, PARTIAL, JobOnTable, Part, 
 # it, and rounds that change nothing.
 TABLE, LOOK, PROGRESS = "", "look", "progress"
 _ROUND_SECONDS = 1.0
+# How many times a table's upkeep may be left out because it always needs a round.
+_UPKEEP_MISSED_MAX = 10
 _NO_PROGRESS = MemWalError("the last round brought what waits no further, and said no reason")
 
 
@@ -42,7 +44,8 @@ class WatchedTable:
 
     `problems` are those of the last look; `told` has the errors that were told already, by what
     they are about. `looking` is what a look under way was asked for. `before_round` has the jobs of
-    a round that no look has followed yet, and the progress when it began.
+    a round that no look has followed yet, and the progress when it began. `wants` tells whether the
+    last look found a need, even if somebody else holds the lease.
     """
 
     watched: Watched
@@ -53,6 +56,7 @@ class WatchedTable:
     lag: Lag | None = None
     changed_at: float = -math.inf
     need: Need | None = None
+    wants: bool = False
     waiting_since: float = 0.0
     running: Round | None = None
     gone: bool = False
@@ -115,6 +119,7 @@ class WatchedTable:
         unhelped = self._find_unhelped(lag, now, waits=need is not None)
         if unhelped:
             need = find(self.find_aside(now))
+        self.wants = need is not None
         if need is not None and not self._is_left_alone(now):
             self.need = need
             if not waited:
@@ -179,13 +184,15 @@ class WatchedTable:
     def find_upkeep(self, now: float, *, spare: bool) -> tuple[str, ...]:
         """The upkeep that is to be done now, in its order.
 
-        Without `spare` time, or while the table is late, it is put off, but for one interval at
-        most: a shard that nobody can merge must not keep what is stored from being collected.
+        Without `spare` time, or while the table is late, it is put off, but not for ever: a shard
+        that nobody can merge must not keep what is stored from being collected. While there is
+        something to merge or to index, that comes first, for many intervals.
         """
-        aside = self.find_aside(now)
-        if self.running or not self.has_upkeep(now) or {TABLE, LOOK} & self.aside.keys():
+        aside, is_due = self.find_aside(now), self.has_upkeep(now)
+        if not is_due or self.running or {TABLE, LOOK} & self.aside.keys():
             return ()
-        puts_off = not spare or self.late_since is not None or bool(aside)
+        is_calm = spare and self.late_since is None and not aside
+        puts_off = 0 if is_calm else _UPKEEP_MISSED_MAX if self.wants else 1
         return tuple(
             job
             for job, seconds in self.limits.upkeep_seconds.items()
