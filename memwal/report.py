@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
-from typing import Any, ClassVar, Literal
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, SerializeAsAny, field_validator, model_serializer
 
 from memwal.errors import EXIT_PARTIAL, MemWalError
-from memwal.model import TableGauges
+
+if TYPE_CHECKING:
+    from memwal.model import TableGauges
 
 DONE = "done"
 NOTHING_TO_DO = "nothing_to_do"

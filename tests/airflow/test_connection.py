@@ -180,10 +180,11 @@ def test_a_job_reads_no_file_of_the_folder_that_it_runs_in(
     command = str(JOBS_BIN / "memwal")
     named = JobsEnvironment(command=command, config_file="memwal.toml")
     unnamed = JobsEnvironment(command=command)
-    for jobs, place in ((named, "/data/orders"), (unnamed, tmp_path / "orders")):
+    said = ("/data/orders: no such table", "no such table: not in /dev/null")
+    for jobs, text in zip((named, unnamed), said, strict=True):
         argv = jobs.memwal("status", ["--json"], ["orders"])
         done = subprocess.run(argv, env=jobs.variables(), capture_output=True, text=True)
-        assert done.stderr == f"error: orders: {place}: no such table\n"
+        assert done.stderr.startswith(f"error: orders: {text}")
 
 
 def test_storage_options_that_are_no_json_are_not_repeated() -> None:

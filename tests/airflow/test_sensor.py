@@ -122,7 +122,7 @@ def test_what_stands_in_for_a_document_is_one_line_without_secrets(tmp_path: Pat
     with pytest.raises(NoAnswer) as caught:
         asyncio.run(check_progress(jobs, "orders", "due", {}))
     assert str(caught.value).isprintable()
-    assert str(caught.value).endswith(r"\n\nend")
+    assert str(caught.value).endswith(r"\nend")
     assert "r2" not in str(caught.value)
 
 

@@ -164,11 +164,6 @@ LOOKS = (
         "memwal/jobs/watch/apply/table.py",
         "tests/jobs/watch/test_watch_apply.py",
         (
-            "watch: upkeep is done while the table is late",
-            "not spare or self.late_since is not None or bool(aside)",
-            "not spare or bool(aside)",
-        ),
-        (
             "watch: one shard that nobody can merge keeps all from being collected",
             "self.upkeep[job].at + puts_off * seconds <= now",
             "self.upkeep[job].at <= now and not puts_off",

@@ -91,8 +91,8 @@ WATCH = (
         ),
         (
             "watch: upkeep is done while the table is late",
-            "not spare or self.late_since is not None or bool(aside)",
-            "not spare",
+            "spare and self.late_since is None and not aside",
+            "spare",
         ),
         (
             "watch: an index that never catches up holds up merges",
