@@ -71,10 +71,16 @@ MetricsHost = Annotated[
 ]
 
 
+Json = Annotated[
+    bool, typer.Option("--json", help="One JSON object a line on stdout, for each event.")
+]
+
+
 @dataclass(frozen=True, kw_only=True)
 class WatchFlags(JobFlags):
     """What `watch` takes besides."""
 
+    as_json: Json = False
     freshness: Freshness = None
     every: Every = None
     duration: For = None

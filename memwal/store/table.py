@@ -11,6 +11,7 @@ import lance
 import pyarrow as pa
 from lance.file import LanceFileReader
 
+from memwal.config.namespaces import OPTION
 from memwal.errors import (
     BadCredentials,
     Corruption,
@@ -26,7 +27,6 @@ from memwal.rows.policy import STORED_KEY
 from memwal.store.data_files import check_own_files
 from memwal.store.lance_texts import tidy_text as tidy_text
 from memwal.store.links import check_unlinked
-from memwal.store.namespaces import lance_arguments
 from memwal.store.waits import WAITS
 
 # One small cache for all datasets of a run: each open would otherwise bring a 6 GiB one of its own.
@@ -49,12 +49,20 @@ def is_panic(error: BaseException) -> bool:
     return type(error).__name__ == "PanicException"
 
 
+def _open_with(storage_options: Mapping[str, str]) -> dict[str, Any]:
+    if OPTION not in storage_options:
+        return {"storage_options": dict(storage_options) or None}
+    from memwal.store.namespaces import lance_arguments  # Lance's namespaces take long to import
+
+    return lance_arguments(storage_options)
+
+
 class LanceTables:
     """Opens the base table and its generations, with one session."""
 
     def __init__(self, uri: str, storage_options: Mapping[str, str]) -> None:
         self._uri = uri
-        self._opening = lance_arguments(storage_options)
+        self._opening = _open_with(storage_options)
         self._session = lance.Session(
             index_cache_size_bytes=_CACHE_BYTES, metadata_cache_size_bytes=_CACHE_BYTES
         )

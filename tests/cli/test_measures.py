@@ -182,13 +182,13 @@ def test_a_place_is_looked_at_before_the_work(tmp_path: Path) -> None:
         Measures(str(tmp_path), warn=pytest.fail).begin()
 
 
-def test_nothing_of_opentelemetry_is_imported_unless_it_is_asked_for(table: Table) -> None:
-
+def test_no_telemetry_or_namespace_is_imported_unless_it_is_asked_for(table: Table) -> None:
     code = (
         "import sys\nfrom memwal.cli import main\n"
+        "unasked = ('opentelemetry', 'prometheus', 'lance.namespace', 'lance_namespace')\n"
         "try: main(sys.argv[1:])\n"
         "except SystemExit: pass\n"
-        "sys.exit(any(name.startswith(('opentelemetry', 'prometheus')) for name in sys.modules))"
+        "sys.exit(any(name.startswith(unasked) for name in sys.modules))"
     )
     words = [sys.executable, "-c", code, "status", table.uri]
     env = {name: value for name, value in os.environ.items() if not name.startswith("OTEL_")}

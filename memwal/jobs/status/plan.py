@@ -259,7 +259,7 @@ def parse_condition(text: str) -> Condition:
             f"{' '.join(_OPERATORS)} between {word} and a number"
         )
     try:
-        parsed = _NUMBERS[word](number.replace(" ", ""))
+        parsed = _NUMBERS[word](re.sub(r"(?<=[0-9]) +(?=[A-Za-z])", "", number))
     except ValueError as error:
         raise Usage(f"--fail-if {text!r}: {error}") from None
     return Condition(text=text.strip(), word=word, operator=sign, number=parsed)

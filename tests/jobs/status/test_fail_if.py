@@ -64,6 +64,8 @@ def test_a_condition_is_a_word_an_operator_and_a_number(
         ("pending_bytes > much", "expected bytes, such as 268435456, 256MB or 1GiB"),
         ("pending_bytes > -1", "expected bytes"),
         ("oldest_pending_seconds > 5 weeks", "expected seconds, such as 90, or 90s"),
+        ("abandoned_shards > 1 0", "'1 0': expected a count"),
+        ("pending_bytes > 1 0 MB", "expected bytes"),
         ("abandoned_shards > 1.5", "'1.5': expected a count"),
         ("pending_generations > 1GiB", "expected a count"),
     ],
