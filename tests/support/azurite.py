@@ -7,17 +7,13 @@ import hashlib
 import hmac
 import os
 import shutil
-import socket
-import subprocess
-import time
-import urllib.error
 import urllib.request
+from collections.abc import Sequence
 from email.utils import formatdate
-from itertools import count
 from pathlib import Path
-from typing import Self
 
-_START_SECONDS_MAX = 60
+from tests.support.child_server import ChildServer
+
 _ACCOUNT = "devstoreaccount1"
 # Azurite's published default.
 _KEY = "Eby8vdM02xNOcqFlqUwJPLlmEtlCDXJ1OUzFT50uSRZ6IFsuFq2UVErCz4I6tq/K1SZFPTOtr/KBHBeksoGMGw=="
@@ -35,16 +31,15 @@ def find_azurite() -> Path | None:
     return Path(found).resolve() if found and shutil.which("node") else None
 
 
-class Azurite:
+class Azurite(ChildServer):
     """`with Azurite(program) as server:`. Storage options fit memwal's store and pylance alike."""
 
     def __init__(self, program: Path) -> None:
+        super().__init__()
         self._program = program
 
-    def __enter__(self) -> Self:
-        with socket.socket() as probe:
-            probe.bind(("127.0.0.1", 0))
-            port = probe.getsockname()[1]
+    def command(self, port: int) -> Sequence[str]:
+        """See ChildServer."""
         self.endpoint = f"http://127.0.0.1:{port}/{_ACCOUNT}"
         self.storage_options = {
             "account_name": _ACCOUNT,
@@ -52,28 +47,13 @@ class Azurite:
             "azure_endpoint": self.endpoint,
             "allow_http": "true",
         }
-        self._numbers = count(1)
         options = ["--inMemoryPersistence", "--skipApiVersionCheck", "--disableTelemetry"]
         where = ["--blobHost", "127.0.0.1", "--blobPort", str(port)]
-        self._process = subprocess.Popen(
-            ["node", "-e", _SERVE, str(self._program), *where, *options, "--silent"],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.DEVNULL,
-            stderr=subprocess.DEVNULL,
-        )
-        try:
-            self._wait_until_it_answers()
-        except BaseException:
-            self._stop()
-            raise
-        return self
-
-    def __exit__(self, *error: object) -> None:
-        self._stop()
+        return ["node", "-e", _SERVE, str(self._program), *where, *options, "--silent"]
 
     def make_container(self) -> str:
         """A new container's name."""
-        name = f"container-{next(self._numbers):04d}"
+        name = self.make_name("container")
         headers = {"x-ms-date": formatdate(usegmt=True), "x-ms-version": "2021-12-02"}
         lines = [*(f"{key}:{value}" for key, value in headers.items())]
         lines += [f"/{_ACCOUNT}/{_ACCOUNT}/{name}", "restype:container"]
@@ -87,24 +67,3 @@ class Azurite:
             timeout=30,
         ).close()
         return name
-
-    def _wait_until_it_answers(self) -> None:
-        deadline = time.monotonic() + _START_SECONDS_MAX
-        while True:
-            if self._process.poll() is not None:
-                raise RuntimeError(f"azurite-blob ended with {self._process.returncode}")
-            try:
-                urllib.request.urlopen(self.endpoint, timeout=5).close()
-                return
-            except urllib.error.HTTPError:
-                return
-            except OSError:
-                if time.monotonic() > deadline:
-                    raise
-                time.sleep(0.05)
-
-    def _stop(self) -> None:
-        self._process.kill()
-        self._process.wait()
-        if self._process.stdin is not None:
-            self._process.stdin.close()

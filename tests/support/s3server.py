@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-import socket
-import subprocess
 import sys
-import time
-import urllib.error
 import urllib.request
-from itertools import count
-from typing import Self
+from collections.abc import Sequence
+
+from tests.support.child_server import ChildServer
 
 # The server ends when its stdin does, so it does not outlive a test run that was killed. moto looks
 # for an object that `If-None-Match` forbids, and then stores: threads could both find none.
@@ -75,24 +72,23 @@ def answer_like_gcs(application, environ, start_response):
     return answer(application, environ, start)
 Application.__call__ = answer_like_gcs
 """
-_START_SECONDS_MAX = 60
 
 
-class S3Server:
+class S3Server(ChildServer):
     """`with S3Server() as server:`. Storage options fit memwal's store and pylance alike."""
 
     program = _SERVE
     """What the subprocess runs."""
+    probed = "/moto-api/"
 
     def __init__(self, *quirks: str) -> None:
         """A server with these of the quirks above; without any, one that keeps S3's rules."""
+        super().__init__()
         if quirks:
             self.program = f"QUIRKS = {quirks!r}\n{_ODD}\n{_SERVE}"
 
-    def __enter__(self) -> Self:
-        with socket.socket() as probe:
-            probe.bind(("127.0.0.1", 0))
-            port = probe.getsockname()[1]
+    def command(self, port: int) -> Sequence[str]:
+        """See ChildServer."""
         self.endpoint = f"http://127.0.0.1:{port}"
         self.storage_options = {
             "aws_endpoint": self.endpoint,
@@ -101,51 +97,15 @@ class S3Server:
             "aws_secret_access_key": "test-secret",
             "aws_region": "us-east-1",
         }
-        self._numbers = count(1)
-        self._process = subprocess.Popen(
-            [sys.executable, "-c", self.program, "-H", "127.0.0.1", "-p", str(port)],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.DEVNULL,
-            stderr=subprocess.DEVNULL,
-        )
-        try:
-            self._wait_until_it_answers()
-        except BaseException:
-            self._stop()
-            raise
-        return self
-
-    def __exit__(self, *error: object) -> None:
-        self._stop()
+        return [sys.executable, "-c", self.program, "-H", "127.0.0.1", "-p", str(port)]
 
     def make_bucket(self) -> str:
         """A new bucket's name."""
-        name = f"bucket-{next(self._numbers):04d}"
+        name = self.make_name("bucket")
         urllib.request.urlopen(
             urllib.request.Request(f"{self.endpoint}/{name}", method="PUT"), timeout=30
         ).close()
         return name
-
-    def _wait_until_it_answers(self) -> None:
-        deadline = time.monotonic() + _START_SECONDS_MAX
-        while True:
-            if self._process.poll() is not None:
-                raise RuntimeError(f"moto_server ended with {self._process.returncode}")
-            try:
-                urllib.request.urlopen(f"{self.endpoint}/moto-api/", timeout=5).close()
-                return
-            except urllib.error.HTTPError:
-                return
-            except OSError:
-                if time.monotonic() > deadline:
-                    raise
-                time.sleep(0.05)
-
-    def _stop(self) -> None:
-        self._process.kill()
-        self._process.wait()
-        if self._process.stdin is not None:
-            self._process.stdin.close()
 
 
 class GcsLikeServer(S3Server):
@@ -153,11 +113,12 @@ class GcsLikeServer(S3Server):
 
     program = f"{_LIKE_GCS}\n{_SERVE}"
 
-    def __enter__(self) -> Self:
-        super().__enter__()
+    def command(self, port: int) -> Sequence[str]:
+        """See ChildServer."""
+        command = super().command(port)
         self.storage_options = {
             "google_base_url": self.endpoint,
             "google_storage_token": "test-token",
             "allow_http": "true",
         }
-        return self
+        return command
