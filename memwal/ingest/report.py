@@ -15,6 +15,9 @@ if TYPE_CHECKING:
     from memwal.ingest.track import TrackResult
     from memwal.store.ingest_records import SourceFile
 
+_SUMS = ("bytes_written", "entries", "generations")
+"""What the report of a table sums up over its shards."""
+
 
 class IngestSourceReport(Section):
     """One source of an ingest. `rows` is None where reading it is the only way to know."""
@@ -28,13 +31,16 @@ class IngestSourceReport(Section):
 class IngestShardReport(Part):
     """One shard of an ingest, as this run wrote it; in a dry run, as it would.
 
-    `entries_found` of an earlier run were in the WAL already, beyond what it had recorded.
+    `rows` and `rows_deleted` went into so many `entries` of the WAL, and so many `generations` were
+    flushed. `entries_found` of an earlier run were there already, beyond what it had recorded.
     """
 
     shard_id: str
     is_new: bool
     writer_epoch: int | None = None
     entries: int = 0
+    generations: int = 0
+    bytes_written: int = 0
     rows: int = 0
     rows_deleted: int = 0
     entries_found: int = 0
@@ -45,7 +51,8 @@ class IngestTableReport(TableReport):
     """One table of an ingest.
 
     `rows` and `rows_deleted` are the source's (the rows that delete are among `rows`), by all runs
-    together; `rows_written` is what this run wrote, in `seconds`, at `rows_per_second`.
+    together; `rows_written` is what this run wrote, in `seconds`, at `rows_per_second`: deletes
+    too, as so many WAL `entries` in so many `generations`. Bytes are those of rows in memory.
     """
 
     ingest_id: str | None = None
@@ -55,16 +62,29 @@ class IngestTableReport(TableReport):
     rows: int | None = None
     rows_deleted: int = 0
     rows_written: int = 0
+    bytes_read: int = 0
+    bytes_written: int = 0
+    entries: int = 0
+    generations: int = 0
     seconds: float = 0.0
     rows_per_second: float = 0.0
     merges: int = 0
     warnings: tuple[str, ...] = ()
 
-    SUMMARISED: ClassVar = ("rows_written", "rows_deleted", "merges")
+    SUMMARISED: ClassVar = (
+        "rows_written",
+        "rows_deleted",
+        "bytes_read",
+        "entries",
+        "generations",
+        "merges",
+    )
 
     def count_rows(self) -> Mapping[str, int]:
         """What this run wrote: the other counts are of all runs together."""
-        return {"written": self.rows_written} if self.rows_written else {}
+        deleted = sum(shard.rows_deleted for shard in self.shards)
+        counts = {"written": self.rows_written - deleted, "deleted": deleted}
+        return {kind: rows for kind, rows in counts.items() if rows}
 
 
 def describe_sources(
@@ -98,6 +118,8 @@ def describe_results(
         "rows": sum(result.rows for result in results),
         "rows_deleted": sum(result.rows_deleted for result in results),
         "rows_written": sum(c.rows + c.rows_deleted for c in counts.values()),
+        "bytes_read": sum(result.bytes_read for result in results),
+        **{name: sum(getattr(c, name) for c in counts.values()) for name in _SUMS},
     }
 
 

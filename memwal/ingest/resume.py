@@ -30,10 +30,12 @@ _READERS_MAX = 8
 
 @dataclass(kw_only=True, slots=True)
 class ShardCounts:
-    """What one run did to one shard."""
+    """What one run did to one shard. `bytes_written` are of the rows, in memory."""
 
     writer_epoch: int
     entries: int = 0
+    bytes_written: int = 0
+    generations: int = 0
     rows: int = 0
     rows_deleted: int = 0
     entries_found: int = 0
@@ -140,6 +142,7 @@ class ResumedShard:
         """Flush to a generation and close."""
         self._owner.steps("close")
         self.inner.close()
+        self.counts.generations = self.inner.count_generations()
 
     def abandon(self) -> None:
         """Close, whatever comes of it."""
@@ -159,6 +162,7 @@ class ResumedShard:
             self._owner.steps("written")
             self._tip = self.inner.tip
             self.counts.entries += 1
+            self.counts.bytes_written += rows.nbytes
         self._calls, self._last = self._calls + 1, call
         return not done
 

@@ -27,7 +27,9 @@ SHARDS: tuple[Column[IngestShardReport], ...] = (
     words("outcome", lambda shard: style_outcome(shard.outcome)),
     numbers("rows", lambda shard: shard.rows),
     numbers("deletes", lambda shard: shard.rows_deleted),
+    numbers("size", lambda shard: format_size(shard.bytes_written)),
     numbers("entries", lambda shard: shard.entries),
+    numbers("generations", lambda shard: shard.generations),
     numbers("found in the WAL", lambda shard: shard.entries_found),
 )
 
@@ -42,6 +44,10 @@ def show_table(report: IngestTableReport) -> list[RenderableType]:
     if report.rows_written:
         again = " (went on with an earlier run)" if report.resumed else ""
         parts.append(
-            Text(f"  {report.rows_written:,} rows at {report.rows_per_second:,.0f} rows/s{again}")
+            Text(
+                f"  {report.rows_written:,} rows at {report.rows_per_second:,.0f} rows/s: "
+                f"{format_size(report.bytes_written)} in {report.entries:,} WAL entries, "
+                f"{report.generations:,} generations{again}"
+            )
         )
     return parts

@@ -41,10 +41,14 @@ class TrackLimits:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class TrackResult:
-    """What came of a track: `rows` and `rows_deleted` of the whole source, by all runs together."""
+    """What came of a track: `rows` and `rows_deleted` of the whole source, by all runs together.
+
+    `bytes_read` are of the rows that this run read, in memory.
+    """
 
     rows: int
     rows_deleted: int
+    bytes_read: int
     resumed: bool
     shards: dict[ShardId, ShardCounts]
 
@@ -71,6 +75,7 @@ class Track:
     """For each epoch of the coordinator, the progress that its rows make."""
     _taken: deque[tuple[int, int]] = field(default_factory=deque, init=False)
     """For each epoch, its rows: added as they are handed over, taken out by who is told of more."""
+    _bytes_read: int = field(default=0, init=False)
     _stored: ProgressRecord = field(default=START, init=False)
     _stored_at_seconds: float = field(default=0.0, init=False)
 
@@ -148,6 +153,7 @@ class Track:
             row = began.row if place == began.split else 0
             for chunk in self.splits[place].read(row):
                 row += len(chunk)
+                self._bytes_read += chunk.nbytes
                 yield place, row, chunk
 
     def _open_left(self, handler: ShardHandler, began: ProgressRecord) -> None:
@@ -180,6 +186,7 @@ class Track:
         return TrackResult(
             rows=self._stored.rows,
             rows_deleted=self._stored.rows_deleted,
+            bytes_read=self._bytes_read,
             resumed=began.number > 0 or any(s.entries_found for s in shards.values()),
             shards=shards,
         )

@@ -67,11 +67,15 @@ def read_settings(defaults: Mapping[str, str]) -> dict[str, int]:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Claim:
-    """A writer's hold on a shard. Its first entry goes to `start_position` + 1."""
+    """A writer's hold on a shard.
+
+    Its first entry goes to `start_position` + 1, its first generation is `first_generation`.
+    """
 
     shard_id: ShardId
     writer_epoch: int
     start_position: int
+    first_generation: int
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -163,7 +167,12 @@ class ShardWriters:
             position = after.wal_entry_position_last_seen
         else:
             position = self._find_sentinel(shard_id, epoch)
-        return Claim(shard_id=shard_id, writer_epoch=epoch, start_position=position)
+        return Claim(
+            shard_id=shard_id,
+            writer_epoch=epoch,
+            start_position=position,
+            first_generation=after.current_generation,
+        )
 
     def _is_sentinel(self, shard_id: ShardId, position: int, epoch: int) -> bool:
         if position < 1:
@@ -282,6 +291,11 @@ class OpenShard:
         """Flush to a generation and close. Raises as `put`; acknowledged rows are safe anyway."""
         with self._translating():
             self._writer.close()
+
+    def count_generations(self) -> int:
+        """How many generations were flushed since our claim; asked for once it is closed."""
+        latest = self._owner.manifests.latest(self.claim.shard_id)
+        return 0 if latest is None else latest.current_generation - self.claim.first_generation
 
     @contextmanager
     def _translating(self) -> Iterator[None]:

@@ -68,6 +68,10 @@ def test_formats_side_by_side_and_what_came_since(tmp_path) -> None:
     assert {s["shard_id"]: s["rows"] for s in done["shards"]} == {
         s["shard_id"]: s["rows"] for s in foreseen["shards"]
     }
+    summed = ("entries", "generations", "bytes_written")
+    assert {k: sum(s[k] for s in done["shards"]) for k in summed} == {k: done[k] for k in summed}
+    assert (done["entries"], done["generations"]) == (9, 3)
+    assert done["bytes_read"] >= done["bytes_written"] * 0.9 > 0
     wanted = content(rows_of(range(100))) | content(rows_of(range(90, 120), 1))
     wanted |= content(rows_of(range(115, 130), 2))
     assert table.read(with_wal=False) == wanted

@@ -12,7 +12,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 import memwal.run.metrics
 from memwal.errors import LostRace, MemWalError, Unsupported
-from memwal.ingest.report import IngestTableReport
+from memwal.ingest.report import IngestShardReport, IngestTableReport
 from memwal.jobs.index_catchup.report import IndexCatchupReport, IndexCatchupTableReport
 from memwal.jobs.maintain.report import MaintainTableReport
 from memwal.jobs.merge.report import MergeTableReport, ShardReport
@@ -212,12 +212,16 @@ def test_a_chain_counts_for_each_of_its_jobs() -> None:
 def test_a_dry_run_commits_no_rows_and_an_ingest_counts_its_own() -> None:
     dry = count_report(JobReport(job="merge", outcome="done", dry_run=True, tables=(merged(),)))
     assert [name for name, _ in dry] == ["memwal_runs_total"]
+    shard = IngestShardReport(shard_id="s", outcome="done", is_new=True, rows=7, rows_deleted=2)
     ingested = IngestTableReport(
-        table="t", outcome="done", rows=900, rows_deleted=90, rows_written=7
+        table="t", outcome="done", rows=900, rows_deleted=90, rows_written=9, shards=(shard,)
     )
     counts = count_report(JobReport(job="ingest", outcome="done", tables=(ingested,)))
-    assert counts["memwal_rows_total", (("job", "ingest"), ("kind", "written"))] == 7
-    assert len(counts) == 2
+    assert counts == {
+        ("memwal_runs_total", (("job", "ingest"), ("outcome", "done"))): 1,
+        ("memwal_rows_total", (("job", "ingest"), ("kind", "written"))): 7,
+        ("memwal_rows_total", (("job", "ingest"), ("kind", "deleted"))): 2,
+    }
 
 
 def test_a_run_that_ended_before_its_tables_counts() -> None:
