@@ -1,16 +1,20 @@
-"""Merges the tables that are due, in one mapped task each, and announces how far each one got."""
+"""Merges the tables that are due, in one mapped task each, and announces how far each one got.
+
+It runs by the clock, and for the tables that an ingest has written to.
+"""
 
 from airflow.sdk import dag
+from memwal_airflow.asset_events import INGESTED
 from memwal_airflow.forms import build_run_fields, build_run_params, choose_tables
 from memwal_airflow.plan_operator import MemWalPlanOperator
 from memwal_airflow.settings import read_dag_config
-from memwal_airflow.task_groups import build_cron_schedule, build_task_defaults, map_job
+from memwal_airflow.task_groups import build_event_schedule, build_task_defaults, map_job
 
 CONFIG = read_dag_config()
 
 
 @dag(
-    schedule=build_cron_schedule(CONFIG.airflow.merge_schedule),
+    schedule=build_event_schedule(INGESTED, CONFIG, or_cron=CONFIG.airflow.merge_schedule),
     catchup=False,
     max_active_runs=CONFIG.airflow.runs_in_flight_max,
     params=build_run_params(CONFIG, "merge", "those that are due"),

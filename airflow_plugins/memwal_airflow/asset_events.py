@@ -13,13 +13,14 @@ from urllib.parse import quote
 from airflow.sdk import Asset, AssetAlias, timezone
 
 GROUP = "memwal"
+INGESTED = "ingested"
 MERGED = "merged"
 INDEXED = "indexed"
 COLLECTED = "collected"
 
 
 def build_asset(step: str, table: str) -> Asset:
-    """What stands for "`table` was merged", "indexed" or "collected"."""
+    """What stands for "rows came into `table`", or "it was merged", "indexed" or "collected"."""
     return Asset(name=f"memwal {step} {table}", uri=f"memwal://{step}/{quote(table, safe='')}",
                  group=GROUP, extra={"table": table})  # fmt: skip
 

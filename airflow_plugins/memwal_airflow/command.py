@@ -51,17 +51,22 @@ class JobsEnvironment:
     storage_options: Mapping[str, str] = field(default_factory=dict, repr=False)
     secret_names: frozenset[str] = frozenset()
 
-    def memwal(self, job: str, options: Sequence[str], tables: Sequence[str]) -> list[str]:
-        """`memwal JOB OPTIONS -- TABLES`, with the configuration file. Raises Usage."""
-        return [self.command, job, *self.arguments(options, tables)]
+    def memwal(
+        self, job: str, options: Sequence[str], tables: Sequence[str], sources: Sequence[str] = ()
+    ) -> list[str]:
+        """`memwal JOB OPTIONS -- TABLES SOURCES`, with the configuration file. Raises Usage."""
+        return [self.command, job, *self.arguments(options, tables, sources)]
 
-    def arguments(self, options: Sequence[str], tables: Sequence[str]) -> list[str]:
+    def arguments(
+        self, options: Sequence[str], tables: Sequence[str], sources: Sequence[str] = ()
+    ) -> list[str]:
         """What follows the command's or the job script's name. Raises Usage.
 
         Without a configuration file an empty one is named: memwal would look for one in whatever
         folder the process happens to run in.
         """
-        return build_words([*options, "--config", self.config_file or os.devnull], tables)
+        config_file = self.config_file or os.devnull
+        return build_words([*options, "--config", config_file], tables, sources)
 
     def variables(
         self, base: Mapping[str, str] | None = None, *, run_id: str | None = None

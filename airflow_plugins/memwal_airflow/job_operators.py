@@ -155,6 +155,10 @@ class MemWalJobOperator(BaseOperator):
         """The job's own command-line options, from rendered fields."""
         return []
 
+    def list_sources(self) -> list[str]:
+        """What follows the tables on the command line, from rendered fields."""
+        return []
+
     def _give(self, *fields: str) -> list[str]:
         """An option for each field that has a value. It is one word, so that no value can be taken
         for another option. A template that renders nothing gives a text, not None.
@@ -195,11 +199,11 @@ class MemWalJobOperator(BaseOperator):
         tables = parse_tables(self.tables)
         if self.configured_only:
             tables = find_configured_tables(tables, read_dag_config())
-        options = [*self.options(), *map(str, self.arguments)]
+        options, sources = [*self.options(), *map(str, self.arguments)], self.list_sources()
         options += ["--dry-run"] if is_true(self.dry_run_only) else []
         options += ["--report", str(submission.report_file)]
         if target is None:
-            return jobs.memwal(self.job, options, tables)
+            return jobs.memwal(self.job, options, tables, sources)
         if target.in_cluster:
             raise Usage(
                 f"connection {self.spark_conn_id}: with deploy mode cluster neither the driver's "
@@ -208,7 +212,7 @@ class MemWalJobOperator(BaseOperator):
             )
         return target.submit(
             jobs.find_executable(target.binary),
-            [*jobs.find_application(self.job), *jobs.arguments(options, tables)],
+            [*jobs.find_application(self.job), *jobs.arguments(options, tables, sources)],
             name=f"memwal {self.job} {tables[0]}",
             properties=submission.folder / "spark.conf",
         )

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any
 
+from memwal.errors import Usage
 from memwal_airflow.job_operators import MemWalJobOperator, is_true
 from memwal_airflow.request import check_name, parse_shard
 
@@ -45,6 +46,96 @@ class MemWalMergeOperator(MemWalJobOperator):
     def options(self) -> list[str]:
         """As on the command line."""
         return [*_repeat("--shard", self.shards, parse_shard), *self._give(*_LIMITS)]
+
+
+class MemWalIngestOperator(MemWalJobOperator):
+    """Writes files into a table's MemWAL, each row once; killed or failed, it goes on.
+
+    :param table: a name in memwal.toml, a path, or an s3:// address (templated)
+    :param sources: files, folders, Lance tables: one, or a list. Of a folder, each run takes the
+        files that are new. They are read with the jobs' credentials, so nothing that whoever starts
+        a run may choose (templated)
+    :param format: parquet, arrow, csv, lance, or what Spark reads; default: by the files' names
+        (templated)
+    :param source_options: for Spark's reader (templated)
+    :param delete_column: a boolean column that deletes the row's key (templated)
+    :param shard: write to this one, without routing (templated)
+    :param ingest_id: names the ingest; default: by what is asked for (templated)
+    :param again: ingest once more what was ingested completely (templated)
+    :param skip_unknown_columns: leave out columns that the table lacks
+    :param missing_as_null: write NULL for columns that a source lacks, over what is there
+    :param rows_per_chunk: rows that are routed at a time
+    :param merge: merge first, when too much waits, and at the end
+    :param backlog_generations_max: wait (or merge) while more wait for a merge
+    :param backlog_wait: how long to wait for merges, such as `10m`
+    :param engine: auto, spark or local (templated)
+
+    The table in the return value has `rows_written`. A DAG should have one run of it at a time
+    (`max_active_runs=1`): a second one would take the shards from the first, which then fails.
+    """
+
+    default_job = "ingest"
+    template_fields: Sequence[str] = (
+        *MemWalJobOperator.template_fields,
+        *("sources", "format", "source_options", "delete_column", "shard", "ingest_id"),
+        *("again", "engine"),
+    )
+
+    def __init__(
+        self,
+        *,
+        table: str,
+        sources: Sequence[str] | str,
+        format: str | None = None,
+        source_options: Mapping[str, str] | None = None,
+        delete_column: str | None = None,
+        shard: str | None = None,
+        ingest_id: str | None = None,
+        again: bool | str = False,
+        skip_unknown_columns: bool = False,
+        missing_as_null: bool = False,
+        rows_per_chunk: int | None = None,
+        merge: bool = False,
+        backlog_generations_max: int | None = None,
+        backlog_wait: str | None = None,
+        engine: str | None = None,
+        **kwargs: Any,
+    ) -> None:
+        super().__init__(tables=table, **kwargs)
+        self.sources = sources
+        self.format = format
+        self.source_options = source_options
+        self.delete_column = delete_column
+        self.shard = shard
+        self.ingest_id = ingest_id
+        self.again = again
+        self.skip_unknown_columns = skip_unknown_columns
+        self.missing_as_null = missing_as_null
+        self.rows_per_chunk = rows_per_chunk
+        self.merge = merge
+        self.backlog_generations_max = backlog_generations_max
+        self.backlog_wait = backlog_wait
+        self.engine = engine
+
+    def options(self) -> list[str]:
+        """As on the command line."""
+        values = ("format", "delete_column", "rows_per_chunk", "backlog_generations_max")
+        switches = ("again", "skip_unknown_columns", "missing_as_null", "merge")
+        pairs = (f"{name}={value}" for name, value in (self.source_options or {}).items())
+        return [
+            *self._give(*values, "backlog_wait", "engine"),
+            *(f"--{n.replace('_', '-')}" for n in switches if is_true(getattr(self, n))),
+            *(f"--option={pair}" for pair in pairs),
+            *_repeat("--shard", self.shard or (), parse_shard),
+            *_repeat("--id", self.ingest_id or (), partial(check_name, "id")),
+        ]
+
+    def list_sources(self) -> list[str]:
+        """The files, behind the table."""
+        found = [self.sources] if isinstance(self.sources, str) else list(self.sources or ())
+        if not found:
+            raise Usage("no source is named")
+        return found
 
 
 class MemWalBackfillOperator(MemWalMergeOperator):

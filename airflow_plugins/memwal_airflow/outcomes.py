@@ -26,6 +26,8 @@ from memwal_airflow.submission import LOST, Ended
 WATERMARK_SHARDS_MAX = 200
 NAME_CHARACTERS_MAX = 200
 
+_COUNTS = ("rows_written", "rows_rejected")
+"""What an ingest did, for the tasks behind it."""
 _NO_RETRY = LASTING_EXITS | {EXIT_PARTIAL}
 
 
@@ -102,6 +104,7 @@ def _table(table: Mapping[str, Any]) -> dict[str, Any]:
     shown = dict(sorted(marks.items())[:WATERMARK_SHARDS_MAX])
     return {
         **_pick(table, "table", "outcome", "error", "version_before", "version_after"),
+        **{name: _plain(table[name]) for name in _COUNTS if name in table},
         "progress": _has_progress(table),
         "watermark": shown,
         "watermark_shards": len(marks),

@@ -58,15 +58,17 @@ def parse_tables(tables: Any) -> list[str]:
     return list(dict.fromkeys(check_name("table", table) for table in named))
 
 
-def build_words(options: Sequence[str], tables: Sequence[str]) -> list[str]:
-    """Options, then tables behind `--`, so that no table can be taken for an option.
+def build_words(
+    options: Sequence[str], tables: Sequence[str], sources: Sequence[str] = ()
+) -> list[str]:
+    """Options, then tables and sources behind `--`, so that none can be taken for an option.
 
     Raises Usage, also when there is no table: some commands would then find their own.
     """
     named = parse_tables(tables)
     if not named:
         raise Usage("no table is named")
-    return [*options, "--", *named]
+    return [*options, "--", *named, *(check_name("source", source) for source in sources)]
 
 
 def find_configured_tables(tables: Any, config: Config) -> list[str]:

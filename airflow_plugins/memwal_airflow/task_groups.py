@@ -29,6 +29,7 @@ from memwal_airflow import memwal_operators as operators
 from memwal_airflow.asset_events import (
     COLLECTED,
     INDEXED,
+    INGESTED,
     MERGED,
     add_events,
     build_alias,
@@ -47,7 +48,7 @@ OPERATORS: dict[str, type[MemWalJobOperator]] = {
 }
 JobFields = Callable[[str], Mapping[str, Any]]
 # The step that a job's event announces. Compaction and snapshots start nothing else.
-STEPS = {"merge": MERGED, "index-catchup": INDEXED, "garbage": COLLECTED}
+STEPS = {"ingest": INGESTED, "merge": MERGED, "index-catchup": INDEXED, "garbage": COLLECTED}
 
 
 def build_task_defaults(dags: AirflowDags) -> dict[str, Any]:
@@ -190,6 +191,30 @@ def memwal_task_group(
         chain_jobs(
             table, jobs, read_dag_config(), lambda job: {"skip_when_idle": False, **overrides}
         )
+    return group
+
+
+def memwal_ingest_group(
+    table: str, sources: Sequence[str] | str, *, group_id: str | None = None, **fields: Any
+) -> TaskGroup:
+    """Files into one table's MemWAL, and the event that they are in, for a DAG of your own.
+
+    :param table: a name in memwal.toml, or an address
+    :param sources: files, folders, Lance tables; of a folder, what is new
+    :param group_id: default `memwal_ingest`
+    :param fields: of `MemWalIngestOperator`, and of every operator
+
+    `memwal_merge` takes the event if the configuration names the table, and merges it once it is
+    due. Your own DAG takes it with `schedule=[build_asset(INGESTED, table)]`. Without a new file
+    the task is skipped, and there is no event.
+    """
+    config = read_dag_config()
+    with TaskGroup(group_id or "memwal_ingest") as group:
+        settings = {**build_job_defaults("ingest", config.airflow), **fields}
+        ingest = operators.MemWalIngestOperator(
+            task_id="ingest", table=table, sources=sources, **settings
+        )
+        ingest >> announce("ingest", INGESTED, config)
     return group
 
 

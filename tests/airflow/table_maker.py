@@ -11,8 +11,13 @@ import json
 import sys
 import traceback
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from memwal.read import open_table
 from memwal.run.lease import HeldLease
 from tests.support.builders import Delete, Put, Table, check_merged, make_table, same_rows
 
@@ -55,6 +60,23 @@ def check(uri: str, merged: bool) -> None:
     same_rows(table.lsm_rows(), table.truth(), "LSM read")
 
 
+def land(uri: str, file: str, puts: list[int], n: int) -> list[list[Any]]:
+    """A Parquet file of rows of the table, whole when it has its name; their keys, and `n`."""
+    rows = [TABLES[uri].row(key, n) for key in puts]
+    hidden = Path(file).with_name(f".{Path(file).name}")
+    hidden.parent.mkdir(parents=True, exist_ok=True)
+    pq.write_table(pa.Table.from_pylist(rows, schema=TABLES[uri].dataset.schema), hidden)
+    hidden.rename(file)
+    return [[*TABLES[uri].kind.key(key), n] for key in puts]
+
+
+def read(uri: str, column: str) -> list[list[Any]]:
+    """The values of a column, and those of the key before them."""
+    (key,) = TABLES[uri].kind.names
+    rows = open_table(uri, {}).read().read_all().select([key, column]).to_pylist()
+    return sorted([row[key], row[column]] for row in rows)
+
+
 def hold_lease(uri: str) -> None:
     """Hold the table's lease until `release_lease`, as a running job would."""
     LEASES[uri] = HeldLease(TABLES[uri].stores.leases, "a test")
@@ -67,7 +89,7 @@ def release_lease(uri: str) -> None:
 
 OPERATIONS: dict[str, Callable[..., Any]] = {
     operation.__name__: operation
-    for operation in (make, flush, progress, flushed, check, hold_lease, release_lease)
+    for operation in (make, flush, progress, flushed, check, land, read, hold_lease, release_lease)
 }
 
 

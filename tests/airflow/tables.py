@@ -97,6 +97,16 @@ class TestTable:
             keys = range(shard, 40 * len(self.shards), len(self.shards))
             self.flush([*keys[:10], 10_000 + new], [keys[10]], shard)
 
+    def land(self, file: Path, puts: Sequence[int]) -> dict[Any, int]:
+        """Write a file of new rows of these keys; what `read` is to have of them then."""
+        n = next(self.numbers)
+        place = {"uri": self.uri, "file": str(file)}
+        return dict(self.maker.ask("land", **place, puts=list(puts), n=n))
+
+    def read(self, column: str = "n") -> dict[Any, Any]:
+        """A column's values as readers see them, by the values of the key."""
+        return dict(self.maker.ask("read", uri=self.uri, column=column))
+
     def progress(self) -> dict[str, int]:
         """Merge progress by shard id."""
         found: dict[str, int] = self.maker.ask("progress", uri=self.uri)

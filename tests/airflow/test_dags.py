@@ -383,7 +383,9 @@ def test_schedules_come_from_the_configuration(home: InProcessAirflow) -> None:
     lines = "".join(f'{job}_schedule = "{text}"\n' for job, text in schedules.items())
     home.tables.set_head(HEAD + lines)
     home.tables.make("orders")
-    assert home.load_dag("memwal_merge").schedule.expression == "7 * * * *"
+    merge = home.load_dag("memwal_merge").schedule
+    assert merge.timetable.expression == "7 * * * *"
+    assert list(merge.asset_condition.objects) == [build_asset("ingested", "orders")]
     snapshot = home.load_dag("memwal_snapshot").schedule
     assert list(snapshot.objects) == [build_asset("merged", "orders")]
     catchup = home.load_dag("memwal_index_catchup").schedule

@@ -13,7 +13,8 @@ import pytest
 
 from tests.airflow.airflow_server import DAGS
 
-FILES = sorted(DAGS.glob("memwal_*.py"))
+EXAMPLES = DAGS.parent / "airflow_plugins" / "memwal_airflow" / "example_dags"
+FILES = [*sorted(DAGS.glob("memwal_*.py")), *EXAMPLES.glob("*.py")]
 SECONDS_MAX = 1.0
 HEAVY = {"lance", "pyspark", "pyarrow", "pandas", "boto3", "datafusion", "py4j"}
 TRIES = 3
@@ -64,8 +65,8 @@ def config(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return file
 
 
-def test_there_are_six() -> None:
-    assert len(FILES) == 6
+def test_there_are_six_and_an_example() -> None:
+    assert len(FILES) == 7
 
 
 @pytest.mark.parametrize("file", FILES, ids=lambda file: file.stem)
