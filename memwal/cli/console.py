@@ -93,15 +93,15 @@ class RunProgress:
         self._quiet = quiet
         self._made: Display | None = None
 
-    def start(self, what: str, total: int) -> None:
+    def start(self, what: str, total: int, bytes_total: int = 0) -> None:
         """A step with `total` units begins."""
         if not self._quiet:
-            self._display().start(what, total)
+            self._display().start(what, total, bytes_total)
 
-    def done(self, count: int) -> None:
+    def done(self, count: int, bytes_done: int = 0) -> None:
         """So many units are done."""
         if not self._quiet:
-            self._display().done(count)
+            self._display().done(count, bytes_done)
 
     def say(self, text: str) -> None:
         """A line for people."""

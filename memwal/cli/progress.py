@@ -19,23 +19,50 @@ from rich.progress import (
     Task,
     TextColumn,
     TimeElapsedColumn,
+    TimeRemainingColumn,
 )
 from rich.text import Text
 from structlog.typing import EventDict
 
+from memwal.clock import SystemClock
+from memwal.grid import format_size
+from memwal.ports import Clock
 from memwal.run.logs import JsonLog
 from memwal.text import one_line
 
 ROWS = "rows"
 """The one unit that is counted fast enough to have a speed. A total of 0 is unknown."""
+_LOGGED_EVERY_SECONDS = 30.0
+
+
+class RowsColumn(ProgressColumn):
+    """Rows, and bytes where a step has any, out of what there is."""
+
+    def render(self, task: Task) -> Text:
+        """`1,000/9,000 rows  1.0 MiB/9.0 MiB`."""
+        rows = f"{task.fields['count']:,}"
+        total = f"/{task.fields['rows']:,}" if task.fields["rows"] else ""
+        size = f"  {format_size(int(task.completed))}/{format_size(int(task.total or 0))}"
+        return Text(f"{rows}{total} rows{size if task.fields['in_bytes'] else ''}")
 
 
 class SpeedColumn(ProgressColumn):
-    """Units a second."""
+    """Rows a second, since the step began."""
 
     def render(self, task: Task) -> Text:
-        """The speed of the last half minute."""
-        return Text("" if task.speed is None else f"{task.speed:,.0f}/s", style="dim")
+        """The speed, once there is one."""
+        rows = task.fields["count"] - (task.fields["before"] or 0)
+        speed = f"{rows / task.elapsed:,.0f} rows/s" if rows and task.elapsed else ""
+        return Text(speed, style="dim")
+
+
+class LeftColumn(TimeRemainingColumn):
+    """The time that is left, if the last half minute's speed stays."""
+
+    def render(self, task: Task) -> Text:
+        """Nothing while it is not known."""
+        known = task.total is not None and task.time_remaining is not None
+        return super().render(task).append(" left") if known else Text()
 
 
 class BarDisplay:
@@ -45,25 +72,36 @@ class BarDisplay:
         self._console = console
         self._bar: Progress | None = None
 
-    def start(self, what: str, total: int) -> None:
-        """Show a bar of `total` units in place of the one before."""
+    def start(self, what: str, total: int, bytes_total: int = 0) -> None:
+        """Show a bar of `total` units in place of the one before; it goes by bytes if it can."""
         self.stop()
+        fast = what == ROWS
         self._bar = Progress(
-            TextColumn("{task.description}", markup=False),
+            *([] if fast else [TextColumn("{task.description}", markup=False)]),
             BarColumn(),
-            MofNCompleteColumn(),
-            *([SpeedColumn()] if what == ROWS else []),
+            *([RowsColumn(), SpeedColumn()] if fast else [MofNCompleteColumn()]),
             TimeElapsedColumn(),
+            *([LeftColumn()] if fast else []),
             console=self._console,
             transient=True,
         )
-        self._bar.add_task(what, total=total or None)
+        self._bar.add_task(
+            what,
+            total=bytes_total or total or None,
+            rows=total,
+            count=0,
+            before=None,
+            in_bytes=bytes_total > 0,
+        )
         self._bar.start()
 
-    def done(self, count: int) -> None:
-        """Fill the bar so far."""
+    def done(self, count: int, bytes_done: int = 0) -> None:
+        """Fill the bar so far. What the first call tells was done before the step began."""
         if self._bar is not None:
-            self._bar.update(self._bar.task_ids[0], completed=count)
+            [task] = self._bar.tasks
+            before = count if task.fields["before"] is None else task.fields["before"]
+            completed = bytes_done if task.fields["in_bytes"] else count
+            self._bar.update(task.id, completed=completed, count=count, before=before)
 
     def say(self, text: str) -> None:
         """Print a line, above the bar."""
@@ -77,9 +115,9 @@ class BarDisplay:
 
 
 class LogDisplay:
-    """Elsewhere: a line at the beginning and the end of each step."""
+    """Elsewhere: a line at the beginning and the end of each step, and every half minute."""
 
-    def __init__(self) -> None:
+    def __init__(self, clock: Clock | None = None) -> None:
         structlog.configure(
             processors=[
                 structlog.processors.add_log_level,
@@ -91,17 +129,21 @@ class LogDisplay:
         )
         self.say: Callable[[str], object] = structlog.get_logger().info
         self._log: Callable[..., object] = self.say
-        self._total = 0
+        self._pace = _Pace(clock or SystemClock())
 
-    def start(self, what: str, total: int) -> None:
+    def start(self, what: str, total: int, bytes_total: int = 0) -> None:
         """Log that a step of `total` units begins."""
-        self._total = total
-        self._log("started", step=what, total=total)
+        self._pace.start(what, total, bytes_total)
+        sizes = {"bytes_total": bytes_total} if bytes_total else {}
+        self._log("started", step=what, total=total, **sizes)
 
-    def done(self, count: int) -> None:
-        """Log the end of the step."""
-        if count == self._total:
+    def done(self, count: int, bytes_done: int = 0) -> None:
+        """Log the end of the step, or now and then how far it is."""
+        facts = self._pace.describe(count, bytes_done)
+        if count == self._pace.total > 0:
             self._log("finished", total=count)
+        elif facts:
+            self._log("going on", **facts)
 
     def stop(self) -> None:
         """Nothing to take away."""
@@ -110,10 +152,43 @@ class LogDisplay:
 class JsonDisplay(LogDisplay):
     """With `--log-format json`: the same lines as objects."""
 
-    def __init__(self, log: JsonLog) -> None:
+    def __init__(self, log: JsonLog, clock: Clock | None = None) -> None:
         self.say = log.take
         self._log = partial(log.say, "info")
-        self._total = 0
+        self._pace = _Pace(clock or SystemClock())
+
+
+class _Pace:
+    """What a line about a step that goes on says, and whether it is time for one."""
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self.start("", 0, 0)
+
+    def start(self, what: str, total: int, bytes_total: int) -> None:
+        """A step begins."""
+        self.what, self.total, self.bytes_total = what, total, bytes_total
+        self._began = self._said = self._clock.monotonic_seconds()
+        self._before: tuple[int, int] | None = None
+
+    def describe(self, count: int, bytes_done: int) -> dict[str, object]:
+        """The facts every half minute, and nothing in between."""
+        now = self._clock.monotonic_seconds()
+        if self._before is None:
+            self._before = (count, bytes_done)
+        if now - self._said < _LOGGED_EVERY_SECONDS:
+            return {}
+        self._said = now
+        facts: dict[str, object] = {"step": self.what, "done": count, "total": self.total}
+        place, end, before = (count, self.total, self._before[0])
+        if self.bytes_total:
+            facts |= {"bytes_done": bytes_done, "bytes_total": self.bytes_total}
+            place, end, before = (bytes_done, self.bytes_total, self._before[1])
+        if place > before and end:
+            left = (now - self._began) * (end - place) / (place - before)
+            facts["seconds_left"] = max(0, round(left))
+        facts["per_second"] = round((count - self._before[0]) / (now - self._began))
+        return facts
 
 
 def _escape_texts(logger: object, method: str, event: EventDict) -> EventDict:

@@ -15,6 +15,7 @@ import pyarrow as pa
 from memwal.errors import MemWalError, Unsupported, Usage
 from memwal.ingest.backlog import Backlog
 from memwal.ingest.forecast import Forecast
+from memwal.ingest.pace import Pace, show_tracks
 from memwal.ingest.plan import IngestOptions, check_same, check_unchanged, make_plan, select_new
 from memwal.ingest.report import (
     IngestTableReport,
@@ -28,8 +29,9 @@ from memwal.ingest.splits import Split
 from memwal.ingest.table import IngestTable, list_unfinished_places
 from memwal.ingest.track import Track, TrackResult
 from memwal.ingest.unit import IngestResult, IngestUnit
-from memwal.model import TableView, sum_known
+from memwal.model import TableView
 from memwal.report import DONE, NOTHING_TO_DO
+from memwal.run.progress import Progress
 from memwal.run.stores import Stores
 from memwal.store.ingest_records import (
     WHOLE,
@@ -65,9 +67,7 @@ class Ingester:
     write_units: Callable[[Sequence[IngestUnit]], Sequence[IngestResult]]
     stay_here: Callable[[str], None]
     """Told why this process writes by itself, without units."""
-    say: Callable[[str], None]
-    show_rows: Callable[[int, int], Callable[[int], None]]
-    """Called with all rows and those written before; what it returns, with more durable rows."""
+    progress: Progress
     _merges: int = field(default=0, init=False)
     _unmerged: tuple[str, ...] = field(default=(), init=False)
     _rows_known: dict[str, int | None] = field(default_factory=dict, init=False)
@@ -220,7 +220,8 @@ class Ingester:
             read = partial(self._files.read_chunks, file, plan.chunk_rows, columns=columns)
             splits.append(Split(name=file.uri, read=read))
         self._rows_known = {file.uri: self._files.count_rows(file) for file in files}
-        total = sum_known(self._rows_known.values()) or 0
+        pace = Pace(progress=self.progress, sources=self._files, files=files, rows=self._rows_known)
+        pace.start(found.read_progress(WHOLE))
         return Track(
             name=WHOLE,
             table=self._table,
@@ -229,7 +230,7 @@ class Ingester:
             splits=splits,
             shape=shape,
             router=self._table.make_router(found.list_shards()),
-            on_rows=self.show_rows(total, found.read_progress(WHOLE).rows),
+            on_progress=pace,
             between=backlog,
         )
 
@@ -249,7 +250,7 @@ class Ingester:
             for staged in plan.staged or ()
         ]
         # Units may not merge by themselves, side by side: this process does.
-        with backlog.watch():
+        with backlog.watch(), show_tracks(self.progress, found, plan):
             results = [result.made for result in self.write_units(units)]
         self._merges += backlog.merges
         pairs = zip(units, results, strict=True)
@@ -278,7 +279,7 @@ class Ingester:
             generations_max=limit,
             merge=self.merge if self.options.merge else None,
             wait_seconds_max=self.options.backlog_wait_seconds_max,
-            say=self.say,
+            say=self.progress.say,
         )
 
     def _merge_first(self) -> None:

@@ -14,7 +14,6 @@ from memwal.ingest.table import IngestTable
 from memwal.ingest.unit import IngestResult, IngestUnit, run_ingest_unit
 from memwal.jobs.merge.job import MergeOptions, run_merge
 from memwal.model import TableView
-from memwal.ports import Clock
 from memwal.report import HELD, JobReport, TableReport
 from memwal.run.fanout import Fanout
 from memwal.run.policy import settle_policy
@@ -23,8 +22,6 @@ from memwal.run.runner import JobRunner
 from memwal.run.stores import Stores
 from memwal.run.tables import OpenTable
 from memwal.store.ingest_records import PlanRecord, Round, Rounds, SourceFile
-
-_SAID_EVERY_SECONDS = 30.0
 
 
 def run_ingest(options: IngestOptions, progress: Progress) -> JobReport:
@@ -69,7 +66,7 @@ def _make_ingester(
             [table] * len(units),
             run_ingest_unit,
             units,
-            what="shards",
+            what="",  # their rows are shown instead
             in_memory_bytes=0,
         )
 
@@ -89,8 +86,7 @@ def _make_ingester(
         stage=stage,
         write_units=write_units,
         stay_here=fanout.stay_here,
-        say=progress.say,
-        show_rows=lambda total, before: _RowsShown(progress, stores.clock, total, before),
+        progress=progress,
     )
 
 
@@ -111,23 +107,3 @@ def _merge(options: IngestOptions, progress: Progress, table: OpenTable) -> bool
         error.exit_code, error.outcome = report.exit_code, report.outcome
         raise error
     return True
-
-
-class _RowsShown:
-    """Rows that are durable so far, for people; `before` were written by earlier runs."""
-
-    def __init__(self, progress: Progress, clock: Clock, total: int, before: int) -> None:
-        progress.start("rows", total)
-        self._progress = progress
-        self._clock = clock
-        self._began = self._said = clock.monotonic_seconds()
-        self._rows_before = self._rows = before
-
-    def __call__(self, rows: int) -> None:
-        self._rows += rows
-        self._progress.done(self._rows)
-        now = self._clock.monotonic_seconds()
-        if now - self._said >= _SAID_EVERY_SECONDS:
-            speed = (self._rows - self._rows_before) / (now - self._began)
-            self._progress.say(f"{self._rows:,} rows, {speed:,.0f} rows/s")
-            self._said = now

@@ -57,7 +57,7 @@ class TrackResult:
 class Track:
     """Runs one track to its end.
 
-    `on_rows` is told how many more rows are durable; `between` is called between chunks.
+    `on_progress` is told how far everything is durable; `between` is called between chunks.
     """
 
     name: str
@@ -68,13 +68,13 @@ class Track:
     shape: Shape
     router: Router
     limits: TrackLimits = TrackLimits()
-    on_rows: Callable[[int], None] = lambda rows: None
+    on_progress: Callable[[ProgressRecord], None] = lambda mark: None
     between: Callable[[], None] = lambda: None
     steps: Steps = no_steps
     _marks: deque[tuple[int, ProgressRecord]] = field(default_factory=deque, init=False)
     """For each epoch of the coordinator, the progress that its rows make."""
-    _taken: deque[tuple[int, int]] = field(default_factory=deque, init=False)
-    """For each epoch, its rows: added as they are handed over, taken out by who is told of more."""
+    _shown: deque[tuple[int, ProgressRecord]] = field(default_factory=deque, init=False)
+    """The same, for whoever is told."""
     _bytes_read: int = field(default=0, init=False)
     _stored: ProgressRecord = field(default=START, init=False)
     _stored_at_seconds: float = field(default=0.0, init=False)
@@ -134,7 +134,7 @@ class Track:
                 )
                 epoch = coordinator.write(delta)
                 self._marks.append((epoch, mark))
-                self._taken.append((epoch, len(chunk)))
+                self._shown.append((epoch, mark))
                 if self._read_clock() - self._stored_at_seconds >= self.limits.progress_seconds:
                     self._store(coordinator)
                 self.between()
@@ -144,8 +144,11 @@ class Track:
         self._show(last)
 
     def _show(self, epoch: int) -> None:
-        while self._taken and self._taken[0][0] <= epoch:
-            self.on_rows(self._taken.popleft()[1])
+        mark = None
+        while self._shown and self._shown[0][0] <= epoch:
+            _, mark = self._shown.popleft()
+        if mark is not None:
+            self.on_progress(mark)
 
     def _read_chunks(self, began: ProgressRecord) -> Iterator[tuple[int, int, pa.Table]]:
         """(split, first row after the chunk, chunk) from where the track stands."""

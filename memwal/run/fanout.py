@@ -15,7 +15,7 @@ from memwal.ports import Engine
 from memwal.run.engines.choice import EngineChoice, choose_engine
 from memwal.run.engines.pool import Started, has_spark, start_engine
 from memwal.run.options import RunOptions
-from memwal.run.progress import Progress
+from memwal.run.progress import SILENT, Progress
 from memwal.run.tables import OpenTable
 from memwal.run.units import UnitResult, lost_unit
 
@@ -65,12 +65,16 @@ class Fanout(AbstractContextManager["Fanout"]):
         in_memory_bytes: int,
         lost: Callable[[Unit, MemWalError], Result] | None = None,
     ) -> Sequence[Result]:
-        """Run units where their size says; `choice` then tells the largest engine that ran."""
+        """Run units where their size says; `choice` then tells the largest engine that ran.
+
+        `what` the units are is shown with their number; nothing without it.
+        """
         if not units:
             return ()
         engine = self._start(self._choose(len(units), in_memory_bytes))
-        self._progress.start(what, len(units))
-        return engine.run(work, units, self._progress.done, lost)
+        progress = self._progress if what else SILENT
+        progress.start(what, len(units))
+        return engine.run(work, units, progress.done, lost)
 
     def run_for(
         self,

@@ -11,12 +11,12 @@ _LOG = logging.getLogger("memwal")
 class Progress(Protocol):
     """Where a job's steps, and its lines for people, go."""
 
-    def start(self, what: str, total: int) -> None:
-        """A step with `total` units begins."""
+    def start(self, what: str, total: int, bytes_total: int = 0) -> None:
+        """A step with `total` units, of `bytes_total` together, begins. 0: not known."""
         ...
 
-    def done(self, count: int) -> None:
-        """This many of the step's units are done."""
+    def done(self, count: int, bytes_done: int = 0) -> None:
+        """This many of the step's units are done, and about so many of its bytes."""
         ...
 
     def say(self, text: str) -> None:
@@ -35,10 +35,10 @@ class Progress(Protocol):
 class Silent:
     """Shows nothing."""
 
-    def start(self, what: str, total: int) -> None:
+    def start(self, what: str, total: int, bytes_total: int = 0) -> None:
         """Not shown."""
 
-    def done(self, count: int) -> None:
+    def done(self, count: int, bytes_done: int = 0) -> None:
         """Not shown."""
 
     def say(self, text: str) -> None:
@@ -69,11 +69,11 @@ class Quiet(Silent):
 class LogProgress:
     """What a job says while it runs, in the log."""
 
-    def start(self, what: str, total: int) -> None:
+    def start(self, what: str, total: int, bytes_total: int = 0) -> None:
         """A step with `total` units begins."""
         _LOG.info("%s: %d", what, total)
 
-    def done(self, count: int) -> None:
+    def done(self, count: int, bytes_done: int = 0) -> None:
         """Not logged."""
 
     def say(self, text: str) -> None:

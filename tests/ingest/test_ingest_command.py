@@ -368,7 +368,7 @@ class DurableRows(Quiet):
         self.table = table
         self.counts: list[int] = []
 
-    def done(self, count: int) -> None:
+    def done(self, count: int, bytes_done: int = 0) -> None:
         self.counts.append(count)
         assert count <= sum(map(len, wal_rows(self.table).values()))
 
