@@ -59,7 +59,10 @@ def _make_ingester(
         # Imported when asked for only: it brings a JVM.
         from memwal.ingest.spark import stage_plan
 
-        return stage_plan(options.request, known, shape, fanout.spark().session, records, files)
+        engine = fanout.spark()
+        progress.start("tasks that stage rows", 0)
+        with engine.watch(progress.done):
+            return stage_plan(options.request, known, shape, engine.session, records, files)
 
     def write_units(units: Sequence[IngestUnit]) -> Sequence[IngestResult]:
         return fanout.run_for(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from threading import Event, Thread
 
@@ -62,7 +62,8 @@ def show_tracks(progress: Progress, records: Round, plan: PlanRecord) -> Iterato
     seen: dict[str, ProgressRecord] = {}
 
     def look() -> None:
-        records.refresh_progress(seen)
+        with suppress(MemWalError):  # whoever writes the rows has to know, not who waits
+            records.refresh_progress(seen)
         done = sum(record.rows for record in seen.values())
         progress.done(done, size_bytes * done // rows if rows else 0)
 
@@ -75,15 +76,12 @@ def show_tracks(progress: Progress, records: Round, plan: PlanRecord) -> Iterato
 
 @contextmanager
 def _repeat(look: Callable[[], None]) -> Iterator[None]:
-    """Look every few seconds, in a thread; what goes wrong with it is no matter."""
+    """Look every few seconds, in a thread."""
     ended = Event()
 
     def run() -> None:
         while not ended.wait(_LOOK_SECONDS):
-            try:
-                look()
-            except MemWalError:
-                continue
+            look()
 
     thread = Thread(target=run, name="ingest progress", daemon=True)
     thread.start()

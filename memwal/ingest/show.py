@@ -30,8 +30,8 @@ SHARDS: tuple[Column[IngestShardReport], ...] = (
     numbers("size", lambda shard: format_size(shard.bytes_written)),
     numbers("entries", lambda shard: shard.entries),
     numbers("generations", lambda shard: shard.generations),
-    numbers("found in the WAL", lambda shard: shard.entries_found),
 )
+FOUND: Column[IngestShardReport] = numbers("found in the WAL", lambda shard: shard.entries_found)
 
 
 def show_table(report: IngestTableReport) -> list[RenderableType]:
@@ -40,7 +40,8 @@ def show_table(report: IngestTableReport) -> list[RenderableType]:
     if report.sources:
         parts.append(build_table(report.sources, SOURCES))
     if report.shards:
-        parts.append(build_table(report.shards, SHARDS))
+        found = any(shard.entries_found for shard in report.shards)
+        parts.append(build_table(report.shards, (*SHARDS, FOUND) if found else SHARDS))
     if report.rows_written:
         again = " (went on with an earlier run)" if report.resumed else ""
         parts.append(

@@ -188,7 +188,9 @@ class SparkEngine:
         return list(outcomes)
 
     @contextmanager
-    def _watch_jobs(self, group: str, on_done: Callable[[int], None], total: int) -> Iterator[None]:
+    def _watch_jobs(
+        self, group: str, on_done: Callable[[int], None], total: int | None
+    ) -> Iterator[None]:
         """Tell of progress meanwhile; cancel what is left when it ends in an error."""
         finished = threading.Event()
         watcher = threading.Thread(
@@ -205,7 +207,19 @@ class SparkEngine:
         finally:
             finished.set()
             watcher.join()
-        on_done(total)
+        if total is not None:
+            on_done(total)
+
+    @contextmanager
+    def watch(self, on_done: Callable[[int], None]) -> Iterator[None]:
+        """Tell how many tasks are done of the jobs that the block starts; cancel them on an error.
+
+        How many there will be nobody knows before they start.
+        """
+        group = f"memwal-{id(self):x}-{next(self._groups)}"
+        self._context.setJobGroup(group, "memwal", interruptOnCancel=True)
+        with self._watch_jobs(group, on_done, None):
+            yield
 
     def cancel(self) -> None:
         """End every job of the application."""
@@ -222,7 +236,11 @@ class SparkEngine:
             self._context.cancelJobGroup(group)
 
     def _watch(
-        self, group: str, on_done: Callable[[int], None], total: int, finished: threading.Event
+        self,
+        group: str,
+        on_done: Callable[[int], None],
+        total: int | None,
+        finished: threading.Event,
     ) -> None:
         tracker = self._context.statusTracker()
         while not finished.wait(_POLL_SECONDS):
@@ -231,7 +249,8 @@ class SparkEngine:
                 job = tracker.getJobInfo(job_id)
                 stages = [tracker.getStageInfo(s) for s in (job.stageIds if job else ())]
                 done += sum(stage.numCompletedTasks for stage in stages if stage)
-            on_done(min(done, total))  # a unit that died is counted again when it runs alone
+            # A unit that died is counted again when it runs alone.
+            on_done(done if total is None else min(done, total))
 
 
 def _result_of(

@@ -1,0 +1,89 @@
+"""What a long step looks like: a bar on a terminal, a line now and then elsewhere."""
+
+from __future__ import annotations
+
+import io
+import json
+
+import pytest
+from rich.console import Console
+
+from memwal.cli.progress import BarDisplay, JsonDisplay, LogDisplay
+from memwal.run.logs import JsonLog
+from memwal.testing.clock import ManualClock
+
+MIB = 1024 * 1024
+
+
+def show_bar(what: str, total: int, bytes_total: int, *done: tuple[int, int]) -> str:
+    """The last frame of a bar, in plain text."""
+    out = io.StringIO()
+    now = iter(range(10_000))
+    console = Console(file=out, force_terminal=True, width=140, color_system=None)
+    console.get_time = lambda: float(next(now))
+    bar = BarDisplay(console)
+    bar.start(what, total, bytes_total)
+    for count, bytes_done in done:
+        bar.done(count, bytes_done)
+    assert bar._bar is not None
+    with console.capture() as captured:
+        console.print(bar._bar.get_renderable())
+    bar.stop()
+    return captured.get()
+
+
+def test_a_bar_of_rows_has_rows_bytes_speed_and_the_time_left() -> None:
+    steps = [(1000 * n, n * MIB) for n in range(1, 7)]
+    shown = show_bar("rows", 9000, 9 * MIB, *steps)
+    assert "6,000/9,000 rows  6.0 MiB/9.0 MiB" in shown
+    assert "rows/s" in shown and " left" in shown
+
+
+def test_rows_that_nobody_counted_go_by_bytes_and_bytes_that_nobody_knows_by_rows() -> None:
+    steps = [(1000 * n, n * MIB) for n in range(1, 7)]
+    by_bytes = show_bar("rows", 0, 9 * MIB, *steps)
+    assert "6,000 rows  6.0 MiB/9.0 MiB" in by_bytes and " left" in by_bytes
+    by_rows = show_bar("rows", 9000, 0, *((count, 0) for count, _ in steps))
+    assert "6,000/9,000 rows" in by_rows and " left" in by_rows and "iB" not in by_rows
+    unknown = show_bar("rows", 0, 0, *((count, 0) for count, _ in steps))
+    assert "6,000 rows" in unknown and "left" not in unknown and "/6" not in unknown
+
+
+def test_the_bar_of_another_step_counts_units() -> None:
+    assert "shards" in (shown := show_bar("shards", 8, 0, (3, 0)))
+    assert "3/8" in shown and "rows" not in shown
+
+
+def lines_of(display: LogDisplay, clock: ManualClock) -> None:
+    """A step that goes on from 100 of 1000 rows, 10 a second."""
+    display.start("rows", 1000, 500_000)
+    for count in range(100, 1001, 50):
+        display.done(count, count * 500)
+        clock.advance(5)
+
+
+def test_elsewhere_a_line_every_half_minute(capsys: pytest.CaptureFixture[str]) -> None:
+    clock = ManualClock()
+    lines_of(LogDisplay(clock), clock)
+    said = [line.split("[info] ")[1] for line in capsys.readouterr().err.splitlines()]
+    assert said[0].split() == ["started", "bytes_total=500000", "step=rows", "total=1000"]
+    assert said[-1].split() == ["finished", "total=1000"]
+    assert len(said) == 4
+    facts = "bytes_done=200000 bytes_total=500000 done=400 per_second=10 seconds_left=60 step=rows"
+    assert set(said[1].split()) == {"going", "on", "total=1000", *facts.split()}
+
+
+def test_the_same_as_objects() -> None:
+    lines: list[str] = []
+    clock = ManualClock()
+    lines_of(JsonDisplay(JsonLog(lines.append), clock), clock)
+    found = [json.loads(line) for line in lines]
+    assert [line["message"] for line in found] == ["started", "going on", "going on", "finished"]
+    assert found[1]["done"] == 400 and found[1]["seconds_left"] == 60
+
+
+def test_a_step_without_a_total_never_finishes(capsys: pytest.CaptureFixture[str]) -> None:
+    display = LogDisplay(ManualClock())
+    display.start("rows", 0)
+    display.done(0)
+    assert "finished" not in capsys.readouterr().err
