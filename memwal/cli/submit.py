@@ -43,11 +43,19 @@ PyFiles = Annotated[
     typer.Option("--py-files", metavar="FILE", help="For the executors' path; repeatable."),
 ]
 Ship = Annotated[
-    bool,
+    bool | None,
     typer.Option(
-        "--ship",
-        help="Send this memwal to the executors, which need the libraries that it uses. Without "
-        "it they need memwal too.",
+        "--ship/--no-ship",
+        help="Whether to send this memwal along, which goes before an installed one. Not set: "
+        "yes, unless the master is local. Executors need its libraries in any case.",
+    ),
+]
+Archives = Annotated[
+    str | None,
+    typer.Option(
+        "--archives",
+        metavar="FILE[#NAME]",
+        help="A packed environment (venv-pack, conda-pack) whose Python executors are to run.",
     ),
 ]
 PrintOnly = Annotated[bool, typer.Option("--dry-run", help="Print the command, and run nothing.")]
@@ -62,7 +70,8 @@ def submit(
     conf: Conf = None,
     properties_file: PropertiesFile = None,
     py_files: PyFiles = None,
-    ship: Ship = False,
+    archives: Archives = None,
+    ship: Ship = None,
     dry_run: PrintOnly = False,
 ) -> None:
     """Run a job through spark-submit.
@@ -74,6 +83,7 @@ def submit(
         SHIPPED,
         SparkSubmit,
         find_spark_submit,
+        is_local,
         run_command,
         zip_package,
     )
@@ -82,24 +92,28 @@ def submit(
         if job not in JOBS:
             raise Usage(f"JOB {job!r}: expected one of {', '.join(JOBS)}")
         _check(context, job, arguments)
+        master = master or read_environment_settings().get("master")
+        ship = not is_local(master) if ship is None else ship
         with tempfile.TemporaryDirectory() as folder:
             shipped = []
             if ship:
                 # A command that is only printed names the file that would be made.
                 shipped = [SHIPPED if dry_run else str(zip_package(Path(folder)))]
-            command = SparkSubmit(
+            asked = SparkSubmit(
                 job=job,
                 arguments=arguments,
-                master=master or read_environment_settings().get("master"),
+                master=master,
                 deploy_mode=deploy_mode,
                 conf=conf or (),
                 properties_file=properties_file,
                 py_files=(*(py_files or ()), *shipped),
-            ).command(find_spark_submit())
+                archives=archives,
+            )
+            command = asked.command(find_spark_submit())
             if dry_run:
                 print(shlex.join(command))
                 return
-            code = run_command(command)
+            code = run_command(command, is_driver_here=asked.is_driver_here)
     except MemWalError as error:
         stderr().print(f"error: {error}", style="red")
         code = error.exit_code

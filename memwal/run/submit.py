@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import signal
 import subprocess
 import sys
 import zipfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import FrameType
@@ -45,20 +46,41 @@ class SparkSubmit:
     conf: Sequence[str] = ()
     properties_file: str | None = None
     py_files: Sequence[str] = ()
+    archives: str | None = None
+
+    @property
+    def is_driver_here(self) -> bool:
+        """Whether the driver runs on this host."""
+        return self.deploy_mode != "cluster"
 
     def command(self, program: str) -> list[str]:
-        """The command line."""
+        """The command line. `conf` goes last, so that it wins."""
         words = [program, "--name", f"memwal {self.job}"]
         for option, value in (
             ("--master", self.master),
             ("--deploy-mode", self.deploy_mode),
             ("--properties-file", self.properties_file),
             ("--py-files", ",".join(self.py_files)),
+            *self._environment(),
             *(("--conf", pair) for pair in self.conf),
         ):
             if value:
                 words += [option, value]
         return [*words, str(APPLICATION), self.job, *self.arguments]
+
+    def _environment(self) -> Iterator[tuple[str, str]]:
+        """What makes the Python of `archives` the executors', and the driver's if it is there too.
+
+        Spark unpacks an archive below each process's working directory, under the name after `#`.
+        """
+        if not self.archives:
+            return
+        file, _, name = self.archives.partition("#")
+        name = name or "environment"
+        yield "--archives", f"{file}#{name}"
+        yield "--conf", f"spark.pyspark.python=./{name}/bin/python"
+        if self.is_driver_here:
+            yield "--conf", f"spark.pyspark.driver.python={sys.executable}"
 
 
 def find_spark_submit(environment: Mapping[str, str] = os.environ) -> str:
@@ -74,6 +96,11 @@ def find_spark_submit(environment: Mapping[str, str] = os.environ) -> str:
     return found
 
 
+def is_local(master: str | None) -> bool:
+    """Whether the master is this host, whose executors are the driver itself."""
+    return bool(re.match(r"local(\[|$)", master or ""))
+
+
 def zip_package(folder: Path) -> Path:
     """The installed memwal as a file for `--py-files`."""
     target = folder / SHIPPED
@@ -84,13 +111,15 @@ def zip_package(folder: Path) -> Path:
     return target
 
 
-def run_command(command: Sequence[str]) -> int:
+def run_command(command: Sequence[str], *, is_driver_here: bool = True) -> int:
     """Run spark-submit to its end; its exit code, which in client mode is the application's.
 
     A signal that would end this process ends the JVM and the driver: both are to hear of it.
     """
-    # The driver has to be a Python in which memwal is installed.
-    variables = {"PYSPARK_DRIVER_PYTHON": sys.executable, **os.environ}
+    # A driver here has to be a Python in which memwal is installed. Spark would name the same path
+    # to a driver on the cluster.
+    variables = {"PYSPARK_DRIVER_PYTHON": sys.executable} if is_driver_here else {}
+    variables.update(os.environ)
     process = subprocess.Popen(command, env=variables, start_new_session=True)
     cancelled = False
 

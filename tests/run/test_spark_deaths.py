@@ -14,11 +14,12 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import lance
 import pytest
 from py4j.protocol import Py4JJavaError
 from pyspark.sql import SparkSession
 
-from memwal.errors import MemWalError, Refused, WorkerDied
+from memwal.errors import MemWalError, Refused, Unsupported, WorkerDied
 from memwal.rows.policy import make_policy
 from memwal.run.engines.spark import SparkEngine
 from tests.support.policy_tables import PolicyTable, Variant, make_policy_table
@@ -35,6 +36,29 @@ def test_speculation_is_refused() -> None:
     builder.config("spark.speculation", "true").getOrCreate()
     with pytest.raises(Refused, match=r"spark\.speculation is on"):
         SparkEngine(master="local[1]")
+
+
+def test_executors_with_another_pylance_are_refused_unless_allowed(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    here = lance.__version__
+    monkeypatch.setattr(lance, "__version__", "14.99.0")
+    engine = SparkEngine(master="local[1]")
+    for _ in range(2):
+        with pytest.raises(Unsupported, match=f"pylance {here}, the driver pylance 14.99.0"):
+            engine.run(str, [1], lambda done: None)
+    engine.stop()
+    engine = SparkEngine(master="local[1]", lance_may_differ=True)
+    assert engine.run(str, [1], lambda done: None) == ["1"]
+    engine.stop()
+
+
+def test_spark_connect_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(Unsupported, match="Spark Connect"):
+        SparkEngine(master="sc://host")
+    monkeypatch.setenv("SPARK_REMOTE", "sc://host")
+    with pytest.raises(Unsupported, match="without SPARK_REMOTE"):
+        SparkEngine()
 
 
 @pytest.fixture(scope="module", params=["local[2]", "local[2,3]"])

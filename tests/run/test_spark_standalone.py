@@ -1,14 +1,21 @@
-"""Jobs through spark-submit, on a standalone master and worker on loopback."""
+"""Jobs through spark-submit, on a standalone master and worker on loopback.
+
+Whose Python executors run is up to each job: this one, or one that lacks memwal.
+"""
 
 from __future__ import annotations
 
 import json
 import os
+import signal
 import socket
 import subprocess
 import sys
+import sysconfig
+import tarfile
 import time
 import urllib.request
+import venv
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -35,10 +42,12 @@ def find_free_port() -> int:
 JVM = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 
 
-def environment() -> dict[str, str]:
+def environment(python: str | Path | None = sys.executable) -> dict[str, str]:
+    """Of processes around a job, whose executors' Python it names."""
+    kept = {k: v for k, v in os.environ.items() if k not in ("PYTHONPATH", "PYSPARK_PYTHON")}
     return {
-        **os.environ,
-        "PYSPARK_PYTHON": sys.executable,
+        **kept,
+        **({"PYSPARK_PYTHON": str(python)} if python else {}),
         "SPARK_LOCAL_IP": "127.0.0.1",
         "SPARK_DAEMON_JAVA_OPTS": JVM,
         "SPARK_LAUNCHER_OPTS": JVM,
@@ -53,12 +62,13 @@ def daemon(log: Path, *arguments: str) -> Iterator[None]:
             [str(SPARK_HOME / "bin" / "spark-class"), *arguments],
             stdout=out,
             stderr=subprocess.STDOUT,
-            env=environment(),
+            env=environment(None),
+            start_new_session=True,
         )
     try:
         yield
     finally:
-        process.terminate()
+        os.killpg(process.pid, signal.SIGTERM)
         process.wait(timeout=30)
 
 
@@ -94,21 +104,23 @@ def master(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
         yield url
 
 
+CONFS = (
+    "spark.executor.memory=1g",
+    "spark.driver.host=127.0.0.1",
+    "spark.ui.enabled=false",
+    f"spark.executor.extraJavaOptions={JVM}",
+)
+FLAGS = [flag for pair in CONFS for flag in ("--conf", pair)]
+
+
 def submit(master: str, *arguments: str, job: str = "merge") -> subprocess.CompletedProcess:
-    confs = (
-        "spark.executor.memory=1g",
-        "spark.driver.host=127.0.0.1",
-        "spark.ui.enabled=false",
-        f"spark.executor.extraJavaOptions={JVM}",
-    )
-    flags = [flag for pair in confs for flag in ("--conf", pair)]
     spark_submit = Path(sys.executable).with_name("spark-submit")
     return subprocess.run(
         [
             str(spark_submit),
             "--master",
             master,
-            *flags,
+            *FLAGS,
             str(ROOT / "jobs" / f"{job}.py"),
             *arguments,
         ],
@@ -151,3 +163,61 @@ def test_a_backfill_of_two_tables_side_by_side(master: str, tmp_path: Path) -> N
         assert table["backlog"]["generations"] == demo.SHARDS * demo.GENERATIONS
         assert [job["outcome"] for job in table["jobs"]] == ["done", "done"]
     assert [demo.count_differences(table) for table in tables] == [0, 0]
+
+
+def make_python(folder: Path, *lacking: str) -> Path:
+    """An environment with what this one has installed, but for memwal, pyspark and `lacking`."""
+    venv.create(folder, symlinks=True)
+    (there,) = folder.glob("lib/python*/site-packages")
+    for installed in Path(sysconfig.get_path("purelib")).iterdir():
+        if not any(
+            word in installed.name for word in ("memwal", "pyspark", "__pycache__", *lacking)
+        ):
+            (there / installed.name).symlink_to(installed)
+    python = folder / "bin" / "python"
+    for module in ("memwal", *lacking):
+        tried = subprocess.run(
+            [python, "-Ic", f"import {module}"], check=False, capture_output=True
+        )
+        assert b"ModuleNotFoundError" in tried.stderr
+    return python
+
+
+def memwal(*words: str, python: Path | None = None) -> subprocess.CompletedProcess:
+    return subprocess.run(
+        [str(Path(sys.executable).with_name("memwal")), *words],
+        capture_output=True, text=True, timeout=240, env=environment(python), check=False,
+    )  # fmt: skip
+
+
+def test_executors_that_lack_memwal_and_run_a_packed_environment(
+    master: str, tmp_path: Path
+) -> None:
+    make_python(tmp_path / "env")
+    with tarfile.open(tmp_path / "env.tar.gz", "w:gz") as packed:
+        packed.add(tmp_path / "env", arcname=".")
+    table = demo.make_table(tmp_path / "t", 1)
+    ran = memwal(
+        "submit", "merge", table.uri, "--master", master, *FLAGS,
+        "--archives", str(tmp_path / "env.tar.gz"), "--json",
+    )  # fmt: skip
+    assert ran.returncode == 0, ran.stderr[-3000:]
+    assert json.loads(ran.stdout)["engine"]["name"] == "spark"
+    assert demo.count_differences(table) == 0
+
+
+def test_executors_that_lack_a_library_are_told_before_anything_is_merged(
+    master: str, tmp_path: Path
+) -> None:
+    """Without spark-submit too, memwal is sent: it is not among what is missing."""
+    python = make_python(tmp_path / "env", "lance", "mmh3")
+    table = demo.make_table(tmp_path / "t", 1)
+    before = demo.count_differences(table)
+    ran = memwal(
+        "merge", table.uri, "--engine", "spark", "--master", master, "--json", python=python
+    )
+    assert ran.returncode == 7, ran.stderr[-3000:]
+    told = json.loads(ran.stdout)["error"]
+    assert f"(Python {python}) lacks lance, mmh3 (pip install pylance mmh3)" in told
+    assert "Traceback" not in ran.stderr
+    assert demo.count_differences(table) == before

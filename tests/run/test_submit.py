@@ -17,7 +17,13 @@ from typer.testing import CliRunner
 from memwal.cli.app import app
 from memwal.errors import Unsupported
 from memwal.jobs.demo import table as demo
-from memwal.run.submit import APPLICATION, JOBS, SparkSubmit, find_spark_submit, zip_package
+from memwal.run.submit import (
+    APPLICATION,
+    JOBS,
+    SparkSubmit,
+    find_spark_submit,
+    zip_package,
+)
 
 ROOT = Path(__file__).parents[2]
 
@@ -54,6 +60,38 @@ def test_every_option_of_spark_s() -> None:
     assert built[3:-3] == [
         "--deploy-mode", "client", "--properties-file", "p.conf", "--py-files", "a.zip,b.py",
     ]  # fmt: skip
+
+
+def test_memwal_goes_along_unless_the_executors_are_this_process() -> None:
+    cluster = ["--master", "spark://host:7077"]
+    assert words("merge", "t", *cluster)[4:6] == ["--py-files", "memwal.zip"]
+    for command in (["merge", "t", *cluster, "--no-ship"], ["merge", "t", "--master", "local[4]"]):
+        assert "--py-files" not in words(*command)
+
+
+def test_an_archive_has_the_executors_python_and_in_cluster_mode_the_driver_s() -> None:
+    here = words("merge", "t", "--master", "yarn", "--no-ship", "--archives", "e.tar.gz")
+    assert here[4:-3] == [
+        "--archives", "e.tar.gz#environment",
+        "--conf", "spark.pyspark.python=./environment/bin/python",
+        "--conf", f"spark.pyspark.driver.python={sys.executable}",
+    ]  # fmt: skip
+    there = words("merge", "t", "--deploy-mode", "cluster", "--archives", "e.tar.gz#e", "--no-ship")
+    assert there[2:-3] == [
+        "--deploy-mode", "cluster", "--archives", "e.tar.gz#e",
+        "--conf", "spark.pyspark.python=./e/bin/python",
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize("here", [True, False])
+def test_only_a_driver_on_this_host_is_told_of_this_python(here: bool) -> None:
+    code = f"""from memwal.run.submit import run_command
+run_command(["sh", "-c", "echo $PYSPARK_DRIVER_PYTHON"], is_driver_here={here})"""
+    variables = {k: v for k, v in os.environ.items() if k != "PYSPARK_DRIVER_PYTHON"}
+    done = subprocess.run(
+        [sys.executable, "-c", code], env=variables, capture_output=True, text=True, check=True
+    )
+    assert done.stdout.strip() == (sys.executable if here else "")
 
 
 @pytest.mark.parametrize(

@@ -33,7 +33,9 @@ def start_engine(name: str, options: RunOptions) -> Started:
     # Imported when it is needed only: it brings a JVM, and most runs have nothing to do.
     from memwal.run.engines.spark import SparkEngine
 
-    engine = SparkEngine(master=options.asked_master)
+    engine = SparkEngine(
+        master=options.asked_master, lance_may_differ=options.untested_lance_allowed
+    )
     return engine, engine.stop
 
 

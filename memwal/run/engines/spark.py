@@ -7,20 +7,26 @@ import logging
 import os
 import re
 import sys
+import tempfile
 import threading
 import warnings
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor, wait
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Any, Generic, TypeVar
 
 from py4j.protocol import Py4JError, Py4JJavaError
-from pyspark import SparkContext, TaskContext
+from pyspark import SparkContext, TaskContext, cloudpickle
+from pyspark.errors import PythonException
 from pyspark.sql import SparkSession
 
-from memwal.errors import MemWalError, Refused, WorkerDied, make_sendable
+from memwal.errors import MemWalError, Refused, Unsupported, WorkerDied, make_sendable
+from memwal.run.engines import executors
+from memwal.run.engines.executors import find_fault
+from memwal.run.submit import is_local, zip_package
 
 Unit = TypeVar("Unit")
 Result = TypeVar("Result")
@@ -51,14 +57,26 @@ _SIDE_BY_SIDE_MAX = 64
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class _Outcome:
-    """What came of a unit: its result, the error that it raised, or neither, since it died."""
+    """What came of a unit: its result, the error that it raised, or why it was left undone: its
+    process died, or is not fit for it.
+    """
 
     result: Any = None
     error: Exception | None = None
-    died: bool = False
+    undone: MemWalError | None = None
+
+    @property
+    def died(self) -> bool:
+        return isinstance(self.undone, WorkerDied)
 
 
-_DIED = _Outcome(died=True)
+_DIED = _Outcome(
+    undone=WorkerDied(
+        "the worker process died in every attempt, also with nothing of this run beside it. Data "
+        "that is damaged deep inside a file can do that, and so can too little memory: see the "
+        "executor's log. What was committed before stays"
+    )
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,15 +84,19 @@ class _Task(Generic[Unit, Result]):
     """What runs in a task. Ends well in any case, so that one unit can't fail the others' stage.
 
     A task that is tried again has lost its process before. When `attempts_max` are used up, the
-    next attempt, which Spark has to allow for, only tells so.
+    next attempt, which Spark has to allow for, only tells so. `driver` has its versions: executors
+    that come late were not looked at before.
     """
 
     work: Callable[[Unit], Result]
     attempts_max: int
+    driver: Mapping[str, str]
 
     def __call__(self, unit: Unit) -> _Outcome:
         if TaskContext.get().attemptNumber() >= self.attempts_max:
             return _DIED
+        if fault := find_fault(self.driver):
+            return _Outcome(undone=Unsupported(fault))
         try:
             return _Outcome(result=self.work(unit))
         except (KeyboardInterrupt, SystemExit):
@@ -88,12 +110,19 @@ class SparkEngine:
 
     name = "spark"
 
-    def __init__(self, *, master: str | None = None, app_name: str = "memwal") -> None:
+    def __init__(
+        self, *, master: str | None = None, app_name: str = "memwal", lance_may_differ: bool = False
+    ) -> None:
         """Start (or, under spark-submit, join) the session.
 
         Raises Refused when `spark.speculation` is on: it would run a shard's commits twice at once,
-        which stays right but turns every commit into a race.
+        which stays right but turns every commit into a race. Raises Unsupported on Spark Connect.
         """
+        if (master or os.environ.get("SPARK_REMOTE", "")).startswith("sc://"):
+            raise Unsupported(
+                "jobs need a driver of their own, which Spark Connect does not give: name a master "
+                "(spark://…, yarn, k8s://…, local[*]), without SPARK_REMOTE. Reading works on it"
+            )
         # py4j logs a traceback of its own when a run is cancelled.
         logging.getLogger("py4j").setLevel(logging.CRITICAL)
         logging.getLogger().addFilter(lambda record: "while sending command" not in record.msg)
@@ -114,6 +143,7 @@ class SparkEngine:
         self._session = builder.getOrCreate()
         self._context = self._session.sparkContext
         self._groups = itertools.count()
+        self._shipped = tempfile.TemporaryDirectory(prefix="memwal-")
         self._context.setLogLevel("ERROR")
         if self._context.getConf().get("spark.speculation", "false").lower() == "true":
             self.stop()
@@ -121,10 +151,36 @@ class SparkEngine:
                 "spark.speculation is on: speculative copies of a task would race each other's "
                 "commits; set spark.speculation=false for this application"
             )
+        self._driver = executors.find_versions()
+        self._driver["Spark"] = executors.spark_release(self._context.version)
+        if lance_may_differ:
+            del self._driver["pylance"]
+
+    def _require_executors(self) -> None:
+        """Raise Unsupported when executors lack a module, or have other versions than the driver.
+
+        Of pylance too, unless `lance_may_differ`. That is looked at once, in one small stage.
+        """
+        if self._executors_fault:
+            raise Unsupported(f"{self._executors_fault}. {executors.HOW}")
+
+    @cached_property
+    def _executors_fault(self) -> str | None:
+        if not (_is_submitted() or is_local(self._context.master)):
+            self._context.addPyFile(str(zip_package(Path(self._shipped.name))))
+        cloudpickle.register_pickle_by_value(executors)
+        driver = self._driver
+        tasks = range(min(self._context.defaultParallelism, _SIDE_BY_SIDE_MAX))
+        try:
+            found = self._job("memwal", lambda _: find_fault(driver), tasks)
+        except Unsupported as error:
+            return str(error)
+        return "; ".join(sorted({fault for fault in found if fault})) or None
 
     @property
     def session(self) -> SparkSession:
-        """For jobs that bring rows through Spark."""
+        """For jobs that bring rows through Spark. Raises Unsupported, as `run` does."""
+        self._require_executors()
         return self._session
 
     def run(
@@ -137,8 +193,10 @@ class SparkEngine:
         """Run `work` on each unit, one task each. An interrupt cancels the job's tasks.
 
         A unit whose process dies is tried as often as Spark tries a task, and then once more with
-        nothing of this run beside it: the process may have died of a neighbour.
+        nothing of this run beside it: the process may have died of a neighbour. Raises Unsupported
+        when executors lack a module or have versions other than the driver's.
         """
+        self._require_executors()
         group = f"memwal-{id(self):x}-{next(self._groups)}"
         with self._watch_jobs(group, on_done, len(units)):
             outcomes = self._side_by_side(group, work, units)
@@ -154,7 +212,7 @@ class SparkEngine:
     ) -> list[_Outcome]:
         attempts = _task_attempts(self._context)
         if attempts > 1:
-            return self._job(group, _Task(work, attempts - 1), units)
+            return self._job(group, _Task(work, attempts - 1, self._driver), units)
         # A job each: that of a unit which dies fails alone.
         pool = ThreadPoolExecutor(
             min(len(units), self._context.defaultParallelism, _SIDE_BY_SIDE_MAX)
@@ -174,18 +232,24 @@ class SparkEngine:
 
     def _alone(self, group: str, work: Callable[[Unit], Result], unit: Unit) -> _Outcome:
         try:
-            (outcome,) = self._job(group, _Task(work, 1), [unit])
+            (outcome,) = self._job(group, _Task(work, 1, self._driver), [unit])
         except Py4JJavaError as error:
             if _DEATH.search(str(error)):
                 return _DIED
             raise
         return outcome
 
-    def _job(self, group: str, task: _Task[Unit, Result], units: Sequence[Unit]) -> list[_Outcome]:
+    def _job(
+        self, group: str, task: Callable[[Unit], Result], units: Sequence[Unit]
+    ) -> list[Result]:
         # Anew in each job: a thread has a group of its own.
         self._context.setJobGroup(group, "memwal", interruptOnCancel=True)
-        outcomes = self._context.parallelize(units, len(units)).map(task).collect()
-        return list(outcomes)
+        try:
+            return list(self._context.parallelize(units, len(units)).map(task).collect())
+        except (Py4JJavaError, PythonException) as error:
+            if fault := executors.explain_failure(str(error)):
+                raise Unsupported(fault) from None
+            raise
 
     @contextmanager
     def _watch_jobs(
@@ -230,6 +294,7 @@ class SparkEngine:
         # A terminal that closes ends the JVM as well: nothing is left to be stopped.
         with suppress(Py4JError, OSError):
             self._session.stop()
+        self._shipped.cleanup()
 
     def _cancel_jobs(self, group: str) -> None:
         with suppress(Py4JError, OSError):
@@ -258,15 +323,10 @@ def _result_of(
 ) -> Result:
     if outcome.error is not None:
         raise outcome.error
-    if outcome.died:
-        error = WorkerDied(
-            "the worker process died in every attempt, also with nothing of this run beside it. "
-            "Data that is damaged deep inside a file can do that, and so can too little memory: "
-            "see the executor's log. What was committed before stays"
-        )
+    if outcome.undone is not None:
         if lost is None:
-            raise error
-        return lost(unit, error)
+            raise outcome.undone
+        return lost(unit, outcome.undone)
     result: Result = outcome.result
     return result
 

@@ -1,0 +1,98 @@
+"""Whether a process on an executor can do units' work: its modules, and versions like the driver's.
+
+`find_fault` travels to executors by value, with what it calls here: memwal itself may be missing
+there. So nothing of memwal is imported.
+"""
+
+from __future__ import annotations
+
+import importlib
+import importlib.util
+import re
+import socket
+import sys
+from collections.abc import Mapping
+
+NEEDED = {
+    "memwal": "lance-memwal",
+    "lance": "pylance",
+    "pyarrow": "pyarrow",
+    "boto3": "boto3",
+    "datafusion": "datafusion",
+    "google.protobuf": "protobuf",
+    "mmh3": "mmh3",
+    "numpy": "numpy",
+    "obstore": "obstore",
+    "pydantic": "pydantic",
+    "tenacity": "tenacity",
+}
+"""The modules that units import, and what to install for them."""
+
+HOW = (
+    "`memwal submit` sends memwal (--ship), and with --archives a whole environment; or install it "
+    "there (pip install lance-memwal) and name that Python: --conf spark.pyspark.python=…"
+)
+
+# What Spark says of Python processes that could not begin.
+_FAILURES = (
+    (r'Cannot run program "([^"]+)"', "executors can't run {0}, which is to be their Python"),
+    (
+        r"different version: (\S+) than that in driver: ([\d.]+)",
+        "executors run Python {0} and the driver Python {1}: they have to be the same",
+    ),
+    (r"ModuleNotFoundError: No module named '([^'.]+)", "executors lack {0}"),
+    (
+        r"Error from python worker:[\s\S]*?\n\s*(\w+Error: [^\n]+)",
+        "executors' Python can't start Spark's worker: {0}",
+    ),
+)
+
+
+def find_versions() -> dict[str, str]:
+    """The versions here of what driver and executors must have alike."""
+    spark = str(importlib.import_module("pyspark").__version__)
+    return {
+        "memwal": str(importlib.import_module("memwal").__version__),
+        "pylance": str(importlib.import_module("lance").__version__),
+        "Spark": spark_release(spark),
+    }
+
+
+def spark_release(version: str) -> str:
+    """Spark's version up to where it is compatible."""
+    return ".".join(version.split(".")[:2])
+
+
+def find_fault(driver: Mapping[str, str]) -> str | None:
+    """Why this process can't work for a driver of these versions; None when it can."""
+    where = f"the executor on {socket.gethostname()} (Python {sys.executable})"
+    if missing := [module for module in NEEDED if not _is_installed(module)]:
+        packages = " ".join(NEEDED[module] for module in missing)
+        return f"{where} lacks {', '.join(missing)} (pip install {packages})"
+    try:
+        here = find_versions()
+    except ImportError as error:
+        return f"{where} can't import {error.name}: {error}"
+    for name, version in driver.items():
+        if here[name] != version:
+            switch = ", or pass --allow-untested-lance" if name == "pylance" else ""
+            return (
+                f"{where} has {name} {here[name]}, the driver {name} {version}: make them the "
+                f"same{switch}"
+            )
+    return None
+
+
+def explain_failure(text: str) -> str | None:
+    """What Spark's account of a failed job says about the executors' Python; None for all else."""
+    for pattern, told in _FAILURES:
+        if found := re.search(pattern, text):
+            return told.format(*found.groups())
+    return None
+
+
+def _is_installed(module: str) -> bool:
+    try:
+        return module in sys.modules or importlib.util.find_spec(module) is not None
+    except ImportError:  # of the package that it would be in
+        return False

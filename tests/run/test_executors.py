@@ -1,0 +1,81 @@
+"""What is said of executors that can't do a unit's work."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import tomllib
+from pathlib import Path
+
+import pytest
+
+from memwal.run.engines import executors
+from memwal.run.engines.executors import NEEDED, explain_failure, find_fault, find_versions
+
+PROJECT = Path(__file__).parents[2] / "pyproject.toml"
+
+# As Spark 4.3 tells them; the stacks of Java are left out.
+CANNOT_RUN = (
+    "org.apache.spark.SparkException: Job aborted due to stage failure: Task 1 in stage 0.0 failed "
+    "4 times, most recent failure: Lost task 1.3 in stage 0.0 (TID 6) (10.0.0.5 executor 0): "
+    'java.io.IOException: Cannot run program "/opt/env/bin/python": error=2, No such file'
+)
+OTHER_PYTHON = (
+    "pyspark.errors.exceptions.base.PySparkRuntimeError: [PYTHON_VERSION_MISMATCH] Python in "
+    "worker has different version: 3.12 than that in driver: 3.11, PySpark cannot run"
+)
+NO_OPERATOR = """An exception was thrown from the Python worker:
+    return cloudpickle.loads(obj, encoding=encoding)
+ModuleNotFoundError: No module named 'memwal.run'; 'memwal' is not a package"""
+NO_DAEMON = """org.apache.spark.SparkException:
+Error from python worker:
+  Traceback (most recent call last):
+    File "/pyspark.zip/pyspark/errors/error_classes.py", line 26, in <module>
+  AttributeError: module 'importlib.resources' has no attribute 'files'
+PYTHONPATH was:"""
+
+
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        (CANNOT_RUN, "can't run /opt/env/bin/python"),
+        (OTHER_PYTHON, "executors run Python 3.12 and the driver Python 3.11"),
+        (NO_OPERATOR, "executors lack memwal"),
+        (NO_DAEMON, "AttributeError: module 'importlib.resources' has no attribute 'files'"),
+    ],
+)
+def test_a_python_that_could_not_begin(text: str, told: str) -> None:
+    assert told in str(explain_failure(text))
+
+
+@pytest.mark.parametrize(
+    "text", ["Job 3 cancelled", "Python worker exited unexpectedly", "ExecutorLostFailure"]
+)
+def test_other_failures_are_left_as_they_are(text: str) -> None:
+    assert explain_failure(text) is None
+
+
+def test_a_process_like_the_driver_has_no_fault() -> None:
+    assert find_fault({**find_versions()}) is None
+    assert find_fault({}) is None
+
+
+@pytest.mark.parametrize("name", ["memwal", "pylance", "Spark"])
+def test_another_version_is_told_with_both(name: str) -> None:
+    fault = str(find_fault({**find_versions(), name: "0.7"}))
+    assert f"has {name} {find_versions()[name]}, the driver {name} 0.7" in fault
+    assert ("--allow-untested-lance" in fault) == (name == "pylance")
+
+
+def test_all_that_is_missing_is_told_at_once_by_a_process_that_has_nothing() -> None:
+    code = Path(executors.__file__).read_text() + "\nprint(find_fault({}))"
+    done = subprocess.run(
+        [sys.executable, "-ISc", code], capture_output=True, text=True, check=True
+    )
+    assert f"(Python {sys.executable}) lacks {', '.join(NEEDED)} (pip install " in done.stdout
+
+
+def test_what_executors_need_is_what_memwal_depends_on() -> None:
+    needed = tomllib.loads(PROJECT.read_text())["project"]["dependencies"]
+    packages = {text.partition(">")[0] for text in needed}
+    assert set(NEEDED.values()) - {"lance-memwal"} == packages - {"rich", "structlog", "typer"}
