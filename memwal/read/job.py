@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,7 +16,13 @@ from memwal.model import Consistency
 from memwal.read.explain import explain
 from memwal.read.keys import parse_keys
 from memwal.read.output import check_file, rows_to_json, write_file
-from memwal.read.plan.request import Nearest, ReadRequest, Search, parse_search
+from memwal.read.plan.request import (
+    Nearest,
+    ReadRequest,
+    Search,
+    parse_nearest,
+    parse_search,
+)
 from memwal.read.table import OpenedRead, ReadableTable, open_table
 from memwal.run.policy import check_stored
 from memwal.run.versions import check_lance_version
@@ -135,20 +140,7 @@ def _parse_nearest(options: ReadOptions) -> Nearest | None:
         if options.k is not None or options.metric is not None or options.nprobes is not None:
             raise Usage("--k, --metric and --nprobes go with --nearest")
         return None
-    column, equals, text = options.nearest.partition("=")
-    try:
-        vector = json.loads(text) if equals else None
-    except ValueError:
-        vector = None
-    if not isinstance(vector, list) or not all(_is_number(v) for v in vector):
-        raise Usage(f"--nearest {options.nearest!r}: expected COLUMN=[0.1, 0.2, …]")
-    return Nearest(
-        column=column,
-        vector=tuple(float(v) for v in vector),
-        k=10 if options.k is None else options.k,
-        metric=options.metric,
-        nprobes=options.nprobes,
-    )
+    return parse_nearest("--nearest", options.nearest, options.k, options.metric, options.nprobes)
 
 
 def _parse_search(options: ReadOptions) -> Search | None:
@@ -157,7 +149,3 @@ def _parse_search(options: ReadOptions) -> Search | None:
             raise Usage("--operator and --phrase go with --search")
         return None
     return parse_search("--search", options.search, options.operator, phrase=options.phrase)
-
-
-def _is_number(value: object) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool)

@@ -22,7 +22,12 @@ Lance's SQL, which the newest row of each key is asked.
 
 With `search`, as `COLUMN=TEXT`, a DataFrame has the rows whose text has these words, the best first
 in its one partition, and a column `_score`; one task does it. With it go `limit`,
-`search_operator` (`or`, `and`) and `search_phrase` (`true`).
+`search_operator` (`or`, `and`) and `search_phrase` (`true`). So it is with `nearest`, as
+`COLUMN=[0.1, …]`, the rows whose vectors are nearest, with `_distance`; its `k` (10), `metric` and
+`nprobes` are those of `memwal read`.
+
+With `with_wal` as `true`, rows are there that no generation holds yet. They are read at `load()`,
+and go to all tasks, so they may take no more than `keys_bytes_max`.
 
 `version` reads that version of the base with whatever is listed now and not merged in it, rows that
 were written later among that; with `merged_only` as `true` the base alone. `checkpoint` is the name
@@ -33,8 +38,12 @@ requests; the log says so where it can't be used), `storage.KEY`, `allow_holes`,
 `allow_reinitialised`, `partition_bytes` (about what one task reads), `keys_bytes_max`: pending keys
 that take more memory are not sent to the tasks, which look them up instead, each in all
 generations. A task reads whole fragments and whole generations; with a row-merge policy all pending
-generations of a shard, and keys that take more are an error. Rows that are in the WAL only are not
-read.
+generations of a shard, and keys that take more are an error.
+
+What is loaded may also be a name: of a table in the file `config` (or MEMWAL_CONFIG) where the
+driver runs, or `NAMESPACE:schema.table` where that file has the namespace. `load()` asks the
+namespace where the table is. Credentials that it vends for a time are renewed by each executor,
+which so has to reach the namespace.
 
 Spark redacts the storage options of a session that `register` (or `read`) was called with, in plans
 and in the event log, whatever their names. Where that is not enough, as where a Spark Connect
@@ -59,12 +68,14 @@ from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import StructType
 
 from memwal.errors import Missing, StoreUnavailable, Usage
-from memwal.read.plan.request import SCORE
+from memwal.read.plan.request import DISTANCE, SCORE
 from memwal.read.plan.tasks import ReadTask, plan_tasks
 from memwal.read.spark_options import STORAGE_PREFIX, Settings, parse_settings, write_names
 from memwal.read.spark_types import check_schema, convert_batch, convert_schema
 
 if TYPE_CHECKING:
+    from memwal.config import ResolvedTable
+    from memwal.read.plan.sources import ReadPlan
     from memwal.read.store.sources import Listed
     from memwal.read.store.tasks import Decided, Snapshot, TaskReads
     from memwal.read.table import OpenedRead, ReadableTable
@@ -102,7 +113,7 @@ def read(
     storage_options: Mapping[str, str] | None = None,
     **options: object,
 ) -> DataFrame:
-    """A table as it is now; registers the format first.
+    """A table as it is now, by its address or its name; registers the format first.
 
     `options` are the others of the format. Raises what Spark raises, with our text in it.
     """
@@ -131,7 +142,7 @@ class MemWalDataSource(DataSource):  # type: ignore[misc]
 
     def __init__(self, options: Mapping[str, str]) -> None:
         super().__init__(dict(options))
-        self._settings = parse_settings(options)
+        self._settings = _follow(parse_settings(options))
         self._snapshot = _take_snapshot(self._settings)
 
     @classmethod
@@ -148,7 +159,7 @@ class MemWalDataSource(DataSource):  # type: ignore[misc]
         asked = schema.jsonValue()
         check_schema(asked, self._schema())
         plan = self._snapshot.plan
-        added = () if plan.search is None else (SCORE,)
+        added = _list_added(plan)
         columns = tuple(f["name"] for f in asked["fields"] if f["name"] not in added)
         if not columns:
             raise Usage("a schema needs a column")
@@ -159,8 +170,7 @@ class MemWalDataSource(DataSource):  # type: ignore[misc]
     def _schema(self) -> dict[str, Any]:
         schema, plan = self._snapshot.schema, self._snapshot.plan
         fields = [schema.field(name) for name in plan.columns]
-        if plan.search is not None:
-            fields.append(pa.field(SCORE, pa.float32()))
+        fields += [pa.field(name, pa.float32()) for name in _list_added(plan)]
         return convert_schema(pa.schema(fields))
 
 
@@ -188,6 +198,7 @@ class MemWalReader(DataSourceReader):  # type: ignore[misc]
             fragments,
             settings.partition_bytes,
             whole_shards=snapshot.whole_shards,
+            unflushed=snapshot.unflushed_bytes,
         )
         self._partitions = [MemWalPartition(t, _pick_winners(decided, t)) for t in tasks]
         # What each task needs is in its partition; the rest goes to all of them.
@@ -213,34 +224,69 @@ class MemWalReader(DataSourceReader):  # type: ignore[misc]
 
 
 def _pick_winners(decided: Decided | None, task: ReadTask) -> dict[Listed, bytes]:
+    from memwal.read.store.tasks import name_source
+
     if decided is None:
         return {}
-    mine = {(shard, generation.generation) for shard, generation in task.generations}
+    mine = {name_source(source) for source in task.generations}
     return {which: won for which, won in decided.winners.items() if which in mine}
+
+
+def _list_added(plan: ReadPlan) -> tuple[str, ...]:
+    """The columns that a search adds."""
+    if plan.nearest is not None:
+        return (DISTANCE,)
+    return () if plan.search is None else (SCORE,)
+
+
+def _follow(settings: Settings) -> Settings:
+    """With the address that a name leads to now, and its options: all tasks read that one table."""
+    from memwal.store.objects import find_address, normalise_uri
+
+    table = settings.table
+    uri, options = find_address(normalise_uri(table.find_uri()), table.storage_options)
+    found = {"uri": uri, "storage_options": dict(options), "unknown": None}
+    return replace(settings, table=table.model_copy(update=found))
 
 
 def _take_snapshot(settings: Settings) -> Snapshot:
     from memwal.read.store.tasks import take_snapshot
+    from memwal.run.policy import check_stored
 
-    table = _open_table(settings.uri, tuple(sorted(settings.storage_options.items())))
+    table = _open_table(settings.table)
 
     def take(opened: OpenedRead) -> Snapshot:
         for text in opened.warnings:
             _LOG.warning("%s", text)
-        return take_snapshot(table.tables, opened.view, opened.plan, opened.now_nanos())
+        if settings.request.checkpoint is None:  # which has the policy of its moment, if any
+            check_stored(settings.table, opened.view.policy_text)
+        found = take_snapshot(
+            table.tables, opened.view, opened.plan, opened.now_nanos(), opened.unflushed
+        )
+        size = sum(found.unflushed_bytes.values())
+        if size > settings.keys_bytes_max:
+            raise Usage(
+                f"{table.uri}: the rows of the WAL take {size} bytes, more than keys_bytes_max = "
+                f"{settings.keys_bytes_max}, and go to all tasks: raise it, or have the writers "
+                "flush"
+            )
+        return found
 
-    return table.use_read(settings.request, take)
+    return table.use_read(settings.request, take, with_wal=settings.with_wal)
 
 
 def _open_reads(settings: Settings, snapshot: Snapshot) -> TaskReads:
     from memwal.read.store.tasks import TaskReads
 
-    table = _open_table(settings.uri, tuple(sorted(settings.storage_options.items())))
-    return TaskReads(table.generations, snapshot)
+    return TaskReads(_open_table(settings.table).generations, snapshot)
+
+
+def _open_table(table: ResolvedTable) -> ReadableTable:
+    return _open_once(table.uri, tuple(sorted(table.storage_options.items())))
 
 
 @lru_cache(maxsize=_TABLES_MAX)
-def _open_table(uri: str, storage_options: tuple[tuple[str, str], ...]) -> ReadableTable:
+def _open_once(uri: str, storage_options: tuple[tuple[str, str], ...]) -> ReadableTable:
     """Open a table, and keep it from task to task for Lance's caches."""
     from memwal.read.table import open_table
 

@@ -6,9 +6,24 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from memwal.config import read_environment_options
+from memwal.config import (
+    Config,
+    ResolvedTable,
+    find_named_file,
+    load_config,
+    read_environment_options,
+    resolve_table,
+)
+from memwal.config.names import suggest
 from memwal.errors import Usage
-from memwal.read.plan.request import ReadRequest, Search, parse_consistency, parse_search
+from memwal.read.plan.request import (
+    Nearest,
+    ReadRequest,
+    Search,
+    parse_consistency,
+    parse_nearest,
+    parse_search,
+)
 
 STORAGE_PREFIX = "storage."
 
@@ -17,13 +32,18 @@ PARTITION_BYTES = 32 * 1024 * 1024
 # Four million int64 keys: 2 s to fold, 22 MB to send.
 KEYS_BYTES_MAX = 64 * 1024 * 1024
 
+_OF_SEARCH = ("search_operator", "search_phrase")
+_OF_NEAREST = ("k", "metric", "nprobes")
 _KNOWN = (
+    "config",
     "columns",
     "filter",
     "search",
-    "search_operator",
-    "search_phrase",
+    *_OF_SEARCH,
+    "nearest",
+    *_OF_NEAREST,
     "limit",
+    "with_wal",
     "version",
     "consistency",
     "merged_only",
@@ -44,9 +64,9 @@ class Settings:
     Storage options may hold secrets, and are not shown.
     """
 
-    uri: str
+    table: ResolvedTable = field(repr=False)
     request: ReadRequest
-    storage_options: Mapping[str, str] = field(default_factory=dict, repr=False)
+    with_wal: bool = False
     partition_bytes: int = PARTITION_BYTES
     keys_bytes_max: int = KEYS_BYTES_MAX
 
@@ -54,18 +74,19 @@ class Settings:
 def parse_settings(options: Mapping[str, str]) -> Settings:
     """Spark's options, whose names come in lower case. Raises Usage, which shows no secret."""
     if "path" not in options:
-        raise Usage('one table is read at a time: spark.read.format("memwal")….load("ADDRESS")')
+        raise Usage('one table is read at a time: spark.read.format("memwal")….load("TABLE")')
     for name in options:
         if name not in (*_KNOWN, "path") and not name.startswith(STORAGE_PREFIX):
             raise Usage(
-                f"there is no option {name!r}; there are {', '.join(_KNOWN)}, and "
-                f"{STORAGE_PREFIX}KEY for each storage option"
+                f"there is no option {name!r}{suggest(name, _KNOWN)}; there are "
+                f"{', '.join(_KNOWN)}, and {STORAGE_PREFIX}KEY for each storage option"
             )
     columns = options.get("columns")
     request = ReadRequest(
         columns=None if columns is None else parse_names(columns),
         filter=options.get("filter"),
         search=_parse_search(options),
+        nearest=_parse_nearest(options),
         limit=_parse_number(options, "limit"),
         version=_parse_number(options, "version"),
         merged_only=_parse_flag(options, "merged_only") if "merged_only" in options else None,
@@ -74,25 +95,52 @@ def parse_settings(options: Mapping[str, str]) -> Settings:
         reinitialised_allowed=_parse_flag(options, "allow_reinitialised"),
         consistency=parse_consistency(options.get("consistency", "latest")),
     )
-    storage = {
-        name.removeprefix(STORAGE_PREFIX): value
-        for name, value in options.items()
-        if name.startswith(STORAGE_PREFIX)
-    }
     return Settings(
-        uri=options["path"],
+        table=find_table(options),
         request=request,
-        storage_options=read_environment_options() | storage,
+        with_wal=_parse_flag(options, "with_wal"),
         partition_bytes=_parse_number(options, "partition_bytes") or PARTITION_BYTES,
         keys_bytes_max=_parse_number(options, "keys_bytes_max") or KEYS_BYTES_MAX,
     )
 
 
+def find_table(options: Mapping[str, str]) -> ResolvedTable:
+    """The table that `path` names: an address, or a name in the configuration. Raises Usage.
+
+    That is the file of the option `config`, or of MEMWAL_CONFIG, where the driver runs.
+    """
+    file = find_named_file(options.get("config"))
+    storage = {
+        name.removeprefix(STORAGE_PREFIX): value
+        for name, value in options.items()
+        if name.startswith(STORAGE_PREFIX)
+    }
+    config = Config() if file is None else load_config(file)
+    return resolve_table(options["path"], config, read_environment_options() | storage)
+
+
+def _parse_nearest(options: Mapping[str, str]) -> Nearest | None:
+    if "nearest" not in options:
+        _refuse_alone(options, _OF_NEAREST, "nearest")
+        return None
+    k, nprobes = _parse_number(options, "k"), _parse_number(options, "nprobes")
+    return parse_nearest("option nearest", options["nearest"], k, options.get("metric"), nprobes)
+
+
+def _refuse_alone(options: Mapping[str, str], names: Sequence[str], wanted: str) -> None:
+    for name in names:
+        if name in options:
+            raise Usage(f"option {name} goes with the option {wanted}")
+
+
 def _parse_search(options: Mapping[str, str]) -> Search | None:
     if "search" not in options:
-        for name in ("search_operator", "search_phrase", "limit"):
-            if name in options:
-                raise Usage(f"option {name} goes with the option search")
+        _refuse_alone(options, _OF_SEARCH, "search")
+        if "nearest" not in options and "limit" in options:
+            raise Usage(
+                "option limit goes with search and nearest, which read the best rows only; else "
+                "take DataFrame.limit"
+            )
         return None
     phrase = _parse_flag(options, "search_phrase")
     operator = options.get("search_operator")

@@ -55,6 +55,7 @@ class OpenedRead:
     request: ReadRequest
     now_nanos: Callable[[], int]
     """The instant at which rows expire, where a row-merge policy has them do so."""
+    unflushed: Mapping[ShardId, pa.Table]
 
     @property
     def taken_at(self) -> str | None:
@@ -256,8 +257,16 @@ class ReadableTable:
             plan = self._plan(view, request)
             self._check_lineage(view, plan, request)
             read = open_read(self.generations, view, plan, rows, now)
-            opened = OpenedRead(view=view, plan=plan, read=read, request=request, now_nanos=now)
-            return use(opened)
+            return use(
+                OpenedRead(
+                    view=view,
+                    plan=plan,
+                    read=read,
+                    request=request,
+                    now_nanos=now,
+                    unflushed=rows,
+                )
+            )
 
         return self._use_view(request, moment, attempt)
 

@@ -403,5 +403,5 @@ def test_the_spark_source_searches_in_one_task(tmp_path: Path) -> None:
     wanted = search(table, "parcel", limit=2, columns=["n"])
     assert [row["n"] for row in rows] == [row["n"] for row in wanted] == [20, 30]
     assert [row["_score"] for row in rows] == [row["_score"] for row in wanted]
-    with pytest.raises(Usage, match="option limit goes with the option search"):
+    with pytest.raises(Usage, match="option limit goes with search and nearest"):
         MemWalDataSource(CaseInsensitiveDict({"path": table.uri, "limit": "2"}))

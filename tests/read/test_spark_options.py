@@ -33,7 +33,7 @@ def test_options_become_a_request() -> None:
     assert found.request.columns == ("b", "a")
     assert (found.request.filter, found.request.version) == ("a > 1", 7)
     assert (found.request.holes_allowed, found.request.reinitialised_allowed) == (True, False)
-    assert (found.uri, found.keys_bytes_max) == ("/t", 10)
+    assert (found.table.uri, found.keys_bytes_max, found.with_wal) == ("/t", 10, False)
 
 
 @pytest.mark.parametrize(
@@ -41,7 +41,17 @@ def test_options_become_a_request() -> None:
     [
         ({}, "one table is read at a time"),
         ({"paths": '["/a", "/b"]'}, "one table is read at a time"),
-        ({"path": "/t", "colums": "a"}, "'colums'.* there are columns, "),
+        (
+            {"path": "/t", "colums": "a"},
+            "'colums' .is columns meant.*; there are config, ",
+        ),
+        ({"path": "/t", "with-wal": "true"}, "is with_wal meant"),
+        ({"path": "/t", "with_wal": "1"}, "with_wal '1': expected true or false"),
+        ({"path": "/t", "nearest": "v"}, r"nearest 'v': expected COLUMN=\[0.1"),
+        ({"path": "/t", "nearest": "v=[1, true]"}, "expected COLUMN="),
+        ({"path": "/t", "k": "3"}, "option k goes with the option nearest"),
+        ({"path": "/t", "nearest": "v=[1]", "k": "0"}, "k '0'"),
+        ({"path": "/t", "limit": "3"}, r"take DataFrame\.limit"),
         ({"path": "/t", "version": "last"}, "version 'last'"),
         ({"path": "/t", "version": "0"}, "version '0'"),
         ({"path": "/t", "partition_bytes": "-1"}, "partition_bytes '-1'"),
@@ -62,7 +72,7 @@ def test_storage_options_beat_the_environment_and_are_not_shown(
 ) -> None:
     monkeypatch.setenv(STORAGE_OPTIONS_VARIABLE, json.dumps({"aws_region": "a", "key": "hush"}))
     found = parse_settings({"path": "/t", "storage.aws_region": "b", "storage.secret": "psst"})
-    assert found.storage_options == {"aws_region": "b", "key": "hush", "secret": "psst"}
+    assert found.table.storage_options == {"aws_region": "b", "key": "hush", "secret": "psst"}
     assert not {"hush", "psst"} & set(repr(found).replace("'", " ").split())
     with pytest.raises(Usage) as error:
         parse_settings({"path": "/t", "storage.secret": "psst", "bogus": "1"})

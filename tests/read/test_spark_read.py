@@ -59,7 +59,10 @@ def planned(source: MemWalDataSource) -> tuple[MemWalReader, list[MemWalPartitio
 
 
 def carried_out(source: MemWalDataSource) -> list[Row]:
-    reader, partitions = planned(source)
+    return rows_of_tasks(*planned(source))
+
+
+def rows_of_tasks(reader: MemWalReader, partitions: list[MemWalPartition]) -> list[Row]:
     return [row for part in partitions for batch in reader.read(part) for row in batch.to_pylist()]
 
 

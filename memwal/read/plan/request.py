@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -165,6 +166,30 @@ def parse_search(option: str, text: str, operator: str | None, *, phrase: bool) 
     if not equals or not column:
         raise Usage(f"{option} {text!r}: expected COLUMN=TEXT")
     return Search(column=column, query=query, operator=operator or OPERATORS[0], phrase=phrase)
+
+
+def parse_nearest(
+    option: str, text: str, k: int | None, metric: str | None, nprobes: int | None
+) -> Nearest:
+    """The nearest rows from `COLUMN=[0.1, …]`. Raises Usage, which names the option."""
+    column, equals, numbers = text.partition("=")
+    try:
+        vector = json.loads(numbers) if equals else None
+    except (ValueError, RecursionError):
+        vector = None
+    if not column or not isinstance(vector, list) or not all(map(_is_number, vector)):
+        raise Usage(f"{option} {text!r}: expected COLUMN=[0.1, 0.2, …]")
+    return Nearest(
+        column=column,
+        vector=tuple(float(v) for v in vector),
+        k=10 if k is None else k,
+        metric=metric,
+        nprobes=nprobes,
+    )
+
+
+def _is_number(value: object) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool)
 
 
 def check_filter(view: TableView, text: str) -> None:

@@ -7,18 +7,19 @@ the largest task.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Container, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import groupby
 from math import ceil
 from typing import TypeVar
 
 from memwal.model import FlushedGeneration, ShardId
-from memwal.read.plan.sources import ReadPlan
+from memwal.read.plan.sources import ReadPlan, ShardRead
 
 T = TypeVar("T")
 
-GenerationRead = tuple[ShardId, FlushedGeneration]
+GenerationRead = tuple[ShardId, FlushedGeneration | None]
+"""A generation of a shard; None are its unflushed rows, newer than any."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -36,32 +37,41 @@ def plan_tasks(
     task_bytes: int,
     *,
     whole_shards: bool = False,
+    unflushed: Mapping[ShardId, int] | None = None,
 ) -> tuple[ReadTask, ...]:
     """The tasks of a read, generations first: they may be collected once they are merged.
 
     `fragments` are the base's, with their sizes in bytes; one that is not known (None) counts as
     `task_bytes`, which is about what a task reads at most, unless one fragment or generation alone
     is larger. With `whole_shards`, a shard's generations stay together, in one task of their own.
+    `unflushed` has the sizes of the shards' unflushed rows, which are read like a generation.
     """
-    if plan.search is not None:
+    if plan.search is not None or plan.nearest is not None:
         return (ReadTask(searches=True),)
+    sizes = unflushed or {}
+    shards = [list_sources(shard, sizes) for shard in plan.shards]
     if whole_shards:
-        shards = [
-            tuple((shard.shard_id, g) for g in shard.generations)
-            for shard in plan.shards
-            if shard.generations
-        ]
         return (
-            *(ReadTask(generations=found) for found in shards),
+            *(ReadTask(generations=found) for found in shards if found),
             *(ReadTask(fragments=found) for found in _pack(fragments, task_bytes)),
         )
     generations = [
-        ((shard.shard_id, g), g.in_memory_bytes) for shard in plan.shards for g in shard.generations
+        (one, sizes[one[0]] if one[1] is None else one[1].in_memory_bytes)
+        for shard in shards
+        for one in shard
     ]
     return (
         *(ReadTask(generations=found) for found in _pack(generations, task_bytes)),
         *(ReadTask(fragments=found) for found in _pack(fragments, task_bytes)),
     )
+
+
+def list_sources(
+    shard: ShardRead, unflushed: Container[ShardId] = ()
+) -> tuple[GenerationRead, ...]:
+    """What a shard's pending rows are in, newest first."""
+    first = ((shard.shard_id, None),) if shard.shard_id in unflushed else ()
+    return (*first, *((shard.shard_id, g) for g in shard.generations))
 
 
 def _pack(items: Sequence[tuple[T, int | None]], task_bytes: int) -> Iterator[tuple[T, ...]]:

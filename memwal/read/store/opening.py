@@ -42,10 +42,10 @@ def open_read(
         return FoldedRows(policy, plan, generations, view, base, unflushed, now_nanos)
     schema = read_schema(base.dataset)
     listed = [(shard, g) for shard in plan.shards for g in shard.generations]
-    parts: dict[ShardId, list[Part]] = {
-        shard.shard_id: _in_memory(view, shard, unflushed.get(shard.shard_id), schema)
-        for shard in plan.shards
-    }
+    parts: dict[ShardId, list[Part]] = {shard.shard_id: [] for shard in plan.shards}
+    for shard_id, found in parts.items():
+        if len(rows := unflushed.get(shard_id, ())):
+            found.append(open_rows(view.uri, shard_id, rows, schema))
     opened = _open_generations(generations, view, listed)
     for (shard, generation), source in zip(listed, opened, strict=True):
         part = Part.of(view.uri, shard.shard_id, generation, source, schema)
@@ -76,20 +76,16 @@ def _open_generations(
     return [source for _, source in opened]
 
 
-def _in_memory(
-    view: TableView, shard: ShardRead, rows: pa.Table | None, schema: pa.Schema
-) -> list[Part]:
+def open_rows(uri: str, shard_id: ShardId, rows: pa.Table, schema: pa.Schema) -> Part:
     """Rows with the base's columns and `_tombstone`, as a generation that is in no store."""
-    if rows is None or not len(rows):
-        return []
     fields = [pa.field(f.name, f.type) for f in rows.schema]
     dataset = lance.write_dataset(rows.cast(pa.schema(fields)), "memory://")
     source = Source(
         dataset=dataset,
-        blobs=BlobReader(where=shard.shard_id, dataset=dataset, columns=frozenset()),
+        blobs=BlobReader(where=shard_id, dataset=dataset, columns=frozenset()),
         columns=columns_of(dataset),
         alignment=Alignment(columns={name: name for name in schema.names}),
         batch_rows=8192,
     )
-    where = f"{view.uri}: shard {shard.shard_id}: unflushed rows"
-    return [Part(where=where, source=source, base_schema=schema, in_memory_bytes=rows.nbytes)]
+    where = f"{uri}: shard {shard_id}: unflushed rows"
+    return Part(where=where, source=source, base_schema=schema, in_memory_bytes=rows.nbytes)

@@ -7,6 +7,8 @@ more than those, however many keys are pending.
 
 Neither applies the filter before it is known who wins: a row that the filter drops still hides
 older ones.
+
+Rows that are in a WAL only, if they are asked for, are part of the snapshot, and go to all tasks.
 """
 
 from __future__ import annotations
@@ -19,7 +21,6 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from memwal.clock import SystemClock
 from memwal.errors import Missing, Refused, Usage
 from memwal.model import (
     FlushedGeneration,
@@ -30,9 +31,9 @@ from memwal.model import (
     sum_known,
 )
 from memwal.read.plan.sources import ReadPlan, ShardRead
-from memwal.read.plan.tasks import ReadTask
+from memwal.read.plan.tasks import GenerationRead, ReadTask, list_sources
 from memwal.read.store.keys import collect_keys
-from memwal.read.store.opening import open_read
+from memwal.read.store.opening import open_read, open_rows
 from memwal.read.store.policy import Folding, open_pending
 from memwal.read.store.sources import Base, Batches, Listed, Part, Rows
 from memwal.read.store.threads import choose_threads, map_in_order
@@ -56,13 +57,20 @@ _BATCH_ROWS_MAX = 8192
 class Snapshot:
     """What is read: a plan, with as much of the view behind it as tasks need.
 
-    `schema` is the base's, as it is read; `now_nanos` the instant at which rows expire.
+    `schema` is the base's, as it is read; `now_nanos` the instant at which rows expire;
+    `unflushed` are rows as in `memwal.read.store.wal_rows`, of shards that have any.
     """
 
     view: TableView
     plan: ReadPlan
     schema: pa.Schema
     now_nanos: int
+    unflushed: Mapping[ShardId, pa.Table] = field(default_factory=dict)
+
+    @property
+    def unflushed_bytes(self) -> Mapping[ShardId, int]:
+        """What the unflushed rows take in memory."""
+        return {shard_id: rows.nbytes for shard_id, rows in self.unflushed.items()}
 
     @property
     def whole_shards(self) -> bool:
@@ -70,7 +78,13 @@ class Snapshot:
         return self.view.policy_text is not None
 
 
-def take_snapshot(tables: LanceTables, view: TableView, plan: ReadPlan, now_nanos: int) -> Snapshot:
+def take_snapshot(
+    tables: LanceTables,
+    view: TableView,
+    plan: ReadPlan,
+    now_nanos: int,
+    unflushed: Mapping[ShardId, pa.Table],
+) -> Snapshot:
     """A plan and its view without what may be large in it: manifests, and states of shards."""
     schema = read_schema(tables.base(plan.version))
     slim = replace(
@@ -81,7 +95,9 @@ def take_snapshot(tables: LanceTables, view: TableView, plan: ReadPlan, now_nano
         broken=(),
         strangers=(),
     )
-    return Snapshot(view=slim, plan=plan, schema=schema, now_nanos=now_nanos)
+    read = {shard.shard_id for shard in plan.shards}
+    held = {shard: rows for shard, rows in unflushed.items() if len(rows) and shard in read}
+    return Snapshot(view=slim, plan=plan, schema=schema, now_nanos=now_nanos, unflushed=held)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -90,6 +106,12 @@ class Decided:
 
     hidden: KeySet | None = None
     winners: Mapping[Listed, bytes] = field(default_factory=dict)
+
+
+def name_source(source: GenerationRead) -> Listed:
+    """What a generation's winners go by; unflushed rows have the number 0, as no generation has."""
+    shard_id, generation = source
+    return shard_id, 0 if generation is None else generation.generation
 
 
 class TaskReads:
@@ -118,9 +140,13 @@ class TaskReads:
         Raises Missing when a generation is gone, Refused for a NULL in a key, Usage where a
         row-merge policy needs them.
         """
-        if not self._keys or not self._plan.generations or self._plan.search is not None:
+        plan = self._plan
+        if not self._keys or plan.search is not None or plan.nearest is not None:
             return Decided()
-        tables = self._read_keys(keys_bytes_max)
+        sources = [self._list_sources(shard) for shard in plan.shards]
+        if not any(sources):
+            return Decided()
+        tables = self._read_keys([one for mine in sources for one in mine], keys_bytes_max)
         if tables is None:
             if self._policy is None:
                 return None
@@ -131,27 +157,30 @@ class TaskReads:
             )
         hidden = collect_keys(list(tables.values()), self._keys)
         winners: dict[Listed, bytes] = {}
-        for shard in self._plan.shards if self._policy is None else ():
-            numbers = [g.generation for g in reversed(shard.generations)]
-            if numbers:
-                mine = [tables[shard.shard_id, number] for number in numbers]
-                folded = fold_shard(shard.shard_id, mine, self._names)
-                for number, won in zip(numbers, folded.winners, strict=True):
-                    winners[shard.shard_id, number] = pack(won)
+        for mine in sources if self._policy is None else ():
+            oldest_first = [name_source(one) for one in reversed(mine)]
+            if oldest_first:
+                folded = fold_shard(mine[0][0], [tables[o] for o in oldest_first], self._names)
+                for listed, won in zip(oldest_first, folded.winners, strict=True):
+                    winners[listed] = pack(won)
         return Decided(hidden=hidden, winners=winners)
 
-    def _read_keys(self, bytes_max: int) -> dict[Listed, pa.Table] | None:
-        listed = [(s.shard_id, g) for s in self._plan.shards for g in s.generations]
+    def _read_keys(
+        self, sources: Sequence[GenerationRead], bytes_max: int
+    ) -> dict[Listed, pa.Table] | None:
         tables: dict[Listed, pa.Table] = {}
         size = 0
-        for (shard_id, generation), table in map_in_order(
-            lambda one: self._open(*one).read_keys(self._names, None), listed, self._threads
+        for source, table in map_in_order(
+            lambda one: self._open(*one).read_keys(self._names, None), sources, self._threads
         ):
             size += table.nbytes
             if size > bytes_max:
                 return None
-            tables[shard_id, generation.generation] = table
+            tables[name_source(source)] = table
         return tables
+
+    def _list_sources(self, shard: ShardRead) -> Sequence[GenerationRead]:
+        return list_sources(shard, self._snapshot.unflushed)
 
     # -- in a task
 
@@ -161,18 +190,24 @@ class TaskReads:
         Raises Missing when the base's files or a generation are gone.
         """
         if task.searches:
-            view, now = self._snapshot.view, SystemClock().now_nanos
-            yield from open_read(self._generations, view, self._plan, {}, now).start()
+            snapshot = self._snapshot
+            yield from open_read(
+                self._generations,
+                snapshot.view,
+                self._plan,
+                snapshot.unflushed,
+                lambda: snapshot.now_nanos,
+            ).start()
             return
         if self._policy is not None:
             yield from self._fold(self._policy, task, decided or Decided())
             return
-        for shard_id, generation in task.generations:
-            part = self._open(shard_id, generation)
+        for source in task.generations:
+            part = self._open(*source)
             if decided is None:
-                found = self._look_up_generation(part, shard_id, generation)
+                found = self._look_up_generation(part, source)
             elif self._keys:
-                won = unpack(decided.winners[shard_id, generation.generation])
+                won = unpack(decided.winners[name_source(source)])
                 found = _keep(part.scan(self._rows()), won) if len(won) else iter(())
             else:
                 found = part.scan(self._rows())
@@ -193,7 +228,7 @@ class TaskReads:
         mine = {shard_id for shard_id, _ in task.generations}
         if mine:
             shards = [shard for shard in self._plan.shards if shard.shard_id in mine]
-            pending = open_pending(self._generations, snapshot.view, shards, {})
+            pending = open_pending(self._generations, snapshot.view, shards, snapshot.unflushed)
             base = Base.of(snapshot.view, self._tables.base(self._plan.version))
             tables, _ = folding.fold_rows(base, pending)
             for table in tables:
@@ -202,15 +237,13 @@ class TaskReads:
             found = folding.scan_base(self._open_base(task.fragments), decided.hidden)
             yield from self._show(found)
 
-    def _look_up_generation(
-        self, part: Part, shard_id: ShardId, generation: FlushedGeneration
-    ) -> Batches:
+    def _look_up_generation(self, part: Part, source: GenerationRead) -> Batches:
         own = self._find_keys(part)
         if own is None:
             return
-        (shard,) = (s for s in self._plan.shards if s.shard_id == shard_id)
-        newer = tuple(g for g in shard.generations if g.generation > generation.generation)
-        (opened,) = self._open_shards([replace(shard, generations=newer)])
+        (shard,) = (s for s in self._plan.shards if s.shard_id == source[0])
+        newest_first = self._list_sources(shard)
+        (opened,) = self._open_shards([(shard, newest_first[: newest_first.index(source)])])
         opened = replace(opened, parts=(*opened.parts, part))
         verdict = Verdict([opened], self._keys, own, threads=self._threads)
         yield from verdict.keep_winners(part, part.scan(self._rows()))
@@ -219,15 +252,17 @@ class TaskReads:
         own = self._find_keys(base)
         if own is None:
             return
-        shards = self._open_shards(self._plan.shards)
+        shards = self._open_shards([(s, self._list_sources(s)) for s in self._plan.shards])
         verdict = Verdict(shards, self._keys, own, threads=self._threads)
         yield from verdict.keep_visible(base.scan(self._rows(keyed=True)))
 
-    def _open_shards(self, shards: Sequence[ShardRead]) -> list[OpenShard]:
-        listed = [(s.shard_id, g) for s in shards for g in s.generations]
+    def _open_shards(
+        self, shards: Sequence[tuple[ShardRead, Sequence[GenerationRead]]]
+    ) -> list[OpenShard]:
+        listed = [one for _, sources in shards for one in sources]
         opened = map_in_order(lambda one: self._open(*one), listed, self._threads)
         parts = iter([part for _, part in opened])
-        return [OpenShard(read=s, parts=tuple(next(parts) for _ in s.generations)) for s in shards]
+        return [OpenShard(read=s, parts=tuple(next(parts) for _ in mine)) for s, mine in shards]
 
     def _find_keys(self, table: Base | Part) -> KeySet | None:
         """The keys of the rows that the filter leaves; None when there are none."""
@@ -250,7 +285,11 @@ class TaskReads:
             if batch.num_rows:
                 yield batch.select(list(self._plan.columns))
 
-    def _open(self, shard_id: ShardId, generation: FlushedGeneration) -> Part:
+    def _open(self, shard_id: ShardId, generation: FlushedGeneration | None) -> Part:
+        if generation is None:
+            snapshot = self._snapshot
+            rows = snapshot.unflushed[shard_id]
+            return open_rows(self._plan.uri, shard_id, rows, snapshot.schema)
         # Its data files were looked at when the snapshot was taken, and are never written again.
         source = self._generations.open_unchecked(self._snapshot.view, shard_id, generation)
         return Part.of(self._plan.uri, shard_id, generation, source, self._snapshot.schema)
