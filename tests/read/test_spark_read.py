@@ -7,6 +7,8 @@ Spark makes of it has tests of its own, marked `spark`, on one session.
 from __future__ import annotations
 
 import datetime
+import json
+import os
 import pickle
 import random
 import shutil
@@ -34,6 +36,7 @@ from tests.read.test_read_random import FILTERS, random_table, seeds
 from tests.read.test_read_shapes import drop, sharded
 from tests.support import builders
 from tests.support.builders import KINDS, Delete, Put, Row, Table
+from tests.support.lsm_reads import lsm_read
 from tests.support.s3server import S3Server
 
 pytestmark = pytest.mark.integration
@@ -558,6 +561,85 @@ def test_from_sql(spark: SparkSession, table: Table) -> None:
         f"OPTIONS (path '{table.uri}', columns 'n', filter 'n < 1004')"
     )
     assert [row.n for row in spark.sql("SELECT n FROM rows ORDER BY n").collect()] == [1, 1003]
+
+
+def evolve(table: Table) -> Iterator[str]:
+    """The table after each of these; pylance takes no other change of columns beside a MemWAL."""
+    one, two = table.shards
+    table.flush(one, Put([0, 2, 20], 100), Delete([4]))
+    table.dataset.add_columns(pa.field("more", pa.int64()))
+    table.flush(two, Put([1, 21], 200, {"more": 5}), Delete([3]))
+    yield "a column is new"
+    table.dataset.alter_columns({"path": "text", "name": "words"})
+    table.dataset.drop_columns(["nested"])
+    table.merger().run(one, MergeRequest())
+    table.flush(one, Put([2, 22], 300, {"more": 7}))
+    yield "a column has another name, one is gone, and a shard is merged"
+
+
+@pytest.mark.spark
+def test_queries_agree_with_pylance_s_read_while_columns_change(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    table = builders.make_table(tmp_path / "t", rows=range(8), shards=2)
+    kept: list[tuple[DataFrame, list[str]]] = []
+    for step in evolve(table):
+        rows = lsm_read(table.uri).to_pylist()
+        frame = memwal_spark.read(spark, table.uri, partition_bytes=1).cache()
+        assert in_order(rows_of(frame)) == in_order(rows), step
+        kept.append((frame, in_order(rows)))
+        memwal_spark.read(spark, table.uri).createOrReplaceTempView("evolving")
+        (total,) = spark.sql(
+            "SELECT count(*) rows, sum(n) n, sum(more) more, count(more) m FROM evolving"
+        ).collect()
+        more = [row["more"] for row in rows if row["more"] is not None]
+        wanted = (len(rows), sum(row["n"] for row in rows), sum(more) if more else None, len(more))
+        assert tuple(total) == wanted, step
+        # With itself, filtered on one side, and against what was cached before all the changes.
+        next_to = spark.sql(
+            "SELECT a.k, b.n FROM evolving a JOIN evolving b ON a.n = b.n + 1 WHERE b.n > 1000"
+        )
+        by_n = {row["n"]: row for row in rows}
+        assert in_order(rows_of(next_to)) == in_order(
+            [{"k": by_n[n + 1]["k"], "n": n} for n in by_n if n > 1000 and n + 1 in by_n]
+        ), step
+        first = {row.k for row in kept[0][0].select("k").collect()}
+        new = spark.table("evolving").join(kept[0][0].select("k"), "k", "left_anti")
+        assert {row.k for row in new.collect()} == {row["k"] for row in rows} - first, step
+    table.merge_all()
+    for frame, before in kept:
+        assert in_order(rows_of(frame)) == before
+        frame.unpersist()
+
+
+@pytest.mark.spark
+def test_through_spark_connect(table: Table) -> None:
+    """Whatever a server forgets, a view keeps its moment."""
+    pytest.importorskip("grpc_status")
+    table.flush(table.shards[0], Put([2, 20], 1), Delete([3]))
+    before = lsm_read(table.uri, columns=["k", "n"]).to_pylist()
+    environment = {"PYSPARK_PYTHON": sys.executable, "SPARK_LOCAL_IP": "127.0.0.1"}
+    with subprocess.Popen(
+        [sys.executable, "-m", "tests.support.connect_queries", table.uri],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        text=True,
+        env={**os.environ, **environment},
+    ) as run:
+        assert run.stdin is not None and run.stdout is not None
+        assert run.stdout.readline() == "changed\n"
+        table.flush(table.shards[0], Put([21], 100))
+        after = lsm_read(table.uri, columns=["k", "n"]).to_pylist()
+        found = json.loads(run.communicate("\n")[0])
+    assert in_order(found["before"]) == in_order(found["view"]) == in_order(before)
+    assert in_order(found["after"]) == in_order(after) != in_order(before)
+    by_n = {row["n"]: row["k"] for row in before}
+    wanted = [{"k": by_n[n + 1], "n": n} for n in by_n if n + 1 in by_n]
+    assert in_order(found["join"]) == in_order(wanted) != []
+    assert [row["n"] for row in found["nearest"]] == [1]
+    assert found["redacted"] == r"(?i:^storage\.)"
+    assert "there is no option 'colums' (is columns meant?)" in found["error"]
 
 
 @pytest.mark.spark
