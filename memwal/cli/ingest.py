@@ -14,20 +14,33 @@ from memwal.format.layout import parse_shard
 Sources = Annotated[
     list[str],
     typer.Argument(
-        metavar="SOURCE...", help="Files, folders and Lance tables; local, s3://, gs:// or az://."
+        metavar="SOURCE...",
+        help="Files, folders, patterns, Lance tables; local, s3://, gs:// or az://. -: stdin.",
     ),
 ]
 SourceFormat = Annotated[
     str | None,
     typer.Option(
         "--format",
-        metavar="parquet|arrow|csv|lance",
+        metavar="parquet|arrow|csv|jsonl|lance",
         help="Default: by the files' names. With --engine spark: any that Spark reads.",
     ),
 ]
 SourceOption = Annotated[
     list[str] | None,
     typer.Option("--option", metavar="K=V", help="For Spark's reader; repeatable."),
+]
+Map = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--map", metavar="OLD=NEW", help="A source's column and its name here; repeatable."
+    ),
+]
+Default = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--default", metavar="COLUMN=VALUE", help="For sources without the column; repeatable."
+    ),
 ]
 DeleteColumn = Annotated[
     str | None,
@@ -86,6 +99,8 @@ def ingest(
     sources: Sources,
     source_format: SourceFormat = None,
     option: SourceOption = None,
+    renamed: Map = None,
+    default: Default = None,
     delete_column: DeleteColumn = None,
     shard: ToShard = None,
     ingest_id: Id = None,
@@ -114,6 +129,8 @@ def ingest(
             sources=tuple(sources),
             format=source_format,
             source_options=tuple(parse_pairs(option or [], "--option").items()),
+            renamed=tuple(parse_pairs(renamed or [], "--map").items()),
+            defaults=tuple(parse_pairs(default or [], "--default").items()),
             delete_column=delete_column,
             shard=None if shard is None else parse_shard(shard),
             ingest_id=ingest_id,

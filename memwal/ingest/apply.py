@@ -14,9 +14,12 @@ import pyarrow as pa
 
 from memwal.errors import MemWalError, Unsupported, Usage
 from memwal.ingest.backlog import Backlog
+from memwal.ingest.columns import SourceColumns, make_columns
 from memwal.ingest.forecast import Forecast
 from memwal.ingest.pace import Pace, show_tracks
 from memwal.ingest.plan import IngestOptions, check_same, check_unchanged, make_plan, select_new
+from memwal.ingest.identity import add_digests, check_unchanged, select_new
+from memwal.ingest.plan import IngestOptions, check_same, make_plan
 from memwal.ingest.report import (
     IngestTableReport,
     describe_results,
@@ -71,6 +74,8 @@ class Ingester:
     _merges: int = field(default=0, init=False)
     _unmerged: tuple[str, ...] = field(default=(), init=False)
     _rows_known: dict[str, int | None] = field(default_factory=dict, init=False)
+    _known: Sequence[SourceFile] = field(default=(), init=False)
+    """What finished rounds ingested."""
 
     @cached_property
     def _table(self) -> IngestTable:
@@ -89,7 +94,13 @@ class Ingester:
 
     @cached_property
     def _files(self) -> SourceFiles:
-        return SourceFiles(self.stores.storage_options, self._shape.list_types())
+        spooled = self.options.request.spooled
+        return SourceFiles(self.stores.storage_options, self._columns, spooled)
+
+    @cached_property
+    def _columns(self) -> SourceColumns:
+        request = self.options.request
+        return make_columns(self._shape, request.renamed, request.defaults)
 
     def run(self) -> IngestTableReport:
         """Choose the round, carry it out, report."""
@@ -133,12 +144,14 @@ class Ingester:
         return files
 
     def _find_new(self, before: Begun | None) -> list[SourceFile]:
-        done = None if before is None or self.options.request.again else before[1]
-        return select_new(self._find_files(), done)
+        done = None if before is None else before[1]
+        again = self.options.request.again
+        new, self._known = select_new(self._files, self._find_files(), done, again=again)
+        return new
 
     def _find_planned(self, plan: PlanRecord) -> tuple[SourceFile, ...]:
         """The files of a plan, which have to be as they were."""
-        check_unchanged(plan.sources, self._find_files())
+        check_unchanged(self._files, plan.sources, self._find_files())
         return plan.sources
 
     def _forecast(self, before: Begun | None, unfinished: Begun | None) -> IngestTableReport:
@@ -172,22 +185,23 @@ class Ingester:
             return None
         table.check_shards()
         self.prove_store()
+        if files is not None:
+            for file in files:
+                self._check_file(file, self._shape)
+            files = add_digests(self._files, files)
         if self.options.asked_engine == "spark":
             plan = self.stage(table, self._shape, self.rounds.after(before), files)
         elif files is None:
             raise Unsupported(f"--format {request.format} is read by Spark only: --engine spark")
         else:
-            for file in files:
-                self._check_file(file, self._shape)
             plan = make_plan(
                 request,
+                sources=files,
                 spec_id=table.spec_id,
                 rows_per_entry_max=table.rows_per_entry_max,
                 chunk_rows=request.chunk_rows or self._files.choose_chunk_rows(files[0]),
             )
-        known = () if before is None else (*before[1].before, *before[1].sources)
-        update = {"sources": tuple(files or ()), "before": known}
-        return self.rounds.begin(before, plan.model_copy(update=update))
+        return self.rounds.begin(before, plan.model_copy(update={"before": tuple(self._known)}))
 
     def _check_file(self, file: SourceFile, shape: Shape) -> pa.Schema:
         schema = self._files.read_schema(file)

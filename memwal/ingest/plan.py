@@ -3,7 +3,7 @@
 An ingest is named by what it was asked for. Its first round takes every file that is there; a run
 that finds it unfinished goes on with it, with the very files of its plan; a run that finds it
 finished begins another round with the files that are new or changed, if there are any. So a file is
-ingested once, however often the command runs.
+ingested once, however often the command runs. `memwal.ingest.identity` tells which are.
 """
 
 from __future__ import annotations
@@ -15,8 +15,9 @@ from dataclasses import dataclass
 
 from memwal.errors import Refused
 from memwal.format import layout
+from memwal.ingest.standard_input import STANDARD_INPUT, SpooledInput
 from memwal.run.options import RunOptions
-from memwal.store.ingest_records import PlanRecord, SourceFile, StagedRecord
+from memwal.store.ingest_records import Format, PlanRecord, SourceFile, StagedRecord
 from memwal.store.objects import normalise_uri
 
 
@@ -34,17 +35,43 @@ class IngestRequest:
     skips_unknown_columns: bool = False
     missing_as_null: bool = False
     chunk_rows: int | None = None
+    renamed: tuple[tuple[str, str], ...] = ()
+    defaults: tuple[tuple[str, str], ...] = ()
+    spooled: SpooledInput | None = None
 
     def make_id(self) -> str:
-        """The ingest's id: the one given, or else the same whenever the same is asked for."""
+        """The ingest's id: the one given, or else the same whenever the same is asked for.
+
+        With the order of the sources, as the last row of a key wins. What came by standard input
+        is named by its content.
+        """
         if self.ingest_id is not None:
             return layout.parse_ingest_id(self.ingest_id)
+        sources = [self._name_source(source) for source in self.sources]
+        more: list[object] = ["in order"] if len(sources) > 1 else []
+        if self.renamed or self.defaults:
+            more.append([sorted(self.renamed), sorted(self.defaults)])
+        return self._hash(sources, *more)
+
+    def make_older_id(self) -> str | None:
+        """What a build that told no orders apart called it; None where it had no name for it."""
+        if self.ingest_id is not None or len(self.sources) < 2 or self.renamed or self.defaults:
+            return None
+        return self._hash(sorted(self._name_source(source) for source in self.sources))
+
+    def _name_source(self, source: str) -> str:
+        if source == STANDARD_INPUT and self.spooled is not None:
+            return self.spooled.digest
+        return _normalise_source(source)
+
+    def _hash(self, sources: list[str], *more: object) -> str:
         asked = [
-            sorted(_normalise_source(source) for source in self.sources),
+            sources,
             self.format,
             sorted(self.source_options),
             self.delete_column,
             self.shard,
+            *more,
         ]
         return hashlib.sha256(json.dumps(asked).encode()).hexdigest()[:16]
 
@@ -74,9 +101,13 @@ def make_plan(
     rows_per_entry_max: int,
     chunk_rows: int,
     staged: tuple[StagedRecord, ...] | None = None,
+    sources: Sequence[SourceFile] = (),
 ) -> PlanRecord:
-    """The plan of a new round, but for its files."""
+    """The plan of a new round, but for what earlier ones ingested."""
+    newer = any(f.format is Format.JSONL or f.fragments_after is not None for f in sources)
     return PlanRecord(
+        format=2 if newer or request.renamed or request.defaults else 1,
+        sources=tuple(sources),
         staged=staged,
         chunk_rows=chunk_rows,
         rows_per_entry_max=rows_per_entry_max,
@@ -85,6 +116,8 @@ def make_plan(
         spec_id=spec_id,
         skips_unknown_columns=request.skips_unknown_columns,
         missing_as_null=request.missing_as_null,
+        renamed=request.renamed,
+        defaults=request.defaults,
     )
 
 
@@ -92,6 +125,8 @@ def check_same(plan: PlanRecord, request: IngestRequest, spec_id: int) -> None:
     """Raise Refused when a run that asks for this can't finish an unfinished round."""
     if plan.delete_column != request.delete_column or plan.shard != request.shard:
         raise Refused("an unfinished ingest of this id has another --delete-column or --shard")
+    if (plan.renamed, plan.defaults) != (request.renamed, request.defaults):
+        raise Refused("an unfinished ingest of this id has another --map or --default")
     if plan.spec_id != spec_id:
         raise Refused(
             f"an unfinished ingest was routed by shard spec {plan.spec_id}, the table's is "
@@ -99,19 +134,17 @@ def check_same(plan: PlanRecord, request: IngestRequest, spec_id: int) -> None:
         )
 
 
-def check_unchanged(planned: Sequence[SourceFile], found: Sequence[SourceFile]) -> None:
-    """Raise Refused when a file of an unfinished round is gone or has changed."""
-    there = {file.uri: file for file in found}
-    for file in planned:
-        if there.get(file.uri) != file:
-            changed = "has changed" if file.uri in there else "is gone"
-            raise Refused(
-                f"{file.uri} {changed} since its ingest began, which is not finished: what of it "
-                "is written can't be told. Bring it back as it was, or ingest under another --id"
-            )
+def asks_in_order(request: IngestRequest, plan: PlanRecord) -> bool:
+    """Whether a round that an older build planned, which names none, has the request's order.
 
-
-def select_new(files: Sequence[SourceFile], plan: PlanRecord | None) -> list[SourceFile]:
-    """The files that no finished round ingested as they are now."""
-    known = set() if plan is None else {*plan.before, *plan.sources}
-    return [file for file in files if file not in known]
+    Its first round took files of every source, in their order. Where it names no file (Spark's own
+    formats), it is taken for the same: nothing is written twice.
+    """
+    sources = [_normalise_source(source) for source in request.sources]
+    seen: list[int] = []
+    for file in (*plan.before, *plan.sources):
+        covers = (n for n, s in enumerate(sources) if f"{file.uri}/".startswith(f"{s}/"))
+        place = next(covers, None)
+        if place is not None and place not in seen:
+            seen.append(place)
+    return seen == sorted(seen)

@@ -61,7 +61,7 @@ class Shape:
         if name in self.key:
             raise Usage(f"{where}: column {name!r} is the table's key: it can't say what to delete")
         if name not in source.names:
-            gap = _Gap(path=name, nullable=False, near=_guess_name(name, source.names))
+            gap = _Gap(path=name, nullable=False, near=guess_name(name, source.names))
             raise Usage(f"{where}: there is no column {gap} to delete by")
         kind = source.field(name).type
         if not pa.types.is_boolean(kind) and not pa.types.is_null(kind):
@@ -145,7 +145,7 @@ def _find_gaps(
             own, other = _list_members(known[field.name].type), _list_members(field.type)
             found += _find_gaps(own, other, f"{path}.") if own and other else ()
         else:
-            near = _guess_name(field.name, left)
+            near = guess_name(field.name, left)
             shown = near and prefix + near
             found.append(_Gap(path=path, nullable=field.nullable, near=shown))
     return tuple(found)
@@ -160,7 +160,7 @@ def _list_members(kind: pa.DataType) -> list[pa.Field]:
     return []
 
 
-def _guess_name(name: str, names: Sequence[str]) -> str | None:
+def guess_name(name: str, names: Sequence[str]) -> str | None:
     """The name that was meant, perhaps: the same in another case, or one that is much alike."""
     alike = [n for n in names if n.casefold() == name.casefold()]
     return next(iter(alike or get_close_matches(name, names, n=1)), None)

@@ -1,4 +1,4 @@
-"""The files that an ingest reads: Parquet, Arrow, CSV and Lance, local and in buckets.
+"""The files that an ingest reads: Parquet, Arrow, CSV, JSON lines and Lance, local and in buckets.
 
 A file is cut into chunks of so many rows from its beginning, wherever reading starts: what a run
 that goes on reads next is what the one before would have read.
@@ -6,6 +6,7 @@ that goes on reads next is what the one before would have read.
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from itertools import accumulate
@@ -17,10 +18,17 @@ import pyarrow.parquet as pq
 from pyarrow import fs
 
 from memwal.errors import Missing, StoreUnavailable, Usage
+from memwal.ingest.columns import SourceColumns
+from memwal.ingest.globs import find_matches, is_pattern
+from memwal.ingest.json_lines import read_json_lines
+from memwal.ingest.lance_sources import Fragments, count_rows, describe_fragments, read_rows
+from memwal.ingest.standard_input import STANDARD_INPUT, SpooledInput
 from memwal.ingest.store_sources import open_system
+from memwal.ingest.texts import find_csv_types, parse_columns
 from memwal.store.ingest_records import Format, SourceFile
 from memwal.store.objects import normalise_uri
 from memwal.store.table import LanceTables
+from memwal.threads import side_by_side
 
 _CSV_BLOCK_BYTES = 4 * 1024 * 1024
 # As Arrow and pandas write NULL: an empty field is NULL, "" an empty text. Words such as NA or nan
@@ -31,12 +39,15 @@ _CSV_NULLS = {
     "quoted_strings_can_be_null": False,
 }
 _FILES_MAX = 100_000
+_READERS_MAX = 16
+_DIGEST_BLOCK_BYTES = 1024 * 1024
 CHUNK_ROWS = 128 * 1024
 _CHUNK_BYTES = 32 * 1024 * 1024
 _SAMPLE_ROWS = 1024
 _GUESSED_BYTES = 256 * 1024
 
 
+_COMPRESSED = ("", ".gz", ".zst", ".bz2")
 _ENDINGS = {
     ".parquet": Format.PARQUET,
     ".pq": Format.PARQUET,
@@ -44,9 +55,11 @@ _ENDINGS = {
     ".arrows": Format.ARROW,
     ".ipc": Format.ARROW,
     ".feather": Format.ARROW,
-    ".csv": Format.CSV,
-    ".csv.gz": Format.CSV,
+    **{f".csv{more}": Format.CSV for more in _COMPRESSED},
+    **{f".{n}{more}": Format.JSONL for n in ("jsonl", "ndjson") for more in _COMPRESSED},
 }
+# In a folder it may be anything: of these, only what is named is read.
+_NAMED_ENDINGS = _ENDINGS | {f".json{more}": Format.JSONL for more in _COMPRESSED}
 
 
 class SourceFiles:
@@ -56,11 +69,15 @@ class SourceFiles:
     """
 
     def __init__(
-        self, storage_options: Mapping[str, str], types: Mapping[str, pa.DataType] | None = None
+        self,
+        storage_options: Mapping[str, str],
+        columns: SourceColumns | None = None,
+        spooled: SpooledInput | None = None,
     ) -> None:
-        """`types` are the wanted types by column, for formats that have none of their own."""
+        """`spooled` is what standard input held."""
         self._options = dict(storage_options)
-        self._types = dict(types or {})
+        self._columns = columns or SourceColumns()
+        self._spooled = spooled
         self._systems: dict[str, fs.FileSystem] = {}
 
     # ---- finding
@@ -69,11 +86,63 @@ class SourceFiles:
         """The files behind the addresses: in the order given, those of a folder by name."""
         files: dict[str, SourceFile] = {}
         for address in addresses:
-            for file in self._find_behind(normalise_uri(address), wanted):
+            if address == STANDARD_INPUT:
+                found = [self._describe_input(wanted)]
+            else:
+                uris = self._expand(normalise_uri(address))
+                found = [file for uri in uris for file in self._find_behind(uri, wanted)]
+            for file in found:
                 files.setdefault(file.uri, file)
             if len(files) > _FILES_MAX:
                 raise Usage(f"more than {_FILES_MAX} source files; give parts of them at a time")
-        return list(files.values())
+        return side_by_side(self._add_etag, list(files.values()), _READERS_MAX)
+
+    def _describe_input(self, wanted: Format | None) -> SourceFile:
+        if self._spooled is None or wanted in (None, Format.LANCE):
+            raise Usage("standard input (-) needs --format csv, jsonl, parquet or arrow")
+        size, digest = self._spooled.size_bytes, self._spooled.digest
+        return SourceFile(
+            uri=STANDARD_INPUT, format=wanted, size_bytes=size, stamp=digest, digest=digest
+        )
+
+    def _expand(self, uri: str) -> list[str]:
+        """The addresses that a pattern stands for."""
+        system, path = self._system(uri)
+        if not is_pattern(uri):
+            return [uri]
+        with self._translating(uri):
+            if system.get_file_info(path).type != fs.FileType.NotFound:
+                return [uri]  # a name with such signs in it
+            found = find_matches(path, system)
+        if not found:
+            raise Usage(f"{uri}: nothing matches")
+        scheme, slashes, rest = uri.partition("://")
+        if not slashes:
+            return found
+        bucket = rest.partition("/")[0]
+        return [f"{scheme}://{bucket}/{match.partition('/')[2]}" for match in found]
+
+    def _add_etag(self, file: SourceFile) -> SourceFile:
+        """With the etag that the store has of it, if it has one: a request."""
+        system, path = self._system(file.uri)
+        if file.format is Format.LANCE or isinstance(system, fs.LocalFileSystem):
+            return file
+        with self._translating(file.uri):
+            known = system.open_input_stream(path, compression=None).metadata() or {}
+        found = {_as_text(name).lower(): _as_text(value) for name, value in known.items()}
+        return file.model_copy(update={"etag": found.get("etag", "").strip('"')})
+
+    def read_digest(self, file: SourceFile) -> str:
+        """Of the file's bytes: reads all of it."""
+        system, path = self._system(file.uri)
+        digest = hashlib.sha256()
+        with (
+            self._translating(file.uri),
+            system.open_input_stream(path, compression=None) as stream,
+        ):
+            while data := stream.read(_DIGEST_BLOCK_BYTES):
+                digest.update(data)
+        return f"sha256:{digest.hexdigest()}"
 
     def _find_behind(self, uri: str, wanted: Format | None) -> list[SourceFile]:
         system, path = self._system(uri)
@@ -120,7 +189,10 @@ class SourceFiles:
     # ---- reading
 
     def read_schema(self, file: SourceFile) -> pa.Schema:
-        """The file's columns."""
+        """The file's columns, under the names that the table has for them."""
+        return self._columns.convert_schema(self._read_own_schema(file), file.uri)
+
+    def _read_own_schema(self, file: SourceFile) -> pa.Schema:
         if file.format is Format.LANCE:
             return self._open_lance(file).schema
         with self._translating(file.uri, file.format):
@@ -131,7 +203,7 @@ class SourceFiles:
     def count_rows(self, file: SourceFile) -> int | None:
         """How many rows it has, where that is known without reading them."""
         if file.format is Format.LANCE:
-            return int(self._open_lance(file).count_rows())
+            return count_rows(self._open_lance(file), file)
         if file.format is not Format.PARQUET:
             return None
         with self._translating(file.uri, file.format):
@@ -172,18 +244,22 @@ class SourceFiles:
         """
         if first_row % chunk_rows:
             return
-        batches = self._read_batches(file, chunk_rows, first_row, columns)
+        wanted = None if columns is None else list(columns)
+        if self._columns.changes:
+            own = self._read_own_schema(file)
+            if columns is None:
+                columns = self._columns.convert_schema(own, file.uri).names
+            wanted = self._columns.find_source_names(columns, own.names)
+        batches = self._read_batches(file, chunk_rows, first_row, wanted)
         with self._translating(file.uri, file.format):
-            yield from cut_batches(batches, chunk_rows)
+            for rows in cut_batches(batches, chunk_rows):
+                yield self._columns.convert(rows, columns) if columns is not None else rows
 
     def _read_batches(
-        self, file: SourceFile, chunk_rows: int, first_row: int, columns: Sequence[str] | None
+        self, file: SourceFile, chunk_rows: int, first_row: int, wanted: list[str] | None
     ) -> Iterator[pa.RecordBatch]:
-        wanted = None if columns is None else list(columns)
         if file.format is Format.LANCE:
-            dataset = self._open_lance(file)
-            scan = dataset.scanner(columns=wanted, offset=first_row, scan_in_order=True)
-            yield from scan.to_batches()
+            yield from read_rows(self._open_lance(file), file, wanted, first_row)
             return
         if file.format is Format.PARQUET:
             parquet = self._open_parquet(file)
@@ -199,16 +275,22 @@ class SourceFiles:
         return pq.ParquetFile(system.open_input_file(path))
 
     def _open_stream(self, file: SourceFile) -> tuple[pa.Schema, Iterator[pa.RecordBatch]]:
-        """Schema and batches of an Arrow or CSV file, from its beginning."""
+        """Schema and batches of any other file, from its beginning."""
         system, path = self._system(file.uri)
+        if file.format is Format.JSONL:
+            stream = system.open_input_stream(path)
+            return read_json_lines(stream, self._columns, file.uri)
         if file.format is Format.CSV:
+            types = self._columns.source_types
+            asked = pacsv.ConvertOptions(column_types=find_csv_types(types), **_CSV_NULLS)
             reader = pacsv.open_csv(
                 system.open_input_stream(path),
                 read_options=pacsv.ReadOptions(block_size=_CSV_BLOCK_BYTES),
                 parse_options=pacsv.ParseOptions(newlines_in_values=True),
-                convert_options=pacsv.ConvertOptions(column_types=self._types, **_CSV_NULLS),
+                convert_options=asked,
             )
-            return reader.schema, iter(reader)
+            lenience = self._columns.lenience
+            return reader.schema, (parse_columns(batch, types, lenience) for batch in reader)
         opened = system.open_input_file(path)
         if bytes(opened.read(6)) == b"ARROW1":
             arrow = pa.ipc.open_file(opened)
@@ -220,6 +302,8 @@ class SourceFiles:
     # ---- opening
 
     def _system(self, uri: str) -> tuple[fs.FileSystem, str]:
+        if uri == STANDARD_INPUT and self._spooled is not None:
+            return fs.LocalFileSystem(), self._spooled.path
         scheme, slashes, path = uri.partition("://")
         if not slashes:
             return fs.LocalFileSystem(), uri
@@ -234,6 +318,10 @@ class SourceFiles:
 
     def _open_dataset(self, uri: str, version: int | None) -> Any:
         return LanceTables(uri, self._options).base(version)
+
+    def describe_fragments(self, file: SourceFile, last: int | None = None) -> Fragments:
+        """The fragments of a Lance source's version up to `last`; None: all. Raises Missing."""
+        return describe_fragments(self._open_lance(file), last)
 
     @contextmanager
     def _translating(self, uri: str, kind: Format | None = None) -> Iterator[None]:
@@ -252,15 +340,19 @@ class SourceFiles:
 
 
 def _require_format(uri: str) -> Format:
-    found = _guess_format(uri)
+    found = _guess_format(uri, _NAMED_ENDINGS)
     if found is None:
         raise Usage(f"{uri}: can't tell its format from its name; give --format")
     return found
 
 
-def _guess_format(path: str) -> Format | None:
+def _guess_format(path: str, endings: Mapping[str, Format] = _ENDINGS) -> Format | None:
     name = path.lower()
-    return next((kind for ending, kind in _ENDINGS.items() if name.endswith(ending)), None)
+    return next((kind for ending, kind in endings.items() if name.endswith(ending)), None)
+
+
+def _as_text(value: str | bytes) -> str:
+    return value.decode(errors="replace") if isinstance(value, bytes) else value
 
 
 def _find_groups(metadata: pq.FileMetaData, first_row: int) -> tuple[list[int], int]:

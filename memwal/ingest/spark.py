@@ -27,6 +27,7 @@ from pyspark.errors import AnalysisException, PythonException
 from pyspark.sql import DataFrame, SparkSession
 
 from memwal.errors import MemWalError, Usage
+from memwal.ingest.columns import SourceColumns, make_columns
 from memwal.ingest.plan import IngestRequest, make_plan
 from memwal.ingest.routing import Place, Router
 from memwal.ingest.shape import Shape
@@ -55,6 +56,7 @@ class Staging:
     folder: str
     router: Router
     shape: Shape
+    columns: SourceColumns
     name: str
 
 
@@ -101,6 +103,7 @@ def stage_plan(
         folder=f"{records.folder}/staged/{records.run_id}",
         router=table.make_router(),
         shape=shape,
+        columns=make_columns(shape, request.renamed, request.defaults),
         name=", ".join(request.sources),
     )
     if files is not None:
@@ -115,6 +118,7 @@ def stage_plan(
         rows_per_entry_max=table.rows_per_entry_max,
         chunk_rows=request.chunk_rows or _CHUNK_ROWS,
         staged=stage(session, blocks, staging),
+        sources=files or (),
     )
 
 
@@ -145,13 +149,14 @@ def read_source(
 
 def route_rows(rows: DataFrame, staging: Staging) -> DataFrame:
     """Make blocks of Spark's rows, in the order in which Spark reads them."""
-    staging.shape.check(pa.schema([(name, pa.null()) for name in rows.columns]), staging.name)
+    named = pa.schema([(name, pa.null()) for name in rows.columns])
+    staging.shape.check(staging.columns.convert_schema(named, staging.name), staging.name)
     return rows.mapInArrow(partial(_route_rows, staging), _BLOCKS)
 
 
 def read_files(session: SparkSession, found: Sequence[SourceFile], staging: Staging) -> DataFrame:
     """Make blocks of files that our own reader reads, on the executors, in the files' order."""
-    files = SourceFiles(staging.storage_options, staging.shape.list_types())
+    files = SourceFiles(staging.storage_options, staging.columns)
     parts: list[_Part] = []
     for file in found:
         staging.shape.check(files.read_schema(file), file.uri)
@@ -187,7 +192,13 @@ class _Held:
 
 def _route_rows(staging: Staging, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     """Rows -> blocks of one shard's rows."""
+    columns = staging.columns
     rows = (pa.Table.from_batches([batch]) for batch in batches if batch.num_rows)
+    if columns.changes:
+        rows = (
+            columns.convert(table, columns.convert_schema(table.schema, staging.name).names)
+            for table in rows
+        )
     return _make_blocks(staging, ((staging.name, table) for table in rows))
 
 

@@ -53,6 +53,7 @@ class Format(StrEnum):
     PARQUET = "parquet"
     ARROW = "arrow"
     CSV = "csv"
+    JSONL = "jsonl"
     LANCE = "lance"
 
 
@@ -63,12 +64,22 @@ class _Stored(BaseModel):
 
 
 class SourceFile(_Stored):
-    """One file, or one Lance table. `stamp` changes when its contents do: a time, or a version."""
+    """One file, or one Lance table.
+
+    `stamp` changes when its contents do: a time, or a version. `etag` is the store's; with the same
+    one, contents are the same. `digest` is of the contents themselves: of a file's bytes, or of
+    what a table's version has; records of older builds have none. Of a table, `last_fragment` is
+    its last one, and only those after `fragments_after` are read: what was appended since.
+    """
 
     uri: str
     format: Format
     size_bytes: int = Field(ge=0)
     stamp: str
+    etag: str = ""
+    digest: str | None = None
+    fragments_after: int | None = None
+    last_fragment: int | None = None
 
 
 class StagedRecord(_Stored):
@@ -84,7 +95,8 @@ class StagedRecord(_Stored):
 class PlanRecord(_Stored):
     """What is ingested. Everything that the sequence of calls depends on is in here."""
 
-    format: Literal[1] = 1
+    format: Literal[1, 2] = 1
+    """2: for builds that know JSON lines, parts of Lance tables, `renamed` and `defaults`."""
     sources: tuple[SourceFile, ...] = ()
     before: tuple[SourceFile, ...] = ()
     """What earlier rounds ingested."""
@@ -96,6 +108,8 @@ class PlanRecord(_Stored):
     spec_id: int = Field(ge=0)
     skips_unknown_columns: bool = False
     missing_as_null: bool = False
+    renamed: tuple[tuple[str, str], ...] = ()
+    defaults: tuple[tuple[str, str], ...] = ()
 
 
 class ProgressRecord(_Stored):

@@ -11,6 +11,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from memwal.errors import NotATable, Unsupported, Usage
+from memwal.ingest.columns import SourceColumns
 from memwal.ingest.sources import SourceFiles
 from memwal.store.ingest_records import Format
 from tests.support.stores import make_address
@@ -48,7 +49,7 @@ def write(folder, kind: str) -> str:
     "kind", ["parquet", "arrow", "arrows", "feather", "csv", "csv.gz", "lance"]
 )
 def test_chunks_are_the_same_from_wherever_reading_starts(tmp_path, kind) -> None:
-    files = SourceFiles({}, TYPES)
+    files = SourceFiles({}, SourceColumns(types=TYPES))
     [file] = files.find([write(tmp_path, kind)])
     assert files.read_schema(file).names == ["id", "note"]
     assert files.count_rows(file) in (95, None if file.format in ("csv", "arrow") else 95)
@@ -68,7 +69,7 @@ def test_a_text_with_newlines_over_several_blocks_of_csv(tmp_path) -> None:
     path = tmp_path / "long.csv"
     pacsv.write_csv(rows, path)
     assert path.stat().st_size > 12_000_000  # three blocks
-    files = SourceFiles({}, {"text": pa.string()})
+    files = SourceFiles({}, SourceColumns(types={"text": pa.string()}))
     (file,) = files.find([str(path)])
     assert pa.concat_tables(files.read_chunks(file, 30_000)).equals(rows)
 
@@ -84,7 +85,9 @@ def test_csv_tells_null_from_an_empty_text(tmp_path) -> None:
     )
     path = tmp_path / "nulls.csv"
     pacsv.write_csv(rows, path)
-    files = SourceFiles({}, dict(zip(rows.schema.names, rows.schema.types, strict=True)))
+    files = SourceFiles(
+        {}, SourceColumns(types=dict(zip(rows.schema.names, rows.schema.types, strict=True)))
+    )
     (file,) = files.find([str(path)])
     assert pa.concat_tables(files.read_chunks(file, 10)).equals(rows)
 
@@ -92,7 +95,7 @@ def test_csv_tells_null_from_an_empty_text(tmp_path) -> None:
 def test_csv_of_what_is_not_a_number(tmp_path) -> None:
     path = tmp_path / "n.csv"
     path.write_text("size,text\nnan,nan\n")
-    files = SourceFiles({}, {"size": pa.float64(), "text": pa.string()})
+    files = SourceFiles({}, SourceColumns(types={"size": pa.float64(), "text": pa.string()}))
     (file,) = files.find([str(path)])
     (row,) = pa.concat_tables(files.read_chunks(file, 10)).to_pylist()
     assert (str(row["size"]), row["text"]) == ("nan", "nan")

@@ -18,7 +18,7 @@ import pytest
 from memwal.cli import main
 from memwal.errors import Usage
 from memwal.read.keys import parse_keys
-from memwal.read.output import check_file, rows_to_json, value_to_json, write_file
+from memwal.read.output import check_file, rows_to_json, write_file
 from tests.support import builders
 from tests.support.builders import Delete, Put, Table
 
@@ -233,12 +233,6 @@ def test_every_type_has_a_json_form() -> None:
     assert first == {name: shown for name, (_, _, shown) in columns.items()}
     assert second == dict.fromkeys(columns)
     assert json.loads(json.dumps(first)) == first
-
-
-def test_other_values_are_text() -> None:
-    assert value_to_json(float("-inf")) == "-inf"
-    assert value_to_json(timedelta(seconds=90)) == 90.0
-    assert value_to_json(Path("/a")) == "/a"
 
 
 def test_keys_are_parsed_by_their_columns_types() -> None:

@@ -10,6 +10,7 @@ from typer.testing import CliRunner
 
 from memwal.cli.app import app
 from memwal.ingest import spark
+from memwal.ingest.columns import make_columns
 from memwal.ingest.plan import IngestRequest
 from memwal.ingest.shape import Shape
 from memwal.ingest.sources import SourceFiles
@@ -33,12 +34,14 @@ def staged(
     stores = table.stores
     known = IngestTable.read(stores, stores.views.table(), None)
     rounds = Rounds(objects=stores.objects, ingest_id=request.make_id(), run_id=run_id)
+    shape = Shape(schema=known.schema, key=("id",), delete_column="gone")
     staging = spark.Staging(
         uri=table.uri,
         storage_options=table.options,
         folder=f"{rounds.at(1).folder}/staged/{run_id}",
         router=known.make_router(),
-        shape=Shape(schema=known.schema, key=("id",), delete_column="gone"),
+        shape=shape,
+        columns=make_columns(shape, (), ()),
         name=source,
     )
     files = SourceFiles({})

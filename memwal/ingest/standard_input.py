@@ -1,0 +1,56 @@
+"""Standard input as a source: written to a file first, and known by its content.
+
+So what came in by a pipe can be ingested exactly once as well: the same bytes, piped again, go on
+where the run before stopped.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import sys
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from tempfile import NamedTemporaryFile
+from typing import BinaryIO
+
+from memwal.errors import Unsupported, Usage
+
+STANDARD_INPUT = "-"
+_BLOCK_BYTES = 1024 * 1024
+
+
+@dataclass(frozen=True, kw_only=True)
+class SpooledInput:
+    """What standard input held, in a file that goes when the run ends."""
+
+    path: str
+    size_bytes: int
+    digest: str
+
+
+@contextmanager
+def spool_input(
+    sources: Sequence[str], engine: str, stream: BinaryIO | None = None
+) -> Iterator[SpooledInput | None]:
+    """Read standard input to its end, if it is among the sources. Raises Usage, Unsupported."""
+    if STANDARD_INPUT not in sources:
+        yield None
+        return
+    if engine == "spark":
+        raise Unsupported("standard input is read by this process only: --engine local")
+    source = stream or sys.stdin.buffer
+    if source.isatty():
+        raise Usage("standard input (-) is the terminal: pipe a file into it")
+    digest, size_bytes = hashlib.sha256(), 0
+    with NamedTemporaryFile(prefix="memwal-input-") as spool:
+        try:
+            while data := source.read(_BLOCK_BYTES):
+                digest.update(data)
+                size_bytes += spool.write(data)
+            spool.flush()
+        except OSError as error:
+            raise Usage(f"standard input could not be kept in {spool.name}: {error}") from None
+        yield SpooledInput(
+            path=spool.name, size_bytes=size_bytes, digest=f"sha256:{digest.hexdigest()}"
+        )

@@ -1,0 +1,235 @@
+"""What is ingested once: told by content, order and what was appended."""
+
+from __future__ import annotations
+
+import json
+import os
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import lance
+import pyarrow.parquet as pq
+import pytest
+from typer.testing import CliRunner
+
+import memwal.ingest.apply
+from memwal.cli.app import app
+from memwal.errors import Refused
+from memwal.ingest.identity import is_same
+from memwal.ingest.plan import IngestRequest
+from memwal.ingest.sources import SourceFiles
+from memwal.ingest.track import Track
+from tests.support.ingest_tables import MemWalTable, make, rows_of
+from tests.support.stopping import Stopper
+
+pytestmark = pytest.mark.integration
+
+
+def run(*arguments: object, stdin: bytes | None = None) -> dict[str, Any]:
+    done = CliRunner().invoke(
+        app, [*map(str, arguments), "--json"], input=stdin, catch_exceptions=False
+    )
+    report = json.loads(done.stdout)
+    [table] = report["tables"] or [{"error": report["error"]}]
+    return {**table, "exit_code": done.exit_code}
+
+
+def touch(path: Path) -> None:
+    os.utime(path, ns=(1, path.stat().st_mtime_ns + 10**9))
+
+
+@pytest.fixture
+def table(tmp_path: Path) -> MemWalTable:
+    return make(tmp_path / "t")
+
+
+@pytest.fixture
+def source(tmp_path: Path) -> Path:
+    path = tmp_path / "a.parquet"
+    pq.write_table(rows_of(range(40)), path)
+    return path
+
+
+def forget_digests(table: MemWalTable, request: IngestRequest, ingest_id: str) -> None:
+    """Make a round's plan what an older build wrote."""
+    folder = Path(table.uri, "_maintenance", "ingest", request.make_id())
+    [path] = folder.glob("*/plan.json")
+    plan = json.loads(path.read_text())
+    for file in plan["sources"]:
+        for name in ("digest", "etag", "fragments_after", "last_fragment"):
+            file.pop(name)
+    path.write_text(json.dumps(plan))
+    folder.rename(folder.with_name(ingest_id))
+
+
+def test_a_touched_file_is_not_new(table, source) -> None:
+    asked = ("ingest", table.uri, source)
+    assert run(*asked)["rows_written"] == 40
+    touch(source)
+    assert run(*asked, "--dry-run")["outcome"] == "nothing_to_do"
+    assert run(*asked)["outcome"] == "nothing_to_do"
+    data = source.read_bytes()
+    source.write_bytes(data[:4] + bytes([data[4] ^ 1]) + data[5:])  # as large, and something else
+    touch(source)
+    assert run(*asked, "--dry-run")["outcome"] != "nothing_to_do"
+
+
+def test_one_that_was_touched_before_it_was_finished(table, source, monkeypatch, stalled) -> None:
+    asked = ("ingest", table.uri, source, "--rows-per-chunk", "5")
+    with monkeypatch.context() as dying:
+        dying.setattr(memwal.ingest.apply, "Track", partial(Track, steps=Stopper(9)))
+        assert CliRunner().invoke(app, [*map(str, asked), "--json"]).exit_code == 1
+    touch(source)
+    done = run(*asked)
+    assert (done["exit_code"], done["resumed"], done["rows"]) == (0, True, 40)
+    assert len(table.read()) == 40
+
+
+def test_an_older_record_of_a_file_that_was_touched(table, source) -> None:
+    """It has no digest: nobody knows whether rows would be written twice."""
+    asked = ("ingest", table.uri, source)
+    request = IngestRequest(sources=(str(source),))
+    assert run(*asked)["exit_code"] == 0
+    forget_digests(table, request, request.make_id())
+    assert run(*asked)["outcome"] == "nothing_to_do"
+    before = source.stat().st_mtime_ns
+    touch(source)
+    refused = run(*asked)
+    assert (refused["exit_code"], refused["outcome"]) == (5, "refused")
+    assert f"touch -d @{before // 10**9}.{before % 10**9:09}" in refused["error"]
+    assert run(*asked, "--again")["rows_written"] == 40
+
+
+def test_the_order_of_the_sources_is_part_of_what_is_asked(table, tmp_path) -> None:
+    for n, name in enumerate(("a1", "a2")):
+        pq.write_table(rows_of([1, 2], n), tmp_path / f"{name}.parquet")
+    first, second = tmp_path / "a1.parquet", tmp_path / "a2.parquet"
+    assert run("ingest", table.uri, first, second)["rows_written"] == 4
+    assert table.read()[1] == (1, "1-1")
+    assert run("ingest", table.uri, second, first)["rows_written"] == 4
+    assert table.read()[1] == (0, "1-0")
+    for one, other in ((first, second), (second, first)):
+        assert run("ingest", table.uri, one, other)["outcome"] == "nothing_to_do"
+
+
+def test_an_order_that_an_older_build_ingested(table, tmp_path) -> None:
+    """It called both orders the same, but its plan shows which one it was."""
+    for n, name in enumerate(("a1", "a2")):
+        pq.write_table(rows_of([1, 2], n), tmp_path / f"{name}.parquet")
+    first, second = tmp_path / "a1.parquet", tmp_path / "a2.parquet"
+    request = IngestRequest(sources=(str(second), str(first)))
+    assert run("ingest", table.uri, *request.sources)["exit_code"] == 0
+    forget_digests(table, request, str(request.make_older_id()))
+    same = run("ingest", table.uri, second, first)
+    assert (same["outcome"], same["ingest_id"]) == ("nothing_to_do", request.make_older_id())
+    assert run("ingest", table.uri, first, second)["rows_written"] == 4
+    assert run("ingest", table.uri, second, first)["outcome"] == "nothing_to_do"
+
+
+def test_a_file_that_returns_to_what_it_was_is_new(table, source) -> None:
+    asked = ("ingest", table.uri, source)
+    assert run(*asked)["rows_written"] == 40
+    first = source.read_bytes()
+    pq.write_table(rows_of(range(50), 1), source)
+    assert run(*asked)["rows_written"] == 50
+    source.write_bytes(first)
+    assert run(*asked)["rows_written"] == 40
+    assert table.read()[1] == (0, "1-0")
+
+
+def test_a_lance_source_goes_on_behind_what_it_had(table, tmp_path) -> None:
+    uri = str(tmp_path / "s.lance")
+    lance.write_dataset(rows_of(range(30)), uri, max_rows_per_file=10)
+    asked = ("ingest", table.uri, uri)
+    assert run(*asked)["rows_written"] == 30
+    lance.dataset(uri).create_scalar_index("id", "BTREE")  # a version, with the same rows
+    assert run(*asked)["outcome"] == "nothing_to_do"
+    for n in (1, 2):
+        lance.write_dataset(rows_of(range(25 * n, 25 * n + 10), n), uri, mode="append")
+        assert run(*asked, "--dry-run")["rows"] == 10
+        done = run(*asked)
+        assert (done["rows_written"], done["sources"][0]["rows"]) == (10, 10)
+        assert run(*asked)["outcome"] == "nothing_to_do"
+    assert len(table.read()) == 45
+    lance.dataset(uri).delete("id = 3")
+    refused = run(*asked)
+    assert refused["exit_code"] == 5
+    assert "updated, deleted or rewritten" in refused["error"]
+    assert run(*asked, "--again")["rows_written"] == 49
+    assert run(*asked)["outcome"] == "nothing_to_do"
+
+
+def test_a_lance_source_that_an_older_build_ingested(table, tmp_path) -> None:
+    uri = str(tmp_path / "s.lance")
+    lance.write_dataset(rows_of(range(30)), uri)
+    request = IngestRequest(sources=(uri,))
+    assert run("ingest", table.uri, uri)["rows_written"] == 30
+    forget_digests(table, request, request.make_id())
+    assert run("ingest", table.uri, uri)["outcome"] == "nothing_to_do"
+    lance.write_dataset(rows_of(range(30, 35)), uri, mode="append")
+    assert run("ingest", table.uri, uri)["rows_written"] == 5
+
+
+def test_a_lance_source_that_grows_before_it_is_finished(
+    table, tmp_path, monkeypatch, stalled
+) -> None:
+    uri = str(tmp_path / "s.lance")
+    lance.write_dataset(rows_of(range(30)), uri)
+    asked = ("ingest", table.uri, uri, "--rows-per-chunk", "5")
+    with monkeypatch.context() as dying:
+        dying.setattr(memwal.ingest.apply, "Track", partial(Track, steps=Stopper(9)))
+        assert CliRunner().invoke(app, [*asked, "--json"]).exit_code == 1
+    lance.write_dataset(rows_of(range(30, 35)), uri, mode="append")
+    assert run(*asked)["rows"] == 30
+    assert run(*asked)["rows"] == 5
+    assert len(table.read()) == 35
+
+
+def test_a_lance_source_under_its_ingest_is_another_table_now(
+    table, tmp_path, monkeypatch, stalled
+) -> None:
+    uri = str(tmp_path / "s.lance")
+    lance.write_dataset(rows_of(range(30)), uri)
+    asked = ("ingest", table.uri, uri, "--rows-per-chunk", "5")
+    with monkeypatch.context() as dying:
+        dying.setattr(memwal.ingest.apply, "Track", partial(Track, steps=Stopper(9)))
+        assert CliRunner().invoke(app, [*asked, "--json"]).exit_code == 1
+    Path(uri).rename(tmp_path / "gone")
+    lance.write_dataset(rows_of(range(30)), uri)
+    refused = run(*asked)
+    assert refused["exit_code"] == 5
+    assert "was written anew" in refused["error"]
+
+
+def test_standard_input_is_known_by_its_content(table, source) -> None:
+    asked = ("ingest", table.uri, "-", "--format", "parquet")
+    data = source.read_bytes()
+    assert run(*asked, stdin=data)["rows_written"] == 40
+    assert run(*asked, stdin=data)["outcome"] == "nothing_to_do"
+    csv = ("ingest", table.uri, "-", "--format", "csv")
+    assert run(*csv, stdin=b"id,n,note\n90,1,x\n")["rows_written"] == 1
+    lines = b'{"id": 91, "n": 1, "note": null}\n'
+    assert run("ingest", table.uri, "-", "--format", "jsonl", stdin=lines)["rows_written"] == 1
+    assert len(table.read()) == 42
+    told = run("ingest", table.uri, "-", stdin=data)
+    assert (told["exit_code"], "needs --format" in told["error"]) == (2, True)
+    spark = run(*asked, "--engine", "spark", stdin=data)
+    assert (spark["exit_code"], "--engine local" in spark["error"]) == (7, True)
+
+
+def test_etags_tell_files_of_one_time_and_size_apart(source) -> None:
+    """A store's times may be whole seconds."""
+    files = SourceFiles({})
+    [now] = files.find([str(source)])
+    before = now.model_copy(update={"etag": "1", "digest": files.read_digest(now)})
+    other = before.model_copy(update={"digest": "sha256:00"})
+    assert is_same(files, before, now.model_copy(update={"etag": "2", "stamp": "0"}))
+    assert not is_same(files, other, now.model_copy(update={"etag": "2"}))
+    assert is_same(files, other, now.model_copy(update={"etag": "1", "stamp": "0"}))
+    assert not is_same(files, before, now.model_copy(update={"size_bytes": 1}))
+    older = now.model_copy(update={"stamp": "0"})
+    with pytest.raises(Refused, match="kept no digest"):
+        is_same(files, older, now)
+    with pytest.raises(Refused, match="Leave it out"):
+        is_same(files, older.model_copy(update={"uri": "s3://b/k"}), now)
