@@ -16,6 +16,7 @@ MemWalError              exit 1  unexpected; see what it says
 ├── PartlyFailed         exit 6  look at what failed; the rest is done
 ├── Unsupported          exit 7  this build can't serve that version or feature
 ├── Corruption           exit 8  storage holds something that must not be acted on
+│   └── CutOff                   a WAL entry is torn: only its first bytes are stored, or none
 ├── StoreUnavailable     exit 1  the store did not answer in time; run again
 ├── OutcomeUnknown       exit 1  a commit may have landed and could not be looked up
 ├── WorkerDied           exit 1  the process at work died; look for damage, or give it more memory

@@ -24,6 +24,14 @@ Idle = Annotated[
         "--idle", metavar="10m", help="Leave shards alone that show a younger sign of life."
     ),
 ]
+DropTorn = Annotated[
+    bool,
+    typer.Option(
+        "--drop-torn",
+        help="Put a torn entry aside that is the last in its WAL, so that writers can open the "
+        "shard.",
+    ),
+]
 Yes = Annotated[bool, typer.Option("--yes", help="Claim without asking.")]
 
 
@@ -40,6 +48,7 @@ def rescue(
     tables: Tables,
     shard: Shards = None,
     idle: Idle = "10m",
+    drop_torn: DropTorn = False,
     yes: Yes = False,
     *,
     flags: RescueFlags,
@@ -59,7 +68,7 @@ def rescue(
         RescueOptions,
         tables,
         shards=parse_shards(shard),
-        limits=RescueLimits(idle_seconds=parse_duration(idle, "--idle")),
+        limits=RescueLimits(idle_seconds=parse_duration(idle, "--idle"), drop_torn=drop_torn),
         dry_run=flags.dry_run,
         lease=not flags.no_lease,
         confirm=(lambda table, shards: True) if yes else ask,
@@ -75,6 +84,13 @@ def ask(table: str, shards: Sequence[ShardRescue]) -> bool:
             f"({format_size(plan.size_bytes)}), silent for {format_age(plan.idle_seconds)}",
             err=True,
         )
+        for torn in plan.torn:
+            typer.echo(
+                f"    to be dropped: position {torn.position}, torn after "
+                f"{format_size(torn.size_bytes)}. If its host lost power, its rows may have been "
+                "acknowledged",
+                err=True,
+            )
     try:
         return typer.confirm("Claim?", default=False, err=True)
     except typer.Abort:

@@ -291,6 +291,16 @@ def rescue_mark_path(shard_id: ShardId) -> str:
     return f"{RESCUES}/{shard_id}.json"
 
 
+def torn_folder(shard_id: ShardId) -> str:
+    """Where the bytes of a shard's torn WAL entries are kept that a rescue dropped."""
+    return f"{MAINTENANCE}/torn/{shard_id}"
+
+
+def torn_entry_path(shard_id: ShardId, position: int) -> str:
+    """Path of one of them."""
+    return f"{torn_folder(shard_id)}/{bit_reversed(position)}.arrow"
+
+
 def parse_ingest_id(text: str) -> str:
     """An ingest's id as a person types it. Raises Usage for one that can't be a folder's name."""
     if not _INGEST_ID.fullmatch(text):

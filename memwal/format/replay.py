@@ -29,6 +29,8 @@ from memwal.model import ShardManifest
 # One sentinel takes 200 bytes in pylance 14.0.2, the least entry with a row 904. Only for counts
 # that are made from a listing: what an entry is, its schema says.
 SENTINEL_BYTES_MAX = 400
+# The least Arrow stream that names an epoch takes 128.
+ENTRY_BYTES_MIN = 100
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -36,7 +38,8 @@ class WalEntry:
     """One stored entry. `position` is 1-based; `generation` is None where its writer left it out.
 
     `problem` tells why the entry could not be read: epoch, rows and batches are None then. It is no
-    damage when `refused`: the entry is larger than the limits allow. `ended` is False for a stream
+    damage when `refused`: the entry is larger than the limits allow. `torn` is one that is cut off.
+    `ended` is False for a stream
     without its end marker; Arrow permits that, and pylance replays it.
     """
 
@@ -51,6 +54,7 @@ class WalEntry:
     ended: bool = True
     problem: str | None = None
     refused: bool = False
+    torn: bool = False
 
 
 class Standing(Enum):

@@ -16,9 +16,8 @@ from memwal.errors import MemWalError, Unsupported, Usage
 from memwal.ingest.backlog import Backlog
 from memwal.ingest.columns import SourceColumns, make_columns
 from memwal.ingest.forecast import Forecast
-from memwal.ingest.pace import Pace, show_tracks
-from memwal.ingest.plan import IngestOptions, check_same, check_unchanged, make_plan, select_new
 from memwal.ingest.identity import add_digests, check_unchanged, select_new
+from memwal.ingest.pace import Pace, show_tracks
 from memwal.ingest.plan import IngestOptions, check_same, make_plan
 from memwal.ingest.report import (
     IngestTableReport,

@@ -15,6 +15,8 @@ import pyarrow as pa
 # Vtable slots: of Message, DictionaryBatch and RecordBatch.
 _HEADER, _DICTIONARY_DATA, _BUFFERS, _COMPRESSION = 2, 1, 2, 3
 _PREFIX_BYTES = 8
+_CONTINUATION = b"\xff\xff\xff\xff"
+END_MARKER = _CONTINUATION + b"\0\0\0\0"
 # Where Arrow 0.17 said that buffers are compressed; still heeded by its readers.
 _OLD_COMPRESSION = b"ARROW:experimental_compression"
 
@@ -25,6 +27,19 @@ def count_decoded_bytes(data: bytes) -> int:
     Raises ValueError or pa.ArrowException for what is no such stream.
     """
     return sum(_message_bytes(message) for message in _messages(data))
+
+
+def is_cut_off(data: bytes) -> bool:
+    """Whether these are the first bytes of a stream that was longer; none and only zeros, too.
+
+    False for one that merely lacks its end marker, as Arrow permits, and for damage elsewhere.
+    """
+    if data.endswith(END_MARKER) or data[:4] != _CONTINUATION[: len(data)]:
+        return not data.strip(b"\0")
+    try:
+        return not list(_messages(data))
+    except (pa.ArrowException, OSError, EOFError):
+        return True
 
 
 def _messages(data: bytes) -> Iterator[pa.ipc.Message]:

@@ -6,6 +6,7 @@ import re
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
+from shlex import quote
 from threading import Lock
 
 import pyarrow as pa
@@ -15,7 +16,7 @@ from memwal.format import layout
 from memwal.format.replay import WalEntry
 from memwal.model import ShardId, ShardManifest, StoredFile
 from memwal.ports import Objects
-from memwal.store.arrow_streams import count_decoded_bytes
+from memwal.store.arrow_streams import END_MARKER, count_decoded_bytes, is_cut_off
 from memwal.store.shard_listing import wal_entries
 from memwal.threads import side_by_side
 
@@ -23,7 +24,6 @@ _HEAD_BYTES = 4096
 _HEAD_BYTES_MAX = 1024 * 1024
 _BLOB_TYPE, _NO_TYPE = b"lance.blob.v2", b"lance-blob-v2"  # as long, and known to nobody
 _CONTINUATION = b"\xff\xff\xff\xff"
-_END_MARKER = _CONTINUATION + b"\0\0\0\0"
 _NUMBER = re.compile(rb"[0-9]{1,20}")
 _UNREADABLE = (pa.ArrowException, KeyError, ValueError, EOFError, OSError, OverflowError)
 _LISTINGS_MAX = 5
@@ -72,6 +72,10 @@ class ReadEntry:
     entry: WalEntry
     schema: pa.Schema
     batches: tuple[pa.RecordBatch, ...]
+
+
+class CutOff(Corruption):
+    """Only the first bytes of an entry are stored, or none."""
 
 
 class WalEntries:
@@ -140,6 +144,7 @@ class WalEntries:
                     size_bytes=info.size_bytes,
                     written_at_nanos=info.modified_at_nanos,
                     refused=isinstance(error, Refused),
+                    torn=isinstance(error, CutOff),
                     problem=str(error).removeprefix(f"{self._objects.uri}: shard {shard_id}: "),
                 )
 
@@ -155,8 +160,8 @@ class WalEntries:
     def rows(self, shard_id: ShardId, position: int) -> ReadEntry:
         """One entry with its rows, every batch checked in full.
 
-        Raises Missing; Corruption for an entry that is torn, not Arrow, or without an epoch;
-        Refused for one above a limit.
+        Raises Missing; CutOff for an entry that is torn, Corruption for one that is not Arrow, or
+        without an epoch; Refused for one above a limit.
         """
         return self.decode(self._read_stored(shard_id, position))
 
@@ -201,7 +206,13 @@ class WalEntries:
             if head.fence_sentinel and rows:
                 raise ValueError(f"a fence sentinel with {rows} rows")
         except _UNREADABLE as error:
-            raise Corruption(f"{where} is not a WAL entry: {_first_line(error)}") from None
+            if not is_cut_off(data):
+                raise Corruption(f"{where} is not a WAL entry: {_first_line(error)}") from None
+            drop = f"memwal rescue {quote(self.uri)} --shard {stored.shard_id} --drop-torn"
+            raise CutOff(
+                f"{where} is not a WAL entry: it is cut off after {stored.size_bytes} bytes. If no "
+                f"rows are behind it, `{drop}` puts it aside"
+            ) from None
         entry = WalEntry(
             position=stored.position,
             size_bytes=stored.size_bytes,
@@ -211,7 +222,7 @@ class WalEntries:
             fence_sentinel=head.fence_sentinel,
             rows=rows,
             batches=batches,
-            ended=data.endswith(_END_MARKER),
+            ended=data.endswith(END_MARKER),
         )
         return entry, schema
 
@@ -237,9 +248,9 @@ class WalEntries:
     def head(self, path: str, size_bytes: int) -> WalHead:
         """What an entry's schema says, without its rows. Raises Missing, Corruption."""
         data = self._objects.get_range(path, 0, min(size_bytes, _HEAD_BYTES))
-        wanted = _schema_bytes(data)
+        wanted = min(size_bytes, _schema_bytes(data))
         if wanted > len(data):
-            data = self._objects.get_range(path, 0, min(size_bytes, wanted))
+            data = self._objects.get_range(path, 0, wanted)
         try:
             return _head(pa.ipc.read_schema(pa.BufferReader(_with_plain_blobs(data))))
         except MemWalError:

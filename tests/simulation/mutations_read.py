@@ -297,7 +297,7 @@ READ: tuple[Mutation, ...] = (
         ("rescue: of a WAL that takes too much", "    if decided.refused:", "    if False:"),
         (
             "rescue: of a SEALED shard",
-            "    if manifest.status is ShardStatus.SEALED:",
+            "    if found.manifest.status is ShardStatus.SEALED:",
             "    if False:",
         ),
         (
@@ -306,6 +306,31 @@ READ: tuple[Mutation, ...] = (
             "    if idle is None:\n        return None\n    if sign is None:",
         ),
         ("rescue: of a live writer", "    if idle < limits.idle_seconds:", "    if False:"),
+        (
+            "rescue: torn entries are dropped though nobody asks for it",
+            "find_torn_end(found) if limits.drop_torn else ()",
+            "find_torn_end(found)",
+        ),
+        (
+            "rescue: rows are behind a torn entry that is dropped",
+            " or not (entry.torn or entry.fence_sentinel):\n            break",
+            ":\n            break",
+        ),
+        (
+            "rescue: what is damaged is dropped",
+            "        if entry.torn:\n",
+            "        if entry.torn or entry.problem:\n",
+        ),
+        (
+            "rescue: torn entries are dropped of a live writer",
+            "    if not decided.unflushed and not torn:",
+            "    if not decided.unflushed:",
+        ),
+        (
+            "rescue: sentinels for torn entries are out of order",
+            "    return min(epochs, default=found.manifest.writer_epoch)",
+            "    return found.manifest.writer_epoch",
+        ),
         (
             "rescue: an old mark is believed",
             "    if now_nanos - mark.made_at_nanos > limits.idle_seconds * 1e9:\n        return False\n",
@@ -330,6 +355,42 @@ READ: tuple[Mutation, ...] = (
             "rescue: a writer's default bounds are kept",
             "memtable_rows_max=max(_MEMTABLE_ROWS_MIN, _SPARE * rows)",
             "memtable_rows_max=_MEMTABLE_ROWS_MIN",
+        ),
+    ),
+    *mutations(
+        "memwal/jobs/rescue/store.py",
+        "tests/jobs/rescue/test_rescue.py -k 'mended'",
+        (
+            "rescue: what is torn no more is dropped",
+            "        if len(data) != entry.size_bytes or not is_cut_off(data):",
+            "        if False:",
+        ),
+    ),
+    *mutations(
+        "memwal/jobs/rescue/store.py",
+        "tests/jobs/rescue/test_rescue.py -k 'torn_last'",
+        (
+            "rescue: the position of a torn entry is free",
+            "        self._objects.put(path, sentinel_bytes(sentinel_epoch))",
+            "        self._objects.delete([path])",
+        ),
+    ),
+    *mutations(
+        "memwal/store/arrow_streams.py",
+        "tests/store/test_wal_entries.py -k cut_off",
+        (
+            "WAL: damage counts as torn",
+            "data[:4] != _CONTINUATION[: len(data)]:",
+            "False:",
+        ),
+    ),
+    *mutations(
+        "memwal/jobs/rescue/apply.py",
+        "tests/jobs/rescue/test_rescue.py -k 'torn_last'",
+        (
+            "rescue: the bytes of a torn entry are gone",
+            "            self.wal.keep_torn(plan.shard_id, entry)\n",
+            "",
         ),
     ),
     *mutations(

@@ -11,7 +11,7 @@ import pytest
 from memwal.errors import Corruption, Refused
 from memwal.format import layout
 from memwal.model import ShardId, ShardManifest
-from memwal.store.arrow_streams import count_decoded_bytes
+from memwal.store.arrow_streams import count_decoded_bytes, is_cut_off
 from memwal.store.fencing import sentinel_bytes
 from memwal.store.wal import WalEntries, WalLimits
 from memwal.testing import Fault, FaultyObjects, MemoryObjects
@@ -152,7 +152,7 @@ def test_damage_to_a_folded_entry_is_corruption_or_too_much() -> None:
         try:
             WalEntries(stored(bytes(spoilt))).rows(SHARD, 1)
         except (Corruption, Refused) as error:
-            told.add(type(error))
+            told.add(Corruption if isinstance(error, Corruption) else Refused)
     assert told == {Corruption, Refused}
 
 
@@ -202,3 +202,28 @@ def test_a_head_that_claims_to_be_huge_is_not_read_whole() -> None:
     with pytest.raises(Corruption):
         WalEntries(objects).head(layout.wal_entry_path(SHARD, 1), len(forged))
     assert objects.counts.bytes_read < 2 * 1024 * 1024
+
+
+def test_only_what_is_cut_off_is_told_as_such() -> None:
+    """Every beginning of an entry is, but for those that Arrow reads to their end."""
+    out = io.BytesIO()
+    batch = pa.record_batch({"n": list(range(50))})
+    with pa.ipc.new_stream(out, batch.schema) as stream:
+        stream.write_batch(batch)
+        stream.write_batch(batch)
+    data = out.getvalue()
+    ends = {n for n in range(len(data) + 1) if not is_cut_off(data[:n])}
+    readable = {n for n in range(len(data) + 1) if _can_read(data[:n])}
+    assert len(data) in ends
+    assert ends == readable
+    assert is_cut_off(b"\0" * 900)
+    assert not is_cut_off(b"no Arrow")
+    assert not is_cut_off(data[:40] + b"junk" + data[44:])
+
+
+def _can_read(data: bytes) -> bool:
+    try:
+        with pa.ipc.open_stream(data) as stream:
+            return bool([batch.num_rows for batch in stream]) or True
+    except (pa.ArrowInvalid, OSError):
+        return False

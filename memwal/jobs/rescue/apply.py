@@ -9,7 +9,7 @@ mark keeps it from waiting for its own traces to grow old).
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from memwal.errors import MemWalError, StoreUnavailable
 from memwal.jobs.rescue.plan import (
@@ -78,7 +78,19 @@ class ShardRescuer:
             self.wal.unmark(shard_id)
             return _leave_alone(plan, found)
         self.before_claim()
+        try:
+            self._drop_torn(plan)
+        except MemWalError as error:
+            return _leave_alone(replace(plan, error=error), found)
         return self._claim(plan, found)
+
+    def _drop_torn(self, plan: ShardRescue) -> None:
+        """Newest first: whatever was done when it ends, the others are still at the WAL's end."""
+        for entry in plan.torn:
+            self.steps("keep")
+            self.wal.keep_torn(plan.shard_id, entry)
+            self.steps("drop")
+            self.wal.drop_torn(plan.shard_id, entry.position, plan.sentinel_epoch)
 
     def _claim(self, plan: ShardRescue, found: RescueEvidence) -> RescuedShard:
         before = found.manifest

@@ -8,12 +8,21 @@ the store's own clock; so is the time they are compared with.
 A rescue that is killed leaves signs of its own: a manifest with the next epoch, a sentinel. A mark
 that it makes beforehand tells the next rescue that these were not a writer's, so that it can go on
 at once. The mark is believed only while nothing else happened: no other epoch, no rows.
+
+A WAL whose last entry is torn lets no writer in: pylance claims the shard, leaves a sentinel behind
+that entry, and fails when it replays it. Where the user asks for it, such an entry is dropped: its
+bytes are kept elsewhere, and a sentinel takes its position, which is never free. So no writer that
+was fenced can take it, and no hole cuts off what is behind. Only an entry that is cut off is
+dropped, and only if nothing but torn entries and sentinels is behind it: rows that can be read are
+never passed over. No process that dies leaves one: object stores take an entry whole, and on disks
+pylance 14.0.2 links a whole file into place. But it does not sync that file. A host that loses its
+power may keep the name and lose the bytes of an entry that was acknowledged a moment before.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import Enum
 
 from memwal.errors import Corruption, MemWalError, Refused
@@ -30,9 +39,10 @@ _SPARE = 2
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class RescueLimits:
-    """How long a shard has to have been silent."""
+    """How long a shard has to have been silent, and whether torn entries at its end are dropped."""
 
     idle_seconds: float = 600.0
+    drop_torn: bool = False
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -87,7 +97,9 @@ class RescueAction(Enum):
 class ShardRescue:
     """The plan for one shard. `error` says why it is refused; `mark` is made before the claim.
 
-    `memtable_rows_max` and `memtable_batches_max` are what a writer needs to replay it.
+    `torn` are the entries that are dropped before the claim, newest first; sentinels of
+    `sentinel_epoch` take their positions. `memtable_rows_max` and `memtable_batches_max` are what a
+    writer needs to replay it.
     """
 
     shard_id: ShardId
@@ -100,6 +112,8 @@ class ShardRescue:
     mark: RescueMark | None = None
     error: MemWalError | None = None
     warnings: tuple[str, ...] = ()
+    torn: tuple[WalEntry, ...] = ()
+    sentinel_epoch: int = 0
     memtable_rows_max: int = _MEMTABLE_ROWS_MIN
     memtable_batches_max: int = _MEMTABLE_BATCHES_MIN
 
@@ -117,11 +131,13 @@ def choose_shards(view: TableView, asked: Sequence[str]) -> list[ShardId]:
 def plan_rescue(found: RescueEvidence, limits: RescueLimits, now_nanos: int) -> ShardRescue:
     """Decide about one shard at the store's time `now_nanos`."""
     manifest = found.manifest
-    decided = replay(manifest, found.entries)
+    torn = find_torn_end(found) if limits.drop_torn else ()
+    epoch = _choose_epoch(found, torn)
+    decided = replay(manifest, [_drop(e, epoch) if e in torn else e for e in found.entries])
     sign = last_sign(found, limits, now_nanos)
     idle = None if sign is None else max(0.0, (now_nanos - sign.at_nanos) / 1e9)
-    error = _refusal(manifest, decided, sign, idle, limits)
-    action = RescueAction.RESCUE if decided.unflushed else RescueAction.NOTHING
+    error = _refusal(found, decided, torn, sign, idle, limits)
+    action = RescueAction.RESCUE if decided.unflushed or torn else RescueAction.NOTHING
     rows, batches = _largest_generation(manifest, decided.unflushed)
     return ShardRescue(
         shard_id=manifest.shard_id,
@@ -134,27 +150,56 @@ def plan_rescue(found: RescueEvidence, limits: RescueLimits, now_nanos: int) -> 
         mark=None if sign is None else _mark(found, sign, now_nanos),
         error=error,
         warnings=decided.warnings,
+        torn=torn if error is None else (),
+        sentinel_epoch=epoch,
         memtable_rows_max=max(_MEMTABLE_ROWS_MIN, _SPARE * rows),
         memtable_batches_max=max(_MEMTABLE_BATCHES_MIN, _SPARE * batches),
     )
 
 
+def find_torn_end(found: RescueEvidence) -> tuple[WalEntry, ...]:
+    """The torn entries that nothing but sentinels and each other is behind, newest first."""
+    replayed_to = found.manifest.replay_after_wal_entry_position
+    torn: list[WalEntry] = []
+    for entry in sorted(found.entries, key=lambda e: e.position, reverse=True):
+        if entry.position <= replayed_to or not (entry.torn or entry.fence_sentinel):
+            break
+        if entry.torn:
+            torn.append(entry)
+    return tuple(torn)
+
+
+def _choose_epoch(found: RescueEvidence, torn: Sequence[WalEntry]) -> int:
+    """That of the first sentinel behind the torn entries, so that epochs stay in order."""
+    behind = [e for e in found.entries if torn and e.position > torn[-1].position]
+    epochs = [e.writer_epoch for e in behind if e.writer_epoch is not None]
+    return min(epochs, default=found.manifest.writer_epoch)
+
+
+def _drop(entry: WalEntry, epoch: int) -> WalEntry:
+    """What is at a torn entry's position once it is dropped."""
+    return replace(entry, torn=False, problem=None, fence_sentinel=True, writer_epoch=epoch)
+
+
 def _refusal(
-    manifest: ShardManifest,
+    found: RescueEvidence,
     decided: Replay,
+    torn: Sequence[WalEntry],
     sign: SignOfLife | None,
     idle: float | None,
     limits: RescueLimits,
 ) -> MemWalError | None:
     if decided.problems:
         # A claim would come first, and then fail at the entry, or pass over what follows it.
-        return Corruption(f"its WAL can't be replayed: {'; '.join(decided.problems)}")
+        return Corruption(
+            f"its WAL can't be replayed: {'; '.join(decided.problems)}{_next_step(found, limits)}"
+        )
     if decided.refused:
         # The writer that a rescue opens would decode it, whatever it takes.
         return Refused(f"its WAL is not replayed: {'; '.join(decided.refused)}")
-    if not decided.unflushed:
+    if not decided.unflushed and not torn:
         return None
-    if manifest.status is ShardStatus.SEALED:
+    if found.manifest.status is ShardStatus.SEALED:
         return Refused("it is SEALED: no writer may claim it")
     if sign is None or idle is None:
         return Refused("nothing tells when it was last written")
@@ -164,6 +209,16 @@ def _refusal(
             "be alive, and would be fenced"
         )
     return None
+
+
+def _next_step(found: RescueEvidence, limits: RescueLimits) -> str:
+    """What to do about what can't be dropped; that a torn entry can be, its own text says."""
+    if find_torn_end(found) and not limits.drop_torn:
+        return ""
+    return (
+        ". Put back what is missing or damaged, from a copy of the table's folder, before a writer "
+        "opens the shard: it would fail, or pass over what is behind"
+    )
 
 
 def last_sign(found: RescueEvidence, limits: RescueLimits, now_nanos: int) -> SignOfLife | None:

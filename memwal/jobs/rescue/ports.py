@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from typing import Protocol
 
+from memwal.format.replay import WalEntry
 from memwal.jobs.rescue.plan import RescueEvidence, RescueMark
 from memwal.model import ShardId
 
@@ -24,6 +25,18 @@ class ShardWal(Protocol):
 
     def mark(self, shard_id: ShardId, mark: RescueMark) -> int:
         """Store the mark; the store's time at which it did."""
+        ...
+
+    def keep_torn(self, shard_id: ShardId, entry: WalEntry) -> None:
+        """Copy a torn entry's bytes to where they are kept.
+
+        Raises LostRace when the entry is not as torn as it was, Refused when other bytes are kept
+        there.
+        """
+        ...
+
+    def drop_torn(self, shard_id: ShardId, position: int, sentinel_epoch: int) -> None:
+        """Put a sentinel in the entry's place, at one stroke: the position is never free."""
         ...
 
     def unmark(self, shard_id: ShardId) -> None:

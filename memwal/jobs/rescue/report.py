@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import ClassVar
 
 from memwal.errors import EXIT_DONE, MemWalError
+from memwal.format import layout
 from memwal.jobs.rescue.apply import RescuedShard
 from memwal.jobs.rescue.plan import RescueAction, ShardRescue
 from memwal.model import ShardId, TableView
@@ -16,6 +17,8 @@ class RescueShardReport(Part):
     """One shard. `action` is rescue, nothing or refuse; of a dry run, what would be done.
 
     `entries`, `rows` and `bytes` are what was in the WAL only; `rows` counts versions of rows.
+    `torn_positions` are entries that are dropped; `torn_kept` is where their bytes are, below the
+    table's folder.
     `generations` are the numbers that hold them now. The epochs differ by one for each claim.
     """
 
@@ -26,6 +29,8 @@ class RescueShardReport(Part):
     bytes: int = 0
     idle_seconds: float | None = None
     last_sign: str | None = None
+    torn_positions: tuple[int, ...] = ()
+    torn_kept: str | None = None
     generations: tuple[int, ...] = ()
     writer_epoch_before: int | None = None
     writer_epoch_after: int | None = None
@@ -109,6 +114,8 @@ def _report_shard(
         bytes=plan.size_bytes,
         idle_seconds=plan.idle_seconds,
         last_sign=None if plan.sign is None else plan.sign.what,
+        torn_positions=tuple(sorted(entry.position for entry in plan.torn)),
+        torn_kept=layout.torn_folder(shard) if plan.torn else None,
         generations=() if result is None else result.generations,
         writer_epoch_before=None if result is None else result.epoch_before,
         writer_epoch_after=None if result is None else result.epoch_after,

@@ -31,6 +31,14 @@ def show_table(report: RescueTableReport) -> list[RenderableType]:
     if not report.shards:
         return [Text("  no shards yet", style="dim")]
     parts: list[RenderableType] = [build_table(report.shards, SHARDS)]
+    parts += [
+        Text(
+            f"  shard {shard.shard_id}: torn entries dropped at position "
+            f"{format_generations(shard.torn_positions)}; their bytes are in {shard.torn_kept}"
+        )
+        for shard in report.shards
+        if shard.torn_positions and shard.writer_epoch_after
+    ]
     if report.generations:
         parts.append(Text(f"  generations to be merged: {report.generations} (memwal merge)"))
     return parts

@@ -10,6 +10,7 @@ import re
 from typing import Any
 
 from memwal.errors import (
+    AlreadyExists,
     Corruption,
     LostRace,
     MemWalError,
@@ -19,9 +20,12 @@ from memwal.errors import (
     Unsupported,
 )
 from memwal.format import layout
+from memwal.format.replay import WalEntry
 from memwal.jobs.rescue.plan import RescueEvidence, RescueMark, SignOfLife, StoredShardFile
 from memwal.model import ShardId, StoredFile
 from memwal.ports import Objects
+from memwal.store.arrow_streams import is_cut_off
+from memwal.store.fencing import sentinel_bytes
 from memwal.store.shard_manifests import ShardManifests
 from memwal.store.table import LanceTables, is_panic, is_unsupported, tidy_text
 from memwal.store.wal import WalEntries, WalLimits
@@ -80,6 +84,28 @@ class StoredShardWal:
         if info is None:
             raise StoreUnavailable(f"{self._objects.uri}: {path} was written and is not listed")
         return info.modified_at_nanos
+
+    def keep_torn(self, shard_id: ShardId, entry: WalEntry) -> None:
+        """Copy a torn entry's bytes (see the port)."""
+        path = layout.wal_entry_path(shard_id, entry.position)
+        size_max = self._wal.limits.entry_bytes_max
+        data = self._objects.get(path, size_max)
+        if len(data) != entry.size_bytes or not is_cut_off(data):
+            raise LostRace(f"{self._objects.uri}: {path} changed meanwhile; nothing was dropped")
+        kept = layout.torn_entry_path(shard_id, entry.position)
+        try:
+            self._objects.put_if_absent(kept, data)
+        except AlreadyExists:
+            # A rescue that was killed has kept the very same.
+            if self._objects.get(kept, size_max) != data:
+                raise Refused(
+                    f"{self._objects.uri}: {kept} has other bytes; move it away"
+                ) from None
+
+    def drop_torn(self, shard_id: ShardId, position: int, sentinel_epoch: int) -> None:
+        """Put a sentinel in the entry's place (see the port)."""
+        path = layout.wal_entry_path(shard_id, position)
+        self._objects.put(path, sentinel_bytes(sentinel_epoch))
 
     def unmark(self, shard_id: ShardId) -> None:
         """Remove the mark (see the port). Best effort: an old one is not believed."""

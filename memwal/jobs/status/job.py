@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from functools import partial
 
 from memwal.config import ResolvedTable
-from memwal.errors import MemWalError
+from memwal.errors import MemWalError, Missing, StoreUnavailable
 from memwal.jobs.status.plan import (
     AbandonedLimits,
     Condition,
@@ -144,6 +144,6 @@ def _is_covered(stores: Stores, manifest: ShardManifest, position: int, entry: S
     """Whether an entry is in a generation, by its own head: one request."""
     try:
         head = stores.wal.head(entry.path, entry.size_bytes)
-    except MemWalError:
+    except (Missing, StoreUnavailable):
         return False
     return head.generation is not None and head.generation < manifest.current_generation

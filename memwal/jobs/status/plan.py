@@ -12,10 +12,11 @@ import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from difflib import get_close_matches
+from itertools import count
 
-from memwal.errors import Usage
+from memwal.errors import Corruption, Usage
 from memwal.format.layout import SYSTEM_INDEXES
-from memwal.format.replay import SENTINEL_BYTES_MAX, count_unflushed
+from memwal.format.replay import ENTRY_BYTES_MIN, SENTINEL_BYTES_MAX, count_unflushed
 from memwal.indexes import covering_indexes
 from memwal.model import (
     FlushedGeneration,
@@ -31,6 +32,8 @@ from memwal.model import (
 from memwal.text import name_some, parse_bytes, parse_seconds
 
 SHARDS_NAMED_MAX = 20
+_DAMAGED = "its WAL is damaged: {}. `memwal rescue TABLE --dry-run` says what to do"
+_SETTLED_NANOS = 60 * 10**9
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -98,7 +101,8 @@ def describe_due_shards(shards: Mapping[ShardId, Sequence[str]]) -> tuple[str, .
 class WalSize:
     """A shard's WAL as a listing shows it. `abandoned`: rows, and no sign of life for long.
 
-    `manifests` is how many objects its manifests are. All is None of one that was not listed.
+    `manifests` is how many objects its manifests are. `problem` tells of an entry that was seen to
+    be missing or torn. All is None of one that was not listed.
     """
 
     entries: int | None = None
@@ -107,6 +111,7 @@ class WalSize:
     idle_seconds: float | None = None
     abandoned: bool = False
     manifests: int | None = None
+    problem: str | None = None
 
 
 def measure_wal(
@@ -119,7 +124,7 @@ def measure_wal(
     """A shard's WAL by its listing. `is_covered` tells of one entry whether a generation has it.
 
     It is called only before a false alarm would be raised, whatever the replay position says:
-    pylance understates that at times (see `format.replay`).
+    pylance understates that at times (see `format.replay`). It may raise Corruption.
     """
     if files is None:
         return WalSize()
@@ -128,9 +133,14 @@ def measure_wal(
     newest = max((info.modified_at_nanos for _, info in listed), default=None)
     idle = None if newest is None else max(0.0, (now_nanos - newest) / 1e9)
     abandoned = bool(unflushed) and idle is not None and idle >= limits.abandoned_after_seconds
+    problem = _find_problem(manifest, listed, now_nanos)
     if abandoned:
         last = max((p for p in listed if p[1].size_bytes > SENTINEL_BYTES_MAX), default=None)
-        if last is None or is_covered(*last):
+        try:
+            covered = last is None or is_covered(*last)
+        except Corruption:
+            covered, problem = False, problem or f"position {last and last[0]} can't be read"
+        if covered:
             unflushed, abandoned = 0, False
     return WalSize(
         entries=len(listed),
@@ -139,7 +149,30 @@ def measure_wal(
         idle_seconds=None if idle is None else round(idle, 1),
         abandoned=abandoned,
         manifests=files.manifests,
+        problem=None if problem is None else _DAMAGED.format(problem),
     )
+
+
+def _find_problem(
+    manifest: ShardManifest, listed: Sequence[tuple[int, StoredFile]], now_nanos: int
+) -> str | None:
+    """What names and sizes alone tell of missing and torn entries.
+
+    A listing is no snapshot: what is put meanwhile may come up without an earlier entry. So only
+    entries count that are old enough.
+    """
+    first = manifest.replay_after_wal_entry_position + 1
+    stored = {position for position, _ in listed}
+    settled = [
+        (position, info)
+        for position, info in listed
+        if position >= first and now_nanos - info.modified_at_nanos > _SETTLED_NANOS
+    ]
+    highest = max((position for position, _ in settled), default=0)
+    if (tip := next(p for p in count(first) if p not in stored)) < highest:
+        return f"position {tip} is missing, but {highest} was written"
+    torn = [position for position, info in settled if info.size_bytes < ENTRY_BYTES_MIN]
+    return f"position {torn[0]} is torn" if torn else None
 
 
 def count_lag(merged: Mapping[ShardId, int], recorded: Mapping[ShardId, int] | None) -> int | None:

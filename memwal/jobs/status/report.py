@@ -71,6 +71,7 @@ class ShardStatusReport(Part):
     `sizes_estimated`: the writer recorded none, so that they are told by the generations' files.
     `manifests` counts those that are stored, stoppers of collected ones included.
     `unflushed_wal_entries` is judged by a listing alone; `idle_seconds` since the newest WAL entry.
+    `wal_problem` tells of a WAL entry that is missing or torn, as far as a listing shows it.
     `stuck` is why the last merge of the shard, by its record, could not go on from where it stands.
     """
 
@@ -93,6 +94,7 @@ class ShardStatusReport(Part):
     unflushed_wal_entries: int | None = None
     idle_seconds: float | None = None
     abandoned: bool = False
+    wal_problem: str | None = None
     stuck: str | None = None
     due_reasons: tuple[str, ...] = ()
 
@@ -311,7 +313,7 @@ def find_stuck_shards(view: TableView, records: Sequence[RunRecord]) -> Mapping[
 
 
 def _warn_of_shards(view: TableView, shards: Sequence[ShardStatusReport]) -> Iterator[str]:
-    """A line for each shard that has a hole, is stuck or looks abandoned, of each kind some."""
+    """A line for each shard that has a hole, is stuck, damaged or looks abandoned; some a kind."""
     holes = [hole_text(s, hole) for s in view.shards for hole in islice(find_holes(s), 1)]
     stuck = [
         f"shard {s.shard_id} is stuck at generation {s.merged_generation}: {s.stuck}"
@@ -325,7 +327,8 @@ def _warn_of_shards(view: TableView, shards: Sequence[ShardStatusReport]) -> Ite
         for s in shards
         if s.abandoned
     ]
-    for lines in (holes, stuck, abandoned):
+    damaged = [f"shard {s.shard_id}: {s.wal_problem}" for s in shards if s.wal_problem]
+    for lines in (holes, stuck, damaged, abandoned):
         yield from name_some(lines, SHARDS_NAMED_MAX, "shards")
 
 
@@ -358,6 +361,7 @@ def _report_shard(
         unflushed_wal_entries=wal.unflushed,
         idle_seconds=wal.idle_seconds,
         abandoned=wal.abandoned,
+        wal_problem=wal.problem,
         stuck=stuck,
         due_reasons=due,
     )

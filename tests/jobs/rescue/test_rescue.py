@@ -49,6 +49,7 @@ def run(
     confirm: Callable[[str, Sequence[ShardRescue]], bool] = lambda table, shards: True,
     shards: Sequence[ShardId] = (),
     idle: float = 600,
+    drop_torn: bool = False,
     dry_run: bool = False,
     lease: bool = True,
     steps: Steps = no_steps,
@@ -60,7 +61,7 @@ def run(
         ],
         confirm=confirm,
         shards=shards,
-        limits=RescueLimits(idle_seconds=idle),
+        limits=RescueLimits(idle_seconds=idle, drop_torn=drop_torn),
         dry_run=dry_run,
         lease=lease,
     )
@@ -503,4 +504,151 @@ def test_a_flush_is_believed_only_when_it_shows(
     assert text in str(done.error)
     assert len(marks(table)) == 1
     assert rescued(table)[1].outcome == "done"
+    check_all_there(table)
+
+
+# ---- torn entries
+
+
+def tear(table: Table, position: int, size_bytes: int = 700) -> bytes:
+    """What a host leaves that lost its power: the name, and the first bytes."""
+    path = entry_file(table, table.shards[0], position)
+    path.write_bytes(torn := path.read_bytes()[:size_bytes])
+    return torn
+
+
+def forget(table: Table, *keys: int) -> None:
+    """The acknowledged rows of a torn entry, which nobody can read any more."""
+    for key in keys:
+        del table.effects[table.shards[0]][-1][table.kind.key(key)]
+
+
+def stays_as_it_was(table: Table, **options: Any) -> RescueShardReport:
+    """What a rescue says that changes nothing."""
+    files = {p: p.read_bytes() for p in Path(table.uri).rglob("*") if p.is_file()}
+    report, shard = rescued(table, lease=False, **options)
+    assert report.exit_code == Corruption.exit_code
+    assert {p: p.read_bytes() for p in Path(table.uri).rglob("*") if p.is_file()} == files
+    return shard
+
+
+@pytest.mark.parametrize("size_bytes", [0, 700])
+@pytest.mark.parametrize("reopened", [0, 2])
+def test_a_torn_last_entry_is_dropped(tmp_path: Path, size_bytes: int, reopened: int) -> None:
+    """Also when writers tried to open the shard since, which left a sentinel each."""
+    table = builders.make_table(tmp_path / "t", rows=range(5))
+    (shard,) = table.shards
+    abandon(table, shard, Put([0, 6], 20), Delete([1]), Put([7], 30))
+    torn = tear(table, 3, size_bytes)
+    for _ in range(reopened):
+        with pytest.raises(OSError, match="WAL IPC"):
+            table.writer(shard)
+    age(table)
+    refused = stays_as_it_was(table)
+    command = f"`memwal rescue {table.uri} --shard {shard} --drop-torn`"
+    assert f"cut off after {size_bytes} bytes. If no rows are behind it, {command}" in str(
+        refused.error
+    )
+    _, found = rescued(table, dry_run=True, drop_torn=True)
+    assert (found.action, found.torn_positions) == ("rescue", (3,))
+    assert stays_as_it_was(table).error == refused.error
+
+    _, found = rescued(table, drop_torn=True)
+    assert (found.error, found.outcome, found.generations) == (None, "done", (1,))
+    assert (found.torn_positions, found.torn_kept) == ((3,), layout.torn_folder(shard))
+    assert table.stores.objects.get(layout.torn_entry_path(shard, 3)) == torn
+    forget(table, 7)
+    check_all_there(table)
+    table.flush(shard, Put([7], 90))
+    check_all_there(table)
+
+
+def test_torn_entries_that_are_all_there_is(tmp_path: Path) -> None:
+    table = builders.make_table(tmp_path / "t", rows=range(5))
+    (shard,) = table.shards
+    abandon(table, shard, Put([7], 30), Put([8], 30))
+    tear(table, 1), tear(table, 2, 0)
+    age(table)
+    _, found = rescued(table, drop_torn=True)
+    assert (found.error, found.torn_positions, found.generations) == (None, (1, 2), ())
+    forget(table, 7, 8)
+    table.flush(shard, Put([7], 90))
+    check_all_there(table)
+
+
+@pytest.mark.parametrize("what", ["before rows", "damaged", "a hole before it"])
+def test_an_entry_that_is_not_merely_torn_at_the_end_stays(table: Table, what: str) -> None:
+    path = entry_file(table, table.shards[0], 6)
+    match what:
+        case "before rows":
+            tear(table, 5)
+        case "damaged":
+            path.write_bytes(path.read_bytes()[:-600] + b"\0" * 592 + path.read_bytes()[-8:])
+            path.write_bytes(b"junk" + path.read_bytes()[4:])
+        case _:
+            tear(table, 6)
+            entry_file(table, table.shards[0], 5).unlink()
+    age(table)
+    assert "Put back what is missing" in str(stays_as_it_was(table, drop_torn=True).error)
+
+
+def test_a_young_torn_entry_stays(table: Table) -> None:
+    age(table)
+    tear(table, 6)
+    report, found = rescued(table, drop_torn=True)
+    assert (report.exit_code, found.torn_positions) == (5, ())
+    assert "WAL entry 6 is 0 s old" in str(found.error)
+
+
+@pytest.mark.parametrize("step", ["keep", "drop", "claim", "flush"])
+def test_a_rescue_that_was_killed_while_it_drops_is_finished(table: Table, step: str) -> None:
+    (shard,) = table.shards
+    torn = tear(table, 6)
+    age(table)
+
+    def die(name: str) -> None:
+        if name == step:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        rescued(table, drop_torn=True, steps=die, lease=False)
+    _, found = rescued(table, drop_torn=True, lease=False)
+    assert (found.error, found.outcome, found.generations) == (None, "done", (2,))
+    assert table.stores.objects.get(layout.torn_entry_path(shard, 6)) == torn
+    forget(table, 1)
+    check_all_there(table)
+
+
+def test_a_writer_that_slept_does_not_take_the_torn_position(tmp_path: Path) -> None:
+    """It wakes up between the drop and the claim: what it puts goes behind, and is kept."""
+    table = builders.make_table(tmp_path / "t", rows=range(5))
+    (shard,) = table.shards
+    sleeper = abandon(table, shard, Put([0, 6], 20))
+    entry_file(table, shard, 2).write_bytes(b"")
+    age(table)
+
+    def steps(name: str) -> None:
+        if name == "claim":
+            builders.apply(
+                table, sleeper, table.dataset.schema, Put([9], 90), table.effects[shard][-1]
+            )
+
+    assert rescued(table, drop_torn=True, steps=steps)[1].error is None
+    check_all_there(table)
+
+
+def test_an_entry_that_was_mended_meanwhile_is_not_dropped(table: Table) -> None:
+    path = entry_file(table, table.shards[0], 6)
+    whole = path.read_bytes()
+    tear(table, 6)
+    age(table)
+
+    def steps(name: str) -> None:
+        if name == "keep":
+            path.write_bytes(whole)
+
+    report, found = rescued(table, drop_torn=True, steps=steps)
+    assert (report.exit_code, found.generations) == (LostRace.exit_code, ())
+    assert "changed meanwhile; nothing was dropped" in str(found.error)
+    assert rescued(table, idle=0)[1].outcome == "done"
     check_all_there(table)

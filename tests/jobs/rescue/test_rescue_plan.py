@@ -227,3 +227,67 @@ def test_what_is_left_after_a_flush() -> None:
     assert still_unflushed(before, entries) == 3
     assert still_unflushed(replace(before, replay_after_wal_entry_position=2), entries) == 1
     assert still_unflushed(replace(before, current_generation=2), entries) == 0
+
+
+# ---- torn entries at the end
+
+TORN = replace(entry(3), writer_epoch=None, generation=None, rows=None, problem="cut", torn=True)
+DROP = RescueLimits(idle_seconds=600, drop_torn=True)
+
+
+@pytest.mark.parametrize(
+    ("behind", "epoch"), [((), 4), ((sentinel(4, 2), sentinel(5, 3), sentinel(6, 4)), 2)]
+)
+def test_a_torn_end_is_dropped_if_that_is_asked_for(
+    behind: tuple[WalEntry, ...], epoch: int
+) -> None:
+    """Its sentinel has an epoch that keeps them in order."""
+    older = replace(TORN, position=2)
+    found = evidence(
+        entries=(entry(1), older, TORN, *behind), manifest=with_manifest(writer_epoch=4)
+    )
+    assert isinstance(plan(found).error, Corruption)
+    assert plan(found).torn == ()
+    dropped = plan(found, DROP)
+    assert (dropped.error, dropped.torn, dropped.entries) == (None, (TORN, older), 1)
+    assert dropped.sentinel_epoch == epoch
+    alone = plan(evidence(entries=(replace(TORN, position=1),)), DROP)
+    assert (alone.action, len(alone.torn)) == (RescueAction.RESCUE, 1)
+
+
+@pytest.mark.parametrize(
+    "entries",
+    [
+        (entry(1), replace(TORN, position=2), entry(3)),
+        (entry(1), replace(TORN, position=2), entry(3), replace(TORN, position=4)),
+        (entry(1), entry(2), replace(TORN, torn=False)),
+        (entry(1), entry(2), replace(TORN, torn=False), replace(TORN, position=4)),
+        (entry(1), TORN),
+    ],
+    ids=["rows behind", "two of them", "damaged", "damaged before", "a hole"],
+)
+def test_nothing_else_is_dropped(entries: tuple[WalEntry, ...]) -> None:
+    found = plan(evidence(entries=entries), DROP)
+    assert isinstance(found.error, Corruption)
+    assert (found.action, found.torn) == (RescueAction.REFUSE, ())
+    assert "Put back what is missing or damaged" in str(found.error)
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"manifest": with_manifest(status=ShardStatus.SEALED)},
+        {"files": (wal_file(3, 599),)},
+        {"files": ()},
+    ],
+    ids=["sealed", "young", "no sign"],
+)
+def test_a_torn_end_is_dropped_where_a_claim_is_allowed_only(changes: dict[str, Any]) -> None:
+    found = plan(evidence(entries=(replace(TORN, position=1),), **changes), DROP)
+    assert isinstance(found.error, Refused)
+    assert found.torn == ()
+
+
+def test_a_torn_entry_that_is_covered_is_nobody_s_worry() -> None:
+    covered = with_manifest(replay_after_wal_entry_position=3)
+    assert plan(evidence(entries=(TORN,), manifest=covered), DROP).action is RescueAction.NOTHING

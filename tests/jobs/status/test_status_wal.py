@@ -122,3 +122,28 @@ def test_the_least_entry_with_a_row_is_larger_than_a_sentinel(tmp_path: Path) ->
             writer.put(rows)
     sizes = [entry_file(table, shard, position).stat().st_size for position in (1, 2, 3)]
     assert sizes[1] <= SENTINEL_BYTES_MAX < min(sizes[0], sizes[2])
+
+
+@pytest.mark.parametrize("what", ["missing", "torn", "cut off"])
+def test_a_damaged_wal_is_pointed_out_where_it_is_seen(table: Table, what: str) -> None:
+    """A young one may be the listing's; an old one is told, and no request more is made for it."""
+    abandon(table, table.shards[0], *(Put([n], n) for n in (2, 3, 4)))
+    _, whole = status(table)
+    tip = max(n for n in range(1, 20) if entry_file(table, table.shards[0], n).exists())
+    file = entry_file(table, table.shards[0], tip - 1 if what == "missing" else tip)
+    match what:
+        case "missing":
+            file.unlink()
+        case "torn":
+            file.write_bytes(b"")
+        case _:
+            file.write_bytes(file.read_bytes()[:700])
+    report, young = status(table)
+    assert (report.warnings, shard_of(report).wal_problem) == ((), None)
+    age(table, 3700 if what == "cut off" else 70)
+    report, requests = status(table)
+    assert f"position {tip - 1 if what == 'missing' else tip}" in str(shard_of(report).wal_problem)
+    assert f"shard {table.shards[0]}: its WAL is damaged: " in report.warnings[0]
+    assert "`memwal rescue TABLE --dry-run` says what to do" in report.warnings[0]
+    assert requests["list"] == young["list"] == whole["list"]
+    assert requests["get"] - young["get"] == (1 if what == "cut off" else 0)
