@@ -19,6 +19,7 @@ import pytest
 from py4j.protocol import Py4JJavaError
 from pyspark.sql import SparkSession
 
+import memwal
 from memwal.errors import MemWalError, Refused, Unsupported, WorkerDied
 from memwal.rows.policy import make_policy
 from memwal.run.engines.spark import SparkEngine
@@ -41,15 +42,24 @@ def test_speculation_is_refused() -> None:
 def test_executors_with_another_pylance_are_refused_unless_allowed(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
+    """Before the first unit; an executor that comes later, with its first one."""
     here = lance.__version__
     monkeypatch.setattr(lance, "__version__", "14.99.0")
     engine = SparkEngine(master="local[1]")
     for _ in range(2):
         with pytest.raises(Unsupported, match=f"pylance {here}, the driver pylance 14.99.0"):
-            engine.run(str, [1], lambda done: None)
+            engine.run(str, [1], lambda done: None, lost)
     engine.stop()
+
+    def spoil(unit: int) -> None:
+        memwal.__version__ = "0.0.0"  # of the one process, which is kept
+
     engine = SparkEngine(master="local[1]", lance_may_differ=True)
     assert engine.run(str, [1], lambda done: None) == ["1"]
+    engine.run(spoil, [1], lambda done: None)
+    (left,) = engine.run(str, [1], lambda done: None, lost)
+    assert isinstance(left["error"], Unsupported)
+    assert "has memwal 0.0.0" in str(left["error"])
     engine.stop()
 
 

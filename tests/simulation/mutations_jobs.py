@@ -179,6 +179,34 @@ JOBS: tuple[Mutation, ...] = (
         ),
     ),
     *mutations(
+        "memwal/run/engines/spark.py",
+        "tests/run/test_spark_deaths.py -k another_pylance",
+        (
+            "executors: nobody looks at them before the first unit",
+            "        self._require_executors()\n        group = ",
+            "        group = ",
+        ),
+        (
+            "executors: those that come late are not looked at",
+            "        if fault := find_fault(self.driver):",
+            "        if fault := None:",
+        ),
+    ),
+    *mutations(
+        "memwal/run/engines/executors.py",
+        "tests/run/test_executors.py",
+        (
+            "executors: a missing module is found out by the unit",
+            "module in sys.modules or importlib.util.find_spec(module) is not None",
+            "True",
+        ),
+        (
+            "executors: versions are not compared",
+            "        if here[name] != version:",
+            "        if False:",
+        ),
+    ),
+    *mutations(
         "memwal/cli/flags.py",
         "tests/cli/test_options.py",
         (
