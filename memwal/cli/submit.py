@@ -92,6 +92,8 @@ def submit(
         if job not in JOBS:
             raise Usage(f"JOB {job!r}: expected one of {', '.join(JOBS)}")
         _check(context, job, arguments)
+        if wheels := [file for file in py_files or () if file.endswith(".whl")]:
+            raise Usage(f"--py-files {wheels[0]}: Spark wants .zip, and ignores wheels: rename it")
         master = master or read_environment_settings().get("master")
         ship = not is_local(master) if ship is None else ship
         with tempfile.TemporaryDirectory() as folder:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import os
 import re
 import shutil
@@ -116,9 +117,12 @@ def run_command(command: Sequence[str], *, is_driver_here: bool = True) -> int:
 
     A signal that would end this process ends the JVM and the driver: both are to hear of it.
     """
-    # A driver here has to be a Python in which memwal is installed. Spark would name the same path
-    # to a driver on the cluster.
-    variables = {"PYSPARK_DRIVER_PYTHON": sys.executable} if is_driver_here else {}
+    # A driver here has to be a Python in which memwal is installed. To one on the cluster Spark
+    # would name the same path, and its script would look for Spark by the executors' Python.
+    variables = {"PYSPARK_DRIVER_PYTHON": sys.executable}
+    if not is_driver_here:
+        found = importlib.util.find_spec("pyspark")
+        variables = {"SPARK_HOME": str(Path(found.origin).parent)} if found and found.origin else {}
     variables.update(os.environ)
     process = subprocess.Popen(command, env=variables, start_new_session=True)
     cancelled = False

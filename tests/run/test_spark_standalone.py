@@ -1,6 +1,6 @@
 """Jobs through spark-submit, on a standalone master and worker on loopback.
 
-Whose Python executors run is up to each job: this one, or one that lacks memwal.
+Executors run a Python that lacks memwal.
 """
 
 from __future__ import annotations
@@ -42,12 +42,13 @@ def find_free_port() -> int:
 JVM = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 
 
-def environment(python: str | Path | None = sys.executable) -> dict[str, str]:
-    """Of processes around a job, whose executors' Python it names."""
+def environment(python: Path | None = None) -> dict[str, str]:
+    """Of processes around a job, with its executors' Python."""
     kept = {k: v for k, v in os.environ.items() if k not in ("PYTHONPATH", "PYSPARK_PYTHON")}
     return {
         **kept,
         **({"PYSPARK_PYTHON": str(python)} if python else {}),
+        "PYSPARK_DRIVER_PYTHON": sys.executable,
         "SPARK_LOCAL_IP": "127.0.0.1",
         "SPARK_DAEMON_JAVA_OPTS": JVM,
         "SPARK_LAUNCHER_OPTS": JVM,
@@ -62,7 +63,7 @@ def daemon(log: Path, *arguments: str) -> Iterator[None]:
             [str(SPARK_HOME / "bin" / "spark-class"), *arguments],
             stdout=out,
             stderr=subprocess.STDOUT,
-            env=environment(None),
+            env=environment(),
             start_new_session=True,
         )
     try:
@@ -104,67 +105,6 @@ def master(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
         yield url
 
 
-CONFS = (
-    "spark.executor.memory=1g",
-    "spark.driver.host=127.0.0.1",
-    "spark.ui.enabled=false",
-    f"spark.executor.extraJavaOptions={JVM}",
-)
-FLAGS = [flag for pair in CONFS for flag in ("--conf", pair)]
-
-
-def submit(master: str, *arguments: str, job: str = "merge") -> subprocess.CompletedProcess:
-    spark_submit = Path(sys.executable).with_name("spark-submit")
-    return subprocess.run(
-        [
-            str(spark_submit),
-            "--master",
-            master,
-            *FLAGS,
-            str(ROOT / "jobs" / f"{job}.py"),
-            *arguments,
-        ],
-        capture_output=True,
-        text=True,
-        timeout=240,
-        env=environment(),
-        check=False,
-    )
-
-
-def test_merge_on_a_standalone_cluster(master: str, tmp_path: Path) -> None:
-    tables = [demo.make_table(tmp_path / name, seed) for name, seed in (("a", 1), ("b", 2))]
-    assert all(demo.count_differences(table) > 0 for table in tables)
-    report_file = tmp_path / "report.json"
-    ran = submit(master, *(t.uri for t in tables), "--json", "--report", str(report_file))
-    assert ran.returncode == 0, ran.stderr[-3000:]
-    report = json.loads(report_file.read_text())
-    assert json.loads(ran.stdout) == report
-    assert report["outcome"] == "done"
-    assert report["engine"]["name"] == "spark"
-    assert [demo.count_differences(table) for table in tables] == [0, 0]
-    for table in report["tables"]:
-        assert len(table["shards"]) == demo.SHARDS
-        assert {s["to_generation"] for s in table["shards"]} == {demo.GENERATIONS}
-
-    again = submit(master, *(t.uri for t in tables), "--json")
-    assert again.returncode == 0, again.stderr[-3000:]
-    assert json.loads(again.stdout)["outcome"] == "nothing_to_do"
-    assert json.loads(again.stdout)["engine"]["name"] == "none"
-
-
-def test_a_backfill_of_two_tables_side_by_side(master: str, tmp_path: Path) -> None:
-    tables = [demo.make_table(tmp_path / name, seed) for name, seed in (("a", 1), ("b", 2))]
-    ran = submit(master, *(t.uri for t in tables), "--json", job="backfill")
-    assert ran.returncode == 0, ran.stderr[-3000:]
-    report = json.loads(ran.stdout)
-    assert (report["outcome"], report["engine"]["name"]) == ("done", "spark")
-    for table in report["tables"]:
-        assert table["backlog"]["generations"] == demo.SHARDS * demo.GENERATIONS
-        assert [job["outcome"] for job in table["jobs"]] == ["done", "done"]
-    assert [demo.count_differences(table) for table in tables] == [0, 0]
-
-
 def make_python(folder: Path, *lacking: str) -> Path:
     """An environment with what this one has installed, but for memwal, pyspark and `lacking`."""
     venv.create(folder, symlinks=True)
@@ -183,6 +123,74 @@ def make_python(folder: Path, *lacking: str) -> Path:
     return python
 
 
+@pytest.fixture(scope="module")
+def python(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return make_python(tmp_path_factory.mktemp("python") / "env")
+
+
+CONFS = (
+    "spark.executor.memory=1g",
+    "spark.driver.host=127.0.0.1",
+    "spark.ui.enabled=false",
+    f"spark.executor.extraJavaOptions={JVM}",
+)
+FLAGS = [flag for pair in CONFS for flag in ("--conf", pair)]
+
+
+def submit(
+    master: str, python: Path, *arguments: str, job: str = "merge"
+) -> subprocess.CompletedProcess:
+    spark_submit = Path(sys.executable).with_name("spark-submit")
+    return subprocess.run(
+        [
+            str(spark_submit),
+            "--master",
+            master,
+            *FLAGS,
+            str(ROOT / "jobs" / f"{job}.py"),
+            *arguments,
+        ],
+        capture_output=True,
+        text=True,
+        timeout=240,
+        env=environment(python),
+        check=False,
+    )
+
+
+def test_merge_on_a_standalone_cluster(master: str, python: Path, tmp_path: Path) -> None:
+    tables = [demo.make_table(tmp_path / name, seed) for name, seed in (("a", 1), ("b", 2))]
+    assert all(demo.count_differences(table) > 0 for table in tables)
+    report_file = tmp_path / "report.json"
+    ran = submit(master, python, *(t.uri for t in tables), "--json", "--report", str(report_file))
+    assert ran.returncode == 0, ran.stderr[-3000:]
+    report = json.loads(report_file.read_text())
+    assert json.loads(ran.stdout) == report
+    assert report["outcome"] == "done"
+    assert report["engine"]["name"] == "spark"
+    assert [demo.count_differences(table) for table in tables] == [0, 0]
+    for table in report["tables"]:
+        assert len(table["shards"]) == demo.SHARDS
+        assert {s["to_generation"] for s in table["shards"]} == {demo.GENERATIONS}
+
+    again = submit(master, python, *(t.uri for t in tables), "--json")
+    assert again.returncode == 0, again.stderr[-3000:]
+    assert json.loads(again.stdout)["outcome"] == "nothing_to_do"
+    assert json.loads(again.stdout)["engine"]["name"] == "none"
+
+
+def test_a_backfill_of_two_tables_side_by_side(master: str, python: Path, tmp_path: Path) -> None:
+    tables = [demo.make_table(tmp_path / name, seed) for name, seed in (("a", 1), ("b", 2))]
+    ran = submit(master, python, *(t.uri for t in tables), "--json", job="backfill")
+    assert ran.returncode == 0, ran.stderr[-3000:]
+    report = json.loads(ran.stdout)
+    assert (report["outcome"], report["engine"]["name"]) == ("done", "spark")
+    for table in report["tables"]:
+        assert table["backlog"]["generations"] == demo.SHARDS * demo.GENERATIONS
+        assert [job["outcome"] for job in table["jobs"]] == ["done", "done"]
+    assert [demo.count_differences(table) for table in tables] == [0, 0]
+
+
 def memwal(*words: str, python: Path | None = None) -> subprocess.CompletedProcess:
     return subprocess.run(
         [str(Path(sys.executable).with_name("memwal")), *words],
@@ -190,12 +198,9 @@ def memwal(*words: str, python: Path | None = None) -> subprocess.CompletedProce
     )  # fmt: skip
 
 
-def test_executors_that_lack_memwal_and_run_a_packed_environment(
-    master: str, tmp_path: Path
-) -> None:
-    make_python(tmp_path / "env")
+def test_executors_run_a_packed_environment(master: str, python: Path, tmp_path: Path) -> None:
     with tarfile.open(tmp_path / "env.tar.gz", "w:gz") as packed:
-        packed.add(tmp_path / "env", arcname=".")
+        packed.add(python.parents[1], arcname=".")
     table = demo.make_table(tmp_path / "t", 1)
     ran = memwal(
         "submit", "merge", table.uri, "--master", master, *FLAGS,
@@ -210,14 +215,12 @@ def test_executors_that_lack_a_library_are_told_before_anything_is_merged(
     master: str, tmp_path: Path
 ) -> None:
     """Without spark-submit too, memwal is sent: it is not among what is missing."""
-    python = make_python(tmp_path / "env", "lance", "mmh3")
+    poor = make_python(tmp_path / "env", "lance", "mmh3")
     table = demo.make_table(tmp_path / "t", 1)
     before = demo.count_differences(table)
-    ran = memwal(
-        "merge", table.uri, "--engine", "spark", "--master", master, "--json", python=python
-    )
+    ran = memwal("merge", table.uri, "--engine", "spark", "--master", master, "--json", python=poor)
     assert ran.returncode == 7, ran.stderr[-3000:]
     told = json.loads(ran.stdout)["error"]
-    assert f"(Python {python}) lacks lance, mmh3 (pip install pylance mmh3)" in told
+    assert f"(Python {poor}) lacks lance, mmh3 (pip install pylance mmh3)" in told
     assert "Traceback" not in ran.stderr
     assert demo.count_differences(table) == before

@@ -11,6 +11,7 @@ import sys
 import zipfile
 from pathlib import Path
 
+import pyspark
 import pytest
 from typer.testing import CliRunner
 
@@ -86,18 +87,21 @@ def test_an_archive_has_the_executors_python_and_in_cluster_mode_the_driver_s() 
 @pytest.mark.parametrize("here", [True, False])
 def test_only_a_driver_on_this_host_is_told_of_this_python(here: bool) -> None:
     code = f"""from memwal.run.submit import run_command
-run_command(["sh", "-c", "echo $PYSPARK_DRIVER_PYTHON"], is_driver_here={here})"""
-    variables = {k: v for k, v in os.environ.items() if k != "PYSPARK_DRIVER_PYTHON"}
+run_command(["sh", "-c", "echo $PYSPARK_DRIVER_PYTHON $SPARK_HOME"], is_driver_here={here})"""
+    set_here = ("PYSPARK_DRIVER_PYTHON", "SPARK_HOME")
+    variables = {k: v for k, v in os.environ.items() if k not in set_here}
     done = subprocess.run(
         [sys.executable, "-c", code], env=variables, capture_output=True, text=True, check=True
     )
-    assert done.stdout.strip() == (sys.executable if here else "")
+    spark_home = str(Path(pyspark.__file__).parent)
+    assert done.stdout.strip() == (sys.executable if here else spark_home)
 
 
 @pytest.mark.parametrize(
     ("arguments", "told"),
     [
         (["merges", "t"], "expected one of merge, "),
+        (["merge", "t", "--py-files", "a-1.whl"], "--py-files a-1.whl: Spark wants .zip"),
         (["merge", "t", "--bogus"], "No such option: --bogus"),
         (["garbage", "t", "--until-generation", "3"], "No such option: --until-generation"),
         (["garbage", "t", "--grace", "5 minutes"], "--grace '5 minutes': expected a number and"),

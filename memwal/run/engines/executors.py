@@ -29,8 +29,9 @@ NEEDED = {
 """The modules that units import, and what to install for them."""
 
 HOW = (
-    "`memwal submit` sends memwal (--ship), and with --archives a whole environment; or install it "
-    "there (pip install lance-memwal) and name that Python: --conf spark.pyspark.python=…"
+    "Name a Python of the executors' hosts that has what `pip install lance-memwal` brings "
+    "(--conf spark.pyspark.python=…, or PYSPARK_PYTHON), or send an environment "
+    "(memwal submit --archives)"
 )
 
 # What Spark says of Python processes that could not begin.

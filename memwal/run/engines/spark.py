@@ -26,7 +26,7 @@ from pyspark.sql import SparkSession
 from memwal.errors import MemWalError, Refused, Unsupported, WorkerDied, make_sendable
 from memwal.run.engines import executors
 from memwal.run.engines.executors import find_fault
-from memwal.run.submit import is_local, zip_package
+from memwal.run.submit import PACKAGE, is_local, zip_package
 
 Unit = TypeVar("Unit")
 Result = TypeVar("Result")
@@ -166,7 +166,8 @@ class SparkEngine:
 
     @cached_property
     def _executors_fault(self) -> str | None:
-        if not (_is_submitted() or is_local(self._context.master)):
+        # A memwal in a zip is one that Spark has sent already.
+        if PACKAGE.is_dir() and not is_local(self._context.master):
             self._context.addPyFile(str(zip_package(Path(self._shipped.name))))
         cloudpickle.register_pickle_by_value(executors)
         driver = self._driver
