@@ -7,6 +7,7 @@ names it. Staged rows are removed when all of them are written and flushed.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
 
@@ -28,7 +29,8 @@ from memwal.ingest.report import (
 from memwal.ingest.shape import Shape
 from memwal.ingest.sources import SourceFiles
 from memwal.ingest.splits import Split
-from memwal.ingest.table import IngestTable, list_unfinished_places
+from memwal.ingest.staged_round import StagedRound, check_turn
+from memwal.ingest.table import IngestTable, list_unfinished_places, make_place
 from memwal.ingest.track import Track, TrackResult
 from memwal.ingest.unit import IngestResult, IngestUnit
 from memwal.model import TableView
@@ -111,6 +113,9 @@ class Ingester:
         unfinished = before if before is not None and not is_finished(*before) else None
         if self.options.dry_run:
             return self._forecast(before, unfinished)
+        if self.options.staged is not None and before is not None:
+            finished = unfinished is None
+            check_turn(self.options.staged, before[0].number, before[1], finished=finished)
         self._merge_first()
         if unfinished is not None:
             check_same(unfinished[1], self.options.request, self._table.spec_id)
@@ -179,6 +184,8 @@ class Ingester:
     def _begin(self, before: Begun | None) -> Begun | None:
         """Begin a new round; None when there is nothing new."""
         request, table = self.options.request, self._table
+        if self.options.staged is not None:
+            return self._begin_staged(before, self.options.staged)
         files = self._find_new(before) if self._is_ours() else None
         if files == [] or (files is None and before and not request.again):
             return None
@@ -201,6 +208,23 @@ class Ingester:
                 chunk_rows=request.chunk_rows or self._files.choose_chunk_rows(files[0]),
             )
         return self.rounds.begin(before, plan.model_copy(update={"before": tuple(self._known)}))
+
+    def _begin_staged(self, before: Begun | None, staged: StagedRound) -> Begun | None:
+        """Begin the round of rows that are stored already; None when it is finished."""
+        if before is not None and before[0].number == staged.number:
+            return None
+        request, table = self.options.request, self._table
+        plan = make_plan(
+            request,
+            spec_id=staged.spec_id,
+            rows_per_entry_max=table.rows_per_entry_max,
+            chunk_rows=request.chunk_rows or table.rows_per_entry_max,
+            staged=staged.records,
+        )
+        check_same(plan, request, table.spec_id)
+        table.check_shards([make_place(record, staged.spec_id) for record in staged.records])
+        self.prove_store()
+        return self.rounds.begin(before, plan, staged.number)
 
     def _check_file(self, file: SourceFile, shape: Shape) -> pa.Schema:
         schema = self._files.read_schema(file)
@@ -274,11 +298,17 @@ class Ingester:
         if failed:
             return report_failures(report, failed)
         self._forget_staged(found)
+        if not self.options.remembered:
+            with suppress(MemWalError):  # what is left of it is small
+                self._forget(found.folder)
         return report
 
     def _forget_staged(self, found: Round) -> None:
         """Remove the rows that a finished round staged: they are in the MemWAL."""
-        left = self.stores.objects.list(f"{found.folder}/staged")
+        self._forget(f"{found.folder}/staged")
+
+    def _forget(self, folder: str) -> None:
+        left = self.stores.objects.list(folder)
         self.stores.objects.delete([info.path for info in left])
 
     # ---- merges between

@@ -31,7 +31,7 @@ def run_ingest(options: IngestOptions, progress: Progress) -> JobReport:
     def ingest_one(
         table: OpenTable, stores: Stores, view: TableView, fanout: Fanout
     ) -> TableReport:
-        named = _name_shard(options, view)
+        named = name_shard(options, view)
         return _make_ingester(named, progress, table, stores, view, fanout).run()
 
     request = options.request
@@ -40,7 +40,7 @@ def run_ingest(options: IngestOptions, progress: Progress) -> JobReport:
         return JobRunner(name="ingest").run_each(options, ingest_one, progress)
 
 
-def _name_shard(options: IngestOptions, view: TableView) -> IngestOptions:
+def name_shard(options: IngestOptions, view: TableView) -> IngestOptions:
     """With the shard's whole id: it is part of what names the ingest, and may be a new one."""
     asked = options.request.shard
     if asked is None or is_shard_folder(asked):

@@ -15,6 +15,7 @@ from dataclasses import dataclass
 
 from memwal.errors import Refused
 from memwal.format import layout
+from memwal.ingest.staged_round import StagedRound
 from memwal.ingest.standard_input import STANDARD_INPUT, SpooledInput
 from memwal.run.options import RunOptions
 from memwal.store.ingest_records import Format, PlanRecord, SourceFile, StagedRecord
@@ -78,9 +79,15 @@ class IngestRequest:
 
 @dataclass(frozen=True, kw_only=True)
 class IngestOptions(RunOptions):
-    """What `ingest` takes besides."""
+    """What `ingest` takes besides. With `staged`, these rows are the source.
+
+    An ingest that is not `remembered` leaves nothing behind once it is finished: nobody can ask for
+    it again.
+    """
 
     request: IngestRequest
+    staged: StagedRound | None = None
+    remembered: bool = True
     merge: bool = False
     backlog_generations_max: int | None = None
     backlog_wait_seconds_max: float = 600.0

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import io
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from itertools import count, groupby
@@ -71,17 +71,23 @@ def stage(session: SparkSession, blocks: DataFrame, staging: Staging) -> tuple[S
         found = together.mapInArrow(partial(_store_blocks, staging), _FILES).collect()
     except PythonException as error:
         raise _translate(error) from None
-    by_shard: dict[tuple[str, str], list[Any]] = {}
-    for row in found:
-        by_shard.setdefault((row.shard, row.entries), []).append(row)
+    found.sort(key=lambda row: int(row.place))
+    return gather_records((row.shard, row.entries, row.path, row.rows) for row in found)
+
+
+def gather_records(files: Iterable[tuple[str, str, str, int]]) -> tuple[StagedRecord, ...]:
+    """What was stored of each shard, of (shard, entries, path, rows) in the rows' order."""
+    by_shard: dict[tuple[str, str], list[tuple[str, int]]] = {}
+    for shard, entries, path, rows in files:
+        by_shard.setdefault((shard, entries), []).append((path, rows))
     return tuple(
         StagedRecord(
             shard_id=shard,
             entries=tuple((name, value) for name, value in json.loads(entries)),
-            files=tuple(row.path for row in sorted(files, key=lambda row: int(row.place))),
-            rows=sum(row.rows for row in files),
+            files=tuple(path for path, _ in stored),
+            rows=sum(rows for _, rows in stored),
         )
-        for (shard, entries), files in sorted(by_shard.items())
+        for (shard, entries), stored in sorted(by_shard.items())
     )
 
 
@@ -151,7 +157,7 @@ def route_rows(rows: DataFrame, staging: Staging) -> DataFrame:
     """Make blocks of Spark's rows, in the order in which Spark reads them."""
     named = pa.schema([(name, pa.null()) for name in rows.columns])
     staging.shape.check(staging.columns.convert_schema(named, staging.name), staging.name)
-    return rows.mapInArrow(partial(_route_rows, staging), _BLOCKS)
+    return rows.mapInArrow(partial(route_batches, staging), _BLOCKS)
 
 
 def read_files(session: SparkSession, found: Sequence[SourceFile], staging: Staging) -> DataFrame:
@@ -190,7 +196,7 @@ class _Held:
     bytes: int = 0
 
 
-def _route_rows(staging: Staging, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+def route_batches(staging: Staging, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     """Rows -> blocks of one shard's rows."""
     columns = staging.columns
     rows = (pa.Table.from_batches([batch]) for batch in batches if batch.num_rows)

@@ -58,7 +58,7 @@ import logging
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import pyarrow as pa
@@ -70,11 +70,19 @@ from pyspark.sql.types import StructType
 from memwal.errors import Missing, StoreUnavailable, Usage
 from memwal.read.plan.request import DISTANCE, SCORE
 from memwal.read.plan.tasks import ReadTask, plan_tasks
-from memwal.read.spark_options import STORAGE_PREFIX, Settings, parse_settings, write_names
+from memwal.read.spark_options import (
+    STORAGE_PREFIX,
+    Settings,
+    is_write,
+    parse_settings,
+    parse_write,
+    write_names,
+)
 from memwal.read.spark_types import check_schema, convert_batch, convert_schema
 
 if TYPE_CHECKING:
     from memwal.config import ResolvedTable
+    from memwal.ingest.spark_writer import BatchWriter, StreamWriter
     from memwal.read.plan.sources import ReadPlan
     from memwal.read.store.sources import Listed
     from memwal.read.store.tasks import Decided, Snapshot, TaskReads
@@ -135,15 +143,29 @@ def read(
 
 
 class MemWalDataSource(DataSource):  # type: ignore[misc]
-    """One `load()`. Spark makes it in a worker, and keeps it for as long as the DataFrame is used.
+    """One `load()`, `save()` or `start()`. Spark makes it in a worker.
 
-    So the snapshot is taken here, and the same for every query and every branch of one.
+    What was loaded it keeps for as long as the DataFrame is used. So the snapshot is taken then,
+    and the same for every query and every branch of one.
     """
 
     def __init__(self, options: Mapping[str, str]) -> None:
         super().__init__(dict(options))
-        self._settings = _follow(parse_settings(options))
-        self._snapshot = _take_snapshot(self._settings)
+
+    def __getstate__(self) -> dict[str, Any]:
+        # When it is loaded with a schema, nobody has asked for ours before. Spark sends a stream
+        # that writes, too.
+        if not is_write(self.options):
+            _ = self._snapshot
+        return self.__dict__
+
+    @cached_property
+    def _settings(self) -> Settings:
+        return _follow(parse_settings(self.options))
+
+    @cached_property
+    def _snapshot(self) -> Snapshot:
+        return _take_snapshot(self._settings)
 
     @classmethod
     def name(cls) -> str:
@@ -166,6 +188,20 @@ class MemWalDataSource(DataSource):  # type: ignore[misc]
         hidden = tuple(key for key in plan.primary_key if key not in columns)
         narrowed = replace(self._snapshot, plan=replace(plan, columns=columns, hidden=hidden))
         return MemWalReader(self._settings, narrowed, schema)
+
+    def writer(self, schema: StructType, overwrite: bool) -> BatchWriter:
+        """Write a DataFrame into the MemWAL."""
+        from memwal.ingest.spark_writer import BatchWriter
+
+        return BatchWriter(parse_write(self.options), schema, overwrite)
+
+    def streamWriter(  # noqa: N802
+        self, schema: StructType, overwrite: bool
+    ) -> StreamWriter:
+        """Write a stream's batches into the MemWAL."""
+        from memwal.ingest.spark_writer import StreamWriter
+
+        return StreamWriter(parse_write(self.options), schema, overwrite)
 
     def _schema(self) -> dict[str, Any]:
         schema, plan = self._snapshot.schema, self._snapshot.plan

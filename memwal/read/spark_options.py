@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
 from memwal.config import (
     Config,
@@ -16,6 +17,7 @@ from memwal.config import (
 )
 from memwal.config.names import suggest
 from memwal.errors import Usage
+from memwal.format.layout import parse_ingest_id, parse_shard
 from memwal.read.plan.request import (
     Nearest,
     ReadRequest,
@@ -24,6 +26,9 @@ from memwal.read.plan.request import (
     parse_nearest,
     parse_search,
 )
+
+if TYPE_CHECKING:
+    from memwal.ingest.plan import IngestOptions
 
 STORAGE_PREFIX = "storage."
 
@@ -53,6 +58,16 @@ _KNOWN = (
     "allow_holes",
     "allow_reinitialised",
 )
+_KNOWN_TO_WRITE = (
+    "config",
+    "delete_column",
+    "id",
+    "shard",
+    "skip_unknown_columns",
+    "missing_as_null",
+    "backlog_generations_max",
+)
+_CHECKPOINT = "checkpointlocation"
 _BOOLEANS = {"true": True, "false": False}
 _COLUMN = re.compile(r"\s*(?:`((?:[^`]|``)+)`|([^`,]*[^`,\s]))\s*(?:,|$)")
 
@@ -101,6 +116,43 @@ def parse_settings(options: Mapping[str, str]) -> Settings:
         with_wal=_parse_flag(options, "with_wal"),
         partition_bytes=_parse_number(options, "partition_bytes") or PARTITION_BYTES,
         keys_bytes_max=_parse_number(options, "keys_bytes_max") or KEYS_BYTES_MAX,
+    )
+
+
+def is_write(options: Iterable[str]) -> bool:
+    """Whether some of these options are for writing only."""
+    return not {*_KNOWN_TO_WRITE, _CHECKPOINT}.difference(_KNOWN).isdisjoint(options)
+
+
+def parse_write(options: Mapping[str, str]) -> IngestOptions:
+    """Spark's options of a write, whose names come in lower case. Raises Usage."""
+    # It brings Lance, and the driver's own process imports this module.
+    from memwal.ingest.plan import IngestOptions, IngestRequest
+
+    if "path" not in options:
+        raise Usage('say where to write: ….format("memwal")….save("TABLE"), or start("TABLE")')
+    for name in options:
+        if name not in (*_KNOWN_TO_WRITE, "path", _CHECKPOINT) and not name.startswith(
+            STORAGE_PREFIX
+        ):
+            raise Usage(
+                f"there is no option {name!r} to write with{suggest(name, _KNOWN_TO_WRITE)}; there "
+                f"are {', '.join(_KNOWN_TO_WRITE)}, and {STORAGE_PREFIX}KEY for each storage option"
+            )
+    shard, ingest_id = options.get("shard"), options.get("id")
+    return IngestOptions(
+        tables=[find_table(options)],
+        engine="local",
+        request=IngestRequest(
+            sources=(),
+            format="spark",
+            delete_column=options.get("delete_column"),
+            shard=None if shard is None else parse_shard(shard),
+            ingest_id=None if ingest_id is None else parse_ingest_id(ingest_id),
+            skips_unknown_columns=_parse_flag(options, "skip_unknown_columns"),
+            missing_as_null=_parse_flag(options, "missing_as_null"),
+        ),
+        backlog_generations_max=_parse_number(options, "backlog_generations_max"),
     )
 
 

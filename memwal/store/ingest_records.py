@@ -277,9 +277,12 @@ class Rounds:
                 return self.at(number), plan
         return None
 
-    def begin(self, before: Begun | None, plan: PlanRecord) -> Begun:
-        """Begin the next round, and delete the documents of the finished one before it."""
-        begun = self.after(before)
+    def begin(self, before: Begun | None, plan: PlanRecord, number: int | None = None) -> Begun:
+        """Begin the next round, or a later `number`, and delete the documents of the one before.
+
+        That one has to be finished.
+        """
+        begun = self.after(before) if number is None else self.at(number)
         begun.begin(plan)
         if before is not None:
             self.objects.delete([info.path for info in self.objects.list(before[0].folder)])

@@ -1,0 +1,44 @@
+"""Rows that the tasks of a Spark write stored, and whether it is their turn. Pure."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from memwal.errors import Refused
+from memwal.store.ingest_records import PlanRecord, StagedRecord
+
+
+@dataclass(frozen=True, kw_only=True)
+class StagedRound:
+    """Rows that the tasks of a Spark write have stored, and the round that they are.
+
+    A write is round 1; the rounds of a stream follow the numbers of its batches. `spec_id` is the
+    shard spec that they were routed by, `name` how people are told of them.
+    """
+
+    name: str
+    number: int
+    spec_id: int
+    records: tuple[StagedRecord, ...]
+
+
+def check_turn(staged: StagedRound, number: int, plan: PlanRecord, *, finished: bool) -> None:
+    """Raise Refused when staged rows are neither the latest round nor the one that follows it.
+
+    Spark repeats a stream's last batch, with the same rows, when it does not know that the batch
+    was written. Where the rows are others, its checkpoint does not belong to what the table has.
+    """
+    if staged.number < number:
+        raise Refused(
+            f"{staged.name} comes again, and a later one was written already: the checkpoint is "
+            "older than what the table has of this query, so that rows would be written twice"
+        )
+    if staged.number > number and not finished:
+        raise Refused(f"{staged.name} comes before an earlier one was written completely")
+    rows = sum(record.rows for record in staged.records)
+    planned = sum(record.rows for record in plan.staged or ())
+    if staged.number == number and finished and planned != rows:
+        raise Refused(
+            f"{staged.name} comes again with {rows} rows, and was written with {planned}: whether "
+            "some are new can't be told. New rows need another id, or another checkpoint"
+        )

@@ -1,0 +1,218 @@
+"""Spark writes: each row once, whatever Spark does with its tasks, and whatever dies.
+
+What tasks and the driver do is called as it is, with everything pickled that Spark would. What
+Spark makes of it has tests of its own, marked `spark`, on one session.
+"""
+
+from __future__ import annotations
+
+import pickle
+import sys
+from collections.abc import Iterator
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.datasource import CaseInsensitiveDict
+from pyspark.sql.pandas.types import from_arrow_schema
+
+import memwal.ingest.unit
+from memwal.errors import MemWalError, Refused, Unsupported, Usage
+from memwal.ingest.spark_writer import BatchWriter, Sink, StoredRows
+from memwal.ingest.track import Track
+from memwal.read.spark import MemWalDataSource
+from memwal.read.spark_options import is_write, parse_write
+from tests.support.ingest_tables import SCHEMA, MemWalTable, make, rows_of, wal_rows
+from tests.support.staged_ingests import SPEC, staged_files
+from tests.support.stopping import Stopper
+
+pytestmark = pytest.mark.integration
+
+
+def planned(table: MemWalTable, schema: pa.Schema = SCHEMA, **options: str) -> BatchWriter:
+    """What Spark has of a write when its tasks begin."""
+    source = MemWalDataSource(CaseInsensitiveDict({"path": table.uri, **options}))
+    return sent(source.writer(from_arrow_schema(schema), False))
+
+
+def sent(what: Any) -> Any:
+    return pickle.loads(pickle.dumps(what))
+
+
+def task(writer: BatchWriter, rows: pa.Table) -> StoredRows:
+    return sent(sent(writer).write(iter(rows.to_batches(max_chunksize=7))))
+
+
+def write(table: MemWalTable, *partitions: pa.Table, **options: str) -> BatchWriter:
+    writer = planned(table, partitions[0].schema, **options)
+    writer.commit([task(writer, rows) for rows in partitions])
+    return writer
+
+
+def values(table: MemWalTable) -> dict[int, int]:
+    return {key: row[0] for key, row in table.read().items()}
+
+
+def test_partitions_go_to_their_shards_in_their_order(tmp_path) -> None:
+    table = make(tmp_path / "t", **SPEC)
+    write(table, rows_of(range(40), 1), rows_of([3, 50], 2), rows_of([], 0), rows_of([3], 3))
+    assert values(table) == {**dict.fromkeys(range(40), 1), 50: 2, 3: 3}
+    assert len(wal_rows(table)) == 3
+    # A nameless write, once it is done, leaves nothing behind that grows with each.
+    assert list(table.stores.objects.list("_maintenance/ingest")) == []
+    [run] = [f.path for f in table.stores.objects.list("_maintenance/runs")]
+    assert "ingest" in table.stores.objects.get(run).decode()
+
+
+def test_what_a_row_deletes_it_deletes(tmp_path) -> None:
+    table = make(tmp_path / "t", **SPEC)
+    rows = rows_of([1, 2, 3, 4], 1).append_column("gone", pa.array([False] * 4))
+    write(table, rows, delete_column="gone")
+    # Rows that delete need no more than the key.
+    gone = pa.table({"id": [2, 4], "gone": [True, True]})
+    write(table, gone, delete_column="gone")
+    assert values(table) == {1: 1, 3: 1}
+
+
+def test_attempts_that_spark_does_not_name_write_nothing(tmp_path) -> None:
+    table = make(tmp_path / "t", **SPEC)
+    writer = planned(table, id="monday")
+    twice = [task(writer, rows_of(range(9), 1)) for _ in range(2)]
+    assert len({file.path for stored in twice for file in stored.files}) == 6
+    writer.commit([twice[1], task(writer, rows_of([9], 1))])
+    assert sum(map(len, wal_rows(table).values())) == 10
+    assert staged_files(table) == []
+
+
+def test_an_abort_removes_what_was_stored(tmp_path) -> None:
+    table = make(tmp_path / "t", **SPEC)
+    writer = planned(table)
+    stored = task(writer, rows_of(range(9), 1))
+    task(writer, rows_of(range(9), 1))  # its message never came
+    assert len(staged_files(table)) == 6
+    sent(writer).abort([stored, None])
+    assert staged_files(table) == []
+    assert table.stores.views.table().shards == ()
+
+
+@pytest.mark.parametrize("nth", [1, 2, 4, 6])
+def test_a_write_that_was_stopped_goes_on_under_its_id(tmp_path, monkeypatch, stalled, nth) -> None:
+    table = make(tmp_path / "t", **SPEC)
+    writer, rows = planned(table), rows_of(range(9), 1)
+    stored = [task(writer, rows)]
+    with monkeypatch.context() as patch:
+        patch.setattr(memwal.ingest.unit, "Track", partial(Track, steps=Stopper(nth)))
+        with pytest.raises(MemWalError, match=r"option id = (write-[0-9a-f-]+)$") as error:
+            writer.commit(stored)
+    before = staged_files(table)
+    sent(writer).abort(stored)
+    assert staged_files(table) == before  # the plan names them
+    name = str(error.value).rpartition(" ")[2]
+    write(table, rows, id=name)
+    write(table, rows, id=name)
+    assert sorted(row for rows in wal_rows(table).values() for row in rows) == [
+        (False, key, 1, f"{key}-1") for key in range(9)
+    ]
+    assert staged_files(table) == []
+    with pytest.raises(Refused, match="comes again with 2 rows, and was written with 9"):
+        write(table, rows_of([1, 2]), id=name)
+
+
+def test_a_batch_is_written_once_and_none_is_passed(tmp_path, monkeypatch, stalled) -> None:
+    table = make(tmp_path / "t", **SPEC)
+
+    def batch(number: int, rows: pa.Table) -> None:
+        options = parse_write({"path": table.uri})
+        sink = sent(Sink.open(options, from_arrow_schema(SCHEMA)))
+        stored = sent(sink.store("stream-x", number + 1, iter(rows.to_batches())))
+        other = Sink.open(options, from_arrow_schema(SCHEMA))
+        try:
+            other.commit(f"batch {number}", [stored])
+        except MemWalError:
+            other.abort(stored.ingest_id, stored.round, stored.write_id)
+            raise
+
+    batch(0, rows_of([1, 2], 0))
+    batch(0, rows_of([2, 1], 0))  # Spark died before it knew
+    with pytest.raises(Refused, match="batch 0 comes again with 3 rows, and was written with 2"):
+        batch(0, rows_of([1, 2, 3], 0))
+    batch(3, rows_of([2, 3], 3))  # those between had no rows
+    with pytest.raises(Refused, match="batch 1 comes again, and a later one was written"):
+        batch(1, rows_of([9], 9))
+    with monkeypatch.context() as patch:
+        patch.setattr(memwal.ingest.unit, "Track", partial(Track, steps=Stopper(4)))
+        with pytest.raises(MemWalError, match="Stop"):
+            batch(4, rows_of([4, 5, 6], 4))
+    with pytest.raises(Refused, match="batch 5 comes before an earlier one"):
+        batch(5, rows_of([9], 9))
+    batch(4, rows_of([4, 5, 6], 4))
+    assert sum(map(len, wal_rows(table).values())) == 2 + 2 + 3
+    assert values(table) == {1: 0, 2: 3, 3: 3, 4: 4, 5: 4, 6: 4}
+    rounds = {path.split("/")[3] for path in list_records(table)}
+    assert rounds == {"000005"}  # a stream leaves the records of one batch, however long it runs
+
+
+def list_records(table: MemWalTable) -> list[str]:
+    return [info.path for info in table.stores.objects.list("_maintenance/ingest")]
+
+
+# ---- what is refused
+
+NULL_KEY = pa.table({"id": pa.array([1, None], pa.int64()), "n": [1, 2], "note": ["a", "b"]})
+
+
+@pytest.mark.parametrize(
+    ("rows", "options", "text"),
+    [
+        (rows_of([1]).append_column("N", pa.array([1])), {}, "no column 'N'; option skip_unknown"),
+        (rows_of([1]).drop_columns(["note"]), {}, "'note' is missing.*option missing_as_null"),
+        (rows_of([1]).drop_columns(["id"]), {}, "column 'id' is missing, and may not be NULL"),
+        (rows_of([1]), {"delete_column": "gone"}, "no column 'gone' to delete by"),
+        (rows_of([1]), {"delete_column": "n"}, "'n' to delete by is int64"),
+        (rows_of([1]), {"shard": "0"}, "no shard"),
+        (pa.table({"id": [1], "n": [{"a": 1}], "note": ["a"]}), {}, "'n' is struct.* int64"),
+    ],
+)
+def test_what_can_not_be_written_is_said_before_any_task_runs(
+    tmp_path, rows: pa.Table, options: dict[str, str], text: str
+) -> None:
+    with pytest.raises(MemWalError, match=text):
+        planned(make(tmp_path / "t", **SPEC), rows.schema, **options)
+
+
+@pytest.mark.parametrize(
+    ("rows", "text"),
+    [
+        (NULL_KEY, "the DataFrame: column 'id' may not be NULL, but is"),
+        (pa.table({"id": [1], "n": ["x"], "note": ["a"]}), "'n' is string, the table's int64"),
+    ],
+)
+def test_a_value_that_can_not_be_written_names_its_column(tmp_path, rows, text: str) -> None:
+    table = make(tmp_path / "t", **SPEC)
+    writer = planned(table, rows.schema)
+    with pytest.raises(Usage, match=text):
+        task(writer, rows)
+
+
+@pytest.mark.parametrize(
+    ("options", "text"),
+    [
+        ({"deletecolumn": "x"}, "no option 'deletecolumn' to write with; there are .*delete_colu"),
+        ({"id": "Not An Id"}, "is not an ingest's id"),
+        ({"missing_as_null": "yes"}, "missing_as_null 'yes': expected true or false"),
+    ],
+)
+def test_options_that_there_are_not(tmp_path, options: dict[str, str], text: str) -> None:
+    with pytest.raises(Usage, match=text):
+        planned(make(tmp_path / "t", **SPEC), **options)
+
+
+def test_nothing_is_overwritten(tmp_path) -> None:
+    source = MemWalDataSource(CaseInsensitiveDict({"path": make(tmp_path / "t", **SPEC).uri}))
+    for make_writer in (source.writer, source.streamWriter):
+        with pytest.raises(Unsupported, match="append"):
+            make_writer(from_arrow_schema(SCHEMA), True)
+    assert is_write({"path", "delete_column"}) and not is_write({"path", "storage.x", "version"})
