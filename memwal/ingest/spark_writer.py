@@ -46,7 +46,7 @@ _FIRST = 1
 _WHERE = "the DataFrame"
 # How Spark's driver tells its tasks of the batch that they are for.
 _QUERY_ID = "sql.streaming.queryId"
-_BATCH_ID = "streaming.sql.batch_id"
+_BATCH_ID = "streaming.sql.batchId"
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -6,6 +6,7 @@ Spark makes of it has tests of its own, marked `spark`, on one session.
 
 from __future__ import annotations
 
+import os
 import pickle
 import sys
 from collections.abc import Iterator
@@ -15,17 +16,22 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
+from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.datasource import CaseInsensitiveDict
 from pyspark.sql.pandas.types import from_arrow_schema
+from pyspark.sql.types import StructType
 
+import memwal
 import memwal.ingest.unit
 from memwal.errors import MemWalError, Refused, Unsupported, Usage
 from memwal.ingest.spark_writer import BatchWriter, Sink, StoredRows
 from memwal.ingest.track import Track
+from memwal.read import spark as memwal_spark
 from memwal.read.spark import MemWalDataSource
 from memwal.read.spark_options import is_write, parse_write
 from tests.support.ingest_tables import SCHEMA, MemWalTable, make, rows_of, wal_rows
+from tests.support.lsm_reads import lsm_read
 from tests.support.staged_ingests import SPEC, staged_files
 from tests.support.stopping import Stopper
 
@@ -216,3 +222,148 @@ def test_nothing_is_overwritten(tmp_path) -> None:
         with pytest.raises(Unsupported, match="append"):
             make_writer(from_arrow_schema(SCHEMA), True)
     assert is_write({"path", "delete_column"}) and not is_write({"path", "storage.x", "version"})
+
+
+# ---- in Spark
+
+
+@pytest.fixture(scope="module")
+def spark() -> Iterator[SparkSession]:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("PYSPARK_PYTHON", sys.executable)
+        patch.setenv("SPARK_LOCAL_IP", "127.0.0.1")
+        session = (
+            SparkSession.builder.master("local[2, 2]")  # a task that fails is tried again
+            .config("spark.ui.enabled", "false")
+            .config("spark.ui.showConsoleProgress", "false")
+            .config("spark.driver.host", "127.0.0.1")
+            .config("spark.driver.bindAddress", "127.0.0.1")
+            .config("spark.sql.shuffle.partitions", "2")
+            .config("spark.sql.codegen.wholeStage", "false")
+            .config("spark.sql.codegen.factoryMode", "NO_CODEGEN")
+            .config("spark.log.level", "OFF")
+            .config("spark.driver.extraJavaOptions", "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC")
+            .getOrCreate()
+        )
+        memwal_spark.register(session)
+        yield session
+        session.stop()
+
+
+FRAME = "id", "id * 10 AS n", "concat(id, '-', id * 10) AS note"
+
+
+def frame_of(spark: SparkSession, first: int, last: int, partitions: int = 3) -> DataFrame:
+    return spark.range(first, last, 1, partitions).selectExpr(*FRAME)
+
+
+@pytest.mark.spark
+def test_an_append_is_what_others_read(spark: SparkSession, tmp_path: Path) -> None:
+    table = make(tmp_path / "t", **SPEC)
+    frame_of(spark, 0, 50).write.format("memwal").mode("append").save(table.uri)
+    more = spark.sql("SELECT id, -id AS n, 'x' AS note, id < 3 AS gone FROM range(6)")
+    writer = more.write.format("memwal").mode("append").option("delete_column", "gone")
+    writer.save(table.uri)
+    wanted = {key: (key * 10, f"{key}-{key * 10}") for key in range(3, 50)}
+    wanted |= {key: (-key, "x") for key in range(3, 6)}
+    found = {row["id"]: (row["n"], row["note"]) for row in lsm_read(table.uri).to_pylist()}
+    assert found == wanted
+    memwal.open_table(table.uri).merge()
+    assert table.read() == wanted == {r.id: (r.n, r.note) for r in loaded(spark, table).collect()}
+
+
+def loaded(spark: SparkSession, table: MemWalTable) -> DataFrame:
+    return spark.read.format("memwal").load(table.uri)
+
+
+def counters(tmp_path: Path) -> tuple[MemWalTable, str]:
+    """A table in which a row that is written twice shows: `n` is a sum. And its configuration."""
+    table = make(tmp_path / "t", **SPEC)
+    config = tmp_path / "memwal.toml"
+    text = f'[tables.counts]\nuri = "{table.uri}"\n[tables.counts.policy.columns]\nn = "sum"\n'
+    config.write_text(text)
+    return table, str(config)
+
+
+@pytest.mark.spark
+def test_a_task_that_is_tried_again_writes_once(spark: SparkSession, tmp_path: Path) -> None:
+    """It dies when it has stored its rows."""
+    table, config = counters(tmp_path)
+    died = tmp_path / "died"
+
+    class DyingWriter(BatchWriter):
+        def write(self, iterator: Iterator[pa.RecordBatch]) -> StoredRows:
+            stored = super().write(iterator)
+            if stored.files and not died.exists():
+                died.touch()
+                os._exit(9)
+            return stored
+
+    class DyingSource(MemWalDataSource):
+        @classmethod
+        def name(cls) -> str:
+            return "dying"
+
+        def writer(self, schema: StructType, overwrite: bool) -> BatchWriter:
+            return DyingWriter(parse_write(self.options), schema, overwrite)
+
+    spark.dataSource.register(DyingSource)
+    for _ in range(2):
+        writer = frame_of(spark, 0, 20).write.format("dying").mode("append")
+        writer.option("config", config).save("counts")
+    assert died.exists()
+    assert values(table) == {key: key * 20 for key in range(20)}
+    assert list_records(table) == []
+
+
+@pytest.mark.spark
+def test_a_stream_that_starts_again_writes_once(spark: SparkSession, tmp_path: Path) -> None:
+    table, config = counters(tmp_path)
+    source, checkpoint = tmp_path / "in", tmp_path / "checkpoint"
+
+    def arrive() -> None:
+        frame_of(spark, 0, 20, 2).write.mode("append").parquet(str(source))
+
+    def run() -> None:
+        rows = spark.readStream.schema("id long, n long, note string")
+        query = rows.option("maxFilesPerTrigger", 1).parquet(str(source)).writeStream
+        query = query.format("memwal").option("config", config).trigger(availableNow=True)
+        query.option("checkpointLocation", str(checkpoint)).start("counts").awaitTermination()
+
+    arrive()
+    run()
+    assert values(table) == {key: key * 10 for key in range(20)}
+    arrive()
+    run()
+    commits = checkpoint / "commits"
+    assert {file.name for file in commits.iterdir() if file.name.isdigit()} == {*"0123"}
+    # Spark died after the table had the batch, and before it noted that.
+    for file in (commits / "3", commits / ".3.crc"):
+        file.unlink()
+    run()
+    assert (commits / "3").exists()
+    memwal.open_table(table.uri).merge()
+    assert values(table) == {key: key * 20 for key in range(20)}
+    assert staged_files(table) == []
+
+
+@pytest.mark.spark
+def test_what_spark_says_of_a_refusal(spark: SparkSession, tmp_path: Path) -> None:
+    table = make(tmp_path / "t", **SPEC)
+    frame = frame_of(spark, 0, 3)
+    for mode, text in (
+        ("overwrite", r'write with mode\("append"\)'),
+        ("ignore", '"memwal" cannot be written in the "Ignore" mode'),
+        ("errorifexists", '"memwal" cannot be written in the "ErrorIfExists" mode'),
+    ):
+        with pytest.raises(PySparkException, match=text):
+            frame.write.format("memwal").mode(mode).save(table.uri)
+    for rows, text in (
+        (frame.withColumn("more", frame.n), "no column 'more'; option skip_unknown_columns"),
+        (frame.selectExpr("id", "'x' AS n", "note"), "column 'n' is string, the table's int64"),
+        (frame.selectExpr("nullif(id, 1) AS id", "n", "note"), "'id' may not be NULL, but is"),
+    ):
+        with pytest.raises(PySparkException, match=text):
+            rows.write.format("memwal").mode("append").save(table.uri)
+    assert staged_files(table) == []
+    assert table.read() == {}
