@@ -300,15 +300,12 @@ class Ingester:
         self._forget_staged(found)
         if not self.options.remembered:
             with suppress(MemWalError):  # what is left of it is small
-                self._forget(found.folder)
+                found.forget()
         return report
 
     def _forget_staged(self, found: Round) -> None:
         """Remove the rows that a finished round staged: they are in the MemWAL."""
-        self._forget(f"{found.folder}/staged")
-
-    def _forget(self, folder: str) -> None:
-        left = self.stores.objects.list(folder)
+        left = self.stores.objects.list(f"{found.folder}/staged")
         self.stores.objects.delete([info.path for info in left])
 
     # ---- merges between

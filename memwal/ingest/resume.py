@@ -64,6 +64,7 @@ class ResumingWriters:
         self.steps("claim")
         inner = self.writers.open(shard_id, spec_id, entries)
         own = self.records.read_sessions(shard_id)
+        self.records.check_latest()  # without its sessions, a finished round looks like a new one
         tip = self.tips.get(shard_id)
         done = find_written(self.writers.wal, inner.claim, tip, own)
         opened = ResumedShard(self, inner, done, 0 if tip is None else tip.calls)

@@ -155,6 +155,21 @@ class Round:
         """Store the plan. Raises StandDown when another run was faster with another one."""
         self._create(f"{self.folder}/plan.json", plan)
 
+    def check_latest(self) -> None:
+        """Raise StandDown where another run has finished this round, and begun the next.
+
+        What was read of the round before is known to have been whole: its plan is removed first.
+        """
+        if self.read_plan() is None:
+            raise StandDown(
+                f"{self._objects.uri}: {self.folder} is gone: another run of this ingest finished it"
+            )
+
+    def forget(self) -> None:
+        """Delete the documents of a round that is finished, its plan first."""
+        self._objects.delete([f"{self.folder}/plan.json"])
+        self._objects.delete([info.path for info in self._objects.list(self.folder)])
+
     def read_progress(self, track: str) -> ProgressRecord:
         """How far the track has come; START when it has not begun."""
         numbers = self._list_numbers(f"{self.folder}/progress/{track}")
@@ -285,7 +300,7 @@ class Rounds:
         begun = self.after(before) if number is None else self.at(number)
         begun.begin(plan)
         if before is not None:
-            self.objects.delete([info.path for info in self.objects.list(before[0].folder)])
+            before[0].forget()
         return begun, plan
 
 

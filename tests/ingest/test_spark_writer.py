@@ -127,19 +127,22 @@ def test_a_write_that_was_stopped_goes_on_under_its_id(tmp_path, monkeypatch, st
         write(table, rows_of([1, 2]), id=name)
 
 
+def write_batch(table: MemWalTable, number: int, rows: pa.Table) -> None:
+    """As a stream does, with one writer for the tasks and one to commit."""
+    options = parse_write({"path": table.uri})
+    sink = sent(Sink.open(options, from_arrow_schema(SCHEMA)))
+    stored = sent(sink.store("stream-x", number + 1, iter(rows.to_batches())))
+    other = Sink.open(options, from_arrow_schema(SCHEMA))
+    try:
+        other.commit(f"batch {number}", [stored])
+    except MemWalError:
+        other.abort(stored.ingest_id, stored.round, stored.write_id)
+        raise
+
+
 def test_a_batch_is_written_once_and_none_is_passed(tmp_path, monkeypatch, stalled) -> None:
     table = make(tmp_path / "t", **SPEC)
-
-    def batch(number: int, rows: pa.Table) -> None:
-        options = parse_write({"path": table.uri})
-        sink = sent(Sink.open(options, from_arrow_schema(SCHEMA)))
-        stored = sent(sink.store("stream-x", number + 1, iter(rows.to_batches())))
-        other = Sink.open(options, from_arrow_schema(SCHEMA))
-        try:
-            other.commit(f"batch {number}", [stored])
-        except MemWalError:
-            other.abort(stored.ingest_id, stored.round, stored.write_id)
-            raise
+    batch = partial(write_batch, table)
 
     batch(0, rows_of([1, 2], 0))
     batch(0, rows_of([2, 1], 0))  # Spark died before it knew
@@ -159,6 +162,29 @@ def test_a_batch_is_written_once_and_none_is_passed(tmp_path, monkeypatch, stall
     assert values(table) == {1: 0, 2: 3, 3: 3, 4: 4, 5: 4, 6: 4}
     rounds = {path.split("/")[3] for path in list_records(table)}
     assert rounds == {"000005"}  # a stream leaves the records of one batch, however long it runs
+
+
+@pytest.mark.parametrize("step", ["claim", "session"])
+def test_a_driver_that_wakes_up_writes_nothing_again(tmp_path, monkeypatch, step: str) -> None:
+    """Meanwhile another finished its batch, and the next, after which nothing is known of it."""
+    table = make(tmp_path / "t", bucket_column="id", num_buckets=1)
+    slept: list[str] = []
+
+    def sleep(taken: str) -> None:
+        if taken == step and not slept:
+            slept.append(step)
+            with monkeypatch.context() as patch:
+                patch.setattr(memwal.ingest.unit, "Track", Track)
+                write_batch(table, 0, rows_of(range(9), 0))
+                write_batch(table, 1, rows_of(range(9), 1))
+
+    monkeypatch.setattr(memwal.ingest.unit, "Track", partial(Track, steps=sleep))
+    with pytest.raises(MemWalError, match="another run of this ingest|was fenced"):
+        write_batch(table, 0, rows_of(range(9), 0))
+    assert slept
+    assert sorted(row[1:3] for rows in wal_rows(table).values() for row in rows) == [
+        (key, n) for key in range(9) for n in (0, 1)
+    ]
 
 
 def list_records(table: MemWalTable) -> list[str]:
