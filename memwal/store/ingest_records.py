@@ -162,7 +162,7 @@ class Round:
         """
         if self.read_plan() is None:
             raise StandDown(
-                f"{self._objects.uri}: {self.folder} is gone: another run of this ingest finished it"
+                f"{self._objects.uri}: {self.folder}: another run of this ingest finished it"
             )
 
     def forget(self) -> None:

@@ -620,7 +620,7 @@ def test_through_spark_connect(table: Table) -> None:
     before = lsm_read(table.uri, columns=["k", "n"]).to_pylist()
     environment = {"PYSPARK_PYTHON": sys.executable, "SPARK_LOCAL_IP": "127.0.0.1"}
     with subprocess.Popen(
-        [sys.executable, "-m", "tests.support.connect_queries", table.uri],
+        [sys.executable, "-m", "tests.support.connect_queries", table.uri, table.shards[0]],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         stderr=subprocess.DEVNULL,
@@ -640,6 +640,9 @@ def test_through_spark_connect(table: Table) -> None:
     assert [row["n"] for row in found["nearest"]] == [1]
     assert found["redacted"] == r"(?i:^storage\.)"
     assert "there is no option 'colums' (is columns meant?)" in found["error"]
+    assert in_order(lsm_read(table.uri, columns=["k", "n"]).to_pylist()) == in_order(
+        [*after, *({"k": row["k"] + 1000, "n": 100} for row in after if row["n"] == 100)]
+    )
 
 
 @pytest.mark.spark

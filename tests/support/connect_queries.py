@@ -1,6 +1,7 @@
-"""Queries through Spark Connect, which wants a process of its own: `… TABLE`, and JSON on stdout.
+"""Queries through Spark Connect, in a process of its own: `… TABLE SHARD`, and JSON on stdout.
 
-After the first query it waits for a line on stdin, so that the table may change meanwhile.
+After the first query it waits for a line on stdin, so that the table may change meanwhile. At the
+end it writes the row with n = 100 once more, under another key.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ _CONF = {
 }
 
 
-def main(uri: str) -> None:
+def main(uri: str, shard: str) -> None:
     """Print what each query found, by its name."""
     builder = SparkSession.builder.remote("local[2]")
     for name, value in _CONF.items():
@@ -50,6 +51,9 @@ def main(uri: str) -> None:
         rows_of(memwal_spark.read(session, uri, colums="n"))
     except PySparkException as error:
         found["error"] = str(error)
+    more = memwal_spark.read(session, uri, filter="n = 100")
+    writer = more.withColumn("k", more.k + 1000).write.format("memwal").mode("append")
+    writer.option("shard", shard).save(uri)
     print(json.dumps(found), flush=True)
     session.stop()
 
@@ -60,4 +64,4 @@ def rows_of(frame: DataFrame) -> list[dict[str, Any]]:
 
 
 if __name__ == "__main__":
-    main(sys.argv[1])
+    main(*sys.argv[1:])
