@@ -10,6 +10,8 @@ sources      source files: found, and read in chunks
 splits       the parts that a track reads
 shape        source rows -> rows of the table's own schema
 spark        rows staged by Spark, before any is written
+spark_writer the writing half of the Spark data source
+staged_round rows that its tasks stored, and whether it is their turn; pure
 forecast     what a dry run tells
 table        the table's columns, routing and limits
 backlog      waits, or merges, while too many generations are pending

@@ -13,7 +13,7 @@ from functools import cached_property, partial
 
 import pyarrow as pa
 
-from memwal.errors import MemWalError, Unsupported, Usage
+from memwal.errors import MemWalError, StandDown, Unsupported, Usage
 from memwal.ingest.backlog import Backlog
 from memwal.ingest.columns import SourceColumns, make_columns
 from memwal.ingest.forecast import Forecast
@@ -214,6 +214,8 @@ class Ingester:
         if before is not None and before[0].number == staged.number:
             return None
         request, table = self.options.request, self._table
+        if staged.spec_id != table.spec_id:
+            raise StandDown("the table's shard spec was changed while these rows were stored")
         plan = make_plan(
             request,
             spec_id=staged.spec_id,
@@ -221,7 +223,6 @@ class Ingester:
             chunk_rows=request.chunk_rows or table.rows_per_entry_max,
             staged=staged.records,
         )
-        check_same(plan, request, table.spec_id)
         table.check_shards([make_place(record, staged.spec_id) for record in staged.records])
         self.prove_store()
         return self.rounds.begin(before, plan, staged.number)

@@ -10,6 +10,7 @@ import os
 import pickle
 import sys
 from collections.abc import Iterator
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -24,12 +25,13 @@ from pyspark.sql.types import StructType
 
 import memwal
 import memwal.ingest.unit
-from memwal.errors import MemWalError, Refused, Unsupported, Usage
+from memwal.errors import MemWalError, Refused, StandDown, Unsupported, Usage
 from memwal.ingest.spark_writer import BatchWriter, Sink, StoredRows
 from memwal.ingest.track import Track
 from memwal.read import spark as memwal_spark
 from memwal.read.spark import MemWalDataSource
 from memwal.read.spark_options import is_write, parse_write
+from memwal.store.ingest_records import Rounds
 from tests.support.ingest_tables import SCHEMA, MemWalTable, make, rows_of, wal_rows
 from tests.support.lsm_reads import lsm_read
 from tests.support.staged_ingests import SPEC, staged_files
@@ -185,6 +187,35 @@ def test_a_driver_that_wakes_up_writes_nothing_again(tmp_path, monkeypatch, step
     assert sorted(row[1:3] for rows in wal_rows(table).values() for row in rows) == [
         (key, n) for key in range(9) for n in (0, 1)
     ]
+
+
+def test_a_plan_goes_before_what_it_stands_for(tmp_path) -> None:
+    """A run that finds the plan has seen all that was known of the round."""
+    table = make(tmp_path / "t", **SPEC)
+    write(table, rows_of(range(9), 1), id="monday")
+    deleted: list[list[str]] = []
+
+    class Noting:
+        def __getattr__(self, name: str) -> Any:
+            return getattr(table.stores.objects, name)
+
+        def delete(self, paths: list[str]) -> None:
+            deleted.append(paths)
+            table.stores.objects.delete(paths)
+
+    Rounds(objects=Noting(), ingest_id="monday", run_id="x").at(1).forget()
+    first, rest = deleted
+    assert first == ["_maintenance/ingest/monday/000001/plan.json"]
+    assert any("/sessions/" in path for path in rest) and list_records(table) == []
+
+
+def test_a_shard_spec_that_changed_meanwhile(tmp_path) -> None:
+    table = make(tmp_path / "t", **SPEC)
+    writer = planned(table)
+    stored = replace(task(writer, rows_of(range(9), 1)), spec_id=2)
+    with pytest.raises(StandDown, match="shard spec was changed while these rows were stored; to"):
+        writer.commit([stored])
+    assert wal_rows(table) == {}
 
 
 def list_records(table: MemWalTable) -> list[str]:
@@ -371,6 +402,26 @@ def test_a_stream_that_starts_again_writes_once(spark: SparkSession, tmp_path: P
     memwal.open_table(table.uri).merge()
     assert values(table) == {key: key * 20 for key in range(20)}
     assert staged_files(table) == []
+
+
+@pytest.mark.spark
+def test_the_example_of_the_page(spark: SparkSession, tmp_path: Path) -> None:
+    page = (Path(memwal.__file__).parent / "PYTHON.md").read_text()
+    _, _, section = page.partition("## To Spark, and from it")
+    code = section.split("```")[1].removeprefix("python").replace("s3://lake", str(tmp_path))
+    table = make(tmp_path / "orders", **SPEC)
+    rows = frame_of(spark, 0, 6, 1).selectExpr("*", "id < 3 AS is_deleted")
+    rows.write.parquet(str(tmp_path / "in"))
+    changes = spark.readStream.schema(rows.schema).parquet(str(tmp_path / "in"))
+    names: dict[str, Any] = {"spark": spark, "orders": frame_of(spark, 0, 9), "changes": changes}
+    exec(code, names)
+    names["query"].processAllAvailable()
+    names["query"].stop()
+    assert values(table) == {key: key * 10 for key in range(3, 9)}
+    assert {path.split("/")[2] for path in list_records(table)} == {
+        "orders-monday",
+        f"stream-{names['query'].id}",
+    }
 
 
 @pytest.mark.spark

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from tests.simulation.mutation_list import Mutation, mutations
 
+_SPARK_WRITER = "tests/ingest/test_spark_writer.py -m 'not spark' -k"
 _ONE_SHARD = "tests/ingest/test_one_key_one_shard.py -k"
 
 INGEST: tuple[Mutation, ...] = (
@@ -110,6 +111,71 @@ INGEST: tuple[Mutation, ...] = (
             "ingest: a shard that can't be read holds nothing",
             "    found = [str(b.shard_id) for b in view.broken if b.shard_id not in known]",
             "    found: list[str] = []",
+        ),
+    ),
+    *mutations(
+        "memwal/ingest/staged_round.py",
+        f"{_SPARK_WRITER} 'passed or under_its_id'",
+        (
+            "spark writes: a batch from before the latest is written again",
+            "    if staged.number < number:",
+            "    if False:",
+        ),
+        (
+            "spark writes: a batch that is not finished is passed",
+            "    if staged.number > number and not finished:",
+            "    if False:",
+        ),
+        (
+            "spark writes: other rows under the number of a written batch are nothing to do",
+            "    if staged.number == number and finished and planned != rows:",
+            "    if False:",
+        ),
+    ),
+    *mutations(
+        "memwal/ingest/apply.py",
+        f"{_SPARK_WRITER} 'passed or spec_that_changed'",
+        (
+            "spark writes: a batch that was written is planned again",
+            "        if before is not None and before[0].number == staged.number:",
+            "        if False:",
+        ),
+        (
+            "spark writes: rows go where an older shard spec had them go",
+            "        if staged.spec_id != table.spec_id:",
+            "        if False:",
+        ),
+    ),
+    *mutations(
+        "memwal/ingest/spark_writer.py",
+        f"{_SPARK_WRITER} 'under_its_id or does_not_name'",
+        (
+            "spark writes: an abort removes rows that a plan names",
+            "        objects.delete(sorted(mine - named))",
+            "        objects.delete(sorted(mine))",
+        ),
+        (
+            "spark writes: two attempts of a task store under one name",
+            "self.write_id)}/{SystemClock().new_id()}",
+            "self.write_id)}/0",
+        ),
+    ),
+    *mutations(
+        "memwal/ingest/resume.py",
+        f"{_SPARK_WRITER} wakes_up",
+        (
+            "ingest: a run writes a round again that was finished and forgotten",
+            "        self.records.check_latest()",
+            "        pass",
+        ),
+    ),
+    *mutations(
+        "memwal/store/ingest_records.py",
+        f"{_SPARK_WRITER} stands_for",
+        (
+            "ingest: a round's plan goes with the rest",
+            '        self._objects.delete([f"{self.folder}/plan.json"])\n',
+            "",
         ),
     ),
     *mutations(
