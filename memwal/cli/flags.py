@@ -49,6 +49,7 @@ from memwal.config import (
     read_environment_options,
     resolve_table,
 )
+from memwal.config.names import ListNames
 from memwal.errors import MemWalError, Usage
 from memwal.report import JobReport
 from memwal.run import logs
@@ -86,16 +87,22 @@ class ReadFlags:
         """The id of this run. Raises Usage."""
         return choose_run_id()
 
-    def tables(self, names: Sequence[str], *, quiet: bool = False) -> list[ResolvedTable]:
+    def tables(
+        self,
+        names: Sequence[str],
+        *,
+        quiet: bool = False,
+        listed: ListNames | None = None,
+    ) -> list[ResolvedTable]:
         """The TABLE arguments, looked up in the configuration, each table once; or, with `--all`,
         those of the configuration. Raises Usage.
 
         The command has imported its job by then, so its start ends here. `quiet` says nothing of
-        what was found in the configuration.
+        what was found in the configuration; `listed` has what namespaces list, who are asked else.
         """
         gc_pause.resume()
         parse_engine(self.engine)
-        return self._look_up(names, quiet=quiet or is_quiet(self.as_json))
+        return self._look_up(names, quiet=quiet or is_quiet(self.as_json), listed=listed)
 
     def table(self, name: str) -> ResolvedTable:
         """The TABLE argument of a command that takes one. Raises Usage for a glob of several."""
@@ -104,11 +111,13 @@ class ReadFlags:
             raise Usage(f"{name}: matches {', '.join(t.name for t in found)}: name one")
         return found[0]
 
-    def _look_up(self, names: Sequence[str], *, quiet: bool) -> list[ResolvedTable]:
+    def _look_up(
+        self, names: Sequence[str], *, quiet: bool, listed: ListNames | None = None
+    ) -> list[ResolvedTable]:
         config, options = load(self.config, self.storage_option, quiet=quiet)
         if self.log_format is None and config.defaults.log_format == logs.JSON:
             logs.start()
-        found = find_names(names, config, _list_names, everything=self.everything)
+        found = find_names(names, config, listed or list_names, everything=self.everything)
         resolved = [resolve_table(name, config, options) for name in found]
         return _drop_repeated(resolved, config, quiet=quiet)
 
@@ -184,10 +193,17 @@ class JobFlags(ReadFlags):
         super().check()
         make_settings(lease_seconds=self.lease_seconds)
 
-    def tables(self, names: Sequence[str], *, quiet: bool = False) -> list[ResolvedTable]:
+    def tables(
+        self,
+        names: Sequence[str],
+        *,
+        quiet: bool = False,
+        listed: ListNames | None = None,
+    ) -> list[ResolvedTable]:
         """As of every command, with the settings that these flags hold."""
         given = make_settings(lease_seconds=self.lease_seconds)
-        return [table.with_settings(given) for table in super().tables(names, quiet=quiet)]
+        found = super().tables(names, quiet=quiet, listed=listed)
+        return [table.with_settings(given) for table in found]
 
     def run_options(
         self, kind: Callable[..., Options], tables: Sequence[ResolvedTable], **more: Any
@@ -295,11 +311,11 @@ def load(
     return loaded, {**read_environment_options(), **pairs}
 
 
-def _list_names(glob: NamespacedTable) -> list[str]:
+def list_names(glob: NamespacedTable) -> list[str]:
     """The tables beside the one that is named. Imported late, as Lance always is."""
-    from memwal.store.namespaces import list_names
+    from memwal.store import namespaces
 
-    return list_names(glob)
+    return namespaces.list_names(glob)
 
 
 def _name_file(config: Config) -> None:

@@ -14,7 +14,7 @@ from pydantic import ValidationError
 
 from memwal.cli import streams
 from memwal.cli.console import RunProgress, stdout
-from memwal.cli.flags import Job, JobFlags, command, load
+from memwal.cli.flags import Job, JobFlags, command, list_names, load
 from memwal.cli.options import Tables
 from memwal.cli.output import Output
 from memwal.cli.parse import parse_duration
@@ -26,8 +26,10 @@ from memwal.config import (
     Settings,
     WatchSettings,
     find_named_file,
+    find_namespaced,
     is_glob,
     make_settings,
+    match_listed,
     match_names,
 )
 from memwal.errors import MemWalError, Usage
@@ -35,6 +37,7 @@ from memwal.report import FAILED, JobReport
 
 if TYPE_CHECKING:
     from memwal.jobs.watch.ports import Event
+    from memwal.jobs.watch.store.names import StoredNames
 
 Freshness = Annotated[
     str | None,
@@ -134,8 +137,10 @@ def watch(tables: Tables, *, flags: WatchFlags, results: Output) -> Job:
         from memwal.jobs.watch.options import WatchOptions
         from memwal.jobs.watch.probes import serve_probes
         from memwal.jobs.watch.show import describe_end
+        from memwal.jobs.watch.store.names import StoredNames
 
-        file = _Configuration(flags=flags, names=tables, warn=progress.warn)
+        listed = StoredNames(list_names, SystemClock())
+        file = _Configuration(flags=flags, names=tables, warn=progress.warn, listed=listed)
         try:
             settings, watched = file.read()
             options = flags.run_options(
@@ -144,6 +149,7 @@ def watch(tables: Tables, *, flags: WatchFlags, results: Output) -> Job:
                 settings=settings,
                 events=events,
                 read_again=file.read_again,
+                find_unlisted=listed.find_problems,
                 seconds_max=flags.seconds_max,
                 once=flags.once,
             )
@@ -172,21 +178,23 @@ def watch(tables: Tables, *, flags: WatchFlags, results: Output) -> Job:
 
 @dataclass(kw_only=True)
 class _Configuration:
-    """The tables to watch, by a command line and a file that may change."""
+    """The tables to watch, by a command line, a file that may change, and what namespaces list."""
 
     flags: WatchFlags
     names: Sequence[str]
     warn: Callable[[str], None]
+    listed: StoredNames
     _mark: tuple[int, ...] | None = None
     _config: Config = Config()
     _known: set[str] = field(default_factory=set)
 
     def read(self) -> tuple[WatchSettings, list[ResolvedTable]]:
         """What the watch begins with; flags beat `[watch]`. Raises Usage."""
-        config, tables = self._read(quiet=False)
+        config, tables = self._read(again=False)
         if not self.flags.once:
             _refuse_unknown(tables)
         values = {**config.watch.model_dump(), **self.flags.own}
+        self.listed.every_seconds = config.watch.names_every
         try:
             return WatchSettings.model_validate(values), tables
         except ValidationError as error:
@@ -194,30 +202,32 @@ class _Configuration:
             raise Usage("; ".join(texts)) from None
 
     def read_again(self) -> list[ResolvedTable] | None:
-        """The tables, where the file has changed since it was read last. Raises Usage."""
-        if _mark(_file(self.flags)) == self._mark:
+        """The tables, where the file or the names in a namespace have changed. Raises Usage."""
+        changed = self.listed.renew()
+        if not changed and _mark(_file(self.flags)) == self._mark:
             return None
         watch = self._config.watch
-        config, tables = self._read(quiet=True)
-        if not tables:  # an editor may have emptied it, to write it anew
+        config, tables = self._read(again=True)
+        named = (find_namespaced(given, config.namespaces) for given in self.names)
+        if not tables and not any(named):  # an editor may have emptied it, to write it anew
             raise Usage(f"{_file(self.flags)}: none of the tables to watch is in it")
         if config.watch != watch:
             self.warn(f"{_file(self.flags)}: [watch] has changed; the next start takes it")
         return tables
 
-    def _read(self, *, quiet: bool) -> tuple[Config, list[ResolvedTable]]:
+    def _read(self, *, again: bool) -> tuple[Config, list[ResolvedTable]]:
         file = _file(self.flags)
         # Before the file: what is written meanwhile is read again.
         before, self._mark = self._mark, _mark(file)
         if before is not None and self._mark is None:
             raise Usage(f"{file}: the configuration file is gone")
         config, _ = load(self.flags.config, self.flags.storage_option, quiet=True)
-        if not self._known:
-            found = self.flags.tables(self.names, quiet=quiet)
+        if not again:
+            found = self.flags.tables(self.names, listed=self.listed.find)
         else:
             named = replace(self.flags, everything=False)
             names = list(self._list_left(config))
-            found = named.tables(names, quiet=quiet) if names else []
+            found = named.tables(names, quiet=True, listed=self.listed.find) if names else []
         self._config = config
         self._known |= set(config.tables)
         return config, [table.with_settings(self.flags.held_to) for table in found]
@@ -228,9 +238,14 @@ class _Configuration:
         """
         yield from config.tables if self.flags.everything else ()
         for given in self.names:
-            yield from match_names(given, config)
-            known = is_glob(given) or given in self._known | set(config.tables)
-            if not known or given.partition(":")[0] in config.namespaces:
+            matched = match_names(given, config)
+            yield from matched
+            spaced = None if matched else find_namespaced(given, config.namespaces)
+            if spaced is None:
+                left = not is_glob(given) and given not in self._known | set(config.tables)
+            else:  # a glob that matches none now may match some later
+                left = not is_glob(given) or match_listed(spaced, self.listed.find(spaced)) != []
+            if left:
                 yield given
 
 

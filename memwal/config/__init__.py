@@ -28,10 +28,12 @@ from memwal.config.names import explain_unknown
 from memwal.config.names import find_names as find_names
 from memwal.config.names import is_address as is_address
 from memwal.config.names import is_glob as is_glob
+from memwal.config.names import match_listed as match_listed
 from memwal.config.names import match_names as match_names
 from memwal.config.namespaces import OPTION as NAMESPACE_OPTION
 from memwal.config.namespaces import NamespacedTable as NamespacedTable
-from memwal.config.namespaces import NamespaceSettings, find_namespaced
+from memwal.config.namespaces import NamespaceSettings
+from memwal.config.namespaces import find_namespaced as find_namespaced
 from memwal.config.storage_options import STORAGE_OPTIONS_VARIABLE as STORAGE_OPTIONS_VARIABLE
 from memwal.config.storage_options import WAIT_OPTION, expand
 from memwal.config.storage_options import read_environment_options as read_environment_options
@@ -199,6 +201,8 @@ class WatchSettings(BaseModel):
     snapshot_every: Seconds | None = Field(default=3600.0, gt=0)
     compaction_every: Seconds | None = Field(default=None, gt=0)
     garbage_every: Seconds = Field(default=3600.0, gt=0)
+    # How often a namespace is asked what a glob stands for.
+    names_every: Seconds = Field(default=60.0, ge=1)
     garbage_execute: bool = False
     garbage_wal: bool = False
     retention: Seconds | None = Field(default=None, ge=0)

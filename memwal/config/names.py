@@ -62,6 +62,11 @@ def match_names(table: str, config: Config) -> list[str]:
     return [name for name in names if fnmatchcase(name, table) and not is_address(name)]
 
 
+def match_listed(glob: NamespacedTable, names: Iterable[str]) -> list[str]:
+    """Which tables a glob in a namespace stands for, of the names that are beside it."""
+    return [glob.name_beside(name) for name in names if fnmatchcase(name, glob.id[-1])]
+
+
 def check_named(
     given: Sequence[str], *, everything: bool = False, config: Config | None = None
 ) -> None:
@@ -87,7 +92,7 @@ def _choose(table: str, config: Config, list_names: ListNames) -> list[str]:
     else:
         names, wanted = list_names(glob), glob.id[-1]
         where = f"namespace {glob.namespace} has {_list(names) or 'none'} there"
-        found = [glob.name_beside(name) for name in names if fnmatchcase(name, wanted)]
+        found = match_listed(glob, names)
     if found:
         return found
     near = suggest(wanted.translate(dict.fromkeys(map(ord, _WILD))), names)

@@ -12,7 +12,7 @@ from typing import Any, Self
 from urllib.parse import parse_qs, unquote, urlsplit
 
 TOKEN = "Bearer not-to-be-shown"
-_NAMESPACE_NOT_FOUND, _TABLE_NOT_FOUND, _UNAUTHENTICATED = 1, 4, 16
+_NAMESPACE_NOT_FOUND, _TABLE_NOT_FOUND, _UNAUTHENTICATED, _UNAVAILABLE = 1, 4, 16, 17
 _PAGE_TABLES = 2
 
 
@@ -21,7 +21,7 @@ class NamespaceServer:
     """`with NamespaceServer(tables={"sales.orders": uri}) as server:`
 
     With `seconds`, it vends credentials that last so long: the session token is the time when they
-    expire. `asked` are the ids of what was described.
+    expire. `asked` are the ids of what was described. One that `is_away` answers with an error.
     """
 
     tables: dict[str, str] = field(default_factory=dict)
@@ -30,6 +30,7 @@ class NamespaceServer:
     token_option: str = "aws_session_token"
     managed: bool = False
     asked: list[str] = field(default_factory=list)
+    is_away: bool = False
 
     def __enter__(self) -> Self:
         namespace = self
@@ -71,6 +72,8 @@ class NamespaceServer:
         _, _, kind, named, *rest = parts.path.split("/")
         name = unquote(named)
         table_id = ".".join(part for part in name.split(delimiter) if part)
+        if self.is_away:
+            return _refuse(503, _UNAVAILABLE, "away")
         if authorization != TOKEN:
             return _refuse(401, _UNAUTHENTICATED, f"{authorization} is not allowed")
         if (kind, rest) == ("table", ["describe"]):

@@ -53,6 +53,7 @@ def run_watch(options: WatchOptions, progress: Progress) -> WatchReport:
         clock=clock,
         events=options.events,
         read_again=options.read_targets,
+        find_unlisted=options.find_unlisted,
         limits=limits,
         observers=observers,
         acts=options.acts,

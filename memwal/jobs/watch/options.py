@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 
 from memwal.config import ResolvedTable, WatchSettings
+from memwal.errors import MemWalError
 from memwal.jobs.garbage.model import GarbageLimits
 from memwal.jobs.maintain.job import MaintainOptions
 from memwal.jobs.status.plan import DueLimits
@@ -23,13 +24,15 @@ FRESHNESS_SECONDS = 60.0
 class WatchOptions(RunOptions):
     """What `watch` takes besides. `seconds_max` bounds it; `once` serves every table once.
 
-    `read_again` gives the tables when the configuration has changed since it was read last, and
-    raises Usage, once, for one that can't be used.
+    `read_again` gives the tables when the configuration, or what namespaces list, has changed since
+    the last time, and raises Usage, once, for a configuration that can't be used. `find_unlisted`
+    tells which globs in namespaces can't be listed now.
     """
 
     settings: WatchSettings
     events: Events
     read_again: Callable[[], Sequence[ResolvedTable] | None] = lambda: None
+    find_unlisted: Callable[[], Mapping[str, MemWalError]] = dict
     seconds_max: float | None = None
     once: bool = False
     observers: Sequence[Observer] = ()

@@ -51,6 +51,8 @@ def _describe(event: Event) -> str:
         case "fresh":
             late = found.get("late_seconds")
             return f" again, after {late:.1f} s" if late is not None else f": {found['message']}"
+        case "gone":
+            return f": {found['message']}"
         case "error":
             retry = found.get("retry_seconds")
             return f": {found['message']}" + (f" (again in {retry:.0f} s)" if retry else "")

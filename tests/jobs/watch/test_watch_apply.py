@@ -407,8 +407,23 @@ def test_tables_come_and_go_with_the_configuration() -> None:
     world.run(watch, 60.0)
     assert len(world.told("fresh", None)) == 1
     assert set(watch.tables) == {"b", "c"}
+    assert [event.table for event in world.events if event.event == "gone"] == ["a"]
     assert world.tables["a"].merged == {}
     assert world.tables["b"].merged == world.tables["c"].merged == {SHARD: 1}
+
+
+def test_a_namespace_that_cant_be_listed_is_told_once_and_takes_no_table_away() -> None:
+    world, table = one()
+    unlisted: dict[str, MemWalError] = {"lake:*": StoreUnavailable("lake:*: away")}
+    watch = world.watch(60.0, find_unlisted=lambda: dict(unlisted))
+    table.flush(world.clock)
+    world.run(watch, 60.0)
+    assert table.merged == {SHARD: 1}
+    (error,) = world.told("error", None)
+    assert (error["message"], error["exit_code"], error["kept"]) == ("lake:*: away", 1, 1)
+    unlisted.clear()
+    world.run(watch, 60.0)
+    assert world.told("fresh", None) == [{"message": "lake:*: can be listed again"}]
 
 
 def test_a_table_that_goes_away_finishes_its_round() -> None:
@@ -422,7 +437,7 @@ def test_a_table_that_goes_away_finishes_its_round() -> None:
     assert list(watch.tables) == ["t"]
     world.run(watch, 20.0)
     assert watch.tables == {}
-    assert len(world.told("merge")) == 1
+    assert len(world.told("merge")) == len(world.told("gone")) == 1
 
 
 def test_once_serves_each_table_once_and_ends() -> None:

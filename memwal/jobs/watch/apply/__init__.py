@@ -48,7 +48,8 @@ class Watch:
 
     `acts` False looks and judges only. `once`: every table is brought fresh once, and then left.
     `read_again` gives the tables if they have changed since its last call, and raises Usage, once,
-    for a configuration that can't be used.
+    for a configuration that can't be used. `find_unlisted` tells, by glob, why a namespace can't be
+    listed now; the tables that it listed last stay.
     """
 
     lookouts: Lookouts
@@ -57,6 +58,7 @@ class Watch:
     events: Events
     read_again: Callable[[], Sequence[Watched] | None]
     limits: WatchLimits
+    find_unlisted: Callable[[], Mapping[str, MemWalError]] = dict
     observers: Sequence[Observer] = ()
     acts: bool = True
     once: bool = False
@@ -75,6 +77,7 @@ class Watch:
     _running: int = 0
     _read_at: float = 0.0
     _misread: bool = False
+    _unlisted: dict[str, str] = field(default_factory=dict)
 
     def turn(self) -> None:
         """Go round once; waits a little where nothing is to be done."""
@@ -100,6 +103,8 @@ class Watch:
         now = self.clock.monotonic_seconds()
         named = {watched.resolved.name: watched for watched in tables}
         for name in [name for name in self.tables if name not in named]:
+            if not self.tables[name].gone:
+                self._tell(name, "gone", {"message": "not among the tables to watch any more"})
             self._leave(self.tables[name])
         for name, watched in named.items():
             state = self.tables.get(name)
@@ -142,12 +147,22 @@ class Watch:
             self._misread = True
             self._tell(None, "error", describe_error(error, kept=len(self.tables)))
             return
+        self._tell_unlisted()
         if tables is None:
             return
         if self._misread:
             self._misread = False
             self._tell(None, "fresh", {"message": "the configuration can be read again"})
         self.watch(tables)
+
+    def _tell_unlisted(self) -> None:
+        found = self.find_unlisted()
+        for name, error in found.items():
+            if self._unlisted.get(name) != str(error):
+                self._tell(None, "error", describe_error(error, kept=len(self.tables)))
+        for name in self._unlisted.keys() - found.keys():
+            self._tell(None, "fresh", {"message": f"{name}: can be listed again"})
+        self._unlisted = {name: str(error) for name, error in found.items()}
 
     def _leave(self, state: WatchedTable) -> None:
         self._waiting.discard(state.name)
