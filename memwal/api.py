@@ -11,9 +11,8 @@
 A method does what the command of its name does, on one table, with the command's options as
 keywords. It returns the table's report where the command would exit with 0, and raises where it
 would not: the error in `memwal.errors` that goes with the exit code, with the report, if there is
-one, in its attribute `report`. Requests that make no sense raise `memwal.errors.Usage`.
-
-What a job says while it runs goes to the logger `memwal`.
+one, in its attribute `report`; for requests that make no sense, `memwal.errors.Usage`. Errors name
+these keywords. What a job says while it runs goes to the logger `memwal`.
 """
 
 from __future__ import annotations
@@ -43,6 +42,7 @@ from memwal.jobs.status.report import StatusTableReport
 from memwal.jobs.verify.report import VerifyTableReport
 from memwal.model import Consistency
 from memwal.read.plan.request import parse_consistency
+from memwal.run.keywords import made_for_python, raises_for_python
 from memwal.run.progress import LogProgress
 from memwal.run.reports import take_report
 
@@ -57,6 +57,7 @@ Options = TypeVar("Options")
 _HOUR_SECONDS, _DAY_SECONDS = 3600.0, 86_400.0
 
 
+@raises_for_python
 def open_table(
     uri: str,
     storage_options: Mapping[str, str] | None = None,
@@ -98,6 +99,7 @@ def open_table(
     )
 
 
+@made_for_python
 class Table:
     """A table with a MemWAL. Made by `open_table`; every method looks at the table anew."""
 
@@ -315,9 +317,8 @@ class Table:
         from memwal.jobs.verify.job import run_verify
         from memwal.run.options import RunOptions
 
-        return take_report(
-            run_verify(self._make_options(RunOptions), LogProgress()), VerifyTableReport
-        )
+        run = run_verify(self._make_options(RunOptions), LogProgress())
+        return take_report(run, VerifyTableReport)
 
     def checkpoint(
         self,

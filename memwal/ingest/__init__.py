@@ -27,6 +27,7 @@ operations   rows with deletes among them -> calls of a writer; pure
 routing      rows -> shards, by the table's shard spec; pure
 strangers    shards that may hold rows of others' values, and how that is found out
 shards       the coordinator's delta and flush handler for a MemWAL table
+given        rows of programs, dicts too -> Arrow; pure
 writer       these together, for programs: `open_writer`
 """
 

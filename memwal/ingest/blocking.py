@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 from collections.abc import Callable, Coroutine
 from contextlib import AbstractContextManager, suppress
 from threading import Thread
@@ -10,7 +11,7 @@ from typing import Any, Generic, TypeVar
 
 from memwal.ingest.broadcast import Published, Subscription
 from memwal.ingest.commands import Reached, State
-from memwal.ingest.coordinator import WriteCoordinator
+from memwal.ingest.coordinator import WriteCoordinator, check_process
 from memwal.ingest.ports import Closed, Delta, FlushFailed
 
 DeltaT = TypeVar("DeltaT", bound=Delta)
@@ -29,6 +30,7 @@ class BlockingCoordinator(
 
     def __init__(self, make: Callable[[], WriteCoordinator[DeltaT, SnapshotT]]) -> None:
         """`make` is called on the event loop; what it raises is raised here."""
+        self._made_in = os.getpid()
         self._loop = asyncio.new_event_loop()
         self._thread = Thread(target=self._loop.run_forever, name="write coordinator", daemon=True)
         self._thread.start()
@@ -42,17 +44,23 @@ class BlockingCoordinator(
     @property
     def state(self) -> State:
         """What the coordinator is doing."""
-        return self._coordinator.state
+        return self._here.state
 
     @property
     def snapshot(self) -> Published[SnapshotT]:
         """The newest snapshot."""
-        return self._coordinator.subscribe().current
+        return self._here.subscribe().current
 
     @property
     def durable_epoch(self) -> int:
         """The highest epoch that would survive a crash."""
-        return self._coordinator.durable_epoch
+        return self._here.durable_epoch
+
+    @property
+    def _here(self) -> WriteCoordinator[DeltaT, SnapshotT]:
+        """The coordinator, in its own process only."""
+        check_process(self._made_in)
+        return self._coordinator
 
     def follow(self, told: Callable[[Published[SnapshotT]], None]) -> None:
         """Call `told` with each newer snapshot, some passed over, in the coordinator's own thread.
@@ -76,6 +84,7 @@ class BlockingCoordinator(
 
     def shutdown(self) -> None:
         """Flush what is pending, wait until all is durable, and end."""
+        check_process(self._made_in)
         if self._loop.is_closed():
             return
         try:
@@ -87,13 +96,14 @@ class BlockingCoordinator(
     def __exit__(self, *error: object) -> None:
         if error[0] is None:
             self.shutdown()
-        elif not self._loop.is_closed():
+        elif not self._loop.is_closed() and os.getpid() == self._made_in:
             self._call(self._coordinator.abandon())
             self._stop()
 
     def _call(self, work: Coroutine[Any, Any, T]) -> T:
-        if self._loop.is_closed():
+        if os.getpid() != self._made_in or self._loop.is_closed():
             work.close()
+            check_process(self._made_in)
             raise Closed("the write coordinator was shut down")
         call = asyncio.run_coroutine_threadsafe(work, self._loop)
         try:

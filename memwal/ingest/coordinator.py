@@ -15,10 +15,12 @@ caller gets the error. Finding out what a new coordinator has to write again is 
 from __future__ import annotations
 
 import asyncio
+import os
 from collections.abc import Awaitable
 from contextlib import suppress
 from typing import Generic, TypeVar, cast
 
+from memwal.errors import Usage
 from memwal.ingest.broadcast import Broadcast, Published, Subscription
 from memwal.ingest.commands import (
     Command,
@@ -52,6 +54,16 @@ SnapshotT = TypeVar("SnapshotT")
 _CLOSED = "the write coordinator was shut down"
 
 
+def check_process(made_in: int) -> None:
+    """Raise Usage in another process than `made_in`: no thread or event loop survives a fork."""
+    if os.getpid() != made_in:
+        raise Usage(
+            f"this writer was made in process {made_in}, and this is a child that was forked from "
+            "it: write there, or open a writer of the child's own once the parent's is closed (two "
+            "of them fence each other)"
+        )
+
+
 class WriteCoordinator(Generic[DeltaT, SnapshotT]):
     """Serialises writes. Make it inside a running event loop; use it from that loop only."""
 
@@ -63,6 +75,7 @@ class WriteCoordinator(Generic[DeltaT, SnapshotT]):
         limits: CoordinatorLimits | None = None,
         clock: AsyncClock | None = None,
     ) -> None:
+        self._made_in = os.getpid()
         self._handler = handler
         self._limits = limits or CoordinatorLimits()
         self._clock = clock or SystemAsyncClock()
@@ -148,6 +161,7 @@ class WriteCoordinator(Generic[DeltaT, SnapshotT]):
         await self._ask(Shutdown(answer=make_future()))
 
     async def _ask(self, command: Command) -> int:
+        check_process(self._made_in)
         if self._error is not None:
             raise self._error_for_caller()
         if self._is_over or (self._stopping and not isinstance(command, Shutdown)):

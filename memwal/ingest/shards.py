@@ -9,10 +9,10 @@ is known to go.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
-from typing import Self
+from typing import Any, Self, TypeVar
 
 import pyarrow as pa
 
@@ -24,6 +24,7 @@ from memwal.ingest.routing import Place, Router
 from memwal.model import ShardId
 from memwal.store.shard_writers import OpenShard, ShardWriters, Tip
 
+T = TypeVar("T")
 Writer = OpenShard | ResumedShard
 Writers = ShardWriters | ResumingWriters
 Tips = Mapping[ShardId, Tip]
@@ -109,9 +110,8 @@ class ShardHandler:
 
     async def flush(self, delta: ShardOperations, snapshot: Tips) -> Flushed[Tips]:
         """Write every shard's part, side by side. The first error counts, when all have ended."""
-        loop = asyncio.get_running_loop()
         work = [
-            loop.run_in_executor(self._pool, self._write, place, todo)
+            asyncio.wrap_future(self._start(self._write, place, todo))
             for place, todo in delta.by_place.items()
         ]
         # All of them end, come what may: none goes on writing once the failure is known.
@@ -157,11 +157,23 @@ class ShardHandler:
                 found[-1] = both
         return found
 
+    def _start(self, call: Callable[..., T], *args: Any) -> Future[T]:
+        """Call it in a thread; right here once Python is ending, and starts none any more."""
+        try:
+            return self._pool.submit(call, *args)
+        except RuntimeError:
+            done: Future[T] = Future()
+            try:
+                done.set_result(call(*args))
+            except BaseException as error:
+                done.set_exception(error)
+            return done
+
     def close(self) -> None:
         """Close all writers, each flushing a generation. Raises the first error, at the end."""
         open_now, self._open = list(self._open.values()), {}
         try:
-            closing = [self._pool.submit(writer.close) for writer in open_now]
+            closing = [self._start(writer.close) for writer in open_now]
             errors = [error for done in closing if (error := done.exception()) is not None]
         finally:
             self._pool.shutdown()

@@ -2,25 +2,37 @@
 
 from __future__ import annotations
 
+import logging
+import os
 from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import replace
+from functools import partial
+from threading import Thread
+from warnings import warn
+from weakref import finalize
 
 import pyarrow as pa
 
 from memwal.errors import Usage
+from memwal.format.layout import find_shard, parse_shard
 from memwal.ingest.blocking import BlockingCoordinator
-from memwal.ingest.coordinator import WriteCoordinator
+from memwal.ingest.coordinator import WriteCoordinator, check_process
+from memwal.ingest.given import Rows, read_rows
 from memwal.ingest.ports import CoordinatorLimits
 from memwal.ingest.shape import Shape
 from memwal.ingest.shards import HandlerLimits, ShardHandler, ShardOperations, Tips, route_rows
 from memwal.ingest.table import IngestTable
+from memwal.run.keywords import made_for_python
 from memwal.run.stores import open_stores
 
 _DELETED = "_memwal_deleted"
 _WHERE = "the rows"
+_CLOSE_SECONDS_MAX = 60.0
+_LOG = logging.getLogger("memwal")
 
 
+@made_for_python
 class TableWriter(AbstractContextManager["TableWriter"]):
     """Writes rows and deletes of one table. Any thread may call it; one a table and process.
 
@@ -34,21 +46,33 @@ class TableWriter(AbstractContextManager["TableWriter"]):
         *,
         limits: CoordinatorLimits | None = None,
         missing_as_null: bool = False,
+        skip_unknown_columns: bool = False,
+        shard: str | None = None,
     ) -> None:
         """Open a table for writing; shards are claimed when the first row comes for them.
 
         With `missing_as_null`, columns that rows come without are written as NULL, over what the
-        table has; without it such rows are refused, unless they delete.
+        table has; without it such rows are refused, unless they delete. `skip_unknown_columns`
+        leaves out those that the table does not have. All rows go to `shard`, where one is named.
 
         Raises NotATable, StoreUnavailable, BadCredentials, Unsupported (also for a store that does
         not keep put-if-absent), and Refused for a shard spec that rows can't be routed by, and
         while a shard holds rows of which nobody knows the values.
         """
+        self._made_in = os.getpid()
         stores = open_stores(uri, storage_options or {})
         self.uri = stores.uri
-        table = IngestTable.read(stores, stores.views.table(), None)
+        view = stores.views.table()
+        if shard is not None:
+            shard = find_shard(parse_shard(shard), set(view.shard_ids), self.uri)
+        table = IngestTable.read(stores, view, shard)
         key = table.view.primary_key
-        self._shape = Shape(schema=table.schema, key=key, missing_as_null=missing_as_null)
+        self._shape = Shape(
+            schema=table.schema,
+            key=key,
+            skips_unknown_columns=skip_unknown_columns,
+            missing_as_null=missing_as_null,
+        )
         self._router = table.check_shards()
         # Shards are claimed by Lance, which looks no closer at the store.
         stores.prove_store()
@@ -57,24 +81,30 @@ class TableWriter(AbstractContextManager["TableWriter"]):
             table.make_writers(), limits=HandlerLimits(rows_per_entry_max=self._rows_max)
         )
         self._coordinator: BlockingCoordinator[ShardOperations, Tips] = BlockingCoordinator(
-            lambda: WriteCoordinator(self._handler, {}, limits=limits)
+            partial(WriteCoordinator, self._handler, {}, limits=limits)
+        )
+        self._dropped = finalize(
+            self, _close_dropped, self.uri, os.getpid(), self._coordinator, self._handler
         )
 
-    def write(self, rows: pa.Table, deleted: Sequence[bool] | pa.Array | None = None) -> int:
+    def write(self, rows: Rows, deleted: Sequence[bool] | pa.Array | None = None) -> int:
         """Hand over rows with the table's columns; `deleted` marks those that delete their key.
 
-        Returns the epoch, to flush by. A deleted row needs its key and what its shard depends on.
-        Raises Usage for rows that don't fit, FlushFailed, Closed.
+        `rows` are Arrow data, or a list of dicts, which get the table's types. Returns the epoch,
+        to flush by. A deleted row needs its key and what its shard depends on. Raises Usage for
+        rows that don't fit, and in a process that was forked since; FlushFailed, Closed.
         """
         gone = None if deleted is None else pa.array(deleted, pa.bool_())
         shape = self._shape
+        marks = None if gone is None else gone.to_pylist()
+        if marks is not None and len(marks) != len(rows):
+            raise Usage(f"{len(rows)} rows, and {len(marks)} marks of what is deleted")
+        table = read_rows(rows, shape.schema, marks, missing_as_null=shape.missing_as_null)
         if gone is not None:
-            if len(gone) != len(rows):
-                raise Usage(f"{len(rows)} rows, and {len(gone)} marks of what is deleted")
             shape = replace(shape, delete_column=_DELETED)
-            rows = rows.append_column(_DELETED, gone)
-        shape.check(rows.schema, _WHERE)
-        conformed, gone = shape.conform(rows, _WHERE)
+            table = table.append_column(_DELETED, gone)
+        shape.check(table.schema, _WHERE)
+        conformed, gone = shape.conform(table, _WHERE)
         return self._coordinator.write(
             route_rows(self._router, conformed, shape.key, deleted=gone, rows_max=self._rows_max)
         )
@@ -83,9 +113,7 @@ class TableWriter(AbstractContextManager["TableWriter"]):
         """Wait until `epoch` (None: all written so far) is durable. Raises FlushFailed, Closed."""
         return self._coordinator.flush(epoch)
 
-    def write_durable(
-        self, rows: pa.Table, deleted: Sequence[bool] | pa.Array | None = None
-    ) -> int:
+    def write_durable(self, rows: Rows, deleted: Sequence[bool] | pa.Array | None = None) -> int:
         """Write, and wait until it is durable; its epoch."""
         epoch = self.write(rows, deleted)
         self.flush(epoch)
@@ -106,19 +134,54 @@ class TableWriter(AbstractContextManager["TableWriter"]):
 
     def close(self) -> None:
         """Flush what is pending, and each shard to a generation. Raises FlushFailed."""
-        try:
-            self._coordinator.shutdown()
-        except BaseException:
-            self._handler.abandon()
-            raise
-        self._handler.close()
+        check_process(self._made_in)
+        self._dropped.detach()
+        _close(self._coordinator, self._handler)
 
     def __exit__(self, *error: object) -> None:
         if error[0] is None:
             self.close()
             return
-        self._coordinator.__exit__(*error)
-        self._handler.abandon()
+        if os.getpid() == self._made_in:
+            self._dropped.detach()
+            self._coordinator.__exit__(*error)
+            self._handler.abandon()
+
+
+Coordinator = BlockingCoordinator[ShardOperations, Tips]
+
+
+def _close(coordinator: Coordinator, handler: ShardHandler) -> None:
+    try:
+        coordinator.shutdown()
+    except BaseException:
+        handler.abandon()
+        raise
+    handler.close()
+
+
+def _close_dropped(uri: str, made_in: int, coordinator: Coordinator, handler: ShardHandler) -> None:
+    """Close a writer that nobody has any more, so that what was written is kept; and say so.
+
+    Whoever collects it may hold a lock that closing needs, or be the thread that does the closing.
+    So another one closes it, and is not waited for without end.
+    """
+    if os.getpid() != made_in:
+        return  # the parent has it
+
+    def close() -> None:
+        try:
+            _close(coordinator, handler)
+        except Exception:
+            _LOG.exception("%s: a writer was dropped without close, and rows may be lost", uri)
+
+    closing = Thread(target=close, name="dropped writer")
+    try:
+        closing.start()
+        closing.join(_CLOSE_SECONDS_MAX)
+    except RuntimeError:  # Python is ending, and starts no thread any more
+        close()
+    warn(f"{uri}: a writer was dropped without close", ResourceWarning, stacklevel=2)
 
 
 open_writer = TableWriter

@@ -35,6 +35,7 @@ from memwal.read.store.opened import OpenRead
 from memwal.read.store.opening import open_read
 from memwal.read.store.wal_rows import Moved, StoredWalRows
 from memwal.rows.lineage import check_lineage
+from memwal.run.keywords import raises_for_python
 from memwal.run.stores import open_stores
 from memwal.store.generations import Generations
 from memwal.store.table import primary_key_of
@@ -109,6 +110,7 @@ class ReadableTable:
             wal=stores.wal, manifests=stores.shard_manifests, renamed=self.views.renamed
         )
 
+    @raises_for_python
     def read(
         self,
         *,

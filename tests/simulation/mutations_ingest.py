@@ -244,4 +244,42 @@ INGEST: tuple[Mutation, ...] = (
             "    if False:",
         ),
     ),
+    *mutations(
+        "memwal/ingest/coordinator.py",
+        "tests/ingest/test_writer.py -k 'forked'",
+        ("writer: used in a forked child", "    if os.getpid() != made_in:", "    if False:"),
+    ),
+    *mutations(
+        "memwal/ingest/writer.py",
+        "tests/ingest/test_writer.py -k 'forked or dropped or ends'",
+        ("writer: a child closes its parent's", "    if os.getpid() != made_in:", "    if False:"),
+        (
+            "writer: a dropped one is not closed",
+            "            _close(coordinator, handler)\n",
+            "            pass\n",
+        ),
+    ),
+    *mutations(
+        "memwal/ingest/shards.py",
+        "tests/ingest/test_writer.py -k 'ends'",
+        (
+            "writer: what is pending when Python ends is lost",
+            "        except RuntimeError:",
+            "        except AttributeError:",
+        ),
+    ),
+    *mutations(
+        "memwal/ingest/given.py",
+        "tests/ingest/test_writer.py -m 'not integration'",
+        (
+            "writer: a column that some dicts lack becomes NULL",
+            "        if missing and not (missing_as_null or",
+            "        if False and not (missing_as_null or",
+        ),
+        (
+            "writer: values that don't fit are cut",
+            "        inferred.cast(kind)",
+            "        return pa.array(values, kind)",
+        ),
+    ),
 )

@@ -317,11 +317,6 @@ READ: tuple[Mutation, ...] = (
             ":\n            break",
         ),
         (
-            "rescue: what is damaged is dropped",
-            "        if entry.torn:\n",
-            "        if entry.torn or entry.problem:\n",
-        ),
-        (
             "rescue: torn entries are dropped of a live writer",
             "    if not decided.unflushed and not torn:",
             "    if not decided.unflushed:",
@@ -368,11 +363,20 @@ READ: tuple[Mutation, ...] = (
     ),
     *mutations(
         "memwal/jobs/rescue/store.py",
-        "tests/jobs/rescue/test_rescue.py -k 'torn_last'",
+        "tests/jobs/rescue/test_rescue.py -k 'while_it_drops'",
         (
             "rescue: the position of a torn entry is free",
             "        self._objects.put(path, sentinel_bytes(sentinel_epoch))",
             "        self._objects.delete([path])",
+        ),
+    ),
+    *mutations(
+        "memwal/store/wal.py",
+        "tests/jobs/rescue/test_rescue.py -k 'merely_torn'",
+        (
+            "rescue: what is damaged is dropped",
+            "torn=isinstance(error, CutOff),",
+            "torn=isinstance(error, Corruption),",
         ),
     ),
     *mutations(

@@ -604,6 +604,8 @@ def test_a_young_torn_entry_stays(table: Table) -> None:
 def test_a_rescue_that_was_killed_while_it_drops_is_finished(table: Table, step: str) -> None:
     (shard,) = table.shards
     torn = tear(table, 6)
+    with pytest.raises(OSError, match="WAL IPC"):
+        table.writer(shard)
     age(table)
 
     def die(name: str) -> None:

@@ -1,0 +1,68 @@
+"""Errors as Python programs get them: what the command line calls an option is an argument there.
+
+What goes wrong is worded once, for the command line. Where an error leaves the Python API, its text
+names the argument instead. Commands in backticks stay what they are.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from functools import wraps
+from inspect import isfunction
+from typing import ParamSpec, TypeVar
+
+from memwal.errors import MemWalError
+
+Arguments = ParamSpec("Arguments")
+Result = TypeVar("Result")
+Kind = TypeVar("Kind", bound=type)
+
+_OPTION = re.compile(r"`[^`]*`|(?<![\w-])--([a-z][a-z-]*[a-z])")
+# Those that are not the option's words with underscores.
+_OTHERS = {
+    "no-lease": "lease=False",
+    "with-pending": "merged_only=False",
+    "merged-only": "merged_only=True",
+    "delete-column": "deleted",
+    "retention": "retention_seconds",
+    "grace": "grace_seconds",
+    "ingest-idle": "ingest_idle_seconds",
+    "index": "indexes",
+}
+_SWITCHES = re.compile(r"allow-.*|missing-as-null|skip-unknown-columns|adopt-orphans|execute|wal")
+
+
+def name_arguments(text: str) -> str:
+    """The text with each option as Python's argument: `--allow-holes` is `allow_holes=True`."""
+
+    def name(found: re.Match[str]) -> str:
+        option = found[1]
+        if option is None:
+            return found[0]
+        argument = _OTHERS.get(option, option.replace("-", "_"))
+        return f"{argument}=True" if _SWITCHES.fullmatch(option) else argument
+
+    return _OPTION.sub(name, text)
+
+
+def raises_for_python(function: Callable[Arguments, Result]) -> Callable[Arguments, Result]:
+    """The function, with errors that name Python's arguments."""
+
+    @wraps(function)
+    def call(*args: Arguments.args, **kwargs: Arguments.kwargs) -> Result:
+        try:
+            return function(*args, **kwargs)
+        except MemWalError as error:
+            error.args = (name_arguments(str(error)),)
+            raise
+
+    return call
+
+
+def made_for_python(kind: Kind) -> Kind:
+    """The class, each of whose own public methods has such errors."""
+    for name, member in list(vars(kind).items()):
+        if isfunction(member) and (name == "__init__" or not name.startswith("_")):
+            setattr(kind, name, raises_for_python(member))
+    return kind
