@@ -20,10 +20,10 @@ _BYTES = {"b": 1} | {
     for base, units in ((1000, ("kb", "mb", "gb", "tb")), (1024, ("kib", "mib", "gib", "tib")))
     for power, unit in enumerate(units, start=1)
 }
-_SECONDS = {"s": 1.0, "m": 60.0, "h": 3600.0, "d": 86_400.0}
+_SECONDS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86_400.0}
 _SECONDS_MAX = 36_500 * 86_400.0
 BYTES_EXPECTED = "expected bytes, such as 268435456, 256MB or 1GiB"
-SECONDS_EXPECTED = "expected seconds, such as 90, or 90s, 10m, 1h or 7d"
+SECONDS_EXPECTED = "expected seconds, such as 90, or 90s, 10m, 1h, 7d or 500ms"
 
 
 def one_line(text: str) -> str:
@@ -88,7 +88,7 @@ def parse_bytes(text: str) -> int:
 
 
 def parse_seconds(text: str) -> float:
-    """Seconds in `90`, `90s`, `10m`, `1h` or `7d`. Raises ValueError."""
+    """Seconds in `90`, `90s`, `10m`, `1h`, `7d` or `500ms`. Raises ValueError."""
     match = _AMOUNT.fullmatch(text.strip())
     unit = (match[2] or "s") if match else ""
     seconds = float(match[1]) * _SECONDS[unit] if match and unit in _SECONDS else None

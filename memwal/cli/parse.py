@@ -13,13 +13,15 @@ if TYPE_CHECKING:
 
 
 def parse_duration(text: str, option: str) -> float:
-    """Seconds in `90s`, `10m`, `1h` or `7d`. A number alone says too little to delete by."""
+    """Seconds in `90s`, `10m`, `1h`, `7d`, `500ms`. A number alone says too little to delete by."""
     try:
         if text[-1:].isalpha():
             return parse_seconds(text)
     except ValueError:
         pass
-    raise Usage(f"{option} {text!r}: expected a number and a unit, such as 90s, 10m, 1h or 7d")
+    raise Usage(
+        f"{option} {text!r}: expected a number and a unit, such as 90s, 10m, 1h, 7d or 500ms"
+    )
 
 
 def parse_size(text: str | None, option: str) -> int | None:

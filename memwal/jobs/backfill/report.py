@@ -69,9 +69,10 @@ class TableBackfill:
         fields = sum_up_jobs(jobs)
         if dry_run and backlog is not None:
             fields["outcome"] = NOTHING_TO_DO if backlog.is_empty else DONE
-        elif state == RUNNING or (state == WAITING and not jobs):
-            left = StandDown(f"{state} when this was written; run again to go on")
-            fields |= {"outcome": left.outcome, "exit_code": left.exit_code, "error": str(left)}
+        elif state != FINISHED:
+            left = StandDown("running when this was written; run again to go on")
+            fields |= {"outcome": left.outcome, "exit_code": left.exit_code}
+            fields["error"] = str(left) if state == RUNNING else None
         return BackfillTableReport(
             table=self.resolved.name,
             state=state,

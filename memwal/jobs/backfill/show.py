@@ -6,7 +6,7 @@ from rich.console import RenderableType
 from rich.text import Text
 
 from memwal.grid import Column, build_table, format_size, numbers, style_outcome, words
-from memwal.jobs.backfill.report import FINISHED, BackfillReport, BackfillTableReport
+from memwal.jobs.backfill.report import FINISHED, WAITING, BackfillReport, BackfillTableReport
 
 TABLES: tuple[Column[BackfillTableReport], ...] = (
     words("table", lambda table: table.table),
@@ -15,7 +15,7 @@ TABLES: tuple[Column[BackfillTableReport], ...] = (
     numbers("bytes", lambda table: format_size(_read_backlog(table, "bytes"))),
     numbers("unindexed rows", lambda table: _read_backlog(table, "unindexed_rows")),
 )
-SECONDS: Column[BackfillTableReport] = numbers("seconds", lambda table: f"{table.seconds:.2f}")
+SECONDS: Column[BackfillTableReport] = numbers("seconds", lambda table: _format_seconds(table))
 
 
 def show_job(report: BackfillReport) -> list[RenderableType]:
@@ -43,6 +43,10 @@ def _make_column(name: str) -> Column[BackfillTableReport]:
 
 def _format_standing(table: BackfillTableReport) -> Text:
     return style_outcome(table.outcome if table.state == FINISHED else table.state)
+
+
+def _format_seconds(table: BackfillTableReport) -> str:
+    return "-" if table.state == WAITING else f"{table.seconds:.2f}"
 
 
 def _read_backlog(table: BackfillTableReport, what: str) -> int | None:

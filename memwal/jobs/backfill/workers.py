@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass, field
 
-from memwal.errors import EXIT_CANCELLED, MemWalError, StandDown
+from memwal.errors import EXIT_CANCELLED, MemWalError, PartlyFailed, StandDown
 from memwal.jobs.backfill.plan import estimate_bytes
 from memwal.jobs.backfill.report import (
     FINISHED,
@@ -20,6 +20,7 @@ from memwal.jobs.backfill.report import (
 from memwal.ports import Clock
 from memwal.report import (
     NOTHING_TO_DO,
+    PARTIAL,
     EngineReport,
     JobOnTable,
     JobReport,
@@ -42,7 +43,8 @@ DOCUMENT_SECONDS_MIN = 1.0
 class Backfill:
     """One run. `requests` are those of the look at the tables, to which each job's are added.
 
-    `forget` is called when a table may have changed.
+    `forget` is called when a table may have changed. `cut_off` says so once the deadline has come
+    before a job of a table.
     """
 
     tables: Sequence[TableBackfill]
@@ -60,6 +62,7 @@ class Backfill:
     concurrency: int
     deadline_seconds: float | None
     requests: Mapping[str, int]
+    cut_off: str | None = None
     lock: threading.Lock = field(default_factory=threading.Lock)
 
     def run(self) -> BackfillReport:
@@ -89,6 +92,8 @@ class Backfill:
         """The document as it stands; `finished` when nothing more will come."""
         tables = tuple(table.report(dry_run=self.dry_run) for table in self.tables)
         outcome, code = sum_up_tables(tables)
+        if finished and self.cut_off is not None:
+            outcome, code = PARTIAL, PartlyFailed.exit_code
         with self.lock:
             requests = dict(self.requests)
         return BackfillReport(
@@ -101,7 +106,13 @@ class Backfill:
             tables=tables,
             requests=requests,
             finished=finished,
+            error=self._count_cut_off() if finished and self.cut_off else None,
         )
+
+    def _count_cut_off(self) -> str | None:
+        """What the deadline cut off, in a line for all tables."""
+        waiting = sum(table.state == WAITING for table in self.tables)
+        return f"{waiting} of {len(self.tables)} tables {self.cut_off}" if waiting else None
 
     def _watch(self, futures: Sequence[Future[None]]) -> None:
         """Wait for the tables; now and then report what is done: a kill leaves that behind."""
@@ -122,6 +133,13 @@ class Backfill:
         """One table's jobs, in a thread of its own; its trouble stays its own."""
         began = self.clock.monotonic_seconds()
         for name in self.jobs:
+            if (why := self._find_stop()) is not None:
+                if table.state == WAITING:
+                    return
+                report = failed_report(table.resolved.name, why)
+                table.jobs.append(JobOnTable(job=name, report=report))
+                break
+            table.state = RUNNING
             table.jobs.append(self._run_job(name, table))
             if table.jobs[-1].report.outcome != NOTHING_TO_DO:
                 self.forget(table)
@@ -130,15 +148,12 @@ class Backfill:
         self.leases.give_back(table.resolved.uri)
         self.forget(table)
         table.seconds = self.clock.monotonic_seconds() - began
-        if table.state == RUNNING:
-            table.state = FINISHED
+        table.state = FINISHED
         words = ", ".join(f"{job.job} {job.report.outcome}" for job in table.jobs)
         self.progress.say(f"{table.resolved.name}: {words} in {table.seconds:.1f} s")
 
     def _run_job(self, name: str, table: TableBackfill) -> JobOnTable:
         try:
-            self._check_may_begin()
-            table.state = RUNNING
             done = self.run_job(name, table)
             with self.lock:
                 self.requests = add_counts((self.requests, done.requests))
@@ -150,12 +165,17 @@ class Backfill:
             report = failed_report(table.resolved.name, _explain(error))
         return JobOnTable(job=name, report=report)
 
-    def _check_may_begin(self) -> None:
-        """Raise StandDown when no job may begin any more."""
-        cancel.check()
+    def _find_stop(self) -> MemWalError | None:
+        """Why no job may begin any more."""
+        try:
+            cancel.check()
+        except StandDown as cancelled:
+            return cancelled
         limit = self.deadline_seconds
-        if limit is not None and self.clock.monotonic_seconds() - self.started >= limit:
-            raise StandDown(f"not begun: {limit:g} s have passed; run again to go on")
+        if limit is None or self.clock.monotonic_seconds() - self.started < limit:
+            return None
+        self.cut_off = f"not begun: {limit:g} s have passed; run again to go on"
+        return PartlyFailed(self.cut_off)
 
 
 def _explain(error: BaseException) -> MemWalError:

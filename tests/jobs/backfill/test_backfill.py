@@ -205,11 +205,39 @@ def test_a_wrong_request_is_refused_before_anything_is_done(
 
 
 def test_nothing_begins_after_the_deadline(tables: list[Table]) -> None:
-    code, found, _ = command(*(t.uri for t in tables), "--deadline", "0s")
-    assert (code, found["outcome"]) == (4, "held")
-    assert {t["state"] for t in found["tables"]} == {"waiting"}
-    assert all("run again to go on" in t["error"] for t in found["tables"])
+    """Tables that were never begun say so, and nothing else; the run says why."""
+    code, found, log = command(*(t.uri for t in tables), "--deadline", "1ms")
+    assert (code, found["outcome"]) == (6, "partial")
+    assert found["error"] == "3 of 3 tables not begun: 0.001 s have passed; run again to go on"
+    for table in found["tables"]:
+        assert (table["state"], table["outcome"]) == ("waiting", "held")
+        assert (table["jobs"], table["error"], table["version_after"]) == ([], None, None)
+    assert ": merge " not in log
     assert all(t.progress() == {} for t in tables)
+
+
+def test_a_deadline_between_two_jobs_of_a_table(
+    tables: list[Table], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The first table's merge is finished, its indexes have to wait, and so have the others."""
+    run_merge = _backfill.run_merge
+
+    def slow(*arguments: Any) -> JobReport:
+        time.sleep(2)
+        return run_merge(*arguments)
+
+    monkeypatch.setattr(_backfill, "run_merge", slow)
+    report = backfill(*tables, concurrency=1, deadline_seconds=2)
+    assert (report.outcome, report.exit_code) == ("partial", 6)
+    assert report.error is not None and report.error.startswith("2 of 3 tables not begun: 2 s have")
+    first, *others = (t.model_dump() for t in report.tables)
+    assert (first["outcome"], jobs_of(first)) == (
+        "partial", {"merge": "done", "index-catchup": "partial"},
+    )  # fmt: skip
+    assert [t["state"] for t in others] == ["waiting", "waiting"]
+    assert backfill(*tables).outcome == "done"
+    for table in tables:
+        check_caught_up(table)
 
 
 def test_no_more_tables_at_once_than_asked_for(

@@ -841,7 +841,15 @@ def test_units_hold_whole_items() -> None:
 
 @pytest.mark.parametrize(
     ("text", "seconds"),
-    [("90s", 90), ("10m", 600), ("1h", 3600), ("7d", 604_800), ("0s", 0), ("1.5h", 5400)],
+    [
+        ("90s", 90),
+        ("10m", 600),
+        ("1h", 3600),
+        ("7d", 604_800),
+        ("0s", 0),
+        ("1.5h", 5400),
+        ("5ms", 0.005),
+    ],
 )
 def test_durations(text: str, seconds: float) -> None:
     assert parse_duration(text, "--grace") == seconds
