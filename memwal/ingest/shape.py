@@ -54,7 +54,8 @@ class Shape:
         if missing and not (deleted is not None and pc.all(deleted).as_py()):
             raise Usage(
                 f"{where}: column {', '.join(map(str, missing))} is missing, and NULL would be "
-                "written over what the table has there; --missing-as-null does that"
+                "written over what the table has there; --missing-as-null does that, but where the "
+                "table's row-merge policy says coalesce"
             )
 
     def _check_delete_column(self, source: pa.Schema, name: str, where: str) -> None:
