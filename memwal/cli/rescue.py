@@ -84,13 +84,8 @@ def ask(table: str, shards: Sequence[ShardRescue]) -> bool:
             f"({format_size(plan.size_bytes)}), silent for {format_age(plan.idle_seconds)}",
             err=True,
         )
-        for torn in plan.torn:
-            typer.echo(
-                f"    to be dropped: position {torn.position}, torn after "
-                f"{format_size(torn.size_bytes)}. If its host lost power, its rows may have been "
-                "acknowledged",
-                err=True,
-            )
+        for text in plan.warnings:
+            typer.echo(f"    warning: {text}", err=True)
     try:
         return typer.confirm("Claim?", default=False, err=True)
     except typer.Abort:

@@ -149,7 +149,7 @@ def plan_rescue(found: RescueEvidence, limits: RescueLimits, now_nanos: int) -> 
         sign=sign,
         mark=None if sign is None else _mark(found, sign, now_nanos),
         error=error,
-        warnings=decided.warnings,
+        warnings=(*decided.warnings, *(_warn_of(e) for e in torn if error is None)),
         torn=torn if error is None else (),
         sentinel_epoch=epoch,
         memtable_rows_max=max(_MEMTABLE_ROWS_MIN, _SPARE * rows),
@@ -179,6 +179,13 @@ def _choose_epoch(found: RescueEvidence, torn: Sequence[WalEntry]) -> int:
 def _drop(entry: WalEntry, epoch: int) -> WalEntry:
     """What is at a torn entry's position once it is dropped."""
     return replace(entry, torn=False, problem=None, fence_sentinel=True, writer_epoch=epoch)
+
+
+def _warn_of(torn: WalEntry) -> str:
+    return (
+        f"position {torn.position} is torn after {torn.size_bytes} bytes and is dropped: if its "
+        "host lost power, its rows may have been acknowledged; write them again"
+    )
 
 
 def _refusal(

@@ -17,9 +17,8 @@ class RescueShardReport(Part):
     """One shard. `action` is rescue, nothing or refuse; of a dry run, what would be done.
 
     `entries`, `rows` and `bytes` are what was in the WAL only; `rows` counts versions of rows.
-    `torn_positions` are entries that are dropped; `torn_kept` is where their bytes are, below the
-    table's folder.
-    `generations` are the numbers that hold them now. The epochs differ by one for each claim.
+    `torn_positions` are entries that are dropped; `torn_kept` is where their bytes are by then,
+    below the table's folder. `generations` are the numbers that hold them now. The epochs differ by one for each claim.
     """
 
     shard_id: str
@@ -115,7 +114,7 @@ def _report_shard(
         idle_seconds=plan.idle_seconds,
         last_sign=None if plan.sign is None else plan.sign.what,
         torn_positions=tuple(sorted(entry.position for entry in plan.torn)),
-        torn_kept=layout.torn_folder(shard) if plan.torn else None,
+        torn_kept=layout.torn_folder(shard) if plan.torn and result is not None else None,
         generations=() if result is None else result.generations,
         writer_epoch_before=None if result is None else result.epoch_before,
         writer_epoch_after=None if result is None else result.epoch_after,

@@ -32,12 +32,9 @@ def show_table(report: RescueTableReport) -> list[RenderableType]:
         return [Text("  no shards yet", style="dim")]
     parts: list[RenderableType] = [build_table(report.shards, SHARDS)]
     parts += [
-        Text(
-            f"  shard {shard.shard_id}: torn entries dropped at position "
-            f"{format_generations(shard.torn_positions)}; their bytes are in {shard.torn_kept}"
-        )
+        Text(f"  shard {shard.shard_id}: the bytes of what was torn are in {shard.torn_kept}")
         for shard in report.shards
-        if shard.torn_positions and shard.writer_epoch_after
+        if shard.torn_kept
     ]
     if report.generations:
         parts.append(Text(f"  generations to be merged: {report.generations} (memwal merge)"))

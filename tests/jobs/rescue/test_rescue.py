@@ -550,11 +550,12 @@ def test_a_torn_last_entry_is_dropped(tmp_path: Path, size_bytes: int, reopened:
         refused.error
     )
     _, found = rescued(table, dry_run=True, drop_torn=True)
-    assert (found.action, found.torn_positions) == ("rescue", (3,))
+    assert (found.action, found.torn_positions, found.torn_kept) == ("rescue", (3,), None)
     assert stays_as_it_was(table).error == refused.error
 
-    _, found = rescued(table, drop_torn=True)
+    report, found = rescued(table, drop_torn=True)
     assert (found.error, found.outcome, found.generations) == (None, "done", (1,))
+    assert f"position 3 is torn after {size_bytes} bytes and is dropped" in str(report.tables)
     assert (found.torn_positions, found.torn_kept) == ((3,), layout.torn_folder(shard))
     assert table.stores.objects.get(layout.torn_entry_path(shard, 3)) == torn
     forget(table, 7)
