@@ -6,159 +6,20 @@ folded values. They are compared with the plain model (tests/support/policy_mode
 
 from __future__ import annotations
 
-import json
-import random
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
-import pyarrow as pa
-import pyarrow.parquet as pq
 import pytest
-from typer.testing import CliRunner
 
-from memwal.cli.app import app
-from tests.support.builders import KINDS
+from tests.support.ingest_counters import CHANGES, Counters, make_counters
 from tests.support.ingest_killed import ingest_and_die
 from tests.support.nursery import killed
-from tests.support.policy_model import Row
-from tests.support.policy_tables import OF, Entry, PolicyTable, Variant, make_policy_table
 
 pytestmark = pytest.mark.integration
-
-CHANGES = 300
-KEYS = 24
-FILES = 3
-
-
-@dataclass(frozen=True, kw_only=True)
-class Counters:
-    """A table, where its configuration is, and the files to ingest."""
-
-    table: PolicyTable
-    config: str
-    source: str
-
-    def run(self, *arguments: str) -> dict[str, Any]:
-        """One command on the table, as a person types it."""
-        words = [*arguments, "--config", self.config, "--json"]
-        done = CliRunner().invoke(app, words, catch_exceptions=False)
-        assert done.exit_code == 0, done.output
-        return json.loads(done.stdout)
-
-    def ingest(self) -> dict[str, Any]:
-        [report] = self.run("ingest", "counters", *self.asked())["tables"]
-        return report
-
-    def asked(self) -> list[str]:
-        return [self.source, "--delete-column", "gone", "--rows-per-chunk", "20"]
-
-    def ingest_killed(self, nth: int) -> None:
-        """The same command in a process that kills itself before its nth step."""
-        words = ["counters", *self.asked(), "--config", self.config]
-        assert killed(ingest_and_die, nth, words)
-
-    def merge(self) -> None:
-        self.run("merge", "counters", "--engine", "local")
-
-    def flush_what_is_left(self) -> None:
-        """What `memwal rescue` does: another writer replays each shard's WAL and flushes it."""
-        for shard in self.table.stores.views.table().shards:
-            with self.table.dataset.mem_wal_writer(shard.shard_id):
-                pass
-
-    def read(self) -> dict[Any, Row]:
-        """What `memwal read` prints, by key."""
-        [report] = self.run("read", "counters")["tables"]
-        rows = report["rows"]
-        found = {tuple(row[name] for name in self.table.kind.names): row for row in rows}
-        assert len(found) == len(rows)
-        return found
-
-    def truth(self) -> dict[Any, Row]:
-        return self.table.by_key(self.table.truth())
-
-    def rows_in_wal(self) -> int:
-        stores = self.table.stores
-        return sum(
-            batch.num_rows
-            for shard in stores.views.table().shards
-            for position, _ in stores.wal.list_entries(shard.shard_id)
-            for batch in stores.wal.rows(shard.shard_id, position).batches
-        )
-
-
-def change(table: PolicyTable, chance: random.Random, n: int) -> Entry:
-    """Operands mostly; values and deletes, which nothing older may pass."""
-    key = chance.randrange(KEYS)
-    if chance.random() < 0.1:
-        return key, None
-    amount = chance.randrange(-50, 50)
-    row = table.row(
-        key,
-        amount,
-        x=float(amount),  # sums of these are exact
-        log=[n],
-        tags=chance.choice([None, ["a"], ["b", "a"], [f"t{n % 7}"]]),
-        seen=chance.choice([None, n]),
-        note=f"change {n}",
-        op=chance.choice([True, True, True, True, False, None]),
-    )
-    return key, row
-
-
-def write_source(table: PolicyTable, folder: Path, entries: list[Entry]) -> None:
-    """The changes in files; a delete has its key and the word for it."""
-    schema = table.dataset.schema
-    names = table.kind.names
-    columns = [field.remove_metadata() for field in schema]
-    columns = [f if f.name in names else f.with_nullable(True) for f in columns]
-    given = pa.schema([*columns, pa.field("gone", pa.bool_())])
-    folder.mkdir()
-    each = len(entries) // FILES
-    for part in range(FILES):
-        rows = []
-        for key, row in entries[part * each : (part + 1) * each]:
-            keys = dict(zip(names, table.kind.key(key), strict=True))
-            rows.append({**keys, **(row or {}), "gone": row is None})
-        found = pa.Table.from_pylist(rows, schema=given)
-        pq.write_table(found, folder / f"part-{part}.parquet", row_group_size=32)
 
 
 @pytest.fixture
 def counters(tmp_path: Path) -> Counters:
-    """A base, a policy that its configuration asks for, and 300 changes to come."""
-    variant = Variant(expiry=False)
-    table = make_policy_table(
-        tmp_path / "t",
-        variant,
-        rows=range(0, KEYS, 2),
-        stored=False,
-        bucket_column=KINDS[variant.key].names[0],
-        num_buckets=3,
-        # So that an ingest makes several generations of a shard.
-        max_memtable_rows=30,
-    )
-    columns = "\n".join(
-        f'{name} = "{operator}"'
-        if cap is None
-        else f'{name} = {{ operator = "{operator}", cap = {cap} }}'
-        for name, (operator, cap) in OF.items()
-    )
-    config = tmp_path / "memwal.toml"
-    config.write_text(
-        f'[tables.counters]\nuri = "{table.uri}"\n'
-        f'[tables.counters.policy]\nmarker = "op"\n'
-        f"[tables.counters.policy.columns]\n{columns}\n"
-    )
-    chance = random.Random(7)
-    entries = [change(table, chance, n) for n in range(CHANGES)]
-    write_source(table, tmp_path / "source", entries)
-    table.written[table.shards[0]].append(entries)
-    found = Counters(table=table, config=str(config), source=str(tmp_path / "source"))
-    found.merge()  # nothing is pending: it stores the policy
-    assert table.dataset.config()["memwal.policy"] == variant.policy.as_text()
-    return found
+    return make_counters(tmp_path)
 
 
 def test_operands_are_folded_exactly(counters: Counters) -> None:
@@ -177,7 +38,7 @@ def test_killed_and_resumed_half_way_each_operand_counts_once(
     counters: Counters, merged: bool
 ) -> None:
     for nth in (20, 35):
-        counters.ingest_killed(nth)
+        assert killed(ingest_and_die, nth, counters.words())
         assert 0 < counters.rows_in_wal() < CHANGES
         if merged:
             counters.flush_what_is_left()
