@@ -13,6 +13,10 @@ from memwal_airflow.request import check_name, parse_shard
 # What `memwal backfill` runs.
 BACKFILL_JOBS = ("merge", "index-catchup")
 _LIMITS = ("until_generation", "generations_per_commit_max", "bytes_per_commit_max")
+_INGEST_VALUES = ("format", "delete_column", "bad_rows", "bad_rows_max", "rows_per_chunk",
+                  "backlog_generations_max", "backlog_wait", "engine")  # fmt: skip
+_INGEST_SWITCHES = ("check", "resume_corrected", "again", "skip_unknown_columns",
+                    "missing_as_null", "merge")  # fmt: skip
 _GARBAGE_FIELDS = ("garbage_execute", "retention", "grace", "wal")
 
 
@@ -52,15 +56,21 @@ class MemWalIngestOperator(MemWalJobOperator):
     """Writes files into a table's MemWAL, each row once; killed or failed, it goes on.
 
     :param table: a name in memwal.toml, a path, or an s3:// address (templated)
-    :param sources: files, folders, Lance tables: one, or a list. Of a folder, each run takes the
-        files that are new. They are read with the jobs' credentials, so nothing that whoever starts
-        a run may choose (templated)
-    :param format: parquet, arrow, csv, lance, or what Spark reads; default: by the files' names
-        (templated)
+    :param sources: files, folders, patterns, Lance tables: one, or a list. Of a folder, each run
+        takes the files that are new. They are read with the jobs' credentials, so nothing that
+        whoever starts a run may choose (templated)
+    :param format: parquet, arrow, csv, jsonl, lance, or what Spark reads; default: by the files'
+        names (templated)
     :param source_options: for Spark's reader (templated)
+    :param map: the table's name for a source's column, by the source's (templated)
+    :param default: values for columns that a source lacks (templated)
     :param delete_column: a boolean column that deletes the row's key (templated)
     :param shard: write to this one, without routing (templated)
     :param ingest_id: names the ingest; default: by what is asked for (templated)
+    :param check: read everything and list what can't be written; write nothing (templated)
+    :param bad_rows: a file; rows that can't be written are set aside in it (templated)
+    :param bad_rows_max: stop when there are more of these
+    :param resume_corrected: go on with files that were mended behind what is written (templated)
     :param again: ingest once more what was ingested completely (templated)
     :param skip_unknown_columns: leave out columns that the table lacks
     :param missing_as_null: write NULL for columns that a source lacks, over what is there
@@ -70,15 +80,16 @@ class MemWalIngestOperator(MemWalJobOperator):
     :param backlog_wait: how long to wait for merges, such as `10m`
     :param engine: auto, spark or local (templated)
 
-    The table in the return value has `rows_written`. A DAG should have one run of it at a time
-    (`max_active_runs=1`): a second one would take the shards from the first, which then fails.
+    The table in the return value has `rows_written` and `rows_rejected`. A DAG should have one run
+    of it at a time (`max_active_runs=1`): a second one would take the shards from the first, which
+    then fails.
     """
 
     default_job = "ingest"
     template_fields: Sequence[str] = (
         *MemWalJobOperator.template_fields,
-        *("sources", "format", "source_options", "delete_column", "shard", "ingest_id"),
-        *("again", "engine"),
+        *("sources", "format", "source_options", "map", "default", "delete_column", "shard"),
+        *("ingest_id", "check", "bad_rows", "resume_corrected", "again", "engine"),
     )
 
     def __init__(
@@ -88,9 +99,15 @@ class MemWalIngestOperator(MemWalJobOperator):
         sources: Sequence[str] | str,
         format: str | None = None,
         source_options: Mapping[str, str] | None = None,
+        map: Mapping[str, str] | None = None,
+        default: Mapping[str, Any] | None = None,
         delete_column: str | None = None,
         shard: str | None = None,
         ingest_id: str | None = None,
+        check: bool | str = False,
+        bad_rows: str | None = None,
+        bad_rows_max: int | None = None,
+        resume_corrected: bool | str = False,
         again: bool | str = False,
         skip_unknown_columns: bool = False,
         missing_as_null: bool = False,
@@ -105,9 +122,15 @@ class MemWalIngestOperator(MemWalJobOperator):
         self.sources = sources
         self.format = format
         self.source_options = source_options
+        self.map = map
+        self.default = default
         self.delete_column = delete_column
         self.shard = shard
         self.ingest_id = ingest_id
+        self.check = check
+        self.bad_rows = bad_rows
+        self.bad_rows_max = bad_rows_max
+        self.resume_corrected = resume_corrected
         self.again = again
         self.skip_unknown_columns = skip_unknown_columns
         self.missing_as_null = missing_as_null
@@ -119,13 +142,11 @@ class MemWalIngestOperator(MemWalJobOperator):
 
     def options(self) -> list[str]:
         """As on the command line."""
-        values = ("format", "delete_column", "rows_per_chunk", "backlog_generations_max")
-        switches = ("again", "skip_unknown_columns", "missing_as_null", "merge")
-        pairs = (f"{name}={value}" for name, value in (self.source_options or {}).items())
+        pairs = {"option": self.source_options, "map": self.map, "default": self.default}
         return [
-            *self._give(*values, "backlog_wait", "engine"),
-            *(f"--{n.replace('_', '-')}" for n in switches if is_true(getattr(self, n))),
-            *(f"--option={pair}" for pair in pairs),
+            *self._give(*_INGEST_VALUES),
+            *(f"--{n.replace('_', '-')}" for n in _INGEST_SWITCHES if is_true(getattr(self, n))),
+            *(f"--{n}={k}={v}" for n, given in pairs.items() for k, v in (given or {}).items()),
             *_repeat("--shard", self.shard or (), parse_shard),
             *_repeat("--id", self.ingest_id or (), partial(check_name, "id")),
         ]
