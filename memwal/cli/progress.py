@@ -13,6 +13,7 @@ import structlog
 from rich.console import Console
 from rich.progress import (
     BarColumn,
+    DownloadColumn,
     MofNCompleteColumn,
     Progress,
     ProgressColumn,
@@ -21,11 +22,11 @@ from rich.progress import (
     TimeElapsedColumn,
     TimeRemainingColumn,
 )
+from rich.table import Column
 from rich.text import Text
 from structlog.typing import EventDict
 
 from memwal.clock import SystemClock
-from memwal.grid import format_size
 from memwal.ports import Clock
 from memwal.run.logs import JsonLog
 from memwal.text import one_line
@@ -35,15 +36,14 @@ ROWS = "rows"
 _LOGGED_EVERY_SECONDS = 30.0
 
 
-class RowsColumn(ProgressColumn):
+class RowsColumn(DownloadColumn):
     """Rows, and bytes where a step has any, out of what there is."""
 
     def render(self, task: Task) -> Text:
-        """`1,000/9,000 rows  1.0 MiB/9.0 MiB`."""
-        rows = f"{task.fields['count']:,}"
+        """`1,000/9,000 rows 1.0/9.0 MiB`."""
         total = f"/{task.fields['rows']:,}" if task.fields["rows"] else ""
-        size = f"  {format_size(int(task.completed))}/{format_size(int(task.total or 0))}"
-        return Text(f"{rows}{total} rows{size if task.fields['in_bytes'] else ''}")
+        rows = Text(f"{task.fields['count']:,}{total} rows")
+        return rows.append(" ").append(super().render(task)) if task.fields["in_bytes"] else rows
 
 
 class SpeedColumn(ProgressColumn):
@@ -76,15 +76,8 @@ class BarDisplay:
         """Show a bar of `total` units in place of the one before; it goes by bytes if it can."""
         self.stop()
         fast = what == ROWS
-        self._bar = Progress(
-            *([] if fast else [TextColumn("{task.description}", markup=False)]),
-            BarColumn(),
-            *([RowsColumn(), SpeedColumn()] if fast else [MofNCompleteColumn()]),
-            TimeElapsedColumn(),
-            *([LeftColumn()] if fast else []),
-            console=self._console,
-            transient=True,
-        )
+        columns = _choose_columns(fast, bytes_total)
+        self._bar = Progress(*columns, console=self._console, transient=True, expand=fast)
         self._bar.add_task(
             what,
             total=bytes_total or total or None,
@@ -112,6 +105,21 @@ class BarDisplay:
         if self._bar is not None:
             self._bar.stop()
             self._bar = None
+
+
+def _choose_columns(fast: bool, bytes_total: int) -> list[ProgressColumn]:
+    if fast:  # there is much to say: the bar takes what is left of the line
+        rows, speed, left = (Column(no_wrap=True) for _ in range(3))
+        told = [
+            RowsColumn(True, table_column=rows),
+            SpeedColumn(speed),
+            LeftColumn(table_column=left),
+        ]
+        return [BarColumn(None), *told]
+    what = TextColumn("{task.description}", markup=False)
+    if bytes_total:
+        return [what, BarColumn(), DownloadColumn(True), TimeElapsedColumn(), LeftColumn()]
+    return [what, BarColumn(), MofNCompleteColumn(), TimeElapsedColumn()]
 
 
 class LogDisplay:

@@ -18,7 +18,7 @@ from memwal.ingest.backlog import Backlog
 from memwal.ingest.columns import SourceColumns, make_columns
 from memwal.ingest.forecast import Forecast
 from memwal.ingest.identity import add_digests, check_unchanged, select_new
-from memwal.ingest.pace import Pace, show_tracks
+from memwal.ingest.pace import Pace, show_reading, show_tracks
 from memwal.ingest.plan import IngestOptions, check_same, make_plan
 from memwal.ingest.report import (
     IngestTableReport,
@@ -194,7 +194,7 @@ class Ingester:
         if files is not None:
             for file in files:
                 self._check_file(file, self._shape)
-            files = add_digests(self._files, files)
+            files = add_digests(self._files, files, show_reading(self.progress, files))
         if self.options.asked_engine == "spark":
             plan = self.stage(table, self._shape, self.rounds.after(before), files)
         elif files is None:

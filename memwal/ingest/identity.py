@@ -7,7 +7,7 @@ Lance table goes on behind the fragments that it had.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from memwal.errors import Missing, Refused
 from memwal.ingest.sources import SourceFiles
@@ -42,8 +42,10 @@ def select_new(
     return new, list(known.values())
 
 
-def add_digests(files: SourceFiles, new: Sequence[SourceFile]) -> list[SourceFile]:
-    """The files with what tells their content later: reads all of them."""
+def add_digests(
+    files: SourceFiles, new: Sequence[SourceFile], on_read: Callable[[int], None]
+) -> list[SourceFile]:
+    """The files with what tells their content later: reads all of them, so many bytes at a time."""
 
     def add(file: SourceFile) -> SourceFile:
         if file.digest is not None:
@@ -51,7 +53,7 @@ def add_digests(files: SourceFiles, new: Sequence[SourceFile]) -> list[SourceFil
         if file.format is Format.LANCE:
             told = files.describe_fragments(file)
             return file.model_copy(update={"digest": told.digest, "last_fragment": told.last})
-        return file.model_copy(update={"digest": files.read_digest(file)})
+        return file.model_copy(update={"digest": files.read_digest(file, on_read)})
 
     return side_by_side(add, new, _READERS_MAX)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
-from threading import Event, Thread
+from threading import Event, Lock, Thread
 
 from memwal.errors import MemWalError
 from memwal.ingest.sources import SourceFiles
@@ -14,6 +14,24 @@ from memwal.run.progress import Progress
 from memwal.store.ingest_records import PlanRecord, ProgressRecord, Round, SourceFile
 
 _LOOK_SECONDS = 5.0
+_SHOWN_BYTES_MIN = 256 * 1024 * 1024
+
+
+def show_reading(progress: Progress, files: Sequence[SourceFile]) -> Callable[[int], None]:
+    """Shows how much of large files was read before the first row; to be told of bytes."""
+    total = sum(file.size_bytes for file in files)
+    lock, read = Lock(), 0
+    if total < _SHOWN_BYTES_MIN:
+        return lambda size_bytes: None
+
+    def take(size_bytes: int) -> None:
+        nonlocal read
+        with lock:
+            read += size_bytes
+            progress.done(read, read)
+
+    progress.start("reading all files", total, total)
+    return take
 
 
 @dataclass(kw_only=True)

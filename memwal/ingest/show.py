@@ -27,7 +27,6 @@ SHARDS: tuple[Column[IngestShardReport], ...] = (
     words("outcome", lambda shard: style_outcome(shard.outcome)),
     numbers("rows", lambda shard: shard.rows),
     numbers("deletes", lambda shard: shard.rows_deleted),
-    numbers("size", lambda shard: format_size(shard.bytes_written)),
     numbers("entries", lambda shard: shard.entries),
     numbers("generations", lambda shard: shard.generations),
 )

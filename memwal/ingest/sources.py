@@ -7,7 +7,7 @@ that goes on reads next is what the one before would have read.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from itertools import accumulate
 from typing import Any
@@ -132,8 +132,10 @@ class SourceFiles:
         found = {_as_text(name).lower(): _as_text(value) for name, value in known.items()}
         return file.model_copy(update={"etag": found.get("etag", "").strip('"')})
 
-    def read_digest(self, file: SourceFile) -> str:
-        """Of the file's bytes: reads all of it."""
+    def read_digest(
+        self, file: SourceFile, on_read: Callable[[int], None] = lambda size_bytes: None
+    ) -> str:
+        """Of the file's bytes: reads all of it, and tells how many each time."""
         system, path = self._system(file.uri)
         digest = hashlib.sha256()
         with (
@@ -142,6 +144,7 @@ class SourceFiles:
         ):
             while data := stream.read(_DIGEST_BLOCK_BYTES):
                 digest.update(data)
+                on_read(len(data))
         return f"sha256:{digest.hexdigest()}"
 
     def _find_behind(self, uri: str, wanted: Format | None) -> list[SourceFile]:
@@ -211,7 +214,7 @@ class SourceFiles:
 
     def guess_rows(self, file: SourceFile) -> int | None:
         """About how many rows a file of lines has, by its first ones; None for another."""
-        if file.format is not Format.CSV:
+        if file.format not in (Format.CSV, Format.JSONL):
             return None
         system, path = self._system(file.uri)
         with self._translating(file.uri, file.format):

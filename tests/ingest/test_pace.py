@@ -9,7 +9,7 @@ import pyarrow.csv as pacsv
 import pyarrow.parquet as pq
 import pytest
 
-from memwal.ingest.pace import Pace, show_tracks
+from memwal.ingest.pace import Pace, show_reading, show_tracks
 from memwal.ingest.sources import SourceFiles
 from memwal.store.ingest_records import PlanRecord, ProgressRecord, Rounds, StagedRecord
 from tests.support.ingest_tables import make, rows_of
@@ -77,6 +77,18 @@ def test_a_run_that_goes_on_begins_where_the_last_one_ended(sources: list[str]) 
     )
     assert seen.started == [("rows", ROWS, found[0].size_bytes)]
     assert seen.told == [(1000, found[0].size_bytes // 3)]
+
+
+def test_reading_large_files_beforehand_is_shown(sources: list[str]) -> None:
+    [file] = SourceFiles({}).find(sources[:1])
+    small, large = Seen(), Seen()
+    show_reading(small, [file])(file.size_bytes)
+    assert (small.started, small.told) == ([], [])
+    read = show_reading(large, [file.model_copy(update={"size_bytes": 2**30})])
+    read(2**20)
+    read(2**20)
+    assert [total for _, *total in large.started] == [[2**30, 2**30]]
+    assert large.told[-1] == (2**21, 2**21)
 
 
 def test_tracks_that_others_write_are_summed_up(tmp_path: Path, sources: list[str]) -> None:
