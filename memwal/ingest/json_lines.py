@@ -17,6 +17,7 @@ import pyarrow as pa
 
 from memwal.errors import Usage
 from memwal.ingest.columns import SourceColumns
+from memwal.ingest.shape import guess_name
 from memwal.rows.json_values import from_json, to_json
 
 _LINE_BYTES_MAX = 64 * 1024 * 1024
@@ -91,10 +92,11 @@ def _check_missing(
     """Raise Usage for a row that lacks what would become NULL, over what the table has."""
     if columns.deleted_by is not None and row.get(columns.deleted_by) is True:
         return
-    names = ", ".join(repr(name) for name in sorted(needed - row.keys()))
+    near = {name: guess_name(name, sorted(row.keys() - needed)) for name in needed - row.keys()}
+    names = (repr(n) + (f" (there is {near[n]!r})" if near[n] else "") for n in sorted(near))
     raise Usage(
-        f"{where}: column {names} is missing, and NULL would be written over what the table has "
-        "there; --missing-as-null does that, but for the key"
+        f"{where}: column {', '.join(names)} is missing, and NULL would be written over "
+        "what the table has there; --missing-as-null does that, but for the key"
     )
 
 

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import hashlib
 import io
 
 import boto3
@@ -169,6 +170,13 @@ def test_sources_on_s3(make_s3_uri, s3_server) -> None:
     [file] = files.find([f"s3://{bucket}/in"])
     assert file.uri == f"s3://{bucket}/in/rows.parquet"
     assert pa.concat_tables(files.read_chunks(file, 50)).equals(ROWS)
+    assert file.etag == hashlib.md5(out.getvalue()).hexdigest()
+    assert files.read_digest(file) == f"sha256:{hashlib.sha256(out.getvalue()).hexdigest()}"
+    client.put_object(Bucket=bucket, Key="in/_old/x.parquet", Body=b"")
+    for pattern in ("in/*.parquet", "i*/r[aeiou]ws.*", "**/*.parquet"):
+        assert files.find([f"s3://{bucket}/{pattern}"]) == [file]
+    with pytest.raises(Usage, match="nothing matches"):
+        files.find([f"s3://{bucket}/in/*.csv"])
 
 
 def test_sources_on_azure(request, tmp_path) -> None:

@@ -25,12 +25,13 @@ def test_a_source_that_only_spark_reads(tmp_path) -> None:
     source = tmp_path / "rows.json"
     with source.open("w") as out:
         for n in range(ROWS):
-            row = {"id": n * 7 % KEYS, "n": n, "note": "é", "gone": n % 10 == 9}
+            row = {"key": n * 7 % KEYS, "n": n, "gone": n % 10 == 9}
             out.write(json.dumps(row) + "\n")
     table = make(tmp_path / "t", bucket_column="id", num_buckets=3)
     report = ingest(table, source)
     assert (report["rows"], report["rows_deleted"]) == (ROWS, ROWS // 10)
     assert len(report["shards"]) == 3
+    assert {note for _, note in table.read().values()} == {"é"}
     found: dict[int, list[object]] = {}
     for rows in wal_rows(table).values():
         for row in rows:
@@ -45,6 +46,7 @@ def test_a_source_that_only_spark_reads(tmp_path) -> None:
 
 def ingest(table: MemWalTable, source: Path) -> dict:
     words = ["ingest", table.uri, str(source), "--format", "json", "--delete-column", "gone"]
+    words += ["--map", "key=id", "--default", "note=é"]
     spark = ["--engine", "spark", "--master", "local[2]", "--rows-per-chunk", "100", "--json"]
     done = CliRunner().invoke(app, [*words, *spark])  # here: this process may have a JVM already
     assert done.exit_code == 0, done.output

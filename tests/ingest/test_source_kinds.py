@@ -17,6 +17,7 @@ import pyarrow.feather as feather
 import pytest
 
 from memwal.errors import Usage
+from memwal.ingest import json_lines
 from memwal.ingest.columns import SourceColumns, make_columns
 from memwal.ingest.shape import Shape
 from memwal.ingest.sources import SourceFiles
@@ -214,6 +215,7 @@ def read_lines(folder: Path, text: str, **options: Any) -> list[dict[str, Any]]:
     ("text", "told"),
     [
         ('{"id": 1, "n": 1, "s": null}\n\n{"id": 2, "s": null}', "line 3: column 'n' is missing"),
+        ('{"id": 1, "N": 1, "s": null}', "column 'n' .there is 'N'. is missing"),
         ('{"id": 1, "n": "1", "s": null}', "line 1: column 'n': '1' is no int64"),
         ('{"id": 1, "n": 1, "s": {}}', "line 1: column 's': 'a' is missing"),
         ('{"id": 1, "n": 1, "s": null, "N": 2}', "no column 'N'"),
@@ -226,6 +228,14 @@ def read_lines(folder: Path, text: str, **options: Any) -> list[dict[str, Any]]:
 def test_lines_that_are_refused(tmp_path, text, told) -> None:
     with pytest.raises(Usage, match=told):
         read_lines(tmp_path, text)
+
+
+def test_columns_of_later_lines(tmp_path, monkeypatch) -> None:
+    monkeypatch.setattr(json_lines, "_BATCH_ROWS", 1)
+    text = '{"id": 1, "n": 1, "s": null}\n{"id": 2, "n": 1, "s": null, "N": 2}'
+    with pytest.raises(Usage, match="line 2: the table has no column 'N'"):
+        read_lines(tmp_path, text)
+    assert len(read_lines(tmp_path, text, skips_unknown_columns=True)) == 2
 
 
 def test_lines_with_gaps_that_are_meant(tmp_path) -> None:

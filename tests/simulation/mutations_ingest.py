@@ -282,4 +282,70 @@ INGEST: tuple[Mutation, ...] = (
             "        return pa.array(values, kind)",
         ),
     ),
+    *mutations(
+        "memwal/ingest/identity.py",
+        "tests/ingest/test_ingest_identity.py",
+        (
+            "ingest: a file that was touched is new",
+            "    return files.read_digest(now) == before.digest",
+            "    return False",
+        ),
+        (
+            "ingest: a file that was written anew, as large as it was, is the same",
+            "    return files.read_digest(now) == before.digest",
+            "    return True",
+        ),
+        (
+            "ingest: a file of which no digest was kept is new once it was touched",
+            "    if before.digest is None:\n        raise",
+            "    if False:\n        raise",
+        ),
+        (
+            "ingest: a Lance source that changed is read from where it ended",
+            "    if files.describe_fragments(now, before.last_fragment).digest != before.digest:",
+            "    if False:",
+        ),
+        (
+            "ingest: another table in a Lance source's place is gone on with",
+            '    return "" if planned.digest in (None, now.digest) else "was written anew"',
+            '    return ""',
+        ),
+    ),
+    *mutations(
+        "memwal/ingest/plan.py",
+        "tests/ingest/test_ingest_identity.py -k order",
+        (
+            "ingest: the order of the sources is not asked for",
+            "        sources = [self._name_source(source) for source in self.sources]",
+            "        sources = sorted(self._name_source(source) for source in self.sources)",
+        ),
+        (
+            "ingest: what an older build ingested in another order is done",
+            "    return seen == sorted(seen)",
+            "    return True",
+        ),
+    ),
+    *mutations(
+        "memwal/ingest/json_lines.py",
+        "tests/ingest/test_source_kinds.py -k lines",
+        (
+            "ingest: a column that a line lacks becomes NULL unasked",
+            "        if not row.keys() >= needed:",
+            "        if False:",
+        ),
+        (
+            "ingest: a column that only later lines have is passed over",
+            "        if not row.keys() <= known:",
+            "        if False:",
+        ),
+    ),
+    *mutations(
+        "memwal/ingest/texts.py",
+        "tests/ingest/test_source_kinds.py -k text_that_is_no_value",
+        (
+            "ingest: bytes in two spellings are taken as they are",
+            "    if 0 < in_hex < len(there):",
+            "    if False:",
+        ),
+    ),
 )
