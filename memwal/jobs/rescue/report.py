@@ -18,7 +18,8 @@ class RescueShardReport(Part):
 
     `entries`, `rows` and `bytes` are what was in the WAL only; `rows` counts versions of rows.
     `torn_positions` are entries that are dropped; `torn_kept` is where their bytes are by then,
-    below the table's folder. `generations` are the numbers that hold them now. The epochs differ by one for each claim.
+    below the table's folder. `generations` are the numbers that hold them now. The epochs differ by
+    one for each claim.
     """
 
     shard_id: str
