@@ -167,7 +167,7 @@ class ReadableTable:
         )
         opened, rows = self.open_reader(request, with_wal=with_wal)
         for text in opened.warnings:
-            warnings.warn(text, stacklevel=2)
+            warnings.warn(text, stacklevel=3)
         return rows
 
     def check_keys(
@@ -385,8 +385,7 @@ def open_table(
     `uri` is a path or an s3:// address, `storage_options` are as pylance takes them. With
     `consistency="snapshot"` shards are as the table's shard snapshot has them, which takes few
     requests however many there are; a reader's schema then has metadata `memwal.taken_at`, the time
-    up to which all that was flushed is read, unless manifests had to be read after all. Raises
-    Usage, Unsupported.
+    up to which all that was flushed is read, unless manifests had to be. Raises Usage, Unsupported.
 
         rows = open_table("/data/events").read(filter="kind = 'click'").read_all()
     """
