@@ -46,8 +46,8 @@ Ship = Annotated[
     bool | None,
     typer.Option(
         "--ship/--no-ship",
-        help="Whether to send this memwal along, which goes before an installed one. Not set: "
-        "yes, unless the master is local. Executors need its libraries in any case.",
+        help="Whether this memwal goes into --py-files, for a driver on the cluster too; any other "
+        "sends it to the executors by itself. Not set: yes, unless the master is local.",
     ),
 ]
 Archives = Annotated[
@@ -58,7 +58,10 @@ Archives = Annotated[
         help="A packed environment (venv-pack, conda-pack) whose Python executors are to run.",
     ),
 ]
-PrintOnly = Annotated[bool, typer.Option("--dry-run", help="Print the command, and run nothing.")]
+PrintOnly = Annotated[
+    bool,
+    typer.Option("--dry-run", help="Print the command, and run nothing; memwal.zip would be made."),
+]
 
 
 def submit(

@@ -29,9 +29,8 @@ NEEDED = {
 """The modules that units import, and what to install for them."""
 
 HOW = (
-    "Name a Python of the executors' hosts that has what `pip install lance-memwal` brings "
-    "(--conf spark.pyspark.python=…, or PYSPARK_PYTHON), or send an environment "
-    "(memwal submit --archives)"
+    "Set PYSPARK_PYTHON to a Python of the executors' hosts that has what `pip install "
+    "lance-memwal` brings, or send an environment (memwal submit --archives)"
 )
 
 # What Spark says of Python processes that could not begin.
