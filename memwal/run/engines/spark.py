@@ -143,6 +143,7 @@ class SparkEngine:
         self._session = builder.getOrCreate()
         self._context = self._session.sparkContext
         self._groups = itertools.count()
+        self._looking = threading.Lock()
         self._shipped = tempfile.TemporaryDirectory(prefix="memwal-")
         self._context.setLogLevel("ERROR")
         if self._context.getConf().get("spark.speculation", "false").lower() == "true":
@@ -161,8 +162,10 @@ class SparkEngine:
 
         Of pylance too, unless `lance_may_differ`. That is looked at once, in one small stage.
         """
-        if self._executors_fault:
-            raise Unsupported(f"{self._executors_fault}. {executors.HOW}")
+        with self._looking:  # tables of a backfill come side by side
+            fault = self._executors_fault
+        if fault:
+            raise Unsupported(f"{fault}. {executors.HOW}")
 
     @cached_property
     def _executors_fault(self) -> str | None:
