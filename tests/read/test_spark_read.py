@@ -563,6 +563,21 @@ def test_from_sql(spark: SparkSession, table: Table) -> None:
     assert [row.n for row in spark.sql("SELECT n FROM rows ORDER BY n").collect()] == [1, 1003]
 
 
+@pytest.mark.spark
+def test_from_sql_by_a_name_in_a_namespace(spark: SparkSession, table: Table) -> None:
+    folder = Path(table.uri).parent
+    Path(table.uri).rename(folder / "t.lance")
+    config = folder / "memwal.toml"
+    config.write_text(f'[namespaces.lake]\nimpl = "dir"\nroot = "{folder}"\n')
+    spark.sql(
+        f"CREATE OR REPLACE TEMPORARY VIEW near USING memwal "
+        f"OPTIONS (path 'lake:t', config '{config}', nearest 'vector=[0, 0, 0, 0]', k '2')"
+    )
+    found = spark.sql("SELECT n, _distance FROM near").collect()
+    assert [row.n for row in found] == [1002, 1003]
+    assert found[0]["_distance"] < found[1]["_distance"]
+
+
 def evolve(table: Table) -> Iterator[str]:
     """The table after each of these; pylance takes no other change of columns beside a MemWAL."""
     one, two = table.shards

@@ -6,6 +6,8 @@ Spark's tasks without a JVM, against the read in one process.
 from __future__ import annotations
 
 import pickle
+import subprocess
+import sys
 import time
 from pathlib import Path
 from typing import Any
@@ -22,7 +24,6 @@ from tests.read.test_spark_read import (
     in_order,
     loaded,
     planned,
-    rows_of_tasks,
     through_tasks,
 )
 from tests.support import builders
@@ -118,6 +119,14 @@ def test_the_nearest_come_first_with_their_distance(table: Table, asked: dict[st
 # ---- names
 
 
+EXECUTOR = """
+import pickle, sys
+reader, partitions = pickle.load(open(sys.argv[1], "rb"))
+rows = [r for p in partitions for batch in reader.read(p) for r in batch.to_pylist()]
+print(*sorted(map(repr, rows)), sep="\\n")
+"""
+
+
 def configured(folder: Path, text: str) -> str:
     (folder / "memwal.toml").write_text(text)
     return str(folder / "memwal.toml")
@@ -168,9 +177,15 @@ def test_tasks_renew_what_the_namespace_vends_and_show_no_secret(
         time.sleep(1.2)
         # The table that was loaded, wherever its name may lead by now.
         rest.tables["sales.orders"] = "/nowhere"
-        assert in_order(rows_of_tasks(reader, partitions)) == in_order(
-            list(pending.truth().values())
+        (tmp_path / "sent").write_bytes(pickle.dumps((reader, partitions)))
+        done = subprocess.run(
+            [sys.executable, "-c", EXECUTOR, str(tmp_path / "sent")],
+            capture_output=True,
+            text=True,
+            timeout=120,
+            check=True,
         )
+        assert done.stdout.splitlines() == in_order(list(pending.truth().values()))
         assert len(rest.asked) > before
         shown = f"{source.__dict__} {reader.__dict__} {partitions}"
         assert not any(secret in shown for secret in (TOKEN, OPTION, "aws_session_token"))

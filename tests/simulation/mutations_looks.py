@@ -138,6 +138,20 @@ LOOKS = (
         ),
     ),
     *mutations(
+        "memwal/jobs/watch/store/names.py",
+        "tests/jobs/watch/test_watch_names.py -m 'not integration'",
+        (
+            "watch: a namespace that can't be asked has no tables",
+            "            if isinstance(end, list) and end != found.names:\n",
+            "            end = end if isinstance(end, list) else []\n            if True:\n",
+        ),
+        (
+            "watch: a namespace that does not answer is asked again and again",
+            "            if not found.under_way and now >=",
+            "            if now >=",
+        ),
+    ),
+    *mutations(
         "memwal/jobs/watch/store/table.py",
         _LOOKS,
         (

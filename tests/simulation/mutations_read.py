@@ -273,6 +273,24 @@ READ: tuple[Mutation, ...] = (
         ),
     ),
     *mutations(
+        "memwal/read/plan/tasks.py",
+        "tests/read/test_spark_requests.py -k wal",
+        (
+            "spark: rows of the WAL are older than generations",
+            "    return (*first, *((shard.shard_id, g) for g in shard.generations))",
+            "    return (*((shard.shard_id, g) for g in shard.generations), *first)",
+        ),
+    ),
+    *mutations(
+        "memwal/read/spark.py",
+        "tests/read/test_spark_requests.py -k vends",
+        (
+            "spark: tasks follow a name to wherever it leads by then",
+            "    return replace(settings, table=table.model_copy(update=found))",
+            "    return settings",
+        ),
+    ),
+    *mutations(
         "memwal/store/lance_texts.py",
         "tests/store/test_lance_errors.py",
         (
