@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Annotated
 
 import typer
@@ -76,6 +77,26 @@ ChunkRows = Annotated[
         help="Rows that are routed at a time. Default: by their size.",
     ),
 ]
+Check = Annotated[
+    bool,
+    typer.Option("--check", help="Read everything and list what can't be written; write nothing."),
+]
+BadRows = Annotated[
+    str | None,
+    typer.Option(
+        "--bad-rows", metavar="FILE", help="Set rows aside that can't be written: JSON lines."
+    ),
+]
+BadRowsMax = Annotated[
+    int, typer.Option("--bad-rows-max", metavar="N", min=0, help="Of more, stop.")
+]
+ResumeCorrected = Annotated[
+    bool,
+    typer.Option(
+        "--resume-corrected",
+        help="Go on with files that were mended behind what is written of them.",
+    ),
+]
 Merge = Annotated[
     bool, typer.Option("--merge", help="Merge: first, when too much waits, and at the end.")
 ]
@@ -108,6 +129,10 @@ def ingest(
     skip_unknown_columns: SkipUnknown = False,
     missing_as_null: MissingAsNull = False,
     rows_per_chunk: ChunkRows = None,
+    check: Check = False,
+    bad_rows: BadRows = None,
+    bad_rows_max: BadRowsMax = 1000,
+    resume_corrected: ResumeCorrected = False,
     merge: Merge = False,
     backlog_generations_max: BacklogMax = None,
     backlog_wait: BacklogWait = "10m",
@@ -118,6 +143,8 @@ def ingest(
 
     Run it again after a crash, and it goes on.
     """
+    if check:
+        flags = replace(flags, dry_run=True)
     from memwal.ingest.job import run_ingest
     from memwal.ingest.plan import IngestOptions, IngestRequest
 
@@ -139,6 +166,10 @@ def ingest(
             missing_as_null=missing_as_null,
             chunk_rows=rows_per_chunk,
         ),
+        check=check,
+        bad_rows=bad_rows,
+        bad_rows_max=bad_rows_max,
+        resume_corrected=resume_corrected,
         merge=merge,
         backlog_generations_max=backlog_generations_max,
         backlog_wait_seconds_max=parse_duration(backlog_wait, "--backlog-wait"),

@@ -9,26 +9,32 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
-from functools import cached_property, partial
+from functools import cached_property
 
 import pyarrow as pa
 
 from memwal.errors import MemWalError, StandDown, Unsupported, Usage
 from memwal.ingest.backlog import Backlog
+from memwal.ingest.check import Check, look_first
 from memwal.ingest.columns import SourceColumns, make_columns
+from memwal.ingest.corrected import check_read, take_mended
 from memwal.ingest.forecast import Forecast
 from memwal.ingest.identity import add_digests, check_unchanged, select_new
 from memwal.ingest.pace import Pace, show_reading, show_tracks
 from memwal.ingest.plan import IngestOptions, check_same, make_plan
+from memwal.ingest.rejects import RejectsFile
 from memwal.ingest.report import (
     IngestTableReport,
     describe_results,
     describe_sources,
     report_failures,
+    report_findings,
+    report_stop,
+    warn_of_rejects,
 )
 from memwal.ingest.shape import Shape
 from memwal.ingest.sources import SourceFiles
-from memwal.ingest.splits import Split
+from memwal.ingest.splits import make_splits
 from memwal.ingest.staged_round import StagedRound, check_turn
 from memwal.ingest.table import IngestTable, list_unfinished_places, make_place
 from memwal.ingest.track import Track, TrackResult
@@ -93,6 +99,10 @@ class Ingester:
             missing_as_null=request.missing_as_null,
         )
 
+    @property
+    def _rejects_max(self) -> int | None:
+        return None if self.options.bad_rows is None else self.options.bad_rows_max
+
     @cached_property
     def _files(self) -> SourceFiles:
         spooled = self.options.request.spooled
@@ -107,6 +117,9 @@ class Ingester:
         """Choose the round, carry it out, report."""
         clock = self.stores.clock
         began = clock.monotonic_seconds()
+        if self.options.check:
+            return self._check()
+        rejects = None if self.options.bad_rows is None else RejectsFile(self.options.bad_rows)
         if self.settle_policy():
             self.view = self.stores.views.table()
         before = self.rounds.read_latest()
@@ -116,6 +129,8 @@ class Ingester:
         if self.options.staged is not None and before is not None:
             finished = unfinished is None
             check_turn(self.options.staged, before[0].number, before[1], finished=finished)
+        if before is not None and rejects is not None:
+            rejects.update(*before)  # the run that set them aside may have died before it could
         self._merge_first()
         if unfinished is not None:
             check_same(unfinished[1], self.options.request, self._table.spec_id)
@@ -127,6 +142,10 @@ class Ingester:
         if found is None:
             return self._report(NOTHING_TO_DO)
         report = self._write(*found)
+        if rejects is not None:
+            rejects.update(*found)
+        elif report.rows_rejected:
+            report = warn_of_rejects(report)
         seconds = clock.monotonic_seconds() - began
         speed = round(report.rows_written / seconds, 1) if seconds else 0.0
         return report.model_copy(update={"seconds": round(seconds, 3), "rows_per_second": speed})
@@ -166,6 +185,7 @@ class Ingester:
         forecast = Forecast(
             files=self._files,
             shape=self._shape,
+            rejects_max=self._rejects_max,
             router=self._table.make_router(),
             there={shard.shard_id for shard in self.view.shards},
         )
@@ -176,8 +196,23 @@ class Ingester:
             shards=tuple(forecast.shards[s] for s in sorted(forecast.shards)),
             rows=forecast.rows,
             rows_deleted=forecast.rows_deleted,
+            rows_rejected=forecast.rows_rejected,
             resumed=unfinished is not None,
         )
+
+    def _check(self) -> IngestTableReport:
+        """Read every source, whether it was ingested or not, and say what can't be written."""
+        files = self._find_files()
+        check = Check(files=self._files, shape=self._shape)
+        self._rows_known = {file.uri: check.add(file) for file in files}
+        report = self._report(
+            DONE,
+            files,
+            rows=check.rows,
+            findings=tuple(check.findings),
+            findings_left_out=check.left_out,
+        )
+        return report if not check.findings else report_findings(report)
 
     # ---- a round
 
@@ -194,6 +229,8 @@ class Ingester:
         if files is not None:
             for file in files:
                 self._check_file(file, self._shape)
+            if self.options.bad_rows is None:
+                look_first(self._files, self._shape, files)
             files = add_digests(self._files, files, show_reading(self.progress, files))
         if self.options.asked_engine == "spark":
             plan = self.stage(table, self._shape, self.rounds.after(before), files)
@@ -227,6 +264,18 @@ class Ingester:
         self.prove_store()
         return self.rounds.begin(before, plan, staged.number)
 
+    def _settle_sources(self, found: Round, plan: PlanRecord) -> PlanRecord:
+        """The plan with its files as they are now: mended at most where nothing is written."""
+        # Nobody minds how a file changes of which nothing can have been written.
+        allowed = self.options.resume_corrected or not found.list_shards()
+        mended = take_mended(self._files, plan, self._find_files(), allowed=allowed)
+        if mended is not plan:
+            shape = self._shape_of(plan)
+            splits = make_splits(self._files, mended.sources, shape, plan.chunk_rows)
+            check_read(splits, shape, found.read_progress(WHOLE))
+            found.correct(mended.sources)
+        return mended
+
     def _check_file(self, file: SourceFile, shape: Shape) -> pa.Schema:
         schema = self._files.read_schema(file)
         shape.check(schema, file.uri)
@@ -236,27 +285,35 @@ class Ingester:
         self.prove_store()  # a round that goes on was begun by another process
         if plan.staged is not None:
             return self._write_staged(found, plan)
-        files = self._find_planned(plan)
+        plan = self._settle_sources(found, plan)
+        files = plan.sources
         self.stay_here("one process writes what it reads itself; --engine spark fans out")
         backlog = self._make_backlog()
-        result = self._make_track(found, plan, files, backlog).run()
+        track = self._make_track(found, plan, files, backlog)
+        began = found.read_progress(WHOLE)
+        try:
+            result = track.run()
+        except Usage as error:
+            ended = found.read_progress(WHOLE)
+            self._merges += backlog.merges
+            report = self._report(DONE, files, merges=self._merges)
+            return report_stop(report, began, ended, error)
         self._merges += backlog.merges
         self._merge_last()
         return self._report_results([result], files)
 
-    def _make_track(
-        self, found: Round, plan: PlanRecord, files: Sequence[SourceFile], backlog: Backlog
-    ) -> Track:
-        shape = replace(
+    def _shape_of(self, plan: PlanRecord) -> Shape:
+        return replace(
             self._shape,
             skips_unknown_columns=plan.skips_unknown_columns,
             missing_as_null=plan.missing_as_null or self._shape.missing_as_null,
         )
-        splits = []
-        for file in files:
-            columns = shape.select_columns(self._check_file(file, shape))
-            read = partial(self._files.read_chunks, file, plan.chunk_rows, columns=columns)
-            splits.append(Split(name=file.uri, read=read))
+
+    def _make_track(
+        self, found: Round, plan: PlanRecord, files: Sequence[SourceFile], backlog: Backlog
+    ) -> Track:
+        shape = self._shape_of(plan)
+        splits = make_splits(self._files, files, shape, plan.chunk_rows)
         self._rows_known = {file.uri: self._files.count_rows(file) for file in files}
         pace = Pace(progress=self.progress, sources=self._files, files=files, rows=self._rows_known)
         pace.start(found.read_progress(WHOLE))
@@ -270,6 +327,7 @@ class Ingester:
             router=self._table.make_router(found.list_shards()),
             on_progress=pace,
             between=backlog,
+            rejects_max=self._rejects_max,
         )
 
     def _write_staged(self, found: Round, plan: PlanRecord) -> IngestTableReport:

@@ -8,10 +8,12 @@ from dataclasses import dataclass, field, replace
 import pyarrow as pa
 
 from memwal.ingest.operations import Kind
+from memwal.ingest.places import Places
 from memwal.ingest.report import IngestShardReport
 from memwal.ingest.routing import Router
 from memwal.ingest.shape import Shape
 from memwal.ingest.shards import route_rows
+from memwal.ingest.sieve import Sieve
 from memwal.ingest.sources import CHUNK_ROWS, SourceFiles
 from memwal.model import ShardId
 from memwal.report import DONE
@@ -20,14 +22,19 @@ from memwal.store.ingest_records import SourceFile
 
 @dataclass(kw_only=True)
 class Forecast:
-    """Counts what each shard would get. `there` are the shards that the table has."""
+    """Counts what each shard would get. `there` are the shards that the table has.
+
+    Of rows that can't be written it knows those whose deciding columns are bad.
+    """
 
     files: SourceFiles
     shape: Shape
     router: Router
     there: Collection[ShardId]
+    rejects_max: int | None = None
     rows: int = 0
     rows_deleted: int = 0
+    rows_rejected: int = 0
     shards: dict[ShardId, IngestShardReport] = field(default_factory=dict)
 
     def add(self, file: SourceFile) -> int:
@@ -39,16 +46,21 @@ class Forecast:
         read = [n for n in schema.names if n in {*wanted, self.shape.delete_column}]
         fields = [f for f in self.shape.schema if f.name in wanted]
         narrow = replace(self.shape, schema=pa.schema(fields), missing_as_null=True)
-        rows_before = self.rows
+        rows, find_place = 0, Places(self.files, file).find
+        sieve = Sieve(shape=narrow, rows_max=self.rejects_max, rejected=self.rows_rejected)
         for chunk in self.files.read_chunks(file, CHUNK_ROWS, columns=read):
-            conformed, gone = narrow.conform(chunk, file.uri)
-            self.shape.check_missing(schema, file.uri, gone)
-            self._count(conformed, gone)
-        return self.rows - rows_before
+            sifted = sieve.sift(chunk, file.uri, rows, find_place)
+            self.shape.check_missing(schema, file.uri, sifted.deleted)
+            self._count(sifted.rows, sifted.deleted)
+            rows += len(chunk)
+        self.rows_rejected = sieve.rejected
+        self.rows += rows
+        return rows
 
     def _count(self, rows: pa.Table, gone: pa.Array | None) -> None:
-        self.rows += len(rows)
-        delta = route_rows(self.router, rows, self.shape.key, deleted=gone, rows_max=len(rows))
+        delta = route_rows(
+            self.router, rows, self.shape.key, deleted=gone, rows_max=max(1, len(rows))
+        )
         for place, todo in delta.by_place.items():
             before = self.shards.get(place.shard_id) or IngestShardReport(
                 shard_id=place.shard_id, outcome=DONE, is_new=place.shard_id not in self.there

@@ -93,7 +93,8 @@ def check_unchanged(
         if changed:
             raise Refused(
                 f"{file.uri} {changed} since its ingest began, which is not finished: what of it "
-                "is written can't be told. Bring it back as it was, or ingest under another --id"
+                "is written can't be told. --resume-corrected goes on if that part is the same; or "
+                "bring it back as it was, or ingest under another --id"
             )
 
 

@@ -82,12 +82,17 @@ class IngestOptions(RunOptions):
     """What `ingest` takes besides. With `staged`, these rows are the source.
 
     An ingest that is not `remembered` leaves nothing behind once it is finished: nobody can ask for
-    it again.
+    it again. With `check`, sources are only looked at. `bad_rows` is the file for rows that can't
+    be written; without one, the first ends the run.
     """
 
     request: IngestRequest
     staged: StagedRound | None = None
     remembered: bool = True
+    check: bool = False
+    bad_rows: str | None = None
+    bad_rows_max: int = 1000
+    resume_corrected: bool = False
     merge: bool = False
     backlog_generations_max: int | None = None
     backlog_wait_seconds_max: float = 600.0

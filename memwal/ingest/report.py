@@ -4,28 +4,49 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import asdict
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
-from memwal.errors import MemWalError
+from memwal.errors import MemWalError, Usage
 from memwal.model import ShardId
 from memwal.report import DONE, Part, Section, TableReport, sum_up
 
 if TYPE_CHECKING:
     from memwal.ingest.resume import ShardCounts
     from memwal.ingest.track import TrackResult
-    from memwal.store.ingest_records import SourceFile
+    from memwal.store.ingest_records import ProgressRecord, SourceFile
+
+_NAMED_MAX = 3
 
 _SUMS = ("bytes_written", "entries", "generations")
 """What the report of a table sums up over its shards."""
 
 
 class IngestSourceReport(Section):
-    """One source of an ingest. `rows` is None where reading it is the only way to know."""
+    """One source of an ingest. `rows` is None where reading it is the only way to know.
+
+    `rows_in` is told of an ingest that stopped: its first rows that are written, or set aside.
+    """
 
     uri: str
     format: str
     bytes: int | None = None
     rows: int | None = None
+    rows_in: int | None = None
+
+
+class IngestFindingReport(Section):
+    """Something that can't be written: a value, a row, or a source where `row` is None.
+
+    Rows and lines count from 1, row groups from 0.
+    """
+
+    source: str
+    row: int | None = None
+    line: int | None = None
+    row_group: int | None = None
+    column: str | None = None
+    value: Any = None
+    reason: str
 
 
 class IngestShardReport(Part):
@@ -51,8 +72,10 @@ class IngestTableReport(TableReport):
     """One table of an ingest.
 
     `rows` and `rows_deleted` are the source's (the rows that delete are among `rows`), by all runs
-    together; `rows_written` is what this run wrote, in `seconds`, at `rows_per_second`: deletes
-    too, as so many WAL `entries` in so many `generations`. Bytes are those of rows in memory.
+    together, and so is `rows_rejected`, those of `rows` that were set aside; `rows_written` is what
+    this run wrote, in `seconds`, at `rows_per_second`: deletes too, as so many WAL `entries` in so
+    many `generations`. Bytes are those of rows in memory. A check has `findings`, and how many
+    more there are.
     """
 
     ingest_id: str | None = None
@@ -61,6 +84,7 @@ class IngestTableReport(TableReport):
     shards: tuple[IngestShardReport, ...] = ()
     rows: int | None = None
     rows_deleted: int = 0
+    rows_rejected: int = 0
     rows_written: int = 0
     bytes_read: int = 0
     bytes_written: int = 0
@@ -70,10 +94,13 @@ class IngestTableReport(TableReport):
     rows_per_second: float = 0.0
     merges: int = 0
     warnings: tuple[str, ...] = ()
+    findings: tuple[IngestFindingReport, ...] = ()
+    findings_left_out: int = 0
 
     SUMMARISED: ClassVar = (
         "rows_written",
         "rows_deleted",
+        "rows_rejected",
         "bytes_read",
         "entries",
         "generations",
@@ -117,6 +144,7 @@ def describe_results(
         ),
         "rows": sum(result.rows for result in results),
         "rows_deleted": sum(result.rows_deleted for result in results),
+        "rows_rejected": sum(result.rows_rejected for result in results),
         "rows_written": sum(c.rows + c.rows_deleted for c in counts.values()),
         "bytes_read": sum(result.bytes_read for result in results),
         **{name: sum(getattr(c, name) for c in counts.values()) for name in _SUMS},
@@ -134,3 +162,60 @@ def report_failures(
     outcome, code = sum_up([*report.shards, *parts])
     text = "; ".join(f"{shard}: {error}" for shard, error in failed.items())
     return report.model_copy(update={"outcome": outcome, "exit_code": code, "error": text})
+
+
+def report_findings(report: IngestTableReport) -> IngestTableReport:
+    """The report of a check that found something."""
+    first, count = report.findings[0], len(report.findings) + report.findings_left_out
+    line = first.line is not None
+    at = f"line {first.line}" if line else f"row {first.row}" if first.row else "the whole source"
+    text = f"{count:,} found that can't be written; the first: {first.source}: {at}"
+    return report.model_copy(
+        update={"outcome": Usage.outcome, "exit_code": Usage.exit_code, "error": text}
+    )
+
+
+def report_stop(
+    report: IngestTableReport, began: ProgressRecord, ended: ProgressRecord, error: MemWalError
+) -> IngestTableReport:
+    """The report of an ingest that a source stopped, between two looks at its progress.
+
+    Its text says how many rows of which files are in, and how to go on.
+    """
+    files = [source.uri for source in report.sources]
+    rows_in = dict(zip(files, (read.rows for read in ended.read), strict=False))
+    sources = tuple(
+        source.model_copy(update={"rows_in": rows_in.get(source.uri, 0)})
+        for source in report.sources
+    )
+    return report.model_copy(
+        update={
+            "outcome": error.outcome,
+            "exit_code": error.exit_code,
+            "error": f"{error}. {_tell_rows_in(files, ended)}",
+            "sources": sources,
+            "rows": ended.rows,
+            "rows_deleted": ended.rows_deleted,
+            "rows_rejected": ended.rows_rejected,
+            "rows_written": ended.rows - ended.rows_rejected - began.rows + began.rows_rejected,
+            "resumed": began.number > 0,
+        }
+    )
+
+
+def _tell_rows_in(files: Sequence[str], ended: ProgressRecord) -> str:
+    if not ended.rows:
+        return "No row is in: mend it and run the same command again"
+    whole = [*files[: ended.split]]
+    told = [f"all of {', '.join(whole) if len(whole) <= _NAMED_MAX else f'{len(whole)} files'}"]
+    told = (told if whole else []) + [f"the first {ended.row:,} rows of {files[ended.split]}"]
+    return (
+        f"{ended.rows:,} rows are in: {' and '.join(told)}. Mend what comes behind, and "
+        "--resume-corrected goes on there; --bad-rows FILE sets such rows aside"
+    )
+
+
+def warn_of_rejects(report: IngestTableReport) -> IngestTableReport:
+    """The report of a run that nobody told where to list what was set aside."""
+    text = f"{report.rows_rejected:,} rows were set aside: the same command with --bad-rows FILE"
+    return report.model_copy(update={"warnings": (*report.warnings, f"{text} lists them")})

@@ -10,13 +10,15 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterable, Mapping
+from copy import copy
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 import pyarrow as pa
 
-from memwal.errors import Corruption, Missing
+from memwal.errors import Corruption, MemWalError, Missing, Refused
 from memwal.format import layout
+from memwal.ingest.digest import digest_rows
 from memwal.ingest.operations import Kind
 from memwal.model import ShardId
 from memwal.ports import Steps, no_steps
@@ -54,6 +56,8 @@ class ResumingWriters:
     records: Round
     tips: Mapping[ShardId, Tip]
     key: tuple[str, ...]
+    mended: bool = False
+    """Whether the source was mended since: then entries are compared by all columns."""
     steps: Steps = no_steps
     opened: dict[ShardId, ResumedShard] = field(init=False, default_factory=dict)
 
@@ -71,15 +75,24 @@ class ResumingWriters:
         self.opened[shard_id] = opened
         return opened
 
-    def check_all_used(self) -> None:
-        """Raise Corruption when the WAL has entries of ours that no row of the source led to."""
-        for shard_id, shard in self.opened.items():
+    def check_all_used(self, shards: Mapping[ShardId, ResumedShard] | None = None) -> None:
+        """Raise Corruption when the WAL has entries of ours that no row of the source led to.
+
+        `shards` are those to look at; None: all that are open. Raises Refused in a mended source.
+        """
+        for shard_id, shard in (self.opened if shards is None else shards).items():
             left = shard.count_left()
             if left:
-                raise Corruption(
+                raise self.make_error(
                     f"shard {shard_id}: {left} WAL entries of this ingest belong to no row "
                     "of its source: the source has changed"
                 )
+
+    def make_error(self, text: str) -> MemWalError:
+        """The error for a source that is not what was written of it."""
+        if self.mended:
+            return Refused(f"{text}. What is written would be counted twice: bring it back")
+        return Corruption(text)
 
     def check_positions(self) -> None:
         """Check that each WAL ends where our last entry is. Raises Fenced, Corruption."""
@@ -139,6 +152,19 @@ class ResumedShard:
         if self._write(Kind.DELETE, keys):
             self.counts.rows_deleted += keys.num_rows
 
+    def probe(self) -> ResumedShard:
+        """A copy that can be asked what is done, and writes nothing."""
+        probe = copy(self)
+        probe._done, probe.counts = deque(self._done), replace(self.counts)
+        return probe
+
+    def is_done(self, kind: Kind, rows: pa.Table) -> bool:
+        """Whether the next call is in the WAL. Raises as a call does whose entry has other rows."""
+        call = _Call(number=self._calls, kind=kind, rows=rows)
+        done = self._is_done(call)
+        self._calls, self._last = self._calls + 1, call
+        return done
+
     def close(self) -> None:
         """Flush to a generation and close."""
         self._owner.steps("close")
@@ -148,6 +174,11 @@ class ResumedShard:
     def abandon(self) -> None:
         """Close, whatever comes of it."""
         self.inner.abandon()
+
+    @property
+    def entries_left(self) -> int:
+        """How many entries are left, copies of what was looked at last among them."""
+        return len(self._done)
 
     def count_left(self) -> int:
         """How many entries are left that no call accounts for."""
@@ -193,16 +224,22 @@ class ResumedShard:
 
         Raises Corruption when it is neither.
         """
-        shard_id, key = self.inner.claim.shard_id, self._owner.key
+        shard_id, mended = self.inner.claim.shard_id, self._owner.mended
         try:
             stored = self._owner.writers.wal.rows(shard_id, found.position)
         except Missing:
+            if mended:
+                raise Refused(
+                    f"shard {shard_id}: WAL position {found.position} was collected: whether the "
+                    "mended source has the rows that it had can't be told"
+                ) from None
             return False
         rows = pa.Table.from_batches(stored.batches, schema=stored.schema)
+        key = None if mended else self._owner.key
         is_calls = call is not None and _is_same(rows, call, key)
         is_lasts = self._last is not None and _is_same(rows, self._last, key)
         if call is not None and not is_calls and not is_lasts:
-            raise Corruption(
+            raise self._owner.make_error(
                 f"shard {shard_id}: WAL position {found.position} holds other rows than the source "
                 "gives for it now: the source has changed"
             )
@@ -211,15 +248,23 @@ class ResumedShard:
         return len(stored.batches) == self._last.batches != call.batches
 
 
-def _is_same(stored: pa.Table, call: _Call, key: tuple[str, ...]) -> bool:
-    """Whether an entry is what the call would write: as many rows, with the same keys."""
+def _is_same(stored: pa.Table, call: _Call, columns: tuple[str, ...] | None) -> bool:
+    """Whether an entry is what the call would write: as many rows, the same in these columns.
+
+    None: in all that the call has.
+    """
     if stored.num_rows != call.rows.num_rows:
         return False
     if layout.TOMBSTONE in stored.column_names:
         dead = stored[layout.TOMBSTONE].fill_null(False).to_pylist()
         if any(flag != (call.kind is Kind.DELETE) for flag in dead):
             return False
-    return all(_has_same_values(stored[name], call.rows[name]) for name in key)
+    if columns is None:
+        names = call.rows.column_names
+        if not {*names} <= {*stored.column_names}:
+            return False
+        return digest_rows("", stored.select(names)) == digest_rows("", call.rows)
+    return all(_has_same_values(stored[name], call.rows[name]) for name in columns)
 
 
 def _has_same_values(stored: Any, wanted: Any) -> bool:

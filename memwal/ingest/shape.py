@@ -84,12 +84,13 @@ class Shape:
         Raises Usage for a value that the table's type can't hold, or a NULL where none may be. A
         deleted row has values in the key's and the shard's columns only as far as they are used.
         """
-        deleted = self._read_deleted(chunk, where)
+        deleted = self.read_deleted(chunk, where)
         self.check_missing(chunk.schema, where, deleted)
         arrays = [self._cast_column(chunk, field, deleted, where) for field in self.schema]
         return pa.Table.from_arrays(arrays, schema=self.schema), deleted
 
-    def _read_deleted(self, chunk: pa.Table, where: str) -> pa.Array | None:
+    def read_deleted(self, chunk: pa.Table, where: str) -> pa.Array | None:
+        """Which rows delete; None for none. Raises Usage for a column that can't say so."""
         if self.delete_column is None:
             return None
         self._check_delete_column(chunk.schema, self.delete_column, where)

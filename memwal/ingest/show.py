@@ -14,13 +14,25 @@ from memwal.grid import (
     style_outcome,
     words,
 )
-from memwal.ingest.report import IngestShardReport, IngestSourceReport, IngestTableReport
+from memwal.ingest.report import (
+    IngestFindingReport,
+    IngestShardReport,
+    IngestSourceReport,
+    IngestTableReport,
+)
 
 SOURCES: tuple[Column[IngestSourceReport], ...] = (
     words("source", lambda source: source.uri),
     words("format", lambda source: source.format),
     numbers("size", lambda source: format_size(source.bytes)),
     numbers("rows", lambda source: "-" if source.rows is None else format_count(source.rows)),
+)
+FINDINGS: tuple[Column[IngestFindingReport], ...] = (
+    words("source", lambda found: found.source),
+    words("at", lambda found: _show_place(found)),
+    words("column", lambda found: found.column or ""),
+    words("value", lambda found: "" if found.value is None else str(found.value)),
+    words("what is wrong", lambda found: found.reason),
 )
 SHARDS: tuple[Column[IngestShardReport], ...] = (
     words("shard", lambda shard: f"{shard.shard_id}{' (new)' if shard.is_new else ''}"),
@@ -41,6 +53,12 @@ def show_table(report: IngestTableReport) -> list[RenderableType]:
     if report.shards:
         found = any(shard.entries_found for shard in report.shards)
         parts.append(build_table(report.shards, (*SHARDS, FOUND) if found else SHARDS))
+    if report.findings:
+        parts.append(build_table(report.findings, FINDINGS))
+        if report.findings_left_out:
+            parts.append(Text(f"  and {report.findings_left_out:,} more"))
+    if report.rows_rejected:
+        parts.append(Text(f"  {report.rows_rejected:,} rows were set aside"))
     if report.rows_written:
         again = " (went on with an earlier run)" if report.resumed else ""
         parts.append(
@@ -51,3 +69,12 @@ def show_table(report: IngestTableReport) -> list[RenderableType]:
             )
         )
     return parts
+
+
+def _show_place(found: IngestFindingReport) -> str:
+    if found.line is not None:
+        return f"line {found.line}"
+    if found.row is None:
+        return ""
+    group = "" if found.row_group is None else f" (row group {found.row_group})"
+    return f"row {found.row}{group}"

@@ -9,16 +9,17 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from itertools import accumulate
+from itertools import islice
 from typing import Any
 
 import pyarrow as pa
-import pyarrow.csv as pacsv
 import pyarrow.parquet as pq
 from pyarrow import fs
 
 from memwal.errors import Missing, StoreUnavailable, Usage
+from memwal.ingest.chunks import cut_batches, find_groups, skip_rows
 from memwal.ingest.columns import SourceColumns
+from memwal.ingest.csv_text import open_csv, read_names, read_text
 from memwal.ingest.globs import find_matches, is_pattern
 from memwal.ingest.json_lines import read_json_lines
 from memwal.ingest.lance_sources import Fragments, count_rows, describe_fragments, read_rows
@@ -30,14 +31,6 @@ from memwal.store.objects import normalise_uri
 from memwal.store.table import LanceTables
 from memwal.threads import side_by_side
 
-_CSV_BLOCK_BYTES = 4 * 1024 * 1024
-# As Arrow and pandas write NULL: an empty field is NULL, "" an empty text. Words such as NA or nan
-# are what they are in their column.
-_CSV_NULLS = {
-    "null_values": [""],
-    "strings_can_be_null": True,
-    "quoted_strings_can_be_null": False,
-}
 _FILES_MAX = 100_000
 _READERS_MAX = 16
 _DIGEST_BLOCK_BYTES = 1024 * 1024
@@ -201,6 +194,9 @@ class SourceFiles:
         with self._translating(file.uri, file.format):
             if file.format is Format.PARQUET:
                 return self._open_parquet(file).schema_arrow
+            if file.format is Format.CSV:
+                names, types = read_names(self.open_bytes(file)), self._columns.source_types
+                return pa.schema([(name, types.get(name, pa.string())) for name in names])
             return self._open_stream(file)[0]
 
     def count_rows(self, file: SourceFile) -> int | None:
@@ -224,6 +220,12 @@ class SourceFiles:
             text = bytes(stream.read(_GUESSED_BYTES))
             return file.size_bytes * text.count(b"\n") // max(1, opened.tell()) or None
 
+    def list_row_groups(self, file: SourceFile) -> list[int]:
+        """How many rows each row group of a Parquet file has."""
+        with self._translating(file.uri, file.format):
+            metadata = self._open_parquet(file).metadata
+            return [metadata.row_group(i).num_rows for i in range(metadata.num_row_groups)]
+
     def choose_chunk_rows(self, file: SourceFile) -> int:
         """How many rows to read at a time: fewer where rows are wide."""
         first = next(self.read_chunks(file, _SAMPLE_ROWS), None)
@@ -243,7 +245,8 @@ class SourceFiles:
         """The rows from `first_row` on, `chunk_rows` at a time.
 
         `first_row` is where a chunk of this size ended: only a file's last one may be smaller, so
-        that behind it there is nothing.
+        that behind it there is nothing. From a value on that has not its column's type, chunks of
+        CSV are text (`memwal.ingest.csv_text`).
         """
         if first_row % chunk_rows:
             return
@@ -253,10 +256,28 @@ class SourceFiles:
             if columns is None:
                 columns = self._columns.convert_schema(own, file.uri).names
             wanted = self._columns.find_source_names(columns, own.names)
-        batches = self._read_batches(file, chunk_rows, first_row, wanted)
         with self._translating(file.uri, file.format):
-            for rows in cut_batches(batches, chunk_rows):
+            for rows in self._cut_chunks(file, chunk_rows, first_row, wanted):
                 yield self._columns.convert(rows, columns) if columns is not None else rows
+
+    def _cut_chunks(
+        self, file: SourceFile, chunk_rows: int, first_row: int, wanted: list[str] | None
+    ) -> Iterator[pa.Table]:
+        read = 0
+        try:
+            batches = self._read_batches(file, chunk_rows, first_row, wanted)
+            for chunk in cut_batches(batches, chunk_rows):
+                yield chunk
+                read += 1
+        except ValueError:  # Arrow's are among them
+            if file.format is not Format.CSV:
+                raise
+            chunks = read_text(
+                lambda: self.open_bytes(file),
+                lambda batches: cut_batches(batches, chunk_rows),
+                wanted,
+            )
+            yield from islice(chunks, first_row // chunk_rows + read, None)
 
     def _read_batches(
         self, file: SourceFile, chunk_rows: int, first_row: int, wanted: list[str] | None
@@ -266,12 +287,12 @@ class SourceFiles:
             return
         if file.format is Format.PARQUET:
             parquet = self._open_parquet(file)
-            groups, skipped = _find_groups(parquet.metadata, first_row)
+            groups, skipped = find_groups(parquet.metadata, first_row)
             found = parquet.iter_batches(chunk_rows, row_groups=groups, columns=wanted)
         else:
             _, found = self._open_stream(file)
             skipped = 0
-        yield from _skip_rows(found, first_row - skipped, wanted)
+        yield from skip_rows(found, first_row - skipped, wanted)
 
     def _open_parquet(self, file: SourceFile) -> pq.ParquetFile:
         system, path = self._system(file.uri)
@@ -284,15 +305,8 @@ class SourceFiles:
             stream = system.open_input_stream(path)
             return read_json_lines(stream, self._columns, file.uri)
         if file.format is Format.CSV:
-            types = self._columns.source_types
-            asked = pacsv.ConvertOptions(column_types=find_csv_types(types), **_CSV_NULLS)
-            reader = pacsv.open_csv(
-                system.open_input_stream(path),
-                read_options=pacsv.ReadOptions(block_size=_CSV_BLOCK_BYTES),
-                parse_options=pacsv.ParseOptions(newlines_in_values=True),
-                convert_options=asked,
-            )
-            lenience = self._columns.lenience
+            types, lenience = self._columns.source_types, self._columns.lenience
+            reader = open_csv(system.open_input_stream(path), find_csv_types(types))
             return reader.schema, (parse_columns(batch, types, lenience) for batch in reader)
         opened = system.open_input_file(path)
         if bytes(opened.read(6)) == b"ARROW1":
@@ -303,6 +317,11 @@ class SourceFiles:
         return stream.schema, iter(stream)
 
     # ---- opening
+
+    def open_bytes(self, file: SourceFile) -> Any:
+        """What is in the file, unpacked, as pyarrow reads it."""
+        system, path = self._system(file.uri)
+        return system.open_input_stream(path)
 
     def _system(self, uri: str) -> tuple[fs.FileSystem, str]:
         if uri == STANDARD_INPUT and self._spooled is not None:
@@ -356,41 +375,3 @@ def _guess_format(path: str, endings: Mapping[str, Format] = _ENDINGS) -> Format
 
 def _as_text(value: str | bytes) -> str:
     return value.decode(errors="replace") if isinstance(value, bytes) else value
-
-
-def _find_groups(metadata: pq.FileMetaData, first_row: int) -> tuple[list[int], int]:
-    """The row groups from the one that holds `first_row` on, and the rows in those before."""
-    sizes = [metadata.row_group(i).num_rows for i in range(metadata.num_row_groups)]
-    ends = list(accumulate(sizes))
-    groups = [i for i, end in enumerate(ends) if end > first_row]
-    return groups, (ends[groups[0]] - sizes[groups[0]] if groups else sum(sizes))
-
-
-def _skip_rows(
-    batches: Iterator[pa.RecordBatch], rows: int, columns: Sequence[str] | None
-) -> Iterator[pa.RecordBatch]:
-    """All but the first `rows` rows."""
-    for batch in batches:
-        if rows >= batch.num_rows:
-            rows -= batch.num_rows
-            continue
-        left, rows = batch.slice(rows), 0
-        yield left if columns is None else left.select(columns)
-
-
-def cut_batches(batches: Iterator[pa.RecordBatch], chunk_rows: int) -> Iterator[pa.Table]:
-    """Batches of any size as tables of `chunk_rows` rows; the last one may be smaller."""
-    held: list[pa.RecordBatch] = []
-    rows = 0
-    for batch in batches:
-        start = 0
-        while start < batch.num_rows:
-            taken = batch.slice(start, chunk_rows - rows)
-            start += taken.num_rows
-            rows += taken.num_rows
-            held.append(taken)
-            if rows == chunk_rows:
-                yield pa.Table.from_batches(held)
-                held, rows = [], 0
-    if held:
-        yield pa.Table.from_batches(held)

@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 
 import pyarrow as pa
 
 from memwal.errors import Corruption, Missing, Refused
-from memwal.ingest.sources import cut_batches
+from memwal.ingest.chunks import cut_batches
+from memwal.ingest.places import Places, RowPlace
+from memwal.ingest.shape import Shape
+from memwal.ingest.sieve import FindPlace
+from memwal.ingest.sources import SourceFiles
 from memwal.ports import Objects
 from memwal.store.arrow_streams import count_decoded_bytes
+from memwal.store.ingest_records import SourceFile
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -20,6 +26,22 @@ class Split:
     name: str
     """Its address or path, for messages."""
     read: Callable[[int], Iterator[pa.Table]]
+    find_place: FindPlace = lambda row: RowPlace(row=row)
+    """Where a row is, by its number from 1."""
+
+
+def make_splits(
+    files: SourceFiles, sources: Sequence[SourceFile], shape: Shape, chunk_rows: int
+) -> list[Split]:
+    """Splits of source files. Raises Usage for one whose columns can't be written."""
+    splits = []
+    for file in sources:
+        schema = files.read_schema(file)
+        shape.check(schema, file.uri)
+        columns = shape.select_columns(schema)
+        read = partial(files.read_chunks, file, chunk_rows, columns=columns)
+        splits.append(Split(name=file.uri, read=read, find_place=Places(files, file).find))
+    return splits
 
 
 def read_staged(objects: Objects, path: str, chunk_rows: int, first_row: int) -> Iterator[pa.Table]:

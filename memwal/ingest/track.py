@@ -13,18 +13,29 @@ from dataclasses import dataclass, field
 
 import pyarrow as pa
 
+from memwal.errors import Usage
 from memwal.ingest.blocking import BlockingCoordinator
 from memwal.ingest.coordinator import WriteCoordinator
+from memwal.ingest.corrected import add_to_read
+from memwal.ingest.csv_text import count_ragged
 from memwal.ingest.ports import CoordinatorLimits, FlushFailed
 from memwal.ingest.resume import ResumingWriters, ShardCounts
 from memwal.ingest.routing import Place, Router, ShardValues
 from memwal.ingest.shape import Shape
 from memwal.ingest.shards import HandlerLimits, ShardHandler, ShardOperations, Tips, route_rows
+from memwal.ingest.sieve import Sieve, Sifted
 from memwal.ingest.splits import Split
 from memwal.ingest.table import IngestTable
 from memwal.model import ShardId
 from memwal.ports import Steps, no_steps
-from memwal.store.ingest_records import START, PlanRecord, ProgressRecord, Round
+from memwal.store.ingest_records import (
+    START,
+    PlanRecord,
+    ProgressRecord,
+    ReadRecord,
+    RejectRecord,
+    Round,
+)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -41,23 +52,34 @@ class TrackLimits:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class TrackResult:
-    """What came of a track: `rows` and `rows_deleted` of the whole source, by all runs together.
+    """What came of a track: rows of the whole source, by all runs together.
 
     `bytes_read` are of the rows that this run read, in memory.
     """
 
     rows: int
     rows_deleted: int
+    rows_rejected: int
     bytes_read: int
     resumed: bool
     shards: dict[ShardId, ShardCounts]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True, eq=False)
+class _Mark:
+    """What an epoch of the coordinator adds: the progress that its rows make, and the rejects."""
+
+    epoch: int
+    progress: ProgressRecord
+    rejects: tuple[RejectRecord, ...]
 
 
 @dataclass(kw_only=True)
 class Track:
     """Runs one track to its end.
 
-    `on_progress` is told how far everything is durable; `between` is called between chunks.
+    `on_progress` is told how far everything is durable; `between` is called between chunks. Up to
+    `rejects_max` rows that can't be written are set aside; with None, the first ends the track.
     """
 
     name: str
@@ -70,10 +92,10 @@ class Track:
     limits: TrackLimits = TrackLimits()
     on_progress: Callable[[ProgressRecord], None] = lambda mark: None
     between: Callable[[], None] = lambda: None
+    rejects_max: int | None = None
     steps: Steps = no_steps
-    _marks: deque[tuple[int, ProgressRecord]] = field(default_factory=deque, init=False)
-    """For each epoch of the coordinator, the progress that its rows make."""
-    _shown: deque[tuple[int, ProgressRecord]] = field(default_factory=deque, init=False)
+    _marks: deque[_Mark] = field(default_factory=deque, init=False)
+    _shown: deque[_Mark] = field(default_factory=deque, init=False)
     """The same, for whoever is told."""
     _bytes_read: int = field(default=0, init=False)
     _stored: ProgressRecord = field(default=START, init=False)
@@ -86,11 +108,18 @@ class Track:
             return self._make_result(began, {})
         self._stored_at_seconds = self._read_clock()
         writers = ResumingWriters(
-            self.table.make_writers(), self.records, began.tips, self.shape.key, self.steps
+            self.table.make_writers(),
+            self.records,
+            began.tips,
+            self.shape.key,
+            self.plan.corrected,
+            self.steps,
         )
         limits = HandlerLimits(rows_per_entry_max=self.plan.rows_per_entry_max)
         handler = ShardHandler(writers, limits=limits, join=False)
         try:
+            if self.plan.corrected:
+                self._check_written(handler, writers, began)
             self._write_all(handler, began)
             writers.check_all_used()
             writers.check_positions()
@@ -105,6 +134,28 @@ class Track:
             raise
         return self._make_result(began, {s: shard.counts for s, shard in writers.opened.items()})
 
+    def _check_written(
+        self, handler: ShardHandler, writers: ResumingWriters, began: ProgressRecord
+    ) -> None:
+        """Find all that is written beyond the progress in a mended source, before more is written.
+
+        Raises Refused when it is not there as it was.
+        """
+        for shard_id in self.records.list_shards():
+            handler.open(Place(shard_id=shard_id, values=ShardValues(spec_id=0)))
+        probes = {shard_id: shard.probe() for shard_id, shard in writers.opened.items()}
+
+        def any_left() -> bool:
+            return any(probe.entries_left for probe in probes.values())
+
+        for *_, delta in self._route_chunks(began) if any_left() else ():
+            for place, todo in delta.by_place.items():
+                for call in todo if place.shard_id in probes else ():
+                    probes[place.shard_id].is_done(call.kind, call.rows)
+            if not any_left():
+                break
+        writers.check_all_used(probes)
+
     def _read_clock(self) -> float:
         return self.table.stores.clock.monotonic_seconds()
 
@@ -117,47 +168,89 @@ class Track:
         ) as coordinator:
             # The handler flushes only what is durable, so its snapshots tell of durable rows.
             coordinator.follow(lambda published: self._show(published.epoch))
-            rows, deleted = began.rows, began.rows_deleted
-            for place, row, chunk in self._read_chunks(began):
-                conformed, gone = self.shape.conform(chunk, self.splits[place].name)
-                delta = route_rows(
-                    self.router,
-                    conformed,
-                    self.shape.key,
-                    deleted=gone,
-                    rows_max=self.plan.rows_per_entry_max,
-                )
-                rows += len(chunk)
-                deleted += 0 if gone is None else gone.true_count
-                mark = ProgressRecord(
-                    number=0, run_id="", split=place, row=row, rows=rows, rows_deleted=deleted
-                )
-                epoch = coordinator.write(delta)
-                self._marks.append((epoch, mark))
-                self._shown.append((epoch, mark))
-                if self._read_clock() - self._stored_at_seconds >= self.limits.progress_seconds:
-                    self._store(coordinator)
-                self.between()
+            try:
+                self._write_chunks(coordinator, began)
+            except Usage:
+                # What came before the source's fault is in, and what is in is known.
+                coordinator.flush()
+                self._store(coordinator)
+                raise
             last = coordinator.flush()
             self._store(coordinator)
         # The follower has ended; an epoch may have been flushed before it was noted here.
         self._show(last)
 
+    def _write_chunks(
+        self, coordinator: BlockingCoordinator[ShardOperations, Tips], began: ProgressRecord
+    ) -> None:
+        progress = began.model_copy(update={"number": 0, "run_id": "", "tips": {}})
+        for place, row, chunk, sifted, delta in self._route_chunks(began):
+            progress = self._mark(progress, place, row, chunk, sifted)
+            epoch = coordinator.write(delta)
+            mark = _Mark(epoch=epoch, progress=progress, rejects=sifted.rejects)
+            self._marks.append(mark)
+            self._shown.append(mark)
+            if self._read_clock() - self._stored_at_seconds >= self.limits.progress_seconds:
+                self._store(coordinator)
+            self.between()
+
+    def _mark(
+        self, before: ProgressRecord, place: int, row: int, chunk: pa.Table, sifted: Sifted
+    ) -> ProgressRecord:
+        """The progress that a chunk makes, which begins at `row`."""
+        deleted = 0 if sifted.deleted is None else sifted.deleted.true_count
+        return before.model_copy(
+            update={
+                "split": place,
+                "row": row + len(chunk),
+                "rows": before.rows + len(chunk) + count_ragged(chunk),
+                "rows_deleted": before.rows_deleted + deleted,
+                "rows_rejected": before.rows_rejected + len(sifted.rejects),
+                "read": self._extend_read(before, place, chunk, sifted),
+            }
+        )
+
+    def _extend_read(
+        self, before: ProgressRecord, place: int, chunk: pa.Table, sifted: Sifted
+    ) -> tuple[ReadRecord, ...]:
+        """None where rows were staged, or a build without digests began."""
+        if self.plan.staged is not None or (before.row and not before.read):
+            return ()
+        known = (*before.read, *[ReadRecord()] * (place + 1 - len(before.read)))
+        return (*known[:place], add_to_read(known[place], len(chunk), sifted))
+
     def _show(self, epoch: int) -> None:
         mark = None
-        while self._shown and self._shown[0][0] <= epoch:
-            _, mark = self._shown.popleft()
+        while self._shown and self._shown[0].epoch <= epoch:
+            mark = self._shown.popleft()
         if mark is not None:
-            self.on_progress(mark)
+            self.on_progress(mark.progress)
 
     def _read_chunks(self, began: ProgressRecord) -> Iterator[tuple[int, int, pa.Table]]:
-        """(split, first row after the chunk, chunk) from where the track stands."""
+        """(split, the chunk's first row, chunk) from where the track stands."""
         for place in range(began.split, len(self.splits)):
             row = began.row if place == began.split else 0
             for chunk in self.splits[place].read(row):
-                row += len(chunk)
                 self._bytes_read += chunk.nbytes
                 yield place, row, chunk
+                row += len(chunk)
+
+    def _route_chunks(
+        self, began: ProgressRecord
+    ) -> Iterator[tuple[int, int, pa.Table, Sifted, ShardOperations]]:
+        """The same, with the rows that can be written, and the calls that write them."""
+        sieve = Sieve(shape=self.shape, rows_max=self.rejects_max, rejected=began.rows_rejected)
+        for place, row, chunk in self._read_chunks(began):
+            split = self.splits[place]
+            sifted = sieve.sift(chunk, split.name, row, split.find_place)
+            delta = route_rows(
+                self.router,
+                sifted.rows,
+                self.shape.key,
+                deleted=sifted.deleted,
+                rows_max=self.plan.rows_per_entry_max,
+            )
+            yield place, row, chunk, sifted, delta
 
     def _open_left(self, handler: ShardHandler, began: ProgressRecord) -> None:
         """Open what an earlier run wrote to and did not close, so that closing flushes it."""
@@ -168,11 +261,21 @@ class Track:
     def _store(self, coordinator: BlockingCoordinator[ShardOperations, Tips]) -> None:
         """Record how far the snapshot goes: the handler flushes only what is durable."""
         published = coordinator.snapshot
-        mark = None
-        while self._marks and self._marks[0][0] <= published.epoch:
-            _, mark = self._marks.popleft()
-        if mark is not None:
-            self._advance(mark.model_copy(update={"tips": dict(published.snapshot)}))
+        marks = []
+        while self._marks and self._marks[0].epoch <= published.epoch:
+            marks.append(self._marks.popleft())
+        if marks:
+            self._store_rejects([reject for mark in marks for reject in mark.rejects])
+            update = {"tips": dict(published.snapshot), "rejects": self._stored.rejects}
+            self._advance(marks[-1].progress.model_copy(update=update))
+
+    def _store_rejects(self, rejects: Sequence[RejectRecord]) -> None:
+        """Before the progress that counts them: what another run stores later goes beside it."""
+        if rejects:
+            self.steps("rejects")
+            path = self.records.add_rejects(self.name, self._stored.number + 1, rejects)
+            update = {"rejects": (*self._stored.rejects, path)}
+            self._stored = self._stored.model_copy(update=update)
 
     def _advance(self, progress: ProgressRecord) -> None:
         """Store progress under the next number."""
@@ -190,6 +293,7 @@ class Track:
             rows=self._stored.rows,
             rows_deleted=self._stored.rows_deleted,
             bytes_read=self._bytes_read,
+            rows_rejected=self._stored.rows_rejected,
             resumed=began.number > 0 or any(s.entries_found for s in shards.values()),
             shards=shards,
         )

@@ -4,6 +4,9 @@ plan.json                         what is ingested, and how it is cut; written o
 progress/{track}/{number}.json    "every row before this one is in the WAL", and where each shard's
                                   WAL stood then; the newest counts, older ones are removed
 sessions/{shard}/{epoch}.json     "this writer epoch is ours", written before its first entry
+rejects/{track}/{number}.jsonl    rows that can't be written, a line each, before the progress that
+                                  counts them
+corrected/{number}.json           the sources as they were mended, in place of the plan's
 staged/{run}/…                    rows that Spark stored for the plan; only these are large
 
 Rows and offsets can't be stored in one object: pylance keeps nothing of a batch but its rows, and a
@@ -28,9 +31,10 @@ whatever changes the calls that a plan leads to needs another `format`.
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Annotated, Literal, TypeVar
+from typing import Annotated, Any, Literal, TypeVar
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError
 
@@ -110,6 +114,41 @@ class PlanRecord(_Stored):
     missing_as_null: bool = False
     renamed: tuple[tuple[str, str], ...] = ()
     defaults: tuple[tuple[str, str], ...] = ()
+    rejects: tuple[str, ...] = ()
+    """Rows that were not staged: objects of lines."""
+    rows_rejected: int = Field(default=0, ge=0)
+    corrected: bool = Field(default=False, exclude=True)
+    """Whether sources were mended since."""
+
+
+class CorrectedRecord(_Stored):
+    """The plan's sources as they are now: what was written of them is unchanged."""
+
+    run_id: str
+    sources: tuple[SourceFile, ...]
+
+
+class RejectRecord(_Stored):
+    """A row of a source that can't be written: the `value` of `column`, or the row itself.
+
+    Rows and lines count from 1, row groups from 0. `data` is the row as JSON has it.
+    """
+
+    source: str
+    row: int | None = None
+    line: int | None = None
+    row_group: int | None = None
+    column: str | None = None
+    value: Any = None
+    reason: str
+    data: dict[str, Any] | None = None
+
+
+class ReadRecord(_Stored):
+    """What was read of one split: its rows, and their digest as they are written."""
+
+    rows: int = Field(default=0, ge=0)
+    digest: str = ""
 
 
 class ProgressRecord(_Stored):
@@ -121,6 +160,10 @@ class ProgressRecord(_Stored):
     row: int = Field(ge=0)
     rows: int = Field(default=0, ge=0)
     rows_deleted: int = Field(default=0, ge=0)
+    rows_rejected: int = Field(default=0, ge=0)
+    rejects: tuple[str, ...] = ()
+    read: tuple[ReadRecord, ...] = ()
+    """Of each split up to `split`."""
     finished: bool = False
     tips: dict[Annotated[ShardId, AfterValidator(layout.parse_shard_id)], Tip] = Field(
         default_factory=dict
@@ -147,9 +190,42 @@ class Round:
         self.run_id = run_id
         self.folder = layout.ingest_round_folder(ingest_id, number)
 
+    @property
+    def uri(self) -> str:
+        """The table's address, without credentials."""
+        return self._objects.uri
+
     def read_plan(self) -> PlanRecord | None:
-        """What this round ingests; None when it never began."""
-        return self._read(f"{self.folder}/plan.json", PlanRecord)
+        """What this round ingests, of sources as they are now; None when it never began."""
+        plan = self._read(f"{self.folder}/plan.json", PlanRecord)
+        numbers = self._list_numbers(f"{self.folder}/corrected")
+        if plan is None or not numbers:
+            return plan
+        path = f"{self.folder}/corrected/{layout.sequence_name(max(numbers))}"
+        latest = self._read(path, CorrectedRecord)
+        if latest is None:
+            raise Corruption(f"{self._objects.uri}: {path} is gone")
+        return plan.model_copy(update={"sources": latest.sources, "corrected": True})
+
+    def correct(self, sources: tuple[SourceFile, ...]) -> None:
+        """Store that sources were mended. Raises StandDown when another run did so first."""
+        folder = f"{self.folder}/corrected"
+        number = max(self._list_numbers(folder), default=0) + 1
+        record = CorrectedRecord(run_id=self.run_id, sources=sources)
+        self._create(f"{folder}/{layout.sequence_name(number)}", record)
+
+    def add_rejects(self, track: str, number: int, rejects: Iterable[RejectRecord]) -> str:
+        """Store rows that can't be written, for the progress of that number; the object's path."""
+        path = f"{self.folder}/rejects/{track}/{number}-{self.run_id}.jsonl"
+        lines = (f"{reject.model_dump_json()}\n" for reject in rejects)
+        self._objects.put(path, "".join(lines).encode())
+        return path
+
+    def read_rejects(self, paths: Iterable[str]) -> Iterator[RejectRecord]:
+        """The rows in such objects."""
+        for path in paths:
+            for line in self._objects.get(path).splitlines():
+                yield RejectRecord.model_validate_json(line)
 
     def begin(self, plan: PlanRecord) -> None:
         """Store the plan. Raises StandDown when another run was faster with another one."""

@@ -1,0 +1,195 @@
+"""CSV as text: how a file is read whose values are not all of the types that are wanted.
+
+pyarrow's reader gives a file up at its first bad value or row. Then the file's values are read as
+they are written, and converted by the same converter a column of a chunk at a time, and a part of
+one at a time where there are some that can't be.
+"""
+
+from __future__ import annotations
+
+import io
+import json
+from collections.abc import Callable, Iterator, Mapping
+from functools import partial
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.csv as pacsv
+
+from memwal.ingest.findings import Finding, find_failing
+from memwal.ingest.texts import find_csv_types, parse_texts
+from memwal.rows.json_values import Lenience, is_bytes, to_json
+
+# As Arrow and pandas write NULL: an empty field is NULL, "" an empty text. Words such as NA or nan
+# are what they are in their column.
+_NULLS = {
+    "null_values": [""],
+    "strings_can_be_null": True,
+    "quoted_strings_can_be_null": False,
+}
+_BLOCK_BYTES = 4 * 1024 * 1024
+_MARK = b"memwal.csv_text"
+
+
+def open_csv(
+    source: Any,
+    types: Mapping[str, pa.DataType],
+    invalid: Callable[[pacsv.InvalidRow], str] | None = None,
+) -> pacsv.CSVStreamingReader:
+    """A reader of these types, which raises ArrowInvalid, now or later, for what has none of them.
+
+    `invalid` is told of rows with more or fewer fields than the header.
+    """
+    return pacsv.open_csv(
+        source,
+        # Rows are only counted in one thread.
+        read_options=pacsv.ReadOptions(block_size=_BLOCK_BYTES, use_threads=invalid is None),
+        parse_options=pacsv.ParseOptions(newlines_in_values=True, invalid_row_handler=invalid),
+        convert_options=pacsv.ConvertOptions(column_types=dict(types), **_NULLS),
+    )
+
+
+def read_names(source: Any) -> list[str]:
+    """The names of the columns, whatever is in them."""
+    return list(open_csv(source, {}, lambda row: "skip").schema.names)
+
+
+def read_text(
+    open_source: Callable[[], Any],
+    cut: Callable[[Iterator[pa.RecordBatch]], Iterator[pa.Table]],
+    columns: list[str] | None,
+) -> Iterator[pa.Table]:
+    """Every chunk of a file, as `cut` makes them, for `convert_text`.
+
+    Rows with too many or few fields are in no chunk: a chunk knows of those that come before the
+    next one.
+    """
+    ragged: list[tuple[int, str]] = []
+
+    def skip(row: pacsv.InvalidRow) -> str:
+        text = f"has {row.actual_columns} fields, and not {row.expected_columns}: {row.text}"
+        ragged.append((row.number - 1, text))
+        return "skip"
+
+    names = read_names(open_source())
+    reader = open_csv(open_source(), dict.fromkeys(names, pa.binary()), skip)
+    batches = (batch if columns is None else batch.select(columns) for batch in reader)
+    held, first, told = None, 0, 0
+    for chunk in cut(batches):
+        if held is not None:
+            first += len(held)
+            before, told = told, _count_before(first, ragged)
+            yield _mark(held, first - len(held), before, ragged[before:told])
+        held = chunk
+    if held is None:
+        held = pa.schema([(n, pa.binary()) for n in columns or names]).empty_table()
+    yield _mark(held, first, told, ragged[told:])
+
+
+def _count_before(row: int, ragged: list[tuple[int, str]]) -> int:
+    """How many of the file's ragged rows come before the one that is number `row` without them."""
+    count = 0
+    while count < len(ragged) and ragged[count][0] <= row + 1 + count:
+        count += 1
+    return count
+
+
+def _mark(chunk: pa.Table, first: int, before: int, ragged: list[tuple[int, str]]) -> pa.Table:
+    marks = {_MARK: json.dumps({"first": first + before + 1, "ragged": ragged})}
+    # With each field: renaming a table's columns loses what stands with its schema.
+    return chunk.cast(pa.schema([field.with_metadata(marks) for field in chunk.schema]))
+
+
+def _find_marks(chunk: pa.Table) -> Any:
+    found = (field.metadata[_MARK] for field in chunk.schema if _is_marked(field))
+    return json.loads(next(found, "{}"))
+
+
+def _is_marked(field: pa.Field) -> bool:
+    return _MARK in (field.metadata or {})
+
+
+def is_text(chunk: pa.Table) -> bool:
+    """Whether a chunk is one of text, of which `convert_text` makes values."""
+    return any(_is_marked(field) for field in chunk.schema)
+
+
+def show_text(row: pa.Table) -> dict[str, Any]:
+    """A row of a chunk of text, as JSON has it."""
+    return {
+        field.name: value.decode(errors="replace") if isinstance(value, bytes) else value
+        for field, column in zip(row.schema, row.columns, strict=True)
+        for value in (column.to_pylist() if _is_marked(field) else to_json(column.chunk(0)))
+    }
+
+
+def count_ragged(chunk: pa.Table) -> int:
+    """How many rows there were besides those of a chunk of text."""
+    return len(_find_marks(chunk).get("ragged", ()))
+
+
+def convert_text(
+    chunk: pa.Table, types: Mapping[str, pa.DataType], lenience: Lenience, most: int
+) -> tuple[pa.Table, list[Finding], list[int]]:
+    """Values for text, what has none (and is NULL there), and each row's number in the file.
+
+    Raises ValueError for a column of which no value is to blame.
+    """
+    marks = _find_marks(chunk)
+    found = [Finding(place=None, row=number, reason=why) for number, why in marks["ragged"]]
+    arrays = []
+    for name in chunk.column_names:
+        text, kind = chunk[name].combine_chunks(), types.get(name, pa.string())
+        if not _is_marked(chunk.schema.field(name)):
+            arrays.append(text)  # a default
+            continue
+        convert = partial(_convert, kind=kind, lenience=lenience)
+        bad = find_failing(text, convert, most)
+        for place, why in bad:
+            value = text[place].as_py().decode(errors="replace")
+            reason = f"is no {kind}: {why.rpartition(f'error to {kind}: ')[2]}"
+            found.append(Finding(place=place, column=name, value=value, reason=reason))
+        # Where there are more than anybody asked about, none is used.
+        left = pa.nulls(len(text), text.type) if len(bad) >= most else _blank(text, bad)
+        arrays.append(convert(left))
+    return pa.table(arrays, names=chunk.column_names), found, _number_rows(len(chunk), marks)
+
+
+def _number_rows(rows: int, marks: Mapping[str, Any]) -> list[int]:
+    numbers: list[int] = []
+    ragged = {number for number, _ in marks["ragged"]}
+    number = marks["first"]
+    while len(numbers) < rows:
+        if number not in ragged:
+            numbers.append(number)
+        number += 1
+    return numbers
+
+
+def _blank(text: pa.Array, bad: list[tuple[int, str]]) -> pa.Array:
+    if not bad:
+        return text
+    places = pc.is_in(pa.array(range(len(text))), pa.array([place for place, _ in bad]))
+    return pc.if_else(places, pa.scalar(None, text.type), text)
+
+
+def _convert(text: pa.Array, kind: pa.DataType, lenience: Lenience) -> pa.Array:
+    """What reading the values as `kind` gives."""
+    if is_bytes(kind):
+        return parse_texts(text, kind, lenience)
+    table = pa.table({"value": text.cast(pa.string())})
+    if find_csv_types({"value": kind})["value"] != kind:
+        return parse_texts(table["value"].combine_chunks(), kind, lenience)
+    if pa.types.is_string(kind):
+        return table["value"].combine_chunks()
+    out = io.BytesIO()
+    pacsv.write_csv(table, out, pacsv.WriteOptions(include_header=False))
+    if not len(text):
+        return pa.array([], kind)
+    return pacsv.read_csv(
+        io.BytesIO(out.getvalue()),
+        read_options=pacsv.ReadOptions(column_names=["value"], use_threads=False),
+        parse_options=pacsv.ParseOptions(newlines_in_values=True, ignore_empty_lines=False),
+        convert_options=pacsv.ConvertOptions(column_types={"value": kind}, **_NULLS),
+    )["value"].combine_chunks()

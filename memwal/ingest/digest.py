@@ -1,0 +1,77 @@
+"""A digest of rows by their values, whatever they lie in: files, buffers, chunks of Arrow. Pure."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+_DIGEST_BYTES = 12
+Bytes = Any
+
+
+def digest_rows(before: str, rows: pa.Table, *more: pa.Array | None) -> str:
+    """The digest of what `before` is of, with these rows behind it; `more` are columns besides."""
+    digest = hashlib.blake2b(before.encode(), digest_size=_DIGEST_BYTES)
+    for column in (*rows.columns, *more):
+        for part in _list_bytes(column):
+            digest.update(part)
+    return digest.hexdigest()
+
+
+def _list_bytes(column: pa.ChunkedArray | pa.Array | None) -> Iterator[Bytes]:
+    """Where the NULLs are, and then values only: what lies under a NULL may be anything."""
+    if column is None:
+        yield b"-"
+        return
+    array = column.combine_chunks() if isinstance(column, pa.ChunkedArray) else column
+    if isinstance(array, pa.ChunkedArray):  # no chunk at all, or too much for one
+        array = pa.concat_arrays(array.chunks) if array.num_chunks else pa.array([], array.type)
+    if isinstance(array, pa.ExtensionArray):
+        array = array.storage
+    yield f"{array.type} {len(array)} {array.null_count};".encode()
+    if array.null_count:
+        yield pc.cast(array.is_valid(), pa.uint8()).to_numpy()
+        array = array.drop_null()
+    yield from _list_values(array)
+
+
+def _list_values(array: pa.Array) -> Iterator[Bytes]:
+    """An array without NULLs."""
+    kind = array.type
+    if not len(array) or pa.types.is_null(kind):
+        return
+    if pa.types.is_dictionary(kind):
+        yield from _list_bytes(array.dictionary_decode())
+    elif pa.types.is_struct(kind):
+        for member in array.flatten():
+            yield from _list_bytes(member)
+    elif pa.types.is_map(kind):
+        ends = array.offsets.to_numpy()
+        yield np.diff(ends)
+        for members in (array.keys, array.items):
+            yield from _list_bytes(members.slice(ends[0], ends[-1] - ends[0]))
+    elif pa.types.is_nested(kind):
+        if not pa.types.is_fixed_size_list(kind):
+            yield pc.list_value_length(array).to_numpy()
+        yield from _list_bytes(array.flatten())
+    elif pa.types.is_boolean(kind):
+        yield pc.cast(array, pa.uint8()).to_numpy()
+    elif _has_width(kind):
+        width = kind.bit_width // 8
+        yield memoryview(array.buffers()[1])[array.offset * width :][: len(array) * width]
+    else:
+        large = array.cast(pa.large_binary())
+        _, offsets, data = large.buffers()
+        ends = np.frombuffer(offsets, np.int64)[large.offset : large.offset + len(large) + 1]
+        yield np.diff(ends)
+        yield memoryview(data or b"")[ends[0] : ends[-1]]
+
+
+def _has_width(kind: pa.DataType) -> bool:
+    tests = (pa.types.is_primitive, pa.types.is_decimal, pa.types.is_fixed_size_binary)
+    return any(test(kind) for test in tests)

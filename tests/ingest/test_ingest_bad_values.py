@@ -1,0 +1,164 @@
+"""Bad values in a source: what stops at them, goes on past them, and goes on when they are mended.
+
+Rows are operands of a sum, so that one that is lost, or written twice, shows.
+"""
+
+from __future__ import annotations
+
+import csv
+import json
+from functools import partial
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from typer.testing import CliRunner
+
+import memwal.ingest.apply
+from memwal.cli.app import app
+from memwal.ingest.track import Track, TrackLimits
+from tests.support.ingest_tables import MemWalTable, make, wal_rows
+from tests.support.stopping import Stopper
+
+pytestmark = pytest.mark.integration
+
+SPEC = {"bucket_column": "id", "num_buckets": 2}
+ROWS = 50
+BAD = {0: 0, 1: 27, 2: ROWS - 1}
+"""The row with the bad value in each of three files: the first, one between, and the last."""
+
+
+def write(folder: Path, kind: str, bad: dict[int, int | None], value: str = "x") -> list[str]:
+    """Three files; in each, the row that is named has a value that is no number."""
+    folder.mkdir(exist_ok=True)
+    paths = []
+    for part in range(3):
+        texts = [str(part * ROWS + n) for n in range(ROWS)]
+        if bad.get(part) is not None:
+            texts[bad[part]] = value
+        ids = [n % 7 for n in range(ROWS)]
+        notes = [f"{part}-{n}" for n in range(ROWS)]
+        path = folder / f"part-{part}.{kind}"
+        paths.append(str(path))
+        if kind == "csv":
+            with path.open("w", newline="") as out:
+                rows = csv.writer(out)
+                rows.writerow(["id", "n", "note"])
+                rows.writerows(zip(ids, texts, notes, strict=True))
+        else:
+            table = pa.table({"id": ids, "n": texts, "note": notes})
+            pq.write_table(table, path, row_group_size=16)
+    return paths
+
+
+def run(table: MemWalTable, *arguments: str) -> dict:
+    done = CliRunner().invoke(
+        app,
+        ["ingest", table.uri, *arguments, "--json", "--rows-per-chunk", "10"],
+        catch_exceptions=False,
+    )
+    document = json.loads(done.stdout)
+    return {"exit_code": done.exit_code, **(document["tables"] or [document])[0]}
+
+
+def numbers(table: MemWalTable) -> list[int]:
+    """The value of every row that is written, in order of value."""
+    return sorted(row[2] for rows in wal_rows(table).values() for row in rows)
+
+
+def all_but(bad: dict[int, int | None]) -> list[int]:
+    gone = {part * ROWS + n for part, n in bad.items() if n is not None}
+    return [n for n in range(3 * ROWS) if n not in gone]
+
+
+KINDS = pytest.mark.parametrize("kind", ["csv", "parquet"])
+
+
+@KINDS
+def test_a_check_names_every_value_and_writes_nothing(tmp_path, kind) -> None:
+    table = make(tmp_path / "t", **SPEC)
+    paths = write(tmp_path / "in", kind, BAD)
+    report = run(table, *paths, "--check")
+    assert (report["exit_code"], report["outcome"], report["rows"]) == (2, "failed", 150)
+    found = [(f["source"], f["row"], f["column"], f["value"]) for f in report["findings"]]
+    assert found == [(paths[part], n + 1, "n", "x") for part, n in BAD.items()]
+    where = [(f["line"], f["row_group"]) for f in report["findings"]]
+    assert where == (
+        [(2, None), (29, None), (51, None)] if kind == "csv" else [(None, 0), (None, 1), (None, 3)]
+    )
+    assert not (tmp_path / "t" / "_maintenance").exists()
+    assert run(table, *write(tmp_path / "in", kind, {}), "--check")["exit_code"] == 0
+
+
+@KINDS
+def test_nothing_is_written_when_the_first_rows_of_any_file_are_bad(tmp_path, kind) -> None:
+    table = make(tmp_path / "t", **SPEC)
+    paths = write(tmp_path / "in", kind, {2: 0})
+    report = run(table, *paths)
+    assert report["exit_code"] == 2
+    place = "line 2" if kind == "csv" else "row 1 (row group 0)"
+    assert f"{paths[2]}: {place}: column 'n' is " in report["error"]
+    assert numbers(table) == []
+
+
+@KINDS
+def test_bad_rows_are_set_aside_each_once(tmp_path, kind, monkeypatch, stalled) -> None:
+    paths = write(tmp_path / "in", kind, BAD)
+    file = tmp_path / "bad.jsonl"
+    asked = [*paths, "--bad-rows", str(file)]
+    for progress_seconds in (0.0, 1e9):
+        table = make(tmp_path / str(progress_seconds), **SPEC)
+        for nth in (1, 3, 5, 8, 12, 17, 23, 30, 38, 47, 300):
+            limits = TrackLimits(progress_seconds=progress_seconds)
+            dying = partial(Track, steps=Stopper(nth), limits=limits)
+            monkeypatch.setattr(memwal.ingest.apply, "Track", dying)
+            report = run(table, *asked)
+            if report["exit_code"] == 0:
+                break
+        assert (report["rows"], report["rows_rejected"]) == (150, 3)
+        assert numbers(table) == all_but(BAD)
+        found = [json.loads(line) for line in file.read_text().splitlines()]
+        assert [(f["source"], f["row"], f["column"], f["value"]) for f in found[-3:]] == [
+            (paths[part], n + 1, "n", "x") for part, n in BAD.items()
+        ]
+        assert found[-2]["data"] == {"id": "6" if kind == "csv" else 6, "n": "x", "note": "1-27"}
+        assert run(table, *asked)["outcome"] == "nothing_to_do"
+    assert len(found) == 6
+
+
+@KINDS
+@pytest.mark.parametrize("part", BAD)
+def test_mended_and_gone_on(tmp_path, kind, part, monkeypatch, stalled) -> None:
+    """Whatever ends the runs before and after: each row is written once."""
+    table = make(tmp_path / "t", **SPEC)
+    bad = {part: BAD[part]}
+    paths = write(tmp_path / "in", kind, bad)
+    monkeypatch.setattr("memwal.ingest.check._LOOKED_FILES_MAX", 0)
+    for nth in (4, 9, 200):
+        limits = TrackLimits(progress_seconds=1e9)
+        monkeypatch.setattr(
+            memwal.ingest.apply, "Track", partial(Track, steps=Stopper(nth), limits=limits)
+        )
+        report = run(table, *paths)
+    assert report["exit_code"] == 2, report["error"]
+    before = part * ROWS + BAD[part] // 10 * 10
+    assert numbers(table) == list(range(before))
+    assert [source["rows_in"] for source in report["sources"]] == [
+        min(ROWS, max(0, before - n * ROWS)) for n in range(3)
+    ]
+    assert (f"{before:,} rows are in" if before else "No row is in") in report["error"]
+
+    write(tmp_path / "in", kind, bad, str(part * ROWS + BAD[part]))
+    if before:
+        refused = run(table, *paths)
+        assert refused["exit_code"] == 5 and "--resume-corrected" in refused["error"]
+    monkeypatch.setattr(
+        memwal.ingest.apply, "Track", partial(Track, steps=Stopper(7), limits=limits)
+    )
+    assert run(table, *paths, "--resume-corrected")["exit_code"] != 0
+    monkeypatch.setattr(memwal.ingest.apply, "Track", Track)
+    done = run(table, *paths)  # what was mended is known by now
+    assert (done["exit_code"], done["rows"]) == (0, 150), done["error"]
+    assert numbers(table) == list(range(150))
+    assert run(table, *paths)["outcome"] == "nothing_to_do"
