@@ -11,13 +11,11 @@ from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 
-import pyarrow as pa
-
 from memwal.errors import MemWalError, StandDown, Unsupported, Usage
 from memwal.ingest.backlog import Backlog
 from memwal.ingest.check import Check, look_first
 from memwal.ingest.columns import SourceColumns, make_columns
-from memwal.ingest.corrected import check_read, take_mended
+from memwal.ingest.corrected import settle_sources
 from memwal.ingest.forecast import Forecast
 from memwal.ingest.identity import add_digests, check_unchanged, select_new
 from memwal.ingest.pace import Pace, show_reading, show_tracks
@@ -25,6 +23,7 @@ from memwal.ingest.plan import IngestOptions, check_same, make_plan
 from memwal.ingest.rejects import RejectsFile
 from memwal.ingest.report import (
     IngestTableReport,
+    add_rejected,
     describe_results,
     describe_sources,
     report_failures,
@@ -98,10 +97,6 @@ class Ingester:
             skips_unknown_columns=request.skips_unknown_columns,
             missing_as_null=request.missing_as_null,
         )
-
-    @property
-    def _rejects_max(self) -> int | None:
-        return None if self.options.bad_rows is None else self.options.bad_rows_max
 
     @cached_property
     def _files(self) -> SourceFiles:
@@ -185,7 +180,7 @@ class Ingester:
         forecast = Forecast(
             files=self._files,
             shape=self._shape,
-            rejects_max=self._rejects_max,
+            rejects_max=self.options.rejects_max,
             router=self._table.make_router(),
             there={shard.shard_id for shard in self.view.shards},
         )
@@ -205,14 +200,8 @@ class Ingester:
         files = self._find_files()
         check = Check(files=self._files, shape=self._shape)
         self._rows_known = {file.uri: check.add(file) for file in files}
-        report = self._report(
-            DONE,
-            files,
-            rows=check.rows,
-            findings=tuple(check.findings),
-            findings_left_out=check.left_out,
-        )
-        return report if not check.findings else report_findings(report)
+        report = self._report(DONE, files, **check.describe())
+        return report_findings(report) if check.findings else report
 
     # ---- a round
 
@@ -227,10 +216,7 @@ class Ingester:
         table.check_shards()
         self.prove_store()
         if files is not None:
-            for file in files:
-                self._check_file(file, self._shape)
-            if self.options.bad_rows is None:
-                look_first(self._files, self._shape, files)
+            look_first(self._files, self._shape, files, rows=self.options.bad_rows is None)
             files = add_digests(self._files, files, show_reading(self.progress, files))
         if self.options.asked_engine == "spark":
             plan = self.stage(table, self._shape, self.rounds.after(before), files)
@@ -264,28 +250,14 @@ class Ingester:
         self.prove_store()
         return self.rounds.begin(before, plan, staged.number)
 
-    def _settle_sources(self, found: Round, plan: PlanRecord) -> PlanRecord:
-        """The plan with its files as they are now: mended at most where nothing is written."""
-        # Nobody minds how a file changes of which nothing can have been written.
-        allowed = self.options.resume_corrected or not found.list_shards()
-        mended = take_mended(self._files, plan, self._find_files(), allowed=allowed)
-        if mended is not plan:
-            shape = self._shape_of(plan)
-            splits = make_splits(self._files, mended.sources, shape, plan.chunk_rows)
-            check_read(splits, shape, found.read_progress(WHOLE))
-            found.correct(mended.sources)
-        return mended
-
-    def _check_file(self, file: SourceFile, shape: Shape) -> pa.Schema:
-        schema = self._files.read_schema(file)
-        shape.check(schema, file.uri)
-        return schema
-
     def _write(self, found: Round, plan: PlanRecord) -> IngestTableReport:
         self.prove_store()  # a round that goes on was begun by another process
         if plan.staged is not None:
             return self._write_staged(found, plan)
-        plan = self._settle_sources(found, plan)
+        # Nobody minds how a file changes of which nothing can have been written.
+        allowed = self.options.resume_corrected or not found.list_shards()
+        there, shape = self._find_files(), self._shape_of(plan)
+        plan = settle_sources(self._files, shape, found, plan, there, allowed=allowed)
         files = plan.sources
         self.stay_here("one process writes what it reads itself; --engine spark fans out")
         backlog = self._make_backlog()
@@ -327,7 +299,7 @@ class Ingester:
             router=self._table.make_router(found.list_shards()),
             on_progress=pace,
             between=backlog,
-            rejects_max=self._rejects_max,
+            rejects_max=self.options.rejects_max,
         )
 
     def _write_staged(self, found: Round, plan: PlanRecord) -> IngestTableReport:
@@ -354,6 +326,7 @@ class Ingester:
         if not failed:
             self._merge_last()
         report = self._report_results([r for r in results if isinstance(r, TrackResult)])
+        report = add_rejected(report, plan.rows_rejected)
         if failed:
             return report_failures(report, failed)
         self._forget_staged(found)

@@ -23,16 +23,18 @@ _LOOKED_FILES_MAX = 1000
 _VALUE_CHARACTERS_MAX = 200
 
 
-def look_first(files: SourceFiles, shape: Shape, found: Sequence[SourceFile]) -> None:
+def look_first(
+    files: SourceFiles, shape: Shape, found: Sequence[SourceFile], *, rows: bool
+) -> None:
     """Read what is cheap to read before the first write. Raises Usage for what can't be written.
 
-    All files' columns, and the first rows of many: of columns only that may not fit.
+    All files' columns, and with `rows` the first ones of many: of columns only that may not fit.
     """
     for place, file in enumerate(found):
         schema = files.read_schema(file)
         shape.check(schema, file.uri)
         doubtful = _list_doubtful(shape, schema, file)
-        if not doubtful or place >= _LOOKED_FILES_MAX:
+        if not (rows and doubtful) or place >= _LOOKED_FILES_MAX:
             continue
         fields = [f for f in shape.schema if f.name in doubtful]
         narrow = replace(shape, schema=pa.schema(fields), missing_as_null=True)
@@ -81,6 +83,11 @@ class Check:
             self.findings.append(IngestFindingReport(source=file.uri, reason=reason))
             return None
         return self.rows - before
+
+    def describe(self) -> dict[str, object]:
+        """The fields of the table's report."""
+        found = tuple(self.findings)
+        return {"rows": self.rows, "findings": found, "findings_left_out": self.left_out}
 
     @property
     def count(self) -> int:

@@ -10,8 +10,15 @@ from memwal.ingest.identity import add_digests, check_unchanged
 from memwal.ingest.shape import Shape
 from memwal.ingest.sieve import Sieve, Sifted
 from memwal.ingest.sources import SourceFiles
-from memwal.ingest.splits import Split
-from memwal.store.ingest_records import PlanRecord, ProgressRecord, ReadRecord, SourceFile
+from memwal.ingest.splits import Split, make_splits
+from memwal.store.ingest_records import (
+    WHOLE,
+    PlanRecord,
+    ProgressRecord,
+    ReadRecord,
+    Round,
+    SourceFile,
+)
 
 _NAMED_MAX = 3
 
@@ -23,7 +30,7 @@ def add_to_read(read: ReadRecord, rows: int, sifted: Sifted) -> ReadRecord:
     return ReadRecord(rows=read.rows + rows, digest=digest)
 
 
-def take_mended(
+def _take_mended(
     files: SourceFiles, plan: PlanRecord, there: Sequence[SourceFile], *, allowed: bool
 ) -> PlanRecord:
     """The plan, with its files as they are now where they were changed. Raises Refused."""
@@ -33,9 +40,32 @@ def take_mended(
         now = {file.uri: file for file in there}
         if not allowed or any(file.uri not in now for file in plan.sources):
             raise
-        sources = tuple(add_digests(files, [now[file.uri] for file in plan.sources]))
+        mended = [now[file.uri] for file in plan.sources]
+        sources = tuple(add_digests(files, mended, lambda size_bytes: None))
         return plan.model_copy(update={"sources": sources, "corrected": True})
     return plan
+
+
+def settle_sources(
+    files: SourceFiles,
+    shape: Shape,
+    found: Round,
+    plan: PlanRecord,
+    there: Sequence[SourceFile],
+    *,
+    allowed: bool,
+) -> PlanRecord:
+    """The plan with its files as they are `there`: mended at most where nothing is written.
+
+    Stores that they were. Raises Refused for files that were changed when that is not `allowed`, or
+    not only there.
+    """
+    mended = _take_mended(files, plan, there, allowed=allowed)
+    if mended is not plan:
+        splits = make_splits(files, mended.sources, shape, plan.chunk_rows)
+        check_read(splits, shape, found.read_progress(WHOLE))
+        found.correct(mended.sources)
+    return mended
 
 
 def check_read(splits: Sequence[Split], shape: Shape, progress: ProgressRecord) -> None:

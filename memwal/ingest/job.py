@@ -66,7 +66,9 @@ def _make_ingester(
         engine = fanout.spark()
         progress.start("tasks that stage rows", 0)
         with engine.watch(progress.done):
-            return stage_plan(options.request, known, shape, engine.session, records, files)
+            return stage_plan(
+                options.request, known, shape, engine.session, records, files, options.rejects_max
+            )
 
     def write_units(units: Sequence[IngestUnit]) -> Sequence[IngestResult]:
         return fanout.run_for(

@@ -22,13 +22,15 @@ _HEADERS = {Format.CSV: 1}
 class RowPlace:
     """A row by its number from 1; its line (from 1) or row group (from 0) where there are any."""
 
-    row: int
+    row: int | None
     line: int | None = None
     row_group: int | None = None
 
     def __str__(self) -> str:
         if self.line is not None:
             return f"line {self.line}"
+        if self.row is None:
+            return "a row"
         return (
             f"row {self.row}"
             if self.row_group is None

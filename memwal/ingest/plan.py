@@ -97,6 +97,11 @@ class IngestOptions(RunOptions):
     backlog_generations_max: int | None = None
     backlog_wait_seconds_max: float = 600.0
 
+    @property
+    def rejects_max(self) -> int | None:
+        """How many rows may be set aside; None: none."""
+        return None if self.bad_rows is None else self.bad_rows_max
+
 
 def _normalise_source(source: str) -> str:
     """One spelling for a path. What is no path (a Spark table) stays as it is."""

@@ -168,8 +168,12 @@ def report_findings(report: IngestTableReport) -> IngestTableReport:
     """The report of a check that found something."""
     first, count = report.findings[0], len(report.findings) + report.findings_left_out
     line = first.line is not None
-    at = f"line {first.line}" if line else f"row {first.row}" if first.row else "the whole source"
-    text = f"{count:,} found that can't be written; the first: {first.source}: {at}"
+    at = f" line {first.line}:" if line else f" row {first.row}:" if first.row else ""
+    column = "" if first.column is None else f"column {first.column!r} "
+    text = (
+        f"{count:,} {'thing' if count == 1 else 'things'} can't be written; the first: "
+        f"{first.source}:{at} {column}{first.reason}"
+    )
     return report.model_copy(
         update={"outcome": Usage.outcome, "exit_code": Usage.exit_code, "error": text}
     )
@@ -212,6 +216,13 @@ def _tell_rows_in(files: Sequence[str], ended: ProgressRecord) -> str:
     return (
         f"{ended.rows:,} rows are in: {' and '.join(told)}. Mend what comes behind, and "
         "--resume-corrected goes on there; --bad-rows FILE sets such rows aside"
+    )
+
+
+def add_rejected(report: IngestTableReport, rows: int) -> IngestTableReport:
+    """The report with rows that were set aside before the others were staged."""
+    return report.model_copy(
+        update={"rows": (report.rows or 0) + rows, "rows_rejected": report.rows_rejected + rows}
     )
 
 

@@ -28,9 +28,12 @@ from pyspark.sql import DataFrame, SparkSession
 
 from memwal.errors import MemWalError, Usage
 from memwal.ingest.columns import SourceColumns, make_columns
+from memwal.ingest.csv_text import is_text
+from memwal.ingest.places import Places, RowPlace
 from memwal.ingest.plan import IngestRequest, make_plan
 from memwal.ingest.routing import Place, Router
 from memwal.ingest.shape import Shape
+from memwal.ingest.sieve import FindPlace, Sieve, Sifted
 from memwal.ingest.sources import SourceFiles
 from memwal.ingest.table import IngestTable
 from memwal.run.stores import open_stores
@@ -45,6 +48,8 @@ _BLOCKS = "shard string, entries string, part long, place long, rows long, data 
 _FILES = "shard string, entries string, place long, path string, rows long"
 _PARTITIONS_MIN = 8
 TABLE = "table"
+_REJECTED = ("", "")
+"""The shard, and the entries, of blocks of rows that can't be written: lines of JSON."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -58,10 +63,24 @@ class Staging:
     shape: Shape
     columns: SourceColumns
     name: str
+    rejects_max: int | None = None
+    """How many rows may be set aside; None: none."""
 
 
-def stage(session: SparkSession, blocks: DataFrame, staging: Staging) -> tuple[StagedRecord, ...]:
-    """Bring blocks of rows together by shard, and store them; returns what was stored, by shard."""
+@dataclass(frozen=True, kw_only=True)
+class Staged:
+    """What was stored: rows by shard, and files of those that can't be written."""
+
+    rows: tuple[StagedRecord, ...]
+    rejects: tuple[str, ...]
+    rows_rejected: int
+
+
+def stage(session: SparkSession, blocks: DataFrame, staging: Staging) -> Staged:
+    """Bring blocks of rows together by shard, and store them.
+
+    Raises Usage for too many rows that can't be written.
+    """
     session.conf.set("spark.sql.execution.arrow.maxBytesPerBatch", str(_BATCH_BYTES))
     partitions = max(_PARTITIONS_MIN, session.sparkContext.defaultParallelism)
     together = blocks.repartition(partitions, "shard").sortWithinPartitions(
@@ -72,7 +91,13 @@ def stage(session: SparkSession, blocks: DataFrame, staging: Staging) -> tuple[S
     except PythonException as error:
         raise _translate(error) from None
     found.sort(key=lambda row: int(row.place))
-    return gather_records((row.shard, row.entries, row.path, row.rows) for row in found)
+    rejected = [row for row in found if (row.shard, row.entries) == _REJECTED]
+    rows_rejected = sum(row.rows for row in rejected)
+    if rows_rejected > (staging.rejects_max or 0):
+        raise Usage(f"{rows_rejected:,} rows can't be written, more than --bad-rows-max takes")
+    files = ((row.shard, row.entries, row.path, row.rows) for row in found if row.shard)
+    rejects = tuple(row.path for row in rejected)
+    return Staged(rows=gather_records(files), rejects=rejects, rows_rejected=rows_rejected)
 
 
 def gather_records(files: Iterable[tuple[str, str, str, int]]) -> tuple[StagedRecord, ...]:
@@ -98,10 +123,12 @@ def stage_plan(
     session: SparkSession,
     records: Round,
     files: Sequence[SourceFile] | None,
+    rejects_max: int | None = None,
 ) -> PlanRecord:
     """Store the source's rows for a round; the plan that names them.
 
-    `files` are those that our own reader reads; None for a source of Spark's.
+    `files` are those that our own reader reads; None for a source of Spark's. Up to `rejects_max`
+    rows that can't be written are set aside; None: the first ends it.
     """
     staging = Staging(
         uri=table.stores.uri,
@@ -111,6 +138,7 @@ def stage_plan(
         shape=shape,
         columns=make_columns(shape, request.renamed, request.defaults),
         name=", ".join(request.sources),
+        rejects_max=rejects_max,
     )
     if files is not None:
         blocks = read_files(session, files, staging)
@@ -118,14 +146,17 @@ def stage_plan(
         options = dict(request.source_options)
         rows = read_source(session, request.sources, str(request.format), options)
         blocks = route_rows(rows, staging)
-    return make_plan(
+    staged = stage(session, blocks, staging)
+    plan = make_plan(
         request,
         spec_id=table.spec_id,
         rows_per_entry_max=table.rows_per_entry_max,
         chunk_rows=request.chunk_rows or _CHUNK_ROWS,
-        staged=stage(session, blocks, staging),
+        staged=staged.rows,
         sources=files or (),
     )
+    update = {"rejects": staged.rejects, "rows_rejected": staged.rows_rejected}
+    return plan.model_copy(update=update)
 
 
 # ---- sources
@@ -205,7 +236,7 @@ def route_batches(staging: Staging, batches: Iterator[pa.RecordBatch]) -> Iterat
             columns.convert(table, columns.convert_schema(table.schema, staging.name).names)
             for table in rows
         )
-    return _make_blocks(staging, ((staging.name, table) for table in rows))
+    return _make_blocks(staging, (_Rows(name=staging.name, rows=table) for table in rows))
 
 
 def _route_files(
@@ -220,32 +251,49 @@ def _route_files(
     return _make_blocks(
         staging,
         (
-            (part.file.uri, chunk)
+            rows
             for part in chosen
-            for chunk in _read_part(files, part, columns(files.read_schema(part.file)))
+            for rows in _read_part(files, part, columns(files.read_schema(part.file)))
         ),
     )
 
 
-def _read_part(files: SourceFiles, part: _Part, columns: Sequence[str]) -> Iterator[pa.Table]:
-    read = 0
+def _read_part(files: SourceFiles, part: _Part, columns: Sequence[str]) -> Iterator[_Rows]:
+    read, find_place = 0, Places(files, part.file).find
     for chunk in files.read_chunks(part.file, _CHUNK_ROWS, part.first_row, columns=columns):
-        yield chunk
+        first_row = part.first_row + read
+        yield _Rows(name=part.file.uri, rows=chunk, first_row=first_row, find_place=find_place)
         read += len(chunk)
         if part.rows is not None and read >= part.rows:
             return
 
 
-def _make_blocks(
-    staging: Staging, tables: Iterator[tuple[str, pa.Table]]
-) -> Iterator[pa.RecordBatch]:
+@dataclass(frozen=True, kw_only=True, eq=False)
+class _Rows:
+    """Rows of a source. Which ones they are nobody knows of one that Spark reads."""
+
+    name: str
+    rows: pa.Table
+    first_row: int = 0
+    find_place: FindPlace = lambda row: RowPlace(row=None)
+
+
+def _make_blocks(staging: Staging, tables: Iterator[_Rows]) -> Iterator[pa.RecordBatch]:
     """Route rows and gather them into blocks; each knows its place in the part."""
     context = TaskContext.get()
     part = 0 if context is None else context.partitionId()
     held: dict[Place, _Held] = {}
     places = count()
-    for name, rows in tables:
-        for place, routed in _route(staging, name, rows):
+    sieve = Sieve(shape=staging.shape, rows_max=staging.rejects_max)
+    for read in tables:
+        if not is_text(read.rows):  # Spark's own sources showed no types before
+            staging.shape.check(read.rows.schema, read.name)
+        sifted = sieve.sift(read.rows, read.name, read.first_row, read.find_place)
+        if sifted.rejects:
+            lines = "".join(f"{reject.model_dump_json()}\n" for reject in sifted.rejects)
+            rows = len(sifted.rejects)
+            yield _pack_block(_REJECTED, part, next(places), rows, lines.encode())
+        for place, routed in _route(staging, sifted):
             into = held.setdefault(place, _Held())
             into.tables.append(routed)
             into.bytes += routed.nbytes
@@ -255,13 +303,11 @@ def _make_blocks(
         yield _make_block(place, left, part, next(places))
 
 
-def _route(staging: Staging, name: str, rows: pa.Table) -> Iterator[tuple[Place, pa.Table]]:
-    shape = staging.shape
-    shape.check(rows.schema, name)  # Spark's own sources showed no types before
-    conformed, gone = shape.conform(rows, name)
-    if shape.delete_column is not None:
-        flags = pa.array([False] * len(rows)) if gone is None else gone
-        conformed = conformed.append_column(shape.delete_column, flags)
+def _route(staging: Staging, sifted: Sifted) -> Iterator[tuple[Place, pa.Table]]:
+    conformed, name = sifted.rows, staging.shape.delete_column
+    if name is not None:
+        flags = pa.array([False] * len(conformed)) if sifted.deleted is None else sifted.deleted
+        conformed = conformed.append_column(name, flags)
     for batch in conformed.combine_chunks().to_batches():
         for routed in staging.router.route(batch):
             yield routed.place, routed.take(batch)
@@ -269,15 +315,22 @@ def _route(staging: Staging, name: str, rows: pa.Table) -> Iterator[tuple[Place,
 
 def _make_block(place: Place, held: _Held, part: int, place_in_part: int) -> pa.RecordBatch:
     rows = pa.concat_tables(held.tables).combine_chunks()
-    entries = [(name, value.hex()) for name, value in place.values.entries]
+    entries = json.dumps([(name, value.hex()) for name, value in place.values.entries])
+    shard = (str(place.shard_id), entries)
+    return _pack_block(shard, part, place_in_part, len(rows), encode_rows([rows]))
+
+
+def _pack_block(
+    shard: tuple[str, str], part: int, place: int, rows: int, data: bytes
+) -> pa.RecordBatch:
     return pa.record_batch(
         {
-            "shard": [str(place.shard_id)],
-            "entries": [json.dumps(entries)],
+            "shard": [shard[0]],
+            "entries": [shard[1]],
             "part": pa.array([part], pa.int64()),
-            "place": pa.array([place_in_part], pa.int64()),
-            "rows": pa.array([len(rows)], pa.int64()),
-            "data": pa.array([encode_rows([rows])], pa.binary()),
+            "place": pa.array([place], pa.int64()),
+            "rows": pa.array([rows], pa.int64()),
+            "data": pa.array([data], pa.binary()),
         }
     )
 
@@ -288,33 +341,39 @@ def _store_blocks(staging: Staging, batches: Iterator[pa.RecordBatch]) -> Iterat
     attempt = 0 if context is None else context.taskAttemptId()
     objects = open_stores(staging.uri, staging.storage_options).objects
     blocks = (row for batch in batches for row in batch.to_pylist())
-    for place, (shard, entries, tables) in enumerate(_gather_files(blocks)):
-        path = f"{staging.folder}/{attempt}/{shard}/{place:06d}.arrow"
-        objects.put(path, encode_rows(tables))
+    for place, (shard, entries, parts, rows) in enumerate(_gather_files(blocks)):
+        if (shard, entries) == _REJECTED:
+            # They stay, with the round's records.
+            folder = staging.folder.replace("/staged/", "/rejects/")
+            path, data = f"{folder}/{attempt}-{place:06d}.jsonl", b"".join(parts)
+        else:
+            path = f"{staging.folder}/{attempt}/{shard}/{place:06d}.arrow"
+            data = encode_rows([decode_rows(part) for part in parts])
+        objects.put(path, data)
         yield pa.record_batch(
             {
                 "shard": [shard],
                 "entries": [entries],
                 "place": pa.array([place], pa.int64()),
                 "path": [path],
-                "rows": pa.array([sum(map(len, tables))], pa.int64()),
+                "rows": pa.array([rows], pa.int64()),
             }
         )
 
 
-def _gather_files(blocks: Iterator[dict[str, Any]]) -> Iterator[tuple[str, str, list[pa.Table]]]:
-    """(shard, entries, tables) of each file, as large as files may be."""
+def _gather_files(blocks: Iterator[dict[str, Any]]) -> Iterator[tuple[str, str, list[bytes], int]]:
+    """(shard, entries, blocks' data, rows) of each file, as large as files may be."""
     for (shard, entries), group in groupby(blocks, key=itemgetter("shard", "entries")):
-        tables: list[pa.Table] = []
-        size_bytes = 0
+        parts: list[bytes] = []
+        rows = 0
         for block in group:
-            tables.append(decode_rows(block["data"]))
-            size_bytes += len(block["data"])
-            if size_bytes >= _FILE_BYTES:
-                yield shard, entries, tables
-                tables, size_bytes = [], 0
-        if tables:
-            yield shard, entries, tables
+            parts.append(block["data"])
+            rows += block["rows"]
+            if sum(map(len, parts)) >= _FILE_BYTES:
+                yield shard, entries, parts, rows
+                parts, rows = [], 0
+        if parts:
+            yield shard, entries, parts, rows
 
 
 def encode_rows(tables: Sequence[pa.Table]) -> bytes:

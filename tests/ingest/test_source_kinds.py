@@ -19,7 +19,9 @@ import pytest
 from memwal.errors import Usage
 from memwal.ingest import json_lines
 from memwal.ingest.columns import SourceColumns, make_columns
+from memwal.ingest.places import Places
 from memwal.ingest.shape import Shape
+from memwal.ingest.sieve import Sieve
 from memwal.ingest.sources import SourceFiles
 from memwal.read import open_table
 from memwal.read.output import check_file, write_file
@@ -135,8 +137,8 @@ def test_what_read_wrote_as_csv_is_ingested_as_it_was(tmp_path) -> None:
 @pytest.mark.parametrize(
     ("kind", "text", "told"),
     [
-        (pa.list_(pa.int32()), '"[1, 2"', "column 'x': '.1, 2' is no JSON"),
-        (pa.list_(pa.int32()), '"[1.5]"', "column 'x': 1.5 is no int32"),
+        (pa.list_(pa.int32()), '"[1, 2"', "line 2: column 'x' is no list.*: '.1, 2' is no JSON"),
+        (pa.list_(pa.int32()), '"[1.5]"', "column 'x' is no list.*: 1.5 is no int32"),
         (pa.list_(pa.float32(), 2), '"[1]"', "a list of 1 is no fixed_size_list"),
         (pa.struct([("a", pa.int8())]), '"{""b"": 1}"', "'a' is missing"),
         (pa.struct([("a", pa.int8())]), '"{""a"": 1, ""b"": 1}"', "'b' is not in"),
@@ -151,8 +153,10 @@ def test_text_that_is_no_value(tmp_path, kind, text, told) -> None:
     path.write_text(f"x\n{text}\n")
     files = SourceFiles({}, SourceColumns(types={"x": kind}))
     [file] = files.find([str(path)])
+    sieve = Sieve(shape=Shape(schema=pa.schema([("x", kind)]), key=()))
+    [chunk] = files.read_chunks(file, 10)
     with pytest.raises(Usage, match=told):
-        list(files.read_chunks(file, 10))
+        sieve.sift(chunk, file.uri, 0, Places(files, file).find)
 
 
 @pytest.mark.parametrize(
