@@ -91,7 +91,9 @@ class ResumingWriters:
     def make_error(self, text: str) -> MemWalError:
         """The error for a source that is not what was written of it."""
         if self.mended:
-            return Refused(f"{text}. What is written would be counted twice: bring it back")
+            return Refused(
+                f"{text}. Bring it back as it was: what is written would be counted twice"
+            )
         return Corruption(text)
 
     def check_positions(self) -> None:

@@ -7,9 +7,11 @@ from __future__ import annotations
 
 import csv
 import json
+from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
 
+import lance
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
@@ -18,7 +20,7 @@ from typer.testing import CliRunner
 import memwal.ingest.apply
 from memwal.cli.app import app
 from memwal.ingest.track import Track, TrackLimits
-from tests.support.ingest_tables import MemWalTable, make, wal_rows
+from tests.support.ingest_tables import KEY, MemWalTable, make, wal_rows
 from tests.support.stopping import Stopper
 
 pytestmark = pytest.mark.integration
@@ -29,33 +31,37 @@ BAD = {0: 0, 1: 27, 2: ROWS - 1}
 """The row with the bad value in each of three files: the first, one between, and the last."""
 
 
-def write(folder: Path, kind: str, bad: dict[int, int | None], value: str = "x") -> list[str]:
+def write(
+    folder: Path, kind: str, bad: dict[int, int | None], value: str = "x", rows: int = ROWS
+) -> list[str]:
     """Three files; in each, the row that is named has a value that is no number."""
     folder.mkdir(exist_ok=True)
     paths = []
     for part in range(3):
-        texts = [str(part * ROWS + n) for n in range(ROWS)]
+        texts = [str(part * ROWS + n) for n in range(rows)]
         if bad.get(part) is not None:
             texts[bad[part]] = value
-        ids = [n % 7 for n in range(ROWS)]
-        notes = [f"{part}-{n}" for n in range(ROWS)]
+        ids = [n % 7 for n in range(rows)]
+        notes = [f"{part}-{n}" for n in range(rows)]
         path = folder / f"part-{part}.{kind}"
         paths.append(str(path))
         if kind == "csv":
             with path.open("w", newline="") as out:
-                rows = csv.writer(out)
-                rows.writerow(["id", "n", "note"])
-                rows.writerows(zip(ids, texts, notes, strict=True))
+                lines = csv.writer(out)
+                lines.writerow(["id", "n", "note"])
+                lines.writerows(zip(ids, texts, notes, strict=True))
         else:
             table = pa.table({"id": ids, "n": texts, "note": notes})
             pq.write_table(table, path, row_group_size=16)
     return paths
 
 
-def run(table: MemWalTable, *arguments: str) -> dict:
+def run(
+    table: MemWalTable, *arguments: str, words: Sequence[str] = ("--rows-per-chunk", "10")
+) -> dict:
     done = CliRunner().invoke(
         app,
-        ["ingest", table.uri, *arguments, "--json", "--rows-per-chunk", "10"],
+        ["ingest", table.uri, *arguments, "--json", *words],
         catch_exceptions=False,
     )
     document = json.loads(done.stdout)
@@ -162,3 +168,133 @@ def test_mended_and_gone_on(tmp_path, kind, part, monkeypatch, stalled) -> None:
     assert (done["exit_code"], done["rows"]) == (0, 150), done["error"]
     assert numbers(table) == list(range(150))
     assert run(table, *paths)["outcome"] == "nothing_to_do"
+
+
+def stopped_at(table: MemWalTable, paths: list[str], nth: int, monkeypatch, seconds: float) -> None:
+    """A run that dies at its nth step."""
+    limits = TrackLimits(progress_seconds=seconds)
+    with monkeypatch.context() as patch:
+        dying = partial(Track, steps=Stopper(nth), limits=limits)
+        patch.setattr(memwal.ingest.apply, "Track", dying)
+        assert run(table, *paths)["exit_code"] == 1
+
+
+@KINDS
+@pytest.mark.parametrize("seconds", [0.0, 1e9], ids=["recorded", "in the WAL only"])
+def test_what_is_written_may_not_be_mended(tmp_path, kind, monkeypatch, stalled, seconds) -> None:
+    """It is said which rows would be counted twice, and nothing more is written."""
+    table = make(tmp_path / "t", **SPEC)
+    paths = write(tmp_path / "in", kind, {})
+    stopped_at(table, paths, 14 if seconds else 30, monkeypatch, seconds)
+    written = numbers(table)
+    assert 20 <= len(written) < 130
+    write(tmp_path / "in", kind, {0: 3}, "1000")
+    for _ in range(2):
+        refused = run(table, *paths, "--resume-corrected")
+        assert refused["exit_code"] == 5, refused["error"]
+        assert "counted twice" in refused["error"]
+        assert numbers(table) == written
+    if not seconds:
+        assert f"{paths[0]}: its first" in refused["error"]
+    write(tmp_path / "in", kind, {})
+    done = run(table, *paths, "--resume-corrected")
+    assert done["exit_code"] == 0, done["error"]
+    assert numbers(table) == list(range(150))
+
+
+@KINDS
+def test_a_file_that_got_longer_behind_its_last_chunk(tmp_path, kind, monkeypatch, stalled) -> None:
+    table = make(tmp_path / "t", **SPEC)
+    paths = write(tmp_path / "in", kind, {2: 30})
+    monkeypatch.setattr("memwal.ingest.check._LOOKED_FILES_MAX", 0)
+    words = ["--rows-per-chunk", "40"]
+    assert run(table, *paths, words=words)["exit_code"] == 2
+    assert numbers(table) == list(range(100))
+    write(tmp_path / "in", kind, {}, rows=ROWS + 5)
+    refused = run(table, *paths, "--resume-corrected", words=words)
+    assert refused["exit_code"] == 5 and f"{paths[0]}: its first 50 rows" in refused["error"]
+
+
+def test_more_bad_rows_than_may_be(tmp_path) -> None:
+    table = make(tmp_path / "t", **SPEC)
+    paths = write(tmp_path / "in", "csv", BAD)
+    file = tmp_path / "bad.jsonl"
+    report = run(table, *paths, "--bad-rows", str(file), "--bad-rows-max", "1")
+    assert report["exit_code"] == 2
+    assert "line 29: column 'n' is no int64: invalid value 'x'; --bad-rows-max 1" in report["error"]
+    assert (report["rows"], report["rows_rejected"]) == (70, 1)
+    assert len(file.read_text().splitlines()) == 1
+    # Nobody is left without them who forgets the file.
+    (tmp_path / "bad.jsonl").unlink()
+    done = run(table, *paths, "--bad-rows", str(file))
+    assert (done["exit_code"], done["rows_rejected"]) == (0, 3)
+    assert len(file.read_text().splitlines()) == 3
+    assert numbers(table) == all_but(BAD)
+
+
+def test_a_file_for_bad_rows_that_is_something_else(tmp_path) -> None:
+    table = make(tmp_path / "t", **SPEC)
+    paths = write(tmp_path / "in", "csv", BAD)
+    for place, told in (
+        (paths[0], "holds something else"),
+        (str(tmp_path), "Is a directory"),
+        (str(tmp_path / "no" / "x"), "there is no folder"),
+        ("s3://b/x", "local files only"),
+    ):
+        report = run(table, *paths, "--bad-rows", place)
+        assert report["exit_code"] == 2 and told in report["error"]
+    assert numbers(table) == []
+
+
+def test_rows_of_csv_with_other_fields_than_the_header(tmp_path) -> None:
+    table = make(tmp_path / "t", **SPEC)
+    path = tmp_path / "rows.csv"
+    path.write_text('id,n,note\n1,1,a\n\n2,2\n,3,c\n4,4,"d\nd"\n5,5,e,f\n6,"",g\n7,7,h\n8\n')
+    file = tmp_path / "bad.jsonl"
+    done = run(table, str(path), "--bad-rows", str(file))
+    assert (done["rows"], done["rows_rejected"]) == (8, 5)
+    assert numbers(table) == [1, 4, 7]
+    told = [json.loads(line) for line in file.read_text().splitlines()]
+    assert [(row["row"], row["line"], row["column"]) for row in told] == [
+        (2, 4, None),
+        (3, 5, "id"),
+        (5, None, None),  # behind a line break in quotes
+        (6, None, "n"),
+        (8, None, None),
+    ]
+    assert told[0]["reason"] == "has 2 fields, and not 3: 2,2"
+    assert told[1]["reason"] == "column 'id' may not be NULL, but is"
+
+
+def test_values_of_every_kind_that_do_not_fit(tmp_path) -> None:
+    """Out of range, cut off, NULL in the key: by a check, row by row."""
+    schema = pa.schema(
+        [
+            pa.field("id", pa.int8(), nullable=False, metadata=KEY),
+            pa.field("day", pa.date32()),
+            pa.field("size", pa.decimal128(4, 1)),
+            pa.field("v", pa.list_(pa.float32(), 2)),
+        ]
+    )
+    uri = str(tmp_path / "t")
+    lance.write_dataset(schema.empty_table(), uri).initialize_mem_wal()
+    rows = pa.table(
+        {
+            "id": pa.array([1, 300, None, 4, 5], pa.int64()),
+            "day": ["2026-01-01", "2026-02-30", "2026-01-03", None, "2026-01-05"],
+            "size": pa.array([1.5, 2.0, 3.0, 12345.5, 5.0]),
+            "v": [[1.0, 2.0], [1.0, 2.0], [1.0], None, [1.0, 2.0, 3.0]],
+        }
+    )
+    path = tmp_path / "rows.parquet"
+    pq.write_table(rows, path, row_group_size=2)
+    report = run(MemWalTable(uri=uri, options={}), str(path), "--check")
+    found = {(f["row"], f["row_group"], f["column"]) for f in report["findings"]}
+    assert found == {
+        (2, 0, "id"),
+        (2, 0, "day"),
+        (3, 1, "id"),
+        (3, 1, "v"),
+        (4, 1, "size"),
+        (5, 2, "v"),
+    }
