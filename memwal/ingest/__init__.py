@@ -8,7 +8,16 @@ report       its part of the document
 show         what people see of it
 sources      source files: found, and read in chunks
 splits       the parts that a track reads
+chunks       batches -> chunks of so many rows; pure
 shape        source rows -> rows of the table's own schema
+findings     which values of a chunk can't be; pure
+csv_text     the same of CSV, whose reader gives up at the first
+places       the line, or the row group, of a row
+sieve        the rows of a chunk that can be written, and those set aside
+rejects      the file of rows that were set aside
+check        looks at sources before anything is written
+corrected    goes on with sources that were mended
+digest       a digest of rows by their values; pure
 spark        rows staged by Spark, before any is written
 spark_writer the writing half of the Spark data source
 staged_round rows that its tasks stored, and whether it is their turn; pure

@@ -115,8 +115,8 @@ def is_text(chunk: pa.Table) -> bool:
     return any(_is_marked(field) for field in chunk.schema)
 
 
-def show_text(row: pa.Table) -> dict[str, Any]:
-    """A row of a chunk of text, as JSON has it."""
+def show_row(row: pa.Table) -> dict[str, Any]:
+    """A row of a chunk, as JSON has it; of text, its texts."""
     return {
         field.name: value.decode(errors="replace") if isinstance(value, bytes) else value
         for field, column in zip(row.schema, row.columns, strict=True)

@@ -11,11 +11,10 @@ import numpy as np
 import pyarrow as pa
 
 from memwal.errors import Usage
-from memwal.ingest.csv_text import convert_text, is_text, show_text
+from memwal.ingest.csv_text import convert_text, is_text, show_row
 from memwal.ingest.findings import Finding, find_bad
 from memwal.ingest.places import RowPlace
 from memwal.ingest.shape import Shape
-from memwal.read.output import rows_to_json
 from memwal.rows.json_values import Lenience
 from memwal.store.ingest_records import RejectRecord
 
@@ -125,8 +124,7 @@ class Examined:
         """A row of the source as JSON has it; of CSV its texts."""
         if place is None:
             return None
-        row = self.chunk.slice(place, 1).combine_chunks()
-        return show_text(row) if is_text(row) else rows_to_json(row.to_batches())[0]
+        return show_row(self.chunk.slice(place, 1).combine_chunks())
 
 
 def examine(shape: Shape, chunk: pa.Table, source: str, first_row: int, most: int) -> Examined:
