@@ -217,15 +217,16 @@ class Ingester:
         self.prove_store()
         if files is not None:
             look_first(self._files, self._shape, files, rows=self.options.bad_rows is None)
-            files = add_digests(self._files, files, show_reading(self.progress, files))
         if self.options.asked_engine == "spark":
             plan = self.stage(table, self._shape, self.rounds.after(before), files)
+            if files is not None:  # what was staged is what the digests are of
+                check_unchanged(self._files, plan.sources, self._find_files())
         elif files is None:
             raise Unsupported(f"--format {request.format} is read by Spark only: --engine spark")
         else:
             plan = make_plan(
                 request,
-                sources=files,
+                sources=add_digests(self._files, files, show_reading(self.progress, files)),
                 spec_id=table.spec_id,
                 rows_per_entry_max=table.rows_per_entry_max,
                 chunk_rows=request.chunk_rows or self._files.choose_chunk_rows(files[0]),

@@ -46,14 +46,25 @@ class SourceColumns:
         """Whether sources become anything else than they are."""
         return bool(self.renamed or self.defaults)
 
+    def get_source_name(self, name: str) -> str:
+        """The source's name of a column of the table."""
+        return next((old for old, new in self.renamed.items() if new == name), name)
+
+    def list_named(self) -> set[str]:
+        """The source's columns that somebody named, and that have to be there."""
+        old = {a for a, b in self.renamed.items() if b not in self.defaults}
+        if self.deleted_by is not None and self.deleted_by not in self.defaults:
+            old.add(self.get_source_name(self.deleted_by))
+        return old
+
     def rename(self, name: str) -> str:
         """The table's name of a source's column."""
         return self.renamed.get(name, name)
 
     def convert_schema(self, source: pa.Schema, where: str) -> pa.Schema:
         """A source's columns, as they are once converted. Raises Usage."""
-        for name in self.renamed:
-            if name not in source.names:
+        for name, new in self.renamed.items():
+            if name not in source.names and new not in self.defaults:
                 near = guess_name(name, source.names)
                 hint = f" (there is {near!r})" if near else ""
                 raise Usage(f"{where}: there is no column {name!r}{hint} to map")

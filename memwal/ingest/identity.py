@@ -46,16 +46,19 @@ def add_digests(
     files: SourceFiles, new: Sequence[SourceFile], on_read: Callable[[int], None]
 ) -> list[SourceFile]:
     """The files with what tells their content later: reads all of them, so many bytes at a time."""
+    return side_by_side(lambda file: add_digest(files, file, on_read), new, _READERS_MAX)
 
-    def add(file: SourceFile) -> SourceFile:
-        if file.digest is not None:
-            return file
-        if file.format is Format.LANCE:
-            told = files.describe_fragments(file)
-            return file.model_copy(update={"digest": told.digest, "last_fragment": told.last})
-        return file.model_copy(update={"digest": files.read_digest(file, on_read)})
 
-    return side_by_side(add, new, _READERS_MAX)
+def add_digest(
+    files: SourceFiles, file: SourceFile, on_read: Callable[[int], None] = lambda size_bytes: None
+) -> SourceFile:
+    """One of them."""
+    if file.digest is not None:
+        return file
+    if file.format is Format.LANCE:
+        told = files.describe_fragments(file)
+        return file.model_copy(update={"digest": told.digest, "last_fragment": told.last})
+    return file.model_copy(update={"digest": files.read_digest(file, on_read)})
 
 
 def is_same(files: SourceFiles, before: SourceFile, now: SourceFile) -> bool:

@@ -9,7 +9,6 @@ import io
 import json
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from decimal import Decimal
-from functools import partial
 from itertools import chain
 from typing import Any
 
@@ -38,6 +37,9 @@ def read_json_lines(
     first = next(batches, [])
     unknown = {name: pa.null() for _, row in first for name in row if name not in types}
     schema = pa.schema([*types.items(), *unknown.items()])
+    for name in columns.list_named() & types.keys():
+        if not any(name in row for _, row in first):  # a slip of the pen, perhaps
+            schema = schema.remove(schema.get_field_index(name))
 
     def convert() -> Iterator[pa.RecordBatch]:
         for lines in chain([first], batches):
@@ -50,9 +52,8 @@ def read_json_lines(
 
 def _read_lines(stream: Any, columns: SourceColumns, where: str) -> Iterator[_Lines]:
     has_decimals = any("decimal" in str(kind) for kind in columns.types.values())
-    load = partial(json.loads, parse_float=Decimal if has_decimals else None)
-    back = {new: old for old, new in columns.renamed.items()}
-    needed = {back.get(name, name) for name in columns.needed}
+    decode = json.JSONDecoder(parse_float=Decimal if has_decimals else None).decode
+    needed = {columns.get_source_name(name) for name in columns.needed}
     file = io.BufferedReader(stream, _BATCH_BYTES)
     lines: _Lines = []
     number = size_bytes = 0
@@ -63,7 +64,12 @@ def _read_lines(stream: Any, columns: SourceColumns, where: str) -> Iterator[_Li
             raise Usage(f"{where}: line {number} has more than {_LINE_BYTES_MAX} bytes")
         if line.isspace():
             continue
-        row = _parse_line(load, line.removeprefix(b"\xef\xbb\xbf"), f"{where}: line {number}")
+        try:
+            row = decode(str(line, "utf-8-sig" if number == 1 else "utf-8"))
+        except ValueError as error:
+            raise Usage(f"{where}: line {number} is no JSON: {_explain(line, error)}") from None
+        if type(row) is not dict:
+            raise Usage(f"{where}: line {number}: expected an object, of one row")
         if not row.keys() >= needed:
             _check_missing(row, needed, columns, f"{where}: line {number}")
         lines.append((number, row))
@@ -74,23 +80,17 @@ def _read_lines(stream: Any, columns: SourceColumns, where: str) -> Iterator[_Li
         yield lines
 
 
-def _parse_line(load: Any, line: bytes, where: str) -> dict[str, Any]:
-    try:
-        row = load(line)
-    except ValueError as error:
-        text = str(error).split("\n", 1)[0]
-        hint = "; one object a line is expected" if line.lstrip()[:1] in b"[{" else ""
-        raise Usage(f"{where} is no JSON: {text}{hint}") from None
-    if not isinstance(row, dict):
-        raise Usage(f"{where}: expected an object, of one row")
-    return row
+def _explain(line: bytes, error: ValueError) -> str:
+    hint = "; one object a line is expected" if line.lstrip()[:1] in (b"[", b"{") else ""
+    return str(error).split("\n", 1)[0] + hint
 
 
 def _check_missing(
     row: Mapping[str, Any], needed: Collection[str], columns: SourceColumns, where: str
 ) -> None:
     """Raise Usage for a row that lacks what would become NULL, over what the table has."""
-    if columns.deleted_by is not None and row.get(columns.deleted_by) is True:
+    deleted_by = columns.deleted_by
+    if deleted_by is not None and row.get(columns.get_source_name(deleted_by)) is True:
         return
     near = {name: guess_name(name, sorted(row.keys() - needed)) for name in needed - row.keys()}
     names = (repr(n) + (f" (there is {near[n]!r})" if near[n] else "") for n in sorted(near))

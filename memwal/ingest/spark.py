@@ -29,6 +29,7 @@ from pyspark.sql import DataFrame, SparkSession
 from memwal.errors import MemWalError, Usage
 from memwal.ingest.columns import SourceColumns, make_columns
 from memwal.ingest.csv_text import is_text
+from memwal.ingest.identity import add_digest
 from memwal.ingest.places import Places, RowPlace
 from memwal.ingest.plan import IngestRequest, make_plan
 from memwal.ingest.routing import Place, Router
@@ -47,6 +48,7 @@ _PART_ROWS = 16 * _CHUNK_ROWS
 _BLOCKS = "shard string, entries string, part long, place long, rows long, data binary"
 _FILES = "shard string, entries string, place long, path string, rows long"
 _PARTITIONS_MIN = 8
+_PARTS_MAX = 1000
 TABLE = "table"
 _REJECTED = ("", "")
 """The shard, and the entries, of blocks of rows that can't be written: lines of JSON."""
@@ -141,6 +143,7 @@ def stage_plan(
         rejects_max=rejects_max,
     )
     if files is not None:
+        files = read_digests(session, files, staging)
         blocks = read_files(session, files, staging)
     else:
         options = dict(request.source_options)
@@ -207,6 +210,20 @@ def read_files(session: SparkSession, found: Sequence[SourceFile], staging: Stag
     return numbers.mapInArrow(partial(_route_files, staging, files, tuple(parts)), _BLOCKS)
 
 
+def read_digests(
+    session: SparkSession, found: Sequence[SourceFile], staging: Staging
+) -> list[SourceFile]:
+    """The files with what tells their content later, read on the executors."""
+    files = SourceFiles(staging.storage_options, staging.columns)
+    numbers = session.range(0, len(found), 1, min(len(found), _PARTS_MAX))
+    read = partial(_read_digests, files, tuple(found))
+    try:
+        rows = numbers.mapInArrow(read, "place long, file string").collect()
+    except PythonException as error:
+        raise _translate(error) from None
+    return [SourceFile.model_validate_json(row.file) for row in sorted(rows)]
+
+
 @dataclass(frozen=True, kw_only=True)
 class _Part:
     """Some rows of a file; None: all that there are."""
@@ -237,6 +254,14 @@ def route_batches(staging: Staging, batches: Iterator[pa.RecordBatch]) -> Iterat
             for table in rows
         )
     return _make_blocks(staging, (_Rows(name=staging.name, rows=table) for table in rows))
+
+
+def _read_digests(
+    files: SourceFiles, found: Sequence[SourceFile], batches: Iterator[pa.RecordBatch]
+) -> Iterator[pa.RecordBatch]:
+    for place in (n for batch in batches for n in batch.column("id").to_pylist()):
+        file = add_digest(files, found[place]).model_dump_json()
+        yield pa.record_batch({"place": [place], "file": [file]})
 
 
 def _route_files(

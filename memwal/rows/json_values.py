@@ -132,15 +132,15 @@ def from_json(values: Sequence[Any], kind: pa.DataType, lenience: Lenience = _ST
     return pa.array(values, kind)
 
 
-def _check(values: Sequence[Any], kinds: type | tuple[type, ...], kind: pa.DataType) -> None:
-    for value in values:
-        bad = isinstance(value, bool) or not isinstance(value, kinds)
-        if value is not None and bad:
-            raise ValueError(f"{value!r} is no {kind}")
+def _check(values: Sequence[Any], kind: pa.DataType, *allowed: type) -> None:
+    if set(map(type, values)) <= {*allowed, type(None)}:
+        return
+    wrong = next(v for v in values if v is not None and type(v) not in allowed)
+    raise ValueError(f"{wrong!r} is no {kind}")
 
 
 def _read_structs(values: Sequence[Any], kind: pa.StructType, lenience: Lenience) -> pa.Array:
-    _check(values, dict, kind)
+    _check(values, kind, dict)
     fields, names = list(kind), set(kind.names)
     for row in values:
         if row is None or row.keys() == names:
@@ -158,7 +158,7 @@ def _read_structs(values: Sequence[Any], kind: pa.StructType, lenience: Lenience
 
 
 def _read_lists(values: Sequence[Any], kind: Any, lenience: Lenience) -> pa.Array:
-    _check(values, list, kind)
+    _check(values, kind, list)
     nulls = _find_nulls(values)
     if pa.types.is_fixed_size_list(kind):
         size = kind.list_size
@@ -177,7 +177,7 @@ def _read_lists(values: Sequence[Any], kind: Any, lenience: Lenience) -> pa.Arra
 
 
 def _read_maps(values: Sequence[Any], kind: pa.MapType, lenience: Lenience) -> pa.Array:
-    _check(values, list, kind)
+    _check(values, kind, list)
     pairs = list(chain.from_iterable(v or () for v in values))
     if not all(isinstance(pair, list) and len(pair) == 2 for pair in pairs):
         raise ValueError(f"expected a list of [key, value] for {kind}")
@@ -196,7 +196,7 @@ def _find_offsets(values: Sequence[Any]) -> list[int]:
 
 
 def _read_integers(values: Sequence[Any], kind: pa.DataType) -> pa.Array:
-    _check(values, int, kind)
+    _check(values, kind, int)
     try:
         return pa.array(values, kind)
     except OverflowError:
@@ -206,12 +206,12 @@ def _read_integers(values: Sequence[Any], kind: pa.DataType) -> pa.Array:
 def _read_floats(values: Sequence[Any], kind: pa.DataType) -> pa.Array:
     words = {"nan", "inf", "-inf"}
     numbers = [float(v) if isinstance(v, Decimal) or v in words else v for v in values]
-    _check(numbers, (int, float), kind)
+    _check(numbers, kind, int, float)
     return pa.array(numbers, kind)
 
 
 def _read_decimals(values: Sequence[Any], kind: pa.DataType) -> pa.Array:
-    _check(values, (int, float, str, Decimal), kind)
+    _check(values, kind, int, float, str, Decimal)
     try:
         return pa.array([None if v is None else Decimal(str(v)) for v in values], kind)
     except InvalidOperation:
@@ -219,12 +219,12 @@ def _read_decimals(values: Sequence[Any], kind: pa.DataType) -> pa.Array:
 
 
 def _read_bytes(values: Sequence[Any], kind: pa.DataType) -> pa.Array:
-    _check(values, str, kind)
+    _check(values, kind, str)
     return pa.array([v if v is None else base64.b64decode(v, validate=True) for v in values], kind)
 
 
 def _read_durations(values: Sequence[Any], kind: Any) -> pa.Array:
-    _check(values, (int, float, str, Decimal), kind)
+    _check(values, kind, int, float, str, Decimal)
     counts = [None if v is None else _count_units(v, PER_SECOND[kind.unit], kind) for v in values]
     return pa.array(counts, pa.int64()).cast(kind)
 
@@ -240,7 +240,7 @@ def _count_units(seconds: object, per_second: int, kind: pa.DataType) -> int:
 
 
 def _read_times(values: Sequence[Any], kind: pa.DataType) -> pa.Array:
-    _check(values, str, kind)
+    _check(values, kind, str)
     texts = pa.array(values, pa.string())
     if not pa.types.is_time(kind):
         return texts.cast(kind)
@@ -250,7 +250,7 @@ def _read_times(values: Sequence[Any], kind: pa.DataType) -> pa.Array:
 
 
 def _read_texts(values: Sequence[Any], kind: pa.DataType) -> pa.Array:
-    _check(values, str, kind)
+    _check(values, kind, str)
     return pa.array(values, kind)
 
 

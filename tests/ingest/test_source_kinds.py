@@ -258,6 +258,24 @@ def test_lines_that_delete_need_their_key_only(tmp_path) -> None:
         read_lines(tmp_path, '{"id": 1, "gone": false}', delete_column="gone")
 
 
+def test_columns_of_lines_that_were_named_have_to_be_there(tmp_path) -> None:
+    text = '{"id": 1, "n": 3, "s": null}\n{"id": 2, "n": 3, "s": null, "gone": true}'
+    assert len(read_lines(tmp_path, text, delete_column="gone")) == 2
+    with pytest.raises(Usage, match="no column 'deleted' to delete by"):
+        read_lines(tmp_path, text, delete_column="deleted", skips_unknown_columns=True)
+    with pytest.raises(Usage, match=r"no column 'N' \(there is 'n'\) to map"):
+        read_lines(tmp_path, text, renamed=(("N", "n"),), missing_as_null=True)
+    found = read_lines(
+        tmp_path,
+        text.replace('"n"', '"m"'),
+        delete_column="deleted",
+        skips_unknown_columns=True,
+        renamed=(("N", "n"),),
+        defaults=(("deleted", "false"), ("n", "5")),
+    )
+    assert [row["n"] for row in found] == [5, 5]
+
+
 # ---- renamed columns and defaults
 
 
