@@ -20,7 +20,7 @@ from memwal.ingest.identity import is_same
 from memwal.ingest.plan import IngestRequest
 from memwal.ingest.sources import SourceFiles
 from memwal.ingest.track import Track
-from tests.support.ingest_tables import MemWalTable, make, rows_of
+from tests.support.ingest_tables import MemWalTable, make, rows_of, wal_rows
 from tests.support.stopping import Stopper
 
 pytestmark = pytest.mark.integration
@@ -216,6 +216,20 @@ def test_standard_input_is_known_by_its_content(table, source) -> None:
     assert (told["exit_code"], "needs --format" in told["error"]) == (2, True)
     spark = run(*asked, "--engine", "spark", stdin=data)
     assert (spark["exit_code"], "--engine local" in spark["error"]) == (7, True)
+
+
+def test_standard_input_of_a_killed_run_is_gone_on_with(
+    table, source, monkeypatch, stalled
+) -> None:
+    asked = ("ingest", table.uri, "-", "--format", "parquet", "--rows-per-chunk", "5")
+    data = source.read_bytes()
+    with monkeypatch.context() as dying:
+        dying.setattr(memwal.ingest.apply, "Track", partial(Track, steps=Stopper(9)))
+        stopped = CliRunner().invoke(app, [*asked, "--json"], input=data)
+        assert stopped.exit_code == 1
+    done = run(*asked, stdin=data)
+    assert (done["exit_code"], done["resumed"], done["rows"]) == (0, True, 40)
+    assert sum(map(len, wal_rows(table).values())) == 40
 
 
 def test_etags_tell_files_of_one_time_and_size_apart(source) -> None:

@@ -13,6 +13,7 @@ from typing import Any
 import lance
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.feather as feather
 import pytest
 
@@ -119,15 +120,31 @@ def test_26_types(tmp_path, kind) -> None:
         assert same(found, rows.slice(first))
 
 
-def test_what_read_wrote_as_csv_is_ingested_as_it_was(tmp_path) -> None:
-    rows = make_rows()
+def make_table(folder: Path) -> pa.Schema:
     key = pa.field("id", pa.int64(), nullable=False, metadata=KEY)
-    schema = pa.schema([key, *list(rows.schema)[1:]])
-    for name in ("from", "to"):
-        table = lance.write_dataset(schema.empty_table(), str(tmp_path / name))
-        table.initialize_mem_wal()
+    schema = pa.schema([key, *list(make_rows().schema)[1:]])
+    lance.write_dataset(schema.empty_table(), str(folder)).initialize_mem_wal()
+    return schema
+
+
+def test_26_types_from_files_of_every_format(tmp_path) -> None:
+    rows, parts = make_rows(), []
+    for number, kind in enumerate(FORMATS):
+        ids = pc.add(rows["id"], 10 * number)
+        parts.append(rows.set_column(0, "id", ids))
+        write(parts[-1], tmp_path / f"rows.{kind}")
+    (tmp_path / "plain.csv").unlink()  # before it was compressed
+    make_table(tmp_path / "t")
+    assert run("ingest", tmp_path / "t", tmp_path / "rows.*")["rows_written"] == 24
+    found = open_table(str(tmp_path / "t")).read(with_wal=True).read_all()
+    assert same(found.sort_by("id"), pa.concat_tables(parts))
+
+
+def test_what_read_wrote_as_csv_is_ingested_as_it_was(tmp_path) -> None:
     source, target, path = tmp_path / "from", tmp_path / "to", tmp_path / "rows.csv"
-    lance.write_dataset(rows.cast(schema), str(source), mode="append")
+    schema = make_table(source)
+    make_table(target)
+    lance.write_dataset(make_rows().cast(schema), str(source), mode="append")
     assert run("read", source, "--output", path)["exit_code"] == 0
     assert run("ingest", target, path)["rows_written"] == 3
     found, wanted = (open_table(str(t)).read(with_wal=True).read_all() for t in (target, source))
