@@ -6,6 +6,8 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any, ClassVar
 
+from pydantic import Field
+
 from memwal.errors import MemWalError, Usage
 from memwal.model import ShardId
 from memwal.report import DONE, Part, Section, TableReport, sum_up
@@ -85,6 +87,7 @@ class IngestTableReport(TableReport):
     rows: int | None = None
     rows_deleted: int = 0
     rows_rejected: int = 0
+    rejected_now: int = Field(default=0, exclude=True)
     rows_written: int = 0
     bytes_read: int = 0
     bytes_written: int = 0
@@ -110,7 +113,8 @@ class IngestTableReport(TableReport):
     def count_rows(self) -> Mapping[str, int]:
         """What this run wrote: the other counts are of all runs together."""
         deleted = sum(shard.rows_deleted for shard in self.shards)
-        counts = {"written": self.rows_written - deleted, "deleted": deleted}
+        written = self.rows_written - deleted
+        counts = {"written": written, "deleted": deleted, "rejected": self.rejected_now}
         return {kind: rows for kind, rows in counts.items() if rows}
 
 
@@ -145,6 +149,7 @@ def describe_results(
         "rows": sum(result.rows for result in results),
         "rows_deleted": sum(result.rows_deleted for result in results),
         "rows_rejected": sum(result.rows_rejected for result in results),
+        "rejected_now": sum(result.rejected_now for result in results),
         "rows_written": sum(c.rows + c.rows_deleted for c in counts.values()),
         "bytes_read": sum(result.bytes_read for result in results),
         **{name: sum(getattr(c, name) for c in counts.values()) for name in _SUMS},
@@ -201,6 +206,7 @@ def report_stop(
             "rows": ended.rows,
             "rows_deleted": ended.rows_deleted,
             "rows_rejected": ended.rows_rejected,
+            "rejected_now": ended.rows_rejected - began.rows_rejected,
             "rows_written": ended.rows - ended.rows_rejected - began.rows + began.rows_rejected,
             "resumed": began.number > 0,
         }
@@ -221,9 +227,9 @@ def _tell_rows_in(files: Sequence[str], ended: ProgressRecord) -> str:
 
 def add_rejected(report: IngestTableReport, rows: int) -> IngestTableReport:
     """The report with rows that were set aside before the others were staged."""
-    return report.model_copy(
-        update={"rows": (report.rows or 0) + rows, "rows_rejected": report.rows_rejected + rows}
-    )
+    update = {"rows": (report.rows or 0) + rows, "rows_rejected": report.rows_rejected + rows}
+    now = {} if report.resumed else {"rejected_now": rows}
+    return report.model_copy(update={**update, **now})
 
 
 def warn_of_rejects(report: IngestTableReport) -> IngestTableReport:

@@ -54,12 +54,14 @@ class TrackLimits:
 class TrackResult:
     """What came of a track: rows of the whole source, by all runs together.
 
-    `bytes_read` are of the rows that this run read, in memory.
+    Of `rows_rejected`, this run set `rejected_now` aside. `bytes_read` are of what it read, in
+    memory.
     """
 
     rows: int
     rows_deleted: int
     rows_rejected: int
+    rejected_now: int
     bytes_read: int
     resumed: bool
     shards: dict[ShardId, ShardCounts]
@@ -294,6 +296,7 @@ class Track:
             rows_deleted=self._stored.rows_deleted,
             bytes_read=self._bytes_read,
             rows_rejected=self._stored.rows_rejected,
+            rejected_now=self._stored.rows_rejected - began.rows_rejected,
             resumed=began.number > 0 or any(s.entries_found for s in shards.values()),
             shards=shards,
         )

@@ -3,8 +3,9 @@
     python -m tests.faults.ingest_kills --kills 100 --spark 10 --seed 1
 
 Columns are summed, appended to an ordered list and deleted: a row that is lost, written twice or
-out of its key's order shows. Between kills somebody merges now and then. When an ingest comes to
-its end, every row is compared with the model, and more files land.
+out of its key's order shows. Bad rows are set aside, each once. Between kills somebody merges now
+and then. When an ingest comes to its end, every row is compared with the model, and more files
+land.
 """
 
 from __future__ import annotations
@@ -21,11 +22,12 @@ from collections import Counter
 from contextlib import suppress
 from pathlib import Path
 
-from tests.support.ingest_counters import CHANGES, Counters, make_counters
+from tests.support.ingest_counters import CHANGES, FILES, Counters, make_counters
 from tests.support.ingest_killed import PHASES, ingest_and_die_in
 from tests.support.nursery import ROOT, start
 
-_NTH_MAX = {"plan": 2, "claim": 3, "session": 3, "close": 3}
+BAD_PER_FILE = 2
+_NTH_MAX = {"plan": 2, "claim": 3, "session": 3, "rejects": 2, "close": 3}
 _LEFT = "_maintenance/ingest/*/*"
 SPARK_PHASES = {
     "staging": f"{_LEFT}/staged/**/*.arrow",
@@ -41,9 +43,9 @@ class IngestKills:
     """One table whose ingests are killed again and again."""
 
     def __init__(self, folder: Path, seed: int) -> None:
-        self.counters: Counters = make_counters(folder, seed)
+        self.counters: Counters = make_counters(folder, seed, bad_per_file=BAD_PER_FILE)
         self.chance = random.Random(seed)
-        self.landed = CHANGES
+        self.landed, self.bad = CHANGES, BAD_PER_FILE * FILES
         self.kills: Counter[str] = Counter()
         self.finished = 0
 
@@ -76,6 +78,8 @@ class IngestKills:
         """Let the ingest come to its end, compare every row, and let more files land."""
         self.counters.ingest()
         assert self.counters.rows_in_wal() == self.landed
+        bad = self.counters.read_bad_rows()
+        assert len(bad) == len({*bad}) == self.bad
         truth = self.counters.truth()
         assert self.counters.read() == truth
         self.counters.merge()
@@ -83,6 +87,7 @@ class IngestKills:
         self.finished += 1
         self.counters.land()
         self.landed += CHANGES
+        self.bad += BAD_PER_FILE * FILES
 
     def _kill_here(self, phase: str) -> int:
         chance = self.chance

@@ -214,13 +214,21 @@ def test_a_dry_run_commits_no_rows_and_an_ingest_counts_its_own() -> None:
     assert [name for name, _ in dry] == ["memwal_runs_total"]
     shard = IngestShardReport(shard_id="s", outcome="done", is_new=True, rows=7, rows_deleted=2)
     ingested = IngestTableReport(
-        table="t", outcome="done", rows=900, rows_deleted=90, rows_written=9, shards=(shard,)
+        table="t",
+        outcome="done",
+        rows=900,
+        rows_deleted=90,
+        rows_rejected=30,
+        rejected_now=3,
+        rows_written=9,
+        shards=(shard,),
     )
     counts = count_report(JobReport(job="ingest", outcome="done", tables=(ingested,)))
     assert counts == {
         ("memwal_runs_total", (("job", "ingest"), ("outcome", "done"))): 1,
         ("memwal_rows_total", (("job", "ingest"), ("kind", "written"))): 7,
         ("memwal_rows_total", (("job", "ingest"), ("kind", "deleted"))): 2,
+        ("memwal_rows_total", (("job", "ingest"), ("kind", "rejected"))): 3,
     }
 
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import random
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from itertools import count
 from pathlib import Path
@@ -34,6 +35,9 @@ class Counters:
     config: str
     source: str
     chance: random.Random
+    bad_rows: str
+    bad_per_file: int
+    """Rows without a key, which are to be set aside."""
     steps: count[int] = field(default_factory=count)
     parts: count[int] = field(default_factory=count)
 
@@ -49,7 +53,8 @@ class Counters:
         return report
 
     def asked(self) -> list[str]:
-        return [self.source, "--delete-column", "gone", "--rows-per-chunk", "20"]
+        words = [self.source, "--delete-column", "gone", "--rows-per-chunk", "20"]
+        return [*words, "--bad-rows", self.bad_rows] if self.bad_per_file else words
 
     def words(self) -> list[str]:
         """What follows `memwal ingest` for a process of its own."""
@@ -61,8 +66,14 @@ class Counters:
         each = len(entries) // FILES
         for first in range(0, len(entries), each):
             file = Path(self.source) / f"part-{next(self.parts):04d}.parquet"
-            write_source(self.table, file, entries[first : first + each])
+            bad = sorted(self.chance.sample(range(each), self.bad_per_file))
+            write_source(self.table, file, entries[first : first + each], bad)
         self.table.written[self.table.shards[0]].append(entries)
+
+    def read_bad_rows(self) -> list[tuple[str, int]]:
+        """The rows that were set aside: file and number."""
+        lines = Path(self.bad_rows).read_text().splitlines()
+        return [(row["source"], row["row"]) for row in map(json.loads, lines)]
 
     def merge(self) -> None:
         self.run("merge", "counters", "--engine", "local")
@@ -113,22 +124,27 @@ def change(table: PolicyTable, chance: random.Random, n: int) -> Entry:
     return key, row
 
 
-def write_source(table: PolicyTable, file: Path, entries: list[Entry]) -> None:
-    """The changes in a file; a delete has its key and the word for it."""
+def write_source(
+    table: PolicyTable, file: Path, entries: list[Entry], bad: Sequence[int] = ()
+) -> None:
+    """The changes in a file; a delete has its key and the word for it. `bad` are rows before which
+    there is one without a key.
+    """
     schema = table.dataset.schema
     names = table.kind.names
     columns = [field.remove_metadata() for field in schema]
-    columns = [f if f.name in names else f.with_nullable(True) for f in columns]
+    columns = [f.with_nullable(True) for f in columns]
     given = pa.schema([*columns, pa.field("gone", pa.bool_())])
     rows = []
-    for key, row in entries:
+    for place, (key, row) in enumerate(entries):
+        rows += [{"note": "bad", "gone": False}] if place in bad else []
         keys = dict(zip(names, table.kind.key(key), strict=True))
         rows.append({**keys, **(row or {}), "gone": row is None})
     found = pa.Table.from_pylist(rows, schema=given)
     pq.write_table(found, file, row_group_size=32)
 
 
-def make_counters(tmp_path: Path, seed: int = 7) -> Counters:
+def make_counters(tmp_path: Path, seed: int = 7, bad_per_file: int = 0) -> Counters:
     """A base, a policy that its configuration asks for, and 300 changes to come."""
     variant = Variant(expiry=False)
     table = make_policy_table(
@@ -159,6 +175,8 @@ def make_counters(tmp_path: Path, seed: int = 7) -> Counters:
         config=str(config),
         source=str(tmp_path / "source"),
         chance=random.Random(seed),
+        bad_rows=str(tmp_path / "bad.jsonl"),
+        bad_per_file=bad_per_file,
     )
     found.land()
     found.merge()  # nothing is pending: it stores the policy

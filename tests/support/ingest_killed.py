@@ -16,7 +16,8 @@ from memwal.ingest.track import Track, TrackLimits
 from memwal.store.ingest_records import Rounds
 from tests.support.stopping import Stopper
 
-PHASES = ("plan", "route", "claim", "session", "entry", "written", "flush", "progress", "close")
+PHASES = ("plan", "route", "claim", "session", "entry", "written", "flush", "rejects", "progress",
+          "close")  # fmt: skip
 """Where `ingest_and_die_in` can end a process, in the order in which an ingest comes by."""
 _STEP_OF = {"flush": "written"}
 
