@@ -16,7 +16,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 import pyarrow as pa
 from pyspark import TaskContext
@@ -77,7 +77,7 @@ Messages = Sequence[StoredRows | None]
 class Sink:
     """Where rows go. Made on the driver, where a query is planned, and sent to its tasks."""
 
-    options: IngestOptions
+    options: IngestOptions = field(repr=False)
     staging: Staging
     spec_id: int
     write_id: str
@@ -242,7 +242,9 @@ def _find_folder(ingest_id: str, number: int, write_id: str) -> str:
 
 def _check_mode(overwrite: bool, right: str) -> None:
     if overwrite:
-        raise Unsupported(f"the MemWAL takes rows beside those that are there: write with {right}")
+        raise Unsupported(
+            f"a table with a MemWAL is not overwritten, only appended to: use {right}"
+        )
 
 
 @contextmanager

@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import pickle
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -34,6 +34,7 @@ from memwal.read.spark_options import is_write, parse_write
 from memwal.store.ingest_records import Rounds
 from tests.support.ingest_tables import SCHEMA, MemWalTable, make, rows_of, wal_rows
 from tests.support.lsm_reads import lsm_read
+from tests.support.s3server import S3Server
 from tests.support.staged_ingests import SPEC, staged_files
 from tests.support.stopping import Stopper
 
@@ -73,6 +74,15 @@ def test_partitions_go_to_their_shards_in_their_order(tmp_path) -> None:
     assert list(table.stores.objects.list("_maintenance/ingest")) == []
     [run] = [f.path for f in table.stores.objects.list("_maintenance/runs")]
     assert "ingest" in table.stores.objects.get(run).decode()
+
+
+def test_on_s3(make_s3_uri: Callable[[], str], s3_server: S3Server) -> None:
+    options = s3_server.storage_options
+    table = make(make_s3_uri(), options, **SPEC)
+    given = {f"storage.{name}": value for name, value in options.items()}
+    writer = write(table, rows_of(range(9), 1), **given)
+    assert values(table) == dict.fromkeys(range(9), 1)
+    assert options["aws_secret_access_key"] not in repr(writer.__dict__)
 
 
 def test_what_a_row_deletes_it_deletes(tmp_path) -> None:
@@ -429,7 +439,7 @@ def test_what_spark_says_of_a_refusal(spark: SparkSession, tmp_path: Path) -> No
     table = make(tmp_path / "t", **SPEC)
     frame = frame_of(spark, 0, 3)
     for mode, text in (
-        ("overwrite", r'write with mode\("append"\)'),
+        ("overwrite", r'not overwritten, only appended to: use mode\("append"\)'),
         ("ignore", '"memwal" cannot be written in the "Ignore" mode'),
         ("errorifexists", '"memwal" cannot be written in the "ErrorIfExists" mode'),
     ):
