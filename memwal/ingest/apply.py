@@ -7,11 +7,10 @@ names it. Staged rows are removed when all of them are written and flushed.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 
-from memwal.errors import MemWalError, StandDown, Unsupported, Usage
+from memwal.errors import MemWalError, Unsupported, Usage
 from memwal.ingest.backlog import Backlog
 from memwal.ingest.check import Check, look_first
 from memwal.ingest.columns import SourceColumns, make_columns
@@ -34,7 +33,7 @@ from memwal.ingest.report import (
 from memwal.ingest.shape import Shape
 from memwal.ingest.sources import SourceFiles
 from memwal.ingest.splits import make_splits
-from memwal.ingest.staged_round import StagedRound, check_turn
+from memwal.ingest.staged_round import StagedRound, check_turn, plan_round
 from memwal.ingest.table import IngestTable, list_unfinished_places, make_place
 from memwal.ingest.track import Track, TrackResult
 from memwal.ingest.unit import IngestResult, IngestUnit
@@ -122,8 +121,7 @@ class Ingester:
         if self.options.dry_run:
             return self._forecast(before, unfinished)
         if self.options.staged is not None and before is not None:
-            finished = unfinished is None
-            check_turn(self.options.staged, before[0].number, before[1], finished=finished)
+            check_turn(self.options.staged, *before, finished=unfinished is None)
         if before is not None and rejects is not None:
             rejects.update(*before)  # the run that set them aside may have died before it could
         self._merge_first()
@@ -237,17 +235,8 @@ class Ingester:
         """Begin the round of rows that are stored already; None when it is finished."""
         if before is not None and before[0].number == staged.number:
             return None
-        request, table = self.options.request, self._table
-        if staged.spec_id != table.spec_id:
-            raise StandDown("the table's shard spec was changed while these rows were stored")
-        plan = make_plan(
-            request,
-            spec_id=staged.spec_id,
-            rows_per_entry_max=table.rows_per_entry_max,
-            chunk_rows=request.chunk_rows or table.rows_per_entry_max,
-            staged=staged.records,
-        )
-        table.check_shards([make_place(record, staged.spec_id) for record in staged.records])
+        plan = plan_round(staged, self.options.request, self._table)
+        self._table.check_shards([make_place(record, staged.spec_id) for record in staged.records])
         self.prove_store()
         return self.rounds.begin(before, plan, staged.number)
 
@@ -331,9 +320,6 @@ class Ingester:
         if failed:
             return report_failures(report, failed)
         self._forget_staged(found)
-        if not self.options.remembered:
-            with suppress(MemWalError):  # what is left of it is small
-                found.forget()
         return report
 
     def _forget_staged(self, found: Round) -> None:

@@ -12,14 +12,17 @@ import hashlib
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from memwal.errors import Refused
 from memwal.format import layout
-from memwal.ingest.staged_round import StagedRound
 from memwal.ingest.standard_input import STANDARD_INPUT, SpooledInput
 from memwal.run.options import RunOptions
 from memwal.store.ingest_records import Format, PlanRecord, SourceFile, StagedRecord
 from memwal.store.objects import normalise_uri
+
+if TYPE_CHECKING:
+    from memwal.ingest.staged_round import StagedRound
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -81,14 +84,12 @@ class IngestRequest:
 class IngestOptions(RunOptions):
     """What `ingest` takes besides. With `staged`, these rows are the source.
 
-    An ingest that is not `remembered` leaves nothing behind once it is finished: nobody can ask for
-    it again. With `check`, sources are only looked at. `bad_rows` is the file for rows that can't
-    be written; without one, the first ends the run.
+    With `check`, sources are only looked at. `bad_rows` is the file for rows that can't be written;
+    without one, the first ends the run.
     """
 
     request: IngestRequest
     staged: StagedRound | None = None
-    remembered: bool = True
     check: bool = False
     bad_rows: str | None = None
     bad_rows_max: int = 1000

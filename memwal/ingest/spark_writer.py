@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 
 import pyarrow as pa
@@ -40,7 +40,7 @@ from memwal.ingest.staged_round import StagedRound
 from memwal.ingest.table import IngestTable
 from memwal.run.progress import LogProgress
 from memwal.run.stores import open_stores
-from memwal.store.ingest_records import Rounds
+from memwal.store.ingest_records import Round
 
 _FIRST = 1
 _WHERE = "the DataFrame"
@@ -165,10 +165,16 @@ class Sink:
     def abort(self, ingest_id: str, number: int, write_id: str) -> None:
         """Remove what a write's tasks stored for a round, unless the round's plan names it."""
         objects = open_stores(self.staging.uri, self.staging.storage_options).objects
-        plan = Rounds(objects=objects, ingest_id=ingest_id, run_id=write_id).at(number).read_plan()
+        plan = Round(objects, ingest_id, number, write_id).read_plan()
         named = {path for record in (plan and plan.staged) or () for path in record.files}
         mine = {info.path for info in objects.list(_find_folder(ingest_id, number, write_id))}
         objects.delete(sorted(mine - named))
+
+    def forget(self, ingest_id: str) -> None:
+        """Remove what is remembered of a finished write, since nobody can ask for it again."""
+        objects = open_stores(self.staging.uri, self.staging.storage_options).objects
+        with suppress(MemWalError):  # the rows are written, and what is left is small
+            Round(objects, ingest_id, _FIRST, self.write_id).forget()
 
 
 class BatchWriter(DataSourceArrowWriter):  # type: ignore[misc]
@@ -178,9 +184,10 @@ class BatchWriter(DataSourceArrowWriter):  # type: ignore[misc]
         """Raises what `Sink.open` raises, and Unsupported for the mode overwrite."""
         with _explained():
             _check_mode(overwrite, 'mode("append")')
-            given = options.request.ingest_id
-            self._id = f"write-{SystemClock().new_id()}" if given is None else given
-            self._sink = Sink.open(replace(options, remembered=given is not None), schema)
+            self._sink = Sink.open(options, schema)
+        given = options.request.ingest_id
+        self._is_nameless = given is None
+        self._id = f"write-{self._sink.write_id}" if given is None else given
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> StoredRows:
         """Store a task's rows."""
@@ -191,6 +198,8 @@ class BatchWriter(DataSourceArrowWriter):  # type: ignore[misc]
         """Ingest them."""
         with _explained(f"to go on with it, save the same again with the option id = {self._id}"):
             self._sink.commit(f"the write with id {self._id}", messages)
+            if self._is_nameless:
+                self._sink.forget(self._id)
 
     def abort(self, messages: Messages) -> None:
         """Remove what an ingest that goes on has no use for."""

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from memwal.errors import Refused
-from memwal.store.ingest_records import PlanRecord, StagedRecord
+from memwal.errors import Refused, StandDown
+from memwal.ingest.plan import IngestRequest, make_plan
+from memwal.ingest.table import IngestTable
+from memwal.store.ingest_records import PlanRecord, Round, StagedRecord
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -22,12 +24,13 @@ class StagedRound:
     records: tuple[StagedRecord, ...]
 
 
-def check_turn(staged: StagedRound, number: int, plan: PlanRecord, *, finished: bool) -> None:
-    """Raise Refused when staged rows are neither the latest round nor the one that follows it.
+def check_turn(staged: StagedRound, latest: Round, plan: PlanRecord, *, finished: bool) -> None:
+    """Raise Refused when staged rows are neither the latest round nor one that follows it.
 
     Spark repeats a stream's last batch, with the same rows, when it does not know that the batch
     was written. Where the rows are others, its checkpoint does not belong to what the table has.
     """
+    number = latest.number
     if staged.number < number:
         raise Refused(
             f"{staged.name} comes again, and a later one was written already: the checkpoint is "
@@ -42,3 +45,16 @@ def check_turn(staged: StagedRound, number: int, plan: PlanRecord, *, finished: 
             f"{staged.name} comes again with {rows} rows, and was written with {planned}: whether "
             "some are new can't be told. New rows need another id, or another checkpoint"
         )
+
+
+def plan_round(staged: StagedRound, request: IngestRequest, table: IngestTable) -> PlanRecord:
+    """The plan of their round. Raises StandDown when the table's shard spec is another by now."""
+    if staged.spec_id != table.spec_id:
+        raise StandDown("the table's shard spec was changed while these rows were stored")
+    return make_plan(
+        request,
+        spec_id=table.spec_id,
+        rows_per_entry_max=table.rows_per_entry_max,
+        chunk_rows=table.rows_per_entry_max,
+        staged=staged.records,
+    )

@@ -15,7 +15,7 @@ from memwal.errors import Usage
 from memwal.model import Consistency
 from memwal.read.explain import explain
 from memwal.read.keys import parse_keys
-from memwal.read.output import check_file, rows_to_json, write_file
+from memwal.read.output import check_file, write_file
 from memwal.read.plan.request import (
     Nearest,
     ReadRequest,
@@ -24,6 +24,7 @@ from memwal.read.plan.request import (
     parse_search,
 )
 from memwal.read.table import OpenedRead, ReadableTable, open_table
+from memwal.rows.json_values import rows_to_json
 from memwal.run.policy import check_stored
 from memwal.run.versions import check_lance_version
 

@@ -2,51 +2,17 @@
 
 from __future__ import annotations
 
-import base64
 import json
-from collections.abc import Iterable
 from pathlib import Path
-from typing import Any
 
 import pyarrow as pa
 import pyarrow.csv
 import pyarrow.parquet
 
 from memwal.errors import Unsupported, Usage
-from memwal.rows.json_values import is_bytes, to_json
+from memwal.rows.json_values import column_to_json, is_blob, is_bytes
 from memwal.rows.keyset import group_batches
 from memwal.run.whole_file import whole_file
-
-
-def rows_to_json(batches: Iterable[pa.RecordBatch]) -> list[dict[str, Any]]:
-    """Rows as JSON has them (see `memwal.rows.json_values`).
-
-    A blob is its bytes, or an object with the `uri` that it refers to, and `position` and `size`
-    where it is a part of that file.
-    """
-    found = []
-    for batch in batches:
-        columns = [_column_to_json(column) for column in batch.columns]
-        names = batch.schema.names
-        found += [dict(zip(names, row, strict=True)) for row in zip(*columns, strict=True)]
-    return found
-
-
-def _column_to_json(column: pa.Array) -> list[Any]:
-    if not _is_blob(column.type):
-        return to_json(column)
-    return [_blob_to_json(value) for value in column.to_pylist()]
-
-
-def _is_blob(kind: pa.DataType) -> bool:
-    return isinstance(kind, pa.BaseExtensionType) and kind.extension_name == "lance.blob.v2"
-
-
-def _blob_to_json(value: dict[str, Any] | None) -> Any:
-    if value is None or value["uri"] is None:
-        data = None if value is None else value["data"]
-        return None if data is None else base64.b64encode(data).decode()
-    return {name: part for name, part in value.items() if name != "data" and part is not None}
 
 
 def check_file(path: Path) -> Path:
@@ -98,7 +64,7 @@ def _text_schema(schema: pa.Schema) -> pa.Schema:
 
 def _needs_text(kind: pa.DataType) -> bool:
     tests = (
-        _is_blob,
+        is_blob,
         pa.types.is_nested,
         is_bytes,
         pa.types.is_duration,
@@ -119,6 +85,4 @@ def _as_text(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
 def _list_texts(column: pa.Array) -> list[str | None]:
     if is_bytes(column.type):
         return [None if value is None else f"0x{value.hex()}" for value in column.to_pylist()]
-    return [
-        v if v is None or isinstance(v, str) else json.dumps(v) for v in _column_to_json(column)
-    ]
+    return [v if v is None or isinstance(v, str) else json.dumps(v) for v in column_to_json(column)]

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import base64
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from decimal import Decimal, InvalidOperation
 from itertools import accumulate, chain
@@ -25,6 +25,39 @@ _SLACK = Decimal("0.001")
 
 
 # ---- to JSON
+
+
+def rows_to_json(batches: Iterable[pa.RecordBatch]) -> list[dict[str, Any]]:
+    """Rows as JSON has them.
+
+    A blob is its bytes, or an object with the `uri` that it refers to, and `position` and `size`
+    where it is a part of that file.
+    """
+    found = []
+    for batch in batches:
+        columns = [column_to_json(column) for column in batch.columns]
+        names = batch.schema.names
+        found += [dict(zip(names, row, strict=True)) for row in zip(*columns, strict=True)]
+    return found
+
+
+def column_to_json(column: pa.Array) -> list[Any]:
+    """A column's values as JSON has them, blobs too."""
+    if not is_blob(column.type):
+        return to_json(column)
+    return [_blob_to_json(value) for value in column.to_pylist()]
+
+
+def is_blob(kind: pa.DataType) -> bool:
+    """Whether the values are blobs, wherever those lie."""
+    return isinstance(kind, pa.BaseExtensionType) and kind.extension_name == "lance.blob.v2"
+
+
+def _blob_to_json(value: dict[str, Any] | None) -> Any:
+    if value is None or value["uri"] is None:
+        data = None if value is None else value["data"]
+        return None if data is None else base64.b64encode(data).decode()
+    return {name: part for name, part in value.items() if name != "data" and part is not None}
 
 
 def to_json(column: pa.Array) -> list[Any]:

@@ -31,7 +31,7 @@ from memwal.ingest.track import Track
 from memwal.read import spark as memwal_spark
 from memwal.read.spark import MemWalDataSource
 from memwal.read.spark_options import is_write, parse_write
-from memwal.store.ingest_records import Rounds
+from memwal.store.ingest_records import Round
 from tests.support.ingest_tables import SCHEMA, MemWalTable, make, rows_of, wal_rows
 from tests.support.lsm_reads import lsm_read
 from tests.support.s3server import S3Server
@@ -70,6 +70,7 @@ def test_partitions_go_to_their_shards_in_their_order(tmp_path) -> None:
     write(table, rows_of(range(40), 1), rows_of([3, 50], 2), rows_of([], 0), rows_of([3], 3))
     assert values(table) == {**dict.fromkeys(range(40), 1), 50: 2, 3: 3}
     assert len(wal_rows(table)) == 3
+    write(table, rows_of([], 0))
     # A nameless write, once it is done, leaves nothing behind that grows with each.
     assert list(table.stores.objects.list("_maintenance/ingest")) == []
     [run] = [f.path for f in table.stores.objects.list("_maintenance/runs")]
@@ -213,7 +214,7 @@ def test_a_plan_goes_before_what_it_stands_for(tmp_path) -> None:
             deleted.append(paths)
             table.stores.objects.delete(paths)
 
-    Rounds(objects=Noting(), ingest_id="monday", run_id="x").at(1).forget()
+    Round(Noting(), "monday", 1, "x").forget()
     first, rest = deleted
     assert first == ["_maintenance/ingest/monday/000001/plan.json"]
     assert any("/sessions/" in path for path in rest) and list_records(table) == []

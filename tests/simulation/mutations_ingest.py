@@ -115,7 +115,7 @@ INGEST: tuple[Mutation, ...] = (
     ),
     *mutations(
         "memwal/ingest/staged_round.py",
-        f"{_SPARK_WRITER} 'passed or under_its_id'",
+        f"{_SPARK_WRITER} 'passed or under_its_id or spec_that_changed'",
         (
             "spark writes: a batch from before the latest is written again",
             "    if staged.number < number:",
@@ -131,18 +131,18 @@ INGEST: tuple[Mutation, ...] = (
             "    if staged.number == number and finished and planned != rows:",
             "    if False:",
         ),
+        (
+            "spark writes: rows go where an older shard spec had them go",
+            "    if staged.spec_id != table.spec_id:",
+            "    if False:",
+        ),
     ),
     *mutations(
         "memwal/ingest/apply.py",
-        f"{_SPARK_WRITER} 'passed or spec_that_changed'",
+        f"{_SPARK_WRITER} passed",
         (
             "spark writes: a batch that was written is planned again",
             "        if before is not None and before[0].number == staged.number:",
-            "        if False:",
-        ),
-        (
-            "spark writes: rows go where an older shard spec had them go",
-            "        if staged.spec_id != table.spec_id:",
             "        if False:",
         ),
     ),
