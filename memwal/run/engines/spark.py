@@ -41,7 +41,6 @@ _LOCAL_CONF = {
     "spark.sql.shuffle.partitions": "4",
     "spark.driver.host": "127.0.0.1",
     "spark.driver.bindAddress": "127.0.0.1",
-    "spark.ui.showConsoleProgress": "false",
     "spark.log.level": "ERROR",
     "spark.driver.extraJavaOptions": (
         f"-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -Dlog4j2.configurationFile={_LOG4J}"
@@ -118,7 +117,7 @@ class SparkEngine:
         Raises Refused when `spark.speculation` is on: it would run a shard's commits twice at once,
         which stays right but turns every commit into a race. Raises Unsupported on Spark Connect.
         """
-        if (master or os.environ.get("SPARK_REMOTE", "")).startswith("sc://"):
+        if "SPARK_REMOTE" in os.environ or (master or "").startswith("sc://"):
             raise Unsupported(
                 "jobs need a driver of their own, which Spark Connect does not give: name a master "
                 "(spark://…, yarn, k8s://…, local[*]), without SPARK_REMOTE. Reading works on it"
@@ -133,7 +132,7 @@ class SparkEngine:
         builder = SparkSession.builder.appName(app_name)
         if not _is_submitted():
             master = master or f"local[*,{_LOCAL_TASK_FAILURES_MAX}]"
-            builder = builder.master(master)
+            builder = builder.master(master).config("spark.ui.showConsoleProgress", "false")
             if master.startswith("local"):
                 os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
                 for key, value in _LOCAL_CONF.items():
