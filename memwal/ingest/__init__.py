@@ -12,6 +12,7 @@ chunks       batches -> chunks of so many rows; pure
 shape        source rows -> rows of the table's own schema
 findings     which values of a chunk can't be; pure
 csv_text     the same of CSV, whose reader gives up at the first
+marks        chunks that know of rows that are left out; pure
 places       the line, or the row group, of a row
 sieve        the rows of a chunk that can be written, and those set aside
 rejects      the file of rows that were set aside
@@ -21,6 +22,7 @@ digest       a digest of rows by their values; pure
 spark        rows staged by Spark, before any is written
 spark_writer the writing half of the Spark data source
 staged_round rows that its tasks stored, and whether it is their turn; pure
+blocks       what goes through its shuffle; pure
 forecast     what a dry run tells
 table        the table's columns, routing and limits
 backlog      waits, or merges, while too many generations are pending

@@ -9,7 +9,7 @@ from typing import Any
 import pyarrow as pa
 
 from memwal.errors import Usage
-from memwal.ingest.csv_text import count_ragged, is_text
+from memwal.ingest.marks import find_marks, is_marked
 from memwal.ingest.places import Places
 from memwal.ingest.report import IngestFindingReport
 from memwal.ingest.shape import Shape
@@ -52,7 +52,7 @@ def _list_doubtful(shape: Shape, source: pa.Schema, file: SourceFile) -> set[str
         for f in shape.schema
         if f.name in there
         and (
-            file.format is Format.CSV
+            file.format in (Format.CSV, Format.JSONL)
             or there[f.name].type != f.type
             or (there[f.name].nullable and not f.nullable)
         )
@@ -95,9 +95,9 @@ class Check:
         return len(self.findings) + self.left_out
 
     def _add_chunk(self, file: SourceFile, chunk: pa.Table, places: Places, first_row: int) -> None:
-        self.rows += len(chunk) + count_ragged(chunk)
+        self.rows += len(chunk) + len(find_marks(chunk).left_out)
         stopped = None
-        if not is_text(chunk):
+        if not is_marked(chunk):
             try:
                 self.shape.conform(chunk, file.uri)
                 return

@@ -8,7 +8,6 @@ one at a time where there are some that can't be.
 from __future__ import annotations
 
 import io
-import json
 from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 from typing import Any
@@ -18,6 +17,7 @@ import pyarrow.compute as pc
 import pyarrow.csv as pacsv
 
 from memwal.ingest.findings import Finding, find_failing
+from memwal.ingest.marks import find_marks, is_text_column, mark_chunks
 from memwal.ingest.texts import find_csv_types, parse_texts
 from memwal.rows.json_values import Lenience, is_bytes, to_json
 
@@ -29,7 +29,6 @@ _NULLS = {
     "quoted_strings_can_be_null": False,
 }
 _BLOCK_BYTES = 4 * 1024 * 1024
-_MARK = b"memwal.csv_text"
 
 
 def open_csv(
@@ -65,54 +64,18 @@ def read_text(
     Rows with too many or few fields are in no chunk: a chunk knows of those that come before the
     next one.
     """
-    ragged: list[tuple[int, str]] = []
+    left_out: list[Finding] = []
 
     def skip(row: pacsv.InvalidRow) -> str:
-        text = f"has {row.actual_columns} fields, and not {row.expected_columns}: {row.text}"
-        ragged.append((row.number - 1, text))
+        reason = f"has {row.actual_columns} fields, and not {row.expected_columns}: {row.text}"
+        left_out.append(Finding(place=None, row=row.number - 1, reason=reason))
         return "skip"
 
     names = read_names(open_source())
     reader = open_csv(open_source(), dict.fromkeys(names, pa.binary()), skip)
     batches = (batch if columns is None else batch.select(columns) for batch in reader)
-    held, first, told = None, 0, 0
-    for chunk in cut(batches):
-        if held is not None:
-            first += len(held)
-            before, told = told, _count_before(first, ragged)
-            yield _mark(held, first - len(held), before, ragged[before:told])
-        held = chunk
-    if held is None:
-        held = pa.schema([(n, pa.binary()) for n in columns or names]).empty_table()
-    yield _mark(held, first, told, ragged[told:])
-
-
-def _count_before(row: int, ragged: list[tuple[int, str]]) -> int:
-    """How many of the file's ragged rows come before the one that is number `row` without them."""
-    count = 0
-    while count < len(ragged) and ragged[count][0] <= row + 1 + count:
-        count += 1
-    return count
-
-
-def _mark(chunk: pa.Table, first: int, before: int, ragged: list[tuple[int, str]]) -> pa.Table:
-    marks = {_MARK: json.dumps({"first": first + before + 1, "ragged": ragged})}
-    # With each field: renaming a table's columns loses what stands with its schema.
-    return chunk.cast(pa.schema([field.with_metadata(marks) for field in chunk.schema]))
-
-
-def _find_marks(chunk: pa.Table) -> Any:
-    found = (field.metadata[_MARK] for field in chunk.schema if _is_marked(field))
-    return json.loads(next(found, "{}"))
-
-
-def _is_marked(field: pa.Field) -> bool:
-    return _MARK in (field.metadata or {})
-
-
-def is_text(chunk: pa.Table) -> bool:
-    """Whether a chunk is one of text, of which `convert_text` makes values."""
-    return any(_is_marked(field) for field in chunk.schema)
+    empty = pa.schema([(n, pa.binary()) for n in columns or names]).empty_table()
+    yield from mark_chunks(cut(batches), empty, left_out, text=True)
 
 
 def show_row(row: pa.Table) -> dict[str, Any]:
@@ -120,13 +83,8 @@ def show_row(row: pa.Table) -> dict[str, Any]:
     return {
         field.name: value.decode(errors="replace") if isinstance(value, bytes) else value
         for field, column in zip(row.schema, row.columns, strict=True)
-        for value in (column.to_pylist() if _is_marked(field) else to_json(column.chunk(0)))
+        for value in (column.to_pylist() if is_text_column(field) else to_json(column.chunk(0)))
     }
-
-
-def count_ragged(chunk: pa.Table) -> int:
-    """How many rows there were besides those of a chunk of text."""
-    return len(_find_marks(chunk).get("ragged", ()))
 
 
 def convert_text(
@@ -136,13 +94,12 @@ def convert_text(
 
     Raises ValueError for a column of which no value is to blame.
     """
-    marks = _find_marks(chunk)
-    found = [Finding(place=None, row=number, reason=why) for number, why in marks["ragged"]]
-    arrays = []
+    marks = find_marks(chunk)
+    found, arrays = list(marks.left_out), []
     for name in chunk.column_names:
         text, kind = chunk[name].combine_chunks(), types.get(name, pa.string())
-        if not _is_marked(chunk.schema.field(name)):
-            arrays.append(text)  # a default
+        if not is_text_column(chunk.schema.field(name)):
+            arrays.append(text)  # it has its type already
             continue
         convert = partial(_convert, kind=kind, lenience=lenience)
         bad = find_failing(text, convert, most)
@@ -153,18 +110,7 @@ def convert_text(
         # Where there are more than anybody asked about, none is used.
         left = pa.nulls(len(text), text.type) if len(bad) >= most else _blank(text, bad)
         arrays.append(convert(left))
-    return pa.table(arrays, names=chunk.column_names), found, _number_rows(len(chunk), marks)
-
-
-def _number_rows(rows: int, marks: Mapping[str, Any]) -> list[int]:
-    numbers: list[int] = []
-    ragged = {number for number, _ in marks["ragged"]}
-    number = marks["first"]
-    while len(numbers) < rows:
-        if number not in ragged:
-            numbers.append(number)
-        number += 1
-    return numbers
+    return pa.table(arrays, names=chunk.column_names), found, marks.number_rows(len(chunk))
 
 
 def _blank(text: pa.Array, bad: list[tuple[int, str]]) -> pa.Array:

@@ -32,6 +32,8 @@ class Finding:
     value: Any = None
     """As JSON has it."""
     row: int | None = None
+    data: dict[str, Any] | None = None
+    """The row as JSON has it, where it is in no chunk."""
 
 
 def find_bad(shape: Shape, chunk: pa.Table, most: int) -> Iterator[Finding]:

@@ -14,8 +14,8 @@ from memwal.ingest.sources import SourceFiles
 from memwal.store.ingest_records import Format, SourceFile
 
 _BLOCK_BYTES = 1024 * 1024
-_NEWLINE, _RETURN, _QUOTE = b'\n\r"'
-_HEADERS = {Format.CSV: 1}
+_NEWLINE, _QUOTE = b'\n"'
+_HEADERS = {Format.CSV: 1, Format.JSONL: 0}
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -56,7 +56,8 @@ class Places:
         if self._file.format not in _HEADERS:
             return RowPlace(row=row)
         if self._lines is None:
-            self._lines = _Lines(self._files.open_bytes(self._file))
+            stream, is_csv = self._files.open_bytes(self._file), self._file.format is Format.CSV
+            self._lines = _Lines(stream, breaks_in_quotes=is_csv)
         return RowPlace(row=row, line=self._lines.find(row + _HEADERS[self._file.format]))
 
 
@@ -66,8 +67,9 @@ class _Lines:
     A line break inside quotes ends that: which quotes begin a field only a reader of CSV knows.
     """
 
-    def __init__(self, stream: Any) -> None:
+    def __init__(self, stream: Any, *, breaks_in_quotes: bool) -> None:
         self._stream = stream
+        self._quote, self._blanks = (_QUOTE, b"\n\r") if breaks_in_quotes else (-1, b" \t\n\r")
         self._lines = self._records = 0
         self._found: npt.NDArray[np.int64] = np.array([], np.int64)
         self._open = self._quoted = self._over = False
@@ -88,14 +90,14 @@ class _Lines:
             self._found = np.array([self._lines + 1] * self._open, np.int64)
             return
         ends = np.flatnonzero(block == _NEWLINE)
-        quotes = np.cumsum(block == _QUOTE) + self._quoted
+        quotes = np.cumsum(block == self._quote) + self._quoted
         quoted = ends[quotes[ends] % 2 > 0]
         if len(quoted):
             self._over, block = True, block[: quoted[0]]
             ends, quotes = ends[ends < quoted[0]], quotes[: quoted[0]]
         self._quoted = bool(len(quotes) and quotes[-1] % 2)
         # How many bytes that are no line break come before each line's end.
-        filled = np.cumsum((block != _NEWLINE) & (block != _RETURN)) + self._open
+        filled = np.cumsum(~np.isin(block, list(self._blanks))) + self._open
         until = filled[ends]
         full = np.diff(until, prepend=0) > 0
         self._found = self._lines + 1 + np.flatnonzero(full)

@@ -11,8 +11,9 @@ import numpy as np
 import pyarrow as pa
 
 from memwal.errors import Usage
-from memwal.ingest.csv_text import convert_text, is_text, show_row
+from memwal.ingest.csv_text import convert_text, show_row
 from memwal.ingest.findings import Finding, find_bad
+from memwal.ingest.marks import is_marked
 from memwal.ingest.places import RowPlace
 from memwal.ingest.shape import Shape
 from memwal.rows.json_values import Lenience
@@ -62,7 +63,7 @@ class Sieve:
 
         Raises Usage for a bad row that may not be set aside, and for what no row is to blame for.
         """
-        if not is_text(chunk):
+        if not is_marked(chunk):
             try:
                 rows, deleted = self.shape.conform(chunk, source)
                 return Sifted(rows=rows, deleted=deleted)
@@ -97,7 +98,7 @@ class Sieve:
             column=told[0].column,
             value=told[0].value,
             reason="; ".join(bad.explain() for bad in told),
-            data=found.show_row(group[0].place),
+            data=group[0].data or found.show_row(group[0].place),
         )
 
 
@@ -134,7 +135,7 @@ def examine(shape: Shape, chunk: pa.Table, source: str, first_row: int, most: in
     """
     typed, found = chunk, list[Finding]()
     numbers: Sequence[int] = range(first_row + 1, first_row + 1 + len(chunk))
-    if is_text(chunk):
+    if is_marked(chunk):
         lenience = Lenience(missing=shape.missing_as_null, unknown=shape.skips_unknown_columns)
         try:
             typed, found, numbers = convert_text(chunk, shape.list_types(), lenience, most)

@@ -9,6 +9,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
+from functools import partial
 from itertools import islice
 from typing import Any
 
@@ -21,7 +22,7 @@ from memwal.ingest.chunks import cut_batches, find_groups, skip_rows
 from memwal.ingest.columns import SourceColumns
 from memwal.ingest.csv_text import open_csv, read_names, read_text
 from memwal.ingest.globs import find_matches, is_pattern
-from memwal.ingest.json_lines import read_json_lines
+from memwal.ingest.json_lines import BadLine, read_json_lines, read_past_bad
 from memwal.ingest.lance_sources import Fragments, count_rows, describe_fragments, read_rows
 from memwal.ingest.standard_input import STANDARD_INPUT, SpooledInput
 from memwal.ingest.store_sources import open_system
@@ -52,6 +53,7 @@ _ENDINGS = {
     **{f".{n}{more}": Format.JSONL for n in ("jsonl", "ndjson") for more in _COMPRESSED},
 }
 # In a folder it may be anything: of these, only what is named is read.
+_READ_PAST = (Format.CSV, Format.JSONL)
 _NAMED_ENDINGS = _ENDINGS | {f".json{more}": Format.JSONL for more in _COMPRESSED}
 
 
@@ -197,6 +199,9 @@ class SourceFiles:
             if file.format is Format.CSV:
                 names, types = read_names(self.open_bytes(file)), self._columns.source_types
                 return pa.schema([(name, types.get(name, pa.string())) for name in names])
+            if file.format is Format.JSONL:
+                stream = self.open_bytes(file)
+                return read_json_lines(stream, self._columns, file.uri, lambda row, bad: None)[0]
             return self._open_stream(file)[0]
 
     def count_rows(self, file: SourceFile) -> int | None:
@@ -269,15 +274,21 @@ class SourceFiles:
             for chunk in cut_batches(batches, chunk_rows):
                 yield chunk
                 read += 1
-        except ValueError:  # Arrow's are among them
-            if file.format is not Format.CSV:
+        except (ValueError, BadLine):  # Arrow's are among the first
+            if file.format not in _READ_PAST:
                 raise
-            chunks = read_text(
-                lambda: self.open_bytes(file),
-                lambda batches: cut_batches(batches, chunk_rows),
-                wanted,
-            )
+            chunks = self._read_past(file, partial(cut_batches, chunk_rows=chunk_rows), wanted)
             yield from islice(chunks, first_row // chunk_rows + read, None)
+
+    def _read_past(
+        self,
+        file: SourceFile,
+        cut: Callable[[Iterator[pa.RecordBatch]], Iterator[pa.Table]],
+        wanted: list[str] | None,
+    ) -> Iterator[pa.Table]:
+        if file.format is Format.CSV:
+            return read_text(lambda: self.open_bytes(file), cut, wanted)
+        return read_past_bad(self.open_bytes(file), self._columns, file.uri, cut, wanted)
 
     def _read_batches(
         self, file: SourceFile, chunk_rows: int, first_row: int, wanted: list[str] | None

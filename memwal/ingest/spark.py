@@ -12,14 +12,11 @@ lacks come through, and there are few of them.
 
 from __future__ import annotations
 
-import io
 import json
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
-from itertools import count, groupby
-from operator import itemgetter
-from typing import Any
+from itertools import count
 
 import pyarrow as pa
 from pyspark import TaskContext
@@ -27,9 +24,16 @@ from pyspark.errors import AnalysisException, PythonException
 from pyspark.sql import DataFrame, SparkSession
 
 from memwal.errors import MemWalError, Usage
+from memwal.ingest.blocks import (
+    decode_rows,
+    encode_rows,
+    gather_files,
+    gather_records,
+    pack_block,
+)
 from memwal.ingest.columns import SourceColumns, make_columns
-from memwal.ingest.csv_text import is_text
 from memwal.ingest.identity import add_digest
+from memwal.ingest.marks import is_marked
 from memwal.ingest.places import Places, RowPlace
 from memwal.ingest.plan import IngestRequest, make_plan
 from memwal.ingest.routing import Place, Router
@@ -100,22 +104,6 @@ def stage(session: SparkSession, blocks: DataFrame, staging: Staging) -> Staged:
     files = ((row.shard, row.entries, row.path, row.rows) for row in found if row.shard)
     rejects = tuple(row.path for row in rejected)
     return Staged(rows=gather_records(files), rejects=rejects, rows_rejected=rows_rejected)
-
-
-def gather_records(files: Iterable[tuple[str, str, str, int]]) -> tuple[StagedRecord, ...]:
-    """What was stored of each shard, of (shard, entries, path, rows) in the rows' order."""
-    by_shard: dict[tuple[str, str], list[tuple[str, int]]] = {}
-    for shard, entries, path, rows in files:
-        by_shard.setdefault((shard, entries), []).append((path, rows))
-    return tuple(
-        StagedRecord(
-            shard_id=shard,
-            entries=tuple((name, value) for name, value in json.loads(entries)),
-            files=tuple(path for path, _ in stored),
-            rows=sum(rows for _, rows in stored),
-        )
-        for (shard, entries), stored in sorted(by_shard.items())
-    )
 
 
 def stage_plan(
@@ -311,13 +299,13 @@ def _make_blocks(staging: Staging, tables: Iterator[_Rows]) -> Iterator[pa.Recor
     places = count()
     sieve = Sieve(shape=staging.shape, rows_max=staging.rejects_max)
     for read in tables:
-        if not is_text(read.rows):  # Spark's own sources showed no types before
+        if not is_marked(read.rows):  # Spark's own sources showed no types before
             staging.shape.check(read.rows.schema, read.name)
         sifted = sieve.sift(read.rows, read.name, read.first_row, read.find_place)
         if sifted.rejects:
             lines = "".join(f"{reject.model_dump_json()}\n" for reject in sifted.rejects)
             rows = len(sifted.rejects)
-            yield _pack_block(_REJECTED, part, next(places), rows, lines.encode())
+            yield pack_block(_REJECTED, part, next(places), rows, lines.encode())
         for place, routed in _route(staging, sifted):
             into = held.setdefault(place, _Held())
             into.tables.append(routed)
@@ -342,22 +330,7 @@ def _make_block(place: Place, held: _Held, part: int, place_in_part: int) -> pa.
     rows = pa.concat_tables(held.tables).combine_chunks()
     entries = json.dumps([(name, value.hex()) for name, value in place.values.entries])
     shard = (str(place.shard_id), entries)
-    return _pack_block(shard, part, place_in_part, len(rows), encode_rows([rows]))
-
-
-def _pack_block(
-    shard: tuple[str, str], part: int, place: int, rows: int, data: bytes
-) -> pa.RecordBatch:
-    return pa.record_batch(
-        {
-            "shard": [shard[0]],
-            "entries": [shard[1]],
-            "part": pa.array([part], pa.int64()),
-            "place": pa.array([place], pa.int64()),
-            "rows": pa.array([rows], pa.int64()),
-            "data": pa.array([data], pa.binary()),
-        }
-    )
+    return pack_block(shard, part, place_in_part, len(rows), encode_rows([rows]))
 
 
 def _store_blocks(staging: Staging, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -366,7 +339,7 @@ def _store_blocks(staging: Staging, batches: Iterator[pa.RecordBatch]) -> Iterat
     attempt = 0 if context is None else context.taskAttemptId()
     objects = open_stores(staging.uri, staging.storage_options).objects
     blocks = (row for batch in batches for row in batch.to_pylist())
-    for place, (shard, entries, parts, rows) in enumerate(_gather_files(blocks)):
+    for place, (shard, entries, parts, rows) in enumerate(gather_files(blocks, _FILE_BYTES)):
         if (shard, entries) == _REJECTED:
             # They stay, with the round's records.
             folder = staging.folder.replace("/staged/", "/rejects/")
@@ -384,36 +357,6 @@ def _store_blocks(staging: Staging, batches: Iterator[pa.RecordBatch]) -> Iterat
                 "rows": pa.array([rows], pa.int64()),
             }
         )
-
-
-def _gather_files(blocks: Iterator[dict[str, Any]]) -> Iterator[tuple[str, str, list[bytes], int]]:
-    """(shard, entries, blocks' data, rows) of each file, as large as files may be."""
-    for (shard, entries), group in groupby(blocks, key=itemgetter("shard", "entries")):
-        parts: list[bytes] = []
-        rows = 0
-        for block in group:
-            parts.append(block["data"])
-            rows += block["rows"]
-            if sum(map(len, parts)) >= _FILE_BYTES:
-                yield shard, entries, parts, rows
-                parts, rows = [], 0
-        if parts:
-            yield shard, entries, parts, rows
-
-
-def encode_rows(tables: Sequence[pa.Table]) -> bytes:
-    """Tables of one schema as the bytes of an Arrow stream."""
-    out = io.BytesIO()
-    with pa.ipc.new_stream(out, tables[0].schema) as stream:
-        for table in tables:
-            stream.write_table(table)
-    return out.getvalue()
-
-
-def decode_rows(data: bytes) -> pa.Table:
-    """The rows of such a stream."""
-    with pa.ipc.open_stream(data) as stream:
-        return stream.read_all()
 
 
 def _translate(error: PythonException) -> MemWalError:

@@ -31,11 +31,12 @@ from pyspark.sql.types import StructType
 from memwal.clock import SystemClock
 from memwal.errors import LASTING_EXITS, MemWalError, Unsupported, error_of
 from memwal.format import layout
+from memwal.ingest.blocks import gather_records
 from memwal.ingest.columns import make_columns
 from memwal.ingest.job import name_shard, run_ingest
 from memwal.ingest.plan import IngestOptions
 from memwal.ingest.shape import Shape
-from memwal.ingest.spark import Staging, gather_records, route_batches
+from memwal.ingest.spark import Staging, route_batches
 from memwal.ingest.staged_round import StagedRound
 from memwal.ingest.table import IngestTable
 from memwal.run.progress import LogProgress

@@ -17,7 +17,7 @@ from memwal.errors import Usage
 from memwal.ingest.blocking import BlockingCoordinator
 from memwal.ingest.coordinator import WriteCoordinator
 from memwal.ingest.corrected import add_to_read
-from memwal.ingest.csv_text import count_ragged
+from memwal.ingest.marks import find_marks
 from memwal.ingest.ports import CoordinatorLimits, FlushFailed
 from memwal.ingest.resume import ResumingWriters, ShardCounts
 from memwal.ingest.routing import Place, Router, ShardValues
@@ -205,7 +205,7 @@ class Track:
             update={
                 "split": place,
                 "row": row + len(chunk),
-                "rows": before.rows + len(chunk) + count_ragged(chunk),
+                "rows": before.rows + len(chunk) + len(find_marks(chunk).left_out),
                 "rows_deleted": before.rows_deleted + deleted,
                 "rows_rejected": before.rows_rejected + len(sifted.rejects),
                 "read": self._extend_read(before, place, chunk, sifted),

@@ -50,6 +50,11 @@ def write(
                 lines = csv.writer(out)
                 lines.writerow(["id", "n", "note"])
                 lines.writerows(zip(ids, texts, notes, strict=True))
+        elif kind == "jsonl":
+            values = [int(text) if text.isdigit() else text for text in texts]
+            lines = zip(ids, values, notes, strict=True)
+            rows_in = (json.dumps({"id": i, "n": n, "note": note}) for i, n, note in lines)
+            path.write_text("\n".join(rows_in))
         else:
             table = pa.table({"id": ids, "n": texts, "note": notes})
             pq.write_table(table, path, row_group_size=16)
@@ -78,7 +83,7 @@ def all_but(bad: dict[int, int | None]) -> list[int]:
     return [n for n in range(3 * ROWS) if n not in gone]
 
 
-KINDS = pytest.mark.parametrize("kind", ["csv", "parquet"])
+KINDS = pytest.mark.parametrize("kind", ["csv", "jsonl", "parquet"])
 
 
 @KINDS
@@ -89,10 +94,12 @@ def test_a_check_names_every_value_and_writes_nothing(tmp_path, kind) -> None:
     assert (report["exit_code"], report["outcome"], report["rows"]) == (2, "failed", 150)
     found = [(f["source"], f["row"], f["column"], f["value"]) for f in report["findings"]]
     assert found == [(paths[part], n + 1, "n", "x") for part, n in BAD.items()]
-    where = [(f["line"], f["row_group"]) for f in report["findings"]]
-    assert where == (
-        [(2, None), (29, None), (51, None)] if kind == "csv" else [(None, 0), (None, 1), (None, 3)]
-    )
+    where = {
+        "csv": [(2, None), (29, None), (51, None)],
+        "jsonl": [(1, None), (28, None), (50, None)],
+        "parquet": [(None, 0), (None, 1), (None, 3)],
+    }
+    assert [(f["line"], f["row_group"]) for f in report["findings"]] == where[kind]
     assert not (tmp_path / "t" / "_maintenance").exists()
     assert run(table, *write(tmp_path / "in", kind, {}), "--check")["exit_code"] == 0
 
@@ -103,7 +110,7 @@ def test_nothing_is_written_when_the_first_rows_of_any_file_are_bad(tmp_path, ki
     paths = write(tmp_path / "in", kind, {2: 0})
     report = run(table, *paths)
     assert report["exit_code"] == 2
-    place = "line 2" if kind == "csv" else "row 1 (row group 0)"
+    place = {"csv": "line 2", "jsonl": "line 1", "parquet": "row 1 (row group 0)"}[kind]
     assert f"{paths[2]}: {place}: column 'n' is " in report["error"]
     assert numbers(table) == []
 
@@ -180,21 +187,25 @@ def stopped_at(table: MemWalTable, paths: list[str], nth: int, monkeypatch, seco
 
 
 @KINDS
-@pytest.mark.parametrize("seconds", [0.0, 1e9], ids=["recorded", "in the WAL only"])
-def test_what_is_written_may_not_be_mended(tmp_path, kind, monkeypatch, stalled, seconds) -> None:
+@pytest.mark.parametrize("recorded", [True, False], ids=["recorded", "in the WAL only"])
+def test_what_is_written_may_not_be_mended(tmp_path, kind, monkeypatch, stalled, recorded) -> None:
     """It is said which rows would be counted twice, and nothing more is written."""
     table = make(tmp_path / "t", **SPEC)
-    paths = write(tmp_path / "in", kind, {})
-    stopped_at(table, paths, 14 if seconds else 30, monkeypatch, seconds)
+    paths = write(tmp_path / "in", kind, {1: 27} if recorded else {})
+    if recorded:
+        monkeypatch.setattr("memwal.ingest.check._LOOKED_FILES_MAX", 0)
+        assert run(table, *paths)["exit_code"] == 2
+    else:
+        stopped_at(table, paths, 14, monkeypatch, 1e9)
     written = numbers(table)
-    assert 20 <= len(written) < 130
+    assert 20 <= len(written) < 100
     write(tmp_path / "in", kind, {0: 3}, "1000")
     for _ in range(2):
         refused = run(table, *paths, "--resume-corrected")
         assert refused["exit_code"] == 5, refused["error"]
         assert "counted twice" in refused["error"]
         assert numbers(table) == written
-    if not seconds:
+    if recorded:
         assert f"{paths[0]}: its first" in refused["error"]
     write(tmp_path / "in", kind, {})
     done = run(table, *paths, "--resume-corrected")
@@ -298,3 +309,31 @@ def test_values_of_every_kind_that_do_not_fit(tmp_path) -> None:
         (4, 1, "size"),
         (5, 2, "v"),
     }
+
+
+def test_lines_of_json_that_are_no_rows(tmp_path) -> None:
+    table = make(tmp_path / "t", **SPEC)
+    path = tmp_path / "rows.jsonl"
+    rows = [{"id": n, "n": n, "note": str(n)} for n in range(8)]
+    del rows[2]["note"]
+    rows[4]["n"] = 0.5
+    rows[5]["n"] = "five"
+    rows[6]["id"] = None
+    lines = [json.dumps(row) for row in rows]
+    path.write_text("\n".join([*lines[:1], "", '{"id": 1, "n"', *lines[2:3], "[3]", *lines[4:]]))
+    file = tmp_path / "bad.jsonl"
+    done = run(table, str(path), "--bad-rows", str(file), words=("--rows-per-chunk", "2"))
+    assert (done["exit_code"], done["rows"], done["rows_rejected"]) == (0, 8, 6), done["error"]
+    assert numbers(table) == [0, 7]
+    told = [json.loads(line) for line in file.read_text().splitlines()]
+    assert [(row["row"], row["line"], row["column"], row["value"]) for row in told] == [
+        (2, 3, None, None),
+        (3, 4, None, None),
+        (4, 5, None, None),
+        (5, 6, "n", 0.5),
+        (6, 7, "n", "five"),
+        (7, 8, "id", None),
+    ]
+    assert told[1]["data"] == rows[2] and told[4]["data"] == rows[5]
+    check = run(table, str(path), "--check")
+    assert [f["line"] for f in check["findings"]] == [3, 4, 5, 6, 7, 8]
