@@ -92,8 +92,9 @@ def _refuse(
 ) -> Refused:
     there = [f"{read.rows:,} of {s.name}" for s, read in zip(splits, progress.read, strict=False)]
     named = ", ".join(there[:_NAMED_MAX]) + ", …" * (len(there) > _NAMED_MAX)
+    aside = " (rows that were set aside, too)" if progress.rows_rejected else ""
     return Refused(
         f"{splits[place].name}: its first {progress.read[place].rows:,} rows are written, and are "
-        f"not what they were{why}. Bring them back as they were; under another --id, "
+        f"not what they were{why}. Bring them back as they were{aside}; under another --id, "
         f"{progress.rows:,} rows would be counted twice ({named})"
     )

@@ -16,10 +16,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.csv as pacsv
 
-from memwal.ingest.findings import Finding, find_failing
+from memwal.ingest.findings import Finding, find_failing, show_value
 from memwal.ingest.marks import find_marks, is_text_column, mark_chunks
 from memwal.ingest.texts import find_csv_types, parse_texts
-from memwal.rows.json_values import Lenience, is_bytes, to_json
+from memwal.rows.json_values import Lenience, is_bytes
 
 # As Arrow and pandas write NULL: an empty field is NULL, "" an empty text. Words such as NA or nan
 # are what they are in their column.
@@ -80,11 +80,11 @@ def read_text(
 
 def show_row(row: pa.Table) -> dict[str, Any]:
     """A row of a chunk, as JSON has it; of text, its texts."""
-    return {
-        field.name: value.decode(errors="replace") if isinstance(value, bytes) else value
-        for field, column in zip(row.schema, row.columns, strict=True)
-        for value in (column.to_pylist() if is_text_column(field) else to_json(column.chunk(0)))
-    }
+    shown = {}
+    for field, column in zip(row.schema, row.columns, strict=True):
+        value = column[0].as_py() if is_text_column(field) else show_value(column.chunk(0))
+        shown[field.name] = value.decode(errors="replace") if isinstance(value, bytes) else value
+    return shown
 
 
 def convert_text(

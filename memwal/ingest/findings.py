@@ -14,7 +14,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from memwal.ingest.shape import Shape
+from memwal.ingest.shape import Shape, explain_invalid
 from memwal.rows.json_values import to_json
 
 
@@ -51,15 +51,35 @@ def find_bad(shape: Shape, chunk: pa.Table, most: int) -> Iterator[Finding]:
                 yield Finding(
                     place=place,
                     column=field.name,
-                    value=to_json(column.slice(place, 1))[0],
+                    value=show_value(column.slice(place, 1)),
                     reason=f"is {column.type}, the table's {field.type}: {why}",
                 )
+        for place, why in find_failing(column, _validate, most):
+            value = show_value(column.slice(place, 1))
+            yield Finding(place=place, column=field.name, value=value, reason=why)
         if column.null_count and not field.nullable:
             nulls = column.is_null()
             if deleted is not None and field.name not in shape.key:
                 nulls = pc.and_not(nulls, deleted)
             for place in pc.indices_nonzero(nulls).to_pylist()[:most]:
                 yield Finding(place=place, column=field.name, reason="may not be NULL, but is")
+
+
+def _validate(part: pa.Array) -> None:
+    try:
+        part.validate(full=True)
+    except pa.ArrowException as error:
+        raise ValueError(explain_invalid(error)) from None
+
+
+def show_value(one: pa.Array) -> Any:
+    """The only value of an array, as JSON has it; None for one that can't be shown."""
+    try:
+        return to_json(one)[0]
+    except UnicodeDecodeError:
+        is_text = pa.types.is_string(one.type) or pa.types.is_large_string(one.type)
+        [value] = one.cast(pa.large_binary()).to_pylist() if is_text else [None]
+        return value and value.decode(errors="replace")
 
 
 def find_failing(

@@ -76,7 +76,8 @@ def _count_before(row: int, left_out: list[Finding]) -> int:
 def _mark(chunk: pa.Table, first: int, left_out: list[Finding], *, text: bool) -> pa.Table:
     marks = {"first": first, "left_out": [asdict(f) for f in left_out], "text": text}
     # With each field: renaming a table's columns loses what stands with its schema.
-    known = {_MARK: json.dumps(marks, default=str)}
+    text_of = json.dumps(marks, default=str, ensure_ascii=False)
+    known = {_MARK: text_of.encode(errors="replace")}  # half a character is none in UTF-8
     return chunk.cast(pa.schema([field.with_metadata(known) for field in chunk.schema]))
 
 

@@ -29,13 +29,8 @@ class RowPlace:
     def __str__(self) -> str:
         if self.line is not None:
             return f"line {self.line}"
-        if self.row is None:
-            return "a row"
-        return (
-            f"row {self.row}"
-            if self.row_group is None
-            else (f"row {self.row} (row group {self.row_group})")
-        )
+        group = "" if self.row_group is None else f" (row group {self.row_group})"
+        return f"row {self.row}{group}"
 
 
 class Places:

@@ -111,11 +111,21 @@ class Shape:
             raise Usage(
                 f"{where}: column {field.name!r} is {column.type}, the table's {field.type}: {text}"
             ) from None
+        try:
+            # Texts that are none, say: Lance writes them into files that nobody can read.
+            found.validate(full=True)
+        except pa.ArrowException as error:
+            raise Usage(f"{where}: column {field.name!r} {explain_invalid(error)}") from None
         if found.null_count and not field.nullable:
             kept = found if deleted is None else found.filter(pc.invert(deleted))
             if kept.null_count or field.name in self.key:
                 raise Usage(f"{where}: column {field.name!r} may not be NULL, but is")
         return found
+
+
+def explain_invalid(error: Exception) -> str:
+    """What is wrong with values that are not what their type says."""
+    return f"holds what its type can't: {str(error).splitlines()[0]}"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -58,7 +58,7 @@ def show_table(report: IngestTableReport) -> list[RenderableType]:
         if report.findings_left_out:
             parts.append(Text(f"  and {report.findings_left_out:,} more"))
     if report.rows_rejected:
-        parts.append(Text(f"  {report.rows_rejected:,} rows were set aside"))
+        parts.append(Text(f"  rows set aside: {report.rows_rejected:,}"))
     if report.rows_written:
         again = " (went on with an earlier run)" if report.resumed else ""
         parts.append(

@@ -34,7 +34,8 @@ class BadValue:
     reason: str
 
     def __str__(self) -> str:
-        return f"{self.source}: {self.place}: {self.explain()}"
+        at = "" if self.place.row is None else f" {self.place}:"
+        return f"{self.source}:{at} {self.explain()}"
 
     def explain(self) -> str:
         """What is wrong, without where."""

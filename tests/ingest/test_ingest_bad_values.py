@@ -337,3 +337,17 @@ def test_lines_of_json_that_are_no_rows(tmp_path) -> None:
     assert told[1]["data"] == rows[2] and told[4]["data"] == rows[5]
     check = run(table, str(path), "--check")
     assert [f["line"] for f in check["findings"]] == [3, 4, 5, 6, 7, 8]
+
+
+def test_a_text_that_is_none_is_not_written(tmp_path) -> None:
+    """A generation that holds one can't be read."""
+    table = make(tmp_path / "t", **SPEC)
+    raw = pa.array([b"a", b"\xff", b"c"], pa.binary()).buffers()
+    texts = pa.Array.from_buffers(pa.string(), 3, raw)
+    path = tmp_path / "rows.parquet"
+    pq.write_table(pa.table({"id": [1, 2, 3], "n": [1, 2, 3], "note": texts}), path)
+    assert "Invalid UTF8" in run(table, str(path))["error"]
+    file = tmp_path / "bad.jsonl"
+    assert run(table, str(path), "--bad-rows", str(file))["rows_rejected"] == 1
+    assert json.loads(file.read_text())["data"] == {"id": 2, "n": 2, "note": "\ufffd"}
+    assert table.read(with_wal=False) == {1: (1, "a"), 3: (3, "c")}
