@@ -7,7 +7,9 @@ Lance table goes on behind the fragments that it had.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+
+import pyarrow as pa
 
 from memwal.errors import Missing, Refused
 from memwal.ingest.sources import SourceFiles
@@ -59,6 +61,15 @@ def add_digest(
         told = files.describe_fragments(file)
         return file.model_copy(update={"digest": told.digest, "last_fragment": told.last})
     return file.model_copy(update={"digest": files.read_digest(file, on_read)})
+
+
+def read_digests_of(
+    files: SourceFiles, found: Sequence[SourceFile], batches: Iterator[pa.RecordBatch]
+) -> Iterator[pa.RecordBatch]:
+    """Numbers of files -> the files with their digests, as their records have them."""
+    for place in (n for batch in batches for n in batch.column("id").to_pylist()):
+        file = add_digest(files, found[place]).model_dump_json()
+        yield pa.record_batch({"place": [place], "file": [file]})
 
 
 def is_same(files: SourceFiles, before: SourceFile, now: SourceFile) -> bool:

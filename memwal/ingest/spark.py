@@ -32,7 +32,7 @@ from memwal.ingest.blocks import (
     pack_block,
 )
 from memwal.ingest.columns import SourceColumns, make_columns
-from memwal.ingest.identity import add_digest
+from memwal.ingest.identity import read_digests_of
 from memwal.ingest.marks import is_marked
 from memwal.ingest.places import Places, RowPlace
 from memwal.ingest.plan import IngestRequest, make_plan
@@ -45,14 +45,12 @@ from memwal.run.stores import open_stores
 from memwal.store.ingest_records import PlanRecord, Round, SourceFile, StagedRecord
 
 _BLOCK_BYTES = 4 * 1024 * 1024
-_FILE_BYTES = 64 * 1024 * 1024
-_BATCH_BYTES = 64 * 1024 * 1024
+_FILE_BYTES = _BATCH_BYTES = 64 * 1024 * 1024
 _CHUNK_ROWS = 64 * 1024
 _PART_ROWS = 16 * _CHUNK_ROWS
 _BLOCKS = "shard string, entries string, part long, place long, rows long, data binary"
 _FILES = "shard string, entries string, place long, path string, rows long"
 _PARTITIONS_MIN = 8
-_PARTS_MAX = 1000
 TABLE = "table"
 _REJECTED = ("", "")
 """The shard, and the entries, of blocks of rows that can't be written: lines of JSON."""
@@ -201,11 +199,11 @@ def read_files(session: SparkSession, found: Sequence[SourceFile], staging: Stag
 def read_digests(
     session: SparkSession, found: Sequence[SourceFile], staging: Staging
 ) -> list[SourceFile]:
-    """The files with what tells their content later, read on the executors."""
+    """The files with their digests, read on the executors."""
     files = SourceFiles(staging.storage_options, staging.columns)
-    numbers = session.range(0, len(found), 1, min(len(found), _PARTS_MAX))
-    read = partial(_read_digests, files, tuple(found))
+    read = partial(read_digests_of, files, tuple(found))
     try:
+        numbers = session.range(0, len(found), 1, len(found))
         rows = numbers.mapInArrow(read, "place long, file string").collect()
     except PythonException as error:
         raise _translate(error) from None
@@ -242,14 +240,6 @@ def route_batches(staging: Staging, batches: Iterator[pa.RecordBatch]) -> Iterat
             for table in rows
         )
     return _make_blocks(staging, (_Rows(name=staging.name, rows=table) for table in rows))
-
-
-def _read_digests(
-    files: SourceFiles, found: Sequence[SourceFile], batches: Iterator[pa.RecordBatch]
-) -> Iterator[pa.RecordBatch]:
-    for place in (n for batch in batches for n in batch.column("id").to_pylist()):
-        file = add_digest(files, found[place]).model_dump_json()
-        yield pa.record_batch({"place": [place], "file": [file]})
 
 
 def _route_files(
