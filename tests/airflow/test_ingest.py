@@ -89,6 +89,21 @@ def test_new_files_of_a_folder_then_nothing_to_do(
     assert ingest(airflow_home, **fields).states == {("job", -1): "skipped"}
 
 
+def test_bad_rows_fail_a_check_and_are_set_aside(
+    airflow_home: InProcessAirflow, orders: TestTable, tmp_path: Path
+) -> None:
+    (tmp_path / "a.csv").write_text("k,amount\n7000,7\n,8\n")
+    fields = {"sources": str(tmp_path / "a.csv"), "missing_as_null": True, "map": {"amount": "n"}}
+    checked = ingest(airflow_home, check=True, retries=2, **fields)
+    assert (checked.state, checked.task("job").try_number) == ("failed", 1)
+    assert 7000 not in orders.read()
+    ran = ingest(airflow_home, bad_rows=str(tmp_path / "bad.jsonl"), **fields)
+    [told] = ran.xcom("job")["tables"]
+    assert (told["rows_written"], told["rows_rejected"]) == (1, 1)
+    assert orders.read()[7000] == 7
+    assert len((tmp_path / "bad.jsonl").read_text().splitlines()) == 1
+
+
 def test_every_field_becomes_its_option(
     airflow_home: InProcessAirflow, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
