@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import Any
 
@@ -119,6 +120,11 @@ def test_every_field_becomes_its_option(
     assert words[words.index("--") :] == ["--", "orders", "b", "a", "orders"]
     ingest(airflow_home, sources="a")
     assert not OPTIONS & set(said.read_text().splitlines())
+
+
+def test_every_option_of_the_command_has_a_field() -> None:
+    options = re.findall(r'"(--[a-z-]+)"', (ROOT / "memwal/cli/ingest.py").read_text())
+    assert {*options} <= {option.partition("=")[0] for option in OPTIONS}
 
 
 @pytest.mark.parametrize(
