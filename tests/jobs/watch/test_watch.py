@@ -133,7 +133,7 @@ def test_a_changed_configuration_is_read_and_a_broken_one_is_not(
 
     write(f'[defaults]\nfreshness = "4s"\n[tables.one]\nuri = "{table.uri}"\n')
     other = builders.make_table(tmp_path / "other", rows=range(5), shards=1)
-    with start_memwal("watch", "--all", "--config", config, "--json", "--every", "500ms") as run:
+    with start_memwal("watch", "--all", "--config", config, "--json", "--every", "500us") as run:
         assert run.wait() == 2
     with start_memwal("watch", "--all", "--config", config, "--json", "--every", "1s") as run:
         until(run, of("look"))
