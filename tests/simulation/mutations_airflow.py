@@ -10,8 +10,8 @@ AIRFLOW = (
         "tests/provider/test_airflow_request.py",
         (
             "airflow: tables stand among the options",
-            'return [*options, "--", *named]',
-            "return [*named, *options]",
+            'return [*options, "--", *named, ',
+            "return [*named, *options, ",
         ),
         (
             "airflow: a name may begin with a dash",

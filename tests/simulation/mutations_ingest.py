@@ -183,8 +183,8 @@ INGEST: tuple[Mutation, ...] = (
         "tests/ingest/test_ingest_command.py -k shown_as_done",
         (
             "ingest: rows are shown as done before they are durable",
-            "        while self._taken and self._taken[0][0] <= epoch:",
-            "        while self._taken:",
+            "        while self._shown and self._shown[0].epoch <= epoch:",
+            "        while self._shown:",
         ),
     ),
     *mutations(
