@@ -218,9 +218,9 @@ def test_a_file_that_got_longer_behind_its_last_chunk(tmp_path, kind, monkeypatc
     table = make(tmp_path / "t", **SPEC)
     paths = write(tmp_path / "in", kind, {2: 30})
     monkeypatch.setattr("memwal.ingest.check._LOOKED_FILES_MAX", 0)
-    words = ["--rows-per-chunk", "40"]
+    words = ["--rows-per-chunk", "25"]
     assert run(table, *paths, words=words)["exit_code"] == 2
-    assert numbers(table) == list(range(100))
+    assert numbers(table) == list(range(125))
     write(tmp_path / "in", kind, {}, rows=ROWS + 5)
     refused = run(table, *paths, "--resume-corrected", words=words)
     assert refused["exit_code"] == 5 and f"{paths[0]}: its first 50 rows" in refused["error"]

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from tests.simulation.mutation_list import Change, Mutation
 from tests.simulation.mutations_airflow import AIRFLOW
+from tests.simulation.mutations_bad_values import BAD_VALUES
 from tests.simulation.mutations_checkpoint import CHECKPOINT
 from tests.simulation.mutations_garbage import GARBAGE
 from tests.simulation.mutations_indexes import INDEXES
@@ -32,6 +33,7 @@ MUTATIONS = (
     *MERGE_SHARED,
     *POLICY,
     *INDEXES,
+    *BAD_VALUES,
     *INGEST,
     *STORE,
     *READ,

@@ -1,0 +1,47 @@
+"""Digests tell rows by their values only."""
+
+from __future__ import annotations
+
+from decimal import Decimal
+
+import pyarrow as pa
+import pytest
+
+from memwal.ingest.digest import digest_rows
+
+COLUMNS = {
+    "integers": pa.array([1, None, 3, 4], pa.int32()),
+    "booleans": pa.array([True, None, False, True]),
+    "texts": pa.array(["a", None, "", "ccc"]),
+    "lists": pa.array([[1], None, [], [2, None]], pa.list_(pa.int64())),
+    "vectors": pa.array([[1.0, 2.0], None, [3.0, 4.0], [5.0, 6.0]], pa.list_(pa.float32(), 2)),
+    "structs": pa.array([{"x": 1, "y": "a"}, None, {"x": None, "y": "b"}, {"x": 3, "y": None}]),
+    "maps": pa.array([[("a", 1)], None, [], [("b", None)]], pa.map_(pa.string(), pa.int64())),
+    "decimals": pa.array([Decimal("1.5"), None, Decimal(2), Decimal(3)], pa.decimal128(10, 2)),
+    "times": pa.array([1, None, 3, 4], pa.timestamp("us", "UTC")),
+    "nulls": pa.nulls(4),
+    "bytes": pa.array([b"ab", None, b"cd", b"ef"], pa.binary(2)),
+    "words": pa.array(["x", None, "y", "x"]).dictionary_encode(),
+    "nested": pa.array([[{"x": 1}], None, [], [{"x": None}, None]]),
+}
+
+
+def test_wherever_rows_lie_their_digest_is_the_same() -> None:
+    rows = pa.table(COLUMNS)
+    wanted = digest_rows("", rows)
+    beside = pa.concat_tables([rows.slice(1), rows, rows])
+    assert digest_rows("", beside.slice(3, 4)) == wanted
+    assert digest_rows("", pa.concat_tables([rows.slice(0, 2), rows.slice(2)])) == wanted
+    assert digest_rows("", rows.take([0, 1, 2, 3])) == wanted
+    assert digest_rows("", pa.Table.from_pylist(rows.to_pylist(), schema=rows.schema)) == wanted
+    assert digest_rows("before", rows) != wanted != digest_rows("", rows, pa.array([True] * 4))
+
+
+@pytest.mark.parametrize("name", COLUMNS)
+def test_other_values_have_another(name) -> None:
+    rows = pa.table({name: COLUMNS[name]})
+    values = rows[name].to_pylist()
+    told = [digest_rows("", rows.slice(n, 1)) for n in range(4)]
+    for one in range(4):
+        for other in range(4):
+            assert (told[one] == told[other]) == (values[one] == values[other])

@@ -1,0 +1,63 @@
+"""Mutations of what becomes of values that can't be written, and of mended files."""
+
+from __future__ import annotations
+
+from tests.simulation.mutation_list import Mutation, mutations
+
+BAD_VALUES: tuple[Mutation, ...] = (
+    *mutations(
+        "memwal/ingest/corrected.py",
+        "tests/ingest/test_ingest_bad_values.py -k 'may_not_be_mended or got_longer'",
+        (
+            "ingest: what is written of a mended file is not compared",
+            "        if found != wanted:",
+            "        if False:",
+        ),
+        (
+            "ingest: files that were read to their end are not compared behind it",
+            "                if place == progress.split and found.rows >= wanted.rows:",
+            "                if found.rows >= wanted.rows:",
+        ),
+    ),
+    *mutations(
+        "memwal/ingest/resume.py",
+        "tests/ingest/test_ingest_bad_values.py -k may_not_be_mended",
+        (
+            "ingest: of what the WAL has of a mended file only keys are compared",
+            "        key = None if mended else self._owner.key",
+            "        key = self._owner.key",
+        ),
+    ),
+    *mutations(
+        "memwal/ingest/track.py",
+        "tests/ingest/test_ingest_bad_values.py -k aside_each_once",
+        (
+            "ingest: what is set aside is counted, and not kept",
+            "            path = self.records.add_rejects(self.name, self._stored.number + 1, rejects)",
+            '            path = self.records.add_rejects("none", 0, ())',
+        ),
+    ),
+    *mutations(
+        "memwal/ingest/rejects.py",
+        "tests/ingest/test_ingest_bad_values.py -k 'aside_each_once or something_else'",
+        (
+            "ingest: the file of bad rows loses those of others",
+            "        after = [row for row in before if not whose.items() <= row.items()] + rows",
+            "        after = rows",
+        ),
+        (
+            "ingest: a file of something else is taken for bad rows",
+            "        if not all(isinstance(row, dict)",
+            "        if False and not all(isinstance(row, dict)",
+        ),
+    ),
+    *mutations(
+        "memwal/ingest/shape.py",
+        "tests/ingest/test_ingest_bad_values.py -k text_that_is_none",
+        (
+            "ingest: texts that are none are written",
+            "            found.validate(full=True)",
+            "            found.validate()",
+        ),
+    ),
+)
