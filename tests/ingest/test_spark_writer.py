@@ -260,7 +260,7 @@ def test_what_can_not_be_written_is_said_before_any_task_runs(
 @pytest.mark.parametrize(
     ("rows", "text"),
     [
-        (NULL_KEY, "the DataFrame: a row: column 'id' may not be NULL, but is"),
+        (NULL_KEY, "the DataFrame: column 'id' may not be NULL, but is"),
         (pa.table({"id": [1], "n": ["x"], "note": ["a"]}), "'n' is string, the table's int64"),
     ],
 )
