@@ -255,11 +255,13 @@ class ShardView:
 
     `sized` has listed generations whose writer recorded no size, by number, with sizes read from
     their files; the manifest stays as it is stored. `listed_before` says of missing generations
-    whether an earlier manifest listed them, as far as that is known.
+    whether an earlier manifest listed them, as far as that is known. Up to `settled_generation`
+    the table has what is not listed, by a MemWAL index that it had before.
     """
 
     manifest: ShardManifest
     merged_generation: int
+    settled_generation: int = 0
     oldest_pending_flushed_at_nanos: int | None = None
     sized: Mapping[int, FlushedGeneration] = field(default_factory=dict)
     listed_before: Mapping[int, bool] = field(default_factory=dict)
@@ -298,6 +300,7 @@ class TableView:
 
     `file_bytes` is the size of the version's files; None when it was not asked for or not known.
     `policy_text` is the table's row-merge policy as it is stored; None when it has none.
+    `settled_ids` are of records of what an earlier MemWAL index had merged.
     `taken_at_millis` is when the shard snapshot was begun that the shards are from; None where they
     are from manifests that were just read, with `snapshot_unused` saying why where a snapshot was
     asked for.
@@ -315,6 +318,7 @@ class TableView:
     strangers: tuple[str, ...] = ()
     file_bytes: int | None = None
     policy_text: str | None = None
+    settled_ids: tuple[str, ...] = ()
     taken_at_millis: int | None = None
     snapshot_unused: str | None = None
 

@@ -32,6 +32,7 @@ STAGING = f"{MAINTENANCE}/tmp"
 INGESTS = f"{MAINTENANCE}/ingest"
 LEASE = f"{MAINTENANCE}/lease"
 CHECKPOINTS = f"{MAINTENANCE}/checkpoints"
+SETTLED = f"{MAINTENANCE}/settled"
 VERSIONS = "_versions"
 BRANCHES = "tree"
 MEM_WAL_INDEX_NAME = "__lance_mem_wal"
@@ -348,6 +349,13 @@ def parse_checkpoint_name(text: str) -> str:
             "and single dots between them, 64 characters at most"
         )
     return text
+
+
+def settled_path(record_id: str) -> str:
+    """Path of a record of settled generations. Raises ValueError for what is no UUID."""
+    if not is_shard_folder(record_id):
+        raise ValueError(f"{record_id!r} is no record's id")
+    return f"{SETTLED}/{record_id}.json"
 
 
 def checkpoint_path(key: str) -> str:

@@ -9,6 +9,10 @@ under kills and full memtables says so). Every number below was allotted to rows
 then is neither listed nor merged has either never got onto the list (a flush failed and the writer
 went on: lance issue 8293), or was taken off by another program: memwal drops merged generations
 only. The manifest version that got past a generation tells the two apart.
+
+A MemWAL index that is initialised again knows of no progress, and every generation that was merged
+and collected before looks missing. It is none that is settled: a quiesce has recorded that the
+table was at rest, and the version that is looked at descends from that one (`rows/settled.py`).
 """
 
 from __future__ import annotations
@@ -47,13 +51,24 @@ class Hole:
 
 def find_holes(shard: ShardView) -> Iterator[Hole]:
     """The shard's holes above its merge progress, ascending."""
-    expected = shard.merged_generation + 1
+    expected = first_due(shard)
     for generation in shard.pending:
         if generation.generation > expected:
             yield _make_hole(shard, expected, generation.generation - 1)
         expected = generation.generation + 1
     if shard.manifest.current_generation > expected:
         yield _make_hole(shard, expected, shard.manifest.current_generation - 1)
+
+
+def first_due(shard: ShardView) -> int:
+    """The first generation that the table need not have: merged or settled is all below."""
+    return max(shard.merged_generation, shard.settled_generation) + 1
+
+
+def is_at_rest(shard: ShardView) -> bool:
+    """Whether all that was allotted is merged, and collected."""
+    listed = shard.manifest.flushed_generations
+    return not listed and first_due(shard) >= shard.manifest.current_generation
 
 
 def _make_hole(shard: ShardView, first: int, last: int) -> Hole:
@@ -72,7 +87,8 @@ def hole_text(shard: ShardView, hole: Hole) -> str:
     found = missing_text(shard, hole)
     if hole.cause is Cause.DRAINED:
         # An index that knows the shard was not initialised since.
-        again = "" if shard.merged_generation else ", or the table's MemWAL was initialised again"
+        again = ", or the table's MemWAL was initialised again without `memwal quiesce` before"
+        again = "" if shard.merged_generation else again
         return (
             f"{found}: another program took {hole} off the list without marking {them} as merged, "
             f"which memwal never does{again}. If the table has the rows, nothing is missing, and "

@@ -24,6 +24,7 @@ from memwal.errors import (
 from memwal.format import codec, layout
 from memwal.model import ShardId, ShardManifest, ShardStatus, StoredFile
 from memwal.ports import DOCUMENT_BYTES_MAX, Objects
+from memwal.rows.settled import digest_manifest
 from memwal.store.manifest_memory import ManifestMemory
 
 
@@ -100,6 +101,11 @@ class ShardManifests:
             why = "does not exist" if data is None else "was collected"
             raise Missing(f"{self._objects.uri}: shard {shard_id}: {path} {why}")
         return self._decode(data, shard_id, version)
+
+    def digest(self, shard_id: ShardId, version: int) -> str | None:
+        """The digest of what is stored as that version; None when nothing is."""
+        data = self._bytes(shard_id, version)
+        return None if data is None else digest_manifest(data)
 
     def was_listed(self, current: ShardManifest, generation: int) -> bool | None:
         """Whether the manifest version that got past the generation listed it; None when unknown.

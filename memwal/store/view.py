@@ -34,6 +34,7 @@ from memwal.rows.policy import STORED_KEY
 from memwal.store.lineage import StoredLineage
 from memwal.store.manifest_file import SHARDS_MIN, ManifestFile, find_cache_folder
 from memwal.store.manifest_memory import MEMORIES
+from memwal.store.settled import SettledRecords, list_named
 from memwal.store.shard_listing import (
     ShardListing,
     count_one_page,
@@ -79,6 +80,7 @@ class StoredViews(StoredLineage):
         super().__init__(objects, tables, readers_max=readers_max)
         self._shards = ShardManifests(objects)
         self._snapshots = ShardSnapshots(objects)
+        self._settled = SettledRecords(objects, self._shards, readers_max)
         self._details = ViewDetails(tables, self._shards, self, readers_max)
         self._memory = MEMORIES.recall(objects.store, objects.uri)
         self._remembered_min = remembered_min
@@ -118,7 +120,7 @@ class StoredViews(StoredLineage):
                 pages_max=count_one_page if elsewhere else _count_pages_max,
             )
             with self._remembering(listing):
-                return _add_shards(view, read(listing), listing.strangers)
+                return self._add_shards(view, read(listing), listing.strangers)
 
         view = self._settle(look)
         return self._details.add_sizes(view) if pending_sizes else view
@@ -136,7 +138,7 @@ class StoredViews(StoredLineage):
             with self._remembering(listing):
                 looks = self._each(lambda shard: self._look(shard, listing), listing.shards)
             listed.update(zip(listing.shards, (files for _, files in looks), strict=True))
-            return _add_shards(view, [found for found, _ in looks], listing.strangers)
+            return self._add_shards(view, [found for found, _ in looks], listing.strangers)
 
         return self._details.add_ages(self._details.add_sizes(self._settle(look))), listed
 
@@ -203,7 +205,7 @@ class StoredViews(StoredLineage):
         if version is not None and view.policy_text is None:
             view = replace(view, policy_text=self._tables.base().config().get(STORED_KEY))
         listing = list_shards(self._objects, folders_only=True)
-        return _add_shards(view, self.read_shards(listing.shards), listing.strangers)
+        return self._add_shards(view, self.read_shards(listing.shards), listing.strangers)
 
     def from_snapshot(
         self, otherwise: Callable[[], TableView], *, sizes: bool = False
@@ -222,7 +224,7 @@ class StoredViews(StoredLineage):
         if isinstance(found, str):
             return replace(otherwise(), snapshot_unused=found)
         view = replace(view, taken_at_millis=view.mem_wal.snapshot_ts_millis)
-        return _add_shards(view, found, ())
+        return self._add_shards(view, found, ())
 
     def base(self, version: int | None = None) -> TableView:
         """The table at a version (None: the latest), without its shards."""
@@ -250,7 +252,7 @@ class StoredViews(StoredLineage):
             )
             for shard in found.shards
         ]
-        return _add_shards(view, shards, ())
+        return self._add_shards(view, shards, ())
 
     def table_version(self) -> int:
         """The latest version's number. Raises NotATable."""
@@ -271,11 +273,13 @@ class StoredViews(StoredLineage):
         manifest = self._shards.latest(shard_id)
         if manifest is None:
             raise NotATable(f"{self._objects.uri}: shard {shard_id} has no manifest")
-        return replace(view, shards=(_shard_view(view.mem_wal, manifest),))
+        return self._add_shards(view, [manifest], view.strangers)
 
     def shards(self, shard_ids: Sequence[ShardId]) -> TableView:
         """The table with some shards (see the port)."""
-        view = self._settle(lambda: _add_shards(self._base_view(), self.read_shards(shard_ids), ()))
+        view = self._settle(
+            lambda: self._add_shards(self._base_view(), self.read_shards(shard_ids), ())
+        )
         return self._details.add_sizes(view)
 
     def manifest(self, version: int) -> VersionManifest:
@@ -300,6 +304,7 @@ class StoredViews(StoredLineage):
             shards=(),
             file_bytes=file_bytes_of(dataset) if sizes else None,
             policy_text=dataset.config().get(STORED_KEY),
+            settled_ids=list_named(dataset.config()),
         )
 
     def _open(self, at: int | None) -> tuple[Any, VersionManifest]:
@@ -348,21 +353,25 @@ class StoredViews(StoredLineage):
         except MemWalError as error:
             return BrokenShard(shard_id=shard_id, error=error)
 
+    def _add_shards(
+        self, view: TableView, found: Sequence[Found], strangers: Sequence[str]
+    ) -> TableView:
+        shards = (_shard_view(view.mem_wal, m) for m in found if isinstance(m, ShardManifest))
+        return self._settled.mark(
+            replace(
+                view,
+                shards=tuple(shards),
+                broken=tuple(s for s in found if isinstance(s, BrokenShard)),
+                strangers=tuple(strangers),
+            )
+        )
+
     def _each(self, work: Callable[[ShardId], R], shards: Sequence[ShardId]) -> list[R]:
         return side_by_side(work, shards, self._readers_max)
 
 
 def _count_pages_max(shards: int) -> int:
     return max(1, shards // _SHARDS_A_PAGE_MIN)
-
-
-def _add_shards(view: TableView, found: Sequence[Found], strangers: Sequence[str]) -> TableView:
-    return replace(
-        view,
-        shards=tuple(_shard_view(view.mem_wal, m) for m in found if isinstance(m, ShardManifest)),
-        broken=tuple(s for s in found if isinstance(s, BrokenShard)),
-        strangers=tuple(strangers),
-    )
 
 
 def _shard_view(state: MemWalState, manifest: ShardManifest) -> ShardView:

@@ -76,7 +76,7 @@ _PLANNED = mutations(
     ),
     (
         "merge: the order of generations is not checked",
-        "    invariants.check_merge_order(\n        shard.merged_generation,\n"
+        "    invariants.check_merge_order(\n        first_due(shard) - 1,\n"
         "        [g.generation for g in chosen],\n"
         "        holes_allowed=request.holes_allowed,\n    )\n",
         "",

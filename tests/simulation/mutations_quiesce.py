@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from tests.simulation.mutation_list import Mutation, mutations
 
-QUIESCE: tuple[Mutation, ...] = mutations(
+_OBSTACLES = mutations(
     "memwal/jobs/quiesce/plan.py",
     "tests/jobs/quiesce/test_quiesce.py",
     (
@@ -43,3 +43,76 @@ QUIESCE: tuple[Mutation, ...] = mutations(
         "        for broken in ()",
     ),
 )
+
+_PROOF = (
+    *mutations(
+        "memwal/jobs/quiesce/apply.py",
+        "tests/jobs/quiesce/test_proof_races.py",
+        (
+            "settled: a record is stored wherever its name landed",
+            "    if not proofs.follows(view, record_id):",
+            "    if False:",
+        ),
+    ),
+    *mutations(
+        "memwal/jobs/quiesce/store.py",
+        "tests/store/test_settled.py",
+        (
+            "settled: a name counts that did not land right after the view",
+            " and record_id in named",
+            "",
+        ),
+    ),
+    *mutations(
+        "memwal/store/settled.py",
+        "tests/jobs/quiesce/test_proof_races.py",
+        (
+            "settled: a version need not name the record",
+            "        named = view.settled_ids\n",
+            "        named = [f.path[-41:-5] for f in self._objects.list(layout.SETTLED)]\n",
+        ),
+        (
+            "settled: a shard that starts over is the same one",
+            "found is not None and found.manifest_digest == self._digest(shard, found):",
+            "found is not None:",
+        ),
+    ),
+    *mutations(
+        "memwal/store/settled.py",
+        "tests/store/test_settled.py",
+        (
+            "settled: any number is a count",
+            "    if type(value) is not int or not 0 <= value <= layout.U64_MAX:",
+            "    if False:",
+        ),
+    ),
+    *mutations(
+        "memwal/rows/settled.py",
+        "tests/jobs/quiesce/test_proof_races.py",
+        (
+            "settled: what is at rest or not",
+            "        if is_at_rest(shard) and",
+            "        if",
+        ),
+    ),
+    *mutations(
+        "memwal/rows/settled.py",
+        "tests/store/test_settled.py",
+        (
+            "settled: what is listed may be settled",
+            "min(found.generation, first - 1)",
+            "found.generation",
+        ),
+    ),
+    *mutations(
+        "memwal/jobs/verify/plan.py",
+        "tests/store/test_settled.py",
+        (
+            "verify: a MemWAL index may be lost",
+            "            if any(due.get(shard, 0) <= g for shard, g in before.mem_wal.merged.items()):",
+            "            if False:",
+        ),
+    ),
+)
+
+QUIESCE: tuple[Mutation, ...] = _OBSTACLES + _PROOF

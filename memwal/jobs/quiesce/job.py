@@ -13,14 +13,14 @@ from memwal.config import ResolvedTable
 from memwal.errors import MemWalError
 from memwal.jobs.garbage.model import GarbageLimits
 from memwal.jobs.garbage.plan import check_limits
-from memwal.jobs.garbage.report import GarbageTableReport
 from memwal.jobs.maintain.job import MaintainOptions, run_maintain
 from memwal.jobs.maintain.report import MaintainTableReport
-from memwal.jobs.quiesce.plan import Stillness, find_obstacles
-from memwal.jobs.quiesce.report import report_quiesce
+from memwal.jobs.quiesce.apply import keep_proof
+from memwal.jobs.quiesce.plan import Kind, Obstacle, Stillness, find_obstacles
+from memwal.jobs.quiesce.report import find_claimed, find_kept, report_quiesce
+from memwal.jobs.quiesce.store import StoredProofs
 from memwal.jobs.rescue.job import Confirm, RescueOptions, run_rescue
 from memwal.jobs.rescue.plan import RescueLimits
-from memwal.jobs.rescue.report import RescueTableReport
 from memwal.jobs.rescue.store import StoredShardWal
 from memwal.model import ShardId, TableView
 from memwal.report import JobOnTable, JobReport, TableReport
@@ -34,6 +34,7 @@ from memwal.run.reports import job_report
 from memwal.run.runner import JobRunner
 from memwal.run.stores import Stores
 from memwal.run.tables import OpenTable
+from memwal.store.settled import SettledRecords
 from memwal.threads import side_by_side
 
 _JOBS = ("merge", "index-catchup", "garbage")
@@ -110,7 +111,7 @@ def _look(options: QuiesceOptions, jobs: Mapping[str, list[JobOnTable]]) -> JobR
 
     def look(table: OpenTable, stores: Stores, view: TableView, fanout: Fanout) -> TableReport:
         done = jobs[table.resolved.name]
-        wal, claimed = StoredShardWal(stores.objects), _find_claimed(done)
+        wal, claimed = StoredShardWal(stores.objects), find_claimed(done)
 
         def read(shard_id: ShardId) -> Stillness:
             try:
@@ -121,29 +122,25 @@ def _look(options: QuiesceOptions, jobs: Mapping[str, list[JobOnTable]]) -> JobR
         ids = [shard.shard_id for shard in view.shards]
         found = dict(zip(ids, side_by_side(read, ids, _READERS_MAX), strict=True))
         now = stores.clock.now_nanos()
-        obstacles = find_obstacles(view, found, _find_kept(done), options.idle, now)
+        obstacles = find_obstacles(view, found, find_kept(done), options.idle, now)
+        if not obstacles and options.acts:
+            obstacles = _keep_proof(stores, view)
         return report_quiesce(table.resolved.name, done, obstacles, dry_run=options.dry_run)
 
     runner = JobRunner(name="quiesce", looks_only=True)
     return runner.run_each(options.for_job(RunOptions, options.tables), look, SILENT)
 
 
-def _find_claimed(jobs: Sequence[JobOnTable]) -> dict[str, int | None]:
-    """The epochs that this run took, by shard."""
-    return {
-        shard.shard_id: shard.writer_epoch_after
-        for job in jobs
-        if isinstance(job.report, RescueTableReport)
-        for shard in job.report.shards
-    }
-
-
-def _find_kept(jobs: Sequence[JobOnTable]) -> dict[str, str]:
-    """Why garbage kept what it kept, by path."""
-    return {
-        item.path: item.reason
-        for job in jobs
-        if isinstance(job.report, GarbageTableReport)
-        for item in job.report.items
-        if item.action == "keep"
-    }
+def _keep_proof(stores: Stores, view: TableView) -> list[Obstacle]:
+    """What kept it from being recorded that all is merged."""
+    proofs = StoredProofs(
+        records=SettledRecords(stores.objects, stores.shard_manifests, _READERS_MAX),
+        tables=stores.tables,
+        manifests=stores.table_manifests,
+    )
+    try:
+        keep_proof(view, proofs, stores.clock)
+    except MemWalError as error:
+        text = f"what is merged could not be recorded: {error}"
+        return [Obstacle(kind=Kind.RECORD, text=text, stays=False, exit_code=error.exit_code)]
+    return []

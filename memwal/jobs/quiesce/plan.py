@@ -40,6 +40,7 @@ class Kind(Enum):
     MISSING = "missing"
     INDEX = "index"
     BROKEN = "broken"
+    RECORD = "record"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

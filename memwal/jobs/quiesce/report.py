@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from memwal.errors import EXIT_PARTIAL, EXIT_REFUSED
+from memwal.errors import EXIT_HELD, EXIT_PARTIAL, EXIT_REFUSED
+from memwal.jobs.garbage.report import GarbageTableReport
 from memwal.jobs.maintain.report import MaintainTableReport
 from memwal.jobs.quiesce.plan import Obstacle
-from memwal.report import DONE, NOTHING_TO_DO, REFUSED, JobOnTable, Part, Section, sum_up
+from memwal.jobs.rescue.report import RescueTableReport
+from memwal.report import DONE, HELD, NOTHING_TO_DO, REFUSED, JobOnTable, Part, Section, sum_up
 from memwal.run.chain import sum_up_jobs
 from memwal.text import name_some
 
@@ -18,7 +20,8 @@ class ObstacleReport(Section):
     """One thing in the way. `stays`: no further run of quiesce moves it, as far as it can tell.
 
     `kind` is live_writer, wal_rows, sealed, pending (not merged), listed (merged, not dropped),
-    missing (neither), index (not caught up) or broken (can't be read).
+    missing (neither), index (not caught up), broken (can't be read) or record (somebody committed
+    to the table, or the store failed, when it was to be recorded that all is merged).
     """
 
     kind: str
@@ -49,7 +52,10 @@ def report_quiesce(
         known = (DONE, NOTHING_TO_DO)
         wrong: list[Part] = [j.report for j in jobs if j.report.outcome not in known]
         parts = [p for p in wrong if p.exit_code not in (EXIT_REFUSED, EXIT_PARTIAL)]
-        refused = [Part(outcome=REFUSED, exit_code=o.exit_code) for o in left]
+        refused = [
+            Part(outcome=HELD if o.exit_code == EXIT_HELD else REFUSED, exit_code=o.exit_code)
+            for o in left
+        ]
         texts = name_some([o.text for o in left], _NAMED_MAX, "reasons (in_the_way)")
         found["outcome"], found["exit_code"] = sum_up(parts or refused)
         errors = [f"{j.job}: {j.report.error}" for j in jobs if j.report in parts]
@@ -65,3 +71,24 @@ def report_quiesce(
         ),
         **found,
     )
+
+
+def find_claimed(jobs: Sequence[JobOnTable]) -> dict[str, int | None]:
+    """The epochs that this run took, by shard."""
+    return {
+        shard.shard_id: shard.writer_epoch_after
+        for job in jobs
+        if isinstance(job.report, RescueTableReport)
+        for shard in job.report.shards
+    }
+
+
+def find_kept(jobs: Sequence[JobOnTable]) -> dict[str, str]:
+    """Why garbage kept what it kept, by path."""
+    return {
+        item.path: item.reason
+        for job in jobs
+        if isinstance(job.report, GarbageTableReport)
+        for item in job.report.items
+        if item.action == "keep"
+    }

@@ -69,7 +69,7 @@ def _list_steps(facts: StoredFacts, view: TableView, leavings: list[str]) -> dic
     def check_history() -> Sequence[Check]:
         history = facts.read_history(view.version)
         return (
-            plan.check_progress_history(history, facts.find_rewound(history)),
+            plan.check_progress_history(history, facts.find_rewound(history), view.shards),
             plan.check_catch_up(view, facts.read_catch_up(view, history)),
             plan.check_spec_ids(history, view.shards),
         )

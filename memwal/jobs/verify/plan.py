@@ -17,7 +17,7 @@ from memwal.model import (
     TableView,
     VersionManifest,
 )
-from memwal.rows.holes import find_holes, hole_text
+from memwal.rows.holes import find_holes, first_due, hole_text, is_at_rest
 from memwal.text import iso_time, name_some
 
 _NAMED_MAX = 20
@@ -139,25 +139,27 @@ def check_manifests(view: TableView) -> Check:
     return _verdict(10, "shard manifests", problems, f"{len(view.shards)} readable")
 
 
-def check_progress_history(history: Sequence[VersionManifest], rewound: Collection[int]) -> Check:
+def check_progress_history(
+    history: Sequence[VersionManifest], rewound: Collection[int], shards: Sequence[ShardView]
+) -> Check:
     """Invariant 3: progress never fell along the retained versions, ascending.
 
-    `rewound` are versions that a restore or an overwrite made: there a user turned time back.
+    In `rewound` versions a user turned time back. An index may go once `shards` need it no more.
     """
-    problems = []
+    problems, due = [], {shard.shard_id: first_due(shard) for shard in shards}
     for before, after in pairwise(history):
         if after.version in rewound or before.mem_wal is None:
             continue
         if after.mem_wal is None:
-            problems.append(f"version {after.version} lost the MemWAL index")
+            if any(due.get(shard, 0) <= g for shard, g in before.mem_wal.merged.items()):
+                problems.append(f"version {after.version} lost the MemWAL index")
             continue
         try:
             invariants.check_progress(before.mem_wal.merged, after.mem_wal.merged)
         except invariants.InvariantBroken as broken:
             problems.append(f"version {after.version}: {broken}")
-    fine = f"never fell in {len(history)} retained versions"
-    if rewound:
-        fine += f" (turned back on purpose at {', '.join(map(str, sorted(rewound)))})"
+    turned = f" (turned back on purpose at {', '.join(map(str, sorted(rewound)))})"
+    fine = f"never fell in {len(history)} retained versions{turned if rewound else ''}"
     return _verdict(3, "merge progress", problems, fine)
 
 
@@ -291,7 +293,7 @@ def check_one_shard(found: SharedKey | None, rows: int, rows_max: int) -> Check:
 
 
 def check_spec_ids(history: Sequence[VersionManifest], shards: Sequence[ShardView]) -> Check:
-    """An id stands for one shard spec for good (spec: Shard Spec), in the versions, ascending."""
+    """An id stands for one shard spec (spec: Shard Spec) as long as shards have work by it."""
     problems: list[str] = []
     known: dict[int, ShardSpec] = {}
     for version in history:
@@ -309,7 +311,7 @@ def check_spec_ids(history: Sequence[VersionManifest], shards: Sequence[ShardVie
                 )
             known[spec.spec_id] = spec
     fields = {spec_id: {f.field_id for f in spec.fields} for spec_id, spec in known.items()}
-    for manifest in (shard.manifest for shard in shards):
+    for manifest in (shard.manifest for shard in shards if not is_at_rest(shard)):
         spec_id = manifest.shard_spec_id
         foreign = {name for name, _ in manifest.shard_field_entries} - fields.get(spec_id, set())
         if foreign and spec_id in fields:

@@ -76,11 +76,11 @@ def test_manifests_that_can_not_be_read() -> None:
 
 def test_progress_that_fell_or_got_lost() -> None:
     check = verify.check_progress_history
-    assert check([version(1, None), version(2, 1), version(3, 1), version(4, 3)], ()).ok
+    assert check([version(1, None), version(2, 1), version(3, 1), version(4, 3)], (), ()).ok
     fell = [version(2, 2), version(3, 1)]
-    assert check(fell, ()).ok is False
-    assert check(fell, (3,)).ok
-    lost = check([version(2, 2), version(3, None), version(4, 3)], ())
+    assert check(fell, (), ()).ok is False
+    assert check(fell, (3,), ()).ok
+    lost = check([version(2, 2), version(3, None), version(4, 3)], (), ())
     assert lost.ok is False
     assert "version 3 lost the MemWAL index" in lost.detail
 

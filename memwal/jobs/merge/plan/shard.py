@@ -33,7 +33,7 @@ from memwal import invariants
 from memwal.errors import MemWalError, Refused, Unsupported
 from memwal.format.layout import find_shard
 from memwal.model import FlushedGeneration, ShardStatus, ShardView, TableView, sum_known
-from memwal.rows.holes import find_holes, hole_text
+from memwal.rows.holes import find_holes, first_due, hole_text
 from memwal.rows.keys import new_keys_are_compared
 
 
@@ -182,7 +182,7 @@ def check_shard(shard: ShardView, request: MergeRequest) -> None:
 def check_next(shard: ShardView, request: MergeRequest) -> None:
     """Raise Refused when the next generation, which the request covers, is missing."""
     hole = next(find_holes(shard), None)
-    if hole is None or hole.first > shard.merged_generation + 1 or request.holes_allowed:
+    if hole is None or hole.first > first_due(shard) or request.holes_allowed:
         return
     if request.until_generation is None or hole.first <= request.until_generation:
         raise Refused(hole_text(shard, hole))
@@ -230,7 +230,7 @@ def plan_commit(shard: ShardView, request: MergeRequest, limits: MergeLimits) ->
     if not chosen:
         return None
     invariants.check_merge_order(
-        shard.merged_generation,
+        first_due(shard) - 1,
         [g.generation for g in chosen],
         holes_allowed=request.holes_allowed,
     )

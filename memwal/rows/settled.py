@@ -1,0 +1,66 @@
+"""Generations that an earlier MemWAL index of a table had merged, and that were collected. Pure.
+
+They are recorded when the table is at rest (`jobs/quiesce/apply.py`, `store/settled.py`), and fill
+what would else be holes of shards of which the present index knows nothing.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
+
+from memwal.model import ShardId, ShardView
+from memwal.rows.holes import find_holes, is_at_rest
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class SettledShard:
+    """Up to `generation` a table at rest had merged and collected all of a shard.
+
+    That manifest of the shard says so, and its digest that the shard still is the same one: a
+    folder that was deleted starts again at generation 1.
+    """
+
+    generation: int
+    manifest_version: int
+    manifest_digest: str
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class SettledRecord:
+    """What was settled of each shard at a version of the table."""
+
+    record_id: str
+    version: int
+    shards: Mapping[ShardId, SettledShard]
+
+
+def find_settled(shards: Iterable[ShardView]) -> dict[ShardId, SettledShard]:
+    """What is settled of shards that are at rest."""
+    return {
+        shard.shard_id: SettledShard(
+            generation=shard.manifest.current_generation - 1,
+            manifest_version=shard.manifest.version,
+            manifest_digest=digest_manifest(shard.manifest.raw),
+        )
+        for shard in shards
+        if is_at_rest(shard) and shard.manifest.current_generation > 1
+    }
+
+
+def digest_manifest(data: bytes) -> str:
+    """What tells a stored manifest from any other."""
+    return hashlib.sha256(data).hexdigest()
+
+
+def needs_proof(shard: ShardView) -> bool:
+    """Whether generations are missing of a shard that the MemWAL index knows nothing of."""
+    return not shard.merged_generation and any(find_holes(shard))
+
+
+def settle(shard: ShardView, found: SettledShard) -> ShardView:
+    """The shard with what is settled of it: never what is listed, nor what comes after that."""
+    listed = (g.generation for g in shard.manifest.flushed_generations)
+    first = min(listed, default=shard.manifest.current_generation)
+    return replace(shard, settled_generation=min(found.generation, first - 1))

@@ -1,0 +1,264 @@
+"""A table whose MemWAL was initialised again after a quiesce: what was collected is not missing."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import lance
+import pytest
+from typer.testing import CliRunner
+
+from memwal.cli.app import app
+from memwal.errors import EXIT_CORRUPTION, EXIT_HELD, EXIT_REFUSED
+from memwal.format import layout
+from memwal.store.settled import list_named, name_in_config
+from tests.support import builders
+from tests.support.builders import Put, Table
+
+pytestmark = pytest.mark.integration
+
+SHORT = ("--retention", "0s", "--grace", "0s", "--allow-short-retention")
+
+
+def run(table: Table, job: str, *arguments: str) -> int:
+    return CliRunner().invoke(app, [job, table.uri, *arguments]).exit_code
+
+
+def unset(table: Table) -> None:
+    table.dataset.drop_index(layout.MEM_WAL_INDEX_NAME)
+
+
+def init(table: Table) -> None:
+    table.dataset.initialize_mem_wal()
+
+
+def expire(table: Table) -> None:
+    """As any other program may."""
+    table.dataset.cleanup_old_versions(older_than=timedelta(0))
+
+
+def record(table: Table) -> Path:
+    (record_id,) = list_named(table.dataset.config())
+    return Path(table.uri) / layout.settled_path(record_id)
+
+
+@pytest.fixture
+def table(tmp_path: Path) -> Table:
+    """At rest, after a quiesce: two shards, with two generations each that are collected."""
+    table = builders.make_table(
+        tmp_path / "t", rows=range(20), shards=2, indexed=True, maintained=True
+    )
+    for n, shard in enumerate(table.shards):
+        table.flush(shard, Put([2 * n, 30 + n], 1))
+        table.flush(shard, Put([2 * n], 2))
+    assert run(table, "quiesce", *SHORT) == 0
+    return table
+
+
+def check_accepted(table: Table) -> None:
+    """One shard goes on, the other has nothing more to do."""
+    assert run(table, "verify") == run(table, "merge") == run(table, "read") == 0
+    table.flush(table.shards[0], Put([5, 40], 3))
+    assert run(table, "verify") == run(table, "read") == 0
+    assert run(table, "merge") == 0
+    assert table.progress() == {table.shards[0]: 3}
+    builders.same_rows(table.base_rows(), table.truth(), "merged")
+    assert run(table, "verify") == 0
+    assert run(table, "maintain", "--execute", *SHORT) == 0
+    assert run(table, "verify") == run(table, "read") == 0
+
+
+def check_refused(table: Table) -> None:
+    assert run(table, "merge") == run(table, "read") == EXIT_REFUSED
+    assert run(table, "verify") == EXIT_CORRUPTION
+
+
+def test_collected_generations_are_not_missing(table: Table) -> None:
+    unset(table)
+    init(table)
+    check_accepted(table)
+
+
+def test_no_older_version_is_needed(table: Table) -> None:
+    for _ in range(2):  # the second index that does not know them
+        unset(table)
+        expire(table)
+        init(table)
+        expire(table)
+    check_accepted(table)
+    # And again from there: one shard is known by this index, the other by the record.
+    assert run(table, "quiesce", *SHORT) == 0
+    unset(table)
+    init(table)
+    expire(table)
+    assert run(table, "verify") == run(table, "read") == 0
+    table.flush(table.shards[1], Put([6, 41], 4))
+    assert run(table, "merge") == 0
+    builders.same_rows(table.base_rows(), table.truth(), "merged")
+
+
+def test_it_is_recorded_once(table: Table) -> None:
+    before = table.dataset.version
+    assert run(table, "quiesce", *SHORT) == 0
+    assert table.dataset.version == before
+    assert len(list(record(table).parent.iterdir())) == 1
+
+
+def test_a_dry_run_records_nothing(tmp_path: Path) -> None:
+    table = builders.make_table(tmp_path / "t", rows=range(20), indexed=True)
+    table.flush(table.shards[0], Put([1], 1))
+    assert run(table, "maintain", "--execute", *SHORT) == 0
+    assert run(table, "quiesce", "--dry-run") == 0
+    assert not list_named(table.dataset.config())
+    unset(table)
+    init(table)
+    check_refused(table)
+    assert run(table, "merge", "--allow-holes") == 0
+
+
+def test_generations_since_the_record_are_missing(table: Table) -> None:
+    shard = table.shards[0]
+    table.flush(shard, Put([7], 7))
+    builders.unlist_generation(table, shard, 3)
+    unset(table)
+    init(table)
+    check_refused(table)
+    table.flush(shard, Put([8], 8))
+    check_refused(table)
+
+
+def test_what_is_still_listed_is_judged_by_its_age(table: Table) -> None:
+    table.flush(table.shards[0], Put([7], 7))
+    table.merge_all()
+    unset(table)
+    init(table)
+    check_refused(table)
+    verified = CliRunner().invoke(app, ["verify", table.uri, "--json"])
+    (found,) = json.loads(verified.stdout)["tables"]
+    broken = {check["invariant"] for check in found["checks"] if check["ok"] is False}
+    assert broken == {1, 3}
+    assert run(table, "merge", "--allow-reinitialised") == 0
+
+
+def test_a_version_from_before_the_record_has_not_the_rows(tmp_path: Path) -> None:
+    """Whatever took the generations away although an older version was retained."""
+    table = builders.make_table(tmp_path / "t", rows=range(20), indexed=True)
+    shard, older = table.shards[0], table.dataset.version
+    table.flush(shard, Put([1, 50], 1))
+    table.dataset.tags.create("older", older)
+    table.merge_all()
+    builders.unlist_generation(table, shard, 1)
+    assert run(table, "quiesce") == 0
+    assert list_named(table.dataset.config())
+    unset(table)
+    init(table)
+    assert run(table, "read") == 0
+    assert run(table, "read", "--version", str(older)) == EXIT_REFUSED
+    table.dataset.checkout_version("older").restore()
+    check_refused(table)
+    unset(table)
+    init(table)
+    check_refused(table)
+
+
+def test_a_restore_between_the_look_and_the_commit_is_noticed(
+    table: Table, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    table.flush(table.shards[0], Put([9], 9))
+    named = lance.LanceDataset.update_config
+
+    def restore_first(dataset: Any, given: Any) -> Any:
+        lance.dataset(table.uri).restore()
+        return named(dataset, given)
+
+    monkeypatch.setattr(lance.LanceDataset, "update_config", restore_first)
+    done = CliRunner().invoke(app, ["quiesce", table.uri, *SHORT, "--json"])
+    (found,) = json.loads(done.stdout)["tables"]
+    assert (done.exit_code, found["outcome"], found["safe"]) == (EXIT_HELD, "held", False)
+    assert {o["kind"] for o in found["in_the_way"]} == {"record"}
+    monkeypatch.undo()
+    assert run(table, "quiesce", *SHORT) == 0
+    # Of the first one only the name is left, which leads nowhere; the next one forgets it.
+    assert len(list_named(table.dataset.config())) == 2
+    assert len(list((Path(table.uri) / layout.SETTLED).iterdir())) == 2
+
+
+def start_over(table: Table) -> None:
+    for shard in table.shards:
+        shutil.rmtree(Path(table.uri) / layout.shard_folder(shard))
+
+
+def test_a_shard_that_starts_over_is_another_one(table: Table) -> None:
+    unset(table)
+    shard = table.shards[0]
+    start_over(table)
+    init(table)
+    for n in range(6):
+        table.flush(shard, Put([n], n))
+    builders.unlist_generation(table, shard, 1)
+    found = table.stores.views.table().shards[0]
+    assert found.settled_generation == 0
+    assert run(table, "merge", "--shard", shard) == EXIT_REFUSED
+
+
+def test_a_clone_has_the_name_and_not_the_record(table: Table, tmp_path: Path) -> None:
+    unset(table)
+    init(table)
+    clone = lance.dataset(table.uri).shallow_clone(
+        str(tmp_path / "clone"), reference=table.dataset.version
+    )
+    assert list_named(clone.config()) == list_named(table.dataset.config())
+    shutil.copytree(Path(table.uri) / layout.MEM_WAL, tmp_path / "clone" / layout.MEM_WAL)
+    assert CliRunner().invoke(app, ["read", clone.uri]).exit_code == EXIT_REFUSED
+    shutil.copytree(Path(table.uri) / layout.SETTLED, tmp_path / "clone" / layout.SETTLED)
+    assert CliRunner().invoke(app, ["read", clone.uri]).exit_code == 0
+
+
+def settled(table: Table) -> int:
+    return table.stores.views.table().shards[0].settled_generation
+
+
+def test_a_record_that_says_otherwise_proves_nothing(table: Table) -> None:
+    unset(table)
+    init(table)
+    shard, file = table.shards[0], record(table)
+    good = json.loads(file.read_bytes())
+    entry = good["shards"][shard]
+
+    def judge(document: Any) -> int:
+        file.write_bytes(document if isinstance(document, bytes) else json.dumps(document).encode())
+        return settled(table)
+
+    def judge_entry(**changes: Any) -> int:
+        return judge({**good, "shards": {shard: {**entry, **changes}}})
+
+    for document in (b"", b"\xff", [], {**good, "shards": []}, {**good, "format": 2}):
+        assert judge(document) == 0
+    for version in (-1, None, 1.5):
+        assert judge({**good, "version": version}) == judge_entry(manifest_version=version) == 0
+    assert judge_entry(generation="2") == judge_entry(generation=True) == 0
+    assert judge_entry(manifest_version=2**40) == judge_entry(manifest_digest="x") == 0
+    assert judge_entry(generation=1) == 1
+    assert judge_entry(generation=9) == judge(good) == 2
+    file.unlink()
+    assert settled(table) == 0
+    check_refused(table)
+
+
+NAMES = ["", "../../x", "x" * 10_000, "00000000-0000-4000-8000-000000000000"]
+
+
+def test_a_name_that_is_none_proves_nothing(table: Table) -> None:
+    good = list_named(table.dataset.config())
+    unset(table)
+    init(table)
+    table.dataset.update_config(
+        {k: v for name in NAMES for k, v in name_in_config(name, ()).items()}
+    )
+    assert settled(table) == 2
+    table.dataset.update_config(name_in_config("", good))
+    assert settled(table) == 0
