@@ -113,6 +113,62 @@ def test_both_write_the_same_keys_in_turn(tmp_path, spec) -> None:
     assert len(shards) == {"bucket": 4, "unsharded": 1, "identity": 3}[spec[0]]
 
 
+CHANGES = [
+    (["bucket", "id", 4], ["bucket", "id", 8], None),
+    (["bucket", "id", 4], ["identity", "tenant"], "n"),
+    (["unsharded"], ["unsharded"], "n"),
+]
+
+
+@pytest.mark.parametrize(("before", "after", "index"), CHANGES, ids=["buckets", "both", "index"])
+def test_the_write_spec_is_changed_after_a_quiesce(tmp_path, before, after, index) -> None:
+    """No key waits in two shards, nothing looks missing, and no flag is needed."""
+    uri = str(tmp_path / "t.lance")
+    with lancedb_client(tmp_path) as lancedb:
+        lancedb("create", spec=before)
+        wanted = by_id([row(key, 0) for key in range(8)])
+        lancedb("put", rows=list(wanted.values()))
+        found = memwal("quiesce", uri, "--retention", "0s", "--allow-short-retention")
+        assert found["safe"]
+        lancedb("change_spec", spec=after, index=index)
+        assert by_id(lancedb("read")) == wanted
+        assert memwal("verify", uri)["outcome"] == "done"
+        rows = [row(key, 1) for key in range(4, 12)]
+        wanted |= by_id(rows)
+        lancedb("put", rows=rows)
+        assert memwal("verify", uri)["outcome"] == "done"
+        source = tmp_path / "rows.parquet"
+        rows = [row(key, 2) for key in range(2, 6)]
+        wanted |= by_id(rows)
+        pq.write_table(pa.Table.from_pylist(rows), source)
+        memwal("ingest", uri, str(source))
+        assert by_id(lancedb("read")) == by_id(memwal("read", uri)["rows"]) == wanted
+        for _ in range(2):
+            memwal(*MAINTAIN, uri)
+        assert by_id(lance.dataset(uri).to_table().to_pylist()) == wanted
+        assert by_id(lancedb("read")) == wanted
+        assert memwal("verify", uri)["outcome"] == "done"
+
+
+def test_deletes_and_updates_reach_the_base_only(tmp_path) -> None:
+    uri = str(tmp_path / "t.lance")
+    with lancedb_client(tmp_path) as lancedb:
+        lancedb("create", spec=["unsharded"])
+        assert len(lancedb("unsupported")) == 4
+        lancedb("put", rows=[row(key, 0) for key in range(4)])
+        lancedb("delete", where="id = 0")
+        lancedb("update", where="id = 1", values={"n": 9})
+        assert by_id(lancedb("read")) == by_id([row(key, 0) for key in range(4)])
+        memwal("merge", uri)
+        assert by_id(lancedb("read")) == by_id([row(key, 0) for key in range(4)])
+        # Once rows are merged and dropped, both do what they say.
+        assert memwal("quiesce", uri, "--retention", "0s", "--allow-short-retention")["safe"]
+        lancedb("delete", where="id = 0")
+        lancedb("update", where="id = 1", values={"n": 9})
+        assert by_id(lancedb("read")) == by_id([row(1, 9), row(2, 0), row(3, 0)])
+        assert by_id(memwal("read", uri)["rows"]) == by_id(lancedb("read"))
+
+
 def test_both_find_the_same_texts(tmp_path: Path) -> None:
     """LanceDB ranks each table by its own scores, so that only what is found is compared."""
     words = ["apple", "pie", "universities", "running", "crust", "the", "fox"]

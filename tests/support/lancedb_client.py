@@ -13,7 +13,7 @@ from typing import Any
 import lancedb
 import pyarrow as pa
 from lancedb import LsmWriteSpec
-from lancedb.index import FTS
+from lancedb.index import FTS, BTree
 
 SCHEMA = pa.schema(
     [
@@ -47,6 +47,32 @@ class Client:
             one = pa.Table.from_pylist([row], schema=SCHEMA)
             upsert.when_not_matched_insert_all().execute(one)
             self._table.close_lsm_writers()
+
+    def change_spec(self, spec: list[Any], index: str | None = None) -> None:
+        """Another write spec; with an index on a column, which writers keep from then on."""
+        self._table.unset_lsm_write_spec()
+        kind, *given = spec
+        wanted = getattr(LsmWriteSpec, kind)(*given)
+        if index is not None:
+            self._table.create_index(index, config=BTree())
+            wanted = wanted.with_maintained_indexes([f"{index}_idx"])
+        self._table.set_lsm_write_spec(wanted)
+
+    def delete(self, where: str) -> None:
+        self._table.delete(where)
+
+    def update(self, where: str, values: dict[str, Any]) -> None:
+        self._table.update(where=where, values=values)
+
+    def unsupported(self) -> list[str]:
+        """What a local table has no compactor for."""
+        found = []
+        for name in ("flush_lsm", "compact_lsm", "checkpoint_lsm", "get_lsm_stats"):
+            try:
+                getattr(self._table, name)()
+            except NotImplementedError:
+                found.append(name)
+        return found
 
     def read(self) -> list[dict[str, Any]]:
         return self._table.to_arrow().to_pylist()
