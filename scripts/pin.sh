@@ -46,7 +46,7 @@ all | constraints.txt) pin constraints.txt "'.[spark,metrics,dev]'" -e '.[spark,
 all | constraints-airflow.txt)
   pin constraints-airflow.txt "memwal and './airflow_plugins[dev]'" -e . -e './airflow_plugins[dev]'
   ;;&
-all | constraints-lancedb.txt) pin constraints-lancedb.txt lancedb lancedb ;;&
+all | constraints-lancedb.txt) pin constraints-lancedb.txt "lancedb and lance-context" lancedb lance-context ;;&
 all | constraints.txt | constraints-airflow.txt | constraints-lancedb.txt) ;;
 *) die "$1: no such file of pins" ;;
 esac

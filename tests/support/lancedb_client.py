@@ -30,9 +30,11 @@ TEXTS = pa.schema([pa.field("id", pa.int64(), nullable=False), pa.field("text", 
 class Client:
     """A connection that always reads what is there now, and its one table."""
 
-    def __init__(self, folder: str) -> None:
+    def connect(self, folder: str) -> None:
+        """Begin anew, in another folder."""
         self._db = lancedb.connect(folder, read_consistency_interval=timedelta(0))
         self._table: Any = None
+        self._names: dict[str, Any] = {}
 
     def create(self, spec: list[Any]) -> None:
         self._table = self._db.create_table("t", schema=SCHEMA)
@@ -77,6 +79,13 @@ class Client:
     def read(self) -> list[dict[str, Any]]:
         return self._table.to_arrow().to_pylist()
 
+    def run(self, code: str) -> None:
+        """Lines of a program, which know what those before them have named."""
+        exec(code, self._names)
+
+    def evaluate(self, code: str) -> Any:
+        return eval(code, self._names)
+
     def create_texts(self, texts: list[str]) -> None:
         """A table of texts with a full-text index that its writers keep."""
         first = pa.table({"id": range(len(texts)), "text": texts}, schema=TEXTS)
@@ -101,8 +110,8 @@ class Client:
         return found.limit(1000).to_arrow()["id"].to_pylist()
 
 
-def main(folder: str) -> None:
-    client = Client(folder)
+def main() -> None:
+    client = Client()
     for line in sys.stdin:
         asked = json.loads(line)
         try:
@@ -113,4 +122,4 @@ def main(folder: str) -> None:
 
 
 if __name__ == "__main__":
-    main(sys.argv[1])
+    main()
