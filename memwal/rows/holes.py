@@ -11,8 +11,8 @@ went on: lance issue 8293), or was taken off by another program: memwal drops me
 only. The manifest version that got past a generation tells the two apart.
 
 A MemWAL index that is initialised again knows of no progress, and every generation that was merged
-and collected before looks missing. It is none that is settled: a quiesce has recorded that the
-table was at rest, and the version that is looked at descends from that one (`rows/settled.py`).
+and collected before looks missing. It is no hole where the version that is looked at descends from
+one that had it merged (`rows/settled.py`).
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
 """Generations that an earlier MemWAL index of a table had merged, and that were collected. Pure.
 
-They are recorded when the table is at rest (`jobs/quiesce/apply.py`, `store/settled.py`), and fill
-what would else be holes of shards of which the present index knows nothing.
+They are recorded when a table comes to rest (`run/settled.py`, `store/settled.py`), or shown by
+older versions (`store/former_indexes.py`), and fill what would else be holes of shards of which the
+present index knows nothing.
 """
 
 from __future__ import annotations
@@ -11,15 +12,15 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 
 from memwal.model import ShardId, ShardView
-from memwal.rows.holes import find_holes, is_at_rest
+from memwal.rows.holes import find_holes, first_due
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class SettledShard:
-    """Up to `generation` a table at rest had merged and collected all of a shard.
+    """Up to `generation` a version of the table has all of a shard that had that manifest.
 
-    That manifest of the shard says so, and its digest that the shard still is the same one: a
-    folder that was deleted starts again at generation 1.
+    Its digest tells that the shard still is the same one: a folder that was deleted starts again at
+    generation 1.
     """
 
     generation: int
@@ -37,15 +38,15 @@ class SettledRecord:
 
 
 def find_settled(shards: Iterable[ShardView]) -> dict[ShardId, SettledShard]:
-    """What is settled of shards that are at rest."""
+    """What the version of these shards has of each, by its own index or by one before."""
     return {
         shard.shard_id: SettledShard(
-            generation=shard.manifest.current_generation - 1,
+            generation=first_due(shard) - 1,
             manifest_version=shard.manifest.version,
             manifest_digest=digest_manifest(shard.manifest.raw),
         )
         for shard in shards
-        if is_at_rest(shard) and shard.manifest.current_generation > 1
+        if first_due(shard) > 1
     }
 
 
@@ -59,8 +60,8 @@ def needs_proof(shard: ShardView) -> bool:
     return not shard.merged_generation and any(find_holes(shard))
 
 
-def settle(shard: ShardView, found: SettledShard) -> ShardView:
+def settle(shard: ShardView, generation: int) -> ShardView:
     """The shard with what is settled of it: never what is listed, nor what comes after that."""
     listed = (g.generation for g in shard.manifest.flushed_generations)
     first = min(listed, default=shard.manifest.current_generation)
-    return replace(shard, settled_generation=min(found.generation, first - 1))
+    return replace(shard, settled_generation=min(generation, first - 1))

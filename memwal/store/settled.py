@@ -26,7 +26,11 @@ from memwal.rows.settled import (
     needs_proof,
     settle,
 )
+from memwal.store.former_indexes import TableHistory
+from memwal.store.lance_calls import call_lance
 from memwal.store.shard_manifests import ShardManifests
+from memwal.store.table import LanceTables
+from memwal.store.table_manifests import TableManifests
 from memwal.threads import side_by_side
 
 _KEY = "memwal.settled."
@@ -52,6 +56,7 @@ class SettledRecords:
     _objects: Objects
     _manifests: ShardManifests
     _readers_max: int
+    _history: TableHistory | None = None
     _known: dict[str, SettledRecord] = field(init=False, default_factory=dict)
 
     def find(self, view: TableView) -> list[SettledRecord]:
@@ -64,11 +69,18 @@ class SettledRecords:
         return sorted(records, key=lambda record: -record.version)
 
     def mark(self, view: TableView) -> TableView:
-        """The view with what is settled of shards that lack generations for all the index knows."""
+        """The view with what is settled of shards that lack generations for all the index knows.
+
+        By the records, and where these don't tell, by the retained versions.
+        """
         if not any(needs_proof(shard) for shard in view.shards):
             return view
         records = self.find(view)
         shards = side_by_side(lambda s: self._mark(s, records), view.shards, self._readers_max)
+        for n, shard in enumerate(shards):
+            if self._history is not None and needs_proof(shard):
+                shown = self._history.find_merged(view, shard)
+                shards[n] = settle(shard, max(shown, shard.settled_generation))
         return replace(view, shards=tuple(shards))
 
     def put(self, record: SettledRecord) -> None:
@@ -87,7 +99,7 @@ class SettledRecords:
         for record in records if needs_proof(shard) else ():
             found = record.shards.get(shard.shard_id)
             if found is not None and found.manifest_digest == self._digest(shard, found):
-                return settle(shard, found)
+                return settle(shard, found.generation)
         return shard
 
     def _digest(self, shard: ShardView, found: SettledShard) -> str | None:
@@ -114,6 +126,39 @@ class SettledRecords:
         except _NO_RECORD:
             return None
         return SettledRecord(record_id=record_id, version=version, shards=shards)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class StoredProofs:
+    """Names records in the base table's configuration (the Proofs port)."""
+
+    records: SettledRecords
+    tables: LanceTables
+    manifests: TableManifests
+
+    def find(self, view: TableView) -> list[SettledRecord]:
+        """Those that count."""
+        return self.records.find(view)
+
+    def name(self, view: TableView, record_id: str, kept: SettledRecord | None) -> None:
+        """Commit the name from the view's version."""
+        kept_id = None if kept is None else kept.record_id
+        change = name_in_config(record_id, (i for i in view.settled_ids if i != kept_id))
+        dataset = self.tables.at(view.version)
+        call_lance(lambda: dataset.update_config(change))
+
+    def follows(self, view: TableView, record_id: str) -> bool:
+        """Whether the version after the view's is that commit, and the view's still the same."""
+        try:
+            stood = self.manifests.read(view.version).timestamp_nanos
+            named = list_named(self.tables.base(view.version + 1).config())
+        except Missing:
+            return False
+        return stood == view.manifest.timestamp_nanos and record_id in named
+
+    def put(self, record: SettledRecord) -> None:
+        """Store the record."""
+        self.records.put(record)
 
 
 def _count(value: Any) -> int:

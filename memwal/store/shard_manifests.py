@@ -138,10 +138,10 @@ class ShardManifests:
 
     def versions(self, shard_id: ShardId) -> list[int]:
         """Every stored version, ascending, from a listing."""
-        return sorted(version for version, _ in self._list(shard_id))
+        return sorted(version for version, _ in self.list_files(shard_id))
 
-    def _list(self, shard_id: ShardId) -> Iterator[tuple[int, StoredFile]]:
-        """The manifests and stoppers, by version."""
+    def list_files(self, shard_id: ShardId) -> Iterator[tuple[int, StoredFile]]:
+        """The files of manifests and stoppers, with their versions."""
         for file in self._objects.list(layout.manifest_folder(shard_id)):
             version = layout.parse_shard_manifest_name(file.path.rsplit("/", 1)[-1])
             if version is not None:
@@ -228,7 +228,7 @@ class ShardManifests:
         """
         dates = {
             v: file.modified_at_nanos
-            for v, file in self._list(shard_id)
+            for v, file in self.list_files(shard_id)
             if file.size_bytes != layout.STOPPER_BYTES
         }
         if not self._is_stored(shard_id, version):
@@ -253,7 +253,7 @@ class ShardManifests:
         listing showed, in bytes by version. Raises StoreUnavailable for one that lags behind.
         """
         if sizes is None:
-            sizes = {version: file.size_bytes for version, file in self._list(shard_id)}
+            sizes = {version: file.size_bytes for version, file in self.list_files(shard_id)}
         lowest = max(sizes, default=0)
         while lowest - 1 in sizes:
             lowest -= 1

@@ -31,6 +31,7 @@ from memwal.model import (
 from memwal.ports import Objects
 from memwal.rows.holes import find_holes
 from memwal.rows.policy import STORED_KEY
+from memwal.store.former_indexes import TableHistory
 from memwal.store.lineage import StoredLineage
 from memwal.store.manifest_file import SHARDS_MIN, ManifestFile, find_cache_folder
 from memwal.store.manifest_memory import MEMORIES
@@ -80,7 +81,8 @@ class StoredViews(StoredLineage):
         super().__init__(objects, tables, readers_max=readers_max)
         self._shards = ShardManifests(objects)
         self._snapshots = ShardSnapshots(objects)
-        self._settled = SettledRecords(objects, self._shards, readers_max)
+        history = TableHistory(objects, tables, self._manifests, self._shards)
+        self._settled = SettledRecords(objects, self._shards, readers_max, history)
         self._details = ViewDetails(tables, self._shards, self, readers_max)
         self._memory = MEMORIES.recall(objects.store, objects.uri)
         self._remembered_min = remembered_min

@@ -46,7 +46,7 @@ _OBSTACLES = mutations(
 
 _PROOF = (
     *mutations(
-        "memwal/jobs/quiesce/apply.py",
+        "memwal/run/settled.py",
         "tests/jobs/quiesce/test_proof_races.py",
         (
             "settled: a record is stored wherever its name landed",
@@ -55,7 +55,7 @@ _PROOF = (
         ),
     ),
     *mutations(
-        "memwal/jobs/quiesce/store.py",
+        "memwal/store/settled.py",
         "tests/store/test_settled.py",
         (
             "settled: a name counts that did not land right after the view",
@@ -90,9 +90,41 @@ _PROOF = (
         "memwal/rows/settled.py",
         "tests/jobs/quiesce/test_proof_races.py",
         (
-            "settled: what is at rest or not",
-            "        if is_at_rest(shard) and",
-            "        if",
+            "settled: what is not merged",
+            "            generation=first_due(shard) - 1,",
+            "            generation=shard.manifest.current_generation - 1,",
+        ),
+    ),
+    *mutations(
+        "memwal/store/former_indexes.py",
+        "tests/store/test_settled.py",
+        (
+            "settled: history goes on behind a restore",
+            "            if manifest.version <= 1 or not self._adds(manifest.version):",
+            "            if manifest.version <= 1:",
+        ),
+        (
+            "settled: history of a shard that started over",
+            "            if generation and self._is_past(shard.shard_id, generation, made_at_nanos):",
+            "            if generation:",
+        ),
+    ),
+    *mutations(
+        "memwal/jobs/merge/job.py",
+        "tests/store/test_settled.py",
+        (
+            "settled: the versions that show it expire",
+            "        record_former(table, options)\n",
+            "",
+        ),
+    ),
+    *mutations(
+        "memwal/jobs/garbage/job.py",
+        "tests/store/test_settled.py",
+        (
+            "settled: garbage expires the versions that show it",
+            "            record_former(run.table, options)",
+            "            pass",
         ),
     ),
     *mutations(
@@ -100,8 +132,8 @@ _PROOF = (
         "tests/store/test_settled.py",
         (
             "settled: what is listed may be settled",
-            "min(found.generation, first - 1)",
-            "found.generation",
+            "min(generation, first - 1)",
+            "generation",
         ),
     ),
     *mutations(

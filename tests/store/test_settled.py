@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
+from collections.abc import Callable
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -108,16 +109,84 @@ def test_it_is_recorded_once(table: Table) -> None:
     assert len(list(record(table).parent.iterdir())) == 1
 
 
-def test_a_dry_run_records_nothing(tmp_path: Path) -> None:
-    table = builders.make_table(tmp_path / "t", rows=range(20), indexed=True)
-    table.flush(table.shards[0], Put([1], 1))
+@pytest.fixture
+def unrecorded(tmp_path: Path) -> Table:
+    """All is merged and collected, without a quiesce."""
+    table = builders.make_table(tmp_path / "t", rows=range(20), shards=2, indexed=True)
+    for n, shard in enumerate(table.shards):
+        table.flush(shard, Put([2 * n, 30 + n], 1))
+        table.flush(shard, Put([2 * n], 2))
     assert run(table, "maintain", "--execute", *SHORT) == 0
-    assert run(table, "quiesce", "--dry-run") == 0
-    assert not list_named(table.dataset.config())
-    unset(table)
-    init(table)
-    check_refused(table)
-    assert run(table, "merge", "--allow-holes") == 0
+    return table
+
+
+def settled(table: Table) -> list[int]:
+    return [shard.settled_generation for shard in table.stores.views.table().shards]
+
+
+def test_retained_versions_show_it_too(unrecorded: Table) -> None:
+    unset(unrecorded)
+    init(unrecorded)
+    assert settled(unrecorded) == [2, 2]
+    check_accepted(unrecorded)
+
+
+def test_garbage_records_it_before_versions_expire(unrecorded: Table) -> None:
+    unset(unrecorded)
+    init(unrecorded)
+    assert run(unrecorded, "garbage", "--execute", *SHORT) == 0
+    assert len(unrecorded.dataset.versions()) == 1
+    assert settled(unrecorded) == [2, 2]
+
+
+def test_what_no_retained_version_shows_is_missing(unrecorded: Table) -> None:
+    assert run(unrecorded, "quiesce", "--dry-run") == 0
+    assert not list_named(unrecorded.dataset.config())
+    unset(unrecorded)
+    expire(unrecorded)
+    init(unrecorded)
+    check_refused(unrecorded)
+    assert run(unrecorded, "merge", "--allow-holes") == 0
+
+
+def restore(table: Table) -> None:
+    lance.dataset(table.uri).restore()
+
+
+def overwrite(table: Table) -> None:
+    lance.write_dataset(table.dataset.to_table(), table.uri, mode="overwrite")
+
+
+@pytest.mark.parametrize("turn_back", [restore, overwrite])
+def test_time_that_may_have_been_turned_back_ends_history(
+    unrecorded: Table, turn_back: Callable[[Table], None]
+) -> None:
+    unset(unrecorded)
+    turn_back(unrecorded)
+    init(unrecorded)
+    assert settled(unrecorded) == [0, 0]
+    check_refused(unrecorded)
+
+
+def test_a_restore_under_the_new_index_ends_history(unrecorded: Table) -> None:
+    unset(unrecorded)
+    init(unrecorded)
+    restore(unrecorded)
+    assert settled(unrecorded) == [0, 0]
+
+
+def test_history_is_of_the_shard_that_there_is_now(unrecorded: Table) -> None:
+    unset(unrecorded)
+    start_over(unrecorded)
+    init(unrecorded)
+    for n in range(3):
+        unrecorded.flush(unrecorded.shards[0], Put([n], n))
+    builders.unlist_generation(unrecorded, unrecorded.shards[0], 1)
+    assert settled(unrecorded) == [0]
+    # One index later, too.
+    unset(unrecorded)
+    init(unrecorded)
+    assert settled(unrecorded) == [0]
 
 
 def test_generations_since_the_record_are_missing(table: Table) -> None:
@@ -218,20 +287,17 @@ def test_a_clone_has_the_name_and_not_the_record(table: Table, tmp_path: Path) -
     assert CliRunner().invoke(app, ["read", clone.uri]).exit_code == 0
 
 
-def settled(table: Table) -> int:
-    return table.stores.views.table().shards[0].settled_generation
-
-
 def test_a_record_that_says_otherwise_proves_nothing(table: Table) -> None:
     unset(table)
     init(table)
     shard, file = table.shards[0], record(table)
     good = json.loads(file.read_bytes())
+    expire(table)
     entry = good["shards"][shard]
 
     def judge(document: Any) -> int:
         file.write_bytes(document if isinstance(document, bytes) else json.dumps(document).encode())
-        return settled(table)
+        return settled(table)[0]
 
     def judge_entry(**changes: Any) -> int:
         return judge({**good, "shards": {shard: {**entry, **changes}}})
@@ -245,7 +311,7 @@ def test_a_record_that_says_otherwise_proves_nothing(table: Table) -> None:
     assert judge_entry(generation=1) == 1
     assert judge_entry(generation=9) == judge(good) == 2
     file.unlink()
-    assert settled(table) == 0
+    assert settled(table) == [0, 0]
     check_refused(table)
 
 
@@ -259,6 +325,7 @@ def test_a_name_that_is_none_proves_nothing(table: Table) -> None:
     table.dataset.update_config(
         {k: v for name in NAMES for k, v in name_in_config(name, ()).items()}
     )
-    assert settled(table) == 2
+    expire(table)
+    assert settled(table) == [2, 2]
     table.dataset.update_config(name_in_config("", good))
-    assert settled(table) == 0
+    assert settled(table) == [0, 0]

@@ -18,6 +18,7 @@ from memwal.run.fanout import Fanout
 from memwal.run.options import RunOptions
 from memwal.run.progress import Progress
 from memwal.run.runner import JobRunner
+from memwal.run.settled import record_former
 from memwal.run.stores import Stores
 from memwal.run.tables import TABLE_READERS_MAX, OpenTable
 from memwal.threads import side_by_side
@@ -54,6 +55,8 @@ def run_garbage(options: GarbageOptions, progress: Progress, steps: Steps = no_s
             for table in tables
             if table.stores is not None
         ]
+        for run in runs if options.acts else ():
+            record_former(run.table, options)
         side_by_side(_Run.foresee, runs, TABLE_READERS_MAX)
         deletes = DeleteFanout(
             tables=[run.table for run in runs],

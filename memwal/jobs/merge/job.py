@@ -30,6 +30,7 @@ from memwal.run.options import RunOptions, choose_limits
 from memwal.run.policy import choose_policy, list_policy_warnings, store_policy
 from memwal.run.progress import Progress
 from memwal.run.runner import JobRunner
+from memwal.run.settled import record_former
 from memwal.run.tables import OpenTable
 from memwal.run.units import lost_unit
 
@@ -77,6 +78,7 @@ def _plan(table: OpenTable, options: MergeOptions) -> _TableMerge:
     if table.view is None:
         return merge
     try:
+        record_former(table, options)
         work, merge.left = choose_shards(table.view, options.shards, options.request)
         policy = choose_policy(table)
         if policy is not None and not options.dry_run:

@@ -15,10 +15,8 @@ from memwal.jobs.garbage.model import GarbageLimits
 from memwal.jobs.garbage.plan import check_limits
 from memwal.jobs.maintain.job import MaintainOptions, run_maintain
 from memwal.jobs.maintain.report import MaintainTableReport
-from memwal.jobs.quiesce.apply import keep_proof
 from memwal.jobs.quiesce.plan import Kind, Obstacle, Stillness, find_obstacles
 from memwal.jobs.quiesce.report import find_claimed, find_kept, report_quiesce
-from memwal.jobs.quiesce.store import StoredProofs
 from memwal.jobs.rescue.job import Confirm, RescueOptions, run_rescue
 from memwal.jobs.rescue.plan import RescueLimits
 from memwal.jobs.rescue.store import StoredShardWal
@@ -32,9 +30,9 @@ from memwal.run.options import RunOptions
 from memwal.run.progress import SILENT, Progress
 from memwal.run.reports import job_report
 from memwal.run.runner import JobRunner
+from memwal.run.settled import record_merged
 from memwal.run.stores import Stores
 from memwal.run.tables import OpenTable
-from memwal.store.settled import SettledRecords
 from memwal.threads import side_by_side
 
 _JOBS = ("merge", "index-catchup", "garbage")
@@ -124,22 +122,17 @@ def _look(options: QuiesceOptions, jobs: Mapping[str, list[JobOnTable]]) -> JobR
         now = stores.clock.now_nanos()
         obstacles = find_obstacles(view, found, find_kept(done), options.idle, now)
         if not obstacles and options.acts:
-            obstacles = _keep_proof(stores, view)
+            obstacles = _record(stores, view)
         return report_quiesce(table.resolved.name, done, obstacles, dry_run=options.dry_run)
 
     runner = JobRunner(name="quiesce", looks_only=True)
     return runner.run_each(options.for_job(RunOptions, options.tables), look, SILENT)
 
 
-def _keep_proof(stores: Stores, view: TableView) -> list[Obstacle]:
+def _record(stores: Stores, view: TableView) -> list[Obstacle]:
     """What kept it from being recorded that all is merged."""
-    proofs = StoredProofs(
-        records=SettledRecords(stores.objects, stores.shard_manifests, _READERS_MAX),
-        tables=stores.tables,
-        manifests=stores.table_manifests,
-    )
     try:
-        keep_proof(view, proofs, stores.clock)
+        record_merged(stores, view)
     except MemWalError as error:
         text = f"what is merged could not be recorded: {error}"
         return [Obstacle(kind=Kind.RECORD, text=text, stays=False, exit_code=error.exit_code)]

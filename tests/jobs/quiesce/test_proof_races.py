@@ -1,4 +1,4 @@
-"""What a quiesce records, beside everything else that happens to a table: a small model of one.
+"""What a quiesce records, and what older versions show, whatever happens to a table: a model.
 
 Chance chooses what happens between any two steps of a quiesce: writers, merges, drops, restores to
 any retained version, indexes that go and come, shards that start over, other programs that take
@@ -11,15 +11,18 @@ from __future__ import annotations
 import random
 from contextlib import suppress
 from dataclasses import dataclass, replace
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
-from memwal.errors import LostRace
+from memwal.errors import LostRace, Missing
 from memwal.format import codec, layout
-from memwal.jobs.quiesce.apply import keep_proof
 from memwal.model import MemWalState, ShardId, ShardManifest, ShardView, TableView, VersionManifest
 from memwal.rows.holes import find_holes
 from memwal.rows.settled import SettledRecord
+from memwal.run.settled import keep_proof
+from memwal.store.former_indexes import TableHistory
 from memwal.store.settled import SettledRecords
 from memwal.store.shard_manifests import ShardManifests
 from memwal.testing.clock import ManualClock
@@ -27,7 +30,7 @@ from memwal.testing.objects import MemoryObjects
 from tests.support.views import make_generation
 
 SHARD = ShardId("11111111-1111-4111-8111-111111111111")
-RUNS = 1500
+RUNS = 300
 STEPS = 30
 
 
@@ -46,6 +49,7 @@ class Version:
     rows: frozenset[tuple[int, int]] = frozenset()
     merged: int | None = 0
     named: frozenset[str] = frozenset()
+    operation: str = "Update"
 
 
 class Table:
@@ -54,7 +58,7 @@ class Table:
     def __init__(self, rng: random.Random) -> None:
         self.rng, self.clock, self.now = rng, ManualClock(), 0
         self.versions = {1: Version(at_nanos=0)}
-        self.objects = MemoryObjects()
+        self.objects = MemoryObjects(clock=self.clock)
         self.manifests = ShardManifests(self.objects)
         self.incarnation = self.nesting = self.accepted = 0
         self.start_over()
@@ -65,21 +69,28 @@ class Table:
     def latest(self) -> int:
         return max(self.versions)
 
-    def commit(self, **changes: object) -> None:
+    def commit(self, operation: str = "Update", **changes: object) -> None:
         self.now += 1
-        latest = self.versions[self.latest]
-        self.versions[self.latest + 1] = replace(latest, at_nanos=self.now, **changes)  # type: ignore[arg-type]
+        self.clock.advance(1)
+        latest = replace(self.versions[self.latest], operation=operation, at_nanos=self.now)
+        self.versions[self.latest + 1] = replace(latest, **changes)  # type: ignore[arg-type]
+        name = layout.table_manifest_names(self.latest)[0]
+        self.objects.put(f"{layout.VERSIONS}/{name}", b"")
 
     def store(self, manifest: ShardManifest) -> None:
         data = codec.encode_shard_manifest(manifest)
+        self.clock.advance(1)
         self.objects.put(layout.shard_manifest_path(SHARD, manifest.version), data)
         self.manifest = replace(manifest, raw=data)
 
     def start_over(self) -> None:
-        """Its folder is deleted once no index knows it, and a writer begins, elsewhere in a WAL."""
+        """Its folder is deleted once no index knows it, and a writer begins, elsewhere in a WAL.
+
+        Nobody goes back behind that: an index of then would take new generations for merged ones.
+        """
         self.incarnation += 1
         self.init_again()
-        self.expire()
+        self.born = self.latest
         self.objects.delete([f.path for f in list(self.objects.list(layout.MEM_WAL))])
         self.store(
             ShardManifest(
@@ -105,8 +116,10 @@ class Table:
 
     def merge(self) -> None:
         version = self.versions[self.latest]
+        if version.merged is None:
+            return
         shard = self.view().shards[0]
-        if version.merged is not None and shard.pending and not any(find_holes(shard)):
+        if shard.pending and not any(find_holes(shard)):
             done = {(self.incarnation, g.generation) for g in shard.pending}
             self.commit(rows=version.rows | done, merged=shard.pending[-1].generation)
 
@@ -141,8 +154,11 @@ class Table:
             self.unlist(self.rng.choice(self.manifest.flushed_generations).generation)
 
     def restore(self) -> None:
-        back = self.versions[self.rng.choice(list(self.versions))]
-        self.commit(rows=back.rows, merged=back.merged, named=back.named)
+        back = self.versions[self.choose_version()]
+        self.commit("Restore", rows=back.rows, merged=back.merged, named=back.named)
+
+    def choose_version(self) -> int:
+        return self.rng.choice([version for version in self.versions if version >= self.born])
 
     def expire(self) -> None:
         self.versions = {self.latest: self.versions[self.latest]}
@@ -163,25 +179,23 @@ class Table:
     # ---- the quiesce
 
     def records(self) -> SettledRecords:
-        return SettledRecords(self.objects, self.manifests, 1)
+        lance: Any = _Lance(self)
+        history = TableHistory(self.objects, lance, lance, self.manifests)
+        return SettledRecords(self.objects, self.manifests, 1, history)
 
     def view(self, number: int | None = None) -> TableView:
         number = self.latest if number is None else number
         version = self.versions[number]
-        state = MemWalState(
-            index_uuid="", created_at_millis=None, merged={SHARD: version.merged or 0},
-            index_catchup={},
-        )  # fmt: skip
+        manifest = _Lance(self).read(number)
+        assert manifest.mem_wal is not None
         view = TableView(
             uri="memory://t",
             version=number,
             primary_key=("id",),
             columns=(),
             rows=0,
-            manifest=VersionManifest(
-                version=number, timestamp_nanos=version.at_nanos, mem_wal=state
-            ),
-            mem_wal=state,
+            manifest=manifest,
+            mem_wal=manifest.mem_wal,
             shards=(ShardView(manifest=self.manifest, merged_generation=version.merged or 0),),
             settled_ids=tuple(sorted(version.named)),
         )
@@ -206,7 +220,8 @@ class Table:
     # ---- what has to hold
 
     def check(self) -> None:
-        for number, version in self.versions.items():
+        for number in {self.latest, self.choose_version()}:
+            version = self.versions[number]
             if version.merged is not None:
                 (shard,) = self.view(number).shards
                 self.accepted += shard.settled_generation
@@ -214,6 +229,31 @@ class Table:
                     assert (self.incarnation, generation) in version.rows, (
                         f"version {number} lacks generation {generation}, which counts as settled"
                     )
+
+
+@dataclass(frozen=True)
+class _Lance:
+    """What the walk over older versions asks of Lance and of their manifests."""
+
+    table: Table
+
+    def base(self, version: int) -> _Lance:
+        return self
+
+    def read_transaction(self, version: int) -> SimpleNamespace:
+        operation = self.table.versions[version].operation
+        return SimpleNamespace(operation=type(operation, (), {})())
+
+    def read(self, number: int) -> VersionManifest:
+        if number not in self.table.versions:
+            raise Missing(f"version {number}")
+        version, state = self.table.versions[number], None
+        if version.merged is not None:
+            merged = {SHARD: version.merged} if version.merged else {}
+            state = MemWalState(
+                index_uuid="", created_at_millis=None, merged=merged, index_catchup={}
+            )
+        return VersionManifest(version=number, timestamp_nanos=version.at_nanos, mem_wal=state)
 
 
 @dataclass(frozen=True)

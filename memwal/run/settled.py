@@ -1,0 +1,80 @@
+"""Records what a table has merged: first the name, in a commit; the record last."""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from dataclasses import replace
+from typing import Protocol
+
+from memwal.errors import LostRace, MemWalError
+from memwal.model import TableView
+from memwal.ports import Clock
+from memwal.rows.settled import SettledRecord, find_settled
+from memwal.run.options import RunOptions
+from memwal.run.stores import Stores
+from memwal.run.tables import OpenTable
+from memwal.store.settled import SettledRecords, StoredProofs
+
+_READERS_MAX = 16
+
+
+class Proofs(Protocol):
+    """The records of one table."""
+
+    def find(self, view: TableView) -> list[SettledRecord]:
+        """Those that count for the view, newest first."""
+        ...
+
+    def name(self, view: TableView, record_id: str, kept: SettledRecord | None) -> None:
+        """Commit the name of a record that is to come, and forget all that the view has but one.
+
+        The commit may land on whatever is the latest version. Raises LostRace, StoreUnavailable.
+        """
+        ...
+
+    def follows(self, view: TableView, record_id: str) -> bool:
+        """Whether the version right after the view's is the commit of that name."""
+        ...
+
+    def put(self, record: SettledRecord) -> None:
+        """Store the record."""
+        ...
+
+
+def keep_proof(view: TableView, proofs: Proofs, clock: Clock) -> None:
+    """Record what is settled of the view's shards, unless a record says so.
+
+    Lance lets the commit land on top of a restore that came in between: a version that has not the
+    rows would name the record then. So that is looked at before there is a record.
+    Raises LostRace when the table has moved on, and what the ports raise.
+    """
+    settled = find_settled(view.shards)
+    known = proofs.find(view)
+    if any(settled.items() <= record.shards.items() for record in known) or not settled:
+        return
+    record_id = clock.new_id()
+    proofs.name(view, record_id, next(iter(known), None))
+    if not proofs.follows(view, record_id):
+        raise LostRace(f"{view.uri}: somebody else committed to the table meanwhile")
+    proofs.put(SettledRecord(record_id=record_id, version=view.version, shards=settled))
+
+
+def record_merged(stores: Stores, view: TableView) -> None:
+    """Record it of all shards. Raises what `keep_proof` does, Unsupported as any first write."""
+    stores.prove_store()
+    records = SettledRecords(stores.objects, stores.shard_manifests, _READERS_MAX)
+    proofs = StoredProofs(records=records, tables=stores.tables, manifests=stores.table_manifests)
+    keep_proof(view, proofs, stores.clock)
+
+
+def record_former(table: OpenTable, options: RunOptions) -> None:
+    """Record what former MemWAL indexes had merged, before the versions that show it expire.
+
+    Where that fails, a later run does it, as long as these versions are there.
+    """
+    if table.view is None or table.stores is None:
+        return
+    shards = tuple(shard for shard in table.view.shards if shard.settled_generation)
+    if shards and options.acts:
+        with suppress(MemWalError):
+            record_merged(table.stores, replace(table.view, shards=shards))
