@@ -16,9 +16,11 @@ from typer.testing import CliRunner
 from memwal.cli.app import app
 from memwal.errors import EXIT_CORRUPTION, EXIT_HELD, EXIT_REFUSED
 from memwal.format import layout
+from memwal.run.settled import record_merged
 from memwal.store.settled import list_named, name_in_config
 from tests.support import builders
 from tests.support.builders import Put, Table
+from tests.support.s3server import S3Server
 
 pytestmark = pytest.mark.integration
 
@@ -100,6 +102,23 @@ def test_no_older_version_is_needed(table: Table) -> None:
     table.flush(table.shards[1], Put([6, 41], 4))
     assert run(table, "merge") == 0
     builders.same_rows(table.base_rows(), table.truth(), "merged")
+
+
+def test_on_an_object_store(s3_server: S3Server) -> None:
+    uri = f"s3://{s3_server.make_bucket()}/t"
+    table = builders.make_table(uri, rows=range(3), options=s3_server.storage_options)
+    shard = table.shards[0]
+    table.flush(shard, Put([1], 1))
+    table.merge_all()
+    builders.unlist_generation(table, shard, 1)
+    stores = table.stores
+    record_merged(stores, stores.views.table())
+    unset(table)
+    expire(table)
+    init(table)
+    assert settled(table) == [1]
+    table.dataset.update_config(name_in_config("", list_named(table.dataset.config())))
+    assert settled(table) == [0]
 
 
 def test_it_is_recorded_once(table: Table) -> None:
