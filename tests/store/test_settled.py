@@ -151,6 +151,16 @@ def test_retained_versions_show_it_too(unrecorded: Table) -> None:
     check_accepted(unrecorded)
 
 
+def test_a_merge_records_it_before_versions_expire(unrecorded: Table) -> None:
+    unset(unrecorded)
+    init(unrecorded)
+    assert run(unrecorded, "merge", "--dry-run") == 0
+    assert not list_named(unrecorded.dataset.config())
+    assert run(unrecorded, "merge") == 0
+    expire(unrecorded)
+    assert settled(unrecorded) == [2, 2]
+
+
 def test_garbage_records_it_before_versions_expire(unrecorded: Table) -> None:
     unset(unrecorded)
     init(unrecorded)
