@@ -29,7 +29,7 @@ _Lines = list[tuple[int, int, dict[str, Any]]]
 """(line, row, what is in it), both from 1: an empty line is no row."""
 
 
-class BadLine(Usage):
+class BadLine(ValueError):
     """A line that is no row. `column` and `value` are those at fault, if it is an object."""
 
     column: str | None = None

@@ -22,7 +22,7 @@ from memwal.ingest.chunks import cut_batches, find_groups, skip_rows
 from memwal.ingest.columns import SourceColumns
 from memwal.ingest.csv_text import open_csv, read_names, read_text
 from memwal.ingest.globs import find_matches, is_pattern
-from memwal.ingest.json_lines import BadLine, read_json_lines, read_past_bad
+from memwal.ingest.json_lines import read_json_lines, read_past_bad
 from memwal.ingest.lance_sources import Fragments, count_rows, describe_fragments, read_rows
 from memwal.ingest.standard_input import STANDARD_INPUT, SpooledInput
 from memwal.ingest.store_sources import open_system
@@ -274,7 +274,7 @@ class SourceFiles:
             for chunk in cut_batches(batches, chunk_rows):
                 yield chunk
                 read += 1
-        except (ValueError, BadLine):  # Arrow's are among the first
+        except ValueError:  # Arrow's and BadLine are among them
             if file.format not in _READ_PAST:
                 raise
             chunks = self._read_past(file, partial(cut_batches, chunk_rows=chunk_rows), wanted)
