@@ -404,4 +404,4 @@ def test_the_spark_source_searches_in_one_task(tmp_path: Path) -> None:
     assert [row["n"] for row in rows] == [row["n"] for row in wanted] == [20, 30]
     assert [row["_score"] for row in rows] == [row["_score"] for row in wanted]
     with pytest.raises(Usage, match="option limit goes with search and nearest"):
-        MemWalDataSource(CaseInsensitiveDict({"path": table.uri, "limit": "2"}))
+        MemWalDataSource(CaseInsensitiveDict({"path": table.uri, "limit": "2"})).schema()
