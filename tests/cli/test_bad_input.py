@@ -455,7 +455,7 @@ def test_a_spark_read_of_data_that_claims_too_many_columns(table: Path) -> None:
     """Told at load(), before any task would end its worker."""
     file = claim_columns(generation_folder(table, 2))
     with pytest.raises(Corruption, match=re.escape(str(file.relative_to(table)))):
-        MemWalDataSource({"path": str(table)})
+        MemWalDataSource({"path": str(table)}).schema()
 
 
 def test_verify_tells_data_that_claims_too_many_columns(table: Path) -> None:
