@@ -18,6 +18,7 @@ from memwal.run.endpoint import Endpoint, Pages, Pulse
 from memwal.testing.clock import ManualClock
 
 SECRET = "AKIAVERYSECRET"
+_OTHERS: set[threading.Thread] = set()
 
 
 @dataclass
@@ -191,9 +192,18 @@ def wait_for(condition: Callable[[], bool]) -> None:
         time.sleep(0.01)
 
 
+@pytest.fixture(autouse=True)
+def others() -> Iterator[None]:
+    """What servers of earlier tests left running in this process is no client of ours."""
+    _OTHERS.update(threading.enumerate())
+    yield
+    _OTHERS.clear()
+
+
 def clients_of(endpoint: Endpoint) -> int:
     """Threads that answer, by the name that the standard library gives them."""
-    return sum("process_request_thread" in thread.name for thread in threading.enumerate())
+    new = [thread for thread in threading.enumerate() if thread not in _OTHERS]
+    return sum("process_request_thread" in thread.name for thread in new)
 
 
 def test_clients_that_hang_hold_nobody_up(endpoint: Endpoint) -> None:
