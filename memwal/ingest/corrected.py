@@ -70,7 +70,7 @@ def settle_sources(
 
 def check_read(splits: Sequence[Split], shape: Shape, progress: ProgressRecord) -> None:
     """Read what is written of sources again. Raises Refused unless it is what it was."""
-    if progress.row and not progress.read:
+    if progress.rows and not progress.read:
         raise Refused("an older memwal began this ingest, and kept no digest of what it wrote")
     sieve = Sieve(shape=shape, rows_max=progress.rows_rejected)
     for place, wanted in enumerate(progress.read):

@@ -17,7 +17,7 @@ import pyarrow.compute as pc
 import pyarrow.csv as pacsv
 
 from memwal.ingest.findings import Finding, find_failing, show_value
-from memwal.ingest.marks import find_marks, is_text_column, mark_chunks
+from memwal.ingest.marks import LEFT_OUT_MAX, find_marks, is_text_column, mark_chunks
 from memwal.ingest.texts import find_csv_types, parse_texts
 from memwal.rows.json_values import Lenience, is_bytes
 
@@ -56,17 +56,18 @@ def read_names(source: Any) -> list[str]:
 
 def read_text(
     open_source: Callable[[], Any],
-    cut: Callable[[Iterator[pa.RecordBatch]], Iterator[pa.Table]],
+    chunk_rows: int,
     columns: list[str] | None,
 ) -> Iterator[pa.Table]:
-    """Every chunk of a file, as `cut` makes them, for `convert_text`.
+    """Every chunk of a file, for `convert_text`.
 
-    Rows with too many or few fields are in no chunk: a chunk knows of those that come before the
-    next one.
+    Rows with too many or few fields are in no chunk: chunks know of them (`mark_chunks`).
     """
     left_out: list[Finding] = []
 
     def skip(row: pacsv.InvalidRow) -> str:
+        if len(left_out) >= LEFT_OUT_MAX:
+            return "error"
         reason = f"has {row.actual_columns} fields, and not {row.expected_columns}: {row.text}"
         left_out.append(Finding(place=None, row=row.number - 1, reason=reason))
         return "skip"
@@ -75,7 +76,7 @@ def read_text(
     reader = open_csv(open_source(), dict.fromkeys(names, pa.binary()), skip)
     batches = (batch if columns is None else batch.select(columns) for batch in reader)
     empty = pa.schema([(n, pa.binary()) for n in columns or names]).empty_table()
-    yield from mark_chunks(cut(batches), empty, left_out, text=True)
+    yield from mark_chunks(batches, chunk_rows, empty, left_out, text=True)
 
 
 def show_row(row: pa.Table) -> dict[str, Any]:
@@ -107,9 +108,10 @@ def convert_text(
             value = text[place].as_py().decode(errors="replace")
             reason = f"is no {kind}: {why.rpartition(f'error to {kind}: ')[2]}"
             found.append(Finding(place=place, column=name, value=value, reason=reason))
-        # Where there are more than anybody asked about, none is used.
-        left = pa.nulls(len(text), text.type) if len(bad) >= most else _blank(text, bad)
-        arrays.append(convert(left))
+        # Where there are more than anybody asked about, nobody looks behind the last of these.
+        known = text[: bad[-1][0]] if len(bad) >= most else text
+        values = convert(_blank(known, bad))
+        arrays.append(pa.concat_arrays([values, pa.nulls(len(text) - len(values), values.type)]))
     return pa.table(arrays, names=chunk.column_names), found, marks.number_rows(len(chunk))
 
 

@@ -18,7 +18,7 @@ import pyarrow as pa
 from memwal.errors import Usage
 from memwal.ingest.columns import SourceColumns
 from memwal.ingest.findings import Finding
-from memwal.ingest.marks import mark_chunks
+from memwal.ingest.marks import LEFT_OUT_MAX, mark_chunks
 from memwal.ingest.shape import guess_name
 from memwal.rows.json_values import from_json, to_json
 
@@ -76,13 +76,15 @@ def read_past_bad(
     stream: Any,
     columns: SourceColumns,
     where: str,
-    cut: Callable[[Iterator[pa.RecordBatch]], Iterator[pa.Table]],
+    chunk_rows: int,
     wanted: list[str] | None,
 ) -> Iterator[pa.Table]:
-    """Every chunk that `cut` makes of what are rows, which knows of lines that are none."""
+    """Every chunk of what are rows, which knows of lines that are none."""
     left_out: list[Finding] = []
 
     def leave_out(row: int, bad: BadLine) -> None:
+        if len(left_out) >= LEFT_OUT_MAX:
+            raise Usage(f"{where}: more than {LEFT_OUT_MAX:,} lines are no rows, the last: {bad}")
         left_out.append(
             Finding(
                 place=None,
@@ -97,8 +99,8 @@ def read_past_bad(
     _, batches = read_json_lines(stream, columns, where, leave_out)
     names = wanted or list(columns.source_types)
     schema = pa.schema([(name, columns.source_types[name]) for name in names])
-    chunks = cut(batch.select(names) for batch in batches)
-    yield from mark_chunks(chunks, schema.empty_table(), left_out, text=False)
+    chosen = (batch.select(names) for batch in batches)
+    yield from mark_chunks(chosen, chunk_rows, schema.empty_table(), left_out, text=False)
 
 
 def _leave_out(lines: _Lines, convert: Callable[[_Lines], pa.RecordBatch], on_bad: OnBad) -> _Lines:
@@ -157,7 +159,7 @@ def _parse_line(
 ) -> dict[str, Any]:
     try:
         row = decode(str(line, "utf-8-sig" if number == 1 else "utf-8"))
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         text = str(error).split("\n", 1)[0]
         hint = "; one object a line is expected" if line.lstrip()[:1] in (b"[", b"{") else ""
         raise _bad(where, f"is no JSON: {text}{hint}") from None

@@ -6,17 +6,18 @@ A reader that can't give up at what is no row leaves it out, and tells of it bes
 from __future__ import annotations
 
 import json
-from bisect import insort
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import asdict, dataclass
-from operator import attrgetter
 from typing import Any
 
 import pyarrow as pa
 
+from memwal.ingest.chunks import cut_batches
 from memwal.ingest.findings import Finding
 
 _MARK = b"memwal.marks"
+LEFT_OUT_MAX = 10_000
+"""Of more between two chunks' ends, a reader gives up: they are held in memory."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -40,35 +41,44 @@ class Marks:
 
 
 def mark_chunks(
-    chunks: Iterator[pa.Table], empty: pa.Table, left_out: Sequence[Finding], *, text: bool
+    batches: Iterator[pa.RecordBatch],
+    chunk_rows: int,
+    empty: pa.Table,
+    left_out: list[Finding],
+    *,
+    text: bool,
 ) -> Iterator[pa.Table]:
-    """Chunks that know of what was left out from their first row to the next one's.
+    """Chunks that know of what was left out before their last row, and behind it in a small one.
 
-    `left_out` grows while chunks are read, and has what comes before a chunk's rows by then.
+    So a chunk has the same rows, and knows the same, wherever reading began to leave rows out. Of
+    what is behind a last chunk that is full, an empty one knows. `left_out` grows while batches are
+    read, and has what comes before their rows by then; what is told is taken out of it.
     """
-    held, first, told = None, 0, 0
-    for chunk in chunks:
-        if held is not None:
-            known = _sort(left_out)
-            before, told = told, _count_before(first + len(held), known)
-            yield _mark(held, first + before + 1, known[before:told], text=text)
-            first += len(held)
-        held = chunk
-    rest = _sort(left_out)[told:]
-    yield _mark(empty if held is None else held, first + told + 1, rest, text=text)
+    waiting, number = list[Finding](), 1
+    for chunk in cut_batches(batches, chunk_rows):
+        _take_over(left_out, waiting)
+        is_last = len(chunk) < chunk_rows
+        count = len(waiting) if is_last else _count_before(number + len(chunk) - 1, waiting)
+        yield _mark(chunk, number, waiting[:count], text=text)
+        del waiting[:count]
+        number += len(chunk) + count
+    _take_over(left_out, waiting)
+    if waiting:
+        yield _mark(empty, number, waiting, text=text)
 
 
-def _sort(left_out: Sequence[Finding]) -> list[Finding]:
-    found: list[Finding] = []
-    for finding in left_out:
-        insort(found, finding, key=attrgetter("row"))
-    return found
+def _take_over(left_out: list[Finding], into: list[Finding]) -> None:
+    """Move all of them, in their order, while a reader's thread may add some."""
+    count = len(left_out)
+    into += left_out[:count]
+    del left_out[:count]
+    into.sort(key=lambda finding: finding.row or 0)
 
 
-def _count_before(row: int, left_out: list[Finding]) -> int:
-    """How many are left out before the one that is number `row` (from 0) of those that are not."""
+def _count_before(last: int, left_out: list[Finding]) -> int:
+    """How many are left out before a row that has this number, if none is."""
     count = 0
-    while count < len(left_out) and (left_out[count].row or 0) <= row + 1 + count:
+    while count < len(left_out) and (left_out[count].row or 0) <= last + count:
         count += 1
     return count
 

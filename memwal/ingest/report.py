@@ -218,7 +218,9 @@ def _tell_rows_in(files: Sequence[str], ended: ProgressRecord) -> str:
         return "No row is in: mend it and run the same command again"
     whole = [*files[: ended.split]]
     told = [f"all of {', '.join(whole) if len(whole) <= _NAMED_MAX else f'{len(whole)} files'}"]
-    told = (told if whole else []) + [f"the first {ended.row:,} rows of {files[ended.split]}"]
+    told = told if whole else []
+    if ended.row:
+        told.append(f"the first {ended.row:,} rows of {files[ended.split]}")
     return (
         f"{ended.rows:,} rows are in: {' and '.join(told)}. Mend what comes behind, and "
         "--resume-corrected goes on there; --bad-rows FILE sets such rows aside"

@@ -71,7 +71,7 @@ class Sieve:
             except Usage:
                 if not len(chunk):
                     raise
-        left = 0 if self.rows_max is None else self.rows_max - self.rejected
+        left = 0 if self.rows_max is None else max(0, self.rows_max - self.rejected)
         found = examine(self.shape, chunk, source, first_row, left + 1)
         by_row = [(row, list(group)) for row, group in groupby(found.findings, lambda f: f.row)]
         if len(by_row) > left:

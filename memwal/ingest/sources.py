@@ -9,7 +9,6 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from functools import partial
 from itertools import islice
 from typing import Any
 
@@ -234,7 +233,7 @@ class SourceFiles:
     def choose_chunk_rows(self, file: SourceFile) -> int:
         """How many rows to read at a time: fewer where rows are wide."""
         first = next(self.read_chunks(file, _SAMPLE_ROWS), None)
-        if first is None:
+        if not first:
             return CHUNK_ROWS
         row_bytes = max(1, first.nbytes // len(first))
         return int(max(_SAMPLE_ROWS, min(CHUNK_ROWS, _CHUNK_BYTES // row_bytes)))
@@ -277,18 +276,15 @@ class SourceFiles:
         except ValueError:  # Arrow's and BadLine are among them
             if file.format not in _READ_PAST:
                 raise
-            chunks = self._read_past(file, partial(cut_batches, chunk_rows=chunk_rows), wanted)
+            chunks = self._read_past(file, chunk_rows, wanted)
             yield from islice(chunks, first_row // chunk_rows + read, None)
 
     def _read_past(
-        self,
-        file: SourceFile,
-        cut: Callable[[Iterator[pa.RecordBatch]], Iterator[pa.Table]],
-        wanted: list[str] | None,
+        self, file: SourceFile, chunk_rows: int, wanted: list[str] | None
     ) -> Iterator[pa.Table]:
         if file.format is Format.CSV:
-            return read_text(lambda: self.open_bytes(file), cut, wanted)
-        return read_past_bad(self.open_bytes(file), self._columns, file.uri, cut, wanted)
+            return read_text(lambda: self.open_bytes(file), chunk_rows, wanted)
+        return read_past_bad(self.open_bytes(file), self._columns, file.uri, chunk_rows, wanted)
 
     def _read_batches(
         self, file: SourceFile, chunk_rows: int, first_row: int, wanted: list[str] | None

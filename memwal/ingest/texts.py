@@ -80,5 +80,5 @@ def _parse_json(text: str | None, kind: pa.DataType) -> Any:
         return None
     try:
         return json.loads(text)
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise ValueError(f"{text[:80]!r} is no JSON, as {kind} needs: {error}") from None

@@ -199,12 +199,12 @@ class Track:
     def _mark(
         self, before: ProgressRecord, place: int, row: int, chunk: pa.Table, sifted: Sifted
     ) -> ProgressRecord:
-        """The progress that a chunk makes, which begins at `row`."""
+        """The progress that a chunk makes, which begins at `row`. An empty one ends its split."""
         deleted = 0 if sifted.deleted is None else sifted.deleted.true_count
         return before.model_copy(
             update={
-                "split": place,
-                "row": row + len(chunk),
+                "split": place if len(chunk) else place + 1,
+                "row": row + len(chunk) if len(chunk) else 0,
                 "rows": before.rows + len(chunk) + len(find_marks(chunk).left_out),
                 "rows_deleted": before.rows_deleted + deleted,
                 "rows_rejected": before.rows_rejected + len(sifted.rejects),
@@ -216,7 +216,7 @@ class Track:
         self, before: ProgressRecord, place: int, chunk: pa.Table, sifted: Sifted
     ) -> tuple[ReadRecord, ...]:
         """None where rows were staged, or a build without digests began."""
-        if self.plan.staged is not None or (before.row and not before.read):
+        if self.plan.staged is not None or (before.rows and not before.read):
             return ()
         known = (*before.read, *[ReadRecord()] * (place + 1 - len(before.read)))
         return (*known[:place], add_to_read(known[place], len(chunk), sifted))

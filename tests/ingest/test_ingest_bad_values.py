@@ -19,8 +19,12 @@ from typer.testing import CliRunner
 
 import memwal.ingest.apply
 from memwal.cli.app import app
+from memwal.ingest.columns import make_columns
+from memwal.ingest.marks import find_marks
+from memwal.ingest.shape import Shape
+from memwal.ingest.sources import SourceFiles
 from memwal.ingest.track import Track, TrackLimits
-from tests.support.ingest_tables import KEY, MemWalTable, make, wal_rows
+from tests.support.ingest_tables import KEY, SCHEMA, MemWalTable, make, wal_rows
 from tests.support.stopping import Stopper
 
 pytestmark = pytest.mark.integration
@@ -351,3 +355,91 @@ def test_a_text_that_is_none_is_not_written(tmp_path) -> None:
     assert run(table, str(path), "--bad-rows", str(file))["rows_rejected"] == 1
     assert json.loads(file.read_text())["data"] == {"id": 2, "n": 2, "note": "\ufffd"}
     assert table.read(with_wal=False) == {1: (1, "a"), 3: (3, "c")}
+
+
+@pytest.mark.parametrize("bad", [{}, {0}, {9, 10}, {10}, {19, 20, 21}, {10, 20, 21}, {21}])
+@pytest.mark.parametrize("kind", ["csv", "jsonl"])
+def test_chunks_are_the_same_wherever_reading_begins(tmp_path, kind, bad) -> None:
+    """Lines that are no rows are told of once, those at the ends of chunks among them."""
+    path = tmp_path / f"rows.{kind}"
+    good = {"csv": "{0},{0},x", "jsonl": '{{"id": {0}, "n": {0}, "note": "x"}}'}[kind]
+    lines = ["1,2" if n in bad else good.format(n) for n in range(22)]
+    path.write_text("\n".join([*["id,n,note"][: kind == "csv"], *lines]))
+    shape = Shape(schema=SCHEMA, key=("id",))
+    files = SourceFiles({}, make_columns(shape, (), ()))
+    [file] = files.find([str(path)])
+
+    def read(first_row: int) -> list[tuple[int, list[int], list[int]]]:
+        found = []
+        for chunk in files.read_chunks(file, 10, first_row):
+            marks = find_marks(chunk)
+            gone = [finding.row for finding in marks.left_out]
+            found.append((len(chunk), gone, marks.number_rows(len(chunk)) if bad else []))
+        return found
+
+    whole = read(0)
+    told = [row for _, gone, _ in whole for row in gone]
+    there = [row for *_, rows in whole for row in rows]
+    assert told == [n + 1 for n in sorted(bad)]
+    assert sum(rows for rows, *_ in whole) == 22 - len(bad)
+    assert not bad or sorted(told + there) == list(range(1, 23))
+    for chunks in range(1, len(whole)):
+        assert read(10 * chunks) == whole[chunks:]
+
+
+@pytest.mark.parametrize("line", ["no row", '{"id": 1, "n": "x", "note": "y"}'])
+@pytest.mark.parametrize("behind", [0, 5])
+def test_a_line_behind_a_chunk_that_was_read_already(tmp_path, line, behind) -> None:
+    """What is no row begins where a reader's batch, and a chunk, have ended."""
+    table = make(tmp_path / "t", **SPEC)
+    rows = [json.dumps({"id": n, "n": n, "note": ""}) for n in range(16 * 1024 + behind)]
+    path = tmp_path / "rows.jsonl"
+    path.write_text("\n".join([*rows[: 16 * 1024], line, *rows[16 * 1024 :]]))
+    words = ("--rows-per-chunk", str(16 * 1024))
+    stopped = run(table, str(path), words=words)
+    assert (stopped["exit_code"], stopped["rows"]) == (2, 16 * 1024)
+    assert "line 16385: " in stopped["error"]
+    file = tmp_path / "bad.jsonl"
+    done = run(table, str(path), "--bad-rows", str(file), words=words)
+    assert (done["exit_code"], done["rows"], done["rows_rejected"]) == (0, len(rows) + 1, 1)
+    assert [json.loads(told)["line"] for told in file.read_text().splitlines()] == [16385]
+    assert numbers(table) == list(range(len(rows)))
+
+
+@pytest.mark.parametrize("good", [0, 2, 4])
+def test_lines_at_the_end_of_a_file_are_set_aside_once(tmp_path, good) -> None:
+    """Also where the run stops before it is through with the next file."""
+    table = make(tmp_path / "t", **SPEC)
+    rows = [json.dumps({"id": n, "n": n, "note": ""}) for n in range(good + 1)]
+    ends, stops = tmp_path / "a.jsonl", tmp_path / "b.jsonl"
+    ends.write_text("\n".join([*rows[:good], "no", "row"]))
+    stops.write_text("\n".join(["nor", "this", rows[good]]))
+    file = tmp_path / "bad.jsonl"
+    asked = (table, str(ends), str(stops), "--bad-rows", str(file))
+    words = ("--rows-per-chunk", "2")
+    stopped = run(*asked, "--bad-rows-max", "3", words=words)
+    assert (stopped["exit_code"], stopped["rows"], stopped["rows_rejected"]) == (2, good + 2, 2)
+    assert f"all of {ends}. Mend" in stopped["error"]
+    # Fewer than were set aside already.
+    again = run(*asked, "--bad-rows-max", "1", words=words)
+    assert again["exit_code"] == 2 and f"{stops}: line 1: is no JSON" in again["error"]
+    done = run(*asked, words=words)
+    assert (done["exit_code"], done["rows"], done["rows_rejected"]) == (0, good + 5, 4)
+    told = [json.loads(told) for told in file.read_text().splitlines()]
+    assert [(Path(t["source"]).name, t["line"]) for t in told] == [
+        ("a.jsonl", good + 1),
+        ("a.jsonl", good + 2),
+        ("b.jsonl", 1),
+        ("b.jsonl", 2),
+    ]
+    assert numbers(table) == list(range(good + 1))
+
+
+@pytest.mark.parametrize("most", [(), ("--bad-rows-max", "0")])
+def test_the_value_at_fault_is_named_in_a_column_without_null(tmp_path, most) -> None:
+    table = make(tmp_path / "t", **SPEC)
+    path = tmp_path / "rows.csv"
+    path.write_text("id,n,note\n" + "".join(f"{'x' if n == 5 else n},{n},\n" for n in range(9)))
+    aside = ("--bad-rows", str(tmp_path / "bad.jsonl"), *most) if most else ()
+    report = run(table, str(path), *aside)
+    assert f"{path}: line 7: column 'id' is no int64: invalid value 'x'" in report["error"]

@@ -38,6 +38,29 @@ BAD_VALUES: tuple[Mutation, ...] = (
         ),
     ),
     *mutations(
+        "memwal/ingest/marks.py",
+        "tests/ingest/test_ingest_bad_values.py -k 'wherever_reading_begins or end_of_a_file'",
+        (
+            "ingest: lines behind a full last chunk that are no rows are forgotten",
+            "    if waiting:\n",
+            "    if False:\n",
+        ),
+        (
+            "ingest: lines behind a chunk's end are told of with it, and lost by who has read it",
+            "_count_before(number + len(chunk) - 1, waiting)",
+            "_count_before(number + len(chunk), waiting)",
+        ),
+    ),
+    *mutations(
+        "memwal/ingest/track.py",
+        "tests/ingest/test_ingest_bad_values.py -k end_of_a_file",
+        (
+            "ingest: lines at a file's end are set aside by every run that goes on behind it",
+            '                "split": place if len(chunk) else place + 1,',
+            '                "split": place,',
+        ),
+    ),
+    *mutations(
         "memwal/ingest/rejects.py",
         "tests/ingest/test_ingest_bad_values.py -k 'aside_each_once or something_else'",
         (
