@@ -113,7 +113,8 @@ class Ingester:
         began = clock.monotonic_seconds()
         if self.options.check:
             return self._check()
-        rejects = None if self.options.bad_rows is None else RejectsFile(self.options.bad_rows)
+        place, sources = self.options.bad_rows, self.options.request.sources
+        rejects = None if place is None else RejectsFile(place, sources)
         if self.settle_policy():
             self.view = self.stores.views.table()
         before = self.rounds.read_latest()

@@ -17,7 +17,13 @@ import pyarrow.compute as pc
 import pyarrow.csv as pacsv
 
 from memwal.ingest.findings import Finding, find_failing, show_value
-from memwal.ingest.marks import LEFT_OUT_MAX, find_marks, is_text_column, mark_chunks
+from memwal.ingest.marks import (
+    LEFT_OUT_MAX,
+    check_left_out,
+    find_marks,
+    is_text_column,
+    mark_chunks,
+)
 from memwal.ingest.texts import find_csv_types, parse_texts
 from memwal.rows.json_values import Lenience, is_bytes
 
@@ -66,17 +72,21 @@ def read_text(
     left_out: list[Finding] = []
 
     def skip(row: pacsv.InvalidRow) -> str:
-        if len(left_out) >= LEFT_OUT_MAX:
-            return "error"
         reason = f"has {row.actual_columns} fields, and not {row.expected_columns}: {row.text}"
         left_out.append(Finding(place=None, row=row.number - 1, reason=reason))
-        return "skip"
+        return "skip" if len(left_out) < LEFT_OUT_MAX else "error"
+
+    def read() -> Iterator[pa.RecordBatch]:
+        try:
+            for batch in open_csv(open_source(), dict.fromkeys(names, pa.binary()), skip):
+                yield batch if columns is None else batch.select(columns)
+        except ValueError:
+            check_left_out(left_out)
+            raise
 
     names = read_names(open_source())
-    reader = open_csv(open_source(), dict.fromkeys(names, pa.binary()), skip)
-    batches = (batch if columns is None else batch.select(columns) for batch in reader)
     empty = pa.schema([(n, pa.binary()) for n in columns or names]).empty_table()
-    yield from mark_chunks(batches, chunk_rows, empty, left_out, text=True)
+    yield from mark_chunks(read(), chunk_rows, empty, left_out, text=True)
 
 
 def show_row(row: pa.Table) -> dict[str, Any]:

@@ -28,7 +28,7 @@ def find_matches(path: str, system: fs.FileSystem) -> list[str]:
         deep = len(parts) > fixed + 1 or "**" in parts
         below = fs.FileSelector("/".join(parts[:fixed]), recursive=deep, allow_not_found=True)
         found = (info.path for info in system.get_file_info(below))
-        found = (p for p in found if _matches(p.split("/"), parts))
+        found = (p for p in found if does_match(p.split("/"), parts))
     matches: dict[str, None] = {}
     for match in sorted(name.rstrip("/") for name in found):
         own = match.split("/")[fixed:]
@@ -40,9 +40,10 @@ def find_matches(path: str, system: fs.FileSystem) -> list[str]:
     return list(matches)
 
 
-def _matches(path: Sequence[str], pattern: Sequence[str]) -> bool:
+def does_match(path: Sequence[str], pattern: Sequence[str]) -> bool:
+    """Whether the parts of a path are what a pattern's parts stand for."""
     if not pattern or not path:
         return not path and all(part == "**" for part in pattern)
     if pattern[0] == "**":
-        return _matches(path, pattern[1:]) or _matches(path[1:], pattern)
-    return fnmatchcase(path[0], pattern[0]) and _matches(path[1:], pattern[1:])
+        return does_match(path, pattern[1:]) or does_match(path[1:], pattern)
+    return fnmatchcase(path[0], pattern[0]) and does_match(path[1:], pattern[1:])

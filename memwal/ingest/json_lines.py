@@ -18,7 +18,7 @@ import pyarrow as pa
 from memwal.errors import Usage
 from memwal.ingest.columns import SourceColumns
 from memwal.ingest.findings import Finding
-from memwal.ingest.marks import LEFT_OUT_MAX, mark_chunks
+from memwal.ingest.marks import check_left_out, mark_chunks
 from memwal.ingest.shape import guess_name
 from memwal.rows.json_values import from_json, to_json
 
@@ -83,8 +83,7 @@ def read_past_bad(
     left_out: list[Finding] = []
 
     def leave_out(row: int, bad: BadLine) -> None:
-        if len(left_out) >= LEFT_OUT_MAX:
-            raise Usage(f"{where}: more than {LEFT_OUT_MAX:,} lines are no rows, the last: {bad}")
+        check_left_out(left_out)
         left_out.append(
             Finding(
                 place=None,

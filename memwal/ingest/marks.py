@@ -17,7 +17,6 @@ from memwal.ingest.findings import Finding
 
 _MARK = b"memwal.marks"
 LEFT_OUT_MAX = 10_000
-"""Of more between two chunks' ends, a reader gives up: they are held in memory."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -67,18 +66,32 @@ def mark_chunks(
         yield _mark(empty, number, waiting, text=text)
 
 
+def check_left_out(left_out: list[Finding]) -> None:
+    """Raise ValueError where there are too many between two chunks' ends to hold in memory."""
+    if len(left_out) >= LEFT_OUT_MAX:
+        first = min(left_out, key=_get_row)
+        raise ValueError(
+            f"more than {LEFT_OUT_MAX:,} rows close together are none; row {first.row} "
+            f"{first.reason}"
+        )
+
+
+def _get_row(finding: Finding) -> int:
+    return finding.row or 0
+
+
 def _take_over(left_out: list[Finding], into: list[Finding]) -> None:
     """Move all of them, in their order, while a reader's thread may add some."""
     count = len(left_out)
     into += left_out[:count]
     del left_out[:count]
-    into.sort(key=lambda finding: finding.row or 0)
+    into.sort(key=_get_row)
 
 
 def _count_before(last: int, left_out: list[Finding]) -> int:
     """How many are left out before a row that has this number, if none is."""
     count = 0
-    while count < len(left_out) and (left_out[count].row or 0) <= last + count:
+    while count < len(left_out) and _get_row(left_out[count]) <= last + count:
         count += 1
     return count
 

@@ -34,12 +34,13 @@ class RowPlace:
 
 
 class Places:
-    """Finds the places of one file's rows, which are asked for in ascending order."""
+    """Finds the places of one file's rows: quickly, if they are asked for in ascending order."""
 
     def __init__(self, files: SourceFiles, file: SourceFile) -> None:
         self._files = files
         self._file = file
         self._lines: _Lines | None = None
+        self._last = 0
         self._groups: list[int] | None = None
 
     def find(self, row: int) -> RowPlace:
@@ -50,9 +51,10 @@ class Places:
             return RowPlace(row=row, row_group=bisect_left(self._groups, row))
         if self._file.format not in _HEADERS:
             return RowPlace(row=row)
-        if self._lines is None:
+        if self._lines is None or row < self._last:
             stream, is_csv = self._files.open_bytes(self._file), self._file.format is Format.CSV
             self._lines = _Lines(stream, breaks_in_quotes=is_csv)
+        self._last = row
         return RowPlace(row=row, line=self._lines.find(row + _HEADERS[self._file.format]))
 
 

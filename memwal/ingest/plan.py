@@ -66,7 +66,7 @@ class IngestRequest:
     def _name_source(self, source: str) -> str:
         if source == STANDARD_INPUT and self.spooled is not None:
             return self.spooled.digest
-        return _normalise_source(source)
+        return normalise_source(source)
 
     def _hash(self, sources: list[str], *more: object) -> str:
         asked = [
@@ -104,7 +104,7 @@ class IngestOptions(RunOptions):
         return None if self.bad_rows is None else self.bad_rows_max
 
 
-def _normalise_source(source: str) -> str:
+def normalise_source(source: str) -> str:
     """One spelling for a path. What is no path (a Spark table) stays as it is."""
     try:
         return normalise_uri(source)
@@ -158,7 +158,7 @@ def asks_in_order(request: IngestRequest, plan: PlanRecord) -> bool:
     Its first round took files of every source, in their order. Where it names no file (Spark's own
     formats), it is taken for the same: nothing is written twice.
     """
-    sources = [_normalise_source(source) for source in request.sources]
+    sources = [normalise_source(source) for source in request.sources]
     seen: list[int] = []
     for file in (*plan.before, *plan.sources):
         covers = (n for n, s in enumerate(sources) if f"{file.uri}/".startswith(f"{s}/"))

@@ -6,10 +6,13 @@ Rows are operands of a sum, so that one that is lost, or written twice, shows.
 from __future__ import annotations
 
 import csv
+import fcntl
 import json
+import os
 from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
+from threading import Thread
 
 import lance
 import pyarrow as pa
@@ -21,9 +24,12 @@ import memwal.ingest.apply
 from memwal.cli.app import app
 from memwal.ingest.columns import make_columns
 from memwal.ingest.marks import find_marks
+from memwal.ingest.places import Places
+from memwal.ingest.rejects import RejectsFile
 from memwal.ingest.shape import Shape
 from memwal.ingest.sources import SourceFiles
 from memwal.ingest.track import Track, TrackLimits
+from memwal.store.ingest_records import PlanRecord, RejectRecord, Round
 from tests.support.ingest_tables import KEY, SCHEMA, MemWalTable, make, wal_rows
 from tests.support.stopping import Stopper
 
@@ -443,3 +449,72 @@ def test_the_value_at_fault_is_named_in_a_column_without_null(tmp_path, most) ->
     aside = ("--bad-rows", str(tmp_path / "bad.jsonl"), *most) if most else ()
     report = run(table, str(path), *aside)
     assert f"{path}: line 7: column 'id' is no int64: invalid value 'x'" in report["error"]
+
+
+@pytest.mark.parametrize("asked", ["in", "in/*.csv", "in/**", "in/bad.csv"])
+def test_a_file_for_bad_rows_is_no_source_of_the_next_run(tmp_path, asked) -> None:
+    table = make(tmp_path / "t", **SPEC)
+    write(tmp_path / "in", "csv", BAD)
+    source, place = str(tmp_path / asked), tmp_path / "in" / "bad.csv"
+    report = run(table, source, "--bad-rows", str(place))
+    assert report["exit_code"] == 2 and f"lies in {source}, and would be" in report["error"]
+    assert not place.exists() and numbers(table) == []
+    hidden = place.with_name("_bad.jsonl")
+    if asked != "in/bad.csv":
+        assert run(table, source, "--bad-rows", str(hidden))["rows_rejected"] == 3
+        again = run(table, source, "--bad-rows", str(hidden))
+        assert again["outcome"] == "nothing_to_do"
+
+
+def test_two_runs_with_one_file_for_bad_rows(tmp_path) -> None:
+    """One waits until the other has written it: neither's rows are lost."""
+    table = make(tmp_path / "t", **SPEC)
+    objects, place = table.stores.objects, tmp_path / "bad.jsonl"
+    plan = PlanRecord(chunk_rows=1, rows_per_entry_max=1, spec_id=0)
+
+    def update(number: int) -> None:
+        found = Round(objects, "some", number, "run")
+        path = found.add_rejects("all", 1, [RejectRecord(source="a", row=number, reason="bad")])
+        file = RejectsFile(str(place), ["somewhere"])
+        file.update(found, plan.model_copy(update={"rejects": (path,)}))
+
+    folder = os.open(tmp_path, os.O_RDONLY)
+    fcntl.flock(folder, fcntl.LOCK_EX)
+    waits = Thread(target=update, args=(1,))
+    waits.start()
+    waits.join(0.3)
+    assert waits.is_alive() and not place.exists()
+    other = {"table": "other", "ingest": "x/000001", "source": "b", "row": 2}
+    place.write_text(f"{json.dumps(other)}\n")
+    os.close(folder)
+    waits.join()
+    assert [json.loads(line)["row"] for line in place.read_text().splitlines()] == [2, 1]
+
+
+def test_places_that_are_asked_for_again(tmp_path) -> None:
+    path = tmp_path / "rows.csv"
+    path.write_text("id\n" + "1234567\n" * 500_000)
+    [file] = SourceFiles({}).find([str(path)])
+    places = Places(SourceFiles({}), file)
+    assert [places.find(row).line for row in (5, 400_000, 7)] == [6, 400_001, 8]
+
+
+@pytest.mark.parametrize("kind", ["csv", "jsonl"])
+def test_a_file_of_hardly_any_rows_is_given_up(tmp_path, kind) -> None:
+    """However long it is: what is none is held in memory."""
+    table = make(tmp_path / "t", **SPEC)
+    path = tmp_path / f"rows.{kind}"
+    path.write_text("id,n,note\n" + "1,2\n" * 20_000)
+    told = f"{path}: can't be read as {kind}: more than 10,000 rows close together are none; row 1"
+    aside = ("--bad-rows", str(tmp_path / "bad.jsonl"), "--bad-rows-max", "90000")
+    for more in ((), aside, ("--check",)):
+        assert told in run(table, str(path), *more)["error"]
+
+
+def test_json_that_is_nested_too_deeply_is_a_bad_value(tmp_path) -> None:
+    table = make(tmp_path / "t", **SPEC)
+    path = tmp_path / "rows.jsonl"
+    deep = "[" * 100_000 + "]" * 100_000
+    path.write_text(f'{{"id": 1, "n": 1, "note": {deep}}}\n{{"id": 1, "n": 2, "note": ""}}')
+    done = run(table, str(path), "--bad-rows", str(tmp_path / "bad.jsonl"))
+    assert (done["exit_code"], done["rows_rejected"]) == (0, 1) and numbers(table) == [2]

@@ -62,11 +62,22 @@ BAD_VALUES: tuple[Mutation, ...] = (
     ),
     *mutations(
         "memwal/ingest/rejects.py",
-        "tests/ingest/test_ingest_bad_values.py -k 'aside_each_once or something_else'",
+        "tests/ingest/test_ingest_bad_values.py "
+        "-k 'aside_each_once or something_else or next_run or two_runs'",
         (
             "ingest: the file of bad rows loses those of others",
             "        after = [row for row in before if not whose.items() <= row.items()] + rows",
             "        after = rows",
+        ),
+        (
+            "ingest: two runs write one file of bad rows at once",
+            "fcntl.flock(folder, fcntl.LOCK_EX)",
+            "fcntl.flock(folder, fcntl.LOCK_UN)",
+        ),
+        (
+            "ingest: bad rows are set aside among the sources",
+            "        self._check_apart(sources)\n",
+            "",
         ),
         (
             "ingest: a file of something else is taken for bad rows",
