@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import groupby
 from typing import Any
@@ -99,7 +99,7 @@ class Sieve:
             column=told[0].column,
             value=told[0].value,
             reason="; ".join(bad.explain() for bad in told),
-            data=group[0].data or found.show_row(group[0].place),
+            data=group[0].data or found.show_row(group),
         )
 
 
@@ -108,6 +108,8 @@ class Examined:
     """A chunk's rows with types, and what is wrong with them, by row."""
 
     source: str
+    types: Mapping[str, pa.DataType]
+    """The table's."""
     chunk: pa.Table
     rows: pa.Table
     findings: tuple[Finding, ...]
@@ -122,11 +124,19 @@ class Examined:
             reason=finding.reason,
         )
 
-    def show_row(self, place: int | None) -> dict[str, Any] | None:
-        """A row of the source as JSON has it; of CSV its texts."""
+    def show_row(self, group: Sequence[Finding]) -> dict[str, Any] | None:
+        """The row that these are of, as JSON has it, to be ingested once it is mended."""
+        place = group[0].place
         if place is None:
             return None
-        return show_row(self.chunk.slice(place, 1).combine_chunks())
+        bad = {f.column for f in group}
+        given, row = (t.slice(place, 1).combine_chunks() for t in (self.chunk, self.rows))
+        for number, field in enumerate(row.schema):
+            if field.name in self.types and field.name not in bad:
+                column = row[field.name].cast(self.types[field.name])
+                row = row.set_column(number, field.name, column)
+        as_given = show_row(given)
+        return show_row(row) | {name: as_given[name] for name in as_given.keys() & bad}
 
 
 def examine(shape: Shape, chunk: pa.Table, source: str, first_row: int, most: int) -> Examined:
@@ -147,6 +157,7 @@ def examine(shape: Shape, chunk: pa.Table, source: str, first_row: int, most: in
     numbered = [f if f.place is None else replace(f, row=numbers[f.place]) for f in found]
     return Examined(
         source=source,
+        types=shape.list_types(),
         chunk=chunk,
         rows=typed,
         findings=tuple(sorted(numbered, key=lambda f: f.row or 0)),

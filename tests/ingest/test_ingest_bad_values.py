@@ -29,6 +29,7 @@ from memwal.ingest.rejects import RejectsFile
 from memwal.ingest.shape import Shape
 from memwal.ingest.sources import SourceFiles
 from memwal.ingest.track import Track, TrackLimits
+from memwal.read import open_table
 from memwal.store.ingest_records import PlanRecord, RejectRecord, Round
 from tests.support.ingest_tables import KEY, SCHEMA, MemWalTable, make, wal_rows
 from tests.support.stopping import Stopper
@@ -145,7 +146,7 @@ def test_bad_rows_are_set_aside_each_once(tmp_path, kind, monkeypatch, stalled) 
         assert [(f["source"], f["row"], f["column"], f["value"]) for f in found[-3:]] == [
             (paths[part], n + 1, "n", "x") for part, n in BAD.items()
         ]
-        assert found[-2]["data"] == {"id": "6" if kind == "csv" else 6, "n": "x", "note": "1-27"}
+        assert found[-2]["data"] == {"id": 6, "n": "x", "note": "1-27"}
         assert run(table, *asked)["outcome"] == "nothing_to_do"
     assert len(found) == 6
 
@@ -518,3 +519,31 @@ def test_json_that_is_nested_too_deeply_is_a_bad_value(tmp_path) -> None:
     path.write_text(f'{{"id": 1, "n": 1, "note": {deep}}}\n{{"id": 1, "n": 2, "note": ""}}')
     done = run(table, str(path), "--bad-rows", str(tmp_path / "bad.jsonl"))
     assert (done["exit_code"], done["rows_rejected"]) == (0, 1) and numbers(table) == [2]
+
+
+def test_a_row_of_csv_that_was_set_aside_is_mended_as_json(tmp_path) -> None:
+    """Its other values are what they would have been."""
+    types = {
+        "n": pa.int64(),
+        "yes": pa.bool_(),
+        "day": pa.date32(),
+        "at": pa.timestamp("us", "UTC"),
+        "price": pa.decimal128(10, 2),
+        "data": pa.binary(),
+        "list": pa.list_(pa.int32()),
+        "note": pa.string(),
+    }
+    key = pa.field("id", pa.int64(), nullable=False, metadata=KEY)
+    schema = pa.schema([key, *types.items()])
+    table = MemWalTable(uri=str(tmp_path / "t"), options={})
+    lance.write_dataset(schema.empty_table(), table.uri).initialize_mem_wal()
+    row = '6,true,2026-01-02,2026-01-02T03:04:05Z,1.25,0x616263,"[1,2]",'
+    path, file, mended = (tmp_path / name for name in ("a.csv", "bad.jsonl", "mended.jsonl"))
+    path.write_text(f"id,{','.join(types)}\nx,{row}\n7,{row}\n")
+    assert run(table, str(path), "--bad-rows", str(file))["rows_rejected"] == 1
+    data = json.loads(file.read_text())["data"]
+    assert data["id"] == "x"
+    mended.write_text(json.dumps(data | {"id": 8}))
+    assert run(table, str(mended))["rows_written"] == 1
+    found = open_table(table.uri).read(with_wal=True).read_all().sort_by("id").to_pylist()
+    assert found[0] | {"id": 8} == found[1] and found[1]["data"] == b"abc"
