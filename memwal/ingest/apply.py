@@ -136,6 +136,9 @@ class Ingester:
         if found is None:
             return self._report(NOTHING_TO_DO)
         report = self._write(*found)
+        if self.options.staged is not None and not report.exit_code:
+            # An earlier run's rows were gone on with: they have to be these.
+            check_turn(self.options.staged, *found, finished=True)
         if rejects is not None:
             rejects.update(*found)
         elif report.rows_rejected:

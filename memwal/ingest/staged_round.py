@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections import Counter
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 from memwal.errors import Refused, StandDown
@@ -38,13 +40,22 @@ def check_turn(staged: StagedRound, latest: Round, plan: PlanRecord, *, finished
         )
     if staged.number > number and not finished:
         raise Refused(f"{staged.name} comes before an earlier one was written completely")
-    rows = sum(record.rows for record in staged.records)
-    planned = sum(record.rows for record in plan.staged or ())
+    rows, planned = _count_rows(staged.records), _count_rows(plan.staged or ())
     if staged.number == number and finished and planned != rows:
+        more = ", in other shards" if rows.total() == planned.total() else ""
         raise Refused(
-            f"{staged.name} comes again with {rows} rows, and was written with {planned}: whether "
-            "some are new can't be told. New rows need another id, or another checkpoint"
+            f"{staged.name} comes again with {rows.total()} rows, and was written with "
+            f"{planned.total()}{more}: whether some are new can't be told. New rows need another "
+            "id, or another checkpoint"
         )
+
+
+def _count_rows(records: Iterable[StagedRecord]) -> Counter[str]:
+    """By shard."""
+    counts: Counter[str] = Counter()
+    for record in records:
+        counts[record.shard_id] += record.rows
+    return counts
 
 
 def plan_round(staged: StagedRound, request: IngestRequest, table: IngestTable) -> PlanRecord:

@@ -130,7 +130,10 @@ def test_a_write_that_was_stopped_goes_on_under_its_id(tmp_path, monkeypatch, st
     sent(writer).abort(stored)
     assert staged_files(table) == before  # the plan names them
     name = str(error.value).rpartition(" ")[2]
-    write(table, rows, id=name)
+    # What was begun is finished, and nobody is told that other rows are in.
+    others = rows_of(range(100, 109), 1)
+    with pytest.raises(Refused, match=r"comes again with 9 rows, .* with 9, in other shards"):
+        write(table, others, id=name)
     write(table, rows, id=name)
     assert sorted(row for rows in wal_rows(table).values() for row in rows) == [
         (False, key, 1, f"{key}-1") for key in range(9)

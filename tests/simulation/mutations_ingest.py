@@ -114,6 +114,15 @@ INGEST: tuple[Mutation, ...] = (
         ),
     ),
     *mutations(
+        "memwal/ingest/apply.py",
+        f"{_SPARK_WRITER} under_its_id",
+        (
+            "spark writes: who brings other rows is told that they are in",
+            "            check_turn(self.options.staged, *found, finished=True)",
+            "            pass",
+        ),
+    ),
+    *mutations(
         "memwal/ingest/staged_round.py",
         f"{_SPARK_WRITER} 'passed or under_its_id or spec_that_changed'",
         (
