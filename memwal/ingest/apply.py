@@ -203,7 +203,7 @@ class Ingester:
         check = Check(files=self._files, shape=self._shape)
         self._rows_known = {file.uri: check.add(file) for file in files}
         report = self._report(DONE, files, **check.describe())
-        return report_findings(report) if check.findings else report
+        return report_findings(report, all_counted=not check.is_full) if check.findings else report
 
     # ---- a round
 

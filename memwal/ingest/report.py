@@ -169,16 +169,14 @@ def report_failures(
     return report.model_copy(update={"outcome": outcome, "exit_code": code, "error": text})
 
 
-def report_findings(report: IngestTableReport) -> IngestTableReport:
-    """The report of a check that found something."""
+def report_findings(report: IngestTableReport, *, all_counted: bool) -> IngestTableReport:
+    """The report of a check that found something, or more than it counts."""
     first, count = report.findings[0], len(report.findings) + report.findings_left_out
     line = first.line is not None
     at = f" line {first.line}:" if line else f" row {first.row}:" if first.row else ""
     column = "" if first.column is None else f"column {first.column!r} "
-    text = (
-        f"{count:,} {'thing' if count == 1 else 'things'} can't be written; the first: "
-        f"{first.source}:{at} {column}{first.reason}"
-    )
+    things = f"{count:,} {'thing' if count == 1 else 'things'}" + " or more" * (not all_counted)
+    text = f"{things} can't be written; the first: {first.source}:{at} {column}{first.reason}"
     return report.model_copy(
         update={"outcome": Usage.outcome, "exit_code": Usage.exit_code, "error": text}
     )

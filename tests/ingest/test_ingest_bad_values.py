@@ -21,6 +21,7 @@ import pytest
 from typer.testing import CliRunner
 
 import memwal.ingest.apply
+import memwal.ingest.check
 from memwal.cli.app import app
 from memwal.ingest.columns import make_columns
 from memwal.ingest.marks import find_marks
@@ -547,3 +548,14 @@ def test_a_row_of_csv_that_was_set_aside_is_mended_as_json(tmp_path) -> None:
     assert run(table, str(mended))["rows_written"] == 1
     found = open_table(table.uri).read(with_wal=True).read_all().sort_by("id").to_pylist()
     assert found[0] | {"id": 8} == found[1] and found[1]["data"] == b"abc"
+
+
+def test_a_check_counts_so_many_values_and_no_more(tmp_path, monkeypatch) -> None:
+    monkeypatch.setattr(memwal.ingest.check, "COUNTED_MAX", 120)
+    table = make(tmp_path / "t", **SPEC)
+    path, other = tmp_path / "rows.csv", tmp_path / "other.csv"
+    path.write_text("id,n,note\n" + "1,x,\n" * 200)
+    other.write_text("id,n,note\n1,1,\n")
+    report = run(table, str(path), str(other), "--check")
+    assert report["exit_code"] == 2 and "120 things or more can't be" in report["error"]
+    assert (len(report["findings"]), report["findings_left_out"]) == (100, 20)
