@@ -157,6 +157,8 @@ class Ingester:
         request = self.options.request
         if not self._is_ours():
             raise Unsupported(f"what --format {request.format} holds is not known beforehand")
+        if request.source_options:
+            raise Usage("--option is for formats that only Spark reads, and would not be heeded")
         wanted = None if request.format is None else Format(request.format)
         files = self._files.find(request.sources, wanted)
         if any(file.uri == self.stores.uri for file in files):
@@ -263,7 +265,8 @@ class Ingester:
             ended = found.read_progress(WHOLE)
             self._merges += backlog.merges
             report = self._report(DONE, files, merges=self._merges)
-            return report_stop(report, began, ended, error)
+            before = {shard.shard_id for shard in self.view.shards}
+            return report_stop(report, began, ended, track.count_written(), before, error)
         self._merges += backlog.merges
         self._merge_last()
         return self._report_results([result], files)

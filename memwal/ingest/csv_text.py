@@ -8,7 +8,7 @@ one at a time where there are some that can't be.
 from __future__ import annotations
 
 import io
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from functools import partial
 from typing import Any
 
@@ -16,6 +16,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.csv as pacsv
 
+from memwal.errors import Usage
 from memwal.ingest.findings import Finding, find_failing, show_value
 from memwal.ingest.marks import (
     LEFT_OUT_MAX,
@@ -58,6 +59,16 @@ def open_csv(
 def read_names(source: Any) -> list[str]:
     """The names of the columns, whatever is in them."""
     return list(open_csv(source, {}, lambda row: "skip").schema.names)
+
+
+def check_separator(names: Sequence[str], wanted: Collection[str], uri: str) -> None:
+    """Raise Usage for another separator than commas: all columns look like one of a long name."""
+    for sign in ";\t|":
+        if len(names) == 1 and sign in names[0] and set(names[0].split(sign)) & set(wanted):
+            raise Usage(
+                f"{uri}: its columns are separated by {sign!r}, and memwal reads commas: convert "
+                "it, or read it with Spark and write the DataFrame (format 'memwal')"
+            )
 
 
 def read_text(

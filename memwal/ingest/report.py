@@ -141,17 +141,25 @@ def describe_results(
     for result in results:
         counts |= result.shards
     return {
+        **_describe_counts(counts, there),
         "resumed": any(result.resumed for result in results),
-        "shards": tuple(
-            IngestShardReport(shard_id=s, outcome=DONE, is_new=s not in there, **asdict(counts[s]))
-            for s in sorted(counts)
-        ),
         "rows": sum(result.rows for result in results),
         "rows_deleted": sum(result.rows_deleted for result in results),
         "rows_rejected": sum(result.rows_rejected for result in results),
         "rejected_now": sum(result.rejected_now for result in results),
         "rows_written": sum(c.rows + c.rows_deleted for c in counts.values()),
         "bytes_read": sum(result.bytes_read for result in results),
+    }
+
+
+def _describe_counts(
+    counts: Mapping[ShardId, ShardCounts], there: Collection[ShardId]
+) -> dict[str, object]:
+    return {
+        "shards": tuple(
+            IngestShardReport(shard_id=s, outcome=DONE, is_new=s not in there, **asdict(counts[s]))
+            for s in sorted(counts)
+        ),
         **{name: sum(getattr(c, name) for c in counts.values()) for name in _SUMS},
     }
 
@@ -183,9 +191,16 @@ def report_findings(report: IngestTableReport, *, all_counted: bool) -> IngestTa
 
 
 def report_stop(
-    report: IngestTableReport, began: ProgressRecord, ended: ProgressRecord, error: MemWalError
+    report: IngestTableReport,
+    began: ProgressRecord,
+    ended: ProgressRecord,
+    counts: Mapping[ShardId, ShardCounts],
+    there: Collection[ShardId],
+    error: MemWalError,
 ) -> IngestTableReport:
     """The report of an ingest that a source stopped, between two looks at its progress.
+
+    `counts` are of the shards that were written to, of which `there` are from before.
 
     Its text says how many rows of which files are in, and how to go on.
     """
@@ -197,6 +212,7 @@ def report_stop(
     )
     return report.model_copy(
         update={
+            **_describe_counts(counts, there),
             "outcome": error.outcome,
             "exit_code": error.exit_code,
             "error": f"{error}. {_tell_rows_in(files, ended)}",

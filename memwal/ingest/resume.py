@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from copy import copy
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -176,6 +177,8 @@ class ResumedShard:
     def abandon(self) -> None:
         """Close, whatever comes of it."""
         self.inner.abandon()
+        with suppress(MemWalError):
+            self.counts.generations = self.inner.count_generations()
 
     @property
     def entries_left(self) -> int:

@@ -11,6 +11,7 @@ from memwal.grid import (
     format_count,
     format_size,
     numbers,
+    prose,
     style_outcome,
     words,
 )
@@ -32,7 +33,7 @@ FINDINGS: tuple[Column[IngestFindingReport], ...] = (
     words("at", lambda found: _show_place(found)),
     words("column", lambda found: found.column or ""),
     words("value", lambda found: "" if found.value is None else str(found.value)),
-    words("what is wrong", lambda found: found.reason),
+    prose("what is wrong", lambda found: found.reason),
 )
 SHARDS: tuple[Column[IngestShardReport], ...] = (
     words("shard", lambda shard: f"{shard.shard_id}{' (new)' if shard.is_new else ''}"),

@@ -7,6 +7,7 @@ that goes on reads next is what the one before would have read.
 from __future__ import annotations
 
 import hashlib
+import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from itertools import islice
@@ -19,7 +20,7 @@ from pyarrow import fs
 from memwal.errors import Missing, StoreUnavailable, Usage
 from memwal.ingest.chunks import cut_batches, find_groups, skip_rows
 from memwal.ingest.columns import SourceColumns
-from memwal.ingest.csv_text import open_csv, read_names, read_text
+from memwal.ingest.csv_text import check_separator, open_csv, read_names, read_text
 from memwal.ingest.globs import find_matches, is_pattern
 from memwal.ingest.json_lines import read_json_lines, read_past_bad
 from memwal.ingest.lance_sources import Fragments, count_rows, describe_fragments, read_rows
@@ -38,6 +39,7 @@ CHUNK_ROWS = 128 * 1024
 _CHUNK_BYTES = 32 * 1024 * 1024
 _SAMPLE_ROWS = 1024
 _GUESSED_BYTES = 256 * 1024
+_BAD_COMPRESSION = re.compile("decompress|inflate|truncated compressed", re.IGNORECASE)
 
 
 _COMPRESSED = ("", ".gz", ".zst", ".bz2")
@@ -197,6 +199,7 @@ class SourceFiles:
                 return self._open_parquet(file).schema_arrow
             if file.format is Format.CSV:
                 names, types = read_names(self.open_bytes(file)), self._columns.source_types
+                check_separator(names, types, file.uri)
                 return pa.schema([(name, types.get(name, pa.string())) for name in names])
             if file.format is Format.JSONL:
                 stream = self.open_bytes(file)
@@ -360,6 +363,8 @@ class SourceFiles:
         except (FileNotFoundError, Missing):
             raise Usage(f"{uri}: no such source") from None
         except OSError as error:
+            if kind is not None and _BAD_COMPRESSION.search(str(error)):
+                raise Usage(f"{uri}: can't be read as compressed {kind}: {error}") from None
             raise StoreUnavailable(f"{uri}: {error}") from None
         except (pa.ArrowException, ValueError, KeyError) as error:
             if kind is None:

@@ -8,7 +8,7 @@ written since is found in the WAL when a run resumes (`memwal.ingest.resume`).
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import pyarrow as pa
@@ -19,7 +19,7 @@ from memwal.ingest.coordinator import WriteCoordinator
 from memwal.ingest.corrected import add_to_read
 from memwal.ingest.marks import find_marks
 from memwal.ingest.ports import CoordinatorLimits, FlushFailed
-from memwal.ingest.resume import ResumingWriters, ShardCounts
+from memwal.ingest.resume import ResumedShard, ResumingWriters, ShardCounts
 from memwal.ingest.routing import Place, Router, ShardValues
 from memwal.ingest.shape import Shape
 from memwal.ingest.shards import HandlerLimits, ShardHandler, ShardOperations, Tips, route_rows
@@ -102,6 +102,7 @@ class Track:
     _bytes_read: int = field(default=0, init=False)
     _stored: ProgressRecord = field(default=START, init=False)
     _stored_at_seconds: float = field(default=0.0, init=False)
+    _opened: Mapping[ShardId, ResumedShard] = field(default_factory=dict, init=False)
 
     def run(self) -> TrackResult:
         """Write what is not written yet. Raises what the source, the table or a writer raises."""
@@ -117,6 +118,7 @@ class Track:
             self.plan.corrected,
             self.steps,
         )
+        self._opened = writers.opened
         limits = HandlerLimits(rows_per_entry_max=self.plan.rows_per_entry_max)
         handler = ShardHandler(writers, limits=limits, join=False)
         try:
@@ -134,7 +136,11 @@ class Track:
         except BaseException:
             handler.abandon()
             raise
-        return self._make_result(began, {s: shard.counts for s, shard in writers.opened.items()})
+        return self._make_result(began, self.count_written())
+
+    def count_written(self) -> dict[ShardId, ShardCounts]:
+        """What this run did to each shard, also when it did not come to its end."""
+        return {shard_id: shard.counts for shard_id, shard in self._opened.items()}
 
     def _check_written(
         self, handler: ShardHandler, writers: ResumingWriters, began: ProgressRecord

@@ -152,6 +152,17 @@ def test_bad_rows_are_set_aside_each_once(tmp_path, kind, monkeypatch, stalled) 
     assert len(found) == 6
 
 
+def test_a_run_that_stops_counts_what_it_wrote(tmp_path, monkeypatch) -> None:
+    table = make(tmp_path / "t", **SPEC)
+    monkeypatch.setattr("memwal.ingest.check._LOOKED_FILES_MAX", 0)
+    report = run(table, *write(tmp_path / "in", "parquet", {1: 27}))
+    assert (report["exit_code"], report["rows_written"]) == (2, 70)
+    assert [(s["is_new"], s["generations"]) for s in report["shards"]] == [(True, 1)] * 2
+    assert sum(shard["rows"] for shard in report["shards"]) == 70
+    assert (report["entries"], report["generations"]) == (14, 2)
+    assert report["bytes_written"] > 0
+
+
 @KINDS
 @pytest.mark.parametrize("part", BAD)
 def test_mended_and_gone_on(tmp_path, kind, part, monkeypatch, stalled) -> None:

@@ -376,3 +376,43 @@ def test_compressed_lines(tmp_path) -> None:
     assert [pa.concat_tables(files.read_chunks(f, 9)).to_pylist() for f in found] == [
         [{"id": 1}]
     ] * 2
+
+
+@pytest.mark.parametrize("name", ["a.csv.gz", "a.csv.zst", "a.csv.bz2", "a.jsonl.gz"])
+def test_what_is_not_compressed_as_its_name_says_is_no_fault_of_the_store(tmp_path, name) -> None:
+    make_table(tmp_path / "t")
+    (tmp_path / name).write_bytes(b"id,bool\n1,true\n")
+    report = run("ingest", tmp_path / "t", tmp_path / name)
+    assert report["exit_code"] == 2
+    assert f"{name}: can't be read as compressed" in report["error"]
+
+
+@pytest.mark.parametrize("sign", [";", "\t", "|"])
+def test_another_separator_is_told(tmp_path, sign) -> None:
+    make_table(tmp_path / "t")
+    (tmp_path / "a.csv").write_text(f"id{sign}bool\n1{sign}true\n")
+    report = run("ingest", tmp_path / "t", tmp_path / "a.csv", "--skip-unknown-columns")
+    assert (report["exit_code"], f"separated by {sign!r}" in report["error"]) == (2, True)
+
+
+def test_an_option_that_only_spark_would_heed_is_refused(tmp_path) -> None:
+    make_table(tmp_path / "t")
+    (tmp_path / "a.csv").write_text("id\n1\n")
+    report = run("ingest", tmp_path / "t", tmp_path / "a.csv", "--option", "sep=;")
+    assert (report["exit_code"], "--option is for formats" in report["error"]) == (2, True)
+
+
+def test_what_was_set_aside_is_ingested_once_it_is_mended(tmp_path) -> None:
+    """The other values of its rows are what they were, of every type."""
+    table, path, aside = tmp_path / "t", tmp_path / "rows.csv", tmp_path / "aside.jsonl"
+    schema = make_table(table)
+    rows = make_rows().cast(schema)
+    bad = rows.set_column(schema.names.index("int32"), "int32", pa.array(["x"] * 3))
+    write(bad, path)
+    assert run("ingest", table, path, "--bad-rows", aside)["rows_rejected"] == 3
+    mended = [{**json.loads(line)["data"], "int32": 7} for line in aside.open()]
+    path.with_suffix(".jsonl").write_text("".join(f"{json.dumps(row)}\n" for row in mended))
+    assert run("ingest", table, path.with_suffix(".jsonl"))["rows_written"] == 3
+    found = open_table(str(table)).read(with_wal=True).read_all().sort_by("id")
+    sevens = pa.array([7] * 3, pa.int32())
+    assert same(found, rows.set_column(schema.names.index("int32"), "int32", sevens))
