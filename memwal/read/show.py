@@ -102,25 +102,24 @@ def _build_rows(schema: Sequence[Mapping[str, str]], rows: Sequence[Mapping[str,
         number = field["type"].startswith(("int", "uint", "float", "double", "halffloat"))
         grid.add_column(Text(one_line(field["name"])), justify="right" if number else "left")
     for row in rows:
-        grid.add_row(*(_format_cell(row[field["name"]]) for field in schema))
+        grid.add_row(*(_format_cell(row[field["name"]], field["type"]) for field in schema))
     return grid
 
 
-def _format_cell(value: Any) -> Text:
+def _format_cell(value: Any, kind: str) -> Text:
     if value is None:
         return Text("NULL", style="dim")
-    text = one_line(
-        value if isinstance(value, str) else json.dumps(_shorten(value), ensure_ascii=False)
-    )
+    shown = value if kind == "double" else _shorten(value)
+    text = one_line(shown if isinstance(shown, str) else json.dumps(shown, ensure_ascii=False))
     return Text(text if len(text) <= _CELL_MAX else f"{text[: _CELL_MAX - 1]}…")
 
 
 def _shorten(value: Any) -> Any:
-    """Long lists, as vectors are, by their first items; numbers with a few digits."""
+    """Long lists, as vectors are, by their first items; numbers with a float's digits."""
     if isinstance(value, list):
         items = [_shorten(item) for item in value[:_ITEMS_MAX]]
         return items if len(value) <= _ITEMS_MAX else [*items, f"{len(value)} in all"]
-    return float(f"{value:.4g}") if isinstance(value, float) else value
+    return float(f"{value:.7g}") if isinstance(value, float) else value
 
 
 def show_explain(document: Mapping[str, Any], console: Console) -> None:

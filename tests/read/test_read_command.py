@@ -90,6 +90,13 @@ def test_people_see_the_first_rows_and_are_told_so(command: Command, table: Tabl
     assert "there may be more" not in all_of_them
 
 
+def test_numbers_are_shown_as_they_are(command: Command, tmp_path: Path) -> None:
+    values = {"k": [1], "double": [123456.78], "float": pa.array([0.1], pa.float32())}
+    lance.write_dataset(pa.table(values), str(tmp_path / "t")).initialize_mem_wal(unsharded=True)
+    shown = command.text(tmp_path / "t").split()
+    assert {"123456.78", "0.1"} <= set(shown)
+
+
 def test_columns_filter_limit_and_key(command: Command, table: Table) -> None:
     few = command.table(table.uri, "--columns", "text,n", "--filter", "n < 1000", "--limit", "2")
     assert [list(row) for row in few["rows"]] == [["text", "n"]] * 2
