@@ -95,8 +95,6 @@ def submit(
         if job not in JOBS:
             raise Usage(f"JOB {job!r}: expected one of {', '.join(JOBS)}")
         _check(context, job, arguments)
-        if wheels := [file for file in py_files or () if file.endswith(".whl")]:
-            raise Usage(f"--py-files {wheels[0]}: Spark wants .zip, and ignores wheels: rename it")
         master = master or read_environment_settings().get("master")
         ship = not is_local(master) if ship is None else ship
         with tempfile.TemporaryDirectory() as folder:
@@ -114,10 +112,12 @@ def submit(
                 py_files=(*(py_files or ()), *shipped),
                 archives=archives,
             )
+            asked.check()
             command = asked.command(find_spark_submit())
             if dry_run:
                 print(shlex.join(command))
                 return
+            asked.check_archive()
             code = run_command(command, is_driver_here=asked.is_driver_here)
     except MemWalError as error:
         stderr().print(f"error: {error}", style="red")

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from types import FrameType
 
-from memwal.errors import EXIT_CANCELLED, Unsupported
+from memwal.errors import EXIT_CANCELLED, Unsupported, Usage
 
 PACKAGE = Path(__file__).parents[1]
 APPLICATION = PACKAGE / "cli" / "application.py"
@@ -53,6 +53,24 @@ class SparkSubmit:
     def is_driver_here(self) -> bool:
         """Whether the driver runs on this host."""
         return self.deploy_mode != "cluster"
+
+    def check(self) -> None:
+        """Refuse what Spark would fail at, with a Java trace. Raises Usage, Unsupported."""
+        kind = (self.master or "").partition("://")[0]
+        if kind == "sc":
+            raise Unsupported(f"--master {self.master}: jobs need a driver, not Spark Connect")
+        if kind == "spark" and not self.is_driver_here:
+            raise Unsupported(
+                "--deploy-mode cluster: Spark has none for Python on standalone clusters"
+            )
+        if wheels := [file for file in self.py_files if file.endswith(".whl")]:
+            raise Usage(f"--py-files {wheels[0]}: Spark wants .zip, and ignores wheels: rename it")
+
+    def check_archive(self) -> None:
+        """Raise Usage for an archive that should be on this host, and is not."""
+        file = (self.archives or "").partition("#")[0]
+        if file and ":" not in file and not Path(file).is_file():
+            raise Usage(f"--archives {file}: no such file")
 
     def command(self, program: str) -> list[str]:
         """The command line. `conf` goes last, so that it wins."""

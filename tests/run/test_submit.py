@@ -102,6 +102,7 @@ run_command(["sh", "-c", "echo $PYSPARK_DRIVER_PYTHON $SPARK_HOME"], is_driver_h
     [
         (["merges", "t"], "expected one of merge, "),
         (["merge", "t", "--py-files", "a-1.whl"], "--py-files a-1.whl: Spark wants .zip"),
+        (["merge", "t", "--archives", "none.tgz#e"], "--archives none.tgz: no such file"),
         (["merge", "t", "--bogus"], "No such option: --bogus"),
         (["garbage", "t", "--until-generation", "3"], "No such option: --until-generation"),
         (["garbage", "t", "--grace", "5 minutes"], "--grace '5 minutes': expected a number and"),
@@ -121,6 +122,14 @@ def test_a_wrong_request_starts_nothing(arguments: list[str], told: str) -> None
     done = CliRunner().invoke(app, ["submit", *arguments])
     assert done.exit_code == 2
     assert told in done.output
+
+
+@pytest.mark.parametrize(
+    "arguments", [["--master", "sc://h"], ["--master", "spark://h", "--deploy-mode", "cluster"]]
+)
+def test_no_spark_could_run_it(arguments: list[str]) -> None:
+    done = CliRunner().invoke(app, ["submit", "merge", "t", *arguments, "--dry-run"])
+    assert (done.exit_code, arguments[-2] in done.output) == (7, True)
 
 
 def test_every_script_is_a_job_that_can_be_submitted() -> None:
