@@ -62,12 +62,12 @@ def parse_shards(texts: list[str] | None) -> list[str]:
     return [parse_shard(text) for text in texts or ()]
 
 
-def parse_pairs(pairs: list[str], option: str) -> dict[str, str]:
+def parse_pairs(pairs: list[str], option: str, form: str = "KEY=VALUE") -> dict[str, str]:
     """`K=V` texts of a command-line option. Raises Usage naming the bad one (not its value)."""
     options = {}
     for pair in pairs:
         key, equals, value = pair.partition("=")
         if not equals or not key:
-            raise Usage(f"{option} {key!r}: expected KEY=VALUE")
+            raise Usage(f"{option} {key!r}: expected {form}")
         options[key] = value
     return options

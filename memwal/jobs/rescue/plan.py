@@ -222,9 +222,10 @@ def _next_step(found: RescueEvidence, limits: RescueLimits) -> str:
     """What to do about what can't be dropped; that a torn entry can be, its own text says."""
     if find_torn_end(found) and not limits.drop_torn:
         return ""
+    kept = ". --drop-torn drops nothing that rows are behind" if limits.drop_torn else ""
     return (
-        ". Put back what is missing or damaged, from a copy of the table's folder, before a writer "
-        "opens the shard: it would fail, or pass over what is behind"
+        f"{kept}. Put back what is missing or damaged, from a copy of the table's folder, before "
+        "a writer opens the shard: it would fail, or pass over what is behind"
     )
 
 
