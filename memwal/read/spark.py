@@ -55,13 +55,18 @@ Lance is imported in Spark's Python workers, never in the driver's own process.
 from __future__ import annotations
 
 import logging
+import os
 import re
+import shutil
+import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from functools import cached_property, lru_cache
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import pyarrow as pa
+from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
 from pyspark.sql.pandas.types import to_arrow_schema
@@ -103,10 +108,26 @@ def register(session: SparkSession) -> None:
     Spark writes a load's options into plans and the event log, except for names that look like
     secrets to it. Every storage option is added to what this session redacts.
     """
+    _look_at_python(session)
     session.dataSource.register(MemWalDataSource)
     known = session.conf.get(_REDACTED, None)
     if _STORAGE not in (known or ""):
         session.conf.set(_REDACTED, f"{known}|{_STORAGE}" if known else _STORAGE)
+
+
+def _look_at_python(session: SparkSession) -> None:
+    """Warn of a Python that nobody chose: of one without memwal Spark says no more than that."""
+    if "PYSPARK_PYTHON" in os.environ:
+        return
+    with suppress(PySparkException, AttributeError):  # Spark Connect's sessions have no context
+        python = session.sparkContext.pythonExec
+        if shutil.which(python) != sys.executable:
+            _LOG.warning(
+                "Spark's Python is %s, which needs memwal too; to have this one, set "
+                "PYSPARK_PYTHON=%s before the session starts",
+                shutil.which(python) or python,
+                sys.executable,
+            )
 
 
 def read(

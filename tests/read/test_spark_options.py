@@ -1,6 +1,8 @@
 from __future__ import annotations
 
 import json
+from types import SimpleNamespace
+from typing import Any
 
 import pyarrow as pa
 import pytest
@@ -9,6 +11,7 @@ from hypothesis import strategies as st
 
 from memwal.config import STORAGE_OPTIONS_VARIABLE
 from memwal.errors import Refused, Unsupported, Usage
+from memwal.read.spark import register
 from memwal.read.spark_options import parse_names, parse_settings, write_names
 from memwal.read.spark_types import check_schema, convert_batch, convert_schema
 
@@ -161,3 +164,19 @@ def test_a_schema_that_was_given_has_to_fit() -> None:
         check_schema({"fields": [{**field, "type": {**loose, "elementType": "integer"}}]}, table)
     with pytest.raises(Usage, match="column 'z'; there are a, l"):
         check_schema({"fields": [{**field, "name": "z"}]}, table)
+
+
+def test_a_python_that_nobody_chose_is_told(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    session: Any = SimpleNamespace(
+        sparkContext=SimpleNamespace(pythonExec="some-python"),
+        dataSource=SimpleNamespace(register=lambda source: None),
+        conf=SimpleNamespace(get=lambda key, default: default, set=lambda key, value: None),
+    )
+    monkeypatch.setenv("PYSPARK_PYTHON", "/opt/python")
+    register(session)
+    assert caplog.messages == []
+    monkeypatch.delenv("PYSPARK_PYTHON")
+    register(session)
+    assert "some-python, which needs memwal too" in caplog.text
