@@ -7,6 +7,7 @@ import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from importlib import import_module
 from itertools import islice
+from shutil import get_terminal_size
 from typing import TYPE_CHECKING, Any
 
 from rich.console import Console, ConsoleOptions, Group, RenderableType
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
 _LOG = logging.getLogger("memwal")
 _ERRORS_MAX = 50
 _ITEMS_MAX = 50
+_WIDTH = 200
 
 
 class Terminal(Console):
@@ -62,9 +64,10 @@ class _ResultTerminal(Terminal):
 
 def stdout() -> Console:
     """The console for results. Printing raises OSError where stdout takes no more."""
-    # Off a terminal nothing is cut to 80 columns: a path that is folded can't be copied.
-    plain = sys.stdout is None or not sys.stdout.isatty()
-    return _ResultTerminal(width=200 if plain else None)
+    # Nothing is cut to 80 columns: a count would be another one. A terminal breaks long lines, the
+    # headings like the rows; elsewhere a path that is folded can't be copied.
+    shown = sys.stdout is not None and sys.stdout.isatty()
+    return _ResultTerminal(width=max(_WIDTH, get_terminal_size().columns if shown else 0))
 
 
 def stderr() -> Console:

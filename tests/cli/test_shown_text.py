@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import io
 import json
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +13,7 @@ from rich.text import Text
 
 from memwal.cli.console import RunProgress, print_trace, show_document, stderr, stdout
 from memwal.config import ResolvedTable, Settings
+from memwal.grid import build_table, numbers, words
 from memwal.jobs.snapshot.job import run_snapshot
 from memwal.run.options import RunOptions
 from memwal.text import one_line
@@ -90,3 +93,13 @@ def test_ordinary_text_stays_as_it_is(text: str) -> None:
 
 def test_what_would_move_the_cursor_is_escaped() -> None:
     assert one_line("a\r\b\x07\tb\x00\x7f\u200b\ud800") == r"a\r\x08\x07\tb\x00\x7f\u200b\ud800"
+
+
+def test_a_narrow_terminal_cuts_no_number(monkeypatch: pytest.MonkeyPatch) -> None:
+    shown = io.StringIO()
+    shown.isatty = lambda: True  # type: ignore[method-assign]
+    monkeypatch.setattr(sys, "stdout", shown)
+    monkeypatch.setenv("COLUMNS", "80")
+    counts = [numbers(f"count {i}", lambda n: n) for i in range(6)]
+    stdout().print(build_table([12_345_678], [words("shard", lambda n: "0f" * 18), *counts]))
+    assert shown.getvalue().count("12,345,678") == 6
