@@ -21,6 +21,7 @@ from memwal.ingest.report import (
     IngestSourceReport,
     IngestTableReport,
 )
+from memwal.report import NOTHING_TO_DO
 
 SOURCES: tuple[Column[IngestSourceReport], ...] = (
     words("source", lambda source: source.uri),
@@ -49,6 +50,8 @@ FOUND: Column[IngestShardReport] = numbers("found in the WAL", lambda shard: sha
 def show_table(report: IngestTableReport) -> list[RenderableType]:
     """Sources, shards and speed."""
     parts: list[RenderableType] = []
+    if report.outcome == NOTHING_TO_DO:
+        parts.append(Text("  all of it was ingested before; --again ingests it once more"))
     if report.sources:
         parts.append(build_table(report.sources, SOURCES))
     if report.shards:
