@@ -28,6 +28,7 @@ from memwal.ingest.report import (
     report_failures,
     report_findings,
     report_stop,
+    warn_of_others,
     warn_of_rejects,
 )
 from memwal.ingest.shape import Shape
@@ -386,7 +387,11 @@ class Ingester:
                 "version_after": self.view.version,
                 "ingest_id": self.rounds.ingest_id,
                 "sources": describe_sources(files, self._rows_known),
-                "warnings": (*self._table.list_warnings(), *self._unmerged),
+                "warnings": (
+                    *self._table.list_warnings(),
+                    *warn_of_others(self._files.passed_over),
+                    *self._unmerged,
+                ),
                 **fields,
             }
         )

@@ -252,3 +252,12 @@ def warn_of_rejects(report: IngestTableReport) -> IngestTableReport:
     """The report of a run that nobody told where to list what was set aside."""
     text = f"{report.rows_rejected:,} rows were set aside: the same command with --bad-rows FILE"
     return report.model_copy(update={"warnings": (*report.warnings, f"{text} lists them")})
+
+
+def warn_of_others(passed_over: Mapping[str, Sequence[str]]) -> tuple[str, ...]:
+    """Of folders that hold more than is read."""
+    return tuple(
+        f"{folder}: passed over, for their names tell no format: "
+        + ", ".join([*names[:_NAMED_MAX], *(["..."] if len(names) > _NAMED_MAX else [])])
+        for folder, names in passed_over.items()
+    )

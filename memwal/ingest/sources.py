@@ -75,6 +75,8 @@ class SourceFiles:
         self._columns = columns or SourceColumns()
         self._spooled = spooled
         self._systems: dict[str, fs.FileSystem] = {}
+        self.passed_over: dict[str, list[str]] = {}
+        """Of folders, the files whose names are those of no source."""
 
     # ---- finding
 
@@ -162,7 +164,7 @@ class SourceFiles:
         selector = fs.FileSelector(path, recursive=True)
         with self._translating(uri):
             infos = system.get_file_info(selector)
-        found = []
+        found, others = [], []
         for info in sorted(infos, key=lambda i: i.path):
             below = info.path[len(path) :].strip("/")
             hidden = any(part.startswith(("_", ".")) for part in below.split("/"))
@@ -171,6 +173,9 @@ class SourceFiles:
             kind = wanted or _guess_format(info.path)
             if kind is not None:
                 found.append(self._describe_file(f"{uri}/{below}", info, kind))
+            else:
+                others.append(below)
+        self.passed_over |= {uri: others} if others else {}
         if not found:
             raise Usage(f"{uri}: the folder holds no source file ({', '.join(_ENDINGS)})")
         return found

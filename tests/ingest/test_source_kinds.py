@@ -416,3 +416,13 @@ def test_what_was_set_aside_is_ingested_once_it_is_mended(tmp_path) -> None:
     found = open_table(str(table)).read(with_wal=True).read_all().sort_by("id")
     sevens = pa.array([7] * 3, pa.int32())
     assert same(found, rows.set_column(schema.names.index("int32"), "int32", sevens))
+
+
+def test_what_a_folder_holds_besides_is_told(tmp_path) -> None:
+    make_table(tmp_path / "t")
+    folder = tmp_path / "in"
+    write(make_rows(), folder.mkdir() or folder / "a.parquet")
+    for name in ("README.txt", "b.json", ".hidden", "_SUCCESS"):
+        (folder / name).touch()
+    [warning] = run("ingest", tmp_path / "t", folder)["warnings"]
+    assert warning.startswith(str(folder)) and warning.endswith(": README.txt, b.json")
