@@ -7,6 +7,7 @@ import json
 import os
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -30,6 +31,8 @@ class RejectsFile:
             raise Usage(f"--bad-rows {place}: writes local files only")
         if not self._path.parent.is_dir():
             raise Usage(f"--bad-rows {place}: there is no folder {self._path.parent}")
+        if not os.access(self._path.parent, os.W_OK):  # else it shows when rows are written
+            raise Usage(f"--bad-rows {place}: {self._path.parent} can't be written to")
         self._read()
         self._check_apart(sources)
 

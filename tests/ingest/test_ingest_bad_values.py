@@ -266,7 +266,7 @@ def test_more_bad_rows_than_may_be(tmp_path) -> None:
     assert numbers(table) == all_but(BAD)
 
 
-def test_a_file_for_bad_rows_that_is_something_else(tmp_path) -> None:
+def test_a_file_for_bad_rows_that_can_not_be_one(tmp_path, monkeypatch) -> None:
     table = make(tmp_path / "t", **SPEC)
     paths = write(tmp_path / "in", "csv", BAD)
     for place, told in (
@@ -277,6 +277,9 @@ def test_a_file_for_bad_rows_that_is_something_else(tmp_path) -> None:
     ):
         report = run(table, *paths, "--bad-rows", place)
         assert report["exit_code"] == 2 and told in report["error"]
+    monkeypatch.setattr("memwal.ingest.rejects.os.access", lambda folder, mode: False)
+    report = run(table, *paths, "--bad-rows", str(tmp_path / "x"))
+    assert (report["exit_code"], "can't be written to" in report["error"]) == (2, True)
     assert numbers(table) == []
 
 
