@@ -49,7 +49,7 @@ def find_names(
     check_named(given, everything=everything, config=config)
     if everything:
         if not config.tables:
-            raise Usage(f"--all: no tables: {_where(config)}; add [tables.NAME] with a uri")
+            raise Usage(f"--all: no tables: {_where('', config)}; add [tables.NAME] with a uri")
         return list(config.tables)
     return [name for table in given for name in _choose(table, config, list_names)]
 
@@ -86,7 +86,7 @@ def _choose(table: str, config: Config, list_names: ListNames) -> list[str]:
     if glob is None and Path(table).exists():
         return [table]
     if glob is None:
-        names, wanted, where = list(config.tables), table, _where(config)
+        names, wanted, where = list(config.tables), table, _where(table, config)
     elif any(map(is_glob, glob.id[:-1])):
         raise Usage(f"{table}: only the last part of a name in a namespace may be a glob")
     else:
@@ -118,9 +118,13 @@ def suggest(name: str, names: Iterable[str]) -> str:
     return f" (is {' or '.join(near)} meant?)" if near else ""
 
 
-def _where(config: Config) -> str:
+def _where(table: str, config: Config) -> str:
     if config.file is None:
         return "no configuration file was read"
+    namespace, colon, _ = table.partition(":")
+    if colon:
+        near = suggest(namespace, config.namespaces)
+        return f"no [namespaces.{namespace}] in {config.file}{near}"
     return f"{config.file} has {_list(config.tables) or 'none'}"
 
 

@@ -67,6 +67,8 @@ def test_what_names_no_table_says_what_there_is(file: str) -> None:
         ReadFlags(config=file).tables(["oders_*"])
     assert str(refused.value).startswith(f"oders_*: no name matches: {file} has orders_eu, ")
     assert "(is orders_us or orders_eu meant?)" in str(refused.value)
+    with pytest.raises(Usage, match=r"^sea:\*: no name matches: no \[namespaces.sea\] in "):
+        ReadFlags(config=file).tables(["sea:*"])
 
 
 def test_a_command_for_one_table_takes_a_glob_of_one(file: str) -> None:
