@@ -7,7 +7,6 @@ import json
 import os
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
-from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 

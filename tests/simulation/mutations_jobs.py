@@ -219,6 +219,10 @@ JOBS: tuple[Mutation, ...] = (
             "        if before.name not in config.tables:",
             "        if False:",
         ),
+    ),
+    *mutations(
+        "memwal/cli/flags.py",
+        "tests/cli/test_names.py",
         (
             "options: of several tables, a command for one takes the first",
             "        if len(found) > 1:",
