@@ -41,12 +41,12 @@ def find_settled(shards: Iterable[ShardView]) -> dict[ShardId, SettledShard]:
     """What the version of these shards has of each, by its own index or by one before."""
     return {
         shard.shard_id: SettledShard(
-            generation=first_due(shard) - 1,
+            generation=min(first_due(shard), shard.manifest.current_generation) - 1,
             manifest_version=shard.manifest.version,
             manifest_digest=digest_manifest(shard.manifest.raw),
         )
         for shard in shards
-        if first_due(shard) > 1
+        if min(first_due(shard), shard.manifest.current_generation) > 1
     }
 
 

@@ -12,11 +12,13 @@ from dataclasses import dataclass, field
 
 from memwal.errors import MemWalError
 from memwal.format import layout
-from memwal.model import ShardId, ShardView, TableView
+from memwal.format.replay import replay
+from memwal.model import ShardId, ShardManifest, ShardView, TableView
 from memwal.ports import Objects
 from memwal.store.shard_manifests import ShardManifests
 from memwal.store.table import LanceTables
 from memwal.store.table_manifests import TableManifests
+from memwal.store.wal import WalEntries
 
 # Each costs two requests, at each look at a table whose shards lack generations.
 _WALKED_MAX = 50
@@ -43,7 +45,8 @@ class TableHistory:
         """Up to which generation a former index had merged the shard that there is now; 0: none.
 
         A shard whose folder was deleted starts again at 1: the generation has to have been flushed,
-        by the store's clock, when the next index was made.
+        by the store's clock, when the next index was made. So has all that was in the shard's WAL:
+        by the next index's spec, newer rows of the same keys may be in another shard.
         """
         try:
             generation, made_at_nanos = self._recall(view).get(shard.shard_id, (0, 0))
@@ -93,7 +96,22 @@ class TableHistory:
         return {version: at for version, at in found if version is not None}
 
     def _is_past(self, shard_id: ShardId, generation: int, before_nanos: int) -> bool:
-        files = self._shards.list_files(shard_id)
-        older = [version for version, f in files if f.modified_at_nanos < before_nanos]
+        files = dict(self._shards.list_files(shard_id))
+        older = [v for v, file in files.items() if file.modified_at_nanos < before_nanos]
         then = self._shards.read(shard_id, max(older)) if older else None
-        return then is not None and then.current_generation > generation
+        return (
+            then is not None
+            and then.current_generation > generation
+            and self._is_flushed(then, self._shards.read(shard_id, max(files)), before_nanos)
+        )
+
+    def _is_flushed(self, then: ShardManifest, now: ShardManifest, before_nanos: int) -> bool:
+        wal = WalEntries(self._objects)
+        covered = then.replay_after_wal_entry_position
+        above = [pair for pair in wal.list_settled(then) if pair[0] > covered]
+        since = now.replay_after_wal_entry_position
+        if sum(position <= since for position, _ in above) < since - covered:
+            return False  # collected: nothing tells when they were put
+        old = [(p, file) for p, file in above if file.modified_at_nanos < before_nanos]
+        found = replay(then, wal.describe(then.shard_id, old))
+        return not (found.unflushed or found.problems or found.refused)

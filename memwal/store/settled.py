@@ -35,6 +35,8 @@ from memwal.threads import side_by_side
 
 _KEY = "memwal.settled."
 _FORMAT = 1
+# memwal names two at most, and another for each race that it lost.
+_NAMED_MAX = 64
 _NO_RECORD = (Missing, Corruption, ValueError, KeyError, TypeError, AttributeError, RecursionError)
 
 
@@ -61,7 +63,7 @@ class SettledRecords:
 
     def find(self, view: TableView) -> list[SettledRecord]:
         """Those that the view's version names and that are there, newest first."""
-        named = view.settled_ids
+        named = view.settled_ids[:_NAMED_MAX]
         for record_id in named:
             if record_id not in self._known and (found := self._read(record_id)) is not None:
                 self._known[record_id] = found

@@ -68,7 +68,7 @@ _PROOF = (
         "tests/jobs/quiesce/test_proof_races.py",
         (
             "settled: a version need not name the record",
-            "        named = view.settled_ids\n",
+            "        named = view.settled_ids[:_NAMED_MAX]\n",
             "        named = [f.path[-41:-5] for f in self._objects.list(layout.SETTLED)]\n",
         ),
         (
@@ -91,7 +91,7 @@ _PROOF = (
         "tests/jobs/quiesce/test_proof_races.py",
         (
             "settled: what is not merged",
-            "            generation=first_due(shard) - 1,",
+            "            generation=min(first_due(shard), shard.manifest.current_generation) - 1,",
             "            generation=shard.manifest.current_generation - 1,",
         ),
     ),
@@ -107,6 +107,16 @@ _PROOF = (
             "settled: history of a shard that started over",
             "            if generation and self._is_past(shard.shard_id, generation, made_at_nanos):",
             "            if generation:",
+        ),
+        (
+            "settled: history of a shard with rows in its WAL",
+            "        return not (found.unflushed or found.problems or found.refused)",
+            "        return True",
+        ),
+        (
+            "settled: history of a shard whose WAL is collected",
+            "        if sum(position <= since for position, _ in above) < since - covered:",
+            "        if False:",
         ),
     ),
     *mutations(

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import lance
+import pyarrow as pa
 import pytest
 from typer.testing import CliRunner
 
@@ -217,6 +218,23 @@ def test_history_is_of_the_shard_that_there_is_now(unrecorded: Table) -> None:
     unset(unrecorded)
     init(unrecorded)
     assert settled(unrecorded) == [0]
+
+
+def test_history_needs_a_wal_at_rest(unrecorded: Table) -> None:
+    """Else an older row of a key may come after the one that the next spec has elsewhere."""
+    shard, other = unrecorded.shards
+    put = unrecorded.writer(shard)
+    put.put(pa.Table.from_pylist([unrecorded.row(60, 1)], schema=unrecorded.dataset.schema))
+    unset(unrecorded)
+    init(unrecorded)
+    assert settled(unrecorded) == [0, 2]
+    unrecorded.flush(other, Put([60], 2))
+    put.close()
+    assert settled(unrecorded) == [0, 2]
+    for entry in (Path(unrecorded.uri) / layout.wal_folder(shard)).iterdir():
+        entry.unlink()
+    assert settled(unrecorded) == [0, 2]
+    assert run(unrecorded, "merge", "--shard", shard) == EXIT_REFUSED
 
 
 def test_generations_since_the_record_are_missing(table: Table) -> None:
