@@ -186,6 +186,7 @@ class Round:
 
     def __init__(self, objects: Objects, ingest_id: str, number: int, run_id: str) -> None:
         self._objects = objects
+        self._id = ingest_id
         self.number = number
         self.run_id = run_id
         self.folder = layout.ingest_round_folder(ingest_id, number)
@@ -234,17 +235,19 @@ class Round:
     def check_latest(self) -> None:
         """Raise StandDown where another run has finished this round, and begun the next.
 
-        What was read of the round before is known to have been whole: its plan is removed first.
+        What was read of the round before is known to have been whole: the next is there before its
+        plan goes, and that goes first. A run that wakes up late may begin it once more after that.
         """
-        if self.read_plan() is None:
+        latest = Rounds(objects=self._objects, ingest_id=self._id, run_id=self.run_id).read_latest()
+        if latest is None or latest[0].number != self.number:
             raise StandDown(
                 f"{self._objects.uri}: {self.folder}: another run of this ingest finished it"
             )
 
     def forget(self) -> None:
         """Delete the documents of a round that is finished, its plan first."""
-        self._objects.delete([f"{self.folder}/plan.json"])
-        self._objects.delete([info.path for info in self._objects.list(self.folder)])
+        if not self._objects.delete([f"{self.folder}/plan.json"]).failed:
+            self._objects.delete([info.path for info in self._objects.list(self.folder)])
 
     def read_progress(self, track: str) -> ProgressRecord:
         """How far the track has come; START when it has not begun."""

@@ -20,6 +20,7 @@ from memwal.ingest.identity import is_same
 from memwal.ingest.plan import IngestRequest
 from memwal.ingest.sources import SourceFiles
 from memwal.ingest.track import Track
+from memwal.store.ingest_records import Begun, Rounds
 from tests.support.ingest_tables import MemWalTable, make, rows_of, wal_rows
 from tests.support.stopping import Stopper
 
@@ -73,6 +74,29 @@ def test_a_touched_file_is_not_new(table, source) -> None:
     source.write_bytes(data[:4] + bytes([data[4] ^ 1]) + data[5:])  # as large, and something else
     touch(source)
     assert run(*asked, "--dry-run")["outcome"] != "nothing_to_do"
+
+
+def test_a_run_that_wakes_up_before_its_round_writes_nothing_again(
+    table, source, tmp_path, monkeypatch
+) -> None:
+    """Meanwhile others finished that round, and the next, after which nothing is known of it."""
+    later = tmp_path / "b.parquet"
+    pq.write_table(rows_of(range(40, 50)), later)
+    begin, slept = Rounds.begin, list[str]()
+
+    def sleep(rounds: Rounds, *what: Any) -> Begun:
+        if not slept:
+            slept.append(rounds.run_id)
+            assert run("ingest", table.uri, source, "--id", "x")["rows_written"] == 40
+            assert run("ingest", table.uri, source, later, "--id", "x")["rows_written"] == 10
+        return begin(rounds, *what)
+
+    monkeypatch.setattr(Rounds, "begin", sleep)
+    woken = run("ingest", table.uri, source, "--id", "x")
+    assert "another run of this ingest finished it" in woken["error"]
+    assert sorted(row[1] for rows in wal_rows(table).values() for row in rows) == list(range(50))
+    asked = ("ingest", table.uri, source, later, "--id", "x")
+    assert run(*asked)["outcome"] == "nothing_to_do"
 
 
 def test_one_that_was_touched_before_it_was_finished(table, source, monkeypatch, stalled) -> None:

@@ -28,6 +28,7 @@ import memwal.ingest.unit
 from memwal.errors import MemWalError, Refused, StandDown, Unsupported, Usage
 from memwal.ingest.spark_writer import BatchWriter, Sink, StoredRows
 from memwal.ingest.track import Track
+from memwal.ports import DeleteResult
 from memwal.read import spark as memwal_spark
 from memwal.read.spark import MemWalDataSource
 from memwal.read.spark_options import is_write, parse_write
@@ -213,12 +214,18 @@ def test_a_plan_goes_before_what_it_stands_for(tmp_path) -> None:
         def __getattr__(self, name: str) -> Any:
             return getattr(table.stores.objects, name)
 
-        def delete(self, paths: list[str]) -> None:
+        def delete(self, paths: list[str]) -> DeleteResult:
             deleted.append(paths)
-            table.stores.objects.delete(paths)
+            if failing:
+                return DeleteResult(failed=((paths[0], "access denied"),))
+            return table.stores.objects.delete(paths)
 
+    failing, before = True, list_records(table)
     Round(Noting(), "monday", 1, "x").forget()
-    first, rest = deleted
+    assert list_records(table) == before and len(deleted) == 1
+    failing = False
+    Round(Noting(), "monday", 1, "x").forget()
+    _, first, rest = deleted
     assert first == ["_maintenance/ingest/monday/000001/plan.json"]
     assert any("/sessions/" in path for path in rest) and list_records(table) == []
 

@@ -180,11 +180,25 @@ INGEST: tuple[Mutation, ...] = (
     ),
     *mutations(
         "memwal/store/ingest_records.py",
+        "tests/ingest/test_ingest_identity.py -k wakes_up",
+        (
+            "ingest: a run begins a round again that others finished and followed",
+            "latest is None or latest[0].number != self.number:",
+            "self.read_plan() is None:",
+        ),
+    ),
+    *mutations(
+        "memwal/store/ingest_records.py",
         f"{_SPARK_WRITER} stands_for",
         (
             "ingest: a round's plan goes with the rest",
-            '        self._objects.delete([f"{self.folder}/plan.json"])\n',
-            "",
+            'if not self._objects.delete([f"{self.folder}/plan.json"]).failed:',
+            "if True:",
+        ),
+        (
+            "ingest: the rest goes where a round's plan stays",
+            'if not self._objects.delete([f"{self.folder}/plan.json"]).failed:',
+            'if self._objects.delete([f"{self.folder}/plan.json"]):',
         ),
     ),
     *mutations(
