@@ -237,6 +237,30 @@ def test_history_needs_a_wal_at_rest(unrecorded: Table) -> None:
     assert run(unrecorded, "merge", "--shard", shard) == EXIT_REFUSED
 
 
+def test_history_needs_the_wal_of_then(tmp_path: Path) -> None:
+    """Of a writer that stays open, no manifest tells what it put since its last flush."""
+    table = builders.make_table(tmp_path / "t", rows=range(3))
+    (shard,) = table.shards
+    writer = table.writer(shard, max_memtable_rows=4, max_memtable_batches=2)
+
+    def put(key: int) -> None:
+        writer.put(pa.Table.from_pylist([table.row(key, key)], schema=table.dataset.schema))
+
+    while table.stores.shard_manifests.latest(shard).current_generation == 1:
+        put(1)
+    assert run(table, "maintain", "--execute", *SHORT) == 0
+    put(2)
+    while writer.memtable_stats()["row_count"] != 1:
+        put(2)
+    unset(table)
+    init(table)
+    assert settled(table) == [0]
+    writer.close()
+    assert settled(table) == [0]
+    shutil.rmtree(Path(table.uri, layout.wal_folder(shard)))
+    assert settled(table) == [0]
+
+
 def test_generations_since_the_record_are_missing(table: Table) -> None:
     shard = table.shards[0]
     table.flush(shard, Put([7], 7))
