@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import replace
 from typing import Protocol
 
 from memwal.errors import LostRace, MemWalError
-from memwal.model import TableView
+from memwal.model import ShardId, TableView
 from memwal.ports import Clock
-from memwal.rows.settled import SettledRecord, find_settled
+from memwal.rows.settled import SettledRecord, SettledShard, find_settled
 from memwal.run.options import RunOptions
 from memwal.run.stores import Stores
 from memwal.run.tables import OpenTable
@@ -41,8 +42,10 @@ class Proofs(Protocol):
         ...
 
 
-def keep_proof(view: TableView, proofs: Proofs, clock: Clock) -> None:
+def keep_proof(view: TableView, proofs: Proofs, clock: Clock, *, renewed: bool = True) -> None:
     """Record what is settled of the view's shards, unless a record says so.
+
+    `renewed`: of the manifests that there are now, since garbage may collect those before.
 
     Lance lets the commit land on top of a restore that came in between: a version that has not the
     rows would name the record then. So that is looked at before there is a record.
@@ -50,7 +53,7 @@ def keep_proof(view: TableView, proofs: Proofs, clock: Clock) -> None:
     """
     settled = find_settled(view.shards)
     known = proofs.find(view)
-    if any(settled.items() <= record.shards.items() for record in known) or not settled:
+    if not settled or any(_has_all(record, settled, renewed=renewed) for record in known):
         return
     record_id = clock.new_id()
     proofs.name(view, record_id, next(iter(known), None))
@@ -59,15 +62,24 @@ def keep_proof(view: TableView, proofs: Proofs, clock: Clock) -> None:
     proofs.put(SettledRecord(record_id=record_id, version=view.version, shards=settled))
 
 
-def record_merged(stores: Stores, view: TableView) -> None:
+def _has_all(
+    record: SettledRecord, settled: Mapping[ShardId, SettledShard], *, renewed: bool
+) -> bool:
+    if renewed:
+        return settled.items() <= record.shards.items()
+    had = {shard: found.generation for shard, found in record.shards.items()}
+    return all(had.get(shard, 0) >= found.generation for shard, found in settled.items())
+
+
+def record_merged(stores: Stores, view: TableView, *, renewed: bool = True) -> None:
     """Record it of all shards. Raises what `keep_proof` does, Unsupported as any first write."""
     stores.prove_store()
     records = SettledRecords(stores.objects, stores.shard_manifests, _READERS_MAX)
     proofs = StoredProofs(records=records, tables=stores.tables, manifests=stores.table_manifests)
-    keep_proof(view, proofs, stores.clock)
+    keep_proof(view, proofs, stores.clock, renewed=renewed)
 
 
-def record_former(table: OpenTable, options: RunOptions) -> None:
+def record_former(table: OpenTable, options: RunOptions, *, renewed: bool = True) -> None:
     """Record what former MemWAL indexes had merged, before the versions that show it expire.
 
     Where that fails, a later run does it, as long as these versions are there.
@@ -77,4 +89,4 @@ def record_former(table: OpenTable, options: RunOptions) -> None:
     shards = tuple(shard for shard in table.view.shards if shard.settled_generation)
     if shards and options.acts:
         with suppress(MemWalError):
-            record_merged(table.stores, replace(table.view, shards=shards))
+            record_merged(table.stores, replace(table.view, shards=shards), renewed=renewed)

@@ -124,8 +124,13 @@ _PROOF = (
         "tests/store/test_settled.py",
         (
             "settled: the versions that show it expire",
-            "        record_former(table, options)\n",
+            "        record_former(table, options, renewed=False)\n",
             "",
+        ),
+        (
+            "settled: each merge records anew what a record says",
+            "record_former(table, options, renewed=False)",
+            "record_former(table, options)",
         ),
     ),
     *mutations(

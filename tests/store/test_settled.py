@@ -129,6 +129,22 @@ def test_it_is_recorded_once(table: Table) -> None:
     assert len(list(record(table).parent.iterdir())) == 1
 
 
+def test_a_refused_merge_records_nothing_anew(table: Table) -> None:
+    """Else each look at a table that is written to, and waits for its operator, is a commit."""
+    shard = table.shards[0]
+    unset(table)
+    init(table)
+    for n in (3, 4):
+        table.flush(shard, Put([n], n))
+    builders.unlist_generation(table, shard, 3)
+    before = table.dataset.version
+    assert run(table, "merge", "--shard", shard) == EXIT_REFUSED
+    assert table.dataset.version == before
+    assert run(table, "garbage", "--execute", *SHORT) == 0
+    assert table.dataset.version == before + 1  # of what garbage may collect
+    assert settled(table) == [2, 2]
+
+
 @pytest.fixture
 def unrecorded(tmp_path: Path) -> Table:
     """All is merged and collected, without a quiesce."""

@@ -78,7 +78,7 @@ def _plan(table: OpenTable, options: MergeOptions) -> _TableMerge:
     if table.view is None:
         return merge
     try:
-        record_former(table, options)
+        record_former(table, options, renewed=False)
         work, merge.left = choose_shards(table.view, options.shards, options.request)
         policy = choose_policy(table)
         if policy is not None and not options.dry_run:
