@@ -96,6 +96,7 @@ class IngestTable:
     def list_warnings(self) -> tuple[str, ...]:
         """What a person should know before rows go in."""
         found = [f"shard {b.shard_id} can't be read: {b.error}" for b in self.view.broken]
+        found += self.view.warnings
         movers = [name for name in self._make_router().columns if name not in self.view.primary_key]
         if movers and self.view.primary_key:
             found.append(

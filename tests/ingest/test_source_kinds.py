@@ -426,3 +426,11 @@ def test_what_a_folder_holds_besides_is_told(tmp_path) -> None:
         (folder / name).touch()
     [warning] = run("ingest", tmp_path / "t", folder)["warnings"]
     assert warning.startswith(str(folder)) and warning.endswith(": README.txt, b.json")
+
+
+def test_a_table_that_can_not_be_merged_is_told(tmp_path) -> None:
+    lance.write_dataset(pa.table({"id": [1]}), str(tmp_path / "t")).initialize_mem_wal()
+    (tmp_path / "a.csv").write_text("id\n1\n")
+    report = run("ingest", tmp_path / "t", tmp_path / "a.csv", "--dry-run")
+    [warning] = report["warnings"]
+    assert "no primary key" in warning
