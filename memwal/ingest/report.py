@@ -147,7 +147,6 @@ def describe_results(
         "rows_deleted": sum(result.rows_deleted for result in results),
         "rows_rejected": sum(result.rows_rejected for result in results),
         "rejected_now": sum(result.rejected_now for result in results),
-        "rows_written": sum(c.rows + c.rows_deleted for c in counts.values()),
         "bytes_read": sum(result.bytes_read for result in results),
     }
 
@@ -160,6 +159,7 @@ def _describe_counts(
             IngestShardReport(shard_id=s, outcome=DONE, is_new=s not in there, **asdict(counts[s]))
             for s in sorted(counts)
         ),
+        "rows_written": sum(c.rows + c.rows_deleted for c in counts.values()),
         **{name: sum(getattr(c, name) for c in counts.values()) for name in _SUMS},
     }
 
@@ -221,8 +221,7 @@ def report_stop(
             "rows_deleted": ended.rows_deleted,
             "rows_rejected": ended.rows_rejected,
             "rejected_now": ended.rows_rejected - began.rows_rejected,
-            "rows_written": ended.rows - ended.rows_rejected - began.rows + began.rows_rejected,
-            "resumed": began.number > 0,
+            "resumed": began.number > 0 or any(c.entries_found for c in counts.values()),
         }
     )
 

@@ -573,3 +573,19 @@ def test_a_check_counts_so_many_values_and_no_more(tmp_path, monkeypatch) -> Non
     report = run(table, str(path), str(other), "--check")
     assert report["exit_code"] == 2 and "120 things or more can't be" in report["error"]
     assert (len(report["findings"]), report["findings_left_out"]) == (100, 20)
+
+
+def test_a_stopped_run_does_not_count_what_a_killed_one_wrote(
+    tmp_path, monkeypatch, stalled
+) -> None:
+    table = make(tmp_path / "t", **SPEC)
+    paths = write(tmp_path / "in", "csv", {2: ROWS - 1})
+    monkeypatch.setattr("memwal.ingest.check._LOOKED_FILES_MAX", 0)
+    with monkeypatch.context() as patch:
+        dying = partial(Track, steps=Stopper(20), limits=TrackLimits(progress_seconds=1e9))
+        patch.setattr(memwal.ingest.apply, "Track", dying)
+        assert run(table, *paths)["exit_code"] == 1
+    killed = len(numbers(table))
+    stopped = run(table, *paths)
+    assert stopped["exit_code"] == 2 and stopped["resumed"]
+    assert 0 < killed == stopped["rows"] - stopped["rows_written"]
