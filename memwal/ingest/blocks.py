@@ -36,13 +36,14 @@ def gather_files(
     """(shard, entries, blocks' data, rows) of each file, as large as files may be."""
     for (shard, entries), group in groupby(blocks, key=itemgetter("shard", "entries")):
         parts: list[bytes] = []
-        rows = 0
+        rows = size_bytes = 0
         for block in group:
             parts.append(block["data"])
             rows += block["rows"]
-            if sum(map(len, parts)) >= file_bytes:
+            size_bytes += len(block["data"])
+            if size_bytes >= file_bytes:
                 yield shard, entries, parts, rows
-                parts, rows = [], 0
+                parts, rows, size_bytes = [], 0, 0
         if parts:
             yield shard, entries, parts, rows
 

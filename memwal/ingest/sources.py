@@ -39,7 +39,7 @@ CHUNK_ROWS = 128 * 1024
 _CHUNK_BYTES = 32 * 1024 * 1024
 _SAMPLE_ROWS = 1024
 _GUESSED_BYTES = 256 * 1024
-_BAD_COMPRESSION = re.compile("decompress|inflate|truncated compressed", re.IGNORECASE)
+_BAD_COMPRESSION = re.compile("decompress|inflate|corrupt|truncated compressed", re.IGNORECASE)
 
 
 _COMPRESSED = ("", ".gz", ".zst", ".bz2")

@@ -15,6 +15,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.feather as feather
+import pyarrow.parquet as pq
 import pytest
 
 from memwal.errors import Usage
@@ -434,3 +435,14 @@ def test_a_table_that_can_not_be_merged_is_told(tmp_path) -> None:
     report = run("ingest", tmp_path / "t", tmp_path / "a.csv", "--dry-run")
     [warning] = report["warnings"]
     assert "no primary key" in warning
+
+
+def test_parquet_that_was_damaged_is_no_fault_of_the_store(tmp_path) -> None:
+    make_table(tmp_path / "t")
+    path = tmp_path / "a.parquet"
+    pq.write_table(pa.table({"id": list(range(9000))}), path, use_dictionary=False)
+    data = bytearray(path.read_bytes())
+    data[2000:6000] = b"\xff" * 4000
+    path.write_bytes(data)
+    report = run("ingest", tmp_path / "t", path, "--missing-as-null")
+    assert report["exit_code"] == 2 and f"{path}: can't be read as" in report["error"]
