@@ -10,6 +10,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 
+from memwal.config.names import suggest
 from memwal.errors import MemWalError, Unsupported, Usage
 from memwal.ingest.backlog import Backlog
 from memwal.ingest.check import Check, look_first
@@ -227,7 +228,9 @@ class Ingester:
             if files is not None:  # what was staged is what the digests are of
                 check_unchanged(self._files, plan.sources, self._find_files())
         elif files is None:
-            raise Unsupported(f"--format {request.format} is read by Spark only: --engine spark")
+            near = suggest(str(request.format), Format)
+            why = "is read by Spark only: --engine spark"
+            raise Unsupported(f"--format {request.format} {why}{near}")
         else:
             plan = make_plan(
                 request,
