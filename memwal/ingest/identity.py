@@ -1,8 +1,8 @@
-"""Which files were ingested already: told by their content, not by their names and times alone.
+"""Which files were ingested already: told by their addresses and their content, not by times alone.
 
-A file of the same size, time and etag is taken for the same without reading it, and so is one with
-the same etag. Otherwise its bytes are read, and their digest is compared with the recorded one. A
-Lance table goes on behind the fragments that it had.
+Under another address a file is another one. A file of the same size, time and etag is taken for the
+same without reading it, and so is one with the same etag. Otherwise its bytes are read, and their
+digest is compared with the recorded one. A Lance table goes on behind the fragments that it had.
 """
 
 from __future__ import annotations
