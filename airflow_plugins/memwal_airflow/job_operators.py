@@ -21,12 +21,13 @@ from memwal.errors import Usage
 from memwal_airflow.command import JobsEnvironment
 from memwal_airflow.hook import MemWalHook
 from memwal_airflow.job_triggers import MemWalJobTrigger
-from memwal_airflow.outcomes import Verdict, judge, mark_as_moved, summarize
+from memwal_airflow.outcomes import Verdict, judge, summarize
 from memwal_airflow.page_links import MemWalPageLink
 from memwal_airflow.request import find_configured_tables, parse_tables
 from memwal_airflow.settings import read_dag_config, read_settings
 from memwal_airflow.spark_connection import SparkTarget, read_spark_target
 from memwal_airflow.submission import LOST, Ended, Submission, make_folder, start
+from memwal_airflow.tries import begin_try, end_try
 
 if TYPE_CHECKING:
     from airflow.sdk import Context
@@ -115,6 +116,10 @@ class MemWalJobOperator(BaseOperator):
         if not is_true(self.enabled):
             raise AirflowSkipException(f"memwal {self.job}: not asked for")
         submission, argv, variables = self._prepare(context)
+        for number in begin_try(context):
+            self.log.warning(
+                "Nobody saw how the job of try %d ended: Airflow lost its task", number
+            )
         self.log.info("Running %s", " ".join(argv))
         self._submission = submission
         limit = self.execution_timeout
@@ -230,8 +235,12 @@ class MemWalJobOperator(BaseOperator):
         self, context: Context, decision: Verdict, text: str, found: dict[str, Any]
     ) -> dict[str, Any]:
         # Before any exception: the progress of a failed task is announced as well.
-        if context["ti"].try_number > 1:
-            found = mark_as_moved(found)
+        found = end_try(
+            context,
+            found,
+            is_reported=found["outcome"] is not None,
+            is_last=decision is not Verdict.RETRY,
+        )
         context["ti"].xcom_push(key=SUMMARY_KEY, value=found)
         text = f"memwal {self.job}: {text}"
         if decision is Verdict.FAIL:

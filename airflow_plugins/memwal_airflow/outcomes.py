@@ -111,18 +111,40 @@ def _table(table: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
-def mark_as_moved(found: dict[str, Any]) -> dict[str, Any]:
-    """The summary of a later try, in which every table counts as moved.
+def carry_over(
+    found: dict[str, Any], earlier: Sequence[Mapping[str, Any]], *, is_unseen: bool
+) -> dict[str, Any]:
+    """The summary of a later try, with the tables that `earlier` tries are known to have moved.
 
-    An earlier try may have committed and died before it could report, and Airflow forgets a try's
-    XComs when the next one starts. Whoever acts on an event finds nothing to do at worst.
+    `is_unseen`: an earlier try may have committed and died before it could report. Then a table
+    where nothing is left to do counts as moved; whoever acts on the event finds nothing to do at
+    worst. A table that could not be looked at does not: nothing shows that it moved.
     """
-    return {**found, "tables": [_moved(table) for table in found["tables"]]}
+    return {**found, "tables": _combine("table", found["tables"], earlier, is_unseen)}
 
 
-def _moved(part: Mapping[str, Any]) -> dict[str, Any]:
-    jobs = {"jobs": [_moved(job) for job in part["jobs"]]} if "jobs" in part else {}
-    return {**part, **jobs, "progress": True}
+def _combine(
+    name: str,
+    parts: Sequence[Mapping[str, Any]],
+    earlier: Sequence[Mapping[str, Any]],
+    is_unseen: bool,
+) -> list[Mapping[str, Any]]:
+    known = {part[name]: part for part in earlier}
+    combined = [_carry(part, known.pop(part[name], {}), is_unseen) for part in parts]
+    return [*combined, *known.values()]
+
+
+def _carry(part: Mapping[str, Any], old: Mapping[str, Any], is_unseen: bool) -> Mapping[str, Any]:
+    whole = dict(part)
+    if "jobs" in part or "jobs" in old:
+        jobs = part.get("jobs", []), old.get("jobs", [])
+        whole["jobs"] = _combine("job", *jobs, is_unseen)
+    if old.get("progress"):
+        marks = ("version_after", "watermark", "watermark_shards")
+        whole |= {"progress": True, **{mark: part[mark] or old[mark] for mark in marks}}
+    if is_unseen and part["outcome"] == NOTHING_TO_DO:
+        whole["progress"] = True
+    return whole
 
 
 def read_watermark(table: Mapping[str, Any]) -> dict[str, int]:

@@ -109,6 +109,25 @@ def test_progress_of_a_try_that_died_is_told_by_the_next(
     assert [name for name, _ in asset_events()] == ["memwal merged orders"]
 
 
+def test_a_table_out_of_reach_is_no_news(
+    home: InProcessAirflow, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    home.tables.make("orders", generations=1)
+    away, failing = {"outcome": "failed", "error": "the store is away"}, tmp_path / "memwal"
+    report = {"job": "merge", "tables": [{"table": "orders", **away}], **away}
+    failing.write_text(
+        f'#!/bin/sh\n[ "$1" = merge ] || exec {os.environ["AIRFLOW__MEMWAL__COMMAND"]} "$@"\n'
+        'while [ "$1" != --report ]; do shift; done\n'
+        f"echo '{json.dumps(report)}' > \"$2\"\nexit 1\n"
+    )
+    failing.chmod(0o755)
+    monkeypatch.setenv("AIRFLOW__MEMWAL__COMMAND", str(failing))
+    ran = run_shipped(home, "memwal_merge")
+    assert (ran.task("merge", 0).try_number, ran.states[("merge", 0)]) == (2, "failed")
+    assert ran.states[("announce", -1)] == "success"
+    assert asset_events() == []
+
+
 def test_an_idle_tick_maps_to_nothing_and_tells_nothing(home: InProcessAirflow) -> None:
     home.tables.make("idle")
     ran = run_shipped(home, "memwal_merge")

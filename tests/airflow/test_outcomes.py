@@ -9,7 +9,6 @@ from memwal_airflow.outcomes import (
     WATERMARK_SHARDS_MAX,
     Verdict,
     judge,
-    mark_as_moved,
     read_watermark,
     summarize,
 )
@@ -114,12 +113,6 @@ def test_a_failed_table_that_moved_is_told_of() -> None:
     idle = merge_table(outcome="nothing_to_do", version_before=3, version_after=3)
     found = summarize(report("partial", tables=[moved, stood, idle, "nonsense"]))
     assert [table["progress"] for table in found["tables"]] == [True, False, False]
-
-
-def test_a_later_try_tells_of_what_an_earlier_one_may_have_done() -> None:
-    idle = merge_table(outcome="nothing_to_do", version_before=3, version_after=3)
-    found = mark_as_moved(summarize(report("nothing_to_do", tables=[idle])))
-    assert [table["progress"] for table in found["tables"]] == [True]
 
 
 def test_secrets_are_hidden_wherever_they_stand() -> None:

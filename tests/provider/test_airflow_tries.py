@@ -1,0 +1,117 @@
+"""What is announced after several tries of one task; needs no Airflow."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any
+
+from memwal_airflow.outcomes import summarize
+from memwal_airflow.tries import begin_try, end_try
+
+
+class Task:
+    """One task, whose state outlives its tries."""
+
+    def __init__(self) -> None:
+        self.kept: dict[str, Any] = {}
+        store = SimpleNamespace(
+            get=self.kept.get, set=self.kept.__setitem__, delete=lambda key: self.kept.pop(key)
+        )
+        self.context: dict[str, Any] = {
+            "ti": SimpleNamespace(try_number=0),
+            "task_state_store": store,
+        }
+
+    def begin(self) -> list[int]:
+        self.context["ti"].try_number += 1
+        return begin_try(self.context)
+
+    def end(self, report: dict[str, Any] | None, *, is_last: bool = False) -> dict[str, Any]:
+        """The summary; {table: whether it moved} is `moved` of it."""
+        is_reported = report is not None
+        found = summarize(report)
+        return end_try(self.context, found, is_reported=is_reported, is_last=is_last)
+
+    def try_once(self, report: dict[str, Any] | None, *, is_last: bool = False) -> dict[str, Any]:
+        self.begin()
+        return self.end(report, is_last=is_last)
+
+
+def report(*tables: dict[str, Any]) -> dict[str, Any]:
+    return {"job": "merge", "outcome": "failed", "tables": list(tables)}
+
+
+def table(outcome: str, before: int | None, after: int | None, **more: Any) -> dict[str, Any]:
+    versions = {"version_before": before, "version_after": after}
+    return {"table": "t", "outcome": outcome, **versions, **more}
+
+
+AWAY = table("failed", None, None, error="the store is away")
+IDLE = table("nothing_to_do", 4, 4)
+HALF = table("partial", 3, 4, shards=[{"shard_id": "a", "to_generation": 7}])
+
+
+def moved(summary: dict[str, Any]) -> list[str]:
+    return [found["table"] for found in summary["tables"] if found["progress"]]
+
+
+def test_tries_that_all_failed_tell_of_nothing() -> None:
+    task = Task()
+    assert [moved(task.try_once(report(AWAY))) for _ in range(4)] == [[]] * 4
+
+
+def test_nothing_to_do_after_a_try_that_failed_is_no_progress() -> None:
+    task = Task()
+    task.try_once(report(AWAY))
+    assert moved(task.try_once(report(IDLE), is_last=True)) == []
+
+
+def test_what_an_earlier_try_did_is_told_however_the_last_one_ended() -> None:
+    for last in (report(AWAY), report(IDLE), None):
+        task = Task()
+        task.try_once(report(HALF))
+        task.try_once(report(AWAY))
+        (found,) = task.try_once(last, is_last=True)["tables"]
+        assert (found["progress"], found["version_after"]) == (True, 4)
+        assert (found["watermark"], found["watermark_shards"]) == ({"a": 7}, 1)
+
+
+def test_after_a_try_that_nobody_saw_the_end_of_the_table_itself_tells() -> None:
+    task = Task()
+    assert task.begin() == []
+    assert task.begin() == [1]
+    # It can't be looked at: nothing is told of it yet.
+    assert moved(task.end(report(AWAY))) == []
+    assert task.begin() == [1]
+    assert moved(task.end(report(IDLE), is_last=True)) == ["t"]
+
+
+def test_a_job_that_left_no_report_is_as_good_as_unseen() -> None:
+    task = Task()
+    task.try_once(None)
+    assert moved(task.try_once(report(IDLE), is_last=True)) == ["t"]
+
+
+def test_each_job_of_a_backfill_for_itself() -> None:
+    merged = {"job": "merge", **table("done", 3, 4)}
+    caught_up = {"job": "index-catchup", **table("done", 4, 5)}
+    task = Task()
+    task.try_once(report(table("partial", 3, 4, jobs=[merged])))
+    idle = {"job": "merge", **IDLE}
+    (found,) = task.try_once(report(table("done", 4, 5, jobs=[idle, caught_up])))["tables"]
+    assert {job["job"]: job["progress"] for job in found["jobs"]} == {
+        "merge": True,
+        "index-catchup": True,
+    }
+    task = Task()
+    task.try_once(report(table("failed", 3, 3, jobs=[{"job": "merge", **AWAY}])))
+    (found,) = task.try_once(report(table("done", 4, 5, jobs=[idle, caught_up])))["tables"]
+    assert [job["progress"] for job in found["jobs"]] == [False, True]
+
+
+def test_once_it_is_over_nothing_is_kept() -> None:
+    task = Task()
+    task.try_once(report(HALF))
+    task.try_once(report(IDLE), is_last=True)
+    assert task.kept == {}
+    assert moved(task.try_once(report(IDLE), is_last=True)) == []
