@@ -5,10 +5,15 @@ It runs by the clock, and for the tables that an ingest has written to.
 
 from airflow.sdk import dag
 from memwal_airflow.asset_events import INGESTED
-from memwal_airflow.forms import build_run_fields, build_run_params, choose_tables
+from memwal_airflow.forms import build_run_fields, build_run_params
 from memwal_airflow.plan_operator import MemWalPlanOperator
 from memwal_airflow.settings import read_dag_config
-from memwal_airflow.task_groups import build_event_schedule, build_task_defaults, map_job
+from memwal_airflow.task_groups import (
+    build_event_schedule,
+    build_task_defaults,
+    choose_tables,
+    map_job,
+)
 
 CONFIG = read_dag_config()
 
@@ -25,7 +30,7 @@ def memwal_merge():
     """The tables that are due, then their merges."""
     due = MemWalPlanOperator(
         task_id="plan",
-        tables=choose_tables(),
+        tables=choose_tables(CONFIG),
         configured_only=True,
         due_only="{{ not params.tables }}",
         conn_id=CONFIG.airflow.conn_id,

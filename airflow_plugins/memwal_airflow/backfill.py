@@ -14,11 +14,17 @@ from memwal_airflow.forms import (
     build_execute_param,
     build_run_fields,
     build_tables_param,
-    choose_tables,
 )
 from memwal_airflow.job_operators import SUMMARY_KEY
 from memwal_airflow.memwal_operators import BACKFILL_JOBS, MemWalBackfillOperator
-from memwal_airflow.task_groups import STEPS, announce, build_job_defaults, chain_jobs
+from memwal_airflow.task_groups import (
+    STEPS,
+    announce,
+    build_job_defaults,
+    build_task_defaults,
+    chain_jobs,
+    choose_tables,
+)
 
 # What comes after a backfill, table by table; each job may make work for the next.
 REST = ("compaction", "snapshot", "garbage")
@@ -69,7 +75,7 @@ def add_backfill_tasks(config: Config) -> None:
 
     What was not chosen is skipped. A table whose backfill failed stops there, and fails the run.
     """
-    tables = choose_tables()
+    tables = choose_tables(config)
     backfill = MemWalBackfillOperator(
         task_id="backfill",
         tables=tables,
@@ -85,12 +91,13 @@ def add_backfill_tasks(config: Config) -> None:
 
     @task_group(group_id="table")
     def upkeep(table: str) -> None:
-        check_backfill(table) >> chain_jobs(table, REST, config, _fields)
+        check = check_backfill.override(**build_task_defaults(config.airflow))
+        check(table) >> chain_jobs(table, REST, config, _fields)
 
     backfill >> upkeep.expand(table=tables)
 
 
-@task(task_id="backfilled", trigger_rule=TriggerRule.ALL_DONE, retries=0)
+@task(task_id="backfilled", trigger_rule=TriggerRule.ALL_DONE)
 def check_backfill(table: str) -> None:
     """Fail for a table that the backfill could not bring up to date."""
     context = get_current_context()

@@ -1,7 +1,7 @@
 """The forms of the shipped DAGs, the operator fields that they fill, and the check of a run's conf.
 
 Airflow checks the values of a run's conf against the form's schemas when the run is made, whoever
-makes it, and accepts keys that it does not know: `choose_tables` refuses those before any job.
+makes it, and accepts keys that it does not know: `list_tables` refuses those before any job.
 """
 
 from __future__ import annotations
@@ -87,8 +87,8 @@ def build_execute_param(default: bool) -> Param:
     return Param(default, type="boolean", title="Delete garbage", description=text)
 
 
-@task(task_id="tables", retries=0)
-def choose_tables() -> list[str]:
+@task(task_id="tables")
+def list_tables() -> list[str]:
     """The tables that the run names; else those of the events that started it; else all.
 
     Fails the run for a key that the form does not have, and for a table that may not be named.

@@ -35,7 +35,7 @@ from memwal_airflow.asset_events import (
     build_alias,
     build_asset,
 )
-from memwal_airflow.forms import build_run_fields, build_run_params, choose_tables
+from memwal_airflow.forms import build_run_fields, build_run_params, list_tables
 from memwal_airflow.job_operators import SUMMARY_KEY, MemWalJobOperator
 from memwal_airflow.settings import read_dag_config
 
@@ -72,6 +72,13 @@ def build_job_defaults(job: str, dags: AirflowDags) -> dict[str, Any]:
         fields |= dags.model_dump(include={"garbage_execute", "retention", "grace"})
         fields["wal"] = dags.garbage_wal
     return {**build_task_defaults(dags), **fields}
+
+
+def choose_tables(config: Config) -> Any:
+    """The task that lists the tables of a run. Nobody tells of the events that started it again, so
+    it is tried as often as a job.
+    """
+    return list_tables.override(**build_task_defaults(config.airflow))()
 
 
 def map_job(job: str, tables: Any, config: Config, **overrides: Any) -> Any:
@@ -160,7 +167,7 @@ def build_job_dag(
         tags=["memwal"],
         doc_md=text,
     ) as dag:
-        map_job(job, choose_tables(), config, **build_run_fields(job))
+        map_job(job, choose_tables(config), config, **build_run_fields(job))
     return dag
 
 

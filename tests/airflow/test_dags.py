@@ -128,6 +128,20 @@ def test_a_table_out_of_reach_is_no_news(
     assert asset_events() == []
 
 
+@pytest.mark.parametrize("dag_id", sorted(SHIPPED))
+def test_every_task_is_tried_again_and_keeps_to_the_pool(
+    home: InProcessAirflow, dag_id: str
+) -> None:
+    """The one that lists the tables, too: the events that started a run come once."""
+    home.tables.set_head(HEAD + 'pool = "lake"\n')
+    home.tables.make("orders")
+    tasks = home.load_dag(dag_id).tasks
+    assert {"tables"} < {task.task_id for task in tasks}
+    assert {(task.task_id, task.retries, task.pool) for task in tasks} == {
+        (task.task_id, 1, "lake") for task in tasks
+    }
+
+
 def test_an_idle_tick_maps_to_nothing_and_tells_nothing(home: InProcessAirflow) -> None:
     home.tables.make("idle")
     ran = run_shipped(home, "memwal_merge")
