@@ -23,6 +23,7 @@ from airflow.sdk import (
     get_current_context,
     task,
 )
+from airflow.utils.types import DagRunType
 
 from memwal.config import AirflowDags, Config
 from memwal_airflow import memwal_operators as operators
@@ -46,6 +47,8 @@ OPERATORS: dict[str, type[MemWalJobOperator]] = {
     "garbage": operators.MemWalGarbageOperator,
     "compaction": operators.MemWalCompactionOperator,
 }
+# A run works on the tables as they are now: a range of past dates means nothing to it.
+RUN_TYPES: Any = [kind for kind in DagRunType if kind is not DagRunType.BACKFILL_JOB]
 JobFields = Callable[[str], Mapping[str, Any]]
 # The step that a job's event announces. Compaction and snapshots start nothing else.
 STEPS = {"ingest": INGESTED, "merge": MERGED, "index-catchup": INDEXED, "garbage": COLLECTED}
@@ -162,6 +165,7 @@ def build_job_dag(
         f"memwal_{name_task(job)}",
         schedule=schedule,
         catchup=False,
+        allowed_run_types=RUN_TYPES,
         max_active_runs=runs_max,
         params=build_run_params(config, job),
         tags=["memwal"],

@@ -128,6 +128,22 @@ def test_a_table_out_of_reach_is_no_news(
     assert asset_events() == []
 
 
+@pytest.mark.parametrize("dag_id", sorted(SHIPPED - {"memwal_backfill"}))
+def test_a_range_of_dates_is_not_to_be_had(home: InProcessAirflow, dag_id: str) -> None:
+    home.tables.make("orders")
+    from airflow.models.dag import DagModel
+    from airflow.settings import Session
+
+    dag = home.load_dag(dag_id)
+    allowed = {kind.value for kind in dag.allowed_run_types}
+    assert {"scheduled", "manual", "asset_triggered", "operator_triggered"} < allowed
+    home.register(dag)
+    known = Session().get(DagModel, dag_id)
+    assert known is not None
+    assert set(known.allowed_run_types) == allowed
+    assert "backfill" not in allowed
+
+
 @pytest.mark.parametrize("dag_id", sorted(SHIPPED))
 def test_every_task_is_tried_again_and_keeps_to_the_pool(
     home: InProcessAirflow, dag_id: str
