@@ -13,9 +13,14 @@ from collections.abc import Mapping, Sequence
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
-from airflow.sdk import BaseHook, BaseOperator
+from airflow.sdk import BaseHook, BaseOperator, timezone
 from airflow.sdk.configuration import conf
-from airflow.sdk.exceptions import AirflowException, AirflowFailException, AirflowSkipException
+from airflow.sdk.exceptions import (
+    AirflowException,
+    AirflowFailException,
+    AirflowRescheduleException,
+    AirflowSkipException,
+)
 
 from memwal.errors import Usage
 from memwal_airflow.command import JobsEnvironment
@@ -27,7 +32,7 @@ from memwal_airflow.request import find_configured_tables, parse_tables
 from memwal_airflow.settings import read_dag_config, read_settings
 from memwal_airflow.spark_connection import SparkTarget, read_spark_target
 from memwal_airflow.submission import LOST, Ended, Submission, make_folder, start
-from memwal_airflow.tries import begin_try, end_try
+from memwal_airflow.tries import begin_try, end_try, measure_hold
 
 if TYPE_CHECKING:
     from airflow.sdk import Context
@@ -39,7 +44,7 @@ _LOCAL_POLL_SECONDS_MAX = 0.5
 
 
 class MemWalRetry(AirflowException):
-    """The job can be tried again: it lost a race, the lease is held, or the store was away."""
+    """Worth another try: the job lost a race, the lease was held for long, the store was away."""
 
 
 class MemWalJobOperator(BaseOperator):
@@ -59,12 +64,14 @@ class MemWalJobOperator(BaseOperator):
     :param deferrable: wait in the triggerer, without a worker slot. Workers and triggerers must
         share `[memwal] run_directory` for it
     :param poll_seconds: how often to look at a running job
+    :param held_seconds_max: how long to look again and again, every `retry_delay`, while the lease
+        is held by somebody else. That uses up no tries, and no worker slot between the looks
     :param skip_when_idle: a job with nothing to do ends as skipped, else as success
 
     Success: the report in short is the return value. It is also pushed under the key
-    `memwal_summary`, before a failure too. Skipped: nothing to do. Retried: lost race, lease held,
-    store away. Failed at once: guard, corruption, wrong request, partly failed. Killing the task
-    ends the job. `execution_timeout` ends the job as well.
+    `memwal_summary`, before a failure too. Skipped: nothing to do. Rescheduled: lease held.
+    Retried: lost race, lease held for long, store away. Failed at once: guard, corruption, wrong
+    request, partly failed. Killing the task ends the job. `execution_timeout` ends the job as well.
     """
 
     default_job = ""
@@ -92,6 +99,7 @@ class MemWalJobOperator(BaseOperator):
         spark_conn_id: str | None = None,
         deferrable: bool = conf.getboolean("operators", "default_deferrable", fallback=False),
         poll_seconds: float = 2.0,
+        held_seconds_max: float = 3600.0,
         skip_when_idle: bool = True,
         **kwargs: Any,
     ) -> None:
@@ -108,6 +116,7 @@ class MemWalJobOperator(BaseOperator):
         self.spark_conn_id = spark_conn_id
         self.deferrable = deferrable
         self.poll_seconds = poll_seconds
+        self.held_seconds_max = held_seconds_max
         self.skip_when_idle = skip_when_idle
         self._submission: Submission | None = None
 
@@ -239,13 +248,19 @@ class MemWalJobOperator(BaseOperator):
             context,
             found,
             is_reported=found["outcome"] is not None,
-            is_last=decision is not Verdict.RETRY,
+            is_last=decision not in (Verdict.RETRY, Verdict.HELD),
         )
         context["ti"].xcom_push(key=SUMMARY_KEY, value=found)
         text = f"memwal {self.job}: {text}"
         if decision is Verdict.FAIL:
             raise AirflowFailException(text)
-        if decision is Verdict.RETRY:
+        now = timezone.utcnow()
+        if decision is Verdict.HELD and (
+            measure_hold(context, now.timestamp()) < self.held_seconds_max
+        ):
+            self.log.info("%s; looking again in %s", text, self.retry_delay)
+            raise AirflowRescheduleException(now + self.retry_delay)
+        if decision in (Verdict.RETRY, Verdict.HELD):
             raise MemWalRetry(text)
         if decision is Verdict.SKIP and self.skip_when_idle:
             raise AirflowSkipException(text)

@@ -4,7 +4,8 @@
 |---|---|
 | 0 done | success |
 | 0 nothing to do | skipped |
-| 1 unexpected or store unreachable, 4 lost race or lease held, 127, killed, lost | retry |
+| 4 lease held, or 6 where nothing else is wrong | looked at again later, as the same try |
+| 1 unexpected or store unreachable, 4 lost race, 127, killed, lost | retry |
 | 3 a condition of `status --fail-if` holds: no job of ours, and time may mend it | retry |
 | 2 usage, 5 guard, 6 partly failed, 7 unsupported, 8 corruption | failed, no retry |
 
@@ -18,8 +19,8 @@ from collections.abc import Mapping, Sequence
 from enum import Enum
 from typing import Any
 
-from memwal.errors import EXIT_PARTIAL, LASTING_EXITS
-from memwal.report import DONE, NOTHING_TO_DO, PARTIAL
+from memwal.errors import EXIT_HELD, EXIT_PARTIAL, LASTING_EXITS
+from memwal.report import DONE, HELD, NOTHING_TO_DO, PARTIAL
 from memwal_airflow.redaction import change_texts, clean_line
 from memwal_airflow.submission import LOST, Ended
 
@@ -36,6 +37,7 @@ class Verdict(Enum):
 
     SUCCESS = "success"
     SKIP = "skip"
+    HELD = "held"
     RETRY = "retry"
     FAIL = "fail"
 
@@ -75,6 +77,8 @@ def _decide(
         return Verdict.RETRY, "the job ended well but left no report that can be read"
     error = _error(report) or last_line or "it left neither report nor log"
     text = f"exit code {ended.exit_code}: {error}"
+    if ended.exit_code in (EXIT_HELD, EXIT_PARTIAL) and _is_held(report):
+        return Verdict.HELD, text
     if ended.exit_code in _NO_RETRY:
         return Verdict.FAIL, text
     return Verdict.RETRY, text
@@ -185,6 +189,19 @@ def _has_progress(table: Mapping[str, Any]) -> bool:
         return True
     before, after = table.get("version_before"), table.get("version_after")
     return before is not None and after is not None and before != after
+
+
+def _is_held(report: Mapping[str, Any] | None) -> bool:
+    """Whether somebody else's lease is all that is in the way: nothing is wrong with the tables.
+
+    Not of an ingest: other writers took its shards, and it would take them back.
+    """
+    if report is None or report.get("job") == "ingest" or report.get("error"):
+        return False
+    tables = _list(report.get("tables"))
+    parts = [part for table in tables for part in _list(table.get("jobs")) or [table]]
+    outcomes = {part.get("outcome") for part in parts}
+    return HELD in outcomes and outcomes <= {DONE, NOTHING_TO_DO, HELD}
 
 
 def _error(report: Mapping[str, Any] | None) -> str | None:

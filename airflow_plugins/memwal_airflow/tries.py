@@ -1,7 +1,7 @@
 """What the earlier tries of a task did: Airflow forgets a try's XComs when the next one starts.
 
 Its task state outlives a try, a deferral and a reschedule. A try writes down that it begins, and,
-if another one may follow, what it did.
+if another one may follow, what it did and since when the lease is held.
 """
 
 from __future__ import annotations
@@ -34,8 +34,16 @@ def end_try(
     else:
         moved = [table for table in whole["tables"] if _has_moved(table)]
         unseen = before if is_reported else known["unseen"]
-        store.set(_KEY, {"unseen": unseen, "tables": moved})
+        store.set(_KEY, {**known, "unseen": unseen, "tables": moved})
     return whole
+
+
+def measure_hold(context: Any, now_seconds: float) -> float:
+    """The seconds since a try of this task first found the lease held; 0 for the first."""
+    store = context["task_state_store"]
+    known = {"held_since": now_seconds, **_read(store)}
+    store.set(_KEY, known)
+    return now_seconds - float(known["held_since"])
 
 
 def _has_moved(table: dict[str, Any]) -> bool:

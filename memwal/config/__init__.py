@@ -183,6 +183,7 @@ class AirflowDags(BaseModel):
     tasks_in_flight_max: int = Field(default=4, ge=1)
     retries: int = Field(default=3, ge=0)
     retry_delay_seconds: Seconds = Field(default=60, gt=0)
+    held_seconds_max: Seconds = Field(default=3600, ge=0)
     execution_timeout_seconds: Seconds = Field(default=6 * 3600, gt=0)
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import os
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -49,18 +51,47 @@ def test_merge_then_nothing_to_do(airflow_home: InProcessAirflow, deferrable: bo
     assert list((airflow_home.tables.config_file.parent / "runs").iterdir()) == []
 
 
-def test_a_held_lease_is_tried_again(airflow_home: InProcessAirflow) -> None:
+@pytest.mark.parametrize("deferrable", [False, True])
+def test_a_held_lease_is_waited_for_within_one_try(
+    airflow_home: InProcessAirflow,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    deferrable: bool,
+) -> None:
     table = airflow_home.tables.make("orders", generations=1)
+    # Twice somebody else is at work on it.
+    held = {"outcome": "held", "error": "the lease is held"}
+    report = {"job": "merge", "outcome": "held", "tables": [{"table": "orders", **held}]}
+    command = tmp_path / "memwal"
+    command.write_text(
+        f"#!/bin/sh\nmkdir {tmp_path}/first 2>/dev/null || mkdir {tmp_path}/second 2>/dev/null "
+        f'|| exec {os.environ["AIRFLOW__MEMWAL__COMMAND"]} "$@"\n'
+        'while [ "$1" != --report ]; do shift; done\n'
+        f"echo '{json.dumps(report)}' > \"$2\"\nexit 4\n"
+    )
+    command.chmod(0o755)
+    monkeypatch.setenv("AIRFLOW__MEMWAL__COMMAND", str(command))
+    fields = {"deferrable": deferrable, "poll_seconds": 0.2, "retries": 0}
+    ran = run_one(airflow_home, MemWalMergeOperator, tables="orders", **fields)
+    assert (tmp_path / "second").exists()
+    assert ran.states == {("job", -1): "success"}
+    assert tries(ran) == 1
+    assert table.progress() == table.flushed()
+
+
+def test_a_lease_that_is_held_for_long_costs_a_try(airflow_home: InProcessAirflow) -> None:
+    table = airflow_home.tables.make("orders", generations=1)
+    fields = {"tables": "orders", "retries": 1, "held_seconds_max": 0}
     table.maker.ask("hold_lease", uri=table.uri)
     try:
-        held = run_one(airflow_home, MemWalMergeOperator, tables="orders", retries=1)
+        held = run_one(airflow_home, MemWalMergeOperator, **fields)
     finally:
         table.maker.ask("release_lease", uri=table.uri)
     assert held.states == {("job", -1): "failed"}
     assert tries(held) == 2
     assert table.progress() == {}
 
-    free = run_one(airflow_home, MemWalMergeOperator, tables="orders", retries=1)
+    free = run_one(airflow_home, MemWalMergeOperator, **fields)
     assert free.states == {("job", -1): "success"}
     assert tries(free) == 1
 

@@ -57,6 +57,36 @@ def test_done_idle_and_partial() -> None:
     assert judge(Ended(exit_code=EXIT_PARTIAL), report("partial"))[0] is Verdict.FAIL
 
 
+@pytest.mark.parametrize(
+    ("outcomes", "expected"),
+    [
+        (["held"], Verdict.HELD),
+        (["done", "nothing_to_do", "held"], Verdict.HELD),
+        (["done", "failed", "held"], Verdict.FAIL),
+        (["done", "partial", "held"], Verdict.FAIL),
+        (["done"], Verdict.FAIL),
+    ],
+)
+def test_a_held_lease_is_waited_for_if_nothing_else_is_wrong(
+    outcomes: list[str], expected: Verdict
+) -> None:
+    tables = [merge_table(outcome=outcome) for outcome in outcomes]
+    told = report("partial", tables=tables)
+    assert judge(Ended(exit_code=EXIT_PARTIAL), told)[0] is expected
+    # Of a backfill, a job at a time.
+    jobs = [{"job": "merge", "outcome": outcome} for outcome in outcomes]
+    told = report("partial", tables=[merge_table(outcome="partial", jobs=jobs)])
+    assert judge(Ended(exit_code=EXIT_PARTIAL), told)[0] is expected
+
+
+def test_held_of_an_ingest_or_a_lost_race_is_tried_again() -> None:
+    held = Ended(exit_code=errors.EXIT_HELD)
+    told = report("held", tables=[merge_table(outcome="held")])
+    assert judge(held, told)[0] is Verdict.HELD
+    assert judge(held, {**told, "job": "ingest"})[0] is Verdict.RETRY
+    assert judge(held, report("failed", tables=[merge_table(outcome="failed")]))[0] is Verdict.RETRY
+
+
 def test_a_lost_job_tells_what_to_look_at() -> None:
     found, text = judge(Ended(exit_code=-1, why="lost"), None)
     assert found is Verdict.RETRY

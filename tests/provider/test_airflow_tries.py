@@ -6,7 +6,7 @@ from types import SimpleNamespace
 from typing import Any
 
 from memwal_airflow.outcomes import summarize
-from memwal_airflow.tries import begin_try, end_try
+from memwal_airflow.tries import begin_try, end_try, measure_hold
 
 
 class Task:
@@ -115,3 +115,18 @@ def test_once_it_is_over_nothing_is_kept() -> None:
     task.try_once(report(IDLE), is_last=True)
     assert task.kept == {}
     assert moved(task.try_once(report(IDLE), is_last=True)) == []
+
+
+def test_how_long_a_lease_is_held_is_counted_over_all_looks_and_tries() -> None:
+    task = Task()
+    held = report(table("held", None, None))
+    waited = []
+    for now in (100.0, 160.0):
+        task.try_once(held)
+        waited.append(measure_hold(task.context, now))
+    # A look within the same try is no unseen one.
+    assert begin_try(task.context) == []
+    task.end(held)
+    assert [*waited, measure_hold(task.context, 220.0)] == [0, 60, 120]
+    task.try_once(report(IDLE), is_last=True)
+    assert task.kept == {}
