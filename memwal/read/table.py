@@ -10,13 +10,7 @@ from typing import Any, TypeVar
 
 import pyarrow as pa
 
-from memwal.errors import (
-    Missing,
-    NotATable,
-    Refused,
-    StoreUnavailable,
-    Usage,
-)
+from memwal.errors import Missing, NotATable, Refused, StoreUnavailable, Usage
 from memwal.model import Checkpoint, Consistency, ShardId, TableView
 from memwal.ports import Clock
 from memwal.read.keys import Key, check_keys
@@ -31,13 +25,14 @@ from memwal.read.plan.request import (
 from memwal.read.plan.sources import Incomplete, ReadPlan, describe_mixed, plan_read
 from memwal.read.pruning import prune_shards
 from memwal.read.store.faults import explain_missing
+from memwal.read.store.kept import Kept
 from memwal.read.store.opened import OpenRead
 from memwal.read.store.opening import open_read
 from memwal.read.store.wal_rows import Moved, StoredWalRows
 from memwal.rows.lineage import check_lineage
 from memwal.run.keywords import raises_for_python
 from memwal.run.stores import open_stores
-from memwal.store.generations import Generations
+from memwal.store.generations import Generations, Source
 from memwal.store.table import primary_key_of
 from memwal.text import iso_time
 
@@ -84,7 +79,8 @@ class OpenedRead:
 class ReadableTable:
     """A table, read together with its MemWAL. Every read looks at the table anew.
 
-    Safe to use from several threads.
+    Generations, which are never written again, are opened once, and what was read of them is kept
+    (64 MiB at most). Safe to use from several threads.
     """
 
     def __init__(
@@ -102,6 +98,7 @@ class ReadableTable:
         self.generations = Generations(
             objects=stores.objects, tables=stores.tables, renamed=stores.views.renamed
         )
+        self._opened: Kept[Source] = Kept()
 
     @cached_property
     def _wal_rows(self) -> StoredWalRows:
@@ -258,7 +255,7 @@ class ReadableTable:
                 view, rows = self._with_wal(view, request)
             plan = self._plan(view, request)
             self._check_lineage(view, plan, request)
-            read = open_read(self.generations, view, plan, rows, now)
+            read = open_read(self.generations, view, plan, rows, now, self._opened)
             return use(
                 OpenedRead(
                     view=view,

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import pyarrow as pa
@@ -23,7 +24,7 @@ _BATCH_BYTES = 8 * 1024 * 1024
 _BATCH_ROWS_MAX = 8192
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@dataclass(frozen=True, kw_only=True)
 class Source:
     """One opened generation, lined up with the base.
 
@@ -35,6 +36,14 @@ class Source:
     columns: tuple[ColumnInfo, ...]
     alignment: align.Alignment
     batch_rows: int
+
+    @cached_property
+    def identity(self) -> str:
+        """What no other generation has, also one of the same name in a table made again: its data
+        files have random names.
+        """
+        files = [fragment.metadata for fragment in self.dataset.get_fragments()]
+        return f"{files} {self.alignment}"
 
     @property
     def deletes(self) -> bool:

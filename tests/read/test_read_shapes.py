@@ -17,12 +17,13 @@ import pytest
 from memwal.errors import Corruption, NotATable, Refused, StandDown, StoreUnavailable, Usage
 from memwal.format import layout
 from memwal.jobs.merge.plan.shard import MergeRequest
-from memwal.model import ShardId, ShardManifest, ShardStatus, TableView
+from memwal.model import FlushedGeneration, ShardId, ShardManifest, ShardStatus, TableView
 from memwal.read import Nearest, ReadableTable, open_table
 from memwal.read.plan.request import ReadRequest
 from memwal.read.plan.sources import Incomplete
 from memwal.read.store import held_rows, newest_rows
 from memwal.read.store.wal_rows import Moved
+from memwal.store.table import LanceTables
 from tests.support import builders, garbage_runs
 from tests.support.builders import Delete, Put, Row, Table
 
@@ -46,6 +47,46 @@ def key_of(number: int) -> int:
 def table(tmp_path: Path) -> Table:
     """Keys 2 to 9 in the base, with `n` from 1002 to 1009, and one shard."""
     return builders.make_table(tmp_path / "t", rows=range(2, 10))
+
+
+# ---- a handle
+
+
+class _CountingTables(LanceTables):
+    """Notes which generations are opened."""
+
+    def __init__(self, uri: str) -> None:
+        super().__init__(uri, {})
+        self.opened: list[int] = []
+
+    def generation(self, shard_id: ShardId, generation: FlushedGeneration) -> Any:
+        self.opened.append(generation.generation)
+        return super().generation(shard_id, generation)
+
+
+def test_a_handle_opens_a_generation_once_and_sees_new_ones(table: Table) -> None:
+    (shard,) = table.shards
+    table.flush(shard, Put([2], 1))
+    table.flush(shard, Put([3], 2))
+    handle = open_table(table.uri)
+    tables = _CountingTables(table.uri)
+    handle.generations = replace(handle.generations, tables=tables)
+
+    def look_up(number: int) -> list[int]:
+        rows = handle.read(key={"k": key_of(number)}, columns=["n"]).read_all()
+        return [row["n"] for row in rows.to_pylist()]
+
+    assert [look_up(2), look_up(3), look_up(4)] == [[1], [2], [1004]]
+    assert sorted(tables.opened) == [1, 2]
+    table.flush(shard, Delete([2]))
+    assert [look_up(2), look_up(3)] == [[], [2]]
+    assert sorted(tables.opened) == [1, 2, 3]
+    table.merge_all()
+    lance.dataset(table.uri).drop_columns(["nested"])
+    assert [look_up(2), look_up(3), look_up(4)] == [[], [2], [1004]]
+    assert sorted(tables.opened) == [1, 2, 3]
+    table.flush(shard, Put([4], 5))
+    assert [look_up(3), look_up(4)] == [[2], [5]]
 
 
 # ---- who wins

@@ -9,6 +9,7 @@ import pyarrow as pa
 
 from memwal.model import FlushedGeneration, ShardId, TableView
 from memwal.read.plan.sources import ReadPlan, ShardRead
+from memwal.read.store.kept import Kept
 from memwal.read.store.newest_rows import NewestRows
 from memwal.read.store.opened import OpenRead
 from memwal.read.store.policy import FoldedRows
@@ -21,6 +22,9 @@ from memwal.store.generations import Generations, Source
 from memwal.store.stored_policy import read_policy
 from memwal.store.table import columns_of
 
+# What an opened generation takes in memory, about.
+_SOURCE_BYTES = 32 * 1024
+
 
 def open_read(
     generations: Generations,
@@ -28,11 +32,13 @@ def open_read(
     plan: ReadPlan,
     unflushed: Mapping[ShardId, pa.Table],
     now_nanos: Callable[[], int],
+    kept: Kept[Source] | None = None,
 ) -> OpenRead:
     """Open every table that the plan names, lined up with the view's columns.
 
     `unflushed` are rows newer than any generation of their shard: the base's columns and
-    `_tombstone` (bool). `now_nanos` gives the instant at which rows expire. Raises Missing for a
+    `_tombstone` (bool). `now_nanos` gives the instant at which rows expire. `kept` are generations
+    that reads before this one opened through the same `generations`. Raises Missing for a
     generation that is gone, Refused for schema drift that would drop or mix up data, Usage for a
     filter that Lance refuses.
     """
@@ -46,12 +52,31 @@ def open_read(
     for shard_id, found in parts.items():
         if len(rows := unflushed.get(shard_id, ())):
             found.append(open_rows(view.uri, shard_id, rows, schema))
-    opened = _open_generations(generations, view, listed)
+    opened = _find_generations(generations, view, listed, Kept() if kept is None else kept)
     for (shard, generation), source in zip(listed, opened, strict=True):
         part = Part.of(view.uri, shard.shard_id, generation, source, schema)
         parts[shard.shard_id].append(part)
     shards = tuple(OpenShard(read=s, parts=tuple(parts[s.shard_id])) for s in plan.shards)
     return NewestRows(plan, base, schema, shards)
+
+
+def _find_generations(
+    generations: Generations,
+    view: TableView,
+    listed: Sequence[tuple[ShardRead, FlushedGeneration]],
+    kept: Kept[Source],
+) -> list[Source]:
+    """Those that are kept, and the others opened: a flushed generation is never written again."""
+    columns = str(view.columns)
+    names = [f"{s.shard_id}/{g.path} {g.physical_rows} {columns}" for s, g in listed]
+    found = {name: source for name in names if (source := kept.find(name)) is not None}
+    missing = [(n, one) for n, one in zip(names, listed, strict=True) if n not in found]
+    opened = _open_generations(generations, view, [one for _, one in missing])
+    for (name, _), source in zip(missing, opened, strict=True):
+        found[name] = source
+        if source.blobs.bounds is None:  # these are of one version
+            kept.keep(name, source, _SOURCE_BYTES)
+    return [found[name] for name in names]
 
 
 def _open_generations(

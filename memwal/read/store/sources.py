@@ -169,15 +169,10 @@ class Part:
         return pa.Table.from_batches(only.inside(batches, keys), schema=rows.addressed)
 
     def identify(self, schema: pa.Schema) -> str | None:
-        """What stands for the generation's rows in a schema; None where they are not to be kept.
-
-        Its data files have random names, so that it is another for any other generation, also one
-        of the same name, in a table that was dropped and made again.
-        """
+        """What stands for the generation's rows in a schema; None where they are not to be kept."""
         if self.listed is None or (self.in_memory_bytes or BYTES_MAX) >= BYTES_MAX:
             return None
-        files = [fragment.metadata for fragment in self.source.dataset.get_fragments()]
-        return f"{self.where} {files} {self.source.alignment} {schema}"
+        return f"{self.where} {self.source.identity} {schema}"
 
     def read_all(self, rows: Rows) -> pa.Table:
         """All rows at once, in `rows.addressed`; `rows` has no bounds."""
