@@ -18,6 +18,7 @@ MemWalError              exit 1  unexpected; see what it says
 ├── Corruption           exit 8  storage holds something that must not be acted on
 │   └── CutOff                   a WAL entry is torn: only its first bytes are stored, or none
 ├── StoreUnavailable     exit 1  the store did not answer in time; run again
+│   └── Unreachable              it gave no answer, or only faults, however often it was asked
 ├── OutcomeUnknown       exit 1  a commit may have landed and could not be looked up
 ├── WorkerDied           exit 1  the process at work died; look for damage, or give it more memory
 ├── FlushFailed          exit 1  a coordinator's flush failed: its cause's exit code, if it has one
@@ -130,6 +131,10 @@ class Corruption(MemWalError):
 
 class StoreUnavailable(MemWalError):
     """The object store could not be reached, or kept failing until the deadline."""
+
+
+class Unreachable(StoreUnavailable):
+    """A request got no answer, or only faults, until it was given up."""
 
 
 class OutcomeUnknown(MemWalError):

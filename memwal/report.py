@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, SerializeAsAny, field_validator, model_serializer
 
-from memwal.errors import EXIT_PARTIAL, MemWalError
+from memwal.errors import EXIT_PARTIAL, MemWalError, Unreachable
 
 if TYPE_CHECKING:
     from memwal.model import TableGauges
@@ -41,11 +41,12 @@ class Part(Section):
 
 
 class TableReport(Part):
-    """One table of any job."""
+    """One table of any job. `unreachable`: nothing was done, since its store did not answer."""
 
     table: str
     version_before: int | None = None
     version_after: int | None = None
+    unreachable: bool = False
 
     SUMMARISED: ClassVar[tuple[str, ...]] = ()
     """The few numbers of a run that people compare over time."""
@@ -216,4 +217,5 @@ def failed_report(name: str, error: MemWalError) -> TableReport:
         error=str(error),
         exit_code=error.exit_code,
         cause=error,
+        unreachable=isinstance(error, Unreachable),
     )

@@ -302,7 +302,7 @@ class CloudObjects(RemoteObjects):
         if status == 501 or isinstance(error, obs.NotSupportedError):
             return errors.Unsupported(f"{request}: the store cannot do this: {cause}")
         tries = "1 attempt" if attempts == 1 else f"{attempts} attempts"
-        return errors.StoreUnavailable(f"{request}: gave up after {tries}: {cause}")
+        return errors.Unreachable(f"{request}: gave up after {tries}: {cause}")
 
     def _listed(self, folder: str) -> str | None:
         return (self._below_root + folder).removesuffix("/") or None

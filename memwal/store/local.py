@@ -266,8 +266,8 @@ class LocalObjects(SizedObjects):
         except OSError as error:
             raise self._unavailable(path, error) from error
 
-    def _unavailable(self, path: str, error: OSError) -> errors.StoreUnavailable:
-        return errors.StoreUnavailable(f"{self._root / path}: {_describe(error)}")
+    def _unavailable(self, path: str, error: OSError) -> errors.Unreachable:
+        return errors.Unreachable(f"{self._root / path}: {_describe(error)}")
 
 
 def _read_at(handle: int, start: int, length: int) -> bytes:

@@ -29,6 +29,7 @@ from memwal.errors import (
     MemWalError,
     NotATable,
     StoreUnavailable,
+    Unreachable,
     Unsupported,
     Usage,
 )
@@ -164,7 +165,7 @@ def _explained(table: NamespacedTable, what: str, *, near: bool = True) -> Itera
     except (theirs.InvalidInputError, ValueError) as error:
         raise Usage(f"{what}: {_tell(error, table)}") from None
     except (theirs.LanceNamespaceError, OSError, RuntimeError) as error:
-        raise StoreUnavailable(f"{what}: the namespace fails: {_tell(error, table)}") from None
+        raise Unreachable(f"{what}: the namespace fails: {_tell(error, table)}") from None
 
 
 def _find_near(table: NamespacedTable) -> str:

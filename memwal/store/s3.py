@@ -341,7 +341,7 @@ class S3Objects(RemoteObjects):
         if status == 501:
             return errors.Unsupported(f"{request}: the store cannot do this: {cause}")
         tries = "1 attempt" if attempts == 1 else f"{attempts} attempts"
-        return errors.StoreUnavailable(f"{request}: gave up after {tries}: {cause}")
+        return errors.Unreachable(f"{request}: gave up after {tries}: {cause}")
 
     def _key_prefix(self, folder: str) -> str:
         folder = check_folder(folder)

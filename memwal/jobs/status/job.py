@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from functools import partial
 
 from memwal.config import ResolvedTable
-from memwal.errors import MemWalError, Missing, StoreUnavailable
+from memwal.errors import MemWalError, Missing, StoreUnavailable, Unreachable
 from memwal.jobs.status.plan import (
     AbandonedLimits,
     Condition,
@@ -42,8 +42,8 @@ from memwal.run.stores import Stores
 from memwal.run.tables import OpenTable
 from memwal.store.view import Listed
 
-# Two rounds of maintenance: each of its jobs may leave a record.
-_RECORDS_MAX = 8
+_RECORDS_MAX = 8  # of two rounds of maintenance: each of its jobs may leave one
+_READERS_MAX = 16  # so that some stores that do not answer leave room for others
 
 
 def run_status(
@@ -62,7 +62,7 @@ def run_status(
     def status(table: OpenTable, stores: Stores, view: TableView, fanout: Fanout) -> TableReport:
         return judge_conditions(_status(table.resolved, stores, looks[stores.uri]), conditions)
 
-    runner = JobRunner(name="status", read=read, looks_only=True)
+    runner = JobRunner(name="status", read=read, readers_max=_READERS_MAX, looks_only=True)
     return sum_up_conditions(runner.run_each(options, status))
 
 
@@ -79,8 +79,9 @@ class _Look:
 def _look(stores: Stores, consistency: Consistency) -> _Look:
     lease: LeaseClaim | MemWalError | None
     try:
-        lease = stores.leases.glance()
-        reached = True
+        lease, reached = stores.leases.glance(), True
+    except Unreachable:
+        raise  # whatever else is asked would wait as long
     except MemWalError as error:
         lease, reached = error, False
     listed: dict[ShardId, ShardFiles] = {}

@@ -81,7 +81,8 @@ def show_tables(reports: Sequence[TableReport]) -> Iterator[RenderableType]:
 def _cut_unread(report: TableReport) -> tuple[str | Text, ...]:
     """Of a table that can't be read, nothing else is known."""
     known = isinstance(report, StatusTableReport) and report.version is not None
-    return () if known else (report.table, style_outcome(report.outcome))
+    outcome = style_outcome(report.outcome).append(", unreachable" if report.unreachable else "")
+    return () if known else (report.table, outcome)
 
 
 def _format_oldest(report: TableReport) -> str:
