@@ -3,6 +3,7 @@
 PYTHON ?= python3
 VENV ?= .venv
 VENV_AIRFLOW ?= .venv-airflow
+VENV_AIRFLOW_NEXT ?= .venv-airflow-next
 VENV_LANCEDB ?= .venv-lancedb
 PYTEST_ARGS ?=
 TEST_PROCESSES ?= 2
@@ -21,17 +22,17 @@ BENCH_TYPES := --implicit-reexport --follow-imports silent \
 	--disable-error-code assignment --disable-error-code no-untyped-call
 AIRFLOW_CODE := airflow_plugins/memwal_airflow dags scripts/local_airflow scripts/airflow_demo.py
 
-export VENV VENV_AIRFLOW VENV_LANCEDB
+export VENV VENV_AIRFLOW VENV_AIRFLOW_NEXT VENV_LANCEDB
 # Tests start hundreds of processes, which would compile everything again where this is set.
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo airflow test test-memwal test-airflow test-ceph test-fast check format proto pin bench bench-quick conformance simulation mutation fuzz \
+.PHONY: help setup demo airflow test test-memwal test-airflow test-airflow-next test-ceph test-fast check format proto pin bench bench-quick conformance simulation mutation fuzz \
 	model chromium spin prometheus azurite lancedb clean distclean
 
 help: ## List the targets
 	@echo "Usage: make TARGET [PYTHON=python3] [VENV=.venv] [PYTEST_ARGS='-k name']"
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  %-13s %s\n", $$1, $$2 }' Makefile
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  %-18s %s\n", $$1, $$2 }' Makefile
 
 setup: ## Make .venv (memwal, Spark, Java) and .venv-airflow; the other targets do what they need
 	@$(MAKE) -s --no-print-directory -j2 $(READY) $(AIRFLOW_READY)
@@ -53,6 +54,11 @@ test-memwal: $(READY) spin prometheus azurite lancedb ## Run the tests of memwal
 
 test-airflow: $(READY) $(AIRFLOW_READY) chromium ## Run the tests of DAGs, provider and page
 	@$(AIRFLOW_BIN)/pytest tests/airflow $(PYTEST_ARGS)$(selected_none_is_fine)
+
+# Only the release that is pinned decides: no other target runs this one.
+test-airflow-next: $(READY) chromium ## The same on Airflow's newest pre-release, if there is one to be had
+	@code=0; PYTHON="$(PYTHON)" bash scripts/setup_airflow_next.sh || code=$$?; case $$code in \
+		0) $(VENV_AIRFLOW_NEXT)/bin/pytest tests/airflow $(PYTEST_ARGS) ;; 3) ;; *) exit $$code ;; esac
 
 test-ceph: $(READY) ## Run the tests of S3 and of a merge on Ceph's gateway (Debian's packages)
 	@bash scripts/ceph.sh
@@ -136,11 +142,12 @@ lancedb:
 clean: ## Remove caches and build leftovers; keeps the environments
 	@rm -rf build dist spark-warehouse metastore_db derby.log .pytest_cache .mypy_cache .ruff_cache \
 		.hypothesis .import_linter_cache tests/airflow/.pytest_cache
-	@find . -path ./$(VENV) -prune -o -path ./$(VENV_AIRFLOW) -prune -o -path ./$(VENV_LANCEDB) -prune -o \
+	@find . -path ./$(VENV) -prune -o -path ./$(VENV_AIRFLOW) -prune -o \
+		-path ./$(VENV_AIRFLOW_NEXT) -prune -o -path ./$(VENV_LANCEDB) -prune -o \
 		-name __pycache__ -type d -exec rm -rf {} +
 
 distclean: clean ## Remove the environments and what `make airflow` left as well
-	@for venv in $(VENV) $(VENV_AIRFLOW) $(VENV_LANCEDB); do [ ! -e $$venv/pyvenv.cfg ] || rm -rf $$venv; done
+	@for venv in $(VENV) $(VENV_AIRFLOW) $(VENV_AIRFLOW_NEXT) $(VENV_LANCEDB); do [ ! -e $$venv/pyvenv.cfg ] || rm -rf $$venv; done
 	@[ ! -e .airflow-demo/.made-by-memwal ] || rm -rf .airflow-demo
 
 SETUP := pyproject.toml scripts/lib.sh scripts/venv.sh

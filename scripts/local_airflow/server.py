@@ -69,12 +69,15 @@ class AirflowServer:
         *,
         port: int = 0,
         extras: Sequence[Extra] = (),
+        prefix: Sequence[str] = (),
     ) -> None:
+        """`prefix` comes before the command line of each of Airflow's own parts."""
         self.home = home
         self.passwords = dict(passwords)
         self.port = find_free_port(port)
         self.base_url = f"http://{LOOPBACK}:{self.port}"
         self.extras = list(extras)
+        self.prefix = list(prefix)
         self.pids: dict[str, int] = {}
         self.ended: dict[str, int] = {}
         """Parts that ended by themselves, with their exit codes; the rest is stopped then."""
@@ -111,7 +114,7 @@ class AirflowServer:
 
     def _commands(self) -> list[dict[str, Any]]:
         env = self.home.environment(self.port)
-        programs = {name: [str(AIRFLOW), *rest] for name, rest in PARTS.items()}
+        programs = {name: [*self.prefix, str(AIRFLOW), *rest] for name, rest in PARTS.items()}
         programs |= {extra.name: list(extra.argv) for extra in self.extras}
         return [
             {"name": name, "argv": argv, "env": env, "cwd": str(ROOT), "log": str(self.log(name))}

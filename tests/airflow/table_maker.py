@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 import sys
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -93,17 +93,18 @@ OPERATIONS: dict[str, Callable[..., Any]] = {
 }
 
 
-def main() -> None:
+def serve(operations: Mapping[str, Callable[..., Any]]) -> None:
+    """Do what stdin asks for, until it ends."""
     answers = sys.stdout
     sys.stdout = sys.stderr
     for line in sys.stdin:
         request = json.loads(line)
         try:
-            answer = {"ok": OPERATIONS[request.pop("do")](**request)}
+            answer = {"ok": operations[request.pop("do")](**request)}
         except Exception:
             answer = {"error": traceback.format_exc()}
         print(json.dumps(answer), file=answers, flush=True)
 
 
 if __name__ == "__main__":
-    main()
+    serve(OPERATIONS)

@@ -35,9 +35,12 @@ retry_delay_seconds = 3
 class TableMaker:
     """`with TableMaker() as maker: maker.ask("make", ...)`; see table_maker.py for what it does."""
 
+    def __init__(self, module: str = MAKER) -> None:
+        self._module = module
+
     def __enter__(self) -> TableMaker:
         self._process = subprocess.Popen(
-            [JOBS_BIN / "python", "-m", MAKER],
+            [JOBS_BIN / "python", "-m", self._module],
             cwd=ROOT,
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
