@@ -3,18 +3,17 @@
 from airflow.sdk import dag
 from memwal_airflow.backfill import add_backfill_tasks, build_backfill_params
 from memwal_airflow.settings import read_dag_config
+from memwal_airflow.task_groups import build_dag_fields
 
 CONFIG = read_dag_config()
 
 
 @dag(
     schedule=None,
-    catchup=False,
     max_active_runs=4,
     params=build_backfill_params(CONFIG),
     render_template_as_native_obj=True,
-    tags=["memwal"],
-    doc_md=__doc__,
+    **build_dag_fields("backfill", CONFIG, __doc__),
 )
 def memwal_backfill():
     """Merges and index catch-ups of all chosen tables in one run; then the rest, table by table."""

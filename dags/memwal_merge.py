@@ -10,6 +10,7 @@ from memwal_airflow.plan_operator import MemWalPlanOperator
 from memwal_airflow.settings import read_dag_config
 from memwal_airflow.task_groups import (
     RUN_TYPES,
+    build_dag_fields,
     build_event_schedule,
     build_task_defaults,
     choose_tables,
@@ -21,12 +22,10 @@ CONFIG = read_dag_config()
 
 @dag(
     schedule=build_event_schedule(INGESTED, CONFIG, or_cron=CONFIG.airflow.merge_schedule),
-    catchup=False,
     allowed_run_types=RUN_TYPES,
     max_active_runs=CONFIG.airflow.runs_in_flight_max,
     params=build_run_params(CONFIG, "merge", "those that are due"),
-    tags=["memwal"],
-    doc_md=__doc__,
+    **build_dag_fields("merge", CONFIG, __doc__),
 )
 def memwal_merge():
     """The tables that are due, then their merges."""

@@ -13,6 +13,7 @@ from memwal_airflow.forms import (
     build_dry_run_param,
     build_execute_param,
     build_run_fields,
+    build_shards_param,
     build_tables_param,
 )
 from memwal_airflow.job_operators import SUMMARY_KEY
@@ -29,13 +30,11 @@ from memwal_airflow.task_groups import (
 # What comes after a backfill, table by table; each job may make work for the next.
 REST = ("compaction", "snapshot", "garbage")
 ORDER = (*BACKFILL_JOBS, *REST)
-SHARDS_MAX = 1_000
 _LIMITS = {
     "until_generation": "Merge up to this generation",
     "generations_per_commit_max": "Generations in one commit, at most",
     "bytes_per_commit_max": "Bytes in one commit, at most (in memory)",
 }
-_SHARD = "^[0-9a-fA-F][0-9a-fA-F-]{0,35}$"
 
 
 def build_backfill_params(config: Config) -> dict[str, Param]:
@@ -52,15 +51,7 @@ def build_backfill_params(config: Config) -> dict[str, Param]:
             uniqueItems=True,
             examples=list(ORDER),
         ),
-        "shards": Param(
-            [],
-            type=["array", "null"],
-            title="Shards",
-            description="Merge these only (shard ids, or how they begin); empty: all",
-            items={"type": "string", "pattern": _SHARD},
-            maxItems=SHARDS_MAX,
-            uniqueItems=True,
-        ),
+        "shards": build_shards_param("Merge"),
         **{
             name: Param(None, type=["integer", "null"], minimum=1, title=title)
             for name, title in _LIMITS.items()
@@ -117,7 +108,7 @@ def _fields(job: str) -> dict[str, Any]:
         # What was not chosen, or has nothing to do, is skipped; the next job runs all the same.
         "trigger_rule": TriggerRule.NONE_FAILED,
         "configured_only": True,
-        "dry_run_only": "{{ params.dry_run }}",
+        "dry_run": "{{ params.dry_run }}",
         "enabled": f"{{{{ {job!r} in params.jobs }}}}",
-        **({"garbage_execute": "{{ params.execute }}"} if job == "garbage" else {}),
+        **({"execute": "{{ params.execute }}"} if job == "garbage" else {}),
     }

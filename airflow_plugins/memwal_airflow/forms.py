@@ -18,35 +18,58 @@ from memwal_airflow.request import check_keys, find_configured_tables
 from memwal_airflow.settings import read_dag_config
 
 TABLES_MAX = 1_000
+SHARDS_MAX = 1_000
+_SHARD = "^[0-9a-fA-F][0-9a-fA-F-]{0,35}$"
 _DURATION = r"^[0-9]{1,9}(\.[0-9]{1,9})?[smhd]$"
 
 
 def build_run_params(config: Config, job: str, no_tables: str = "all") -> dict[str, Param]:
     """The form of a DAG that runs `job`; `no_tables` says what a run without tables works on."""
+    dags = config.airflow
+    if job == "verify":
+        return {"tables": build_tables_param(config, no_tables)}
+    if job == "rescue":
+        return _build_rescue_params(config)
     params = {"tables": build_tables_param(config, no_tables), "dry_run": build_dry_run_param()}
     if job != "garbage":
         return params
-    dags = config.airflow
-    retention = "Expire table versions that are older, such as 7d; empty: none"
-    grace = "How long unused things are kept for readers; empty: 1h"
     wal = "Also delete WAL entries that a deleted generation covered"
-    duration: dict[str, Any] = {"type": ["string", "null"], "pattern": _DURATION}
     return {
         **params,
         "execute": build_execute_param(dags.garbage_execute),
-        "retention": Param(dags.retention, title="Retention", description=retention, **duration),
-        "grace": Param(dags.grace, title="Grace", description=grace, **duration),
+        "retention": _build_duration_param(
+            "Retention", dags.retention, "Expire table versions that are older, such as 7d", "none"
+        ),
+        "grace": _build_duration_param(
+            "Grace", dags.grace, "How long unused things are kept for readers", "1h"
+        ),
         "wal": Param(dags.garbage_wal, type="boolean", title="WAL entries", description=wal),
+    }
+
+
+def _build_rescue_params(config: Config) -> dict[str, Param]:
+    """Which tables has to be said, and that it is meant: a claim fences a writer that lives."""
+    idle = "Leave shards alone that show a younger sign of life"
+    torn = "Put a torn entry aside that is the last in its WAL, so that writers can open the shard"
+    yes = "Claim the shards: a writer that is alive after all is fenced, and has to be opened again"
+    return {
+        "tables": build_tables_param(config),
+        "shards": build_shards_param("Rescue"),
+        "idle": _build_duration_param("Idle", "10m", idle, "10m"),
+        "drop_torn": Param(False, type="boolean", title="Drop torn entries", description=torn),
+        "dry_run": build_dry_run_param(True),
+        "yes": Param(False, type="boolean", title="Claim", description=yes),
     }
 
 
 def build_run_fields(job: str) -> dict[str, Any]:
     """The fields of the job's operator, filled in from the form."""
-    fields: dict[str, Any] = {"configured_only": True, "dry_run_only": "{{ params.dry_run }}"}
-    if job == "garbage":
-        fields |= {"garbage_execute": "{{ params.execute }}"}
-        fields |= {name: f"{{{{ params.{name} }}}}" for name in ("retention", "grace", "wal")}
-    return fields
+    names = {
+        "verify": (),
+        "rescue": ("dry_run", "shards", "idle", "drop_torn", "yes"),
+        "garbage": ("dry_run", "execute", "retention", "grace", "wal"),
+    }.get(job, ("dry_run",))
+    return {"configured_only": True, **{name: f"{{{{ params.{name} }}}}" for name in names}}
 
 
 def build_tables_param(config: Config, no_tables: str | None = None) -> Param:
@@ -75,10 +98,28 @@ def build_tables_param(config: Config, no_tables: str | None = None) -> Param:
     )
 
 
-def build_dry_run_param() -> Param:
+def build_shards_param(verb: str) -> Param:
+    """Shards by their ids, or how these begin."""
+    return Param(
+        [],
+        type=["array", "null"],
+        title="Shards",
+        description=f"{verb} these only (shard ids, or how they begin); empty: all",
+        items={"type": "string", "pattern": _SHARD},
+        maxItems=SHARDS_MAX,
+        uniqueItems=True,
+    )
+
+
+def _build_duration_param(title: str, default: str | None, text: str, empty: str) -> Param:
+    kind: dict[str, Any] = {"type": ["string", "null"], "pattern": _DURATION}
+    return Param(default, title=title, description=f"{text}; empty: {empty}", **kind)
+
+
+def build_dry_run_param(default: bool = False) -> Param:
     """Whether to change nothing. One a DAG: a run's value is kept in the object."""
     text = "Report, and change nothing"
-    return Param(False, type="boolean", title="Dry run", description=text)
+    return Param(default, type="boolean", title="Dry run", description=text)
 
 
 def build_execute_param(default: bool) -> Param:

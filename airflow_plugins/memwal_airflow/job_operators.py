@@ -7,11 +7,12 @@ the jobs' environment runs it, which starts Spark itself when the work is worth 
 from __future__ import annotations
 
 import hashlib
+import inspect
 import re
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from datetime import timedelta
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from airflow.sdk import BaseHook, BaseOperator, timezone
 from airflow.sdk.configuration import conf
@@ -28,7 +29,7 @@ from memwal_airflow.hook import MemWalHook
 from memwal_airflow.job_triggers import MemWalJobTrigger
 from memwal_airflow.outcomes import Verdict, judge, summarize
 from memwal_airflow.page_links import MemWalPageLink
-from memwal_airflow.request import find_configured_tables, parse_tables
+from memwal_airflow.request import find_configured_tables, mask, parse_tables
 from memwal_airflow.settings import read_dag_config, read_settings
 from memwal_airflow.spark_connection import SparkTarget, read_spark_target
 from memwal_airflow.submission import LOST, Ended, Submission, make_folder, start
@@ -39,6 +40,11 @@ if TYPE_CHECKING:
 
 SUMMARY_KEY = "memwal_summary"
 _SECONDS_MAX = 7 * 86_400.0
+_TRUE, _FALSE = {"true", "1", "yes"}, {"false", "0", "no", "none", ""}
+_COMMON_VALUES = ("engine", "lease_seconds")
+_COMMON_SWITCHES = ("no_lease", "allow_untested_lance", "dry_run_only")
+# Fields that can't have the option's name: it is a method of Airflow's operators.
+_OPTION_NAMES = {"dry_run_only": "dry-run", "garbage_execute": "execute"}
 # A look at a local folder costs nothing; only a triggerer with hundreds of jobs has to care.
 _LOCAL_POLL_SECONDS_MAX = 0.5
 
@@ -50,14 +56,18 @@ class MemWalRetry(AirflowException):
 class MemWalJobOperator(BaseOperator):
     """Runs one job over one or several tables.
 
-    :param job: merge, index-catchup, snapshot, garbage, compaction or maintain; default: the
-        class's own
+    :param job: the command's name, such as merge; default: the class's own
     :param tables: a name in memwal.toml, a path, or an s3:// address; or a list of them (templated)
     :param configured_only: refuse a table that memwal.toml does not name, unless its `[airflow]
         any_address` is set: for tables that whoever starts a run may name
     :param arguments: more command-line options, as they are: nothing that whoever starts a run may
         choose (templated)
-    :param dry_run_only: report what would be done, change nothing (templated)
+    :param dry_run: report what would be done, change nothing (templated)
+    :param engine: auto, spark or local (templated)
+    :param lease_seconds: how long others wait for the lease if the job dies, such as `5m`
+        (templated)
+    :param no_lease: work without the table's lease (templated)
+    :param allow_untested_lance: run on a pylance that was never tested (templated)
     :param enabled: skip the job if not (templated)
     :param conn_id: a `memwal` connection
     :param spark_conn_id: a Spark connection: then through spark-submit (templated)
@@ -75,13 +85,12 @@ class MemWalJobOperator(BaseOperator):
     """
 
     default_job = ""
+    # Those that the job's command takes: a DAG gives all its jobs the same fields, and what one has
+    # no use for is left out.
+    common_options: ClassVar[Sequence[str]] = (*_COMMON_VALUES, *_COMMON_SWITCHES)
     template_fields: Sequence[str] = (
-        "tables",
-        "arguments",
-        "dry_run_only",
-        "enabled",
-        "spark_conn_id",
-        "conn_id",
+        *("tables", "arguments", "enabled", "spark_conn_id", "conn_id"),
+        *(*_COMMON_VALUES, *_COMMON_SWITCHES),
     )
     operator_extra_links = (MemWalPageLink(),)
     ui_color = "#dbeafe"
@@ -93,7 +102,11 @@ class MemWalJobOperator(BaseOperator):
         job: str | None = None,
         configured_only: bool = False,
         arguments: Sequence[str] = (),
-        dry_run_only: bool | str = False,
+        dry_run: bool | str = False,
+        engine: str | None = None,
+        lease_seconds: str | None = None,
+        no_lease: bool | str = False,
+        allow_untested_lance: bool | str = False,
         enabled: bool | str = True,
         conn_id: str = MemWalHook.default_conn_name,
         spark_conn_id: str | None = None,
@@ -103,6 +116,7 @@ class MemWalJobOperator(BaseOperator):
         skip_when_idle: bool = True,
         **kwargs: Any,
     ) -> None:
+        kwargs.setdefault("doc_md", describe(type(self)))
         super().__init__(**kwargs)
         self.job = job or self.default_job
         if not self.job:
@@ -110,7 +124,12 @@ class MemWalJobOperator(BaseOperator):
         self.tables = tables
         self.configured_only = configured_only
         self.arguments = list(arguments)
-        self.dry_run_only = dry_run_only
+        # Not `dry_run`, nor `execute` in a subclass: those are methods of Airflow's.
+        self.dry_run_only = dry_run
+        self.engine = engine
+        self.lease_seconds = lease_seconds
+        self.no_lease = no_lease
+        self.allow_untested_lance = allow_untested_lance
         self.enabled = enabled
         self.conn_id = conn_id
         self.spark_conn_id = spark_conn_id
@@ -122,8 +141,6 @@ class MemWalJobOperator(BaseOperator):
 
     def execute(self, context: Context) -> dict[str, Any]:
         """Start the job, and wait for it here or in the triggerer."""
-        if not is_true(self.enabled):
-            raise AirflowSkipException(f"memwal {self.job}: not asked for")
         submission, argv, variables = self._prepare(context)
         for number in begin_try(context):
             self.log.warning(
@@ -169,6 +186,15 @@ class MemWalJobOperator(BaseOperator):
         """The job's own command-line options, from rendered fields."""
         return []
 
+    def list_options(self) -> list[str]:
+        """The options that the fields stand for."""
+        values = (name for name in _COMMON_VALUES if name in self.common_options)
+        switches = (name for name in _COMMON_SWITCHES if name in self.common_options)
+        return [*self.options(), *self._give(*values), *self._switch(*switches)]
+
+    def check_run(self, context: Context) -> None:
+        """Raise Usage for a run that is none of the job's."""
+
     def list_sources(self) -> list[str]:
         """What follows the tables on the command line, from rendered fields."""
         return []
@@ -179,6 +205,18 @@ class MemWalJobOperator(BaseOperator):
         """
         values = {name.replace("_", "-"): getattr(self, name) for name in fields}
         return [f"--{n}={value}" for n, value in values.items() if value not in (None, "", "None")]
+
+    def _switch(self, *fields: str) -> list[str]:
+        """An option for each field that is true."""
+        on = [name for name in fields if is_true(getattr(self, name))]
+        return [f"--{_OPTION_NAMES.get(name, name.replace('_', '-'))}" for name in on]
+
+    def _repeat(
+        self, option: str, values: Sequence[str] | str, check: Callable[[Any], str]
+    ) -> list[str]:
+        """The option for each of the values, which `check` lets pass or refuses."""
+        found = [values] if isinstance(values, str) and values else list(values or ())
+        return [f"{option}={check(value)}" for value in found]
 
     def on_kill(self) -> None:
         """Airflow ends the task: the job ends too, and gives up its lease."""
@@ -196,9 +234,11 @@ class MemWalJobOperator(BaseOperator):
         label = f"{instance.dag_id}-{instance.task_id}-{instance.map_index}-{instance.try_number}"
         submission = None
         try:
+            if not is_true(self.enabled):
+                raise AirflowSkipException(f"memwal {self.job}: not asked for")
+            self.check_run(context)
             environment = MemWalHook(self.conn_id).environment()
-            spark = BaseHook.get_connection(self.spark_conn_id) if self.spark_conn_id else None
-            target = read_spark_target(spark) if spark else None
+            target = self._read_spark_target()
             submission = make_folder(read_settings().run_directory, label)
             command = self._command(environment, target, submission)
         except Usage as error:
@@ -213,8 +253,7 @@ class MemWalJobOperator(BaseOperator):
         tables = parse_tables(self.tables)
         if self.configured_only:
             tables = find_configured_tables(tables, read_dag_config())
-        options, sources = [*self.options(), *map(str, self.arguments)], self.list_sources()
-        options += ["--dry-run"] if is_true(self.dry_run_only) else []
+        options, sources = [*self.list_options(), *map(str, self.arguments)], self.list_sources()
         options += ["--report", str(submission.report_file)]
         if target is None:
             return jobs.memwal(self.job, options, tables, sources)
@@ -230,6 +269,11 @@ class MemWalJobOperator(BaseOperator):
             name=f"memwal {self.job} {tables[0]}",
             properties=submission.folder / "spark.conf",
         )
+
+    def _read_spark_target(self) -> SparkTarget | None:
+        if not self.spark_conn_id or "engine" not in self.common_options:
+            return None
+        return read_spark_target(BaseHook.get_connection(self.spark_conn_id))
 
     def _watch(self, submission: Submission) -> Ended:
         while True:
@@ -288,6 +332,14 @@ def forget(submission: Submission, ended: Ended) -> None:
         submission.remove()
 
 
-def is_true(value: bool | str) -> bool:
-    """Whether a field is true; a template may have made it a text."""
-    return str(value).strip().lower() in ("true", "1", "yes")
+def is_true(value: bool | str | None) -> bool:
+    """Whether a field is true; a template may have made it a text. Raises Usage."""
+    text = str(value).strip().lower()
+    if text not in _TRUE | _FALSE:
+        raise Usage(f"{mask(text)}: expected true or false")
+    return text in _TRUE
+
+
+def describe(kind: type) -> str:
+    """What a class says of itself, without its fields: for Airflow's pages."""
+    return (inspect.getdoc(kind) or "").partition("\n\n:param")[0]

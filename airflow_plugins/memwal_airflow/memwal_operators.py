@@ -1,35 +1,34 @@
-"""One operator for each job, with the job's own options as fields."""
+"""One operator for each job. A field is called as the option of the command is.
+
+Each takes `tables`, a name or a list; `table` where the command takes exactly one.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Sequence
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from memwal.errors import Usage
+from memwal_airflow.ingest_operator import MemWalIngestOperator as MemWalIngestOperator
 from memwal_airflow.job_operators import MemWalJobOperator, is_true
 from memwal_airflow.request import check_name, parse_shard
+
+if TYPE_CHECKING:
+    from airflow.sdk import Context
 
 # What `memwal backfill` runs.
 BACKFILL_JOBS = ("merge", "index-catchup")
 _LIMITS = ("until_generation", "generations_per_commit_max", "bytes_per_commit_max")
-_INGEST_VALUES = ("format", "delete_column", "bad_rows", "bad_rows_max", "rows_per_chunk",
-                  "backlog_generations_max", "backlog_wait", "engine")  # fmt: skip
-_INGEST_SWITCHES = ("check", "resume_corrected", "again", "skip_unknown_columns",
-                    "missing_as_null", "merge")  # fmt: skip
-_GARBAGE_FIELDS = ("garbage_execute", "retention", "grace", "wal")
+_MERGE_SWITCHES = ("allow_index_join", "allow_holes", "allow_reinitialised")
+_COMPACTION_VALUES = ("target_rows_per_fragment", "tasks_max", "materialize_deletions_threshold")
+_GARBAGE_VALUES = ("retention", "grace", "ingest_idle")
+_GARBAGE_SWITCHES = ("garbage_execute", "wal", "allow_short_retention")
 
 
-class MemWalMergeOperator(MemWalJobOperator):
-    """Folds flushed generations into the base table, oldest first.
+class _ShardsOperator(MemWalJobOperator):
+    """The fields that a merge and a backfill share."""
 
-    :param shards: only these shards (templated)
-    :param until_generation: up to this one (templated)
-    :param generations_per_commit_max: a limit of one commit (templated)
-    :param bytes_per_commit_max: a limit of one commit, in memory (templated)
-    """
-
-    default_job = "merge"
     template_fields: Sequence[str] = (*MemWalJobOperator.template_fields, "shards", *_LIMITS)
 
     def __init__(
@@ -49,136 +48,71 @@ class MemWalMergeOperator(MemWalJobOperator):
 
     def options(self) -> list[str]:
         """As on the command line."""
-        return [*_repeat("--shard", self.shards, parse_shard), *self._give(*_LIMITS)]
+        return [*self._repeat("--shard", self.shards, parse_shard), *self._give(*_LIMITS)]
 
 
-class MemWalIngestOperator(MemWalJobOperator):
-    """Writes files into a table's MemWAL, each row once; killed or failed, it goes on.
+class MemWalMergeOperator(_ShardsOperator):
+    """Folds flushed generations into the base table, oldest first.
 
-    :param table: a name in memwal.toml, a path, or an s3:// address (templated)
-    :param sources: files, folders, patterns, Lance tables: one, or a list. Of a folder, each run
-        takes the files that are new. They are read with the jobs' credentials, so nothing that
-        whoever starts a run may choose (templated)
-    :param format: parquet, arrow, csv, jsonl, lance, or what Spark reads; default: by the files'
-        names (templated)
-    :param source_options: for Spark's reader (templated)
-    :param map: the table's name for a source's column, by the source's (templated)
-    :param default: values for columns that a source lacks (templated)
-    :param delete_column: a boolean column that deletes the row's key (templated)
-    :param shard: write to this one, without routing (templated)
-    :param ingest_id: names the ingest; default: by what is asked for (templated)
-    :param check: read everything and list what can't be written; write nothing (templated)
-    :param bad_rows: a file; rows that can't be written are set aside in it (templated)
-    :param bad_rows_max: stop when there are more of these
-    :param resume_corrected: go on with files that were mended behind what is written (templated)
-    :param again: ingest once more what was ingested completely (templated)
-    :param skip_unknown_columns: leave out columns that the table lacks
-    :param missing_as_null: write NULL for columns that a source lacks, over what is there
-    :param rows_per_chunk: rows that are routed at a time
-    :param merge: merge first, when too much waits, and at the end
-    :param backlog_generations_max: wait (or merge) while more wait for a merge
-    :param backlog_wait: how long to wait for merges, such as `10m`
-    :param engine: auto, spark or local (templated)
-
-    The table in the return value has `rows_written` and `rows_rejected`. A DAG should have one run
-    of it at a time (`max_active_runs=1`): a second one would take the shards from the first, which
-    then fails.
+    :param shards: only these shards (templated)
+    :param until_generation: up to this one (templated)
+    :param generations_per_commit_max: a limit of one commit (templated)
+    :param bytes_per_commit_max: a limit of one commit, in memory, such as `256MB` (templated)
+    :param allow_index_join: probe the key's index where that costs less than a scan; only if nobody
+        else writes to the base table meanwhile (templated)
+    :param allow_holes: pass over missing generation numbers (templated)
+    :param allow_reinitialised: take generations that are older than the table's MemWAL index
+        (templated)
     """
 
-    default_job = "ingest"
+    default_job = "merge"
+    template_fields: Sequence[str] = (*_ShardsOperator.template_fields, *_MERGE_SWITCHES)
+
+    def __init__(
+        self,
+        *,
+        allow_index_join: bool | str = False,
+        allow_holes: bool | str = False,
+        allow_reinitialised: bool | str = False,
+        **kwargs: Any,
+    ) -> None:
+        super().__init__(**kwargs)
+        self.allow_index_join = allow_index_join
+        self.allow_holes = allow_holes
+        self.allow_reinitialised = allow_reinitialised
+
+    def options(self) -> list[str]:
+        """As on the command line."""
+        return [*super().options(), *self._switch(*_MERGE_SWITCHES)]
+
+
+class MemWalBackfillOperator(_ShardsOperator):
+    """Merges many tables and catches their indexes up, the largest backlog first.
+
+    :param jobs: merge, index-catchup or both; others are ignored (templated)
+    :param concurrency: how many tables at once (templated)
+    :param deadline: begin nothing after so long, such as `2h`; what runs is finished (templated)
+
+    `shards` and the limits are those of `MemWalMergeOperator`.
+    """
+
+    default_job = "backfill"
     template_fields: Sequence[str] = (
-        *MemWalJobOperator.template_fields,
-        *("sources", "format", "source_options", "map", "default", "delete_column", "shard"),
-        *("ingest_id", "check", "bad_rows", "resume_corrected", "again", "engine"),
+        *(*_ShardsOperator.template_fields, "jobs", "concurrency", "deadline"),
     )
 
     def __init__(
         self,
         *,
-        table: str,
-        sources: Sequence[str] | str,
-        format: str | None = None,
-        source_options: Mapping[str, str] | None = None,
-        map: Mapping[str, str] | None = None,
-        default: Mapping[str, Any] | None = None,
-        delete_column: str | None = None,
-        shard: str | None = None,
-        ingest_id: str | None = None,
-        check: bool | str = False,
-        bad_rows: str | None = None,
-        bad_rows_max: int | None = None,
-        resume_corrected: bool | str = False,
-        again: bool | str = False,
-        skip_unknown_columns: bool = False,
-        missing_as_null: bool = False,
-        rows_per_chunk: int | None = None,
-        merge: bool = False,
-        backlog_generations_max: int | None = None,
-        backlog_wait: str | None = None,
-        engine: str | None = None,
-        **kwargs: Any,
-    ) -> None:
-        super().__init__(tables=table, **kwargs)
-        self.sources = sources
-        self.format = format
-        self.source_options = source_options
-        self.map = map
-        self.default = default
-        self.delete_column = delete_column
-        self.shard = shard
-        self.ingest_id = ingest_id
-        self.check = check
-        self.bad_rows = bad_rows
-        self.bad_rows_max = bad_rows_max
-        self.resume_corrected = resume_corrected
-        self.again = again
-        self.skip_unknown_columns = skip_unknown_columns
-        self.missing_as_null = missing_as_null
-        self.rows_per_chunk = rows_per_chunk
-        self.merge = merge
-        self.backlog_generations_max = backlog_generations_max
-        self.backlog_wait = backlog_wait
-        self.engine = engine
-
-    def options(self) -> list[str]:
-        """As on the command line."""
-        pairs = {"option": self.source_options, "map": self.map, "default": self.default}
-        return [
-            *self._give(*_INGEST_VALUES),
-            *(f"--{n.replace('_', '-')}" for n in _INGEST_SWITCHES if is_true(getattr(self, n))),
-            *(f"--{n}={k}={v}" for n, given in pairs.items() for k, v in (given or {}).items()),
-            *_repeat("--shard", self.shard or (), parse_shard),
-            *_repeat("--id", self.ingest_id or (), partial(check_name, "id")),
-        ]
-
-    def list_sources(self) -> list[str]:
-        """The files, behind the table."""
-        found = [self.sources] if isinstance(self.sources, str) else list(self.sources or ())
-        if not found:
-            raise Usage("no source is named")
-        return found
-
-
-class MemWalBackfillOperator(MemWalMergeOperator):
-    """Merges many tables and catches their indexes up, the largest backlog first.
-
-    :param jobs: merge, index-catchup or both; others are ignored (templated)
-    :param concurrency: how many tables at once
-    """
-
-    default_job = "backfill"
-    template_fields: Sequence[str] = (*MemWalMergeOperator.template_fields, "jobs")
-
-    def __init__(
-        self,
-        *,
         jobs: Sequence[str] | str = BACKFILL_JOBS,
-        concurrency: int | None = None,
+        concurrency: int | str | None = None,
+        deadline: str | None = None,
         **kwargs: Any,
     ) -> None:
         super().__init__(**kwargs)
         self.jobs = jobs
         self.concurrency = concurrency
+        self.deadline = deadline
 
     def options(self) -> list[str]:
         """As on the command line."""
@@ -186,7 +120,7 @@ class MemWalBackfillOperator(MemWalMergeOperator):
         return [
             *super().options(),
             *([f"--jobs={jobs}"] if jobs else []),
-            *self._give("concurrency"),
+            *self._give("concurrency", "deadline"),
         ]
 
 
@@ -194,18 +128,33 @@ class MemWalIndexCatchupOperator(MemWalJobOperator):
     """Extends the base table's indexes over the rows that merges added.
 
     :param indexes: only these indexes (templated)
+    :param method: auto, append, segments or retrain (templated)
+    :param append_rows_max: above so many unindexed rows, segments are built side by side
+        (templated)
     """
 
     default_job = "index-catchup"
-    template_fields: Sequence[str] = (*MemWalJobOperator.template_fields, "indexes")
+    template_fields: Sequence[str] = (
+        *(*MemWalJobOperator.template_fields, "indexes", "method", "append_rows_max"),
+    )
 
-    def __init__(self, *, indexes: Sequence[str] | str = (), **kwargs: Any) -> None:
+    def __init__(
+        self,
+        *,
+        indexes: Sequence[str] | str = (),
+        method: str | None = None,
+        append_rows_max: int | str | None = None,
+        **kwargs: Any,
+    ) -> None:
         super().__init__(**kwargs)
         self.indexes = indexes
+        self.method = method
+        self.append_rows_max = append_rows_max
 
     def options(self) -> list[str]:
         """As on the command line."""
-        return _repeat("--index", self.indexes, partial(check_name, "index"))
+        indexes = self._repeat("--index", self.indexes, partial(check_name, "index"))
+        return [*indexes, *self._give("method", "append_rows_max")]
 
 
 class MemWalSnapshotOperator(MemWalJobOperator):
@@ -215,47 +164,162 @@ class MemWalSnapshotOperator(MemWalJobOperator):
 
 
 class MemWalCompactionOperator(MemWalJobOperator):
-    """Rewrites the small fragments that merging leaves."""
+    """Rewrites the small fragments that merging leaves.
 
-    default_job = "compaction"
-
-
-class MemWalGarbageOperator(MemWalJobOperator):
-    """Lists garbage; deletes it with `garbage_execute`.
-
-    :param garbage_execute: drop and delete, not only list (templated)
-    :param retention: expire base-table versions older than this first, such as `7d` (templated)
-    :param grace: how long dropped generations stay, such as `1h` (templated)
-    :param wal: collect WAL entries too (templated)
+    :param target_rows_per_fragment: smaller fragments are put together (templated)
+    :param tasks_max: rewrites in one run (templated)
+    :param materialize_deletions_threshold: the deleted part of a fragment from which on it is
+        rewritten (templated)
     """
 
-    default_job = "garbage"
-    template_fields: Sequence[str] = (*MemWalJobOperator.template_fields, *_GARBAGE_FIELDS)
+    default_job = "compaction"
+    template_fields: Sequence[str] = (*MemWalJobOperator.template_fields, *_COMPACTION_VALUES)
 
     def __init__(
         self,
         *,
-        garbage_execute: bool | str = False,
-        retention: str | None = None,
-        grace: str | None = None,
-        wal: bool | str = False,
+        target_rows_per_fragment: int | str | None = None,
+        tasks_max: int | str | None = None,
+        materialize_deletions_threshold: float | str | None = None,
         **kwargs: Any,
     ) -> None:
         super().__init__(**kwargs)
-        self.garbage_execute = garbage_execute
-        self.retention = retention
-        self.grace = grace
-        self.wal = wal
+        self.target_rows_per_fragment = target_rows_per_fragment
+        self.tasks_max = tasks_max
+        self.materialize_deletions_threshold = materialize_deletions_threshold
 
     def options(self) -> list[str]:
         """As on the command line."""
-        return [
-            *(["--execute"] if is_true(self.garbage_execute) else []),
-            *(["--wal"] if is_true(self.wal) else []),
-            *self._give("retention", "grace"),
-        ]
+        return self._give(*_COMPACTION_VALUES)
 
 
-def _repeat(option: str, values: Sequence[str] | str, check: Callable[[Any], str]) -> list[str]:
-    found = [values] if isinstance(values, str) and values else list(values or ())
-    return [f"{option}={check(value)}" for value in found]
+class _DeletingOperator(MemWalJobOperator):
+    """The fields that garbage collection has, alone and at the end of `maintain`."""
+
+    template_fields: Sequence[str] = (
+        *(*MemWalJobOperator.template_fields, *_GARBAGE_VALUES, *_GARBAGE_SWITCHES),
+    )
+
+    def __init__(
+        self,
+        *,
+        execute: bool | str = False,
+        retention: str | None = None,
+        grace: str | None = None,
+        ingest_idle: str | None = None,
+        wal: bool | str = False,
+        allow_short_retention: bool | str = False,
+        **kwargs: Any,
+    ) -> None:
+        super().__init__(**kwargs)
+        self.garbage_execute = execute
+        self.retention = retention
+        self.grace = grace
+        self.ingest_idle = ingest_idle
+        self.wal = wal
+        self.allow_short_retention = allow_short_retention
+
+    def options(self) -> list[str]:
+        """As on the command line."""
+        return [*self._give(*_GARBAGE_VALUES), *self._switch(*_GARBAGE_SWITCHES)]
+
+
+class MemWalGarbageOperator(_DeletingOperator):
+    """Lists what is provably unused; deletes it with `execute`.
+
+    :param execute: drop and delete, not only list (templated)
+    :param retention: expire base-table versions older than this first, such as `7d` (templated)
+    :param grace: how long unused things are kept for readers, such as `1h` (templated)
+    :param ingest_idle: how long rows of an unfinished ingest are kept, such as `14d` (templated)
+    :param wal: collect WAL entries too (templated)
+    :param allow_short_retention: permit a retention under a day, a grace under ten minutes
+        (templated)
+    :param adopt_orphans: also delete the shards of a table whose MemWAL index is gone (templated)
+    """
+
+    default_job = "garbage"
+    template_fields: Sequence[str] = (*_DeletingOperator.template_fields, "adopt_orphans")
+
+    def __init__(self, *, adopt_orphans: bool | str = False, **kwargs: Any) -> None:
+        super().__init__(**kwargs)
+        self.adopt_orphans = adopt_orphans
+
+    def options(self) -> list[str]:
+        """As on the command line."""
+        return [*super().options(), *self._switch("adopt_orphans")]
+
+
+class MemWalMaintainOperator(_DeletingOperator):
+    """Merges, catches indexes up, refreshes the snapshot and collects garbage, in one run.
+
+    :param compaction: also rewrite small fragments (templated)
+
+    The other fields are those of `MemWalGarbageOperator`.
+    """
+
+    default_job = "maintain"
+    template_fields: Sequence[str] = (*_DeletingOperator.template_fields, "compaction")
+
+    def __init__(self, *, compaction: bool | str = False, **kwargs: Any) -> None:
+        super().__init__(**kwargs)
+        self.compaction = compaction
+
+    def options(self) -> list[str]:
+        """As on the command line."""
+        return [*super().options(), *self._switch("compaction")]
+
+
+class MemWalRescueOperator(MemWalJobOperator):
+    """Flushes what a writer that has gone left in the WAL; a merge takes it from there.
+
+    It claims the shard: a writer that is alive after all is fenced, and has to be opened again. So
+    it works only in a run that somebody started by hand, and only with `yes`; a dry run tells which
+    shards would be claimed.
+
+    :param shards: only these shards (templated)
+    :param idle: leave shards alone that show a younger sign of life, such as `10m` (templated)
+    :param drop_torn: put a torn entry aside that is the last in its WAL (templated)
+    :param yes: claim the shards (templated)
+    """
+
+    default_job = "rescue"
+    common_options: ClassVar[Sequence[str]] = ("no_lease", "allow_untested_lance", "dry_run_only")
+    template_fields: Sequence[str] = (
+        *(*MemWalJobOperator.template_fields, "shards", "idle", "drop_torn", "yes"),
+    )
+
+    def __init__(
+        self,
+        *,
+        shards: Sequence[str] | str = (),
+        idle: str | None = None,
+        drop_torn: bool | str = False,
+        yes: bool | str = False,
+        **kwargs: Any,
+    ) -> None:
+        super().__init__(**kwargs)
+        self.shards = shards
+        self.idle = idle
+        self.drop_torn = drop_torn
+        self.yes = yes
+
+    def options(self) -> list[str]:
+        """As on the command line."""
+        shards = self._repeat("--shard", self.shards, parse_shard)
+        return [*shards, *self._give("idle"), *self._switch("drop_torn", "yes")]
+
+    def check_run(self, context: Context) -> None:
+        """Refuse to claim anything where nobody decides about it."""
+        by_hand = context["dag_run"].run_type.value == "manual"
+        if not by_hand and not is_true(self.dry_run_only):
+            raise Usage("rescue claims shards only in a run that was started by hand")
+
+
+class MemWalVerifyOperator(MemWalJobOperator):
+    """Checks the invariants on a table, and changes nothing.
+
+    The task of a table that breaks one fails at once, and names the table and the invariant.
+    """
+
+    default_job = "verify"
+    common_options: ClassVar[Sequence[str]] = ("allow_untested_lance",)

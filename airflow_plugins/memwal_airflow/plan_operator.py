@@ -13,7 +13,7 @@ from memwal.errors import Usage
 from memwal.report import DONE, HELD, PARTIAL
 from memwal_airflow.command import JobsEnvironment
 from memwal_airflow.hook import MemWalHook
-from memwal_airflow.job_operators import MemWalRetry, is_true
+from memwal_airflow.job_operators import MemWalRetry, describe, is_true
 from memwal_airflow.query import NoAnswer, query
 from memwal_airflow.request import find_configured_tables
 from memwal_airflow.settings import read_dag_config
@@ -55,6 +55,7 @@ class MemWalPlanOperator(BaseOperator):
         seconds_per_table_max: float = 90,
         **kwargs: Any,
     ) -> None:
+        kwargs.setdefault("doc_md", describe(type(self)))
         super().__init__(**kwargs)
         self.tables: Any = tables
         self.configured_only = configured_only

@@ -37,7 +37,7 @@ from memwal_airflow.asset_events import (
     build_asset,
 )
 from memwal_airflow.forms import build_run_fields, build_run_params, list_tables
-from memwal_airflow.job_operators import SUMMARY_KEY, MemWalJobOperator
+from memwal_airflow.job_operators import SUMMARY_KEY, MemWalJobOperator, describe
 from memwal_airflow.settings import read_dag_config
 
 OPERATORS: dict[str, type[MemWalJobOperator]] = {
@@ -46,12 +46,20 @@ OPERATORS: dict[str, type[MemWalJobOperator]] = {
     "snapshot": operators.MemWalSnapshotOperator,
     "garbage": operators.MemWalGarbageOperator,
     "compaction": operators.MemWalCompactionOperator,
+    "ingest": operators.MemWalIngestOperator,
+    "maintain": operators.MemWalMaintainOperator,
+    "backfill": operators.MemWalBackfillOperator,
+    "rescue": operators.MemWalRescueOperator,
+    "verify": operators.MemWalVerifyOperator,
 }
 # A run works on the tables as they are now: a range of past dates means nothing to it.
 RUN_TYPES: Any = [kind for kind in DagRunType if kind is not DagRunType.BACKFILL_JOB]
+BY_HAND: Any = [DagRunType.MANUAL]
 JobFields = Callable[[str], Mapping[str, Any]]
 # The step that a job's event announces. Compaction and snapshots start nothing else.
 STEPS = {"ingest": INGESTED, "merge": MERGED, "index-catchup": INDEXED, "garbage": COLLECTED}
+# Those that do the work of others, which is announced.
+CHAINS = {"maintain": ("merge", "index-catchup", "garbage"), "backfill": operators.BACKFILL_JOBS}
 
 
 def build_task_defaults(dags: AirflowDags) -> dict[str, Any]:
@@ -68,12 +76,11 @@ def build_task_defaults(dags: AirflowDags) -> dict[str, Any]:
 def build_job_defaults(job: str, dags: AirflowDags) -> dict[str, Any]:
     """The same, and the job's own fields."""
     fields = dags.model_dump(include={"conn_id", "spark_conn_id", "deferrable", "held_seconds_max"})
-    if job in OPERATORS:
-        fields["max_active_tis_per_dag"] = dags.tasks_in_flight_max
+    fields["max_active_tis_per_dag"] = dags.tasks_in_flight_max
     fields["execution_timeout"] = timedelta(seconds=dags.execution_timeout_seconds)
-    if job == "garbage":
-        fields |= dags.model_dump(include={"garbage_execute", "retention", "grace"})
-        fields["wal"] = dags.garbage_wal
+    if job in ("garbage", "maintain"):
+        fields |= dags.model_dump(include={"retention", "grace"})
+        fields |= {"execute": dags.garbage_execute, "wal": dags.garbage_wal}
     return {**build_task_defaults(dags), **fields}
 
 
@@ -91,8 +98,12 @@ def map_job(job: str, tables: Any, config: Config, **overrides: Any) -> Any:
     follows that adds one asset event for each table that moved.
     """
     settings = {**build_job_defaults(job, config.airflow), **overrides}
-    template = OPERATORS[job].partial(
-        task_id=name_task(job), map_index_template="{{ task.tables }}", **settings
+    kind = OPERATORS[job]
+    template = kind.partial(
+        task_id=name_task(job),
+        map_index_template="{{ task.tables }}",
+        doc_md=describe(kind),
+        **settings,
     )
     mapped = template.expand(tables=tables)
     if job in STEPS:
@@ -116,6 +127,7 @@ def announce(
         **build_task_defaults(config.airflow),
     )
     def add(from_task: str) -> list[str]:
+        """Adds an event for each table that the job before has moved."""
         context = get_current_context()
         instance = context["ti"]
         group = instance.task_id.rpartition(".")[0]
@@ -147,29 +159,43 @@ def chain_jobs(table: Any, jobs: Sequence[str], config: Config, fields: JobField
     first = previous = None
     for job in jobs:
         settings = {**build_job_defaults(job, config.airflow), **fields(job)}
-        current = OPERATORS[job](task_id=name_task(job), tables=table, **settings)
+        settings["table" if job == "ingest" else "tables"] = table
+        current = OPERATORS[job](task_id=name_task(job), **settings)
         first = current if first is None else first
         if previous is not None:
             previous >> current
         if job in STEPS:
             current >> announce(job, STEPS[job], config, f"announce_{STEPS[job]}")
+        for part in CHAINS.get(job, ()):
+            current >> announce(job, STEPS[part], config, f"announce_{STEPS[part]}_by_{job}", part)
         previous = current
     return first
+
+
+def build_dag_fields(job: str, config: Config, text: str | None) -> dict[str, Any]:
+    """What every shipped DAG has. `text`, a file's docstring, begins with the description."""
+    return {
+        "catchup": False,
+        "tags": ["memwal", f"memwal:{job}"],
+        "description": " ".join((text or "").partition("\n\n")[0].split()),
+        "doc_md": text,
+        "default_args": {"owner": config.airflow.owner},
+    }
 
 
 def build_job_dag(
     job: str, config: Config, text: str | None, *, schedule: Any, runs_max: int = 1
 ) -> DAG:
     """The shipped DAG of a job: the tables that a run is about, each in a mapped task."""
+    by_hand = job == "rescue"
     with DAG(
         f"memwal_{name_task(job)}",
         schedule=schedule,
-        catchup=False,
-        allowed_run_types=RUN_TYPES,
+        allowed_run_types=BY_HAND if by_hand else RUN_TYPES,
         max_active_runs=runs_max,
         params=build_run_params(config, job),
-        tags=["memwal"],
-        doc_md=text,
+        render_template_as_native_obj=by_hand,  # a list stays one
+        **build_dag_fields(job, config, text),
     ) as dag:
         map_job(job, choose_tables(config), config, **build_run_fields(job))
     return dag
@@ -180,13 +206,16 @@ def memwal_task_group(
     *,
     jobs: Sequence[str] = ("merge", "index-catchup", "snapshot", "garbage"),
     group_id: str | None = None,
+    fields: Mapping[str, Mapping[str, Any]] | None = None,
     **overrides: Any,
 ) -> TaskGroup:
     """The upkeep of one table, job after job, for a DAG of your own.
 
     :param table: a name in memwal.toml, or an address
-    :param jobs: merge, index-catchup, snapshot, garbage, compaction; run in this order
+    :param jobs: any of the commands that have an operator, such as verify; run in this order
     :param group_id: default `memwal_` and the table's name
+    :param fields: fields of one job's operator, such as `{"garbage": {"execute": True}}`; an ingest
+        needs `sources`
     :param overrides: fields of every operator, such as `spark_conn_id` or `deferrable`
 
     A job with nothing to do ends well, and the next one runs; after a failure the rest does not. If
@@ -194,13 +223,17 @@ def memwal_task_group(
     command line. Asset events announce progress, so the shipped DAGs go on from there if they know
     the table.
     """
-    unknown = [job for job in jobs if job not in OPERATORS]
+    given = fields or {}
+    unknown = [job for job in (*jobs, *given) if job not in OPERATORS]
     if unknown:
         raise ValueError(f"unknown job {unknown[0]!r}: expected {', '.join(OPERATORS)}")
     readable = "".join(c if c.isalnum() or c in "-_" else "_" for c in table).strip("_")[-120:]
     with TaskGroup(group_id or f"memwal_{readable}") as group:
         chain_jobs(
-            table, jobs, read_dag_config(), lambda job: {"skip_when_idle": False, **overrides}
+            table,
+            jobs,
+            read_dag_config(),
+            lambda job: {"skip_when_idle": False, **overrides, **given.get(job, {})},
         )
     return group
 

@@ -170,6 +170,8 @@ class AirflowDags(BaseModel):
     snapshot_schedule: str = "30 2 * * *"
     compaction_schedule: str = "30 3 * * *"
     garbage_schedule: str = "0 4 * * *"
+    verify_schedule: str = "0 5 * * *"
+    owner: str = Field(default="memwal", min_length=1)
     any_address: bool = False
     garbage_execute: bool = False
     garbage_wal: bool = False

@@ -41,7 +41,9 @@ SHIPPED = {
     "memwal_garbage",
     "memwal_index_catchup",
     "memwal_merge",
+    "memwal_rescue",
     "memwal_snapshot",
+    "memwal_verify",
 }
 
 
@@ -128,7 +130,7 @@ def test_a_table_out_of_reach_is_no_news(
     assert asset_events() == []
 
 
-@pytest.mark.parametrize("dag_id", sorted(SHIPPED - {"memwal_backfill"}))
+@pytest.mark.parametrize("dag_id", sorted(SHIPPED - {"memwal_backfill", "memwal_rescue"}))
 def test_a_range_of_dates_is_not_to_be_had(home: InProcessAirflow, dag_id: str) -> None:
     home.tables.make("orders")
     from airflow.models.dag import DagModel
@@ -266,12 +268,12 @@ def test_every_form_refuses_other_tables(home: InProcessAirflow, dag_id: str) ->
     """As Airflow does when it makes a run: the schemas travel to the API server."""
     orders = home.tables.make("orders")
     params = home.load_dag(dag_id).params
-    params.__copy__().update({"tables": ["orders"], "dry_run": True})
+    params.__copy__().update({"tables": ["orders"]})
     params.__copy__().update({"tables": [orders.uri]})
     for conf in (
         {"tables": ["orders", "--storage-option=aws_endpoint=http://elsewhere"]},
         {"tables": [str(home.folder)]},
-        {"dry_run": "yes"},
+        {"tables": "orders"},
     ):
         with pytest.raises(ParamValidationError):
             params.__copy__().update(conf)
@@ -280,6 +282,25 @@ def test_every_form_refuses_other_tables(home: InProcessAirflow, dag_id: str) ->
     params.__copy__().update({"tables": [str(home.folder)]})
     with pytest.raises(ParamValidationError):
         params.__copy__().update({"tables": ["--master=spark://elsewhere"]})
+
+
+@pytest.mark.parametrize("dag_id", sorted(SHIPPED - {"memwal_verify"}))
+def test_a_dry_run_is_true_or_false(home: InProcessAirflow, dag_id: str) -> None:
+    params = home.load_dag(dag_id).params.__copy__()
+    with pytest.raises(ParamValidationError):
+        params.update({"dry_run": "yes"})
+
+
+@pytest.mark.parametrize("dag_id", sorted(SHIPPED))
+def test_every_dag_says_whose_it_is_and_what_it_does(home: InProcessAirflow, dag_id: str) -> None:
+    home.tables.set_head(HEAD + 'owner = "lake"\n')
+    dag = home.load_dag(dag_id)
+    job = dag_id.removeprefix("memwal_").replace("_", "-")
+    assert {task.owner for task in dag.tasks} == {"lake"}
+    assert dag.tags == {"memwal", f"memwal:{job}"}
+    assert dag.doc_md.startswith(dag.description[:20])
+    assert "\n" not in dag.description
+    assert all(task.doc_md for task in dag.tasks), [t.task_id for t in dag.tasks if not t.doc_md]
 
 
 @pytest.mark.parametrize(
@@ -299,11 +320,11 @@ def test_a_misspelt_key_fails_the_run_before_any_job(
     home: InProcessAirflow, recorded: Path, capfd: pytest.CaptureFixture[str], dag_id: str
 ) -> None:
     home.tables.make("orders", generations=1)
-    ran = run_shipped(home, dag_id, {"tables": ["orders"], "dryrun": True})
+    ran = run_shipped(home, dag_id, {"tables": ["orders"], "tabels": []})
     assert ran.state == "failed"
     assert ran.states[("tables", -1)] == "failed"
     assert not recorded.exists()
-    assert "unknown key 'dryrun' in the run's conf (is 'dry_run' meant?)" in capfd.readouterr().out
+    assert "unknown key 'tabels' in the run's conf (is 'tables' meant?)" in capfd.readouterr().out
 
 
 def test_a_conf_that_airflow_would_ignore_fails_the_run(
@@ -364,6 +385,56 @@ def test_garbage_does_what_the_conf_says(home: InProcessAirflow, recorded: Path)
         assert said & set(words) == expected, conf
 
 
+def test_verify_names_the_broken_table_and_starts_nothing(
+    home: InProcessAirflow, capfd: pytest.CaptureFixture[str]
+) -> None:
+    for name in ("orders", "users"):
+        home.tables.make(name, generations=1)
+    home.tables.make("broken", generations=1).break_shard()
+    ran = run_shipped(home, "memwal_verify")
+    assert ran.states == {
+        ("tables", -1): "success",
+        ("verify", 0): "success",
+        ("verify", 1): "success",
+        ("verify", 2): "failed",
+    }
+    broken = ran.task("verify", 2)
+    assert (broken.try_number, broken.rendered_map_index) == (1, "broken")
+    assert "memwal verify: exit code 8: broken: invariant 10, shard manifests: " in "".join(
+        capfd.readouterr()
+    )
+    assert asset_events() == []
+
+
+def test_a_rescue_claims_when_it_is_told_to(home: InProcessAirflow, recorded: Path) -> None:
+    home.tables.make("orders")
+    home.tables.make("users")
+    assert home.load_dag("memwal_rescue").allowed_run_types == {"manual"}
+    everything = {"shards": ["0f", "a1"], "idle": "1h", "drop_torn": True}
+    for conf, options in (
+        ({}, ["--idle=10m", "--dry-run"]),
+        ({"yes": True}, ["--idle=10m", "--yes", "--dry-run"]),
+        (
+            {"dry_run": False, "yes": True, **everything},
+            ["--shard=0f", "--shard=a1", "--idle=1h", "--drop-torn", "--yes"],
+        ),
+    ):
+        ran = run_shipped(home, "memwal_rescue", {"tables": ["users"], **conf})
+        assert ran.state == "success", conf
+        words = words_of(recorded)[-1]
+        assert words[: len(options) + 1] == ["rescue", *options]
+        assert words[words.index("--") :] == ["--", "users"]
+
+
+def test_a_rescue_that_nobody_confirmed_is_refused(
+    home: InProcessAirflow, capfd: pytest.CaptureFixture[str]
+) -> None:
+    home.tables.make("orders")
+    ran = run_shipped(home, "memwal_rescue", {"tables": ["orders"], "dry_run": False})
+    assert (ran.states[("rescue", 0)], ran.task("rescue", 0).try_number) == ("failed", 1)
+    assert "has to be confirmed" in "".join(capfd.readouterr())
+
+
 def test_a_name_that_looks_like_a_template_is_a_name(home: InProcessAirflow) -> None:
     odd = home.tables.make("{{ 7 * 6 }}", generations=1)
     orders = home.tables.make("orders", generations=1)
@@ -402,6 +473,14 @@ def test_a_dag_of_ones_own_takes_one_line(home: InProcessAirflow) -> None:
     assert again.states[("memwal_orders.merge", -1)] == "success"
     assert again.xcom("memwal_orders.merge")["outcome"] == "nothing_to_do"
     assert again.states[("memwal_orders.index_catchup", -1)] == "success"
+
+
+def test_maintain_announces_each_of_its_jobs(home: InProcessAirflow) -> None:
+    table = home.tables.make("orders", generations=2)
+    ran = run_tasks(home, lambda: memwal_task_group("orders", jobs=["maintain", "verify"]))
+    assert ran.state == "success", ran.states
+    assert {name for name, _ in asset_events()} == {"memwal merged orders", "memwal indexed orders"}
+    table.check()
 
 
 def test_an_unknown_job_is_named(home: InProcessAirflow) -> None:

@@ -117,7 +117,7 @@ def test_a_guard_and_a_wrong_request_fail_at_once(airflow_home: InProcessAirflow
         MemWalGarbageOperator,
         tables="orders",
         retention="1h",
-        garbage_execute=True,
+        execute=True,
         retries=3,
     )
     assert (refused.state, tries(refused)) == ("failed", 1)
@@ -180,7 +180,7 @@ def test_fields_are_templates(airflow_home: InProcessAirflow) -> None:
         shards=[f"{{{{ '{table.shards[1]}' }}}}"],
         until_generation="{{ 3 - 2 }}",
         generations_per_commit_max="{{ none }}",
-        dry_run_only="{{ false }}",
+        dry_run="{{ false }}",
     )
     assert ran.state == "success"
     assert table.progress() == {table.shards[1]: 1}
@@ -188,7 +188,7 @@ def test_fields_are_templates(airflow_home: InProcessAirflow) -> None:
 
 def test_a_dry_run_changes_nothing(airflow_home: InProcessAirflow) -> None:
     table = airflow_home.tables.make("orders", generations=1)
-    ran = run_one(airflow_home, MemWalMergeOperator, tables="orders", dry_run_only=True)
+    ran = run_one(airflow_home, MemWalMergeOperator, tables="orders", dry_run=True)
     assert ran.state == "success"
     assert ran.xcom("job")["dry_run"] is True
     assert table.progress() == {}
@@ -213,7 +213,7 @@ def test_catchup_snapshot_and_garbage(airflow_home: InProcessAirflow) -> None:
         garbage = MemWalGarbageOperator(
             task_id="garbage",
             tables="orders",
-            garbage_execute=True,
+            execute=True,
             retention="1s",
             grace="1s",
             wal=True,

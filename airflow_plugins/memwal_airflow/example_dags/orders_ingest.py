@@ -21,7 +21,7 @@ LANDED = Asset("orders_landed")
     schedule=[LANDED],
     catchup=False,
     max_active_runs=1,
-    tags=["memwal", "example"],
+    tags=["memwal", "memwal:ingest", "example"],
     doc_md=__doc__,
 )
 def orders_ingest() -> None:

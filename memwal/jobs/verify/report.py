@@ -42,7 +42,7 @@ def report_checks(
         table=name,
         outcome=outcome,
         exit_code=code,
-        error="; ".join(f"{check.name}: {check.detail}" for check in wrong) or None,
+        error="; ".join(f"{_name(check)}: {check.detail}" for check in wrong) or None,
         version_before=version,
         version_after=version,
         checks=tuple(
@@ -53,3 +53,7 @@ def report_checks(
         ),
         warnings=tuple(warnings),
     )
+
+
+def _name(check: Check) -> str:
+    return check.name if check.invariant is None else f"invariant {check.invariant}, {check.name}"

@@ -1,0 +1,14 @@
+"""Checks the invariants on every table, daily, and changes nothing.
+
+The task of a table that breaks one fails, without another try, and its error names the table and
+the invariant; the other tables are checked all the same. Nothing follows such a run: it is there to
+be seen, and to call whoever Airflow calls for a failed task.
+"""
+
+from memwal_airflow.settings import read_dag_config
+from memwal_airflow.task_groups import build_cron_schedule, build_job_dag
+
+CONFIG = read_dag_config()
+SCHEDULE = build_cron_schedule(CONFIG.airflow.verify_schedule)
+
+dag = build_job_dag("verify", CONFIG, __doc__, schedule=SCHEDULE)

@@ -1,0 +1,136 @@
+"""Every option of a job's command is a field of its operator, by the same name, and a template."""
+
+from __future__ import annotations
+
+import inspect
+import json
+import subprocess
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from airflow.sdk import DAG
+from airflow.utils.types import DagRunType
+from jinja2.sandbox import SandboxedEnvironment
+from local_airflow.home import JOBS_BIN
+from memwal_airflow.job_operators import MemWalJobOperator
+from memwal_airflow.memwal_operators import MemWalRescueOperator
+from memwal_airflow.task_groups import OPERATORS, memwal_task_group
+
+from memwal.errors import Usage
+from tests.airflow.airflow_server import InProcessAirflow
+
+ASK = """
+import json, typer
+from memwal.cli.app import app
+commands = typer.main.get_command(app).commands
+print(json.dumps({
+    name: {p.opts[0]: p.is_flag for p in command.params if p.opts[0][:2] == "--" and not p.hidden}
+    for name, command in commands.items()
+}))
+"""
+# No fields, and why.
+ELSEWHERE = {
+    "--help": "nothing to run",
+    "--all": "an operator names its tables",
+    "--json": "the report is read from a file",
+    "--report": "that file",
+    "--config": "[memwal] config_file",
+    "--storage-option": "the connection",
+    "--master": "the Spark connection",
+    "--log-format": "Airflow's log has lines of text",
+    "--debug": "the workers' environment",
+    "--metrics-file": "a file on whichever worker",
+}
+# Fields that are lists or maps, or have to be called otherwise: `default`, `map` are maps, too.
+NAMES = {"--shard": "shards", "--index": "indexes", "--option": "source_options"}
+INGEST_NAMES = {"--shard": "shard", "--option": "source_options", "--id": "ingest_id"}
+GIVEN: dict[str, tuple[Any, str]] = {
+    "shards": (["{{ '0f' }}"], "0f"),
+    "shard": ("{{ '0f' }}", "0f"),
+    "indexes": (["{{ 'by' }}_key"], "by_key"),
+    "jobs": ("{{ ['merge'] }}", "merge"),
+    **{name: ({"a": "{{ 1 }}=b"}, "a=1=b") for name in ("source_options", "map", "default")},
+}
+
+
+@pytest.fixture(scope="module")
+def commands() -> Any:
+    done = subprocess.run([JOBS_BIN / "python", "-c", ASK], capture_output=True, check=True)
+    return json.loads(done.stdout)
+
+
+def build(job: str, **fields: Any) -> MemWalJobOperator:
+    fields |= {"table": "t", "sources": "s"} if job == "ingest" else {"tables": "t"}
+    with DAG("own", schedule=None):
+        return OPERATORS[job](task_id="job", **fields)
+
+
+@pytest.mark.parametrize("job", OPERATORS)
+def test_every_option_has_a_field_that_is_a_template(job: str, commands: Any) -> None:
+    names = INGEST_NAMES if job == "ingest" else NAMES
+    signatures = [inspect.signature(kind.__init__) for kind in OPERATORS[job].__mro__]  # type: ignore[misc]
+    fields = {name for signature in signatures for name in signature.parameters}
+    given, words = {}, []
+    for option, is_switch in commands[job].items():
+        if option in ELSEWHERE:
+            continue
+        name = names.get(option, option.removeprefix("--").replace("-", "_"))
+        assert name in fields, f"memwal {job} {option}: {OPERATORS[job].__name__} has no field"
+        template, value = GIVEN.get(name, ("{{ 1 }}x", "1x"))
+        given[name] = "{{ 1 < 2 }}" if is_switch else template
+        words.append(option if is_switch else f"{option}={value}")
+    task = build(job, **given)
+    task.render_template_fields({}, SandboxedEnvironment())  # type: ignore[arg-type, typeddict-item]
+    assert sorted(task.list_options()) == sorted(words)
+
+
+@pytest.mark.parametrize("job", OPERATORS)
+def test_what_the_command_does_not_take_is_left_out(job: str, commands: Any) -> None:
+    """A group gives its fields to all of its jobs."""
+    common = {"dry_run": True, "engine": "local", "lease_seconds": "5m", "no_lease": True}
+    found = {word.partition("=")[0] for word in build(job, **common).list_options()}
+    assert found <= set(commands[job])
+    assert ("--dry-run" in found) == (job != "verify")
+
+
+@pytest.mark.parametrize("text", ["ture", "on", "2"])
+def test_a_switch_is_true_or_false(text: str) -> None:
+    with pytest.raises(Usage, match="expected true or false"):
+        build("garbage", dry_run=text, execute=True).list_options()
+
+
+def test_fields_of_no_value_give_no_option() -> None:
+    for job in OPERATORS:
+        fields = {"execute": "{{ none }}"} if job in ("garbage", "maintain") else {}
+        task = build(job, dry_run="", engine="{{ none }}", **fields)
+        task.render_template_fields({}, SandboxedEnvironment())  # type: ignore[arg-type, typeddict-item]
+        assert task.list_options() == (
+            ["--jobs=merge,index-catchup"] if job == "backfill" else []
+        ), job
+
+
+@pytest.mark.parametrize("kind", [k for k in DagRunType if k is not DagRunType.MANUAL])
+def test_rescue_claims_nothing_unless_somebody_asks_for_it(kind: DagRunType) -> None:
+    run: Any = {"dag_run": SimpleNamespace(run_type=kind)}
+    task = MemWalRescueOperator(task_id="job", tables="t", yes=True)
+    with pytest.raises(Usage, match="by hand"):
+        task.check_run(run)
+    MemWalRescueOperator(task_id="job", tables="t", dry_run=True).check_run(run)
+    task.check_run({"dag_run": SimpleNamespace(run_type=DagRunType.MANUAL)})  # type: ignore[typeddict-item]
+
+
+def test_a_group_has_a_place_for_every_job(airflow_home: InProcessAirflow) -> None:
+    fields = {"ingest": {"sources": "/landing"}, "garbage": {"execute": True, "retention": "9d"}}
+    with DAG("own", schedule=None) as dag:
+        memwal_task_group("orders", jobs=list(OPERATORS), fields=fields, dry_run=True)
+    tasks: Any = {task.task_id.removeprefix("memwal_orders."): task for task in dag.tasks}
+    for job, kind in OPERATORS.items():
+        task = tasks[job.replace("-", "_")]
+        assert type(task) is kind
+        assert (task.tables, task.dry_run_only, task.doc_md) == ("orders", True, task.doc_md)
+        assert task.doc_md and ":param" not in task.doc_md
+    assert tasks["garbage"].list_options() == ["--retention=9d", "--execute", "--dry-run"]
+    airflow_home.register(dag)
+    with pytest.raises(ValueError, match="unknown job 'gabage'"):
+        memwal_task_group("orders", fields={"gabage": {}})
