@@ -17,7 +17,7 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
-from memwal.config import RUN_ID_VARIABLE, STORAGE_OPTIONS_VARIABLE
+from memwal.config import RUN_ID_VARIABLE, STORAGE_OPTIONS_VARIABLE, name_variable
 from memwal.errors import Usage
 from memwal_airflow.redaction import is_secret
 from memwal_airflow.request import build_words
@@ -36,6 +36,8 @@ _WITHHELD = (
     *("PYTHONPATH", "PYTHONHOME", "VIRTUAL_ENV", "SPARK_HOME", "PYSPARK_PYTHON"),
     RUN_ID_VARIABLE,  # of the process that Airflow itself was started by
 )
+# Others' tables are looked at by the same command, and wait as long for its answer.
+_LOOK_STORE_SECONDS_MAX = 10
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -83,6 +85,13 @@ class JobsEnvironment:
         if run_id is not None:
             variables[RUN_ID_VARIABLE] = run_id
         return variables
+
+    def look_variables(self) -> dict[str, str]:
+        """The variables of a process that only looks, and waits for no store as long as a job."""
+        return {
+            **self.variables(),
+            name_variable("store_seconds_max"): str(_LOOK_STORE_SECONDS_MAX),
+        }
 
     @property
     def secrets(self) -> list[str]:

@@ -21,7 +21,7 @@ _LATE = "late"
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Output:
     """What a command printed. `exit_code` is None when it had to be ended or could not be started;
-    `why` then says why.
+    `why` then says why, `late` that time ran out.
     """
 
     stdout: bytes = b""
@@ -29,6 +29,7 @@ class Output:
     exit_code: int | None = None
     why: str | None = None
     started: bool = True
+    late: bool = False
 
 
 class Runner:
@@ -60,14 +61,17 @@ class Runner:
         try:
             deadline = self._monotonic() + seconds_max
             why = self._read(process, stdout, stderr, deadline, stdout_bytes_max)
-            if why == _LATE:
+            late = why == _LATE
+            if late:
                 why = f"no answer within {seconds_max:g} s"
         finally:
             end_group(process)
             with self._lock:
                 self._running.discard(process.pid)
         code = None if why else process.returncode
-        return Output(stdout=bytes(stdout), stderr=bytes(stderr), exit_code=code, why=why)
+        return Output(
+            stdout=bytes(stdout), stderr=bytes(stderr), exit_code=code, why=why, late=late
+        )
 
     def close(self) -> None:
         """End everything that is running and start nothing more."""

@@ -58,7 +58,7 @@ async def query(
     # A thread of its own: a triggerer waits for many tables at once, some of which hang.
     pool = ThreadPoolExecutor(1)
     try:
-        work = pool.submit(runner.run, argv, jobs.variables(), seconds_max, ANSWER_BYTES_MAX)
+        work = pool.submit(runner.run, argv, jobs.look_variables(), seconds_max, ANSWER_BYTES_MAX)
         output = await asyncio.wrap_future(work)
     finally:
         runner.close()

@@ -111,6 +111,12 @@ def shard(number: int, **changes: Any) -> Json:
     return {**found, **changes}
 
 
+def unreachable(name: str) -> Json:
+    """A table of a status document whose store did not answer."""
+    error = f"list s3://lake/{name}/: gave up after 3 attempts"
+    return {"table": name, "outcome": "failed", "error": error, "unreachable": True}
+
+
 def status(name: str, shards: list[Json] | None = None, **changes: Any) -> Json:
     """One table of a status document."""
     shards = [shard(n) for n in range(3)] if shards is None else shards

@@ -158,10 +158,49 @@ def test_a_hanging_table_does_not_hide_the_others(hasty: World) -> None:
     assert known["a"].status is not None
     assert known["c"].status is not None
     assert known["hangs-b"].error == "no answer within 2 s"
+    assert known["hangs-b"].unreachable_since == samples.NOW
+    assert known["hangs-b"].next_try_at is not None
     # By the time it is tried again, the good ones are asked about without it.
     hasty.time.passed = 61
     hasty.look()
     assert sorted(hasty.asked()[-2:]) == [("a", "c"), ("hangs-b",)]
+
+
+def test_unreachable_tables_are_tried_again_apart_and_less_and_less(world: World) -> None:
+    away = ("away-1", "away-2")
+    world.tables("a", *away, "b")
+    world.good("a", "b")
+    for name in away:
+        samples.put(world.folder, samples.unreachable(name))
+    known = world.look()
+    # What memwal says of them is enough: the others' answer came with it, and no second look.
+    assert world.asked() == [("a", *away, "b")]
+    assert world.asked("runs") == [("a", "b")]
+    assert known["a"].status is not None
+    assert known["a"].next_try_at is None
+    assert known["away-1"].unreachable_since == samples.NOW
+    assert known["away-1"].next_try_at == samples.NOW + timedelta(seconds=30)
+
+    world.time.passed = 31
+    known = world.look()
+    assert sorted(world.asked()[1:]) == [("a", "b"), away]
+    assert known["away-1"].unreachable_since == samples.NOW
+    assert known["away-1"].next_try_at == samples.NOW + timedelta(seconds=31 + 60)
+    world.time.passed = 62
+    world.look()
+    assert world.asked()[3:] == [("a", "b")]
+
+    # Whoever asks for a look gets one at all of them, and nobody else waits for it.
+    world.good("away-2")
+    world.feed.ask_refresh()
+    world.settle()
+    known = world.known()
+    assert sorted(world.asked()[4:]) == [("a", "b"), away]
+    assert (known["away-2"].unreachable_since, known["away-2"].next_try_at) == (None, None)
+    assert known["away-1"].unreachable_since == samples.NOW
+    world.time.passed = 93
+    world.look()
+    assert [sorted(names) for names in world.asked()[6:]] == [["a", "away-2", "b"]]
 
 
 def test_what_hangs_is_ended_with_all_that_it_started(hasty: World) -> None:

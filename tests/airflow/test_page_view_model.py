@@ -84,6 +84,23 @@ def test_a_table_that_memwal_cannot_read_is_broken() -> None:
     assert state(mended) == "ok"
 
 
+def test_a_table_whose_store_does_not_answer_is_unreachable_not_broken() -> None:
+    answer, later = samples.unreachable("orders"), NOW + timedelta(hours=3)
+    away = add_status(look(shards=[samples.shard(1, pending=2)]), answer, NOW, CLEAN)
+    away = add_status(away, answer, later, CLEAN)
+    assert judge_health(away, later, LIMITS).reasons == (answer["error"],)
+    line = show_line(replace(away, next_try_at=later), later, LIMITS)
+    assert line["health"]["state"] == "unreachable"
+    times = [line["unreachable_since"], line["next_try_at"]]
+    assert times == [time.isoformat(timespec="milliseconds") for time in (NOW, later)]
+    assert line["pending"]["generations"] == 2
+    for mended in (
+        add_status(away, samples.status("orders"), later, CLEAN),
+        add_error(away, "can't start memwal", later, CLEAN),
+    ):
+        assert mended.unreachable_since is None
+
+
 def test_a_broken_shard_makes_the_table_broken_and_is_named() -> None:
     bad = samples.shard(1, outcome="failed", error="bad magic")
     broken = look(shards=[samples.shard(0, pending=5), bad], outcome="partial", error="x")
@@ -181,6 +198,7 @@ def test_the_overview_has_the_worst_first_and_counts_them() -> None:
     assert names == ["bad", "unseen", "more", "some", "at-work", "well"]
     assert found["counts"] == {
         "broken": 1,
+        "unreachable": 0,
         "unknown": 1,
         "lagging": 0,
         "due": 2,

@@ -52,7 +52,8 @@ class Look:
     """What is known of one table. `status` and `runs` are the last good ones, whatever came later.
 
     `error` is what went wrong in the newest look, None when it went well. `unreadable`: memwal
-    answered that the table can't be read.
+    answered that the table can't be read. `unreachable_since`: its store has given no answer since
+    then; `next_try_at`: it is left alone until then.
     """
 
     name: str
@@ -66,6 +67,8 @@ class Look:
     error: str | None = None
     error_at: datetime | None = None
     unreadable: bool = False
+    unreachable_since: datetime | None = None
+    next_try_at: datetime | None = None
     looking: bool = False
 
 
@@ -93,6 +96,8 @@ def add_status(look: Look, table: Mapping[str, Any], now: datetime, secrets: Red
         return add_error(look, f"status not understood: {explain(error)}", now, secrets)
     if status.version is None:
         text = status.error or f"status {status.outcome}"
+        if status.unreachable:
+            return add_unreachable(look, text, now, secrets)
         return replace(add_error(look, text, now, secrets), unreadable=True)
     kept = status.shards[:SHARDS_KEPT_MAX]
     cleaned = {
@@ -109,6 +114,7 @@ def add_status(look: Look, table: Mapping[str, Any], now: datetime, secrets: Red
         error=None,
         error_at=None,
         unreadable=False,
+        unreachable_since=None,
     )
 
 
@@ -192,7 +198,14 @@ def add_runs(look: Look, table: Mapping[str, Any], secrets: Redactor) -> Look:
 
 def add_error(look: Look, text: str, now: datetime, secrets: Redactor) -> Look:
     """The look after one that failed: the last good data stay."""
-    return replace(look, error=secrets.clean(text), error_at=now, unreadable=False)
+    failed = replace(look, error=secrets.clean(text), error_at=now)
+    return replace(failed, unreadable=False, unreachable_since=None)
+
+
+def add_unreachable(look: Look, text: str, now: datetime, secrets: Redactor) -> Look:
+    """The look after one that the table's store did not answer."""
+    failed = add_error(look, text, now, secrets)
+    return replace(failed, unreachable_since=look.unreachable_since or now)
 
 
 def explain(error: ValidationError) -> str:

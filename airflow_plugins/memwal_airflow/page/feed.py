@@ -3,8 +3,8 @@
 A request gets what the feed knows and, if that is old, starts another look; it never waits for
 one. Threads start when somebody looks and end when nothing is left to do. Good tables are looked
 at in batches, since starting memwal costs more than reading a small table. A table that made its
-batch fail is looked at alone from then on, less and less often, and never by more than one thread,
-so that the others are not held up.
+batch fail is looked at alone from then on, and those whose store does not answer among themselves:
+less and less often, and never by more than one thread, so that the others are not held up.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import threading
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Any
 
 from memwal.errors import Usage
@@ -23,6 +23,7 @@ from memwal_airflow.page.answers import (
     add_error,
     add_runs,
     add_status,
+    add_unreachable,
     read_tables,
 )
 from memwal_airflow.page.source import Order
@@ -65,10 +66,13 @@ class Seen:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class _History:
-    """When the last look at a table was, and how many in a row have failed."""
+    """When the last look at a table was, and how many in a row have failed. `spoils`: there was no
+    answer at all, nor would there be for others in its batch.
+    """
 
     queried: float = float("-inf")
     failures: int = 0
+    spoils: bool = False
 
 
 _NEVER = _History()
@@ -77,7 +81,7 @@ _NEVER = _History()
 @dataclass(frozen=True, kw_only=True, slots=True)
 class _Batch:
     names: tuple[str, ...]
-    alone: bool
+    apart: bool
 
 
 class Feed:
@@ -103,7 +107,7 @@ class Feed:
         self._planning = False
         self._requested: float | None = None
         self._batches: deque[_Batch] = deque()
-        self._alone_runs = False
+        self._apart_runs = False
         self._threads = 0
         self._closed = False
 
@@ -138,7 +142,8 @@ class Feed:
                     return wait
             self._requested = now
             for known in [name] if name is not None else list(self._history):
-                self._history.pop(known, None)
+                history = self._history.get(known, _NEVER)
+                self._history[known] = replace(history, queried=_NEVER.queried)
             self._plan_waits = True
             self._wake()
             return 0.0
@@ -180,7 +185,7 @@ class Feed:
                 self._show_fault(error)
 
     def _next(self) -> Callable[[], None] | None:
-        """The next thing to do: a plan, then batches, then one table that has to be alone."""
+        """The next thing to do: a plan, then good tables, then some that have to be apart."""
         if self._closed:
             return None
         if self._plan_waits and not self._planning:
@@ -188,13 +193,13 @@ class Feed:
             self._planning = True
             return self._plan
         for batch in self._batches:
-            if not batch.alone:
+            if not batch.apart:
                 self._batches.remove(batch)
                 return lambda: self._look_at(batch)
-        if self._batches and not self._alone_runs:
-            alone = self._batches.popleft()
-            self._alone_runs = True
-            return lambda: self._look_at(alone)
+        if self._batches and not self._apart_runs:
+            apart = self._batches.popleft()
+            self._apart_runs = True
+            return lambda: self._look_at(apart)
         return None
 
     def _show_fault(self, error: Exception) -> None:
@@ -241,21 +246,23 @@ class Feed:
             for name, look in self._looks.items()
             if not look.looking and self._due_at(name) <= now
         ]
-        due.sort(key=lambda name: self._history.get(name, _NEVER).queried)
-        good = [name for name in due if self._failures(name) == 0]
-        size = self.limits.batch_tables_max
-        for start in range(0, len(good), size):
-            self._queue(_Batch(names=tuple(good[start : start + size]), alone=False))
-        for name in due:
-            if self._failures(name):
-                self._queue(_Batch(names=(name,), alone=True))
+        due.sort(key=lambda name: self._known(name).queried)
+        for apart in (False, True):
+            names = [name for name in due if bool(self._known(name).failures) == apart]
+            fitting = [name for name in names if not self._known(name).spoils]
+            size = self.limits.batch_tables_max
+            for start in range(0, len(fitting), size):
+                self._queue(_Batch(names=tuple(fitting[start : start + size]), apart=apart))
+            for name in names:
+                if self._known(name).spoils:
+                    self._queue(_Batch(names=(name,), apart=True))
 
-    def _failures(self, name: str) -> int:
-        return self._history.get(name, _NEVER).failures
+    def _known(self, name: str) -> _History:
+        return self._history.get(name, _NEVER)
 
     def _due_at(self, name: str) -> float:
         """When to look next: less and less often at a table that keeps failing."""
-        history = self._history.get(name, _NEVER)
+        history = self._known(name)
         # A plan comes every `refresh_seconds`; a table looked at during the last one is due.
         wait = self.limits.refresh_seconds * 0.5
         if history.failures:
@@ -273,29 +280,41 @@ class Feed:
             order = self._order
         try:
             failed = self._ask_status(batch, order)
-            answered = tuple(name for name in batch.names if name not in failed)
-            if answered:
-                failed |= self._ask_runs(answered, order)
+            silent = self._find_unreachable(batch.names)
+            there = tuple(name for name in batch.names if name not in failed | silent)
+            if there:
+                failed |= self._ask_runs(there, order)
             with self._lock:
-                self._settle(batch, failed)
+                self._settle(batch, failed, silent)
         finally:
             with self._lock:
-                if batch.alone:
-                    self._alone_runs = False
+                if batch.apart:
+                    self._apart_runs = False
                 queued = {name for waiting in self._batches for name in waiting.names}
                 done = set(batch.names) - queued
                 self._change(done, lambda look: replace(look, looking=False))
 
-    def _settle(self, batch: _Batch, failed: frozenset[str]) -> None:
-        """Remember which tables failed; those of a batch get another try, alone."""
-        now = self._clock.monotonic()
+    def _find_unreachable(self, names: Iterable[str]) -> frozenset[str]:
+        with self._lock:
+            known = (self._looks.get(name) for name in names)
+            return frozenset(look.name for look in known if look and look.unreachable_since)
+
+    def _settle(self, batch: _Batch, failed: frozenset[str], silent: frozenset[str]) -> None:
+        """Remember which tables failed; those of a batch get another try, alone. `silent` ones are
+        unreachable, and need none.
+        """
+        now, today = self._clock.monotonic(), self._clock.now()
+        tries: dict[str, datetime] = {}
         for name in batch.names:
-            failures = self._failures(name) + 1 if name in failed else 0
-            self._history[name] = _History(queried=now, failures=failures)
+            failures = self._known(name).failures + 1 if name in failed | silent else 0
+            self._history[name] = _History(queried=now, failures=failures, spoils=name in failed)
+            if failures:
+                tries[name] = today + timedelta(seconds=self._due_at(name) - now)
+        self._change(batch.names, lambda look: replace(look, next_try_at=tries.get(look.name)))
         if failed and len(batch.names) > 1:
             for name in batch.names:
                 if name in failed and name in self._looks and not self._closed:
-                    self._queue(_Batch(names=(name,), alone=True))
+                    self._queue(_Batch(names=(name,), apart=True))
             self._wake()
 
     def _ask_status(self, batch: _Batch, order: Order) -> frozenset[str]:
@@ -309,7 +328,7 @@ class Feed:
         except Unclear as unclear:
             # One of several may be to blame: no table is shown as failed before its look alone.
             if len(batch.names) == 1 or not output.started:
-                self._fail(batch.names, str(unclear), order)
+                self._fail(batch.names, str(unclear), order, late=output.late)
             return frozenset(batch.names)
         silent = frozenset(name for name in batch.names if name not in tables)
         self._fail(silent, "memwal said nothing about this table", order)
@@ -340,9 +359,9 @@ class Feed:
         limits = self.limits
         return self._runner.run(argv, environment, limits.seconds_max, limits.stdout_bytes_max)
 
-    def _fail(self, names: Iterable[str], text: str, order: Order) -> None:
-        now = self._clock.now()
-        self._change(names, lambda look: add_error(look, text, now, order.redactor))
+    def _fail(self, names: Iterable[str], text: str, order: Order, *, late: bool = False) -> None:
+        now, add = self._clock.now(), add_unreachable if late else add_error
+        self._change(names, lambda look: add(look, text, now, order.redactor))
 
     def _change(self, names: Iterable[str], change: Callable[[Look], Look]) -> None:
         """Change what is known of those tables that are still in the configuration."""

@@ -16,8 +16,9 @@ DUE = "due"
 LAGGING = "lagging"
 UNKNOWN = "unknown"
 BROKEN = "broken"
+UNREACHABLE = "unreachable"
 # Worst first: the order in which an operator wants to see them.
-STATES = (BROKEN, UNKNOWN, LAGGING, DUE, HELD, OK)
+STATES = (BROKEN, UNREACHABLE, UNKNOWN, LAGGING, DUE, HELD, OK)
 
 REASONS_MAX = 8
 
@@ -45,6 +46,8 @@ def judge_health(look: Look, now: datetime, limits: HealthLimits) -> Health:
 
     broken   memwal can't read the table or a shard of it, or a job's newest run failed in a way
              that the next one won't put right
+    unreachable
+             the table's store gives no answer
     unknown  no data, or only old data
     lagging  work has been waiting for longer than `overdue`, a job's newest run failed, or a shard
              looks abandoned
@@ -53,6 +56,8 @@ def judge_health(look: Look, now: datetime, limits: HealthLimits) -> Health:
     ok       none of these
     """
     status = look.status
+    if look.unreachable_since is not None:
+        return Health(state=UNREACHABLE, reasons=(look.error or "the store gives no answer",))
     if look.unreadable:
         return Health(state=BROKEN, reasons=(look.error or "the table can't be read",))
     if status is None or look.status_at is None:

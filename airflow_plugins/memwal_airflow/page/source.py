@@ -31,7 +31,7 @@ class Order:
         """The command line and environment of `memwal NAME OPTIONS -- TABLES`. Raises Usage."""
         if self.jobs is None:
             raise ValueError("no environment to run memwal in")
-        return self.jobs.memwal(name, options, tables), self.jobs.variables()
+        return self.jobs.memwal(name, options, tables), self.jobs.look_variables()
 
 
 def read_order(environment: Callable[[], JobsEnvironment]) -> Order:

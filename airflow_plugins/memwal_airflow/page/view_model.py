@@ -105,6 +105,8 @@ def _show_freshness(look: Look, health: Health) -> Json:
         "looking": look.looking,
         "error": look.error,
         "error_at": iso(look.error_at),
+        "unreachable_since": iso(look.unreachable_since),
+        "next_try_at": iso(look.next_try_at),
     }
 
 
