@@ -6,8 +6,9 @@ import os
 import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 
-from playwright.sync_api import Browser, sync_playwright
+from playwright.sync_api import Browser, Page, sync_playwright
 
 ARGUMENTS = [
     "--headless=new",
@@ -30,3 +31,11 @@ def launched() -> Iterator[Browser]:
         browser = playwright.chromium.launch(executable_path=program, args=ARGUMENTS)
         yield browser
         browser.close()
+
+
+def shoot(page: Page, folder: Path, name: str) -> None:
+    """Pictures of the window, light and dark: in MEMWAL_SCREENSHOTS, if that names a folder."""
+    kept = Path(os.environ.get("MEMWAL_SCREENSHOTS") or folder)
+    for scheme in ("dark", "light"):
+        page.emulate_media(color_scheme=scheme)  # type: ignore[arg-type]
+        page.screenshot(path=kept / f"{name}-{scheme}.png")

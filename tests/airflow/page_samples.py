@@ -249,6 +249,36 @@ def history(count: int = 24, every_minutes: float = 5, first: float = 2) -> list
     return found
 
 
+def lake(count: int = 200) -> list[tuple[Json, list[Json]]]:
+    """Status and runs of many tables: most are well, and every kind of trouble is among them."""
+    return [_lake_table(n) for n in range(count)]
+
+
+def _lake_table(n: int) -> tuple[Json, list[Json]]:
+    group = ("sales.", "raw.", "web-", "iot_", "")[n % 5]
+    name = f"{group}{('orders', 'clicks', 'refunds', 'users')[n % 4]}{n}"
+    runs = history(3, first=1 + n % 4)
+    if n % 50 == 3:
+        return {"table": name, "outcome": "failed", "error": "no such bucket: lake"}, []
+    shards = [shard(k, pending=(n // 6 + k) % 9 if n % 6 == 0 else n % 3) for k in range(3)]
+    indexes = [
+        {"name": "id_idx", "caught_up": {}, "lag_generations": n % 5, "unindexed_rows": 37 * n}
+    ]
+    changes: Json = {"uri": f"s3://lake/{group.strip('._-') or 'misc'}/{name}"}
+    if n % 40 == 7:
+        waiting = ago(minutes=40 + n)
+        shards = [shard(k, pending=8, oldest_pending_flushed_at=waiting) for k in range(3)]
+    if n % 45 == 9:
+        runs.insert(0, run("merge", 0.5, outcome="failed", exit_code=6, error="timed out"))
+    if n % 60 == 11:
+        shards[1].update(abandoned=True, unflushed_wal_entries=12, idle_seconds=90_000)
+    if n % 25 == 13:
+        changes["lease"] = lease()
+    if n % 4 == 0:
+        changes["indexes"] = indexes
+    return status(name, shards, **changes), runs
+
+
 def ago(base: datetime | None = None, **parts: float) -> str:
     """The ISO text of a moment before NOW."""
     return ((base or NOW) - timedelta(**parts)).isoformat()

@@ -53,7 +53,7 @@ class Doorman:
 class Running:
     """The page on a port of its own, over the stand-in command."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, feed: Any = None) -> None:
         self.folder = folder
         self.doorman = Doorman()
         self.rejection: Rejected | None = None
@@ -65,7 +65,8 @@ class Running:
         jobs = JobsEnvironment(command=str(command), config_file=str(config))
         clock = make_clock()
         limits = FeedLimits(refresh_seconds=2, seconds_max=4, refresh_pause_seconds_min=0.5)
-        self.feed = Feed(lambda: read_order(lambda: jobs), Runner(clock.monotonic), clock, limits)
+        runner = Runner(clock.monotonic)
+        self.feed = feed or Feed(lambda: read_order(lambda: jobs), runner, clock, limits)
         page = create_app(
             feed=self.feed,
             access=self.doorman,

@@ -208,6 +208,39 @@ def test_the_overview_has_the_worst_first_and_counts_them() -> None:
     assert list(found["counts"]) == list(STATES)
 
 
+def test_the_overview_is_as_old_as_its_oldest_look_that_went_well() -> None:
+    old = replace(look("old"), status_at=NOW - timedelta(minutes=3))
+    failed = add_error(replace(old, name="failed", status_at=None), "timed out", NOW, CLEAN)
+    stale = add_error(
+        replace(old, name="stale", status_at=NOW - timedelta(hours=1)), "x", NOW, CLEAN
+    )
+    looks = (look("new"), old, failed, stale, Look(name="unseen"))
+    found = show_overview(seen(*looks), NOW + timedelta(seconds=9), LIMITS)
+    assert found["looked_at"] == (NOW - timedelta(minutes=3)).isoformat(timespec="milliseconds")
+    assert found["planned_at"] == NOW.isoformat(timespec="milliseconds")
+    assert show_overview(seen(failed), NOW, LIMITS)["looked_at"] is None
+
+
+def test_every_trouble_is_marked_beside_the_state() -> None:
+    waiting = samples.ago(minutes=31)
+    late = [samples.shard(0, pending=4, oldest_pending_flushed_at=waiting)]
+    gone = [samples.shard(1, abandoned=True, unflushed_wal_entries=5, idle_seconds=9000)]
+    failed = samples.run("merge", 1, outcome="failed", exit_code=6, error="timed out")
+
+    def marks(seen: Look) -> list[str]:
+        return list(show_line(seen, NOW, LIMITS)["health"]["marks"])
+
+    assert marks(look()) == []
+    assert marks(look(shards=[*late, *gone], runs=[failed], lease=samples.lease())) == [
+        *("late", "failing", "abandoned", "held")
+    ]
+    answer = {"table": "orders", "outcome": "failed", "error": "no such bucket"}
+    assert marks(add_status(look(), answer, NOW, CLEAN)) == ["failing"]
+    assert marks(look(shards=[samples.shard(0, outcome="failed")])) == ["failing"]
+    # What is old says nothing.
+    assert marks(replace(look(lease=samples.lease()), status_at=NOW - timedelta(hours=1))) == []
+
+
 def test_two_hundred_tables_make_a_small_document() -> None:
     looks = [look(f"t{n}", runs=samples.history(50)) for n in range(200)]
     found = show_overview(seen(*looks), NOW, LIMITS)

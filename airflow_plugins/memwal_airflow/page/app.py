@@ -129,7 +129,7 @@ def _serve_files(app: FastAPI) -> None:
 
 def _serve_data(app: FastAPI, feed: Feed, clock: Clock, limits: HealthLimits) -> None:
     @app.get("/data/tables.json")
-    async def tables() -> JSONResponse:
+    def tables() -> JSONResponse:
         return JSONResponse(show_overview(feed.seen(), clock.now(), limits))
 
     @app.get("/data/table.json")

@@ -35,10 +35,13 @@ class HealthLimits:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Health:
-    """`state` is one of STATES; `reasons` are sentences for people, the worst first."""
+    """`state` is one of STATES; `reasons` are sentences for people, the worst first.
+    `marks` are all that apply of late, failing, abandoned and held, whatever the state.
+    """
 
     state: str
     reasons: tuple[str, ...] = ()
+    marks: tuple[str, ...] = ()
 
 
 def judge_health(look: Look, now: datetime, limits: HealthLimits) -> Health:
@@ -59,23 +62,23 @@ def judge_health(look: Look, now: datetime, limits: HealthLimits) -> Health:
     if look.unreachable_since is not None:
         return Health(state=UNREACHABLE, reasons=(look.error or "the store gives no answer",))
     if look.unreadable:
-        return Health(state=BROKEN, reasons=(look.error or "the table can't be read",))
+        why = look.error or "the table can't be read"
+        return Health(state=BROKEN, reasons=(why,), marks=("failing",))
     if status is None or look.status_at is None:
         return Health(state=UNKNOWN, reasons=(look.error or "not looked at yet",))
     if now - look.status_at > limits.stale:
         why = look.error or "nobody has looked since"
         return Health(state=UNKNOWN, reasons=(f"the data are old: {why}",))
     totals, lease = look.totals, read_lease(status, now)
+    late = _describe_overdue(look, status, now, limits)
+    failing = _name_failed_runs(look.runs, transient=True)
+    abandoned = totals.abandoned if totals else ()
     found = {
         BROKEN: [
             *(totals.broken if totals else ()),
             *_name_failed_runs(look.runs, transient=False),
         ],
-        LAGGING: [
-            *_describe_overdue(look, status, now, limits),
-            *_name_failed_runs(look.runs, transient=True),
-            *(totals.abandoned if totals else ()),
-        ],
+        LAGGING: [*late, *failing, *abandoned],
         DUE: [*status.due_reasons, *_name_lags(status)],
         HELD: [f"{lease.job} is at work: {lease.holder}"] if lease and lease.state == HELD else [],
     }
@@ -83,7 +86,17 @@ def judge_health(look: Look, now: datetime, limits: HealthLimits) -> Health:
         found[DUE] = ["a merge is due"]
     state = next((s for s in STATES if found.get(s)), OK)
     reasons = [reason for s in STATES for reason in found.get(s, ())]
-    return Health(state=state, reasons=_limit(reasons))
+    marks = {
+        "late": late,
+        "failing": [*found[BROKEN], *failing],
+        "abandoned": abandoned,
+        "held": found[HELD],
+    }
+    return Health(
+        state=state,
+        reasons=_limit(reasons),
+        marks=tuple(mark for mark, applies in marks.items() if applies),
+    )
 
 
 def _limit(reasons: Sequence[str]) -> tuple[str, ...]:

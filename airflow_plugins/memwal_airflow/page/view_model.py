@@ -49,12 +49,19 @@ def show_overview(seen: Seen, now: datetime, limits: HealthLimits) -> Json:
     return {
         "now": iso(now),
         "problem": seen.problem,
-        "looked_at": iso(seen.planned_at),
+        "planned_at": iso(seen.planned_at),
+        "looked_at": iso(_looked_at(seen)),
         "busy": seen.busy,
         "left_out": seen.tables_left_out,
         "counts": counts,
         "tables": lines,
     }
+
+
+def _looked_at(seen: Seen) -> datetime | None:
+    """Since when every table has been looked at, but for those whose last look failed."""
+    well = [look.status_at for look in seen.looks if look.status_at and look.error is None]
+    return min(well, default=None)
 
 
 def show_line(look: Look, now: datetime, limits: HealthLimits) -> Json:
@@ -100,7 +107,7 @@ def show_table(look: Look, now: datetime, limits: HealthLimits, query: ShardQuer
 def _show_freshness(look: Look, health: Health) -> Json:
     """How the table is, and how old and how sure that is."""
     return {
-        "health": {"state": health.state, "reasons": list(health.reasons)},
+        "health": asdict(health),
         "looked_at": iso(look.status_at),
         "looking": look.looking,
         "error": look.error,

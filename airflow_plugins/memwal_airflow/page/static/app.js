@@ -5,7 +5,7 @@ import { plural, setServerTime, since, tick } from "./format.js";
 import { mirrorAddress } from "./frame.js";
 import { STATES } from "./icons.js";
 import { get, post } from "./net.js";
-import { overviewPage } from "./overview.js";
+import { looked, overviewPage } from "./overview.js";
 import { tablePage } from "./table.js";
 
 const BUSY_MS = 1500;
@@ -31,6 +31,11 @@ function route() {
 
 function show(first) {
   const name = route();
+  if (page && page.move && page.name === name) {
+    page.move();
+    mirrorAddress();
+    return;
+  }
   page = name === null ? overviewPage() : tablePage(name, session, () => load());
   page.name = name;
   document.title = page.title;
@@ -53,7 +58,8 @@ async function load() {
     if (mine !== requests || current !== page) return;
     setServerTime(data.now);
     if (!data.waiting) current.update(data);
-    const busy = data.waiting || data.busy || data.looking || data.looked_at === null && !data.error;
+    const unseen = data.tables ? data.planned_at === null : data.looked_at === null && !data.error;
+    const busy = data.waiting || data.busy || data.looking || unseen;
     document.body.classList.toggle("busy", Boolean(busy));
     if (busy) next = BUSY_MS;
     notify(data.problem ? [problem(data.problem)] : []);
@@ -91,7 +97,7 @@ function failure(error, current) {
 function freshness(data) {
   const place = document.getElementById("freshness");
   const counts = data.counts;
-  swap(place, data.looked_at ? ["Looked ", since(data.looked_at)] : data.error ? "Never seen" : "Looking…");
+  swap(place, data.tables ? looked(data) : data.looked_at ? ["Looked ", since(data.looked_at)] : data.error ? "Never seen" : "Looking…");
   if (announce && !data.waiting && !data.busy && !data.looking && Date.now() > quietUntil) {
     announce = false;
     const worst = counts ? Object.keys(STATES).filter((state) => counts[state] && state !== "ok") : [];

@@ -11,14 +11,18 @@ function parentHistory() {
   }
 }
 
+// Where Airflow shows what this page shows now.
+export function airflowAddress() {
+  const own = `${window.location.pathname}${window.location.hash}`;
+  if (!framed || !parentHistory()) return own;
+  const path = window.parent.location.pathname;
+  return `${path.slice(0, path.indexOf("/plugin/memwal") + "/plugin/memwal".length)}${own}`;
+}
+
 // Airflow's address follows ours, so that it can be copied, bookmarked and reloaded.
 export function mirrorAddress() {
   const history = framed ? parentHistory() : null;
-  if (!history) return;
-  const path = window.parent.location.pathname;
-  const base = path.slice(0, path.indexOf("/plugin/memwal") + "/plugin/memwal".length);
-  const address = `${base}${window.location.pathname}${window.location.hash}`;
-  history.replaceState(history.state, "", address);
+  if (history) history.replaceState(history.state, "", airflowAddress());
 }
 
 // A click on a link into Airflow. In the frame the link's page would open inside this one, so

@@ -20,6 +20,10 @@ const SHAPES = {
     ["path", { d: "M5 .9h6L15.1 5v6L11 15.1H5L.9 11V5z" }],
     ["path", { d: "M5.6 5.6l4.8 4.8M10.4 5.6l-4.8 4.8", class: "mark" }],
   ],
+  unreachable: [
+    ["path", { d: "M4.6 12.6a3.1 3.1 0 0 1 .2-6.2 4.2 4.2 0 0 1 7.7 1.1 2.6 2.6 0 0 1-.5 5.1z", class: "line" }],
+    ["path", { d: "M2.2 15L13.8 1.6", class: "line" }],
+  ],
   unknown: [
     ["circle", { cx: 8, cy: 8, r: 6.4, class: "line dashed" }],
     ["path", { d: "M6.2 6.4a1.9 1.9 0 1 1 2.6 1.8c-.6.3-.8.6-.8 1.2M8 11.6v.2", class: "line" }],
@@ -28,6 +32,7 @@ const SHAPES = {
 
 export const STATES = {
   broken: "Broken",
+  unreachable: "Unreachable",
   unknown: "Unknown",
   lagging: "Lagging",
   due: "Due",

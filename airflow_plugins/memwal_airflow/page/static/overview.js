@@ -1,12 +1,14 @@
-// All tables, the worst first.
+// All tables: how many are in trouble, and those that the address asks for.
 
 import { sparkline, stack } from "./charts.js";
-import { h, swap } from "./dom.js";
-import { NOTHING, bytes, count, plural, since } from "./format.js";
-import { STATES, outcome, stateBadge, stateIcon } from "./icons.js";
+import { arrangeChildren, h, say, swap } from "./dom.js";
+import { NOTHING, bytes, count, plural, serverNow, since } from "./format.js";
+import { STATES, outcome, stateBadge } from "./icons.js";
+import { chips, clear, pager, picks, shareLink, summary } from "./controls.js";
+import { SORTS, arrange, countMarks, currentView, viewHash } from "./view.js";
 
-const ROWS_MAX = 500;
-const filter = { states: new Set(), text: "" };
+const TYPING_MS = 200;
+const COLUMNS = [["Health", "state"], ["Table", "name"], ["Backlog", "backlog"], ["Oldest", "oldest"], ["Index lag", "lag"], ["Storage"], ["Snapshot"], ["Last run"], ["Seen"]];
 
 export const KINDS = [
   ["base", "Base"],
@@ -45,74 +47,139 @@ export function lagText(lag) {
   return parts.length ? parts.join(" · ") : "none";
 }
 
-// The page is made once; `update` puts new data into it.
+// What was heard last: shown at once when somebody comes back to the list.
+let known = null;
+
+// The page is made once; `update` puts new data into it, `move` follows the address.
 export function overviewPage() {
-  const chips = h("div", { class: "chips", role: "group", "aria-label": "Filter by health" });
   const search = h("input", {
     type: "search", placeholder: "Find a table", "aria-label": "Find a table by name or address",
-    value: filter.text, class: "search", "data-key": "search",
+    class: "search", maxlength: 200, oninput: () => { clearTimeout(typing); typing = setTimeout(typed, TYPING_MS); },
   });
-  const place = h("div", {});
+  const places = Object.fromEntries(["summary", "states", "picks", "range", "none", "pages"].map((name) => [name, h("div", { class: name })]));
+  places.headings = h("tr", {});
+  const body = h("tbody", {});
+  const listing = h("div", { class: "scroll listing", hidden: true },
+    h("table", { class: "tables cards", "aria-labelledby": "tables-title" }, h("thead", {}, places.headings), body));
   const root = h("section", { "aria-labelledby": "tables-title" },
     h("h2", { id: "tables-title", class: "unseen" }, "Tables"),
-    h("div", { class: "bar" }, chips, search), place);
-  let data = null;
+    places.summary, h("div", { class: "bar" }, places.states, search, places.picks), places.range, listing, places.none, places.pages);
+  const made = new Map();
+  let view = currentView();
+  let typing = 0;
+  let turned = false;
+
+  const go = (changes) => { window.location.hash = viewHash({ ...view, page: 1, ...changes }); };
+  const turn = (page) => { turned = true; go({ page }); };
+
+  function typed() {
+    typing = 0;
+    window.location.replace(viewHash({ ...view, page: 1, q: search.value }));
+  }
+
+  // What is made of the same data as before stays the same element.
+  function keep(key, content, make) {
+    const text = JSON.stringify(content);
+    if (made.get(key)?.text !== text) made.set(key, { text, element: make() });
+    return made.get(key).element;
+  }
+
+  function part(name, content, make) {
+    keep(name, [view, content], () => { swap(places[name], make()); });
+  }
 
   function render() {
-    if (!data) return;
-    swap(chips, chipList(data.counts, render));
-    swap(place, content(data));
+    if (!typing) search.value = view.q;
+    const found = arrange(known.tables, view);
+    const { fitting, page, pages } = found;
+    const marks = countMarks(known.tables);
+    part("summary", [known.tables.length, marks], () => summary(known.tables.length, marks, view, go));
+    part("states", known.counts, () => chips(known.counts, view, go));
+    part("picks", null, () => picks(view, go));
+    part("range", range(found), () => [h("p", { tabindex: -1 }, range(found)), clear(view), h("span", { class: "spring" }), shareLink()]);
+    part("headings", null, () => COLUMNS.map((column) => heading(column, view, go)));
+    arrangeChildren(body, rows(found, view, keep));
+    listing.hidden = !fitting;
+    part("none", [fitting, known.planned_at === null, known.left_out], () => [
+      !fitting && h("p", { class: "empty" }, whyEmpty(known)),
+      known.left_out > 0 && h("p", { class: "empty" }, `${plural(known.left_out, "table")} of the configuration left out: too many for this page.`)]);
+    part("pages", [fitting, page, pages], () => fitting > 0 && pager(found, view, turn, go));
+    return found;
   }
-  search.addEventListener("input", () => {
-    filter.text = search.value;
-    render();
-  });
+
+  if (known) render();
   return {
     root,
     title: "MemWAL",
-    update(next) {
-      data = next;
+    update(data) {
+      known = data;
       render();
+    },
+    move() {
+      view = currentView();
+      if (!known) return;
+      say(`${range(render())}.`);
+      if (!turned) return;
+      turned = false;
+      root.scrollIntoView();
+      places.range.firstChild.focus({ preventScroll: true });
     },
   };
 }
 
-function chipList(counts, changed) {
-  return Object.entries(STATES).map(([state, word]) => {
-    const pressed = filter.states.has(state);
-    const toggle = () => {
-      if (pressed) filter.states.delete(state);
-      else filter.states.add(state);
-      changed();
-    };
-    return h("button", {
-      type: "button", class: `chip state-${state}`, "aria-pressed": String(pressed),
-      "data-key": `chip-${state}`, "data-count": counts[state], onclick: toggle,
-    }, stateIcon(state), h("span", { class: "number" }, counts[state]), word);
+function range({ first, shown, fitting, total }) {
+  if (shown.length === fitting) return fitting === total ? plural(total, "table") : `${count(fitting)} of ${plural(total, "table")}`;
+  const all = fitting === total ? "" : `, ${count(total)} in all`;
+  return `${count(first + 1)}–${count(first + shown.length)} of ${plural(fitting, "table")}${all}`;
+}
+
+function whyEmpty(data) {
+  if (data.tables.length) return "No table fits the filter.";
+  return data.planned_at === null ? "The first look at the tables is under way…" : "No tables to show.";
+}
+
+function heading([label, key], view, go) {
+  if (!key) return h("th", { scope: "col" }, label);
+  const chosen = view.sort === key;
+  const most = SORTS[key].most !== view.reversed;
+  return h("th", { scope: "col", "aria-sort": chosen && (most ? "descending" : "ascending") },
+    h("button", {
+      type: "button", class: "sort", "data-key": `sort-${key}`, title: SORTS[key].label,
+      onclick: () => go({ sort: key, reversed: chosen && !view.reversed }),
+    }, label, h("span", { class: "arrow", "aria-hidden": "true" }, chosen ? (most ? "▼" : "▲") : "")));
+}
+
+function rows({ groups, shown }, view, keep) {
+  const lines = new Map(shown.map((line) => [line, keep(`table ${line.name}`, line, () => row(line))]));
+  if (view.group === "none") return [...lines.values()];
+  return [...groups].flatMap(([name, members]) => {
+    const here = members.filter((line) => lines.has(line));
+    if (!here.length) return [];
+    const about = [name, members.length, tally(members), here[0] !== members[0]];
+    return [keep(`group ${name}`, about, () => groupRow(...about)), ...here.map((line) => lines.get(line))];
   });
 }
 
-function content(data) {
-  if (data.looked_at === null && data.tables.length === 0) {
-    return h("p", { class: "empty" }, "The first look at the tables is under way…");
-  }
-  if (data.tables.length === 0) return h("p", { class: "empty" }, "No tables to show.");
-  const text = filter.text.trim().toLowerCase();
-  const fitting = data.tables.filter((line) =>
-    (!filter.states.size || filter.states.has(line.health.state)) &&
-    (!text || `${line.name} ${line.uri || ""}`.toLowerCase().includes(text)));
-  if (fitting.length === 0) return h("p", { class: "empty" }, "No table fits the filter.");
-  const left = fitting.length - ROWS_MAX;
-  return [
-    h("div", { class: "scroll", tabindex: 0, role: "region", "aria-labelledby": "tables-title", "data-scroll": "tables", "data-key": "tables-scroll" }, h("table", { class: "tables cards" },
-      h("thead", {}, h("tr", {},
-        ["Health", "Table", "Backlog", "Oldest", "Index lag", "Storage", "Snapshot", "Last run", "Seen"]
-          .map((name) => h("th", { scope: "col" }, name)))),
-      h("tbody", {}, fitting.slice(0, ROWS_MAX).map(row)))),
-    left > 0 && h("p", { class: "empty" }, `${count(left)} more; narrow the filter to see them.`),
-    data.left_out > 0 && h("p", { class: "empty" },
-      `${plural(data.left_out, "table")} of the configuration left out: too many for this page.`),
-  ];
+function tally(members) {
+  const counts = {};
+  for (const { health } of members) counts[health.state] = (counts[health.state] || 0) + 1;
+  return counts;
+}
+
+function groupRow(name, size, counts, continued) {
+  return h("tr", { class: "group", "data-group": name },
+    h("th", { colspan: COLUMNS.length, scope: "colgroup" }, h("span", { class: "grouphead" },
+      h("span", {}, name, continued && h("span", { class: "muted" }, " (continued)")),
+      h("span", { class: "second" }, plural(size, "table")),
+      Object.keys(STATES).filter((state) => counts[state]).map((state) => h("span", { class: "second" }, stateBadge(state), counts[state])))));
+}
+
+// What the header says: how old the oldest of what is shown here can be.
+export function looked(data) {
+  const well = data.tables.filter((line) => line.looked_at && !line.error).length;
+  const all = data.tables.length;
+  if (!well) return all && !data.busy ? "No table could be looked at" : "Looking…";
+  return ["Looked ", since(data.looked_at), well < all && ` at ${count(well)} of ${plural(all, "table")}`];
 }
 
 function row(line) {
@@ -161,7 +228,10 @@ function storageCell(storage) {
 
 export function seen(line) {
   const parts = [line.looked_at ? since(line.looked_at) : "never"];
-  if (line.error) parts.push(h("span", { class: "second warn", title: line.error }, "last look failed"));
-  else if (line.looking) parts.push(h("span", { class: "second" }, "looking…"));
+  const retry = line.next_try_at && Date.parse(line.next_try_at) > serverNow();
+  if (line.unreachable_since) parts.push(h("span", { class: "second warn", title: line.error }, "silent for ", since(line.unreachable_since, "age")));
+  else if (line.error) parts.push(h("span", { class: "second warn", title: line.error }, "last look failed"));
+  if (line.looking) parts.push(h("span", { class: "second" }, "looking…"));
+  else if (retry) parts.push(h("span", { class: "second" }, "next try ", since(line.next_try_at)));
   return h("span", { class: "seen lines" }, parts);
 }

@@ -6,6 +6,7 @@ import { h, swap } from "./dom.js";
 import { NOTHING, ago, bytes, compact, count, duration, plural, since } from "./format.js";
 import { outcome, stateBadge, stateIcon } from "./icons.js";
 import { lagText, storageLabel, storageParts } from "./overview.js";
+import { lastList } from "./view.js";
 
 const ONLY = [["all", "All"], ["pending", "Pending"], ["due", "Due"], ["sealed", "Sealed"], ["abandoned", "Abandoned"], ["broken", "Broken"]];
 const SORTS = [["pending", "Most pending"], ["bytes", "Most bytes"], ["oldest", "Oldest first"], ["wal", "Largest WAL"], ["id", "Shard id"]];
@@ -54,7 +55,7 @@ function heading(data, session, start) {
   const reasons = data.pending === null && !data.error ? [] : data.health.reasons.filter((reason) => reason !== data.error);
   const why = may ? obstacle : "You may look at this page; starting a backfill needs the right to trigger the DAG.";
   return [
-    h("nav", { "aria-label": "Breadcrumb", class: "crumbs" }, h("a", { href: "#/" }, "All tables"), " / ", h("span", { "aria-current": "page" }, data.name)),
+    h("nav", { "aria-label": "Breadcrumb", class: "crumbs" }, h("a", { href: lastList() }, "All tables"), " / ", h("span", { "aria-current": "page" }, data.name)),
     h("div", { class: "titleline" },
       h("h2", {}, data.name), stateBadge(data.health.state), h("span", { class: "spring" }),
       h("button", { type: "button", class: "button primary", id: "backfill", "data-key": "backfill", disabled: Boolean(why) || !session.value, onclick: () => start(null), "aria-describedby": why ? "why-not" : null }, "Backfill…")),
