@@ -62,7 +62,8 @@ def format_generations(numbers: Iterable[int]) -> str:
 def describe_lease(lease: LeaseReport) -> Text:
     """Who holds a table's lease, or who broke it."""
     why = f": {lease.reason}" if lease.reason else f" for {lease.job}"
-    run = f" (run {lease.run_id})" if lease.run_id else ""
+    found = lease.airflow.describe() if lease.airflow else lease.run_id
+    run = f" (run {found})" if found else ""
     return Text(
         f"  lease: {lease.state} by {lease.holder}{why}{run}, since {lease.acquired_at} until "
         f"{lease.expires_at}"

@@ -177,7 +177,8 @@ class LeaseClaim:
     A claim whose `released` is set, or whose `expires_at_nanos` has passed, holds nothing. A claim
     made by `lease break` is born released and carries the operator's `reason`. `length_nanos` is
     how long it lasts without a heartbeat: a setting of its holder, which others need not share; a
-    claim without it is of a build that knew one length. `run_id` is the run that made the claim.
+    claim without it is of a build that knew one length. `run_id` is the run that made the claim,
+    `airflow` the task that started it, as it was stored: unchecked, for people.
     `unknown` holds what a newer build stored besides, which changes nothing of what the other
     fields mean.
     """
@@ -191,6 +192,7 @@ class LeaseClaim:
     released: bool = False
     reason: str | None = None
     run_id: str | None = None
+    airflow: Mapping[str, object] | None = field(default=None, hash=False)
     length_nanos: int = 300 * 10**9
     unknown: Mapping[str, object] = field(default_factory=dict, hash=False)
 

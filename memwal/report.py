@@ -4,11 +4,21 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
-from typing import TYPE_CHECKING, Any, ClassVar, Literal
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, SerializeAsAny, field_validator, model_serializer
+from pydantic import (
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    SerializeAsAny,
+    ValidationError,
+    field_validator,
+    model_serializer,
+)
 
 from memwal.errors import EXIT_PARTIAL, MemWalError, Unreachable
+from memwal.text import one_line
 
 if TYPE_CHECKING:
     from memwal.model import TableGauges
@@ -73,6 +83,41 @@ class TableReport(Part):
         return None
 
 
+class AirflowTask(Section):
+    """The task of Airflow that started a run. Whoever starts a DAG's run may choose its id: all of
+    this is for people to find the task by, and nothing is decided by it.
+    """
+
+    dag_id: str = Field(min_length=1, max_length=250)
+    run_id: str = Field(min_length=1, max_length=250)
+    task_id: str = Field(min_length=1, max_length=250)
+    map_index: int = Field(default=-1, ge=-1, lt=2**31)
+    try_number: int = Field(ge=0, lt=2**31)
+
+    @field_validator("dag_id", "run_id", "task_id")
+    @classmethod
+    def _can_be_shown(cls, text: str) -> str:
+        if one_line(text) != text:
+            raise ValueError("control characters or direction marks")
+        return text
+
+    def describe(self) -> str:
+        """On one line, for people."""
+        mapped = "" if self.map_index < 0 else f"[{self.map_index}]"
+        return f"{self.dag_id} {self.task_id}{mapped} try {self.try_number}, {self.run_id}"
+
+
+def read_airflow_task(stored: object) -> AirflowTask | None:
+    """As read back from storage: one that can't be right is none, and spoils nothing around it."""
+    try:
+        return AirflowTask.model_validate(stored)
+    except ValidationError:
+        return None
+
+
+StoredAirflowTask = Annotated[AirflowTask | None, BeforeValidator(read_airflow_task)]
+
+
 class LeaseReport(Section):
     """The newest claim on a table's lease."""
 
@@ -81,6 +126,7 @@ class LeaseReport(Section):
     holder: str
     job: str
     run_id: str | None = None
+    airflow: StoredAirflowTask = None
     acquired_at: str | None
     expires_at: str | None
     reason: str | None = None
@@ -136,6 +182,7 @@ class RunRecord(BaseModel):
 
     format: Literal[1] = 1
     run_id: str = Field(pattern=RUN_ID)
+    airflow: StoredAirflowTask = None
     job: str = Field(pattern=r"^[a-z][a-z-]{0,39}$")
     started_at: str
     finished_at: str

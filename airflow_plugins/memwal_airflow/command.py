@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from memwal.config import RUN_ID_VARIABLE, STORAGE_OPTIONS_VARIABLE, name_variable
+from memwal.config import AIRFLOW_TASK_VARIABLE, RUN_ID_VARIABLE, STORAGE_OPTIONS_VARIABLE
 from memwal.errors import Usage
 from memwal_airflow.redaction import is_secret
 from memwal_airflow.request import build_words
@@ -34,7 +35,7 @@ IGNORED_FIELDS = ("command", "config_file", "jobs_directory")
 _WITHHELD_PREFIXES = ("AIRFLOW", "_AIRFLOW")
 _WITHHELD = (
     *("PYTHONPATH", "PYTHONHOME", "VIRTUAL_ENV", "SPARK_HOME", "PYSPARK_PYTHON"),
-    RUN_ID_VARIABLE,  # of the process that Airflow itself was started by
+    *(RUN_ID_VARIABLE, AIRFLOW_TASK_VARIABLE),  # of what Airflow itself was started by
 )
 # Others' tables are looked at by the same command, and wait as long for its answer.
 _LOOK_STORE_SECONDS_MAX = 10
@@ -71,9 +72,15 @@ class JobsEnvironment:
         return build_words([*options, "--config", config_file], tables, sources)
 
     def variables(
-        self, base: Mapping[str, str] | None = None, *, run_id: str | None = None
+        self,
+        base: Mapping[str, str] | None = None,
+        *,
+        run_id: str | None = None,
+        task: Mapping[str, Any] | None = None,
     ) -> dict[str, str]:
-        """The processes' environment variables; `run_id` is what memwal is to call its run."""
+        """The processes' environment variables; `run_id` is what memwal is to call its run, `task`
+        whose it is (`describe_task`).
+        """
         found = os.environ if base is None else base
         variables = {
             name: value
@@ -84,6 +91,8 @@ class JobsEnvironment:
             variables[STORAGE_OPTIONS_VARIABLE] = json.dumps(dict(self.storage_options))
         if run_id is not None:
             variables[RUN_ID_VARIABLE] = run_id
+        if task is not None:
+            variables[AIRFLOW_TASK_VARIABLE] = json.dumps(dict(task))
         return variables
 
     def look_variables(self) -> dict[str, str]:

@@ -33,6 +33,7 @@ from memwal_airflow.request import find_configured_tables, mask, parse_tables
 from memwal_airflow.settings import read_dag_config, read_settings
 from memwal_airflow.spark_connection import SparkTarget, read_spark_target
 from memwal_airflow.submission import LOST, Ended, Submission, make_folder, start
+from memwal_airflow.task_runs import describe_task, name_run
 from memwal_airflow.tries import begin_try, end_try, measure_hold
 
 if TYPE_CHECKING:
@@ -245,7 +246,8 @@ class MemWalJobOperator(BaseOperator):
             if submission is not None:
                 submission.remove()
             raise AirflowFailException(str(error)) from None
-        return submission, command, environment.variables(run_id=name_run(instance))
+        variables = environment.variables(run_id=name_run(instance), task=describe_task(instance))
+        return submission, command, variables
 
     def _command(
         self, jobs: JobsEnvironment, target: SparkTarget | None, submission: Submission
@@ -310,18 +312,6 @@ class MemWalJobOperator(BaseOperator):
             raise AirflowSkipException(text)
         self.log.info(text)
         return found
-
-
-def name_run(instance: Any) -> str:
-    """What memwal calls the run of a task: `DAG/RUN/TASK/TRY`, in the letters that it takes.
-
-    It stands in the job's log, reports and run records, and in the table's lease.
-    """
-    mapped = "" if instance.map_index < 0 else f":{instance.map_index}"
-    parts = (instance.dag_id, instance.run_id, f"{instance.task_id}{mapped}", instance.try_number)
-    name = re.sub(r"[^A-Za-z0-9_.~:+@/=-]", "-", "/".join(map(str, parts))).lstrip("_.~:+@/=-")
-    digest = hashlib.sha256(name.encode()).hexdigest()[:32]
-    return name if len(name) <= 200 else f"{name[:167]}-{digest}"
 
 
 def forget(submission: Submission, ended: Ended) -> None:

@@ -9,6 +9,8 @@ import attrs
 from airflow.sdk import BaseOperatorLink
 from airflow.sdk.configuration import conf
 
+from memwal_airflow.task_runs import name_run
+
 if TYPE_CHECKING:
     from airflow.sdk import BaseOperator
     from airflow.sdk.types import TaskInstanceKey
@@ -16,15 +18,21 @@ if TYPE_CHECKING:
 PAGE_PREFIX = "/memwal"
 
 
-def build_page_url(table: str | None = None) -> str:
-    """The address of the page, or of one table on it, relative to Airflow's own address."""
+def build_page_url(table: str | None = None, run: str | None = None) -> str:
+    """The address of the page, of one table on it, or of a run of that, relative to Airflow's own
+    address.
+    """
     base = urlsplit(conf.get("api", "base_url", fallback="") or "").path.rstrip("/")
-    return f"{base}{PAGE_PREFIX}/" + (f"#/table/{quote(table, safe='')}" if table else "")
+    place = f"#/table/{quote(table, safe='')}" if table else ""
+    return f"{base}{PAGE_PREFIX}/{place}" + (f"?run={quote(run, safe='')}" if table and run else "")
 
 
 @attrs.define()
 class MemWalPageLink(BaseOperatorLink):
-    """Leads to the page; straight to the table if the task works on one."""
+    """Leads to the page; if the task works on one table, to that, and to what the task did there.
+
+    A worker makes it once the task is over, so the operator's fields are rendered.
+    """
 
     name = "MemWAL page"
 
@@ -32,4 +40,22 @@ class MemWalPageLink(BaseOperatorLink):
         """The address."""
         tables = getattr(operator, "tables", None) or getattr(operator, "table", None)
         named = [tables] if isinstance(tables, str) else list(tables or [])
-        return build_page_url(named[0] if len(named) == 1 else None)
+        if len(named) != 1:
+            return build_page_url()
+        run = name_run(ti_key) if hasattr(operator, "job") else None
+        return build_page_url(_find_name(named[0]), run)
+
+
+def _find_name(table: str) -> str:
+    """What the page calls a table. An address may hold a secret, which is no part of a link."""
+    # Not at the top: every process of Airflow imports this module.
+    from memwal.config import mask_address
+    from memwal.errors import Usage
+    from memwal_airflow.request import find_configured_tables
+    from memwal_airflow.settings import read_dag_config
+
+    try:
+        (name,) = find_configured_tables([table], read_dag_config())
+    except Usage:
+        name = table
+    return mask_address(name)

@@ -44,6 +44,7 @@ from memwal.text import parse_bytes, parse_seconds
 
 DEFAULT_FILE = "memwal.toml"
 RUN_ID_VARIABLE = "MEMWAL_RUN_ID"
+AIRFLOW_TASK_VARIABLE = "MEMWAL_AIRFLOW_TASK"
 
 # Checks are built when a model is first used (`defer_build`): without a file, few are.
 _STRICT = ConfigDict(extra="forbid", frozen=True, defer_build=True)

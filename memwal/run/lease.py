@@ -8,7 +8,7 @@ from dataclasses import replace
 
 from memwal.errors import LeaseHeld, MemWalError
 from memwal.model import LeaseClaim
-from memwal.report import LeaseReport
+from memwal.report import LeaseReport, read_airflow_task
 from memwal.store.lease import StoredLeases
 from memwal.text import iso_time
 
@@ -176,6 +176,7 @@ def describe_lease(claim: LeaseClaim | None, now_nanos: int) -> LeaseReport | No
         holder=claim.holder,
         job=claim.job,
         run_id=claim.run_id,
+        airflow=read_airflow_task(claim.airflow),
         acquired_at=iso_time(claim.acquired_at_nanos),
         expires_at=iso_time(claim.expires_at_nanos),
         reason=claim.reason,

@@ -1,9 +1,10 @@
 """With `--log-format json` each line on stderr is one JSON object, whoever writes it.
 
 `time` (UTC), `level` (debug, info, warning, error), `job`, `table`, `shard`, `run_id`, `message`;
-null where a line has none. What Lance, the JVM, botocore, Python's warnings and worker processes
-write to stderr is taken up line by line, with the level that the line seems to have. Objects that
-are such lines already, of a process that this one started, pass as they are.
+null where a line has none. Under a task of Airflow also `airflow`, which says which one. What
+Lance, the JVM, botocore, Python's warnings and worker processes write to stderr is taken up line by
+line, with the level that the line seems to have. Objects that are such lines already, of a process
+that this one started, pass as they are.
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ from contextvars import ContextVar
 from typing import TextIO, cast
 
 from memwal.clock import SystemClock
+from memwal.store.process import this_task
 from memwal.text import iso_time
 
 TEXT, JSON = "text", "json"
@@ -63,11 +65,13 @@ class JsonLog:
     def __init__(self, write: Callable[[str], object]) -> None:
         self._write = write
         self._clock = SystemClock()
+        task = this_task()
+        self._task = {} if task is None else {"airflow": task.model_dump()}
 
     def say(self, level: str, message: str, **more: object) -> None:
         """Write one object."""
         level = _LEVELS.get(level, level)
-        facts = {**_RUN, **_ABOUT.get({}), **more}
+        facts = {**_RUN, **self._task, **_ABOUT.get({}), **more}
         facts["table"] = _NAMES.get(facts["table"], facts["table"])
         time = iso_time(self._clock.now_nanos(), "milliseconds")
         line = {"time": time, "level": level, **facts, "message": message}

@@ -22,7 +22,7 @@ from memwal.run.engines.choice import EngineChoice
 from memwal.run.progress import Progress
 from memwal.run.stores import Stores
 from memwal.run.tables import OpenTable
-from memwal.store.process import this_holder
+from memwal.store.process import this_holder, this_task
 from memwal.text import iso_time, shorten
 
 RUNS_KEPT_MAX = 500
@@ -91,6 +91,7 @@ class RunRecorder:
         return RunRecord.model_validate(
             {
                 "run_id": self._run_id,
+                "airflow": this_task(),
                 "job": self._job,
                 "started_at": iso_time(table.began_at_nanos, "milliseconds"),
                 "finished_at": iso_time(finished, "milliseconds"),

@@ -28,7 +28,7 @@ from memwal.errors import (
 from memwal.format import layout
 from memwal.model import LeaseClaim, StoredFile
 from memwal.ports import DOCUMENT_BYTES_MAX, Clock, Objects
-from memwal.store.process import is_gone, this_holder
+from memwal.store.process import is_gone, this_holder, this_task
 from memwal.store.retries import retry
 from memwal.text import iso_time
 
@@ -175,6 +175,7 @@ class StoredLeases:
             released=reason is not None,
             reason=reason,
             run_id=self._run_id,
+            airflow=task.model_dump() if (task := this_task()) else None,
             length_nanos=self._ttl_nanos,
         )
         try:

@@ -16,6 +16,11 @@ import socket
 from dataclasses import dataclass
 from pathlib import Path
 
+from pydantic import ValidationError
+
+from memwal.config import AIRFLOW_TASK_VARIABLE
+from memwal.report import AirflowTask
+
 _PROC = Path("/proc")
 _PROCESS = re.compile(r":([1-9][0-9]{0,9}) \(start ([0-9]{1,20}), boot ([0-9a-f]{16})\)\Z")
 
@@ -40,6 +45,14 @@ def this_holder() -> str:
     name = f"{user}@{socket.gethostname()}:{os.getpid()}"
     boot, stat = _boot(), _stat(os.getpid())
     return name if boot is None or stat is None else f"{name} (start {stat.started}, boot {boot})"
+
+
+def this_task() -> AirflowTask | None:
+    """The task of Airflow that started this process, if it says so; for people only."""
+    try:
+        return AirflowTask.model_validate_json(os.environ.get(AIRFLOW_TASK_VARIABLE, ""))
+    except ValidationError:
+        return None
 
 
 def is_gone(holder: str) -> bool:

@@ -186,6 +186,13 @@ def run(job: str = "merge", minutes_ago: float = 5, **changes: Any) -> Json:
     found: Json = {
         "format": 1,
         "run_id": f"{zlib.crc32(f'{job}{minutes_ago}'.encode()):032x}",
+        "airflow": {
+            "dag_id": f"memwal_{job.replace('-', '_')}",
+            "run_id": "scheduled__2026-11-21T12:00:00+00:00",
+            "task_id": job.replace("-", "_"),
+            "map_index": 3,
+            "try_number": 1,
+        },
         "job": job,
         "started_at": ago(minutes=minutes_ago, seconds=seconds),
         "finished_at": ago(minutes=minutes_ago),

@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import json
-import re
 import sqlite3
 import stat
 import subprocess
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -17,7 +15,7 @@ from airflow.sdk import Connection
 from local_airflow.home import JOBS_BIN, ROOT
 from memwal_airflow.command import JobsEnvironment, read_environment
 from memwal_airflow.hook import MemWalHook
-from memwal_airflow.job_operators import MemWalJobOperator, name_run
+from memwal_airflow.job_operators import MemWalJobOperator
 from memwal_airflow.page.source import read_order
 from memwal_airflow.process import read_messages
 from memwal_airflow.provider import get_provider_info
@@ -26,7 +24,6 @@ from memwal_airflow.spark_connection import read_spark_target
 
 from memwal.config import STORAGE_OPTIONS_VARIABLE, Config
 from memwal.errors import Usage
-from memwal.report import RUN_ID
 from tests.airflow.airflow_server import InProcessAirflow
 from tests.airflow.dag_runs import run_tasks
 
@@ -222,14 +219,8 @@ def test_what_jobs_inherit() -> None:
     assert jobs.variables(base) == {"PATH": "/bin", "ORDERS_SECRET": "mine"}
     named = jobs.variables({"MEMWAL_RUN_ID": "Airflow's own"}, run_id="merge/1")
     assert named == {"MEMWAL_RUN_ID": "merge/1"}
-
-
-def test_a_run_is_named_after_its_task() -> None:
-    task = {"dag_id": "merge", "run_id": "manual__2026-11-22T00:00:00+00:00", "task_id": "a.b"}
-    named = name_run(SimpleNamespace(**task, map_index=3, try_number=2))
-    assert named == "merge/manual__2026-11-22T00:00:00+00:00/a.b:3/2"
-    odd = name_run(SimpleNamespace(**{**task, "run_id": "ü x" * 100}, map_index=-1, try_number=1))
-    assert re.match(RUN_ID, named) and re.match(RUN_ID, odd)
+    found = jobs.variables({"MEMWAL_AIRFLOW_TASK": "Airflow's own"}, task={"dag_id": "merge"})
+    assert found == {"MEMWAL_AIRFLOW_TASK": '{"dag_id": "merge"}'}
 
 
 def test_json_lines_are_read_as_what_they_say() -> None:

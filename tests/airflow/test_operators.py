@@ -7,6 +7,7 @@ import os
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
+from urllib.parse import unquote
 
 import pytest
 from local_airflow.home import JOBS_BIN
@@ -17,6 +18,7 @@ from memwal_airflow.memwal_operators import (
     MemWalMergeOperator,
     MemWalSnapshotOperator,
 )
+from memwal_airflow.page_links import MemWalPageLink
 from memwal_airflow.plan_operator import MemWalPlanOperator
 
 from tests.airflow.airflow_server import InProcessAirflow
@@ -49,6 +51,27 @@ def test_merge_then_nothing_to_do(airflow_home: InProcessAirflow, deferrable: bo
     kept = run_one(airflow_home, MemWalMergeOperator, skip_when_idle=False, **fields)
     assert kept.states == {("job", -1): "success"}
     assert list((airflow_home.tables.config_file.parent / "runs").iterdir()) == []
+
+
+@pytest.mark.parametrize("deferrable", [False, True])
+def test_a_task_and_its_run_lead_to_each_other(
+    airflow_home: InProcessAirflow, monkeypatch: pytest.MonkeyPatch, deferrable: bool
+) -> None:
+    monkeypatch.setenv("AIRFLOW__API__BASE_URL", "https://lake.example/airflow")
+    table = airflow_home.tables.make("orders", generations=1)
+    # By its address, which the page does not know.
+    fields = {"tables": [table.uri], "deferrable": deferrable, "poll_seconds": 0.2}
+    ran = run_one(airflow_home, MemWalMergeOperator, **fields)
+    (file,) = Path(table.uri, "_maintenance/runs").glob("*.json")
+    record = json.loads(file.read_text())
+    ids = {"dag_id": "own", "run_id": ran.run.run_id, "task_id": "job"}
+    assert record["airflow"] == {**ids, "map_index": -1, "try_number": 1}
+    link = ran.xcom("job", MemWalPageLink().xcom_key)
+    path, _, place = link.partition("#")
+    assert path == "/airflow/memwal/"
+    table_place, _, run = place.partition("?run=")
+    assert table_place == "/table/orders"
+    assert unquote(run) == record["run_id"]
 
 
 @pytest.mark.parametrize("deferrable", [False, True])

@@ -213,6 +213,18 @@ def test_what_memwal_says_is_never_markup(page: Page, running: Running) -> None:
     assert page.evaluate("window.caught") is None
 
 
+def test_a_task_leads_to_its_run_and_the_run_to_the_task(page: Page, running: Running) -> None:
+    run = samples.history()[30]
+    page.goto(f"{running.url}#/table/orders?run={run['run_id']}")
+    row = page.locator("tr.wanted")
+    expect(row).to_have_attribute("data-run", run["run_id"])
+    expect(row).to_be_in_viewport()
+    task = quote(run["airflow"]["task_id"])
+    links = [link.get_attribute("href") for link in row.get_by_role("link").all()]
+    path = f"/dags/memwal_{task}/runs/{quote(run['airflow']['run_id'], safe='')}"
+    assert links == [path, f"{path}/tasks/{task}/mapped/3?try_number=1"]
+
+
 def test_a_thousand_shards_are_paged_and_found(page: Page, running: Running) -> None:
     page.goto(f"{running.url}#/table/clicks")
     counted = page.locator("[data-part=shard-count]")

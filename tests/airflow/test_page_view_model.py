@@ -331,6 +331,23 @@ def test_what_a_run_did_is_told() -> None:
     assert snapshot["did"] == [{"value": 3, "unit": "shards"}]
 
 
+def test_a_run_leads_to_its_task() -> None:
+    by_hand = samples.run("snapshot", 2, airflow=None)
+    known = look(runs=[samples.run("merge", 1), by_hand])
+    started, alone = show_table(known, NOW, LIMITS, ShardQuery(), "/airflow")["runs"]
+    path = "/airflow/dags/memwal_merge/runs/scheduled__2026-11-21T12%3A00%3A00%2B00%3A00"
+    assert started["airflow"] == {
+        "dag_id": "memwal_merge",
+        "run_id": "scheduled__2026-11-21T12:00:00+00:00",
+        "task_id": "merge",
+        "map_index": 3,
+        "try_number": 1,
+        "run_path": path,
+        "log_path": f"{path}/tasks/merge/mapped/3?try_number=1",
+    }
+    assert alone["airflow"] is None
+
+
 def test_a_record_that_makes_no_sense_is_counted_and_hides_no_other() -> None:
     odd = [{"job": "merge"}, "x", samples.run("merge", 1), samples.run("merge", 2, seconds=-1)]
     known = look(runs=odd)

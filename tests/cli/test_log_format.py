@@ -20,6 +20,13 @@ from tests.support.builders import Put, Table
 
 FIELDS = {"time", "level", "job", "table", "shard", "run_id", "message"}
 GIVEN = "nightly/manual__2026-11-22T00:00:00+00:00/merge.orders/1"
+TASK: dict[str, Any] = {
+    "dag_id": "nightly",
+    "run_id": "manual__2026-11-22T00:00:00+00:00",
+    "task_id": "merge.orders",
+    "map_index": 3,
+    "try_number": 1,
+}
 
 Lines = list[dict[str, Any]]
 
@@ -75,6 +82,66 @@ def test_a_run_has_one_id_everywhere(
     assert len(found["run_id"]) == 32
     out, _, _ = run("read", table.uri, "--json", capsys=capsys)
     assert len(json.loads(out)["run_id"]) == 32
+
+
+def test_the_task_of_airflow_shows_wherever_its_run_does(
+    table: Table, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("MEMWAL_AIRFLOW_TASK", json.dumps(TASK))
+    arguments = ("merge", table.uri, "--engine", "local", "--json")
+    _, lines, code = run(*arguments, "--log-format", "json", capsys=capsys)
+    assert code == 0
+    assert lines and all(line["airflow"] == TASK for line in lines)
+    (claim,) = Path(table.uri, "_maintenance/lease").glob("0*.json")
+    assert json.loads(claim.read_text())["airflow"] == TASK
+
+    monkeypatch.delenv("MEMWAL_AIRFLOW_TASK")
+    out, _, _ = run("runs", table.uri, "--json", capsys=capsys)
+    assert json.loads(out)["tables"][0]["runs"][0]["airflow"] == TASK
+    out, _, _ = run("status", table.uri, "--json", capsys=capsys)
+    assert json.loads(out)["tables"][0]["lease"]["airflow"] == TASK
+    held = {**json.loads(claim.read_text()), "released": False, "expires_at_nanos": 2**62}
+    claim.write_text(json.dumps(held))
+    for command in ("runs", "status"):
+        with pytest.raises(SystemExit):
+            main([command, table.uri])
+        shown = capsys.readouterr().out
+        assert "nightly merge.orders[3] try 1," in shown and TASK["run_id"] in shown
+
+
+@pytest.mark.parametrize(
+    "given",
+    ["", "{", "[]", '{"dag_id": "a"}', json.dumps({**TASK, "run_id": "a\nb"}),
+     json.dumps({**TASK, "run_id": "x" * 251}), json.dumps({**TASK, "try_number": -1})],
+)  # fmt: skip
+def test_a_task_that_is_none_is_left_out(
+    given: str, table: Table, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("MEMWAL_AIRFLOW_TASK", given)
+    arguments = ("merge", table.uri, "--engine", "local", "--json")
+    _, lines, code = run(*arguments, "--log-format", "json", capsys=capsys)
+    assert code == 0
+    assert lines and not any("airflow" in line for line in lines)
+    out, _, _ = run("runs", table.uri, "--json", capsys=capsys)
+    assert json.loads(out)["tables"][0]["runs"][0]["airflow"] is None
+
+
+def test_a_forged_task_spoils_neither_record_nor_lease(
+    table: Table, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run("merge", table.uri, "--engine", "local", "--log-format", "json", capsys=capsys)
+    for file in [
+        *Path(table.uri, "_maintenance/lease").glob("0*.json"),
+        *Path(table.uri, "_maintenance/runs").glob("*.json"),
+    ]:
+        forged = {**json.loads(file.read_text()), "airflow": {**TASK, "dag_id": ["\x1b"]}}
+        file.write_text(json.dumps(forged))
+    out, _, _ = run("runs", table.uri, "--json", capsys=capsys)
+    (found,) = json.loads(out)["tables"]
+    assert (found["unreadable"], [record["airflow"] for record in found["runs"]]) == (0, [None])
+    out, _, _ = run("status", table.uri, "--json", capsys=capsys)
+    lease = json.loads(out)["tables"][0]["lease"]
+    assert (lease["state"], lease["airflow"]) == ("released", None)
 
 
 @pytest.mark.parametrize("given", ["-x", "a b", "a\n", "a" * 201, "ü", "{}"])

@@ -89,8 +89,10 @@ def create_app(
     app = FastAPI(title="MemWAL", docs_url=None, redoc_url=None, openapi_url=None)
     app.add_middleware(Guard, access=access, base_url=base_url)
     _serve_files(app)
-    _serve_data(app, feed, clock, health_limits or HealthLimits())
-    _serve_actions(app, feed, access, actions_allowed, base_url)
+    root = base_url.partition("://")[2].partition("/")[2].strip("/")
+    root = f"/{root}" if root else ""
+    _serve_data(app, feed, clock, health_limits or HealthLimits(), root)
+    _serve_actions(app, feed, access, actions_allowed, root)
     return app
 
 
@@ -127,7 +129,7 @@ def _serve_files(app: FastAPI) -> None:
         return answer(request, name)
 
 
-def _serve_data(app: FastAPI, feed: Feed, clock: Clock, limits: HealthLimits) -> None:
+def _serve_data(app: FastAPI, feed: Feed, clock: Clock, limits: HealthLimits, root: str) -> None:
     @app.get("/data/tables.json")
     def tables() -> JSONResponse:
         return JSONResponse(show_overview(feed.seen(), clock.now(), limits))
@@ -150,14 +152,10 @@ def _serve_data(app: FastAPI, feed: Feed, clock: Clock, limits: HealthLimits) ->
             waiting = {"now": iso(clock.now()), "waiting": True, "problem": seen.problem}
             return JSONResponse(waiting, status_code=202)
         query = ShardQuery(text=text, only=only, sort=sort, offset=offset, limit=limit)
-        return JSONResponse(show_table(look, clock.now(), limits, query))
+        return JSONResponse(show_table(look, clock.now(), limits, query, root))
 
 
-def _serve_actions(
-    app: FastAPI, feed: Feed, access: Access, allowed: Actions, base_url: str
-) -> None:
-    root = "/" + base_url.partition("://")[2].partition("/")[2].strip("/")
-
+def _serve_actions(app: FastAPI, feed: Feed, access: Access, allowed: Actions, root: str) -> None:
     @app.get("/data/session.json")
     def session(request: Request) -> JSONResponse:
         """Who is looking and what they may do. Apart from the data: it asks Airflow's database."""
@@ -175,7 +173,7 @@ def _serve_actions(
                 "may_trigger": may_trigger,
                 "obstacle": str(obstacle) if obstacle else None,
                 "dag_id": actions.DAG_ID,
-                "airflow_root": root.rstrip("/"),
+                "airflow_root": root,
                 "refresh_seconds": feed.limits.refresh_seconds,
             }
         )
@@ -193,7 +191,7 @@ def _serve_actions(
             order = actions.parse(actions.Backfill, body)
             _check_tables(feed, order.tables)
             run_id = allowed.trigger(order, user)
-            path = f"{root.rstrip('/')}/dags/{actions.DAG_ID}/runs/{quote(run_id, safe='')}"
+            path = f"{root}/dags/{actions.DAG_ID}/runs/{quote(run_id, safe='')}"
             return JSONResponse({"run_id": run_id, "path": path}, status_code=201)
 
         return await _answer(start, request)

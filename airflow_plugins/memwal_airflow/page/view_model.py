@@ -12,6 +12,7 @@ from memwal_airflow.page import plots
 from memwal_airflow.page.answers import Look, Run, is_broken, read_lease
 from memwal_airflow.page.feed import Seen
 from memwal_airflow.page.health import STATES, Health, HealthLimits, judge_health
+from memwal_airflow.task_runs import build_task_paths
 
 SHARDS_PAGE_MAX = 200
 RUNS_SHOWN_MAX = 100
@@ -85,8 +86,10 @@ def show_line(look: Look, now: datetime, limits: HealthLimits) -> Json:
     }
 
 
-def show_table(look: Look, now: datetime, limits: HealthLimits, query: ShardQuery) -> Json:
-    """Everything about one table, with one page of its shards."""
+def show_table(
+    look: Look, now: datetime, limits: HealthLimits, query: ShardQuery, root: str = ""
+) -> Json:
+    """Everything about one table, with one page of its shards; `root` is Airflow's own path."""
     status = look.status or _NOTHING
     return {
         "now": iso(now),
@@ -96,7 +99,7 @@ def show_table(look: Look, now: datetime, limits: HealthLimits, query: ShardQuer
         "checkpoints": [found.model_dump(exclude={"cut", "tag"}) for found in status.checkpoints],
         "indexes": [index.model_dump(exclude={"caught_up"}) for index in status.indexes],
         "shard_page": shard_page(look, query),
-        "runs": [show_run(run) for run in look.runs[:RUNS_SHOWN_MAX]],
+        "runs": [show_run(run, root) for run in look.runs[:RUNS_SHOWN_MAX]],
         "runs_unreadable": look.runs_unreadable,
         "runs_error": look.runs_error,
         "backlog": _backlog(look),
@@ -195,9 +198,17 @@ _SORTS: dict[str, Callable[[ShardStatusReport], Any]] = {
 }
 
 
-def show_run(run: Run) -> Json:
-    """One run, with what it did in a few words."""
-    return {**{key: run.get(key) for key in _RUN_FIELDS}, "did": _list_deeds(run)}
+def show_run(run: Run, root: str = "") -> Json:
+    """One run, with what it did in a few words, and where Airflow shows the task that started it:
+    `run_path` and `log_path` beside the task's ids.
+    """
+    task = run.get("airflow")
+    shown = task and {**task, **build_task_paths(task, root)}
+    return {
+        **{key: run.get(key) for key in _RUN_FIELDS},
+        "did": _list_deeds(run),
+        "airflow": shown,
+    }
 
 
 _RUN_FIELDS = (

@@ -29,12 +29,16 @@ RUNS: tuple[Column[RunRecord], ...] = (
     numbers("backlog", lambda run: _format_backlog(run)),
     prose("what", lambda run: _format_what(run)),
 )
+AIRFLOW: Column[RunRecord] = prose(
+    "started by Airflow", lambda run: run.airflow.describe() if run.airflow else "-"
+)
 
 
 def show_table(report: RunsTableReport) -> list[RenderableType]:
     """A line for each run."""
+    columns = (*RUNS, AIRFLOW) if any(run.airflow for run in report.runs) else RUNS
     none = Text("  no runs recorded", style="dim")
-    parts: list[RenderableType] = [build_table(report.runs, RUNS) if report.runs else none]
+    parts: list[RenderableType] = [build_table(report.runs, columns) if report.runs else none]
     if report.unreadable:
         text = f"  {report.unreadable} run records can't be read"
         parts.append(Text(text, style="yellow"))

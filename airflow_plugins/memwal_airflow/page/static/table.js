@@ -4,6 +4,7 @@ import { openBackfill } from "./backfill.js";
 import { plot, stack } from "./charts.js";
 import { h, swap } from "./dom.js";
 import { NOTHING, ago, bytes, compact, count, duration, plural, since } from "./format.js";
+import { openInAirflow } from "./frame.js";
 import { outcome, stateBadge, stateIcon } from "./icons.js";
 import { lagText, storageLabel, storageParts } from "./overview.js";
 import { lastList } from "./view.js";
@@ -23,6 +24,9 @@ export function tablePage(name, session, reload) {
   const shardSection = h("section", { "aria-labelledby": "shards-title" },
     h("h2", { id: "shards-title" }, "Shards"), controls, shards);
   const shown = {};
+  // A link from Airflow names the run that a task made.
+  const wanted = new URLSearchParams(window.location.hash.split("?")[1]).get("run");
+  let led = !wanted;
   // A part is drawn again only when its data changed, so that a reader is not disturbed.
   function part(place, key, data, make) {
     const text = JSON.stringify(data);
@@ -45,7 +49,10 @@ export function tablePage(name, session, reload) {
       if (!shardSection.isConnected && !unseen) body.after(shardSection);
       part(body, "plots", [backlog, throughput, data.storage], () => [plots(data), storage(data)]);
       part(shards, "shards", [page, session.value], () => shardTable(page, query, reload, session, start));
-      part(tail, "tail", [data.indexes, data.checkpoints, runs, data.runs_error, data.runs_unreadable], () => [indexes(data), checkpoints(data), runTable(data)]);
+      part(tail, "tail", [data.indexes, data.checkpoints, runs, data.runs_error, data.runs_unreadable], () => [indexes(data), checkpoints(data), runTable(data, wanted)]);
+      const row = led ? null : tail.querySelector("tr.wanted");
+      if (row) row.scrollIntoView({ block: "center" });
+      led = led || row !== null;
     },
   };
 }
@@ -226,14 +233,21 @@ function deed(one) {
   return one.value === 1 && /^(generations|shards|repairs)$/.test(one.unit) ? `1 ${one.unit.slice(0, -1)}` : `${count(one.value)} ${one.unit}`;
 }
 
-function runTable(data) {
-  const rows = data.runs.map((run) => h("tr", { "data-run": run.run_id },
+// Where Airflow shows the task that started a run; the addresses are made by the server.
+function taskLinks(task) {
+  if (!task || !task.run_path) return null;
+  const link = (href, text) => h("a", { href, target: "_top", onclick: openInAirflow }, text);
+  return h("div", { class: "small" }, link(task.run_path, task.dag_id), " · ", link(task.log_path, `log of try ${task.try_number}`));
+}
+
+function runTable(data, wanted) {
+  const rows = data.runs.map((run) => h("tr", { "data-run": run.run_id, class: run.run_id === wanted ? "wanted" : null },
     h("td", { "data-label": "When" }, since(run.finished_at)),
     h("th", { scope: "row" }, run.job),
     h("td", { "data-label": "Outcome" }, outcome(run.outcome)),
     h("td", { "data-label": "Took", class: "number" }, duration(run.seconds)),
     h("td", { "data-label": "Did", class: "did" }, run.did.map(deed).join(" · ") || NOTHING, run.error && h("span", { class: "error" }, run.error)),
-    h("td", { "data-label": "Where", class: "muted" }, [run.engine, run.holder].filter(Boolean).join(" · "))));
+    h("td", { "data-label": "Where", class: "muted" }, [run.engine, run.holder].filter(Boolean).join(" · "), taskLinks(run.airflow))));
   return h("section", { "aria-labelledby": "runs-title" },
     h("h2", { id: "runs-title" }, "Recent runs"),
     data.runs_error && h("p", { class: "notice warn" }, `The run records can't be read: ${data.runs_error}`),
