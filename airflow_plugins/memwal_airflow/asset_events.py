@@ -1,26 +1,78 @@
 """Assets and their events, through which a DAG announces which tables moved, and how far.
 
-There is one asset for each table and step. Events are added through an alias, one for each table
-that moved; a plain outlet would announce every table at every run.
+A table's own asset has the address of its data; it has an event when what readers of the base table
+see has changed. Beside it there is one asset for each table and step, which the shipped DAGs start
+by. Events are added through an alias, one for each table that moved; a plain outlet would announce
+every table at every run. The assets among a task's outlets only show what it makes.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from pathlib import Path
 from typing import Any
-from urllib.parse import quote
+from urllib.parse import SplitResult, quote
 
 from airflow.sdk import Asset, AssetAlias, timezone
+from airflow.sdk.exceptions import AirflowRuntimeError
+
+from memwal.config import Config, is_address, mask_address
+from memwal.errors import Usage
+from memwal_airflow.settings import read_dag_config
 
 GROUP = "memwal"
 INGESTED = "ingested"
 MERGED = "merged"
 INDEXED = "indexed"
 COLLECTED = "collected"
+TABLES = AssetAlias(name="memwal_tables", group=GROUP)
+"""Through which the events of the tables' own assets are added."""
+SOURCES = {
+    "merge": INGESTED,
+    "index-catchup": MERGED,
+    "snapshot": MERGED,
+    "compaction": MERGED,
+    "garbage": INDEXED,
+}
+"""The step that a job goes on from."""
+MERGING = ("merge", "maintain", "backfill")
+"""The jobs that change what readers of the base table see."""
+
+
+def build_table_asset(table: str) -> Asset:
+    """The asset of a table's data, by its name in the configuration or its address. Raises Usage.
+
+    The same as `Asset("s3://lake/orders")`, whatever the address looks like in the configuration.
+    """
+    address = find_address(table, read_dag_config())
+    if address is None:
+        raise Usage(
+            f"table {mask_address(table)!r} has no fixed address: it is not in the configuration, "
+            f"or in a namespace; schedule by build_asset({MERGED!r}, {table!r})"
+        )
+    return Asset(uri=address)
+
+
+def find_address(table: str, config: Config) -> str | None:
+    """The table's address as an asset's URI, without credentials.
+
+    None for a name that the configuration lacks, and for a table of a namespace, which may put it
+    elsewhere one day.
+    """
+    section = config.tables.get(table)
+    address = section.uri if section else table
+    if section is None and not is_address(address):
+        return None
+    if address.partition(":")[0] in config.namespaces and "/" not in address:
+        return None
+    if "://" not in address:
+        return Path(address).absolute().as_uri()
+    return mask_address(address).replace("***@", "", 1).removesuffix("?***").rstrip("/")
 
 
 def build_asset(step: str, table: str) -> Asset:
     """What stands for "rows came into `table`", or "it was merged", "indexed" or "collected"."""
+    table = mask_address(table)
     return Asset(name=f"memwal {step} {table}", uri=f"memwal://{step}/{quote(table, safe='')}",
                  group=GROUP, extra={"table": table})  # fmt: skip
 
@@ -30,16 +82,82 @@ def build_alias(step: str) -> AssetAlias:
     return AssetAlias(name=f"memwal_{step}", group=GROUP)
 
 
+def sanitize_uri(uri: SplitResult) -> SplitResult:
+    """For Airflow: check `memwal://STEP/TABLE`. Raises ValueError."""
+    if not uri.netloc or not uri.path.strip("/"):
+        raise ValueError("URI format memwal:// must be memwal://STEP/TABLE")
+    return uri
+
+
+def declare_tables(tables: Iterable[str], config: Config) -> list[Any]:
+    """Outlets of a task that merges these tables.
+
+    By their addresses: the asset may have any name, which a DAG of somebody else gave it. Airflow
+    fails a task that has another name for it.
+    """
+    found = {find_address(table, config): None for table in tables}
+    return [TABLES, *(Asset.ref(uri=address) for address in found if address)]
+
+
+def find_ports(job: str, tables: Any) -> dict[str, Any]:
+    """The inlets and outlets of a job's task, as far as its tables are known when it is made."""
+    named = [tables] if isinstance(tables, str) else tables
+    if not isinstance(named, list | tuple) or any("{" in str(name) for name in named):
+        named = ()
+    try:
+        config = read_dag_config()
+    except Usage:  # the job will say so
+        return {}
+    ports: dict[str, Any] = {}
+    if job in SOURCES:
+        ports["inlets"] = [build_asset(SOURCES[job], name) for name in named]
+    if job in MERGING:
+        ports["outlets"] = declare_tables(named, config)
+    return ports
+
+
 def add_events(
-    step: str, summaries: Iterable[Any], outlet_events: Any, part: str | None = None
+    step: str, summaries: Iterable[Any], context: Any, part: str | None = None
 ) -> list[str]:
     """Add one event for each table that moved; returns the names of the tables.
 
     `part` names the job that counts, where the summaries are of several jobs on each table.
-    `extra` holds {"table", "version", "watermark": {shard: generation}, "watermark_shards", "at"}.
-    A watermark of very many shards is cut; `watermark_shards` is their number.
+    `extra` holds {"table", "step", "version", "generation", "watermark": {shard: generation},
+    "watermark_shards", "at"}. A watermark of very many shards is cut; `watermark_shards` is their
+    number, `generation` the highest that is shown.
     """
-    moved: dict[str, dict[str, Any]] = {}
+    moved = _find_moved(summaries, part)
+    events = context["outlet_events"][build_alias(step)]
+    for name, result in moved.items():
+        events.add(build_asset(step, name), extra=_describe(step, name, result))
+    merged = {n: found for n, found in moved.items() if step == MERGED or found.get("merges")}
+    _add_table_events(merged, context)
+    return list(moved)
+
+
+def add_events_of_job(job: str, summary: Any, context: Any) -> None:
+    """Add one event for each table whose base table a job changed, to the asset of its data."""
+    moved = _find_moved([summary], "merge" if job in ("maintain", "backfill") else None)
+    _add_table_events(moved, context)
+
+
+def _add_table_events(merged: Mapping[str, Mapping[str, Any]], context: Any) -> None:
+    config, events = read_dag_config(), context["outlet_events"][TABLES]
+    for name, result in merged.items():
+        address, extra = find_address(name, config), _describe(MERGED, name, result)
+        if address is None:
+            continue
+        try:
+            events.add(Asset.ref(uri=address), extra=extra)
+        except AirflowRuntimeError:  # no DAG has it, so nobody gave it a name
+            events.add(Asset(uri=address), extra=extra)
+    # What else is there only shows what the task makes: Airflow would announce all of it.
+    task = context["task"]
+    task.outlets = [outlet for outlet in task.outlets if isinstance(outlet, AssetAlias)]
+
+
+def _find_moved(summaries: Iterable[Any], part: str | None) -> dict[str, Mapping[str, Any]]:
+    moved: dict[str, Mapping[str, Any]] = {}
     for summary in summaries:
         if isinstance(summary, Mapping) and not summary.get("dry_run"):
             for table in summary.get("tables") or []:
@@ -47,18 +165,20 @@ def add_events(
                 for result in jobs:
                     if result.get("progress") and part in (None, result.get("job")):
                         moved[str(table["table"])] = result
-    for name, table in moved.items():
-        outlet_events[build_alias(step)].add(
-            build_asset(step, name),
-            extra={
-                "table": name,
-                "version": table.get("version_after"),
-                "watermark": table.get("watermark") or {},
-                "watermark_shards": table.get("watermark_shards", 0),
-                "at": timezone.utcnow().isoformat(timespec="seconds"),
-            },
-        )
-    return list(moved)
+    return moved
+
+
+def _describe(step: str, name: str, table: Mapping[str, Any]) -> dict[str, Any]:
+    marks = table.get("watermark") or {}
+    return {
+        "table": name,
+        "step": step,
+        "version": table.get("version_after"),
+        "generation": max(marks.values(), default=None),
+        "watermark": marks,
+        "watermark_shards": table.get("watermark_shards", 0),
+        "at": timezone.utcnow().isoformat(timespec="seconds"),
+    }
 
 
 def find_triggering_tables(triggering_asset_events: Any) -> list[str]:

@@ -78,7 +78,8 @@ def add_backfill_tasks(config: Config) -> None:
         **build_job_defaults("backfill", config.airflow),
     )
     for job in BACKFILL_JOBS:
-        backfill >> announce("backfill", STEPS[job], config, f"announce_{STEPS[job]}", part=job)
+        step = STEPS[job]
+        backfill >> announce("backfill", step, config, config.tables, f"announce_{step}", part=job)
 
     @task_group(group_id="table")
     def upkeep(table: str) -> None:

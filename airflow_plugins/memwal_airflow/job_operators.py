@@ -24,6 +24,7 @@ from airflow.sdk.exceptions import (
 )
 
 from memwal.errors import Usage
+from memwal_airflow.asset_events import TABLES, add_events_of_job, find_ports
 from memwal_airflow.command import JobsEnvironment
 from memwal_airflow.hook import MemWalHook
 from memwal_airflow.job_triggers import MemWalJobTrigger
@@ -118,10 +119,10 @@ class MemWalJobOperator(BaseOperator):
         **kwargs: Any,
     ) -> None:
         kwargs.setdefault("doc_md", describe(type(self)))
-        super().__init__(**kwargs)
-        self.job = job or self.default_job
-        if not self.job:
+        if not (job := job or self.default_job):
             raise TypeError(f"{type(self).__name__}: job is missing")
+        super().__init__(**{**find_ports(job, tables), **kwargs})
+        self.job = job
         self.tables = tables
         self.configured_only = configured_only
         self.arguments = list(arguments)
@@ -310,6 +311,8 @@ class MemWalJobOperator(BaseOperator):
             raise MemWalRetry(text)
         if decision is Verdict.SKIP and self.skip_when_idle:
             raise AirflowSkipException(text)
+        if TABLES in self.outlets:
+            add_events_of_job(self.job, found, context)
         self.log.info(text)
         return found
 

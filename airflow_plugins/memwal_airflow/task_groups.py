@@ -9,7 +9,7 @@ with DAG("orders_upkeep", schedule="@hourly", catchup=False):
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import timedelta
 from typing import Any
 
@@ -35,6 +35,7 @@ from memwal_airflow.asset_events import (
     add_events,
     build_alias,
     build_asset,
+    declare_tables,
 )
 from memwal_airflow.forms import build_run_fields, build_run_params, list_tables
 from memwal_airflow.job_operators import SUMMARY_KEY, MemWalJobOperator, describe
@@ -77,6 +78,7 @@ def build_job_defaults(job: str, dags: AirflowDags) -> dict[str, Any]:
     """The same, and the job's own fields."""
     fields = dags.model_dump(include={"conn_id", "spark_conn_id", "deferrable", "held_seconds_max"})
     fields["max_active_tis_per_dag"] = dags.tasks_in_flight_max
+    fields["outlets"] = []  # the task behind it announces: after a failure too
     fields["execution_timeout"] = timedelta(seconds=dags.execution_timeout_seconds)
     if job in ("garbage", "maintain"):
         fields |= dags.model_dump(include={"retention", "grace"})
@@ -107,22 +109,28 @@ def map_job(job: str, tables: Any, config: Config, **overrides: Any) -> Any:
     )
     mapped = template.expand(tables=tables)
     if job in STEPS:
-        mapped >> announce(job, STEPS[job], config)
+        mapped >> announce(job, STEPS[job], config, config.tables)
     return mapped
 
 
 def announce(
-    job: str, step: str, config: Config, task_id: str = "announce", part: str | None = None
+    job: str,
+    step: str,
+    config: Config,
+    tables: Iterable[str],
+    task_id: str = "announce",
+    part: str | None = None,
 ) -> Any:
     """A task that adds the asset events of `job`'s task in the same group or DAG.
 
-    `part` names the job that counts, where that task runs several on each table.
+    `tables` are those that it may be about, for the graph of assets. `part` names the job that
+    counts, where that task runs several on each table.
     It runs after failures too: a table that was merged in part has moved.
     """
 
     @task(
         task_id=task_id,
-        outlets=[build_alias(step)],
+        outlets=[build_alias(step), *(declare_tables(tables, config) if step == MERGED else [])],
         trigger_rule=TriggerRule.ALL_DONE,
         **build_task_defaults(config.airflow),
     )
@@ -139,7 +147,7 @@ def announce(
         else:
             found = instance.xcom_pull(task_ids=source, key=SUMMARY_KEY)
         summaries = [found] if isinstance(found, dict) else list(found or [])
-        return add_events(step, summaries, context["outlet_events"], part)
+        return add_events(step, summaries, context, part)
 
     # As a teardown it does not decide how the run ends: as the last task it would turn every failed
     # run into a success. If it fails for good, the daily runs over all tables make up for it.
@@ -164,10 +172,12 @@ def chain_jobs(table: Any, jobs: Sequence[str], config: Config, fields: JobField
         first = current if first is None else first
         if previous is not None:
             previous >> current
+        names = [table] if isinstance(table, str) else []
         if job in STEPS:
-            current >> announce(job, STEPS[job], config, f"announce_{STEPS[job]}")
+            current >> announce(job, STEPS[job], config, names, f"announce_{STEPS[job]}")
         for part in CHAINS.get(job, ()):
-            current >> announce(job, STEPS[part], config, f"announce_{STEPS[part]}_by_{job}", part)
+            task_id = f"announce_{STEPS[part]}_by_{job}"
+            current >> announce(job, STEPS[part], config, names, task_id, part)
         previous = current
     return first
 
@@ -258,7 +268,7 @@ def memwal_ingest_group(
         ingest = operators.MemWalIngestOperator(
             task_id="ingest", table=table, sources=sources, **settings
         )
-        ingest >> announce("ingest", INGESTED, config)
+        ingest >> announce("ingest", INGESTED, config, [table])
     return group
 
 

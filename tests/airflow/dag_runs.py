@@ -49,11 +49,15 @@ def run_tasks(home: InProcessAirflow, build: Callable[[], Any], dag_id: str = "o
     return Ran(run=dag.test())
 
 
-def asset_events() -> list[tuple[str, dict[str, Any]]]:
-    """(asset name, extra), oldest first."""
+def asset_events(*, of_tables: bool = False) -> list[tuple[str, dict[str, Any]]]:
+    """(asset name, extra) of the steps' assets, or of the tables' own; oldest first."""
     from airflow.models.asset import AssetEvent
     from airflow.settings import Session
     from sqlalchemy import select
 
     found = Session().scalars(select(AssetEvent).order_by(AssetEvent.id)).all()
-    return [(event.asset.name, event.extra) for event in found]
+    return [
+        (event.asset.name, event.extra)
+        for event in found
+        if of_tables != event.asset.uri.startswith("memwal://")
+    ]

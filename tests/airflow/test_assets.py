@@ -1,0 +1,172 @@
+"""A table's data as an asset: who makes it, who is started by it, and what its events tell."""
+
+from __future__ import annotations
+
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pytest
+from airflow.models.asset import AssetDagRunQueue
+from airflow.sdk import DAG, Asset, AssetAlias
+from airflow.settings import Session
+from memwal_airflow.asset_events import build_asset, build_table_asset, find_address
+from memwal_airflow.memwal_operators import (
+    MemWalGarbageOperator,
+    MemWalIndexCatchupOperator,
+    MemWalMergeOperator,
+)
+from memwal_airflow.task_groups import memwal_ingest_group, memwal_task_group
+from sqlalchemy import select
+
+from memwal.config import Config
+from memwal.errors import Usage
+from tests.airflow.airflow_server import InProcessAirflow
+from tests.airflow.dag_runs import asset_events, run_shipped, run_tasks
+
+HEAD = '[defaults]\nengine = "local"\ndue_generations_min = 1\n[airflow]\nretries = 0\n'
+
+
+@pytest.fixture
+def home(airflow_home: InProcessAirflow) -> InProcessAirflow:
+    airflow_home.tables.set_head(HEAD)
+    return airflow_home
+
+
+def listen(home: InProcessAirflow, schedule: Any, dag_id: str = "reads_orders") -> None:
+    """A DAG of somebody else, switched on."""
+    from airflow.models.dag import DagModel
+
+    with DAG(dag_id, schedule=[schedule]) as dag:
+        pass
+    home.register(dag)
+    session = Session()
+    session.get(DagModel, dag_id).is_paused = False
+    session.commit()
+
+
+def started() -> set[str]:
+    """The DAGs that the scheduler would start next."""
+    return {row.target_dag_id for row in Session().scalars(select(AssetDagRunQueue))}
+
+
+@pytest.mark.parametrize("named", [False, True])
+def test_a_merge_starts_who_waits_for_the_table(home: InProcessAirflow, named: bool) -> None:
+    orders = home.tables.make("orders", shards=2, generations=2)
+    home.tables.make("idle")
+    uri = f"file://{orders.uri}"
+    listen(home, Asset("our orders", uri) if named else Asset(uri))
+    listen(home, Asset.ref(uri=uri), "refers_to_orders")
+    assert run_shipped(home, "memwal_merge").state == "success"
+    assert started() == {"reads_orders", "refers_to_orders"}
+    ((name, extra),) = asset_events(of_tables=True)
+    assert name == ("our orders" if named else uri)
+    assert (extra["table"], extra["step"]) == ("orders", "merged")
+    assert extra["watermark"] == orders.flushed()
+    assert extra["generation"] == max(orders.flushed().values())
+    assert extra["version"] > 1
+    # Whoever waits for the step is told as before.
+    assert [name for name, _ in asset_events()] == ["memwal merged orders"]
+
+
+def test_a_group_announces_what_moved_and_nothing_else(home: InProcessAirflow) -> None:
+    orders = home.tables.make("orders", generations=1)
+    for _ in range(2):
+        assert run_tasks(home, lambda: memwal_task_group("orders")).state == "success"
+    ((name, _),) = asset_events(of_tables=True)
+    assert name == f"file://{orders.uri}"
+
+
+def test_an_operator_alone_announces_its_table(home: InProcessAirflow) -> None:
+    orders = home.tables.make("orders", generations=1)
+    fields: dict[str, Any] = {"task_id": "m", "tables": "orders", "skip_when_idle": False}
+    for dry in (True, False, False):
+        ran = run_tasks(home, partial(MemWalMergeOperator, dry_run_only=dry, **fields))
+        assert ran.state == "success"
+    ((name, extra),) = asset_events(of_tables=True)
+    assert (name, extra["watermark"]) == (f"file://{orders.uri}", orders.flushed())
+
+
+def test_files_that_came_in_are_no_news_to_readers_of_the_base_table(
+    home: InProcessAirflow, tmp_path: Path
+) -> None:
+    orders = home.tables.make("orders", rows=20)
+    landing = tmp_path / "landing"
+    landing.mkdir()
+    orders.land(landing / "a.parquet", range(5))
+    run_tasks(home, lambda: memwal_ingest_group("orders", str(landing)))
+    assert [name for name, _ in asset_events()] == ["memwal ingested orders"]
+    assert asset_events(of_tables=True) == []
+
+
+def test_a_backfill_announces_the_tables_that_it_merged(home: InProcessAirflow) -> None:
+    orders = home.tables.make("orders", generations=1)
+    home.tables.make("idle")
+    assert run_shipped(home, "memwal_backfill", {"tables": ["orders", "idle"]}).state == "success"
+    assert [name for name, _ in asset_events(of_tables=True)] == [f"file://{orders.uri}"]
+
+
+def test_tasks_show_what_they_make_and_what_they_go_on_from(home: InProcessAirflow) -> None:
+    home.tables.make("orders")
+    uri = f"file://{home.tables['orders'].uri}"
+    assert uri in uris_of(home.load_dag("memwal_merge").get_task("announce").outlets)
+    assert uri in uris_of(home.load_dag("memwal_backfill").get_task("announce_merged").outlets)
+    with DAG("own", schedule=None) as dag:
+        memwal_task_group("orders", group_id="group")
+        MemWalMergeOperator(task_id="merge", tables="orders")
+        MemWalIndexCatchupOperator(task_id="catchup", tables=["orders"])
+        MemWalMergeOperator(task_id="later", tables="{{ params.table }}")
+        MemWalGarbageOperator(task_id="named", tables="orders", inlets=[], outlets=[Asset("x")])
+    ports = {task.task_id: (uris_of(task.inlets), uris_of(task.outlets)) for task in dag.tasks}
+    assert ports["group.announce_merged"] == ([], [uri])
+    assert ports["group.garbage"] == (["memwal://indexed/orders"], [])
+    assert ports["merge"] == (["memwal://ingested/orders"], [uri])
+    assert ports["catchup"] == (["memwal://merged/orders"], [])
+    assert ports["later"] == ([], [])
+    assert ports["named"] == ([], ["x"])
+
+
+def uris_of(ports: list[Any]) -> list[str]:
+    return [port.uri for port in ports if not isinstance(port, AssetAlias)]
+
+
+ADDRESSES = {
+    "s3://lake/orders/": "s3://lake/orders",
+    "gs://lake/orders": "gs://lake/orders",
+    "az://lake/orders": "az://lake/orders",
+    "abfss://lake@account.dfs.core.windows.net/orders": (
+        "abfss://lake@account.dfs.core.windows.net/orders"
+    ),
+    "s3://AKIA:pass/word@lake/orders": "s3://lake/orders",
+    "az://lake/orders?sv=1&sig=secret": "az://lake/orders",
+    "/data/my orders#1": "file:///data/my%20orders%231",
+    "file:///data/orders": "file:///data/orders",
+    "glue:sales.orders": None,
+    "nobody": None,
+}
+
+
+@pytest.mark.parametrize("table", ADDRESSES)
+def test_an_address_is_an_assets_uri_without_secrets(table: str) -> None:
+    config = Config.model_validate(
+        {
+            "namespaces": {"glue": {"impl": "rest", "uri": "http://127.0.0.1:9"}},
+            "tables": {"named": {"uri": table}},
+        }
+    )
+    found = ADDRESSES[table]
+    assert find_address(table, config) == found
+    if table != "nobody":
+        assert find_address("named", config) == found
+    if found is not None:
+        assert Asset(uri=found) == Asset(found)
+        assert Asset(found).uri == found
+    assert "pass" not in build_asset("merged", table).uri
+    assert "secret" not in build_asset("merged", table).uri
+
+
+def test_an_asset_by_name(home: InProcessAirflow) -> None:
+    orders = home.tables.make("orders")
+    assert build_table_asset("orders") == Asset(f"file://{orders.uri}")
+    with pytest.raises(Usage, match="'nobody' has no fixed address"):
+        build_table_asset("nobody")
