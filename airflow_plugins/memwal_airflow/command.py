@@ -17,8 +17,12 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
-from memwal.config import RUN_ID_VARIABLE, STORAGE_OPTIONS_VARIABLE, name_variable
-from memwal.config import AIRFLOW_TASK_VARIABLE, RUN_ID_VARIABLE, STORAGE_OPTIONS_VARIABLE
+from memwal.config import (
+    AIRFLOW_TASK_VARIABLE,
+    RUN_ID_VARIABLE,
+    STORAGE_OPTIONS_VARIABLE,
+    name_variable,
+)
 from memwal.errors import Usage
 from memwal_airflow.redaction import is_secret
 from memwal_airflow.request import build_words

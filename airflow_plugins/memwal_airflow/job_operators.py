@@ -6,9 +6,7 @@ the jobs' environment runs it, which starts Spark itself when the work is worth 
 
 from __future__ import annotations
 
-import hashlib
 import inspect
-import re
 import time
 from collections.abc import Callable, Mapping, Sequence
 from datetime import timedelta
