@@ -4,19 +4,22 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Mapping, Sequence
+from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
-from airflow.sdk import BaseOperator, XComArg
+from airflow.sdk import BaseOperator, XComArg, timezone
 from airflow.sdk.exceptions import AirflowFailException
 
 from memwal.errors import Usage
 from memwal.report import DONE, HELD, PARTIAL
+from memwal_airflow.asset_events import find_triggering_tables
 from memwal_airflow.command import JobsEnvironment
 from memwal_airflow.hook import MemWalHook
 from memwal_airflow.job_operators import MemWalRetry, describe, is_true
 from memwal_airflow.query import NoAnswer, query
 from memwal_airflow.request import find_configured_tables
 from memwal_airflow.settings import read_dag_config
+from memwal_airflow.unreachable import Away, put_off, read_away, write_away
 
 if TYPE_CHECKING:
     from airflow.sdk import Context
@@ -30,7 +33,9 @@ class MemWalPlanOperator(BaseOperator):
     """Returns the names of the tables that are due for a merge, to be expanded over.
 
     A table that can't be read is named too: its own merge then fails, with the reason, and the
-    others go on. One whose lease is held waits for the next look: somebody is working on it.
+    others go on. One whose lease is held waits for the next look: somebody is working on it. One
+    whose store gives no answer is named the same way, as the last, and then left alone: the next
+    try, apart from the others, is after 15 minutes, later each hour, or when rows came into it.
 
     :param tables: names in memwal.toml, or addresses (templated)
     :param configured_only: refuse a table that memwal.toml does not name, unless its `[airflow]
@@ -39,6 +44,7 @@ class MemWalPlanOperator(BaseOperator):
     :param conn_id: a `memwal` connection
     :param seconds_max: how long the look at all tables together may take
     :param seconds_per_table_max: how long the look at one may take, if the look at all failed
+    :param seconds_apart_max: how long another try of one that gave no answer may take
     """
 
     template_fields: Sequence[str] = ("tables", "due_only", "conn_id")
@@ -53,6 +59,7 @@ class MemWalPlanOperator(BaseOperator):
         conn_id: str = MemWalHook.default_conn_name,
         seconds_max: float = 120,
         seconds_per_table_max: float = 90,
+        seconds_apart_max: float = 30,
         **kwargs: Any,
     ) -> None:
         kwargs.setdefault("doc_md", describe(type(self)))
@@ -63,6 +70,7 @@ class MemWalPlanOperator(BaseOperator):
         self.conn_id = conn_id
         self.seconds_max = seconds_max
         self.seconds_per_table_max = seconds_per_table_max
+        self.seconds_apart_max = seconds_apart_max
 
     def execute(self, context: Context) -> list[str]:
         """Choose the tables that are due."""
@@ -73,8 +81,33 @@ class MemWalPlanOperator(BaseOperator):
         if not is_true(self.due_only):
             self.log.info("Named by hand, due or not: %s", ", ".join(names))
             return names
-        found = asyncio.run(self._query(MemWalHook(self.conn_id).environment(), names))
-        return [name for name in names if self._is_due(name, found[name])]
+        dag_id, now = context["dag"].dag_id, timezone.utcnow()
+        away = read_away(dag_id)
+        arrived = find_triggering_tables(context.get("triggering_asset_events"))
+        tried = [n for n in names if n in away and (n in arrived or not away[n].waits(now))]
+        tried = sorted(tried, key=lambda name: away[name].next_try_at)[:_QUERIES_IN_FLIGHT_MAX]
+        known = [name for name in names if name not in away]
+        found = asyncio.run(self._look(MemWalHook(self.conn_id).environment(), known, tried))
+        left = self._put_off(names, found, away)
+        if left != away:
+            write_away(dag_id, left, timezone.utcnow())
+        due = [name for name in names if name in found and self._is_due(name, found[name])]
+        return sorted(due, key=left.__contains__)
+
+    def _put_off(
+        self, names: list[str], found: Mapping[str, Status], away: Mapping[str, Away]
+    ) -> dict[str, Away]:
+        """The tables that are unreachable now, with when each is tried again. Tells of them."""
+        left = {name: table for name, table in away.items() if name not in found}
+        for name in names:
+            if name in left:
+                since, until = map(_show, (left[name].since, left[name].next_try_at))
+                self.log.warning("%s: unreachable since %s, left alone till %s", name, since, until)
+            elif name in found and found[name].get("unreachable") is True:
+                left[name] = put_off(away.get(name), timezone.utcnow())
+            elif name in found and name in away:
+                self.log.info("%s can be reached again", name)
+        return left
 
     def _read_names(self) -> list[str]:
         if not self.configured_only:
@@ -84,32 +117,44 @@ class MemWalPlanOperator(BaseOperator):
         except Usage as error:
             raise AirflowFailException(str(error)) from None
 
+    async def _look(
+        self, jobs: JobsEnvironment, names: list[str], apart: list[str]
+    ) -> dict[str, Status]:
+        """The status of each table; those `apart` can neither spoil nor hold up that of others."""
+        slots = asyncio.Semaphore(_QUERIES_IN_FLIGHT_MAX)
+        tries = [self._query_one(jobs, name, slots, self.seconds_apart_max) for name in apart]
+        found, *tried = await asyncio.gather(self._query(jobs, names), *tries)
+        return {**found, **dict(zip(apart, tried, strict=True))}
+
     async def _query(self, jobs: JobsEnvironment, names: list[str]) -> dict[str, Status]:
         """The status of each table; {"error"} where there is none."""
+        if not names:
+            return {}
         try:
             return await _read_status(jobs, names, self.seconds_max)
         except NoAnswer as error:
             # One table can spoil the answer for all: a variable not set, a store that hangs.
             self.log.warning("%s; looking at the tables one by one", error)
         slots = asyncio.Semaphore(_QUERIES_IN_FLIGHT_MAX)
-        looks = [self._query_one(jobs, name, slots) for name in names]
+        looks = [self._query_one(jobs, n, slots, self.seconds_per_table_max) for n in names]
         found = dict(zip(names, await asyncio.gather(*looks), strict=True))
         if all("outcome" not in status for status in found.values()):
             raise MemWalRetry(f"no table could be looked at: {next(iter(found.values()))['error']}")
         return found
 
     async def _query_one(
-        self, jobs: JobsEnvironment, name: str, slots: asyncio.Semaphore
+        self, jobs: JobsEnvironment, name: str, slots: asyncio.Semaphore, seconds_max: float
     ) -> Status:
         async with slots:
             try:
-                return (await _read_status(jobs, [name], self.seconds_per_table_max))[name]
+                return (await _read_status(jobs, [name], seconds_max))[name]
             except NoAnswer as error:
-                return {"error": str(error)}
+                return {"error": str(error), "unreachable": error.late}
 
     def _is_due(self, name: str, table: Status) -> bool:
         if table.get("outcome") not in (DONE, PARTIAL):
-            self.log.error("%s can't be read: %s", name, table.get("error"))
+            trouble = "is unreachable" if table.get("unreachable") is True else "can't be read"
+            self.log.error("%s %s: %s", name, trouble, table.get("error"))
             return True
         lease = table.get("lease") or {}
         if lease.get("state") == HELD:
@@ -118,6 +163,10 @@ class MemWalPlanOperator(BaseOperator):
         reasons = table.get("due_reasons") or []
         self.log.info("%s: %s", name, "; ".join(reasons[:5]) or "not due")
         return bool(table.get("due"))
+
+
+def _show(time: datetime) -> str:
+    return f"{time:%Y-%m-%d %H:%M:%S} UTC"
 
 
 async def _read_status(

@@ -35,7 +35,11 @@ class Answer:
 
 
 class NoAnswer(Exception):
-    """The command gave no JSON document in time. Says what it did instead."""
+    """The command gave no JSON document in time. Says what it did instead; `late`: nothing yet."""
+
+    def __init__(self, text: str, *, late: bool = False) -> None:
+        super().__init__(text)
+        self.late = late
 
 
 async def query(
@@ -64,7 +68,7 @@ async def query(
         runner.close()
         pool.shutdown(wait=False)
     if output.why is not None:
-        raise NoAnswer(f"memwal {command}: {output.why}")
+        raise NoAnswer(f"memwal {command}: {output.why}", late=output.late)
     what = f"memwal {command} (exit code {output.exit_code})"
     stderr = hide_secrets(output.stderr.decode(errors="replace"), jobs.secrets)
     return Answer(document=_read_document(output.stdout, stderr, what), exit_code=output.exit_code)
