@@ -7,6 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -31,11 +32,13 @@ class Lake:
         found = samples.status(name, due=True) if reachable else samples.unreachable(name)
         samples.put(self.folder, found)
 
-    def plan(self, *names: str, **fields: Any) -> tuple[list[str], list[tuple[str, ...]]]:
+    def plan(
+        self, *names: str, kind: Any = MemWalPlanOperator, **fields: Any
+    ) -> tuple[list[str], list[tuple[str, ...]]]:
         """The tables that are due, and those of each look that it took to find out."""
         before = len(samples.calls(self.folder))
         fields = {"tables": names, "retries": 0, **fields}
-        ran = run_tasks(self.home, lambda: MemWalPlanOperator(task_id="job", **fields))
+        ran = run_tasks(self.home, lambda: kind(task_id="job", **fields))
         assert ran.state == "success"
         looks = [asked for _, asked in samples.calls(self.folder)[before:]]
         return ran.xcom("job"), sorted(looks)
@@ -117,6 +120,21 @@ def test_of_many_unreachable_tables_some_are_tried_in_each_run(lake: Lake) -> No
     tried = ["away-0", "away-1", "away-2", "away-5"]
     assert lake.plan(*names) == (tried, [(name,) for name in tried])
     assert lake.plan(*names)[0] == ["away-3", "away-4"]
+
+
+def test_rows_that_came_in_are_a_reason_to_try(lake: Lake) -> None:
+    lake.put("away", reachable=False)
+    lake.put("orders")
+    lake.plan("away", "orders")
+
+    class Arrived(MemWalPlanOperator):
+        def execute(self, context: Any) -> list[str]:
+            event = SimpleNamespace(extra={"table": "away"})
+            return super().execute({**context, "triggering_asset_events": {"": [event]}})
+
+    lake.put("away")
+    assert lake.plan("away", kind=Arrived) == (["away"], [("away",)])
+    assert kept() is None
 
 
 @pytest.mark.parametrize("text", ["", "[]", '{"orders": {"tries": 0}}', '{"orders": 3}'])
