@@ -27,6 +27,7 @@ from airflow.utils.types import DagRunType
 
 from memwal.config import AirflowDags, Config
 from memwal_airflow import memwal_operators as operators
+from memwal_airflow.alerts import build_deadlines, build_failure_callbacks
 from memwal_airflow.asset_events import (
     COLLECTED,
     INDEXED,
@@ -71,6 +72,7 @@ def build_task_defaults(dags: AirflowDags) -> dict[str, Any]:
         "retry_delay": timedelta(seconds=dags.retry_delay_seconds),
         "retry_exponential_backoff": True,
         "max_retry_delay": timedelta(seconds=dags.retry_delay_seconds * 16),
+        "on_failure_callback": build_failure_callbacks(dags),
     }
 
 
@@ -203,6 +205,7 @@ def build_job_dag(
         schedule=schedule,
         allowed_run_types=BY_HAND if by_hand else RUN_TYPES,
         max_active_runs=runs_max,
+        deadline=build_deadlines(config.airflow),
         params=build_run_params(config, job),
         render_template_as_native_obj=by_hand,  # a list stays one
         **build_dag_fields(job, config, text),

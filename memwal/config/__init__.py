@@ -156,6 +156,13 @@ TableName = Annotated[str, Field(pattern=r"^[^-]")]
 NamespaceName = Annotated[str, Field(pattern=r"^\w[\w-]*$")]
 
 
+ImportPaths = Annotated[
+    tuple[Annotated[str, Field(pattern=r"^[A-Za-z_]\w*(\.[A-Za-z_]\w*)+$")], ...],
+    BeforeValidator(lambda value: [value] if isinstance(value, str) else value),
+]
+"""`"my_module.my_function"`, or a list of such."""
+
+
 class AirflowDags(BaseModel):
     """`[airflow]`: what the DAGs in `dags/` need besides the tables and limits.
 
@@ -188,6 +195,15 @@ class AirflowDags(BaseModel):
     retry_delay_seconds: Seconds = Field(default=60, gt=0)
     held_seconds_max: Seconds = Field(default=3600, ge=0)
     execution_timeout_seconds: Seconds = Field(default=6 * 3600, gt=0)
+    on_failure: ImportPaths = ()
+    deadline_seconds: Seconds | None = Field(default=None, gt=0)
+    on_deadline: ImportPaths = ()
+
+    @model_validator(mode="after")
+    def _deadline_is_whole(self) -> AirflowDags:
+        if bool(self.on_deadline) != (self.deadline_seconds is not None):
+            raise ValueError("deadline_seconds and on_deadline go together")
+        return self
 
 
 class WatchSettings(BaseModel):
