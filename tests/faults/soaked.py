@@ -234,6 +234,8 @@ class Soaked:
     """A table under writes. `options` lead to the store itself, whatever the watch goes through."""
 
     name: str
+    kind_name: str = ""
+    """Of KINDS; the same as the name unless given."""
     uri: str
     options: dict[str, str] = field(default_factory=dict)
     folder: Path
@@ -242,7 +244,8 @@ class Soaked:
     shards: list[str] = field(default_factory=list)
 
     def __post_init__(self) -> None:
-        self.kind = KINDS[self.name]()
+        self.kind_name = self.kind_name or self.name
+        self.kind = KINDS[self.kind_name]()
         self.log = self.folder / f"{self.name}.writes"
 
     def make(self) -> None:
@@ -257,7 +260,8 @@ class Soaked:
     def start_writer(self) -> None:
         self._writer: Started = start(
             write_until_told,
-            self.name, self.uri, self.options, self.shards, self.seed, self.log, self.pause_seconds,
+            self.kind_name, self.uri, self.options, self.shards, self.seed, self.log,
+            self.pause_seconds,
         )  # fmt: skip
 
     def pause(self) -> None:
