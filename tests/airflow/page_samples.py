@@ -267,6 +267,8 @@ def _lake_table(n: int) -> tuple[Json, list[Json]]:
     runs = history(3, first=1 + n % 4)
     if n % 50 == 3:
         return {"table": name, "outcome": "failed", "error": "no such bucket: lake"}, []
+    if n % 70 == 17:
+        return unreachable(name), []
     shards = [shard(k, pending=(n // 6 + k) % 9 if n % 6 == 0 else n % 3) for k in range(3)]
     indexes = [
         {"name": "id_idx", "caught_up": {}, "lag_generations": n % 5, "unindexed_rows": 37 * n}

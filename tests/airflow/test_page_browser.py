@@ -273,6 +273,28 @@ def test_filters_narrow_the_tables(visit: Callable[..., Visit]) -> None:
     expect(page.locator(".empty")).to_have_text("No table fits the filter.")
 
 
+def test_a_view_of_the_list_is_an_address_of_airflow(visit: Callable[..., Visit]) -> None:
+    viewer = visit("viewer")
+    frame = viewer.frame()
+    frame.get_by_role("searchbox").fill("ord")
+    frame.locator(".chip.state-due").click()
+    view = re.compile(r"/plugin/memwal/memwal/#/\?q=ord&state=due$")
+    viewer.page.wait_for_url(view)
+    link = frame.get_by_role("link", name="Link to this view")
+    assert link.evaluate("(link) => link.href") == viewer.page.url
+    viewer.page.reload()
+    again = viewer.page.frame_locator("iframe[title=MemWAL]")
+    expect(again.locator(".chip.state-due")).to_have_attribute("aria-pressed", "true")
+    expect(again.locator("tr[data-table]")).to_have_count(1)
+    row(again, "orders").get_by_role("link", name="orders").click()
+    expect(again.locator(".titleline h2")).to_have_text("orders")
+    viewer.page.go_back()
+    expect(again.get_by_role("searchbox")).to_have_value("ord")
+    viewer.page.wait_for_url(view)
+    again.get_by_role("link", name="Link to this view").click()
+    expect(again.get_by_role("link", name="Link copied")).to_be_visible()
+
+
 def test_a_viewer_may_look_and_not_start_anything(visit: Callable[..., Visit]) -> None:
     viewer = visit("viewer")
     page = viewer.alone("#/table/orders")

@@ -182,7 +182,7 @@ def test_every_state_has_a_shape_and_a_word_and_the_worst_is_first(
     states = {
         "refunds": "broken",
         "users": "broken",
-        "hangs-a": "unknown",
+        "hangs-a": "unreachable",
         "clicks": "due",
         "orders": "held",
         "inventory": "ok",
@@ -190,11 +190,11 @@ def test_every_state_has_a_shape_and_a_word_and_the_worst_is_first(
     found = rows_once(page, states)
     order = {name: row["state"] for name, row in found.items()}
     assert states.items() <= order.items()
-    ranks = ["broken", "unknown", "lagging", "due", "held", "ok"]
+    ranks = ["broken", "unreachable", "unknown", "lagging", "due", "held", "ok"]
     assert list(order.values()) == sorted(order.values(), key=ranks.index)
     assert all(row["word"].lower() == row["state"] for row in found.values())
     shapes = {row["word"]: row["shape"] for row in found.values()}
-    assert len(set(shapes.values())) == len(shapes) == 5
+    assert len(set(shapes.values())) == len(shapes) == 6
 
 
 def test_what_memwal_says_is_never_markup(page: Page, running: Running) -> None:

@@ -137,7 +137,7 @@ async function whoAmI() {
 window.addEventListener("hashchange", () => show(false));
 document.addEventListener("visibilitychange", () => { if (!document.hidden) load(); });
 refreshButton.addEventListener("click", refresh);
-document.getElementById("skip").addEventListener("click", () => main.focus());
+document.getElementById("skip").addEventListener("click", () => (document.querySelector(".range p") || main).focus());
 setInterval(() => tick(document), 5000);
 show(true);
 whoAmI();

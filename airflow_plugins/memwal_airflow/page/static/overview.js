@@ -5,7 +5,7 @@ import { arrangeChildren, h, say, swap } from "./dom.js";
 import { NOTHING, bytes, count, plural, serverNow, since } from "./format.js";
 import { STATES, outcome, stateBadge } from "./icons.js";
 import { chips, clear, pager, picks, shareLink, summary } from "./controls.js";
-import { SORTS, arrange, countMarks, currentView, viewHash } from "./view.js";
+import { SORTS, START, arrange, countMarks, currentView, viewHash } from "./view.js";
 
 const TYPING_MS = 200;
 const COLUMNS = [["Health", "state"], ["Table", "name"], ["Backlog", "backlog"], ["Oldest", "oldest"], ["Index lag", "lag"], ["Storage"], ["Snapshot"], ["Last run"], ["Seen"]];
@@ -103,7 +103,7 @@ export function overviewPage() {
     part("none", [fitting, known.planned_at === null, known.left_out], () => [
       !fitting && h("p", { class: "empty" }, whyEmpty(known)),
       known.left_out > 0 && h("p", { class: "empty" }, `${plural(known.left_out, "table")} of the configuration left out: too many for this page.`)]);
-    part("pages", [fitting, page, pages], () => fitting > 0 && pager(found, view, turn, go));
+    part("pages", [fitting, page, pages], () => fitting > START.rows && pager(found, view, turn, go));
     return found;
   }
 
