@@ -17,6 +17,7 @@ from memwal.errors import LASTING_EXITS, Usage
 from memwal.report import FAILED, REFUSED
 from memwal_airflow.command import JobsEnvironment
 from memwal_airflow.hook import MemWalHook
+from memwal_airflow.job_triggers import SETTLE_SECONDS
 from memwal_airflow.page_links import MemWalPageLink
 from memwal_airflow.query import Answer, NoAnswer, query
 from memwal_airflow.request import check_name, parse_shard
@@ -202,8 +203,9 @@ class MemWalBacklogTrigger(BaseTrigger):
         )
 
     async def run(self) -> AsyncIterator[TriggerEvent]:
-        """Look again and again until the wait is over."""
+        """Look again and again until the wait is over. The task itself has just looked."""
         jobs = await MemWalHook(self.conn_id).environment_async()
+        await asyncio.sleep(max(self.poll_seconds, SETTLE_SECONDS))
         while True:
             try:
                 over, seen = await check_progress(jobs, self.table, self.until, self.generations)

@@ -7,6 +7,8 @@ the jobs' environment runs it, which starts Spark itself when the work is worth 
 from __future__ import annotations
 
 import inspect
+import math
+import subprocess
 import time
 from collections.abc import Callable, Mapping, Sequence
 from datetime import timedelta
@@ -19,6 +21,7 @@ from airflow.sdk.exceptions import (
     AirflowFailException,
     AirflowRescheduleException,
     AirflowSkipException,
+    AirflowTaskTimeout,
 )
 
 from memwal.errors import Usage
@@ -31,9 +34,21 @@ from memwal_airflow.page_links import MemWalPageLink
 from memwal_airflow.request import find_configured_tables, mask, parse_tables
 from memwal_airflow.settings import read_dag_config, read_settings
 from memwal_airflow.spark_connection import SparkTarget, read_spark_target
-from memwal_airflow.submission import LOST, Ended, Submission, make_folder, start
+from memwal_airflow.submission import (
+    Ended,
+    Submission,
+    make_folder,
+    start,
+)
 from memwal_airflow.task_runs import describe_task, name_run
-from memwal_airflow.tries import begin_try, end_try, measure_hold
+from memwal_airflow.tries import (
+    begin_try,
+    end_try,
+    find_lost_job,
+    has_moved,
+    measure_hold,
+    take_lost_try,
+)
 
 if TYPE_CHECKING:
     from airflow.sdk import Context
@@ -73,6 +88,8 @@ class MemWalJobOperator(BaseOperator):
     :param spark_conn_id: a Spark connection: then through spark-submit (templated)
     :param deferrable: wait in the triggerer, without a worker slot. Workers and triggerers must
         share `[memwal] run_directory` for it
+    :param defer_after_seconds: how long to wait in the worker first. Most jobs are over by then;
+        deferring costs them time, and now and then a try (see the page)
     :param poll_seconds: how often to look at a running job
     :param held_seconds_max: how long to look again and again, every `retry_delay`, while the lease
         is held by somebody else. That uses up no tries, and no worker slot between the looks
@@ -111,6 +128,7 @@ class MemWalJobOperator(BaseOperator):
         conn_id: str = MemWalHook.default_conn_name,
         spark_conn_id: str | None = None,
         deferrable: bool = conf.getboolean("operators", "default_deferrable", fallback=False),
+        defer_after_seconds: float = 30.0,
         poll_seconds: float = 2.0,
         held_seconds_max: float = 3600.0,
         skip_when_idle: bool = True,
@@ -134,53 +152,50 @@ class MemWalJobOperator(BaseOperator):
         self.conn_id = conn_id
         self.spark_conn_id = spark_conn_id
         self.deferrable = deferrable
+        self.defer_after_seconds = defer_after_seconds
         self.poll_seconds = poll_seconds
         self.held_seconds_max = held_seconds_max
         self.skip_when_idle = skip_when_idle
         self._submission: Submission | None = None
 
     def execute(self, context: Context) -> dict[str, Any]:
-        """Start the job, and wait for it here or in the triggerer."""
-        submission, argv, variables = self._prepare(context)
-        for number in begin_try(context):
-            self.log.warning(
-                "Nobody saw how the job of try %d ended: Airflow lost its task", number
-            )
-        self.log.info("Running %s", " ".join(argv))
+        """Start the job, and wait for it: here, and then in the triggerer."""
+        submission, process = self._find_or_start(context)
         self._submission = submission
-        limit = self.execution_timeout
-        seconds_max = _SECONDS_MAX if limit is None else limit.total_seconds()
-        process = start(
-            submission, argv, variables, attached=not self.deferrable, seconds_max=seconds_max
-        )
-        if self.deferrable:
+        try:
+            ended = self._watch(submission, is_own=process is not None)
+        except AirflowTaskTimeout:
+            found = self._stop(submission)
+            ended = Ended(exit_code=found.exit_code if found else -1, why="timed_out")
+        finally:
+            if process is not None and process.stdin is not None:
+                process.stdin.close()
+        if ended is None:
             self.defer(
                 trigger=MemWalJobTrigger(
                     folder=str(submission.folder),
                     conn_id=self.conn_id,
                     poll_seconds=self.poll_seconds,
+                    log_position=submission.log_position,
                 ),
                 method_name="execute_complete",
                 # The supervisor ends the job in time by itself, unless it is gone.
-                timeout=timedelta(seconds=seconds_max + 300),
+                timeout=timedelta(seconds=self._seconds_max + 300),
             )
-        try:
-            ended = self._watch(submission)
-        finally:
-            if process.stdin is not None:
-                process.stdin.close()
-        process.wait()
+        if process is not None:
+            process.wait()
         report = submission.read_report()
         last_line = submission.read_last_line()
-        forget(submission, ended)
         secrets = MemWalHook(self.conn_id).environment().secrets
-        decision, text = judge(ended, report, last_line, secrets)
-        return self._conclude(context, decision, text, summarize(report, secrets))
+        verdict = judge(ended, report, last_line, secrets)
+        return self._conclude(context, submission, ended, *verdict, summarize(report, secrets))
 
     def execute_complete(self, context: Context, event: Mapping[str, Any]) -> dict[str, Any]:
         """Go on after the trigger saw the job's end."""
-        forget(Submission(event["folder"]), Ended(exit_code=event["exit_code"], why=event["why"]))
-        return self._conclude(context, Verdict(event["verdict"]), event["text"], event["summary"])
+        submission = Submission(event["folder"])
+        ended = Ended(exit_code=event["exit_code"], why=event["why"])
+        verdict = Verdict(event["verdict"]), event["text"]
+        return self._conclude(context, submission, ended, *verdict, event["summary"])
 
     def options(self) -> list[str]:
         """The job's own command-line options, from rendered fields."""
@@ -221,32 +236,48 @@ class MemWalJobOperator(BaseOperator):
     def on_kill(self) -> None:
         """Airflow ends the task: the job ends too, and gives up its lease."""
         submission = self._submission
-        if submission is None:
-            return
+        if submission is not None and self._stop(submission) is not None:
+            submission.remove()
+
+    def _stop(self, submission: Submission) -> Ended | None:
         submission.cancel()
         deadline = time.monotonic() + 30
-        while submission.read_end() is None and time.monotonic() < deadline:
+        while (ended := submission.read_end()) is None and time.monotonic() < deadline:
             time.sleep(0.2)
+        return ended
 
-    def _prepare(self, context: Context) -> tuple[Submission, list[str], dict[str, str]]:
-        """A folder for the run, and the command line and environment of the job."""
-        instance = context["ti"]
+    @property
+    def _seconds_max(self) -> float:
+        limit = self.execution_timeout
+        return _SECONDS_MAX if limit is None else limit.total_seconds()
+
+    def _find_or_start(self, context: Context) -> tuple[Submission, subprocess.Popen[bytes] | None]:
+        """The job of an earlier try that Airflow lost; else a new one, and its supervisor."""
+        instance, directory = context["ti"], read_settings().run_directory
         label = f"{instance.dag_id}-{instance.task_id}-{instance.map_index}-{instance.try_number}"
         submission = None
         try:
             if not is_true(self.enabled):
                 raise AirflowSkipException(f"memwal {self.job}: not asked for")
             self.check_run(context)
-            environment = MemWalHook(self.conn_id).environment()
+            jobs = MemWalHook(self.conn_id).environment()
             target = self._read_spark_target()
-            submission = make_folder(read_settings().run_directory, label)
-            command = self._command(environment, target, submission)
+            lost, told = find_lost_job(context, directory, lambda f: self._command(jobs, target, f))
+            if told:
+                self.log.warning(told)
+            if lost is not None:
+                begin_try(context, lost.folder.name)
+                return lost, None
+            submission = make_folder(directory, label)
+            argv = self._command(jobs, target, submission)
         except Usage as error:
             if submission is not None:
                 submission.remove()
             raise AirflowFailException(str(error)) from None
-        variables = environment.variables(run_id=name_run(instance), task=describe_task(instance))
-        return submission, command, variables
+        begin_try(context, submission.folder.name)
+        self.log.info("Running %s", " ".join(argv))
+        variables = jobs.variables(run_id=name_run(instance), task=describe_task(instance))
+        return submission, start(submission, argv, variables, seconds_max=self._seconds_max)
 
     def _command(
         self, jobs: JobsEnvironment, target: SparkTarget | None, submission: Submission
@@ -276,17 +307,32 @@ class MemWalJobOperator(BaseOperator):
             return None
         return read_spark_target(BaseHook.get_connection(self.spark_conn_id))
 
-    def _watch(self, submission: Submission) -> Ended:
+    def _watch(self, submission: Submission, *, is_own: bool) -> Ended | None:
+        """Wait for the job's end. None: it goes on, and is for the triggerer to wait for."""
+        patience = self.defer_after_seconds if self.deferrable else math.inf
+        deadline = time.monotonic() + patience
         while True:
+            if not is_own:
+                submission.mark_watched()
             ended, lines = submission.follow()
             for line in lines:
                 self.log.info(line)
             if ended is not None:
                 return ended
-            time.sleep(min(self.poll_seconds, _LOCAL_POLL_SECONDS_MAX))
+            left = deadline - time.monotonic()
+            if left <= 0:
+                submission.release()
+                return None
+            time.sleep(min(left, self.poll_seconds, _LOCAL_POLL_SECONDS_MAX))
 
     def _conclude(
-        self, context: Context, decision: Verdict, text: str, found: dict[str, Any]
+        self,
+        context: Context,
+        submission: Submission,
+        ended: Ended,
+        decision: Verdict,
+        text: str,
+        found: dict[str, Any],
     ) -> dict[str, Any]:
         # Before any exception: the progress of a failed task is announced as well.
         found = end_try(
@@ -296,31 +342,33 @@ class MemWalJobOperator(BaseOperator):
             is_last=decision not in (Verdict.RETRY, Verdict.HELD),
         )
         context["ti"].xcom_push(key=SUMMARY_KEY, value=found)
+        # Not before: if Airflow has given this try up, the next one looks into the folder.
+        submission.forget(ended)
         text = f"memwal {self.job}: {text}"
         if decision is Verdict.FAIL:
             raise AirflowFailException(text)
-        now = timezone.utcnow()
-        if decision is Verdict.HELD and (
-            measure_hold(context, now.timestamp()) < self.held_seconds_max
-        ):
-            self.log.info("%s; looking again in %s", text, self.retry_delay)
-            raise AirflowRescheduleException(now + self.retry_delay)
+        if self._is_same_try(context, decision):
+            self.log.info("%s; looking again in %s, as the same try", text, self.retry_delay)
+            raise AirflowRescheduleException(timezone.utcnow() + self.retry_delay)
         if decision in (Verdict.RETRY, Verdict.HELD):
             raise MemWalRetry(text)
-        if decision is Verdict.SKIP and self.skip_when_idle:
+        if (
+            decision is Verdict.SKIP
+            and self.skip_when_idle
+            and not any(map(has_moved, found["tables"]))
+        ):
             raise AirflowSkipException(text)
         if TABLES in self.outlets:
             add_events_of_job(self.job, found, context)
         self.log.info(text)
         return found
 
-
-def forget(submission: Submission, ended: Ended) -> None:
-    """Remove the run's folder. If the job may still be running, ask it to end instead."""
-    if ended.why == LOST:
-        submission.cancel()
-    else:
-        submission.remove()
+    def _is_same_try(self, context: Context, decision: Verdict) -> bool:
+        """Whether to go on without using up a try: the lease is held, or a try was lost before."""
+        if decision is Verdict.HELD:
+            held_seconds = measure_hold(context, timezone.utcnow().timestamp())
+            return held_seconds < self.held_seconds_max
+        return decision is Verdict.RETRY and take_lost_try(context)
 
 
 def is_true(value: bool | str | None) -> bool:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import AsyncIterator
 from dataclasses import asdict
 from typing import Any
@@ -14,28 +15,39 @@ from memwal_airflow.outcomes import judge, summarize
 from memwal_airflow.redaction import hide_secrets
 from memwal_airflow.submission import GRACE_SECONDS, Submission
 
+SETTLE_SECONDS = 10.0
+"""No trigger fires sooner. Airflow's scheduler hears late that a task's process ended because the
+task was deferred; if the task runs again by then, it takes it for dead and uses up a try."""
+
 
 class MemWalJobTrigger(BaseTrigger):
     """Fires once, when the job in `folder` is over.
 
     The event: {"folder", "exit_code", "why", "verdict", "text", "summary"}. The job's log goes to
-    the task's log while it runs. A restart of the triggerer begins the log again, and nothing else.
+    the task's log while it runs, from `log_position` on. A restart of the triggerer begins there
+    again, and nothing else.
     """
 
-    def __init__(self, *, folder: str, conn_id: str, poll_seconds: float = 2.0) -> None:
+    def __init__(
+        self, *, folder: str, conn_id: str, poll_seconds: float = 2.0, log_position: int = 0
+    ) -> None:
         super().__init__()
         self.folder = folder
         self.conn_id = conn_id
         self.poll_seconds = poll_seconds
+        self.log_position = log_position
 
     def serialize(self) -> tuple[str, dict[str, Any]]:
         """How the triggerer makes it again."""
-        fields = {"folder": self.folder, "conn_id": self.conn_id, "poll_seconds": self.poll_seconds}
+        names = ("folder", "conn_id", "poll_seconds", "log_position")
+        fields = {name: getattr(self, name) for name in names}
         return f"{type(self).__module__}.{type(self).__qualname__}", fields
 
     async def run(self) -> AsyncIterator[TriggerEvent]:
         """Watch until the end."""
+        began = time.monotonic()
         submission = Submission(self.folder)
+        submission.log_position = self.log_position
         secrets = await self._secrets()
         while True:
             await asyncio.to_thread(submission.mark_watched)
@@ -49,6 +61,7 @@ class MemWalJobTrigger(BaseTrigger):
         last_line = await asyncio.to_thread(submission.read_last_line)
         decision, text = judge(ended, report, last_line, secrets)
         event = {"verdict": decision.value, "text": text, "summary": summarize(report, secrets)}
+        await asyncio.sleep(began + SETTLE_SECONDS - time.monotonic())
         yield TriggerEvent({"folder": self.folder, **asdict(ended), **event})
 
     async def _secrets(self) -> list[str]:

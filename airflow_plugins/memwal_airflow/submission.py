@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shutil
 import stat
 import subprocess
@@ -27,11 +28,14 @@ SUPERVISOR = Path(__file__).with_name("supervise.py")
 GRACE_SECONDS = 25.0
 SILENCE_SECONDS_MAX = 90.0
 UNWATCHED_SECONDS_MAX = (300.0, 1800.0)
-"""Before a trigger has taken a detached job over, and after; triggerers may be away for a while."""
-FOLDER_AGE_SECONDS_MAX = 7 * 86_400.0
+"""Before a trigger has taken a released job over, and after; triggerers may be away for a while."""
+FOLDER_AGE_SECONDS_MAX = 86_400.0
+RESULT_AGE_SECONDS_MAX = 7 * 86_400.0
+"""Of a folder with a result that somebody may still come for; triggerers may be away for days."""
 LOG_BYTES_PER_READ_MAX = 256 * 1024
 REPORT_BYTES_MAX = 64 * 1024 * 1024
 LOST = "lost"
+_NAME = re.compile(r"[\w-]*-[0-9a-f]{12}\.run")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -51,7 +55,7 @@ class Submission:
 
     def __init__(self, folder: str | Path) -> None:
         self.folder = Path(folder)
-        self._log_position = 0
+        self.log_position = 0
         self._beat: tuple[int, float] | None = None
 
     @property
@@ -90,11 +94,11 @@ class Submission:
 
     def read_new_lines(self) -> list[str]:
         """The log's whole lines since the last call; of too many, the rest comes later."""
-        piece = self._read_log(self._log_position)
+        piece = self._read_log(self.log_position)
         whole = piece.rfind(b"\n") + 1
         if not whole and len(piece) == LOG_BYTES_PER_READ_MAX:
             whole = len(piece)
-        self._log_position += whole
+        self.log_position += whole
         return _lines(piece[:whole])
 
     def read_remaining_lines(self) -> list[str]:
@@ -102,7 +106,7 @@ class Submission:
         lines: list[str] = []
         while more := self.read_new_lines():
             lines += more
-        return [*lines, *_lines(self._read_log(self._log_position, None))]
+        return [*lines, *_lines(self._read_log(self.log_position, None))]
 
     def read_last_line(self) -> str | None:
         """The log's last line that is not empty, of its last 256 KiB."""
@@ -128,8 +132,20 @@ class Submission:
             return None
         return found if isinstance(found, dict) else None
 
+    def read_command(self) -> list[str] | None:
+        """What was started here; None if nothing was, or the folder can't be seen from here."""
+        try:
+            argv = json.loads((self.folder / "order.json").read_text())["argv"]
+        except (OSError, ValueError, KeyError, TypeError):
+            return None
+        return argv if isinstance(argv, list) else None
+
+    def release(self) -> None:
+        """Let the job go on without the task that started it, for somebody else to watch."""
+        self._touch("released")
+
     def mark_watched(self) -> None:
-        """Show the supervisor that somebody waits for the job."""
+        """Show the supervisor that somebody waits for the released job."""
         self._touch("watched")
 
     def cancel(self) -> None:
@@ -139,6 +155,13 @@ class Submission:
     def _touch(self, name: str) -> None:
         if self.folder.is_dir():
             (self.folder / name).touch()
+
+    def forget(self, ended: Ended) -> None:
+        """Remove the folder. If the job may still be running, ask it to end instead."""
+        if ended.why == LOST:
+            self.cancel()
+        else:
+            self.remove()
 
     def remove(self) -> None:
         """Remove the folder."""
@@ -160,9 +183,15 @@ def make_folder(directory: str, label: str) -> Submission:
         )
     _remove_old(parent)
     tidy = "".join(c if c.isalnum() or c in "-_" else "-" for c in label)[:80]
-    folder = parent / f"{tidy}-{uuid4().hex[:12]}"
+    folder = parent / f"{tidy}-{uuid4().hex[:12]}.run"
     folder.mkdir(mode=0o700)
     return Submission(folder)
+
+
+def find_folder(directory: str, name: str) -> Submission | None:
+    """The run folder of that name. The name may have been changed on its way."""
+    folder = Path(directory) / Path(name).name
+    return Submission(folder) if _is_own(folder) else None
 
 
 def start(
@@ -170,15 +199,13 @@ def start(
     argv: Sequence[str],
     variables: Mapping[str, str],
     *,
-    attached: bool,
     seconds_max: float,
 ) -> subprocess.Popen[bytes]:
-    """Start the supervisor. An attached one ends its job when the returned process's stdin closes;
-    another one lives on by itself.
+    """Start the supervisor. It ends its job when the returned process's stdin closes, unless the
+    job was released before.
     """
     order = {
         "argv": list(argv),
-        "attached": attached,
         "seconds_max": seconds_max,
         "unwatched_seconds_max": list(UNWATCHED_SECONDS_MAX),
         "grace_seconds": GRACE_SECONDS,
@@ -188,7 +215,7 @@ def start(
     with own_log:
         return subprocess.Popen(
             [sys.executable, "-I", str(SUPERVISOR), str(submission.folder)],
-            stdin=subprocess.PIPE if attached else subprocess.DEVNULL,
+            stdin=subprocess.PIPE,
             stdout=own_log,
             stderr=own_log,
             env=dict(variables),
@@ -203,12 +230,21 @@ def _lines(piece: bytes) -> list[str]:
 
 
 def _remove_old(parent: Path) -> None:
+    """Remove what killed tasks left behind. What is no run folder stays."""
     now = time.time()
-    for folder in parent.iterdir():
+    for folder in filter(_is_own, parent.iterdir()):
         try:
+            ended = Submission(folder).read_end()
             beat = folder / "heartbeat"
             last = (beat if beat.exists() else folder).stat().st_mtime
-        except OSError:
+        except (OSError, ValueError, KeyError):
             continue
-        if now - last > FOLDER_AGE_SECONDS_MAX and os.access(folder, os.W_OK):
+        has_result = ended is not None and ended.why is None
+        limit = RESULT_AGE_SECONDS_MAX if has_result else FOLDER_AGE_SECONDS_MAX
+        if now - last > limit and os.access(folder, os.W_OK):
             shutil.rmtree(folder, ignore_errors=True)
+
+
+def _is_own(folder: Path) -> bool:
+    """Whether `make_folder` made it, whoever else keeps folders there."""
+    return bool(_NAME.fullmatch(folder.name)) and folder.is_dir() and not folder.is_symlink()

@@ -5,18 +5,19 @@
 Standard library only, and run by its path: it starts in milliseconds and needs neither Airflow nor
 this package. The run's folder is all that it shares with the task and the trigger:
 
-    order.json      what to run: {"argv", "attached", "seconds_max", "unwatched_seconds_max",
-                    "grace_seconds"}; `unwatched_seconds_max` is [before the first watch, after it]
+    order.json      what to run: {"argv", "seconds_max", "unwatched_seconds_max", "grace_seconds"};
+                    `unwatched_seconds_max` is [before the first watch, after it]
     heartbeat       touched all the time while this process lives
-    watched         touched by whoever waits for the job
+    released        made by the task once it will be somebody else who waits for the job
+    watched         touched by whoever waits for a released job
     log.txt         stdout and stderr of the job
     cancel          made by whoever wants the job to stop
     exit.json       made once the job is over: {"exit_code", "why"}
 
 `why` is null when the job ended by itself, else cancelled, detached, unwatched or timed_out.
-An attached run ends when its standard input does: the task that started it is gone, and nobody
-would look at the result. One that is not attached ends when nobody has watched it for long: its
-task may have been killed before a trigger took over, which Airflow reports to nobody.
+A job ends when this process's standard input does: the task that started it is gone, and nobody
+would look at the result. Once released it ends when nobody has watched it for long: its task may
+have been killed before a trigger took over, which Airflow reports to nobody.
 """
 
 from __future__ import annotations
@@ -78,19 +79,22 @@ def watch(
 ) -> str | None:
     """Wait for the job's end; None, or why it has to be ended."""
     deadline = time.monotonic() + float(order["seconds_max"])
-    watcher = Watcher(folder / "watched", *order["unwatched_seconds_max"])
+    watcher, released = None, folder / "released"
     while process.poll() is None:
         (folder / "heartbeat").touch()
         if stop.is_set() or (folder / "cancel").exists():
             return "cancelled"
         if time.monotonic() > deadline:
             return "timed_out"
-        if order["attached"] and has_input_ended():
-            return "detached"
-        if not order["attached"]:
+        if watcher is not None:
             if watcher.is_gone():
                 return "unwatched"
             time.sleep(TICK_SECONDS)
+        elif released.exists():
+            watcher = Watcher(folder / "watched", *order["unwatched_seconds_max"])
+        elif has_input_ended() and not released.exists():
+            # Looked at once more: a task that releases its job goes away at once.
+            return "detached"
     return None
 
 

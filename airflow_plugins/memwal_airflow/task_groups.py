@@ -78,7 +78,8 @@ def build_task_defaults(dags: AirflowDags) -> dict[str, Any]:
 
 def build_job_defaults(job: str, dags: AirflowDags) -> dict[str, Any]:
     """The same, and the job's own fields."""
-    fields = dags.model_dump(include={"conn_id", "spark_conn_id", "deferrable", "held_seconds_max"})
+    names = {"conn_id", "spark_conn_id", "deferrable", "defer_after_seconds", "held_seconds_max"}
+    fields = dags.model_dump(include=names)
     fields["max_active_tis_per_dag"] = dags.tasks_in_flight_max
     fields["outlets"] = []  # the task behind it announces: after a failure too
     fields["execution_timeout"] = timedelta(seconds=dags.execution_timeout_seconds)

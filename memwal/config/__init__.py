@@ -189,6 +189,7 @@ class AirflowDags(BaseModel):
     spark_conn_id: str | None = None
     pool: str = "default_pool"
     deferrable: bool = False
+    defer_after_seconds: Seconds = Field(default=30, ge=0)
     runs_in_flight_max: int = Field(default=3, ge=1)
     tasks_in_flight_max: int = Field(default=4, ge=1)
     retries: int = Field(default=3, ge=0)

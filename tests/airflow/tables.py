@@ -25,6 +25,7 @@ garbage_schedule = ""
 index_catchup_schedule = ""
 snapshot_schedule = ""
 deferrable = true
+defer_after_seconds = 2
 compaction_schedule = ""
 garbage_execute = true
 retries = 8

@@ -77,7 +77,7 @@ def orders(airflow_home: InProcessAirflow) -> TestTable:
 def test_new_files_of_a_folder_then_nothing_to_do(
     airflow_home: InProcessAirflow, orders: TestTable, tmp_path: Path, deferrable: bool
 ) -> None:
-    fields = {"sources": str(tmp_path / "in"), "deferrable": deferrable, "poll_seconds": 0.2}
+    fields = {"sources": str(tmp_path / "in"), "deferrable": deferrable, "defer_after_seconds": 0}
     wanted = orders.read()
     for name, keys in (("a", [5, 100]), ("b", [100, 101])):
         wanted |= orders.land(tmp_path / f"in/{name}.parquet", keys)

@@ -2,16 +2,28 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import os
+import time
+from collections.abc import Callable
 from datetime import timedelta
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 from urllib.parse import unquote
 
 import pytest
+from airflow.sdk.exceptions import (
+    AirflowRescheduleException,
+    AirflowSkipException,
+    TaskDeferred,
+)
+from airflow.triggers.base import TriggerEvent
 from local_airflow.home import JOBS_BIN
-from memwal_airflow.job_operators import SUMMARY_KEY, MemWalJobOperator
+from local_airflow.rest import wait_until
+from memwal_airflow.job_operators import SUMMARY_KEY, MemWalJobOperator, MemWalRetry
+from memwal_airflow.job_triggers import MemWalJobTrigger
 from memwal_airflow.memwal_operators import (
     MemWalGarbageOperator,
     MemWalIndexCatchupOperator,
@@ -20,6 +32,7 @@ from memwal_airflow.memwal_operators import (
 )
 from memwal_airflow.page_links import MemWalPageLink
 from memwal_airflow.plan_operator import MemWalPlanOperator
+from memwal_airflow.submission import Submission
 
 from tests.airflow.airflow_server import InProcessAirflow
 from tests.airflow.dag_runs import Ran, run_tasks
@@ -38,7 +51,8 @@ def tries(ran: Ran) -> int:
 @pytest.mark.parametrize("deferrable", [False, True])
 def test_merge_then_nothing_to_do(airflow_home: InProcessAirflow, deferrable: bool) -> None:
     table = airflow_home.tables.make("orders", shards=2, generations=2)
-    fields = {"tables": "orders", "deferrable": deferrable, "poll_seconds": 0.2}
+    waits: dict[str, Any] = {"defer_after_seconds": 0, "poll_seconds": 0.2}
+    fields = {"tables": "orders", "deferrable": deferrable, **waits}
     ran = run_one(airflow_home, MemWalMergeOperator, **fields)
     assert ran.states == {("job", -1): "success"}
     found = ran.xcom("job")
@@ -94,7 +108,8 @@ def test_a_held_lease_is_waited_for_within_one_try(
     )
     command.chmod(0o755)
     monkeypatch.setenv("AIRFLOW__MEMWAL__COMMAND", str(command))
-    fields = {"deferrable": deferrable, "poll_seconds": 0.2, "retries": 0}
+    waits = {"defer_after_seconds": 0, "poll_seconds": 0.2}
+    fields: dict[str, Any] = {"deferrable": deferrable, "retries": 0, **waits}
     ran = run_one(airflow_home, MemWalMergeOperator, tables="orders", **fields)
     assert (tmp_path / "second").exists()
     assert ran.states == {("job", -1): "success"}
@@ -266,6 +281,7 @@ def test_execution_timeout_ends_the_job(
             job="merge",
             tables="orders",
             deferrable=deferrable,
+            defer_after_seconds=1,
             poll_seconds=0.2,
             execution_timeout=timedelta(seconds=4),
             retries=0,
@@ -293,6 +309,7 @@ def test_through_spark_submit(airflow_home: InProcessAirflow) -> None:
             spark_conn_id="spark_here",
             arguments=["--engine", "spark"],
             deferrable=True,
+            defer_after_seconds=0,
             poll_seconds=0.2,
         )
     assert ran.states == {("job", -1): "success"}
@@ -390,3 +407,130 @@ def test_a_plan_that_gets_no_answer_is_tried_again(airflow_home: InProcessAirflo
         patch.setenv("AIRFLOW__MEMWAL__COMMAND", str(JOBS_BIN / "no-such-command"))
         ran = run_one(airflow_home, MemWalPlanOperator, tables=["x"], retries=1)
     assert (ran.state, tries(ran)) == ("failed", 2)
+
+
+class LosingAirflow:
+    """Calls an operator as a worker does, and loses its tries: no state is heard of them."""
+
+    def __init__(self) -> None:
+        self.pushed: dict[str, Any] = {}
+        names = {"dag_id": "d", "run_id": "r", "task_id": "job", "map_index": -1, "try_number": 0}
+        kept: dict[str, Any] = {}
+        self.context: Any = {
+            "ti": SimpleNamespace(**names, xcom_push=self._push),
+            "task_state_store": SimpleNamespace(
+                get=kept.get, set=kept.__setitem__, delete=lambda key: kept.pop(key)
+            ),
+        }
+
+    def _push(self, key: str, value: Any) -> None:
+        self.pushed[key] = value
+
+    def try_once(self, operator: MemWalJobOperator) -> Any:
+        self.context["ti"].try_number += 1
+        return operator.execute(self.context)
+
+
+@pytest.fixture
+def counted(
+    airflow_home: InProcessAirflow, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> Callable[[], int]:
+    """How often a job was started; while the file `wait` is there, jobs wait before they begin."""
+    command = tmp_path / "memwal"
+    command.write_text(
+        f"#!/bin/sh\necho >> {tmp_path}/started\nwhile [ -e {tmp_path}/wait ]; do sleep 0.1; done\n"
+        f'exec {os.environ["AIRFLOW__MEMWAL__COMMAND"]} "$@"\n'
+    )
+    command.chmod(0o755)
+    monkeypatch.setenv("AIRFLOW__MEMWAL__COMMAND", str(command))
+    return lambda: (tmp_path / "started").read_text().count("\n")
+
+
+def deferred_merge(**fields: Any) -> MemWalMergeOperator:
+    fields = {"tables": "orders", "deferrable": True, "defer_after_seconds": 0, **fields}
+    return MemWalMergeOperator(task_id="job", **fields)
+
+
+@pytest.mark.parametrize("goes_on", [False, True])
+def test_the_job_of_a_lost_try_is_taken_over(
+    airflow_home: InProcessAirflow,
+    tmp_path: Path,
+    counted: Callable[[], int],
+    goes_on: bool,
+) -> None:
+    table = airflow_home.tables.make("orders", generations=2)
+    airflow, folder = LosingAirflow(), tmp_path / "wait"
+    folder.touch()
+    with pytest.raises(TaskDeferred) as first:
+        airflow.try_once(deferred_merge())
+    (run,) = (tmp_path / "runs").iterdir()
+    if goes_on:
+        # Airflow finds its task dead, and this try waits for the job in the triggerer as well.
+        with pytest.raises(TaskDeferred) as second:
+            airflow.try_once(deferred_merge())
+        assert second.value.trigger.folder == first.value.trigger.folder
+    folder.unlink()
+    wait_until("the job's end", Submission(run).read_end, 60)
+    found = airflow.try_once(deferred_merge())
+    assert found["tables"][0]["watermark"] == table.flushed() == table.progress()
+    assert airflow.pushed[SUMMARY_KEY] == found
+    assert counted() == 1
+    assert list((tmp_path / "runs").iterdir()) == []
+    # The next run of the same task is its own.
+    with pytest.raises(AirflowSkipException):
+        airflow.try_once(deferred_merge(deferrable=False))
+
+
+def test_a_lost_try_whose_job_is_not_the_same_or_was_ended_counts_for_nothing(
+    airflow_home: InProcessAirflow, tmp_path: Path, counted: Callable[[], int]
+) -> None:
+    airflow_home.tables.make("orders", generations=2)
+    airflow = LosingAirflow()
+    (tmp_path / "wait").touch()
+    with pytest.raises(TaskDeferred):
+        airflow.try_once(deferred_merge())
+    (run,) = (tmp_path / "runs").iterdir()
+    # The DAG was changed: the job asks for something else.
+    with pytest.raises(TaskDeferred):
+        airflow.try_once(deferred_merge(until_generation=1))
+    assert wait_until("its end", Submission(run).read_end, 60).why == "cancelled"
+    (other,) = (folder for folder in (tmp_path / "runs").iterdir() if folder != run)
+    Submission(other).cancel()
+    wait_until("its end", Submission(other).read_end, 60)
+    (tmp_path / "wait").unlink()
+    found = airflow.try_once(deferred_merge(deferrable=False, until_generation=1))
+    assert found["outcome"] == "done"
+    assert not other.exists()
+
+
+def test_a_try_that_airflow_lost_is_had_back_when_the_job_fails(
+    airflow_home: InProcessAirflow, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    airflow_home.tables.make("orders", generations=1)
+    command = tmp_path / "memwal"
+    command.write_text("#!/bin/sh\necho the store is away\nexit 1\n")
+    command.chmod(0o755)
+    monkeypatch.setenv("AIRFLOW__MEMWAL__COMMAND", str(command))
+    airflow = LosingAirflow()
+    with pytest.raises(TaskDeferred):
+        airflow.try_once(deferred_merge())
+    with pytest.raises(AirflowRescheduleException):
+        airflow.try_once(deferred_merge(deferrable=False))
+    with pytest.raises(MemWalRetry, match="the store is away"):
+        airflow.try_once(deferred_merge(deferrable=False))
+
+
+def test_no_trigger_fires_before_airflow_can_know_of_the_deferral(
+    airflow_home: InProcessAirflow, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("memwal_airflow.job_triggers.SETTLE_SECONDS", 1.5)
+    (tmp_path / "exit.json").write_text('{"exit_code": 0, "why": null}')
+    trigger = MemWalJobTrigger(folder=str(tmp_path), conn_id="memwal_default")
+
+    async def fire() -> TriggerEvent:
+        return await anext(trigger.run())
+
+    began = time.monotonic()
+    event = asyncio.run(fire())
+    assert time.monotonic() - began >= 1.5
+    assert event.payload["exit_code"] == 0

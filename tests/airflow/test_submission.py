@@ -12,7 +12,7 @@ import psutil
 import pytest
 from local_airflow.rest import wait_until
 from memwal_airflow import submission as submissions
-from memwal_airflow.submission import Ended, Submission, make_folder, start
+from memwal_airflow.submission import Ended, Submission, find_folder, make_folder, start
 
 from memwal.errors import Usage
 
@@ -27,11 +27,13 @@ DEAF = "import signal; signal.signal(signal.SIGTERM, signal.SIG_IGN)\n" + TREE
 
 
 def run(
-    tmp_path: Path, code: str, *, attached: bool = False, seconds_max: float = 60, label: str = "x"
+    tmp_path: Path, code: str, *, released: bool = True, seconds_max: float = 60, label: str = "x"
 ) -> tuple[Submission, object]:
     made = make_folder(str(tmp_path / "runs"), label)
     command = [sys.executable, "-u", "-c", code]
-    process = start(made, command, dict(os.environ), attached=attached, seconds_max=seconds_max)
+    if released:
+        made.release()
+    process = start(made, command, dict(os.environ), seconds_max=seconds_max)
     return made, process
 
 
@@ -90,11 +92,23 @@ def test_a_deaf_tree_is_killed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
     assert is_gone(child)
 
 
-def test_an_attached_job_ends_with_the_one_that_waits_for_it(tmp_path: Path) -> None:
-    made, process = run(tmp_path, TREE, attached=True)
+def test_a_job_ends_with_the_one_that_waits_for_it(tmp_path: Path) -> None:
+    made, process = run(tmp_path, TREE, released=False)
     child = child_of(made)
     process.stdin.close()
     assert wait_ended(made).why == "detached"
+    assert is_gone(child)
+
+
+def test_a_job_that_was_released_does_not(tmp_path: Path) -> None:
+    made, process = run(tmp_path, TREE, released=False)
+    child = child_of(made)
+    made.release()
+    process.stdin.close()
+    time.sleep(1)
+    assert made.read_end() is None
+    made.cancel()
+    assert wait_ended(made).why == "cancelled"
     assert is_gone(child)
 
 
@@ -167,7 +181,7 @@ def test_time_runs_out(tmp_path: Path) -> None:
 
 def test_a_command_that_is_missing(tmp_path: Path) -> None:
     made = make_folder(str(tmp_path), "x")
-    start(made, ["/no/such/memwal"], dict(os.environ), attached=False, seconds_max=9)
+    start(made, ["/no/such/memwal"], dict(os.environ), seconds_max=9)
     assert wait_ended(made).exit_code == 127
     assert "/no/such/memwal" in (made.read_last_line() or "")
 
@@ -221,11 +235,32 @@ def test_a_report(tmp_path: Path) -> None:
 
 
 def test_old_folders_go_when_a_new_one_comes(tmp_path: Path) -> None:
-    old, young = make_folder(str(tmp_path), "old"), make_folder(str(tmp_path), "young")
-    for made in (old, young):
-        (made.folder / "heartbeat").touch()
+    old, young, ended = (make_folder(str(tmp_path), name) for name in ("old", "young", "ended"))
+    (ended.folder / "exit.json").write_text('{"exit_code": 0, "why": null}')
+    (tmp_path / "somebody-elses").mkdir()
     past = time.time() - submissions.FOLDER_AGE_SECONDS_MAX - 60
-    os.utime(old.folder / "heartbeat", (past, past))
+    for folder in (old.folder, ended.folder, tmp_path / "somebody-elses"):
+        (folder / "heartbeat").touch()
+        os.utime(folder / "heartbeat", (past, past))
+    (young.folder / "heartbeat").touch()
     make_folder(str(tmp_path), "new")
     assert not old.folder.exists()
     assert young.folder.exists()
+    assert (tmp_path / "somebody-elses").exists()
+    # Its task may still come for the result.
+    assert ended.folder.exists()
+    past = time.time() - submissions.RESULT_AGE_SECONDS_MAX - 60
+    os.utime(ended.folder / "heartbeat", (past, past))
+    make_folder(str(tmp_path), "new")
+    assert not ended.folder.exists()
+
+
+@pytest.mark.parametrize("name", ["", ".", "..", "../other", "/etc", "other", "x-0123456789ab.run"])
+def test_a_folder_is_found_again_by_a_name_that_is_its_own(tmp_path: Path, name: str) -> None:
+    made = make_folder(str(tmp_path / "runs"), "dag/task one")
+    found = find_folder(str(tmp_path / "runs"), made.folder.name)
+    assert found is not None
+    assert found.folder == made.folder
+    (tmp_path / "other").mkdir()
+    (tmp_path / "runs" / "x-0123456789ab.run").symlink_to(tmp_path / "other")
+    assert find_folder(str(tmp_path / "runs"), name) is None

@@ -6,7 +6,14 @@ from types import SimpleNamespace
 from typing import Any
 
 from memwal_airflow.outcomes import summarize
-from memwal_airflow.tries import begin_try, end_try, measure_hold
+from memwal_airflow.tries import (
+    Begun,
+    begin_try,
+    end_try,
+    find_lost_try,
+    measure_hold,
+    take_lost_try,
+)
 
 
 class Task:
@@ -22,9 +29,9 @@ class Task:
             "task_state_store": store,
         }
 
-    def begin(self) -> list[int]:
+    def begin(self, folder: str | None = None) -> None:
         self.context["ti"].try_number += 1
-        return begin_try(self.context)
+        begin_try(self.context, folder or f"folder-{self.context['ti'].try_number}")
 
     def end(self, report: dict[str, Any] | None, *, is_last: bool = False) -> dict[str, Any]:
         """The summary; {table: whether it moved} is `moved` of it."""
@@ -78,12 +85,40 @@ def test_what_an_earlier_try_did_is_told_however_the_last_one_ended() -> None:
 
 def test_after_a_try_that_nobody_saw_the_end_of_the_table_itself_tells() -> None:
     task = Task()
-    assert task.begin() == []
-    assert task.begin() == [1]
+    task.begin()
+    task.begin()
     # It can't be looked at: nothing is told of it yet.
     assert moved(task.end(report(AWAY))) == []
-    assert task.begin() == [1]
+    task.begin()
     assert moved(task.end(report(IDLE), is_last=True)) == ["t"]
+
+
+def test_a_job_that_a_later_try_takes_over_is_seen() -> None:
+    task = Task()
+    assert find_lost_try(task.context) is None
+    task.begin("its-folder")
+    assert find_lost_try(task.context) == Begun(number=1, folder="its-folder")
+    task.begin("its-folder")
+    assert find_lost_try(task.context) == Begun(number=2, folder="its-folder")
+    assert moved(task.end(report(AWAY))) == []
+    assert find_lost_try(task.context) is None
+    task.begin()
+    assert moved(task.end(report(IDLE), is_last=True)) == []
+
+
+def test_each_try_that_was_lost_is_had_back_once() -> None:
+    task = Task()
+    task.begin("its-folder")
+    task.begin("its-folder")
+    task.begin()
+    task.end(report(AWAY))
+    assert [take_lost_try(task.context) for _ in range(3)] == [True, True, False]
+    # A look within the same try, and a try that came to its end.
+    begin_try(task.context, "another")
+    begin_try(task.context, "another")
+    task.end(report(AWAY))
+    task.begin()
+    assert not take_lost_try(task.context)
 
 
 def test_a_job_that_left_no_report_is_as_good_as_unseen() -> None:
@@ -124,8 +159,8 @@ def test_how_long_a_lease_is_held_is_counted_over_all_looks_and_tries() -> None:
     for now in (100.0, 160.0):
         task.try_once(held)
         waited.append(measure_hold(task.context, now))
-    # A look within the same try is no unseen one.
-    assert begin_try(task.context) == []
+    # A look within the same try.
+    begin_try(task.context, "another")
     task.end(held)
     assert [*waited, measure_hold(task.context, 220.0)] == [0, 60, 120]
     task.try_once(report(IDLE), is_last=True)
