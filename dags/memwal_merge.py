@@ -10,7 +10,6 @@ from memwal_airflow.forms import build_run_fields, build_run_params
 from memwal_airflow.plan_operator import MemWalPlanOperator
 from memwal_airflow.settings import read_dag_config
 from memwal_airflow.task_groups import (
-    RUN_TYPES,
     build_dag_fields,
     build_event_schedule,
     build_task_defaults,
@@ -23,7 +22,6 @@ CONFIG = read_dag_config()
 
 @dag(
     schedule=build_event_schedule(INGESTED, CONFIG, or_cron=CONFIG.airflow.merge_schedule),
-    allowed_run_types=RUN_TYPES,
     max_active_runs=CONFIG.airflow.runs_in_flight_max,
     deadline=build_deadlines(CONFIG.airflow),
     params=build_run_params(CONFIG, "merge", "those that are due"),

@@ -99,7 +99,8 @@ def check_backfill(table: str) -> None:
     name = mask_address(table)
     result = next((t for t in found.get("tables") or [] if t["table"] == name), None)
     if result is None:
-        raise AirflowFailException(f"{name}: the backfill did not report on it")
+        why = found.get("error") or "the backfill did not report on it"
+        raise AirflowFailException(f"{name}: {why}")
     if result["outcome"] not in (DONE, NOTHING_TO_DO):
         raise AirflowFailException(f"{name}: {result['outcome']}: {result['error']}")
 

@@ -14,7 +14,7 @@ from airflow.sdk.exceptions import AirflowFailException
 from memwal.config import Config, mask_address
 from memwal.errors import Usage
 from memwal_airflow.asset_events import find_triggering_tables
-from memwal_airflow.request import check_keys, find_configured_tables
+from memwal_airflow.request import check_keys, find_configured_tables, parse_tables
 from memwal_airflow.settings import read_dag_config
 
 TABLES_MAX = 1_000
@@ -138,10 +138,9 @@ def list_tables() -> list[str]:
     params, config = context["params"], read_dag_config()
     try:
         check_keys(context["dag_run"].conf, {key: params[key] for key in context["dag"].params})
-        named = find_configured_tables(params["tables"], config)
+        named = parse_tables(params["tables"])
+        moved = find_triggering_tables(context.get("triggering_asset_events"))
+        known = [name for name in moved if name in config.tables] if moved else list(config.tables)
+        return find_configured_tables(named or known, config)
     except Usage as error:
         raise AirflowFailException(str(error)) from None
-    if named:
-        return named
-    moved = find_triggering_tables(context.get("triggering_asset_events"))
-    return [name for name in moved if name in config.tables] if moved else list(config.tables)

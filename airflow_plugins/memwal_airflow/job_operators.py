@@ -65,7 +65,7 @@ _LOCAL_POLL_SECONDS_MAX = 0.5
 
 
 class MemWalRetry(AirflowException):
-    """Worth another try: the job lost a race, the lease was held for long, the store was away."""
+    """Worth another try: the store was away, the lease was held for long, the job died."""
 
 
 class MemWalJobOperator(BaseOperator):
@@ -91,14 +91,14 @@ class MemWalJobOperator(BaseOperator):
     :param defer_after_seconds: how long to wait in the worker first. Most jobs are over by then;
         deferring costs them time, and now and then a try (see the page)
     :param poll_seconds: how often to look at a running job
-    :param held_seconds_max: how long to look again and again, every `retry_delay`, while the lease
-        is held by somebody else. That uses up no tries, and no worker slot between the looks
+    :param held_seconds_max: how long to look again and again, every `retry_delay`, while somebody
+        else is at work on the table. That uses up no tries, and no worker slot between the looks
     :param skip_when_idle: a job with nothing to do ends as skipped, else as success
 
     Success: the report in short is the return value. It is also pushed under the key
-    `memwal_summary`, before a failure too. Skipped: nothing to do. Rescheduled: lease held.
-    Retried: lost race, lease held for long, store away. Failed at once: guard, corruption, wrong
-    request, partly failed. Killing the task ends the job. `execution_timeout` ends the job as well.
+    `memwal_summary`, before a failure too. Skipped: nothing to do. Rescheduled: lease held, lost
+    race. Retried: lease held for long, store away. Failed at once: guard, corruption, wrong
+    request, partly failed. Killing the task ends the job; `execution_timeout` does, too.
     """
 
     default_job = ""
@@ -273,6 +273,8 @@ class MemWalJobOperator(BaseOperator):
         except Usage as error:
             if submission is not None:
                 submission.remove()
+            found = {**summarize(None), "error": str(error)}
+            instance.xcom_push(key=SUMMARY_KEY, value=found)
             raise AirflowFailException(str(error)) from None
         begin_try(context, submission.folder.name)
         self.log.info("Running %s", " ".join(argv))
@@ -334,6 +336,8 @@ class MemWalJobOperator(BaseOperator):
         text: str,
         found: dict[str, Any],
     ) -> dict[str, Any]:
+        if decision is not Verdict.SUCCESS:
+            found = {**found, "error": found.get("error") or text}
         # Before any exception: the progress of a failed task is announced as well.
         found = end_try(
             context,

@@ -4,8 +4,8 @@
 |---|---|
 | 0 done | success |
 | 0 nothing to do | skipped |
-| 4 lease held, or 6 where nothing else is wrong | looked at again later, as the same try |
-| 1 unexpected or store unreachable, 4 lost race, 127, killed, lost | retry |
+| 4 lease held or race lost, 6 where nothing else is wrong | looked at later, as the same try |
+| 1 unexpected or store unreachable, 4 of an ingest, 127, killed, lost | retry |
 | 3 a condition of `status --fail-if` holds: no job of ours, and time may mend it | retry |
 | 2 usage, 5 guard, 6 partly failed, 7 unsupported, 8 corruption | failed, no retry |
 
@@ -77,7 +77,7 @@ def _decide(
         return Verdict.RETRY, "the job ended well but left no report that can be read"
     error = _error(report) or last_line or "it left neither report nor log"
     text = f"exit code {ended.exit_code}: {error}"
-    if ended.exit_code in (EXIT_HELD, EXIT_PARTIAL) and _is_held(report):
+    if ended.exit_code in (EXIT_HELD, EXIT_PARTIAL) and _is_held(ended.exit_code, report):
         return Verdict.HELD, text
     if ended.exit_code in _NO_RETRY:
         return Verdict.FAIL, text
@@ -191,13 +191,15 @@ def _has_progress(table: Mapping[str, Any]) -> bool:
     return before is not None and after is not None and before != after
 
 
-def _is_held(report: Mapping[str, Any] | None) -> bool:
-    """Whether somebody else's lease is all that is in the way: nothing is wrong with the tables.
+def _is_held(exit_code: int, report: Mapping[str, Any] | None) -> bool:
+    """Whether somebody else at work is all that is in the way: nothing is wrong with the tables.
 
     Not of an ingest: other writers took its shards, and it would take them back.
     """
-    if report is None or report.get("job") == "ingest" or report.get("error"):
+    if report is None or report.get("job") == "ingest":
         return False
+    if exit_code == EXIT_HELD:
+        return True
     tables = _list(report.get("tables"))
     parts = [part for table in tables for part in _list(table.get("jobs")) or [table]]
     outcomes = {part.get("outcome") for part in parts}

@@ -76,19 +76,28 @@ def find_configured_tables(tables: Any, config: Config) -> list[str]:
 
     An address that the configuration lists stands for its name, and so for its settings. Any other
     is refused, unless `[airflow] any_address` is set: a job may have credentials that whoever
-    starts it has not.
+    starts it has not. Of two names for one address the first one given is taken: two jobs would be
+    in each other's way.
     """
-    names = {section.uri: name for name, section in reversed(config.tables.items())}
-    found = []
+    names = {section.uri.rstrip("/"): name for name, section in reversed(config.tables.items())}
+    found: dict[str, str] = {}
     for table in parse_tables(tables):
-        known = table if table in config.tables else names.get(table)
+        known = table if table in config.tables else names.get(table.rstrip("/"))
         if known is None and not config.airflow.any_address:
             raise Usage(
                 f"table {mask(table)}: not in the configuration; name one of its tables, or set "
                 "`any_address = true` in [airflow] to let runs work on any address"
             )
-        found.append(known or table)
-    return list(dict.fromkeys(found))
+        found.setdefault(_find_place(known or table, config), known or table)
+    return list(found.values())
+
+
+def _find_place(table: str, config: Config) -> str:
+    """Where a table is: the same address may be another one in another store."""
+    section = config.tables.get(table)
+    if section is None:
+        return table.rstrip("/")
+    return f"{section.uri.rstrip('/')} {sorted((section.storage_options or {}).items())}"
 
 
 def check_keys(conf: Mapping[str, Any] | None, params: Mapping[str, Any]) -> None:

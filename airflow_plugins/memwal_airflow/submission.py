@@ -109,9 +109,13 @@ class Submission:
         return [*lines, *_lines(self._read_log(self.log_position, None))]
 
     def read_last_line(self) -> str | None:
-        """The log's last line that is not empty, of its last 256 KiB."""
+        """The log's last line that tells of an error, else its last that is not empty.
+
+        Of its last 256 KiB. Spark may say goodbye after a job that did not even begin.
+        """
         lines = read_messages(self._read_log(-LOG_BYTES_PER_READ_MAX).decode(errors="replace"))
-        return lines[-1] if lines else None
+        errors = [line for line in lines if line.lower().startswith("error: ")]
+        return next(reversed(errors or lines), None)
 
     def _read_log(self, start: int, bytes_max: int | None = LOG_BYTES_PER_READ_MAX) -> bytes:
         """A part of the log; a negative `start` counts from its end."""

@@ -189,6 +189,7 @@ def build_dag_fields(job: str, config: Config, text: str | None) -> dict[str, An
     """What every shipped DAG has. `text`, a file's docstring, begins with the description."""
     return {
         "catchup": False,
+        "allowed_run_types": BY_HAND if job == "rescue" else RUN_TYPES,
         "tags": ["memwal", f"memwal:{job}"],
         "description": " ".join((text or "").partition("\n\n")[0].split()),
         "doc_md": text,
@@ -204,7 +205,6 @@ def build_job_dag(
     with DAG(
         f"memwal_{name_task(job)}",
         schedule=schedule,
-        allowed_run_types=BY_HAND if by_hand else RUN_TYPES,
         max_active_runs=runs_max,
         deadline=build_deadlines(config.airflow),
         params=build_run_params(config, job),

@@ -107,7 +107,7 @@ def test_progress_of_a_try_that_died_is_told_by_the_next(
     ran = run_shipped(home, "memwal_merge")
     assert (tmp_path / "died").exists()
     assert orders.progress() == orders.flushed()
-    assert (ran.task("merge", 0).try_number, ran.states[("merge", 0)]) == (2, "skipped")
+    assert (ran.task("merge", 0).try_number, ran.states[("merge", 0)]) == (2, "success")
     assert [name for name, _ in asset_events()] == ["memwal merged orders"]
 
 
@@ -130,7 +130,7 @@ def test_a_table_out_of_reach_is_no_news(
     assert asset_events() == []
 
 
-@pytest.mark.parametrize("dag_id", sorted(SHIPPED - {"memwal_backfill", "memwal_rescue"}))
+@pytest.mark.parametrize("dag_id", sorted(SHIPPED - {"memwal_rescue"}))
 def test_a_range_of_dates_is_not_to_be_had(home: InProcessAirflow, dag_id: str) -> None:
     home.tables.make("orders")
     from airflow.models.dag import DagModel
@@ -226,6 +226,18 @@ def test_a_backfill_goes_on_with_other_tables(home: InProcessAirflow) -> None:
     assert ran.states[("table.snapshot", 1)] == "success"
     assert users.progress() == users.flushed()
     assert {name for name, _ in asset_events()} == {"memwal merged users", "memwal indexed users"}
+
+
+def test_a_backfill_that_could_not_begin_names_the_reason_for_each_table(
+    home: InProcessAirflow, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    home.tables.make("orders", generations=1)
+    monkeypatch.setenv("MEMWAL_DUE_GENERATIONS_MIN", "many")
+    ran = run_shipped(home, "memwal_backfill", {"tables": ["orders"]})
+    assert ran.states[("table.backfilled", 0)] == "failed"
+    found = ran.xcom("backfill", SUMMARY_KEY)
+    assert (found["job"], found["tables"]) == ("backfill", [])
+    assert "MEMWAL_DUE_GENERATIONS_MIN: " in found["error"]
 
 
 def test_a_backfill_without_merge_and_catchup_does_the_rest(home: InProcessAirflow) -> None:

@@ -34,8 +34,8 @@ def report(outcome: str = "done", **more: Any) -> dict[str, Any]:
         (errors.Usage, Verdict.FAIL),
         (errors.NotATable, Verdict.FAIL),
         (errors.BadCredentials, Verdict.FAIL),
-        (errors.LostRace, Verdict.RETRY),
-        (errors.LeaseHeld, Verdict.RETRY),
+        (errors.LostRace, Verdict.HELD),
+        (errors.LeaseHeld, Verdict.HELD),
         (errors.Refused, Verdict.FAIL),
         (errors.PartlyFailed, Verdict.FAIL),
         (errors.Unsupported, Verdict.FAIL),
@@ -79,12 +79,12 @@ def test_a_held_lease_is_waited_for_if_nothing_else_is_wrong(
     assert judge(Ended(exit_code=EXIT_PARTIAL), told)[0] is expected
 
 
-def test_held_of_an_ingest_or_a_lost_race_is_tried_again() -> None:
+def test_whoever_else_is_at_work_is_waited_for_but_not_by_an_ingest() -> None:
     held = Ended(exit_code=errors.EXIT_HELD)
-    told = report("held", tables=[merge_table(outcome="held")])
-    assert judge(held, told)[0] is Verdict.HELD
-    assert judge(held, {**told, "job": "ingest"})[0] is Verdict.RETRY
-    assert judge(held, report("failed", tables=[merge_table(outcome="failed")]))[0] is Verdict.RETRY
+    lost_race = report("failed", tables=[merge_table(outcome="failed")])
+    for told in (report("held", tables=[merge_table(outcome="held")]), lost_race):
+        assert judge(held, told)[0] is Verdict.HELD
+        assert judge(held, {**told, "job": "ingest"})[0] is Verdict.RETRY
 
 
 def test_a_lost_job_tells_what_to_look_at() -> None:

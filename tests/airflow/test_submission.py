@@ -212,6 +212,15 @@ def test_log_lines_come_whole_and_once(tmp_path: Path) -> None:
     assert made.read_remaining_lines() == ["rest"]
 
 
+def test_what_a_job_complains_of_is_not_its_last_word(tmp_path: Path) -> None:
+    made = make_folder(str(tmp_path), "x")
+    log = made.folder / "log.txt"
+    log.write_text("Usage: …\n\nError: No such option: --x\nINFO ShutdownHookManager: Deleting\n")
+    assert made.read_last_line() == "Error: No such option: --x"
+    log.write_text("one\ntwo\n\n")
+    assert made.read_last_line() == "two"
+
+
 def test_an_endless_line_does_not_block_the_rest(tmp_path: Path) -> None:
     made = make_folder(str(tmp_path), "x")
     size = submissions.LOG_BYTES_PER_READ_MAX

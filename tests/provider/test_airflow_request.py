@@ -92,10 +92,11 @@ def test_only_tables_of_the_configuration() -> None:
     assert find_configured_tables(["{{ 7 * 6 }}", "orders"], CONFIG) == ["{{ 7 * 6 }}", "orders"]
     # By its address a table has its own settings all the same, and is one table.
     assert find_configured_tables(["s3://lake/orders", "orders"], CONFIG) == ["orders"]
+    assert find_configured_tables(["s3://lake/orders/"], CONFIG) == ["orders"]
     assert find_configured_tables([SECRET], CONFIG) == ["secret"]
     assert find_configured_tables(["lake:sales.orders"], CONFIG) == ["sales"]
     assert find_configured_tables(None, CONFIG) == []
-    others = ("s3://lake/orders/", "s3://lake/other", "/data", "order", "*", "ORDERS", "order*")
+    others = ("s3://lake/other", "/data", "order", "*", "ORDERS", "order*")
     for table in (*others, "lake:sales.*", "lake:sales.returns", "lake:orders"):
         with pytest.raises(Usage, match="not in the configuration") as caught:
             find_configured_tables(["orders", table], CONFIG)
@@ -103,6 +104,17 @@ def test_only_tables_of_the_configuration() -> None:
     with pytest.raises(Usage) as caught:
         find_configured_tables(["s3://user:hunter2@lake/other"], CONFIG)
     assert "hunter2" not in str(caught.value)
+
+
+def test_two_names_for_one_address_are_one_table() -> None:
+    assert find_configured_tables(["again", "orders", "s3://lake/orders/"], CONFIG) == ["again"]
+    every = ["orders", "{{ 7 * 6 }}", "secret", "sales"]
+    assert find_configured_tables(list(CONFIG.tables), CONFIG) == every
+    # The same address in another store.
+    elsewhere = {"uri": "s3://lake/orders", "storage_options": {"aws_endpoint": "http://there"}}
+    tables = {"orders": {"uri": "s3://lake/orders"}, "elsewhere": elsewhere}
+    config = Config.model_validate({"tables": tables})
+    assert find_configured_tables(["orders", "elsewhere"], config) == ["orders", "elsewhere"]
 
 
 def test_any_address_where_the_configuration_says_so() -> None:
