@@ -203,6 +203,17 @@ def test_unreachable_tables_are_tried_again_apart_and_less_and_less(world: World
     assert [sorted(names) for names in world.asked()[6:]] == [["a", "away-2", "b"]]
 
 
+def test_the_first_look_at_a_store_waits_for_no_other_store(world: World) -> None:
+    places = {"b": "/lake/b", "c": "s3://far/c", "d": "cat:sales.d", "e": "/tmp/e"}
+    world.tables("a", **places)
+    world.good("a", *places)
+    world.look()
+    assert sorted(world.asked()) == [("a",), ("b", "e"), ("c",), ("d",)]
+    world.time.passed = 31
+    world.look()
+    assert sorted(map(len, world.asked()[4:])) == [1, 4]
+
+
 def test_what_hangs_is_ended_with_all_that_it_started(hasty: World) -> None:
     hasty.tables("hangs-a")
     hasty.look()

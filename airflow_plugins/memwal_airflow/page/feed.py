@@ -247,15 +247,21 @@ class Feed:
             if not look.looking and self._due_at(name) <= now
         ]
         due.sort(key=lambda name: self._known(name).queried)
-        for apart in (False, True):
-            names = [name for name in due if bool(self._known(name).failures) == apart]
-            fitting = [name for name in names if not self._known(name).spoils]
-            size = self.limits.batch_tables_max
-            for start in range(0, len(fitting), size):
-                self._queue(_Batch(names=tuple(fitting[start : start + size]), apart=apart))
-            for name in names:
-                if self._known(name).spoils:
-                    self._queue(_Batch(names=(name,), apart=True))
+        groups: dict[tuple[bool, str], list[str]] = {}
+        for name in due:
+            groups.setdefault(self._choose_group(name), []).append(name)
+        size = self.limits.batch_tables_max
+        for (apart, _), names in groups.items():
+            for start in range(0, len(names), size):
+                self._queue(_Batch(names=tuple(names[start : start + size]), apart=apart))
+
+    def _choose_group(self, name: str) -> tuple[bool, str]:
+        """Whether a table is looked at apart, and with which others."""
+        history = self._known(name)
+        if history.failures:
+            return True, name if history.spoils else ""
+        # Of a new one nobody knows whether its store answers, and it shows nothing until it does.
+        return False, "" if name in self._history else _find_place(self._looks[name].uri or "")
 
     def _known(self, name: str) -> _History:
         return self._history.get(name, _NEVER)
@@ -369,6 +375,12 @@ class Feed:
             for name in names:
                 if name in self._looks:
                     self._looks[name] = change(self._looks[name])
+
+
+def _find_place(uri: str) -> str:
+    """The bucket or namespace of an address; the same for all local folders."""
+    parts = uri.split("/")
+    return parts[2] if "://" in uri else parts[0].partition(":")[0]
 
 
 def _read_answer(output: Output, job: str) -> dict[str, Mapping[str, Any]]:
