@@ -4,7 +4,6 @@ It runs by the clock, and for the tables that an ingest has written to.
 """
 
 from airflow.sdk import dag
-from memwal_airflow.alerts import build_deadlines
 from memwal_airflow.asset_events import INGESTED
 from memwal_airflow.forms import build_run_fields, build_run_params
 from memwal_airflow.plan_operator import MemWalPlanOperator
@@ -23,7 +22,6 @@ CONFIG = read_dag_config()
 @dag(
     schedule=build_event_schedule(INGESTED, CONFIG, or_cron=CONFIG.airflow.merge_schedule),
     max_active_runs=CONFIG.airflow.runs_in_flight_max,
-    deadline=build_deadlines(CONFIG.airflow),
     params=build_run_params(CONFIG, "merge", "those that are due"),
     **build_dag_fields("merge", CONFIG, __doc__),
 )

@@ -186,7 +186,11 @@ def chain_jobs(table: Any, jobs: Sequence[str], config: Config, fields: JobField
 
 
 def build_dag_fields(job: str, config: Config, text: str | None) -> dict[str, Any]:
-    """What every shipped DAG has. `text`, a file's docstring, begins with the description."""
+    """What every shipped DAG has. `text`, a file's docstring, begins with the description.
+
+    Whoever starts a run by hand waits for it anyway.
+    """
+    by_hand = job in ("backfill", "rescue")
     return {
         "catchup": False,
         "allowed_run_types": BY_HAND if job == "rescue" else RUN_TYPES,
@@ -194,6 +198,7 @@ def build_dag_fields(job: str, config: Config, text: str | None) -> dict[str, An
         "description": " ".join((text or "").partition("\n\n")[0].split()),
         "doc_md": text,
         "default_args": {"owner": config.airflow.owner},
+        "deadline": None if by_hand else build_deadlines(config.airflow),
     }
 
 
@@ -206,7 +211,6 @@ def build_job_dag(
         f"memwal_{name_task(job)}",
         schedule=schedule,
         max_active_runs=runs_max,
-        deadline=build_deadlines(config.airflow),
         params=build_run_params(config, job),
         render_template_as_native_obj=by_hand,  # a list stays one
         **build_dag_fields(job, config, text),
