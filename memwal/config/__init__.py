@@ -9,13 +9,12 @@ from __future__ import annotations
 import os
 import stat
 import tomllib
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
 from pydantic import (
     BaseModel,
-    BeforeValidator,
     ConfigDict,
     Field,
     PrivateAttr,
@@ -37,10 +36,10 @@ from memwal.config.namespaces import find_namespaced as find_namespaced
 from memwal.config.storage_options import STORAGE_OPTIONS_VARIABLE as STORAGE_OPTIONS_VARIABLE
 from memwal.config.storage_options import WAIT_OPTION, expand
 from memwal.config.storage_options import read_environment_options as read_environment_options
+from memwal.config.values import ByteCount, ImportPaths, Seconds
 from memwal.errors import NotATable, Usage
 from memwal.rows.policy import RowPolicy, make_policy
 from memwal.text import mask_address as mask_address
-from memwal.text import parse_bytes, parse_seconds
 
 DEFAULT_FILE = "memwal.toml"
 RUN_ID_VARIABLE = "MEMWAL_RUN_ID"
@@ -50,21 +49,6 @@ AIRFLOW_TASK_VARIABLE = "MEMWAL_AIRFLOW_TASK"
 _STRICT = ConfigDict(extra="forbid", frozen=True, defer_build=True)
 
 EngineName = Literal["auto", "spark", "local"]
-
-
-def _with_unit(parse: Callable[[str], float]) -> BeforeValidator:
-    """Takes a text that ends in a unit by `parse`; a plain number is left to pydantic."""
-
-    def read(value: object) -> object:
-        return parse(value) if isinstance(value, str) and value.strip()[-1:].isalpha() else value
-
-    return BeforeValidator(read)
-
-
-ByteCount = Annotated[int, _with_unit(parse_bytes)]
-"""`268435456`, `"256MB"` or `"1GiB"`."""
-Seconds = Annotated[float, _with_unit(parse_seconds)]
-"""`90`, `"90s"`, `"10m"`, `"1h"` or `"7d"`."""
 
 
 class Settings(BaseModel):
@@ -154,13 +138,6 @@ TableName = Annotated[str, Field(pattern=r"^[^-]")]
 
 # Stands before a colon in TABLE.
 NamespaceName = Annotated[str, Field(pattern=r"^\w[\w-]*$")]
-
-
-ImportPaths = Annotated[
-    tuple[Annotated[str, Field(pattern=r"^[A-Za-z_]\w*(\.[A-Za-z_]\w*)+$")], ...],
-    BeforeValidator(lambda value: [value] if isinstance(value, str) else value),
-]
-"""`"my_module.my_function"`, or a list of such."""
 
 
 class AirflowDags(BaseModel):
