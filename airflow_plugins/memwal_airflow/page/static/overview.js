@@ -144,7 +144,7 @@ function heading([label, key], view, go) {
   const most = SORTS[key].most !== view.reversed;
   return h("th", { scope: "col", "aria-sort": chosen && (most ? "descending" : "ascending") },
     h("button", {
-      type: "button", class: "sort", "data-key": `sort-${key}`, title: SORTS[key].label,
+      type: "button", class: "sort", "data-key": `sort-${key}`,
       onclick: () => go({ sort: key, reversed: chosen && !view.reversed }),
     }, label, h("span", { class: "arrow", "aria-hidden": "true" }, chosen ? (most ? "▼" : "▲") : "")));
 }

@@ -17,13 +17,14 @@ const rank = Object.keys(STATES);
 const TEXT_MAX = 200;
 export const ROWS = [50, 100, 500];
 
-// What the tables are ordered by, the least first; a table without a value comes last.
+// What the tables are ordered by, the least first; a table without a value comes last. `most`: that
+// is the largest number, or the oldest, first.
 export const SORTS = {
   state: { label: "Worst first", most: true, values: (line) => [rank.indexOf(line.health.state)] },
   name: { label: "Name", most: false, values: (line) => [line.name] },
-  backlog: { label: "Most backlog", most: true, values: ({ pending }) => pending && [-pending.generations, -(pending.bytes || 0)] },
-  oldest: { label: "Waiting longest", most: true, values: (line) => line.oldest_pending_at && [Date.parse(line.oldest_pending_at)] },
-  lag: { label: "Most index lag", most: true, values: ({ index_lag: lag }) => lag && [-(lag.generations || 0), -lag.unindexed_rows] },
+  backlog: { label: "Backlog", most: true, values: ({ pending }) => pending && [-pending.generations, -(pending.bytes || 0)] },
+  oldest: { label: "Oldest", most: true, values: (line) => line.oldest_pending_at && [Date.parse(line.oldest_pending_at)] },
+  lag: { label: "Index lag", most: true, values: ({ index_lag: lag }) => lag && [-(lag.generations || 0), -lag.unindexed_rows] },
 };
 
 // Names that begin alike (sales.orders, sales.clicks), or tables in one folder.
