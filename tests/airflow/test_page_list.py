@@ -7,14 +7,13 @@ from collections.abc import Callable, Iterator
 from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
-from typing import Any
 
 import pytest
 from memwal_airflow.page.answers import Look, add_runs, add_status
 from memwal_airflow.page.app import make_clock
 from memwal_airflow.page.feed import FeedLimits, Seen
 from memwal_airflow.redaction import Redactor
-from playwright.sync_api import Browser, Locator, Page, expect
+from playwright.sync_api import Locator, Page, expect
 
 from tests.airflow import page_samples as samples
 from tests.airflow.page_browser import launched, shoot
@@ -67,32 +66,35 @@ def lake(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
 
 
 @pytest.fixture(scope="module")
-def browser() -> Iterator[Browser]:
-    with launched() as found:
-        yield found
+def window(lake: Running) -> Iterator[Page]:
+    """One window for all: a view is an address, and the next one is, too."""
+    expect.set_options(timeout=60_000)
+    with launched() as browser:
+        context = browser.new_context(permissions=["clipboard-read", "clipboard-write"])
+        context.set_default_timeout(60_000)
+        yield context.new_page()
 
 
 @pytest.fixture
-def visit(browser: Browser, lake: Running) -> Iterator[Callable[..., Page]]:
-    """`visit("#/?page=2")`: a window there. What goes wrong in it fails the test."""
-    expect.set_options(timeout=60_000)
+def visit(window: Page, lake: Running) -> Iterator[Callable[..., Page]]:
+    """`visit("#/?page=2")`: the window goes there. What goes wrong in it fails the test."""
     faults: list[str] = []
-    contexts = []
+    heard = {
+        "pageerror": lambda error: faults.append(str(error)),
+        "console": lambda line: line.type == "error" and faults.append(line.text),
+    }
 
-    def go(place: str = "", width: int = 1280, **options: Any) -> Page:
-        context = browser.new_context(viewport={"width": width, "height": 1100}, **options)
-        contexts.append(context)
-        context.set_default_timeout(60_000)
-        page = context.new_page()
-        page.on("pageerror", lambda error: faults.append(str(error)))
-        page.on("console", lambda line: line.type == "error" and faults.append(line.text))
-        page.goto(lake.url + place)
-        expect(page.locator(".range p")).not_to_be_empty()
-        return page
+    def go(place: str = "#/", width: int = 1280) -> Page:
+        window.set_viewport_size({"width": width, "height": 1100})
+        window.goto(lake.url + place)
+        expect(window.locator(".range p")).not_to_be_empty()
+        return window
 
+    for event, listener in heard.items():
+        window.on(event, listener)  # type: ignore[call-overload]
     yield go
-    for context in contexts:
-        context.close()
+    for event, listener in heard.items():
+        window.remove_listener(event, listener)
     assert faults == []
 
 
@@ -156,7 +158,7 @@ def test_the_columns_order_the_tables(visit: Callable[..., Page]) -> None:
     expect(page.locator("td[data-label='Oldest']").first).to_contain_text("h")
     # A table of which nothing is known is last either way.
     for sort in ("backlog", "-backlog"):
-        page.goto(page.url.partition("#")[0] + f"#/?sort={sort}&page=4")
+        visit(f"#/?sort={sort}&page=4")
         last = page.locator("tr[data-table]").last
         expect(last).to_have_attribute("data-state", "unreachable")
 
@@ -226,7 +228,7 @@ def test_nonsense_in_the_address_falls_back(visit: Callable[..., Page]) -> None:
     page.get_by_role("searchbox").fill("")
     expect(page.locator("tr[data-table]")).to_have_count(5)
     assert query(page) == "state=held"
-    page.goto(page.url.partition("#")[0] + "#/?page=99999")
+    visit("#/?page=99999")
     expect(page.locator(".range p")).to_have_text(f"151{TO}200 of 200 tables")
     page.get_by_role("button", name="Previous").click()
     assert query(page) == "page=3"
@@ -244,12 +246,12 @@ def test_a_view_is_a_link_and_a_table_leads_back_to_it(visit: Callable[..., Page
     page.get_by_role("link", name="All tables").click()
     expect(page.locator("tr[data-table]")).to_have_count(len(first))
     assert page.url.endswith(view)
-    again = visit(address.partition("memwal/")[2])
-    assert names(again) == first
-    again.context.grant_permissions(["clipboard-read", "clipboard-write"])
-    again.get_by_role("link", name="Link to this view").click()
-    expect(again.get_by_role("link", name="Link copied")).to_be_visible()
-    assert again.evaluate("navigator.clipboard.readText()") == address
+    page.reload()
+    expect(page.locator("tr[data-table]")).to_have_count(len(first))
+    assert names(page) == first
+    link.click()
+    expect(page.get_by_role("link", name="Link copied")).to_be_visible()
+    assert page.evaluate("navigator.clipboard.readText()") == address
 
 
 def test_looked_means_that_the_stores_were_looked_at(
@@ -277,7 +279,7 @@ def test_rows_that_stay_the_same_are_left_alone(visit: Callable[..., Page], lake
 
 
 VIEWS = {
-    "all": "",
+    "all": "#/",
     "troubles": "#/?with=late,unreachable,abandoned",
     "groups": "#/?group=name&sort=name",
     "lag": "#/?sort=lag&page=2",
@@ -289,11 +291,11 @@ VIEWS = {
 def test_it_fits_and_its_heads_stay(visit: Callable[..., Page], tmp_path: Path, width: str) -> None:
     page = visit(width=WIDTHS[width])
     for name, place in VIEWS.items():
-        page.goto(page.url.partition("#")[0] + place)
+        visit(place, WIDTHS[width])
         expect(page.locator(".none .empty, tr[data-table] >> nth=0")).to_be_visible()
         assert page.evaluate("document.documentElement.scrollWidth") <= WIDTHS[width]
         shoot(page, tmp_path, f"list-{name}-{width}")
-    page.goto(page.url.partition("#")[0])
+    visit("#/", WIDTHS[width])
     page.locator("tr[data-table] >> nth=45").scroll_into_view_if_needed()
     expect(page.locator("#refresh")).to_be_in_viewport()
     if width == "wide":
