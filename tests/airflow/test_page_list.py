@@ -254,6 +254,18 @@ def test_a_view_is_a_link_and_a_table_leads_back_to_it(visit: Callable[..., Page
     assert page.evaluate("navigator.clipboard.readText()") == address
 
 
+def test_who_goes_on_while_typing_is_not_brought_back(visit: Callable[..., Page]) -> None:
+    page = visit()
+    page.evaluate("""() => {
+        document.querySelector(".search").value = "x";
+        document.querySelector(".search").dispatchEvent(new Event("input"));
+        location.hash = "#/table/orders4";
+    }""")
+    expect(page.locator(".titleline h2")).to_have_text("orders4")
+    page.wait_for_timeout(400)
+    assert page.url.endswith("#/table/orders4")
+
+
 def test_looked_means_that_the_stores_were_looked_at(
     visit: Callable[..., Page], lake: Running
 ) -> None:

@@ -74,7 +74,7 @@ export function overviewPage() {
 
   function typed() {
     typing = 0;
-    window.location.replace(viewHash({ ...view, page: 1, q: search.value }));
+    if (root.isConnected) window.location.replace(viewHash({ ...view, page: 1, q: search.value }));
   }
 
   // What is made of the same data as before stays the same element.
@@ -178,6 +178,7 @@ function groupRow(name, size, counts, continued) {
 export function looked(data) {
   const well = data.tables.filter((line) => line.looked_at && !line.error).length;
   const all = data.tables.length;
+  if (!all && data.planned_at !== null) return "";
   if (!well) return all && !data.busy ? "No table could be looked at" : "Looking…";
   return ["Looked ", since(data.looked_at), well < all && ` at ${count(well)} of ${plural(all, "table")}`];
 }
