@@ -22,6 +22,7 @@ from airflow.sdk import (
     TriggerRule,
     get_current_context,
     task,
+    task_group,
 )
 from airflow.utils.types import DagRunType
 
@@ -97,23 +98,27 @@ def choose_tables(config: Config) -> Any:
 
 
 def map_job(job: str, tables: Any, config: Config, **overrides: Any) -> Any:
-    """One mapped task: `job` on each of `tables` (a list, or an XCom that will be one).
+    """`job` on each of `tables` (a list, or an XCom that will be one), in mapped tasks.
 
     The failure of one does not stop the others. If the job's progress is to be announced, a task
-    follows that adds one asset event for each table that moved.
+    follows each, which adds the table's asset event if it moved: others may be tried for hours yet.
     """
     settings = {**build_job_defaults(job, config.airflow), **overrides}
     kind = OPERATORS[job]
-    template = kind.partial(
-        task_id=name_task(job),
-        map_index_template="{{ task.tables }}",
-        doc_md=describe(kind),
-        **settings,
-    )
-    mapped = template.expand(tables=tables)
-    if job in STEPS:
-        mapped >> announce(job, STEPS[job], config, config.tables)
-    return mapped
+
+    @task_group(group_id=f"{name_task(job)}_each", prefix_group_id=False)
+    def each(table: str) -> None:
+        current = kind(
+            task_id=name_task(job),
+            tables=table,
+            map_index_template="{{ task.tables }}",
+            doc_md=describe(kind),
+            **settings,
+        )
+        if job in STEPS:
+            current >> announce(job, STEPS[job], config, config.tables)
+
+    return each.expand(table=tables)
 
 
 def announce(
