@@ -324,6 +324,10 @@ class TableView:
     taken_at_millis: int | None = None
     snapshot_unused: str | None = None
 
+    def describe_columns(self) -> dict[str, str]:
+        """The types of the columns by their names, for reports."""
+        return {column.name: column.type_text for column in self.columns}
+
     @property
     def shard_ids(self) -> list[ShardId]:
         """Every shard, those that can't be read included."""

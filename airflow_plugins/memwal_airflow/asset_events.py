@@ -9,15 +9,16 @@ every table at every run. The assets among a task's outlets only show what it ma
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from pathlib import Path
 from typing import Any
 from urllib.parse import SplitResult, quote
 
 from airflow.sdk import Asset, AssetAlias, timezone
 from airflow.sdk.exceptions import AirflowRuntimeError
 
-from memwal.config import Config, is_address, mask_address
+from memwal.config import Config, mask_address
 from memwal.errors import Usage
+from memwal_airflow.addresses import find_address
+from memwal_airflow.lineage import MERGING
 from memwal_airflow.settings import read_dag_config
 
 GROUP = "memwal"
@@ -35,8 +36,6 @@ SOURCES = {
     "garbage": INDEXED,
 }
 """The step that a job goes on from."""
-MERGING = ("merge", "maintain", "backfill")
-"""The jobs that change what readers of the base table see."""
 
 
 def build_table_asset(table: str) -> Asset:
@@ -51,23 +50,6 @@ def build_table_asset(table: str) -> Asset:
             f"or in a namespace; schedule by build_asset({MERGED!r}, {table!r})"
         )
     return Asset(uri=address)
-
-
-def find_address(table: str, config: Config) -> str | None:
-    """The table's address as an asset's URI, without credentials.
-
-    None for a name that the configuration lacks, and for a table of a namespace, which may put it
-    elsewhere one day.
-    """
-    section = config.tables.get(table)
-    address = section.uri if section else table
-    if section is None and not is_address(address):
-        return None
-    if address.partition(":")[0] in config.namespaces and "/" not in address:
-        return None
-    if "://" not in address:
-        return Path(address).absolute().as_uri()
-    return mask_address(address).replace("***@", "", 1).removesuffix("?***").rstrip("/")
 
 
 def build_asset(step: str, table: str) -> Asset:
@@ -153,7 +135,8 @@ def _add_table_events(merged: Mapping[str, Mapping[str, Any]], context: Any) -> 
             events.add(Asset(uri=address), extra=extra)
     # What else is there only shows what the task makes: Airflow would announce all of it.
     task = context["task"]
-    task.outlets = [outlet for outlet in task.outlets if isinstance(outlet, AssetAlias)]
+    aliases = [outlet for outlet in task.outlets if isinstance(outlet, AssetAlias)]
+    task.outlets = [*aliases, *([TABLES] if merged and TABLES not in aliases else [])]
 
 
 def _find_moved(summaries: Iterable[Any], part: str | None) -> dict[str, Mapping[str, Any]]:

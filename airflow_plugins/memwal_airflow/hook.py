@@ -2,16 +2,25 @@
 
 from __future__ import annotations
 
+import asyncio
 import subprocess
+from collections.abc import Sequence
 from typing import Any
 
 from airflow.sdk import BaseHook, Connection
 from airflow.sdk.exceptions import AirflowNotFoundException
 from airflow.sdk.log import amask_secret, mask_secret
 
+from memwal.config import Config
+from memwal.report import DONE, PARTIAL
 from memwal_airflow.command import JobsEnvironment, read_environment
+from memwal_airflow.query import NoAnswer, query
+from memwal_airflow.redaction import clean_line
+from memwal_airflow.settings import read_config
 
-_TEST_SECONDS_MAX = 60
+# Airflow gives a test that a worker runs a minute.
+_TEST_SECONDS_MAX = 50
+_TABLES_MAX = 2
 
 
 class MemWalHook(BaseHook):
@@ -56,21 +65,59 @@ class MemWalHook(BaseHook):
         return read_environment({})
 
     def test_connection(self) -> tuple[bool, str]:
-        """Airflow's "Test" button: whether the command runs."""
+        """Airflow's "Test" button: whether a configured table can be read with this connection."""
         try:
             jobs = self.environment()
-            done = subprocess.run(
-                [jobs.command, "--help"],
-                capture_output=True,
-                text=True,
-                timeout=_TEST_SECONDS_MAX,
-                env=jobs.variables(),
-            )
+            names = choose_tables(read_config(jobs.config_file), jobs)
+            return asyncio.run(_look(jobs, names)) if names else _try_command(jobs)
         except Exception as error:
             return False, str(error)
-        if done.returncode:
-            return False, done.stderr.strip()[-500:]
-        return True, f"{jobs.command} answers"
+
+
+def choose_tables(config: Config, jobs: JobsEnvironment) -> list[str]:
+    """Some tables, those of a store first where the connection is about one."""
+    named = list(config.tables)
+    if jobs.storage_options:
+        named.sort(key=lambda name: not _is_remote(config.tables[name].uri))
+    return named[:_TABLES_MAX]
+
+
+def _is_remote(uri: str) -> bool:
+    return "://" in uri and not uri.startswith("file:")
+
+
+async def _look(jobs: JobsEnvironment, names: Sequence[str]) -> tuple[bool, str]:
+    """One table that can be read is enough: others may have troubles of their own."""
+    troubles = []
+    for name in names:
+        try:
+            options = ["--consistency", "snapshot"]
+            found = await query(
+                jobs, "status", [name], options, seconds_max=_TEST_SECONDS_MAX / _TABLES_MAX
+            )
+        except NoAnswer as error:
+            trouble = str(error)
+        else:
+            table = found.tables[0] if found.tables else found.document
+            if table.get("outcome") in (DONE, PARTIAL):
+                return True, f"read {name} at version {table.get('version_after')}"
+            trouble = f"{table.get('error')}"
+        troubles.append(f"{name}: {clean_line(trouble, jobs.secrets)}")
+    return False, "; ".join(troubles)
+
+
+def _try_command(jobs: JobsEnvironment) -> tuple[bool, str]:
+    done = subprocess.run(
+        [jobs.command, "--version"],
+        capture_output=True,
+        text=True,
+        timeout=_TEST_SECONDS_MAX,
+        env=jobs.variables(),
+    )
+    if done.returncode:
+        return False, done.stderr.strip()[-500:]
+    where = jobs.config_file or "[memwal] config_file is not set"
+    return True, f"{jobs.command} answers; no store was tried, for no table is configured ({where})"
 
 
 def _environment(connection: Connection) -> JobsEnvironment:

@@ -29,6 +29,7 @@ from memwal_airflow.asset_events import TABLES, add_events_of_job, find_ports
 from memwal_airflow.command import JobsEnvironment
 from memwal_airflow.hook import MemWalHook
 from memwal_airflow.job_triggers import MemWalJobTrigger
+from memwal_airflow.lineage import Lineage, TellsLineage, take_outlines
 from memwal_airflow.outcomes import Verdict, judge, summarize
 from memwal_airflow.page_links import MemWalPageLink
 from memwal_airflow.request import find_configured_tables, mask, parse_tables
@@ -68,7 +69,7 @@ class MemWalRetry(AirflowException):
     """Worth another try: the store was away, the lease was held for long, the job died."""
 
 
-class MemWalJobOperator(BaseOperator):
+class MemWalJobOperator(TellsLineage, BaseOperator):
     """Runs one job over one or several tables.
 
     :param job: the command's name, such as merge; default: the class's own
@@ -336,6 +337,7 @@ class MemWalJobOperator(BaseOperator):
         text: str,
         found: dict[str, Any],
     ) -> dict[str, Any]:
+        outlines = take_outlines(found)
         if decision is not Verdict.SUCCESS:
             found = {**found, "error": found.get("error") or text}
         # Before any exception: the progress of a failed task is announced as well.
@@ -345,6 +347,8 @@ class MemWalJobOperator(BaseOperator):
             is_reported=found["outcome"] is not None,
             is_last=decision not in (Verdict.RETRY, Verdict.HELD),
         )
+        run_id = name_run(context["ti"])
+        self.lineage = Lineage(run_id=run_id, summary=found, outlines=outlines)
         context["ti"].xcom_push(key=SUMMARY_KEY, value=found)
         # Not before: if Airflow has given this try up, the next one looks into the folder.
         submission.forget(ended)

@@ -21,13 +21,14 @@ from typing import Any
 
 from memwal.errors import EXIT_HELD, EXIT_PARTIAL, LASTING_EXITS
 from memwal.report import DONE, HELD, NOTHING_TO_DO, PARTIAL
+from memwal_airflow.lineage import KEY, outline
 from memwal_airflow.redaction import change_texts, clean_line
 from memwal_airflow.submission import LOST, Ended
 
 WATERMARK_SHARDS_MAX = 200
 NAME_CHARACTERS_MAX = 200
 
-_COUNTS = ("rows_written", "rows_rejected")
+_COUNTS = ("rows_written", "rows_rejected", "merges")
 """What an ingest did, for the tasks behind it."""
 _NO_RETRY = LASTING_EXITS | {EXIT_PARTIAL}
 
@@ -112,6 +113,7 @@ def _table(table: Mapping[str, Any]) -> dict[str, Any]:
         "progress": _has_progress(table),
         "watermark": shown,
         "watermark_shards": len(marks),
+        KEY: outline(table),
     }
 
 

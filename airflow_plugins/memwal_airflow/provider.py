@@ -6,6 +6,7 @@ from typing import Any
 
 from memwal_airflow import __version__
 
+INTEGRATION = "Lance MemWAL"
 _TEXT = {"type": ["string", "null"]}
 _SECRET = {"type": ["string", "null"], "format": "password"}
 
@@ -17,11 +18,39 @@ def get_provider_info() -> dict[str, Any]:
         "name": "MemWAL",
         "description": "Maintains the MemWAL write tier of Lance tables.",
         "versions": [__version__],
+        "integrations": [
+            {
+                "integration-name": INTEGRATION,
+                "external-doc-url": "https://lance.org/format/table/mem_wal/",
+                "logo": "/memwal/static/icon.svg",
+                "tags": ["service"],
+            }
+        ],
+        "operators": _modules("memwal_operators", "ingest_operator", "plan_operator"),
+        "sensors": _modules("backlog_sensor"),
+        "hooks": _modules("hook"),
+        "triggers": _modules("job_triggers", "backlog_sensor"),
+        "asset-uris": _ASSET_URIS,
         "connection-types": [_CONNECTION_TYPE],
         "extra-links": ["memwal_airflow.page_links.MemWalPageLink"],
         "config": {"memwal": {"description": "Where memwal's jobs run.", "options": _OPTIONS}},
     }
 
+
+def _modules(*names: str) -> list[dict[str, Any]]:
+    modules = [f"memwal_airflow.{name}" for name in names]
+    return [{"integration-name": INTEGRATION, "python-modules": modules}]
+
+
+# Tables have their stores' own schemes, those of s3, gs and file being other providers'.
+_ASSET_URIS = [
+    {"schemes": ["memwal"], "handler": "memwal_airflow.asset_events.sanitize_uri"},
+    {
+        "schemes": ["az", "abfss"],
+        "handler": None,
+        "to_openlineage_converter": "memwal_airflow.lineage.convert_asset",
+    },
+]
 
 _CONNECTION_TYPE = {
     "connection-type": "memwal",

@@ -14,7 +14,7 @@ from airflow.providers_manager import ProvidersManager
 from airflow.sdk import Connection
 from local_airflow.home import JOBS_BIN, ROOT
 from memwal_airflow.command import JobsEnvironment, read_environment
-from memwal_airflow.hook import MemWalHook
+from memwal_airflow.hook import MemWalHook, choose_tables
 from memwal_airflow.job_operators import MemWalJobOperator
 from memwal_airflow.page.source import read_order
 from memwal_airflow.process import read_messages
@@ -115,14 +115,32 @@ def test_the_type_is_known_to_airflow_with_its_form() -> None:
     assert get_provider_info()["package-name"] == "airflow-provider-lance-memwal"
 
 
-def test_the_test_button(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("AIRFLOW_CONN_STORE", json.dumps({"conn_type": "memwal"}))
-    monkeypatch.setenv("AIRFLOW__MEMWAL__COMMAND", str(JOBS_BIN / "memwal"))
-    assert MemWalHook("store").test_connection()[0] is True
-    monkeypatch.setenv("AIRFLOW__MEMWAL__COMMAND", "/no/such/memwal")
+def test_the_test_button_reads_a_table(
+    airflow_home: InProcessAirflow, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    connection = {"conn_type": "memwal", "host": "http://127.0.0.1:9", "password": PASSWORD}
+    monkeypatch.setenv("AIRFLOW_CONN_STORE", json.dumps({**connection, "login": "an-access-key"}))
+    well, text = MemWalHook("store").test_connection()
+    assert (well, "no store was tried" in text) == (True, True)
+
+    orders = airflow_home.tables.make("orders")
+    well, text = MemWalHook("store").test_connection()
+    assert (well, text.startswith("read orders at version ")) == (True, True)
+    # Of its store's tables, if it is about one: that is what it is for.
+    section = f'[tables.away]\nuri = "s3://lake/{PASSWORD}"\n'
+    airflow_home.config_file.write_text(f'[tables.orders]\nuri = "{orders.uri}"\n{section}')
+    looked = choose_tables(read_dag_config(), MemWalHook("store").environment())
+    assert looked == ["away", "orders"]
+    airflow_home.config_file.write_text(section)
     well, text = MemWalHook("store").test_connection()
     assert not well
-    assert "/no/such/memwal" in text
+    assert text.startswith("away: ")
+    assert "connection refused" in text
+    assert_secretless(text)
+
+    monkeypatch.setenv("AIRFLOW__MEMWAL__COMMAND", "/no/such/memwal")
+    well, text = MemWalHook("store").test_connection()
+    assert (well, "can't start /no/such/memwal" in text) == (False, True)
 
 
 @pytest.mark.parametrize("name", ["command", "config_file", "jobs_directory"])

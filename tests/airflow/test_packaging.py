@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import email
+import importlib
 import importlib.util
 import json
 import os
@@ -18,8 +19,14 @@ from importlib.metadata import distribution, entry_points
 from pathlib import Path
 from typing import Any
 
+import jsonschema
 import pytest
+from airflow.providers_manager import ProvidersManager
+from airflow.sdk import Asset, BaseHook, BaseOperator, BaseSensorOperator
+from airflow.triggers.base import BaseTrigger
 from local_airflow.home import ROOT
+from memwal_airflow.job_operators import MemWalJobOperator
+from memwal_airflow.provider import get_provider_info
 
 from tests.airflow.airflow_server import InProcessAirflow
 
@@ -123,11 +130,61 @@ def test_entry_points() -> None:
 
 
 def test_airflow_knows_the_provider(airflow_home: InProcessAirflow) -> None:
-    from airflow.providers_manager import ProvidersManager
     from airflow.sdk.providers_manager_runtime import ProvidersManagerTaskRuntime
 
     assert "airflow-provider-lance-memwal" in ProvidersManager().providers
     assert ProvidersManagerTaskRuntime().hooks["memwal"].hook_name == "MemWAL"
+
+
+def test_the_provider_describes_all_of_itself() -> None:
+    """By the schema that Airflow ships, and by what is there."""
+    import airflow
+
+    info = get_provider_info()
+    schema = json.loads((Path(airflow.__file__).parent / "provider_info.schema.json").read_text())
+    jsonschema.validate(info, schema)
+    assert info.keys() - schema["properties"].keys() == {"versions"}  # of provider.yaml's schema
+    (integration,) = info["integrations"]
+    icon = PROJECT / "memwal_airflow" / "page" / integration["logo"].removeprefix("/memwal/")
+    assert icon.read_text().startswith("<svg")
+    found = {}
+    for kind in ("operators", "sensors", "hooks", "triggers"):
+        ((name, modules),) = (part.values() for part in info[kind])
+        assert name == integration["integration-name"]
+        found[kind] = {
+            thing
+            for module in map(importlib.import_module, modules)
+            for thing in vars(module).values()
+            if isinstance(thing, type) and thing.__module__ == module.__name__
+        }
+    bases = {"operators": BaseOperator, "hooks": BaseHook, "triggers": BaseTrigger}
+    for kind, base in {**bases, "sensors": BaseSensorOperator}.items():
+        there = {
+            value
+            for file in (PROJECT / "memwal_airflow").glob("*.py")
+            for value in vars(importlib.import_module(f"memwal_airflow.{file.stem}")).values()
+            if isinstance(value, type)
+            and issubclass(value, base)
+            and value.__module__.startswith("memwal_airflow")
+            and (kind != "operators" or not issubclass(value, BaseSensorOperator))
+        }
+        assert there - {MemWalJobOperator} <= found[kind], kind
+
+
+def test_schemes_of_assets_are_nobody_elses() -> None:
+    own = {scheme for part in get_provider_info()["asset-uris"] for scheme in part["schemes"]}
+    others = {
+        scheme
+        for name, provider in ProvidersManager().providers.items()
+        if name != "airflow-provider-lance-memwal"
+        for part in provider.data.get("asset-uris", [])
+        for scheme in part["schemes"]
+    }
+    assert own == {"memwal", "az", "abfss"}
+    assert not own & (others | {"s3", "gs", "file"})
+    assert Asset("memwal://merged/orders").normalized_uri == "memwal://merged/orders"
+    with pytest.raises(ValueError, match="STEP/TABLE"):
+        Asset("memwal://orders")
 
 
 def test_spark_stays_in_the_other_environment() -> None:

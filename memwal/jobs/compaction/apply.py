@@ -181,6 +181,7 @@ class Compactor:
             error="; ".join(e for e in (error, join_index_errors(run.indexes)) if e) or None,
             version_before=view.version,
             version_after=after.version,
+            columns=view.describe_columns(),
             fragments_before=run.before.fragments,
             fragments_after=after.fragments,
             files_before=run.before.files,

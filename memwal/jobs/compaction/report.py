@@ -9,8 +9,12 @@ from memwal.report import TableReport
 
 
 class CompactionTableReport(TableReport):
-    """One table of a compaction, with the index catch-up that followed it."""
+    """One table of a compaction, with the index catch-up that followed it.
 
+    `columns` are the types of its columns, by their names.
+    """
+
+    columns: dict[str, str] = {}
     fragments_before: int | None = None
     fragments_after: int | None = None
     files_before: int | None = None

@@ -181,6 +181,7 @@ class IndexCatchupJob:
             error=join_index_errors(indexes),
             version_before=view.version,
             version_after=last.view.version,
+            columns=view.describe_columns(),
             indexes=tuple(indexes),
             warnings=view.warnings,
         )

@@ -29,8 +29,9 @@ class IndexCatchupReport(Part):
 
 
 class IndexCatchupTableReport(TableReport):
-    """One table of an index catch-up."""
+    """One table of an index catch-up. `columns` are the types of its columns, by their names."""
 
+    columns: dict[str, str] = {}
     indexes: tuple[IndexCatchupReport, ...] = ()
     warnings: tuple[str, ...] = ()
 

@@ -50,8 +50,9 @@ class ShardReport(ShardTotals, Part):
 
 
 class MergeTableReport(TableReport):
-    """One table of a merge."""
+    """One table of a merge. `columns` are the types of its columns, by their names."""
 
+    columns: dict[str, str] = {}
     shards: tuple[ShardReport, ...] = ()
     warnings: tuple[str, ...] = ()
 
@@ -186,6 +187,7 @@ def report_merge(
         error=_join_errors(shards),
         version_before=view.version,
         version_after=version_after,
+        columns=view.describe_columns(),
         shards=tuple(shards),
         warnings=(*view.warnings, *warnings),
     )

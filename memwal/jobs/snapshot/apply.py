@@ -281,6 +281,7 @@ class SnapshotRefresher:
             outcome=outcome,
             version_before=run.view.version,
             version_after=view.version if version is None else version,
+            columns=view.describe_columns(),
             num_shards=len(view.shards),
             storage=run.storage,
             repairs=run.repairs,

@@ -8,8 +8,12 @@ from memwal.report import TableReport
 
 
 class SnapshotTableReport(TableReport):
-    """One table of a snapshot refresh. `storage` is None where there is no snapshot."""
+    """One table of a snapshot refresh. `storage` is None where there is no snapshot.
 
+    `columns` are the types of its columns, by their names.
+    """
+
+    columns: dict[str, str] = {}
     num_shards: int | None = None
     storage: str | None = None
     repairs: int = 0

@@ -1,0 +1,146 @@
+"""What a job did to its tables, for OpenLineage: datasets with schema, version, rows and bytes.
+
+A merge's input is the table's MemWAL, which is where an ingest's rows go. OpenLineage's provider is
+imported when it asks, so nobody needs it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from memwal.errors import Usage
+from memwal_airflow.addresses import find_address, split_address
+
+if TYPE_CHECKING:
+    from airflow.providers.openlineage.extractors import OperatorLineage
+    from airflow.sdk import Asset
+
+KEY = "lineage"
+"""Of a table in a report's summary, on the way from the report to `Lineage`."""
+MERGING = ("merge", "maintain", "backfill")
+"""The jobs that change what readers of the base table see."""
+COLUMNS_MAX = 500
+SOURCES_MAX = 100
+_ROWS = ("rows_inserted", "rows_updated", "rows_deleted")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Lineage:
+    """What a task's job did to its tables: the summary, and what `outline` found, by table."""
+
+    run_id: str
+    summary: Mapping[str, Any]
+    outlines: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+
+
+def outline(table: Mapping[str, Any]) -> dict[str, Any]:
+    """What a job's report of a table tells for its lineage, bounded."""
+    shards, sources = _list(table.get("shards")), _list(table.get("sources"))
+    columns = table.get("columns")
+    found = {
+        "columns": dict(list(columns.items())[:COLUMNS_MAX]) if isinstance(columns, dict) else {},
+        "sources": [str(source.get("uri")) for source in sources[:SOURCES_MAX]],
+        "rows": _sum([table], "rows_written", "rows_after") or _sum(shards, *_ROWS),
+        "bytes": _sum([table], "bytes_written", "bytes_rewritten") or _sum(shards, "bytes_read"),
+    }
+    return {name: value for name, value in found.items() if value}
+
+
+def take_outlines(summary: dict[str, Any]) -> dict[str, dict[str, Any]]:
+    """Take the outlines out of a report's summary, which is kept and shown; by table.
+
+    Of several jobs on a table the last one that tells something counts.
+    """
+    found: dict[str, dict[str, Any]] = {}
+    for table in summary["tables"]:
+        for part in (table, *table.get("jobs", [])):
+            if told := part.pop(KEY, None):
+                found[table["table"]] = {**found.get(table["table"], {}), **told}
+    return found
+
+
+class TellsLineage:
+    """What OpenLineage calls on an operator that has run a job."""
+
+    job: str
+    lineage: Lineage | None = None
+
+    def get_openlineage_facets_on_complete(self, task_instance: Any) -> OperatorLineage[Any, Any]:
+        """The datasets of the job. After a failure too: some tables may have changed."""
+        from airflow.providers.openlineage.extractors import OperatorLineage
+        from openlineage.client.event_v2 import InputDataset, OutputDataset
+        from openlineage.client.facet_v2 import external_query_run
+
+        told: OperatorLineage[Any, Any] = OperatorLineage()
+        if self.lineage is None or self.lineage.summary.get("dry_run"):
+            return told
+        run = external_query_run.ExternalQueryRunFacet(self.lineage.run_id, source="memwal")
+        told.run_facets["externalQuery"] = run
+        for table in self.lineage.summary["tables"]:
+            if not table["progress"]:
+                continue
+            found = self.lineage.outlines.get(table["table"], {})
+            base = find_dataset(table["table"])
+            pending = (base[0], f"{base[1]}/_mem_wal")
+            facets, output_facets = _build_facets(table, found)
+            if self.job == "ingest":
+                sources = [split_address(source) for source in found.get("sources", [])]
+                inputs, output = sources, pending
+            else:
+                inputs, output = [pending if self.job in MERGING else base], base
+            told.inputs += [InputDataset(*source) for source in inputs]
+            told.outputs.append(OutputDataset(*output, facets=facets, outputFacets=output_facets))
+        return told
+
+
+def find_dataset(table: str) -> tuple[str, str]:
+    """OpenLineage's namespace and name of a table."""
+    from memwal_airflow.settings import read_dag_config
+
+    try:
+        address = find_address(table, read_dag_config())
+    except Usage:
+        address = None
+    return ("memwal", table) if address is None else split_address(address)
+
+
+def convert_asset(asset: Asset, lineage_context: Any) -> Any:
+    """For Airflow: an asset's dataset."""
+    from openlineage.client.event_v2 import Dataset
+
+    return Dataset(*split_address(asset.uri))
+
+
+def _build_facets(
+    table: Mapping[str, Any], found: Mapping[str, Any]
+) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Of an output dataset: of the table, and of what the job wrote."""
+    from openlineage.client.facet_v2 import (
+        dataset_version_dataset,
+        output_statistics_output_dataset,
+        schema_dataset,
+    )
+
+    facets: dict[str, Any] = {}
+    if table["version_after"] is not None:
+        version = str(table["version_after"])
+        facets["version"] = dataset_version_dataset.DatasetVersionDatasetFacet(version)
+    if columns := found.get("columns"):
+        field_of = schema_dataset.SchemaDatasetFacetFields
+        fields = [field_of(name=name, type=kind) for name, kind in columns.items()]
+        facets["schema"] = schema_dataset.SchemaDatasetFacet(fields=fields)
+    statistics = output_statistics_output_dataset.OutputStatisticsOutputDatasetFacet(
+        rowCount=found.get("rows"), size=found.get("bytes")
+    )
+    return facets, {"outputStatistics": statistics}
+
+
+def _list(value: Any) -> list[Mapping[str, Any]]:
+    return [part for part in value if isinstance(part, Mapping)] if isinstance(value, list) else []
+
+
+def _sum(parts: Sequence[Mapping[str, Any]], *names: str) -> int:
+    counts = [part.get(name) for part in parts for name in names]
+    return sum(count for count in counts if type(count) is int)
