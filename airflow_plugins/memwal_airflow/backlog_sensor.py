@@ -21,6 +21,7 @@ from memwal_airflow.job_triggers import SETTLE_SECONDS
 from memwal_airflow.page_links import MemWalPageLink
 from memwal_airflow.query import Answer, NoAnswer, query
 from memwal_airflow.request import check_name, parse_shard
+from memwal_airflow.task_metrics import measure_backlog
 
 if TYPE_CHECKING:
     from airflow.sdk import Context
@@ -45,6 +46,8 @@ async def check_progress(
         found = _read_table(
             await query(jobs, "status", [table], seconds_max=_LOOK_SECONDS_MAX), table
         )
+        # In the triggerer, where Airflow sets no metrics up for this, it does nothing.
+        measure_backlog(table, found, {})
         return bool(found.get("due")), {"due_reasons": list(found.get("due_reasons") or [])[:20]}
     wanted = [f"--generation={shard}={n}" for shard, n in generations.items()]
     options = [f"--until={until}", "--timeout=0s", *wanted]

@@ -35,12 +35,8 @@ from memwal_airflow.page_links import MemWalPageLink
 from memwal_airflow.request import find_configured_tables, mask, parse_tables
 from memwal_airflow.settings import read_dag_config, read_settings
 from memwal_airflow.spark_connection import SparkTarget, read_spark_target
-from memwal_airflow.submission import (
-    Ended,
-    Submission,
-    make_folder,
-    start,
-)
+from memwal_airflow.submission import Ended, Submission, make_folder, start
+from memwal_airflow.task_metrics import measure_job
 from memwal_airflow.task_runs import describe_task, name_run
 from memwal_airflow.tries import (
     begin_try,
@@ -337,6 +333,7 @@ class MemWalJobOperator(TellsLineage, BaseOperator):
         text: str,
         found: dict[str, Any],
     ) -> dict[str, Any]:
+        measure_job(self.job, found, context["ti"].stats_tags)
         outlines = take_outlines(found)
         if decision is not Verdict.SUCCESS:
             found = {**found, "error": found.get("error") or text}

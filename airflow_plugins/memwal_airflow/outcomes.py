@@ -30,6 +30,9 @@ NAME_CHARACTERS_MAX = 200
 
 _COUNTS = ("rows_written", "rows_rejected", "merges")
 """What an ingest did, for the tasks behind it."""
+_MEASURES = ("generations", "commits", "rows_inserted", "rows_updated", "rows_deleted",
+             "rows_written", "rows_rejected", "bytes_read", "bytes_written", "bytes_rewritten",
+             "bytes_freed", "dropped", "deleted")  # fmt: skip
 _NO_RETRY = LASTING_EXITS | {EXIT_PARTIAL}
 
 
@@ -110,6 +113,7 @@ def _table(table: Mapping[str, Any]) -> dict[str, Any]:
     return {
         **_pick(table, "table", "outcome", "error", "version_before", "version_after"),
         **{name: _plain(table[name]) for name in _COUNTS if name in table},
+        "counts": count_work(table),
         "progress": _has_progress(table),
         "watermark": shown,
         "watermark_shards": len(marks),
@@ -180,8 +184,21 @@ def read_watermark(table: Mapping[str, Any]) -> dict[str, int]:
     }
 
 
+def count_work(table: Mapping[str, Any]) -> dict[str, int]:
+    """What was done on a table, by the report's own words; a merge reports it by shard."""
+    shards = _list(table.get("shards"))
+    found = {
+        name: sum(
+            _generation(part.get(name)) or 0 for part in ([table] if name in table else shards)
+        )
+        for name in _MEASURES
+    }
+    found["commits"] -= sum(_generation(shard.get("commits_shared")) or 0 for shard in shards)
+    return {name: count for name, count in found.items() if count > 0}
+
+
 def _generation(value: Any) -> int | None:
-    """A generation's number; None for anything else."""
+    """A generation's number, or a count; None for anything else."""
     return value if type(value) is int and 0 <= value < 2**64 else None
 
 

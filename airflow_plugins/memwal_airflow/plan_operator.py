@@ -19,6 +19,7 @@ from memwal_airflow.job_operators import MemWalRetry, describe, is_true
 from memwal_airflow.query import NoAnswer, query
 from memwal_airflow.request import find_configured_tables
 from memwal_airflow.settings import read_dag_config
+from memwal_airflow.task_metrics import measure_backlog
 from memwal_airflow.unreachable import Away, put_off, read_away, write_away
 
 if TYPE_CHECKING:
@@ -88,6 +89,8 @@ class MemWalPlanOperator(BaseOperator):
         tried = sorted(tried, key=lambda name: away[name].next_try_at)[:_QUERIES_IN_FLIGHT_MAX]
         known = [name for name in names if name not in away]
         found = asyncio.run(self._look(MemWalHook(self.conn_id).environment(), known, tried))
+        for name, table in found.items():
+            measure_backlog(name, table, context["ti"].stats_tags)
         left = self._put_off(names, found, away)
         if left != away:
             write_away(dag_id, left, timezone.utcnow())

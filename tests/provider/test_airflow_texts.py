@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from memwal_airflow.outcomes import judge, summarize
+from memwal_airflow.outcomes import count_work, judge, summarize
 from memwal_airflow.redaction import ERROR_CHARACTERS_MAX, change_texts
 from memwal_airflow.submission import Ended, Submission
 
@@ -74,3 +74,16 @@ def test_log_lines(tmp_path: Path) -> None:
     submission = Submission(tmp_path)
     expected = [r"    at org.apache \x1b[31m\u202e", r"last \x1b[2J"]
     assert submission.read_new_lines() + submission.read_remaining_lines() == expected
+
+
+def test_what_was_done_is_counted_once() -> None:
+    shard = {"shard_id": "a", "commits": 2, "rows_inserted": 3, "bytes_read": 10}
+    shared = {**shard, "shard_id": "b", "commits_shared": 2, "rows_inserted": -1, "bytes_read": "x"}
+    assert count_work({"shards": [shard, shared]}) == {
+        "commits": 2,
+        "rows_inserted": 3,
+        "bytes_read": 10,
+    }
+    ingest = {"rows_written": 5, "bytes_written": 7, "shards": [{"bytes_written": 7}]}
+    assert count_work(ingest) == {"rows_written": 5, "bytes_written": 7}
+    assert summarize({"tables": [ingest]})["tables"][0]["counts"] == count_work(ingest)
