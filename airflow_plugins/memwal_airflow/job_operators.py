@@ -28,7 +28,7 @@ from memwal.errors import Usage
 from memwal_airflow.asset_events import TABLES, add_events_of_job, find_ports
 from memwal_airflow.command import JobsEnvironment
 from memwal_airflow.hook import MemWalHook
-from memwal_airflow.job_triggers import MemWalJobTrigger
+from memwal_airflow.job_triggers import JOB_LOG, MemWalJobTrigger, log_group
 from memwal_airflow.lineage import Lineage, TellsLineage, take_outlines
 from memwal_airflow.outcomes import Verdict, judge, summarize
 from memwal_airflow.page_links import MemWalPageLink
@@ -160,7 +160,8 @@ class MemWalJobOperator(TellsLineage, BaseOperator):
         submission, process = self._find_or_start(context)
         self._submission = submission
         try:
-            ended = self._watch(submission, is_own=process is not None)
+            with log_group(self.log, JOB_LOG):
+                ended = self._watch(submission, is_own=process is not None)
         except AirflowTaskTimeout:
             found = self._stop(submission)
             ended = Ended(exit_code=found.exit_code if found else -1, why="timed_out")
@@ -274,7 +275,8 @@ class MemWalJobOperator(TellsLineage, BaseOperator):
             instance.xcom_push(key=SUMMARY_KEY, value=found)
             raise AirflowFailException(str(error)) from None
         begin_try(context, submission.folder.name)
-        self.log.info("Running %s", " ".join(argv))
+        with log_group(self.log, "The job's command"):
+            self.log.info("Running %s", " ".join(argv))
         variables = jobs.variables(run_id=name_run(instance), task=describe_task(instance))
         return submission, start(submission, argv, variables, seconds_max=self._seconds_max)
 
@@ -357,6 +359,7 @@ class MemWalJobOperator(TellsLineage, BaseOperator):
             raise AirflowRescheduleException(timezone.utcnow() + self.retry_delay)
         if decision in (Verdict.RETRY, Verdict.HELD):
             raise MemWalRetry(text)
+        self.log.info(text)
         if (
             decision is Verdict.SKIP
             and self.skip_when_idle
@@ -365,7 +368,6 @@ class MemWalJobOperator(TellsLineage, BaseOperator):
             raise AirflowSkipException(text)
         if TABLES in self.outlets:
             add_events_of_job(self.job, found, context)
-        self.log.info(text)
         return found
 
     def _is_same_try(self, context: Context, decision: Verdict) -> bool:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator
+from contextlib import contextmanager
 from dataclasses import asdict
 from typing import Any
 
@@ -18,6 +19,19 @@ from memwal_airflow.submission import GRACE_SECONDS, Submission
 SETTLE_SECONDS = 10.0
 """No trigger fires sooner. Airflow's scheduler hears late that a task's process ended because the
 task was deferred; if the task runs again by then, it takes it for dead and uses up a try."""
+
+
+JOB_LOG = "The job's log"
+
+
+@contextmanager
+def log_group(log: Any, name: str) -> Iterator[None]:
+    """Airflow's page folds up the lines in between, under this name."""
+    log.info("::group::%s", name)
+    try:
+        yield
+    finally:
+        log.info("::endgroup::")
 
 
 class MemWalJobTrigger(BaseTrigger):
@@ -49,14 +63,15 @@ class MemWalJobTrigger(BaseTrigger):
         submission = Submission(self.folder)
         submission.log_position = self.log_position
         secrets = await self._secrets()
-        while True:
-            await asyncio.to_thread(submission.mark_watched)
-            ended, lines = await asyncio.to_thread(submission.follow)
-            for line in lines:
-                self.log.info(hide_secrets(line, secrets))
-            if ended is not None:
-                break
-            await asyncio.sleep(self.poll_seconds)
+        with log_group(self.log, JOB_LOG):
+            while True:
+                await asyncio.to_thread(submission.mark_watched)
+                ended, lines = await asyncio.to_thread(submission.follow)
+                for line in lines:
+                    self.log.info(hide_secrets(line, secrets))
+                if ended is not None:
+                    break
+                await asyncio.sleep(self.poll_seconds)
         report = await asyncio.to_thread(submission.read_report)
         last_line = await asyncio.to_thread(submission.read_last_line)
         decision, text = judge(ended, report, last_line, secrets)

@@ -310,9 +310,12 @@ class MemWalRescueOperator(MemWalJobOperator):
 
     def check_run(self, context: Context) -> None:
         """Refuse to claim anything where nobody decides about it."""
-        by_hand = context["dag_run"].run_type.value == "manual"
-        if not by_hand and not is_true(self.dry_run_only):
+        if is_true(self.dry_run_only):
+            return
+        if context["dag_run"].run_type.value != "manual":
             raise Usage("rescue claims shards only in a run that was started by hand")
+        if not is_true(self.yes):
+            raise Usage("claiming shards has to be confirmed: set `yes`, or leave it at a dry run")
 
 
 class MemWalVerifyOperator(MemWalJobOperator):
