@@ -18,6 +18,7 @@ from memwal.report import FAILED, REFUSED
 from memwal_airflow.command import JobsEnvironment
 from memwal_airflow.hook import MemWalHook
 from memwal_airflow.job_triggers import SETTLE_SECONDS
+from memwal_airflow.job_operators import describe
 from memwal_airflow.page_links import MemWalPageLink
 from memwal_airflow.query import Answer, NoAnswer, query
 from memwal_airflow.request import check_name, parse_shard
@@ -95,6 +96,7 @@ class MemWalBacklogSensor(BaseSensorOperator):
         deferrable: bool = conf.getboolean("operators", "default_deferrable", fallback=False),
         **kwargs: Any,
     ) -> None:
+        kwargs.setdefault("doc_md", describe(type(self)))
         super().__init__(**kwargs)
         self.table = table
         self.until = until
